@@ -6,22 +6,19 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 from rich.console import Console
 
 from api.wire.event_batch import EventReader
-from cli.imports.checks import EventChecks
+from cli.imports.checks import EventChecks, MapRows
 from cli.imports.faults import ImportFailedError, MapError, name_list
-from cli.imports.layouts import Draft, EventLayout
 from cli.imports.map import MEMBERS, ImportMap, Times, read_map
 from cli.imports.progress import Bars, Pass, shown_bars
-from cli.imports.tables import Chunk, chunks, file_format, header, opened
+from cli.imports.tables import Table, opened_table
 from cli.operations.remote import WRITING_KEY, address_of
 from cli.traffic.posting import BATCH_SIZES, Batch, connected, post
 from cli.traffic.run_record import Posted
@@ -31,8 +28,6 @@ from storage.tenants.secret import Pseudonyms
 _PATH = "/v1/events"
 _TIME = "occurred_at"
 _SUFFIXES = {"ndjson": ".ndjson", "csv": ".csv", "parquet": ".parquet"}
-# Keys of NDJSON are read from so many lines: members are optional.
-_HEADER_LINES = 10_000
 
 
 @click.command("outcomes")
@@ -63,11 +58,12 @@ def outcomes(file: str, *, map_file: Path | None, kind: str, as_json: bool) -> N
         raise click.ClickException("SERVICE_API_URL is not set: outcomes go to a running service")
     try:
         with _local(file, kind) as path:
-            layout = _named_alike(path) if map_file is None else _event_map(map_file)
-            outcome_file = _OutcomeFile(path=path, layout=layout)
-            with shown_bars(Console(stderr=True)) as bars:
-                outcome_file.check(bars)
-                posted = outcome_file.send(address, bars)
+            layout = None if map_file is None else _event_map(map_file)
+            decimal = "." if layout is None else layout.decimal
+            with opened_table(path, decimal=decimal) as table:
+                layout = layout or _named_alike(table)
+                with shown_bars(Console(stderr=True)) as bars:
+                    posted = _sent(_checked(table, layout, bars), address, bars)
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
     _report(posted, as_json=as_json)
@@ -95,84 +91,59 @@ def _event_map(file: Path) -> ImportMap:
     return layout
 
 
-def _named_alike(path: Path) -> ImportMap:
+def _named_alike(table: Table) -> ImportMap:
     """Returns the map of a file whose columns are named like the members of an event."""
-    names = _names(path)
+    names = table.names()
     if missing := [name for name in ("event", "session_id", _TIME) if name not in names]:
         raise MapError(
-            f"{path.name} has no column {name_list(missing)}: it has {name_list(names)};"
+            f"{table.path.name} has no column {name_list(missing)}: it has {name_list(names)};"
             " name the columns in a --map MAP.toml"
         )
     columns = {name: name for name in names if name in MEMBERS}
     return ImportMap(layout="event", times=Times(column=_TIME), columns=columns)
 
 
-def _names(path: Path) -> list[str]:
-    if file_format(path) != "ndjson":
-        return header(path)
-    names: dict[str, None] = {}
-    with opened(path) as stream:
-        for _, line in zip(range(_HEADER_LINES), stream, strict=False):
-            try:
-                names |= dict.fromkeys(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                # The check names the line.
-                continue
-    return list(names)
+def _checked(table: Table, layout: ImportMap, bars: Bars) -> MapRows:
+    """Returns a file's rows, all of which the API would take.
 
-
-@dataclass(frozen=True, kw_only=True)
-class _OutcomeFile:
-    """A file of outcomes and how to read it."""
-
-    path: Path
-    layout: ImportMap
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    def check(self, bars: Bars) -> None:
-        """Holds every row to the rules of the API, before anything is sent.
-
-        Raises:
-            ImportFailedError: A row breaks one; line, column and cell are named.
-        """
-        reader = EventReader(
+    Raises:
+        ImportFailedError: A row breaks a rule; line, column and cell are named.
+    """
+    checks = EventChecks(
+        EventReader(
             project_id=0,
-            now=self.now,
+            now=datetime.now(UTC),
             trusted=True,
             history=False,
             # Nothing is kept of what is checked here.
             pseudonyms=Pseudonyms(b"of a check"),
         )
-        rows = EventLayout(self.layout)
-        checks = EventChecks(reader, rows)
-        checks.require_map()
-        for chunk, drafts in self._drafts(rows, bars.begin(f"Checking {self.path.name}")):
-            for _ in checks.events(chunk, drafts):
-                pass
+    )
+    checks.require_map(layout)
+    shown, rows = bars.begin(f"Checking {table.path.name}"), MapRows(layout, table)
+    for _, _, share in checks.checked(rows):
+        shown.advance_to(share)
+    shown.advance_to(1.0)
+    return rows
 
-    def send(self, address: Address, bars: Bars) -> Posted:
-        """Sends every row, again where the service is busy, and returns its counts."""
-        shown = bars.begin(f"Sending {self.path.name}")
-        with connected(address.url) as client:
-            key = address.key
-            return post(client, self._batches(shown), key=key, replay=False)
 
-    def _batches(self, shown: Pass) -> Iterator[Batch]:
-        for _, drafts in self._drafts(EventLayout(self.layout), shown):
-            bodies: list[dict[str, Any]] = []
-            for draft in drafts:
-                bodies.append(msgspec.to_builtins(draft.members))
-                if len(bodies) == BATCH_SIZES[_PATH]:
-                    yield Batch(path=_PATH, due=self.now, bodies=bodies)
-                    bodies = []
-            if bodies:
-                yield Batch(path=_PATH, due=self.now, bodies=bodies)
+def _sent(rows: MapRows, address: Address, bars: Bars) -> Posted:
+    """Sends every row, again where the service is busy, and returns its counts."""
+    shown = bars.begin(f"Sending {rows.table.path.name}")
+    with connected(address.url) as client:
+        return post(client, _batches(rows, shown), key=address.key, replay=False)
 
-    def _drafts(self, rows: EventLayout, shown: Pass) -> Iterator[tuple[Chunk, Iterator[Draft]]]:
-        for chunk in chunks(self.path, self.layout.column_names):
-            yield chunk, rows.drafts(chunk)
-            shown.advance_to(chunk.progress)
-        shown.advance_to(1.0)
+
+def _batches(rows: MapRows, shown: Pass) -> Iterator[Batch]:
+    sent, now = 0, datetime.now(UTC)
+    for batch in rows.table.batches(rows.select()):
+        bodies = [msgspec.json.decode(event) for event in batch.column("event").to_pylist()]
+        for begin in range(0, len(bodies), BATCH_SIZES[_PATH]):
+            some = bodies[begin : begin + BATCH_SIZES[_PATH]]
+            yield Batch(path=_PATH, due=now, bodies=some)
+        sent += len(bodies)
+        shown.advance_to(sent / rows.rows)
+    shown.advance_to(1.0)
 
 
 def _report(posted: Posted, *, as_json: bool) -> None:

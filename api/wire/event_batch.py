@@ -186,7 +186,14 @@ class EventReader:
         Args:
             raw: The body, which `batch` then reads.
         """
-        if self.history or self.sample is not None or b'"events"' not in raw:
+        if self.history or self.sample is not None:
+            return None
+        columns = self.columns(raw)
+        return None if columns is None else columns.lines()
+
+    def columns(self, raw: bytes) -> EventColumns | None:
+        """Returns the events of a batch by their members, or None as `lines` does."""
+        if b'"events"' not in raw:
             return None
         known = _known(raw)
         if not isinstance(known, _KnownBatch):
@@ -195,10 +202,9 @@ class EventReader:
         if self._skew(known.sent_at, around) or around:
             return None
         try:
-            columns = self._columns(zip(*map(astuple, known.events), strict=True))
+            return self._columns(zip(*map(astuple, known.events), strict=True))
         except _RefusedError:
             return None
-        return None if columns is None else columns.lines()
 
     def _columns(self, columns: Iterable[Sequence[Any]]) -> EventColumns | None:
         """Returns events by the columns of their members, in the order of `_KnownEvent`.

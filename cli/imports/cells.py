@@ -1,153 +1,107 @@
-"""The readers of single cells: text, number, yes or no, and JSON object."""
+"""The readers of single cells, as macros of DuckDB: text, number, yes or no, and JSON object."""
 
 import re
-from collections.abc import Callable
-from datetime import date, datetime
-from decimal import Decimal
-from typing import Any
+from dataclasses import dataclass
 
-import msgspec
+import duckdb
 
-from cli.imports.faults import CellError
+from cli.imports.faults import RowError
+from cli.imports.tables import Table, literal, quoted
 
 # What databases and pandas write for NULL in a file of text.
-NULL_WORDS = frozenset(
-    {"", "NULL", "null", "None", "NaN", "nan", "NA", "N/A", "<NA>", "NaT", r"\N"}
-)
-_LONGEST_NULL = max(map(len, NULL_WORDS))
-_YES = frozenset({"true", "t", "yes", "y", "on"})
-_NO = frozenset({"false", "f", "no", "n", "off"})
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
-# Beyond it not every whole number is a double.
-_EXACT = 2.0**53
-
-Reader = Callable[[Any], Any]
-
-
-def is_null(cell: object) -> bool:
-    """Tells whether a cell is empty: NULL, not a number, or a word for these."""
-    if isinstance(cell, str):
-        # Most cells are known to be none of the words by their length.
-        return (len(cell) <= _LONGEST_NULL or cell[0].isspace()) and cell.strip() in NULL_WORDS
-    # Only what is not a number differs from itself.
-    return cell is None or (isinstance(cell, float | Decimal) and cell != cell)  # noqa: PLR0124
-
-
-def read_text(cell: object) -> str | None:
-    """Returns a cell as text, None where it is empty.
-
-    Raises:
-        CellError: The cell is a list or an object, or holds half a character.
-    """
-    if type(cell) is int:
-        return str(cell)
-    if is_null(cell):
-        return None
-    if isinstance(cell, str):
-        if not cell.isascii():
-            _require_whole_characters(cell)
-        return cell
-    if isinstance(cell, float):
-        # Whole numbers become doubles where a column of them has gaps.
-        whole = cell.is_integer() and abs(cell) < _EXACT
-        return str(int(cell)) if whole else repr(cell)
-    return _typed_text(cell)
-
-
-def _typed_text(cell: object) -> str:
-    if isinstance(cell, int | Decimal):
-        return str(cell).lower() if isinstance(cell, bool) else str(cell)
-    if isinstance(cell, datetime | date):
-        return cell.isoformat()
-    if isinstance(cell, bytes):
-        try:
-            return cell.decode()
-        except UnicodeDecodeError:
-            raise CellError("is no text in UTF-8") from None
-    raise CellError("is a list or an object, not a single value")
-
-
-def _require_whole_characters(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise CellError("holds half a surrogate pair, which is no character") from None
-
-
-def number_reader(decimal: str) -> Callable[[Any], float | None]:
-    """Returns the reader of numbers that are written with this decimal sign, `.` or `,`."""
-    other = "," if decimal == "." else "."
-
-    def read_number(cell: object) -> float | None:
-        """Returns a cell as a finite number, None where it is empty."""
-        if is_null(cell):
-            return None
-        if isinstance(cell, bool) or not isinstance(cell, str | int | float | Decimal):
-            raise CellError("is no number")
-        return _finite(_text_number(cell.strip()) if isinstance(cell, str) else cell)
-
-    def _text_number(text: str) -> float:
-        if other in text:
-            hint = 'set decimal = ","' if other == "," else 'leave out decimal = ","'
-            raise CellError(
-                f"is no number with the decimal sign {decimal!r} and without separators of"
-                f" thousands; {hint} in the map if {other!r} is the decimal sign"
-            )
-        if not _NUMBER.fullmatch(plain := text.replace(decimal, ".")):
-            raise CellError("is no number")
-        return float(plain)
-
-    return read_number
-
-
-def _finite(number: float | Decimal) -> float:
-    try:
-        value = float(number)
-    except OverflowError:
-        value = float("inf")
-    if value - value != 0:
-        raise CellError("is beyond every number that can be stored")
-    return value
-
-
-def outcome_reader(decimal: str) -> Callable[[Any], bool]:
-    """Returns the reader of outcomes: yes or no, in words or numbers; an empty cell is no."""
-    read_number = number_reader(decimal)
-
-    def read_outcome(cell: object) -> bool:
-        """Returns whether a cell says yes."""
-        if isinstance(cell, int):
-            return cell != 0
-        if is_null(cell):
-            return False
-        word = cell.strip().lower() if isinstance(cell, str) else None
-        if word in _YES or word in _NO:
-            return word in _YES
-        try:
-            return bool(read_number(cell))
-        except CellError as fault:
-            detail = str(fault) if "decimal" in str(fault) else _NEITHER
-            raise CellError(detail) from None
-
-    return read_outcome
-
-
+NULL_WORDS = ("", "NULL", "null", "None", "NaN", "nan", "NA", "N/A", "<NA>", "NaT", r"\N")
 _NEITHER = "is neither yes nor no: true, yes, t, y, on or a number, false, no, f, n, off or 0"
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?"
+_SECRET = ("user_ref", "properties")
+
+_MACROS = r"""
+CREATE MACRO stripped(cell) AS trim(cell, E' \t\r\n\v\f');
+CREATE MACRO is_empty(cell) AS cell IS NULL OR stripped(cell) IN ({words});
+CREATE MACRO as_text(cell) AS CASE WHEN NOT is_empty(cell) THEN cell END;
+CREATE MACRO as_number(cell) AS CASE
+    WHEN regexp_full_match(replace(stripped(cell), '{decimal}', '.'), '{number}')
+        AND ('{decimal}' = '.' OR NOT contains(cell, '.'))
+        AND isfinite(TRY_CAST(replace(stripped(cell), '{decimal}', '.') AS DOUBLE))
+    THEN CAST(replace(stripped(cell), '{decimal}', '.') AS DOUBLE)
+END;
+CREATE MACRO as_outcome(cell) AS CASE
+    WHEN is_empty(cell) THEN false
+    WHEN lower(stripped(cell)) IN ('true', 't', 'yes', 'y', 'on') THEN true
+    WHEN lower(stripped(cell)) IN ('false', 'f', 'no', 'n', 'off') THEN false
+    ELSE as_number(cell) <> 0
+END;
+CREATE MACRO as_object(cell) AS CASE
+    WHEN json_valid(cell) THEN CASE WHEN json_type(cell) = 'OBJECT' THEN CAST(cell AS JSON) END
+END;
+CREATE MACRO as_moment(time) AS replace(CAST(time AS VARCHAR), ' ', 'T') || 'Z';
+"""
 
 
-def read_object(cell: object) -> dict[str, Any] | None:
-    """Returns a cell that holds a JSON object, None where it is empty.
+def define_readers(database: duckdb.DuckDBPyConnection, decimal: str) -> None:
+    """Defines the readers of cells, with the decimal sign of numbers in text."""
+    words = ", ".join(map(literal, NULL_WORDS))
+    database.execute(
+        _MACROS.replace("{words}", words).replace("{decimal}", decimal).replace("{number}", _NUMBER)
+    )
 
-    Raises:
-        CellError: It holds something else.
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The reading of a column as a member of an event.
+
+    Attributes:
+        member: The member of the event that the column fills.
+        column: The column.
+        value: The SQL of the value; NULL of a cell that is empty or cannot be read.
+        name: The name under which the map's SELECT has the value.
+        missing: The fault of an empty cell; None where it may be empty.
+        where: In which rows it is read.
     """
-    if is_null(cell):
-        return None
-    if isinstance(cell, str):
-        try:
-            cell = msgspec.json.decode(cell)
-        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-            raise CellError("is no JSON object") from None
-    if not isinstance(cell, dict):
-        raise CellError("is no JSON object")
-    return cell
+
+    member: str
+    column: str
+    value: str
+    name: str
+    missing: str | None = None
+    where: str = "true"
+
+    @property
+    def fault(self) -> str:
+        """The SQL that tells whether the cell of a row is at fault."""
+        empty = "" if self.missing is not None else f" AND NOT is_empty({quoted(self.column)})"
+        within = "" if self.where == "true" else f"{self.where} AND "
+        return f"{within}{self.name} IS NULL{empty}"
+
+    def row_error(self, table: Table, row: int, decimal: str) -> RowError:
+        """Returns the fault of a row's cell."""
+        cell = table.cell(row, self.column)
+        return RowError(
+            table.place(row),
+            self.reason(table, cell, decimal),
+            column=self.column,
+            cell=cell,
+            is_secret=self.member in _SECRET,
+        )
+
+    def reason(self, table: Table, cell: str | None, decimal: str) -> str:
+        """Returns why a cell cannot be read."""
+        (is_empty,) = table.query("SELECT is_empty(?)", cell)[0]
+        if is_empty or cell is None:
+            return self.missing or "is empty"
+        if self.value.startswith("as_object"):
+            return "is no JSON object"
+        return number_fault(cell.strip(), decimal, _NEITHER if "as_outcome" in self.value else None)
+
+
+def number_fault(text: str, decimal: str, otherwise: str | None) -> str:
+    """Returns why a text is no number."""
+    other = "," if decimal == "." else "."
+    if other in text:
+        hint = 'set decimal = ","' if other == "," else 'leave out decimal = ","'
+        return (
+            f"is no number with the decimal sign {decimal!r} and without separators of"
+            f" thousands; {hint} in the map if {other!r} is the decimal sign"
+        )
+    if otherwise is None and re.fullmatch(_NUMBER, text.replace(decimal, ".")):
+        return "is beyond every number that can be stored"
+    return otherwise or "is no number"

@@ -1,17 +1,18 @@
-"""The checks of drafts: the reader of `POST /v1/events` itself reads them."""
+"""The checks of events: the reader of `POST /v1/events` itself reads them."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from api.wire.event_batch import MOST_EVENTS, EventReader
-from api.wire.problem import Fault
-from cli.imports.faults import MapError, RowError, shown_cell
-from cli.imports.layouts import Draft, Layout
-from cli.imports.tables import Chunk
-from storage.log.events import RuntimeEvent
+from api.wire.problem import Fault, Problem
+from cli.imports.faults import ImportFailedError, MapError, RowError, name_list, shown_cell
+from cli.imports.layouts import Layout
+from cli.imports.map import ImportMap
+from cli.imports.tables import ROW, Table, file_format
+from storage.log.events import HistoryLines
 
 # What the reader says of a member by its pattern, said for people.
 _RULES: Mapping[str, str] = {
@@ -27,25 +28,80 @@ _RULES: Mapping[str, str] = {
 _SECRET = ("user_ref", "properties")
 
 
-class EventChecks:
-    """Holds the events of rows to the rules of the API.
+class EventSource(Protocol):
+    """Where events come from: a table whose SELECT gives each row's events, or its fault."""
 
-    Args:
-        reader: Of the API, for events of the past.
-        layout: The source of the drafts; it names the column of a member.
+    table: Table
+
+    def select(self) -> str:
+        """Returns the SELECT of row, fault, part and event."""
+        ...
+
+    def cell_fault(self, row: int, fault: int) -> RowError:
+        """Returns the fault of a cell."""
+        ...
+
+    def refusal(self, row: int, part: int, event: str, fault: Fault) -> RowError:
+        """Returns a refusal of the API's reader as the fault of a row."""
+        ...
+
+
+class MapRows(Layout):
+    """The rows of a mapped file, whose faults name a column."""
+
+    def refusal(self, row: int, part: int, event: str, fault: Fault) -> RowError:
+        """Returns a refusal of the API's reader as the fault of a cell."""
+        member, rule = _rule(fault)
+        place, column = self.table.place(row), self.column(part, member)
+        if column is not None:
+            cell = self.table.cell(row, column)
+            return RowError(
+                place, f"{member}: {rule}", column=column, cell=cell, is_secret=member in _SECRET
+            )
+        time = msgspec.json.decode(event)["occurred_at"] if member == "occurred_at" else None
+        return RowError(place, f"{member}:{'' if time is None else f' {time}:'} {rule}")
+
+
+class EventLinesOfFile:
+    """Lines that are runtime events, which need no map."""
+
+    def __init__(self, table: Table) -> None:
+        table.load_documents()
+        self.table = table
+        self.skipped, self.arms = Counter[str](), Counter[str]()
+        self.rows = table.rows()
+
+    def select(self) -> str:
+        """Returns the SELECT of the lines as they are."""
+        return f"SELECT {ROW} AS row, NULL AS fault, 0 AS part, json AS event FROM cells"
+
+    def cell_fault(self, row: int, fault: int) -> RowError:
+        """Lines have no cells."""
+        raise AssertionError((row, fault))  # pragma: no cover
+
+    def refusal(self, row: int, part: int, event: str, fault: Fault) -> RowError:  # noqa: ARG002
+        """Returns a refusal of the API's reader as the fault of a line."""
+        member = "/".join(fault.at.split("/")[3:]) or "event"
+        return RowError(self.table.place(row), f"{member}: {fault.detail}")
+
+
+class EventChecks:
+    """Holds events to the rules of the API.
+
+    Attributes:
+        ignored: Unknown members, which are ignored as the API ignores them.
     """
 
-    def __init__(self, reader: EventReader, layout: Layout) -> None:
+    def __init__(self, reader: EventReader) -> None:
+        self.ignored: set[str] = set()
         self._reader = reader
-        self._layout = layout
 
-    def require_map(self) -> None:
-        """Checks the members that the map itself sets, before any row is read.
+    def require_map(self, layout: ImportMap) -> None:
+        """Checks the members that a map itself sets, before any row is read.
 
         Raises:
             MapError: One breaks its rule.
         """
-        layout = self._layout.map
         self._require_members("constants", layout.constants)
         for arm, commit in layout.commits.items():
             self._require_members(f"commits.{arm}", {"commit": commit})
@@ -59,39 +115,105 @@ class EventChecks:
             **members,
             "occurred_at": "2000-01-01T00:00:00Z",
         }
-        if rejected := self._reader.batch(_body([sample])).rejected:
+        if rejected := self._reader.batch(msgspec.json.encode({"events": [sample]})).rejected:
             member, rule = _rule(rejected[0].faults[0])
             raise MapError(f"{place}: {member} is {shown_cell(members.get(member))}: {rule}")
 
-    def events(self, chunk: Chunk, drafts: Iterable[Draft]) -> Iterator[list[RuntimeEvent]]:
-        """Yields the events of drafts, in batches.
+    def checked(self, source: EventSource) -> Iterator[tuple[HistoryLines, Sequence[str], float]]:
+        """Yields the events of a source in batches: as lines, as JSON, and the share that is read.
 
         Raises:
             RowError: One breaks a rule; row, column and cell are named.
         """
-        waiting = iter(drafts)
-        while batch := list(islice(waiting, MOST_EVENTS)):
-            read = self._reader.batch(_body([draft.members for draft in batch]))
-            if read.rejected:
-                first = read.rejected[0]
-                raise self._fault(chunk, batch[first.index], first.faults[0])
-            yield read.events
+        total = max(1, source.table.rows())
+        for batch in source.table.batches(source.select()):
+            faults = batch.column("fault")
+            if faults.null_count < len(faults):
+                raise self._first_fault(source, batch)
+            events = batch.column("event").to_pylist()
+            share = batch.column("row")[len(events) - 1].as_py() / total if events else 0.0
+            for begin in range(0, len(events), MOST_EVENTS):
+                some = events[begin : begin + MOST_EVENTS]
+                yield self._read(source, batch, begin, some), some, share
 
-    def _fault(self, chunk: Chunk, draft: Draft, fault: Fault) -> RowError:
-        member, rule = _rule(fault)
-        place = chunk.place(draft.row)
-        column = draft.columns.get(member) or self._layout.source(member)
-        if column is not None:
-            cell = chunk.cells(column)[draft.row]
-            return RowError(
-                place, f"{member}: {rule}", column=column, cell=cell, is_secret=member in _SECRET
+    def _first_fault(self, source: EventSource, batch: Any) -> RowError:  # noqa: ANN401
+        for row, fault in zip(
+            batch.column("row").to_pylist(), batch.column("fault").to_pylist(), strict=True
+        ):
+            if fault is not None:
+                return source.cell_fault(row, fault)
+        raise AssertionError("no row is at fault")  # pragma: no cover
+
+    def _read(
+        self,
+        source: EventSource,
+        batch: Any,  # noqa: ANN401 - pyarrow has no types
+        begin: int,
+        events: Sequence[str],
+    ) -> HistoryLines:
+        body = f'{{"events":[{",".join(events)}]}}'.encode()
+        columns = self._reader.columns(body)
+        if columns is not None:
+            return columns.history()
+        place = [batch.column(name).to_pylist()[begin:] for name in ("row", "part")]
+        try:
+            read = self._reader.batch(body)
+        except Problem:
+            raise self._broken(source, place[0], events) from None
+        if read.rejected:
+            first = read.rejected[0]
+            rows, parts = place
+            raise source.refusal(
+                rows[first.index], parts[first.index], events[first.index], first.faults[0]
             )
-        said = f" {draft.members['occurred_at'].isoformat()}:" if member == "occurred_at" else ""
-        return RowError(place, f"{member}:{said} {rule}")
+        self.ignored |= read.ignored
+        return HistoryLines.of(read.events)
+
+    def _broken(
+        self, source: EventSource, rows: Sequence[int], events: Sequence[str]
+    ) -> ImportFailedError:
+        """Returns the fault of the first event that the API does not read as JSON."""
+        for row, event in zip(rows, events, strict=False):
+            try:
+                self._reader.batch(f'{{"events":[{event}]}}'.encode())
+            except Problem as problem:
+                detail = problem.detail.removeprefix("the body ")
+                return RowError(source.table.place(row), detail)
+        raise AssertionError("every event is JSON")  # pragma: no cover
+
+    def notes(self) -> list[str]:
+        """Returns which members were ignored, as a sentence."""
+        if not self.ignored:
+            return []
+        return [f"Members that no event has were ignored: {name_list(sorted(self.ignored))}."]
 
 
-def _body(documents: list[dict[str, Any]]) -> bytes:
-    return msgspec.json.encode({"events": documents})
+_EXAMPLE = """
+  layout = "event"
+
+  [times]
+  column = "at"
+
+  [columns]
+  event = "event"
+  session_id = "session"
+  commit = "commit"
+"""
+
+
+def require_lines(table: Table) -> None:
+    """Holds that a file without a map is NDJSON.
+
+    Raises:
+        ImportFailedError: It is a table; the message names its columns and shows a map.
+    """
+    kind = file_format(table.path)
+    if kind != "ndjson":
+        raise ImportFailedError(
+            f"{table.path.name} is a table in {'Parquet' if kind == 'parquet' else 'CSV'}: it needs"
+            f" --map MAP.toml, which says what its columns ({name_list(table.names())}) mean. For a"
+            f" row an event, for example:\n{_EXAMPLE}\ndocs/import.md has maps for a row a unit."
+        )
 
 
 def _rule(fault: Fault) -> tuple[str, str]:

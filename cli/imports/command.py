@@ -1,9 +1,8 @@
 """`import`: historical data from a file, as events received when they occurred."""
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,20 +11,18 @@ from rich.console import Console
 from sqlalchemy import Engine
 
 from api.wire.event_batch import EventReader
-from cli.imports.checks import EventChecks
+from cli.imports.checks import EventChecks, EventLinesOfFile, MapRows, require_lines
 from cli.imports.experiments import ExperimentPlan, planned, require_unregistered
 from cli.imports.faults import ImportFailedError
-from cli.imports.layouts import UnitLayout, layout_of
-from cli.imports.lines import LineReader, require_lines
 from cli.imports.map import ImportMap, Times, read_map
-from cli.imports.progress import Bars, shown_bars
+from cli.imports.progress import shown_bars
 from cli.imports.report import ImportReport
 from cli.imports.spool import Spool, Tally
 from cli.imports.storing import Storing
-from cli.imports.tables import chunks
+from cli.imports.tables import Table, opened_table
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.store import store_engine
-from storage.log.events import ClosedHistory, RuntimeEvent, closed_histories
+from storage.log.events import ClosedHistory, closed_histories
 from storage.tenants.projects import find_project
 from storage.tenants.secret import Pseudonyms, service_secret
 
@@ -57,12 +54,12 @@ def import_history(
     console = Console(stderr=True)
     try:
         layout = _NO_MAP if map_file is None else read_map(map_file)
-        if map_file is None:
-            require_lines(file)
-        with store_engine(data_dir) as engine:
+        with opened_table(file, decimal=layout.decimal) as table, store_engine(data_dir) as engine:
+            if map_file is None:
+                require_lines(table)
             history = _opened_history(engine, project, layout, data_dir)
             report = history.imported(
-                file, console, is_mapped=map_file is not None, is_rehearsal=dry_run
+                table, console, is_mapped=map_file is not None, is_rehearsal=dry_run
             )
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
@@ -74,16 +71,6 @@ def import_history(
 
 # Lines of runtime events have a form of their own, and no experiments.
 _NO_MAP = ImportMap(layout="event", times=Times(column="occurred_at"), columns={"event": "event"})
-
-
-@dataclass(kw_only=True)
-class _Reading:
-    """The result of reading a file, besides its events."""
-
-    rows: int = 0
-    skipped: Counter[str] = field(default_factory=Counter[str])
-    arms: Counter[str] = field(default_factory=Counter[str])
-    notes: list[str] = field(default_factory=list[str])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,67 +91,44 @@ class _History:
     reader: EventReader
 
     def imported(
-        self, file: Path, console: Console, *, is_mapped: bool, is_rehearsal: bool
+        self, table: Table, console: Console, *, is_mapped: bool, is_rehearsal: bool
     ) -> ImportReport:
         """Checks the whole file, then stores it, and returns its report."""
-        reading = _Reading()
+        checks = EventChecks(self.reader)
+        checks.require_map(self.layout)
         with shown_bars(console) as bars, Spool.opened() as spool:
-            events = self._rows(file, reading) if is_mapped else self._lines(file, reading)
-            self._check(events, spool, bars, file.name)
+            shown = bars.begin(f"Checking {table.path.name}")
+            source = MapRows(self.layout, table) if is_mapped else EventLinesOfFile(table)
+            for lines, _, share in checks.checked(source):
+                spool.add(lines)
+                self._require_open_history(spool.tally)
+                shown.advance_to(share)
+            shown.advance_to(1.0)
+            if isinstance(source, MapRows):
+                source.require_all_arms()
             storing = Storing(engine=self.engine, spool=spool, plan=self.plan, bars=bars)
             counts = storing.rehearse() if is_rehearsal else storing.store()
             tally = spool.tally
+        notes = [*checks.notes(), *(source.notes() if isinstance(source, MapRows) else ())]
         if (rate := self.plan.settings.sample_rate) < 1:
-            reading.notes.append(
+            notes.append(
                 f"The project's sample_rate is {rate:g}: its experiments count that share of these"
                 " units. With sample_rate = 1 before the registration they count all."
             )
         return ImportReport(
-            rows=reading.rows,
+            rows=source.rows,
             tally=tally,
-            skipped=reading.skipped,
-            arms=reading.arms,
-            notes=reading.notes,
+            skipped=source.skipped,
+            arms=source.arms,
+            notes=notes,
             experiments=counts,
             is_rehearsal=is_rehearsal,
         )
-
-    def _check(
-        self,
-        batches: Iterator[tuple[list[RuntimeEvent], float]],
-        spool: Spool,
-        bars: Bars,
-        name: str,
-    ) -> None:
-        shown = bars.begin(f"Checking {name}")
-        for events, share in batches:
-            spool.add(events)
-            self._require_open_history(spool.tally)
-            shown.advance_to(share)
-        shown.advance_to(1.0)
 
     def _require_open_history(self, tally: Tally) -> None:
         for environment, closed in self.closed.items():
             if environment in tally.last:
                 closed.require_before(tally.last[environment])
-
-    def _rows(self, file: Path, reading: _Reading) -> Iterator[tuple[list[RuntimeEvent], float]]:
-        layout = layout_of(self.layout)
-        checks = EventChecks(self.reader, layout)
-        checks.require_map()
-        for chunk in chunks(file, self.layout.column_names):
-            for events in checks.events(chunk, layout.drafts(chunk)):
-                yield events, chunk.progress
-        if isinstance(layout, UnitLayout):
-            layout.require_all_arms()
-        reading.rows, reading.skipped, reading.arms = layout.rows, layout.skipped, layout.arms
-        reading.notes += layout.notes()
-
-    def _lines(self, file: Path, reading: _Reading) -> Iterator[tuple[list[RuntimeEvent], float]]:
-        lines = LineReader(self.reader)
-        yield from lines.events(file)
-        reading.rows = lines.rows
-        reading.notes += lines.notes()
 
 
 def _opened_history(engine: Engine, project: str, layout: ImportMap, data_dir: Path) -> _History:

@@ -1,273 +1,152 @@
-"""The layouts of a file: a row an event, or a row a unit; each row becomes drafts of events."""
+"""The layouts of a file: a row an event, or a row a unit; a map of either becomes one SELECT."""
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
+import pyarrow as pa
 
-from cli.imports.cells import (
-    number_reader,
-    outcome_reader,
-    read_object,
-    read_text,
-)
-from cli.imports.faults import CellError, MapError, RowError, name_list
-from cli.imports.map import ImportMap, Outcome, Times
-from cli.imports.selection import Selection
-from cli.imports.tables import Chunk
-from cli.imports.times import UNIT_NAMES, TimeReader
+from cli.imports.cells import Reading, define_readers
+from cli.imports.faults import MapError, RowError, name_list
+from cli.imports.map import ImportMap, Outcome, Values
+from cli.imports.tables import ROW, Table, literal, quoted
+from cli.imports.times import UNIT_NAMES, define_times, time_fault, time_sql, unit_of
 from domain.currency import minor_unit_digits
 
-_Read = Callable[[Any], Any]
-# Other values of the arm column than the map names, so many of them, are told by name.
+# Of other values of the arm column than the map names, so many are listed by name.
 _MOST_ARMS = 1000
+_READERS = {"value": "as_number", "flags": "as_object", "properties": "as_object"}
 
 
-_NO_COLUMNS: Mapping[str, str] = {}
+@dataclass(frozen=True, kw_only=True)
+class _Event:
+    """An event that a row may give: its members as SQL, and the columns that fill them."""
+
+    members: Mapping[str, str]
+    columns: Mapping[str, str]
+    where: str = "true"
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An event as a row gives it, before the rules of the API are asked.
+class Layout:
+    """The events of a mapped file.
 
     Attributes:
-        row: The index of the row in its chunk.
-        members: Of the event, as `POST /v1/events` takes them.
-        columns: Member -> column, for members that an outcome has from columns of its own.
+        rows: How many rows the file has.
+        skipped: How many rows are left out, by why.
+        arms: How many rows each arm has, in layout `unit`.
     """
 
-    row: int
-    members: dict[str, Any]
-    columns: Mapping[str, str] = _NO_COLUMNS
-
-
-def column_values(
-    chunk: Chunk, column: str, rows: Sequence[int], read: _Read, *, is_secret: bool = False
-) -> list[Any]:
-    """Returns the cells of a column in some rows, read.
-
-    Raises:
-        RowError: A cell cannot be read; row, column and cell are named.
-    """
-    cells = chunk.cells(column)
-    try:
-        return [read(cells[row]) for row in rows]
-    except CellError:
-        raise _row_error(chunk, column, rows, read, is_secret=is_secret) from None
-
-
-def _row_error(
-    chunk: Chunk, column: str, rows: Sequence[int], read: _Read, *, is_secret: bool
-) -> RowError:
-    """Returns the fault of the first cell that cannot be read."""
-    cells = chunk.cells(column)
-    for row in rows:
-        try:
-            read(cells[row])
-        except CellError as fault:
-            return RowError(
-                chunk.place(row), str(fault), column=column, cell=cells[row], is_secret=is_secret
-            )
-    raise AssertionError("no cell of the column is at fault")  # pragma: no cover
-
-
-class RowTimes:
-    """The times of rows: of a column, or drawn over some days."""
-
-    def __init__(self, times: Times) -> None:
-        self._times = times
-        self._reader = TimeReader(times)
-        self._draws = np.random.default_rng(times.seed)
-        self._start = None if times.start is None else self._read_start(times.start)
-
-    def _read_start(self, start: str) -> datetime:
-        try:
-            read = TimeReader(Times(column="start", zone=self._times.zone)).read(start)
-        except CellError as fault:
-            raise MapError(f"times.start is {start!r}: {fault}") from None
-        if read is None:
-            raise MapError("times.start is empty: name the time that spread_days begin at")
-        return read
-
-    def of(self, chunk: Chunk, rows: Sequence[int]) -> list[datetime]:
-        """Returns the times of some rows of a chunk; chunks are asked in the file's order."""
-        if self._start is not None and self._times.spread_days is not None:
-            # Of every row, taken or not, so that `where` moves no other row.
-            seconds = self._draws.uniform(0, self._times.spread_days * 86_400, chunk.size)
-            return [self._start + timedelta(seconds=float(seconds[row])) for row in rows]
-        column = self._times.column or ""
-        times = column_values(chunk, column, rows, self._reader.read)
-        for row, time in zip(rows, times, strict=True):
-            if time is None:
-                cell = chunk.cells(column)[row]
-                raise RowError(chunk.place(row), "names no time", column=column, cell=cell)
-        return times
-
-    def notes(self) -> list[str]:
-        """Returns how the numbers of the column were read as times."""
-        if self._reader.detected is None:
-            return []
-        return [_note(self._times.column, self._reader.detected)]
-
-
-def _note(column: str | None, unit: str) -> str:
-    return (
-        f"Numbers in column {column!r} were read as {UNIT_NAMES[unit]} since 1970:"
-        f' unit = "{unit}" in [times] says so.'
-    )
-
-
-class _Rows:
-    """What both layouts read alike: which rows, their units, their times, their members."""
-
-    def __init__(self, layout: ImportMap) -> None:
-        self.map = layout
-        self.rows = 0
+    def __init__(self, layout: ImportMap, table: Table) -> None:
+        """Loads the file's columns that the map names."""
+        self.map, self.table = layout, table
         self.skipped: Counter[str] = Counter()
         self.arms: Counter[str] = Counter()
-        self.selection = Selection(layout)
-        self.times = RowTimes(layout.times)
-        self.read_number = number_reader(layout.decimal)
-        self.constants = {
-            name: value for name, value in layout.constants.items() if name != "session_id"
+        self._readings: list[Reading] = []
+        self._units: dict[str, str] = {}
+        table.load(layout.column_names)
+        define_readers(table.database, layout.decimal)
+        define_times(table.database, layout.times)
+        self.rows = table.rows()
+        self._take_rows()
+        self._events = self._unit_events() if layout.layout == "unit" else [self._row_event()]
+
+    def _take_rows(self) -> None:
+        source, database = "cells", self.table.database
+        if self.map.times.spread_days is not None:
+            draws = np.random.default_rng(self.map.times.seed)
+            seconds = draws.uniform(0, self.map.times.spread_days * 86_400, self.rows)
+            # Of every row, taken or not, so that `where` moves no other row.
+            drawn = pa.table({"drawn#": np.rint(seconds * 1e6).astype(np.int64)})
+            database.register("draws", drawn)
+            database.execute("CREATE TABLE drawn AS SELECT * FROM draws")
+            source = "cells POSITIONAL JOIN drawn"
+        where = " OR ".join(map(self._alternative, self.map.where)) or "true"
+        database.execute(f"CREATE VIEW taken AS SELECT * FROM {source} WHERE {where}")
+        (taken,) = database.execute("SELECT count(*) FROM taken").fetchall()[0]
+        if left := self.rows - taken:
+            self.skipped["where"] = left
+
+    def _alternative(self, alternative: Mapping[str, Values]) -> str:
+        return (
+            f"({' AND '.join(_equals(quoted(name), value) for name, value in alternative.items())})"
+        )
+
+    def _unit_events(self) -> list[_Event]:
+        layout, arm = self.map, quoted(self.map.arm or "")
+        self._count_arms(arm)
+        commits = " ".join(
+            f"WHEN {literal(a)} THEN {literal(c)}" for a, c in layout.commits.items()
+        )
+        columns = {
+            "session_id": layout.unit,
+            "commit": layout.arm,
+            "occurred_at": layout.times.column,
         }
-
-    def taken(self, chunk: Chunk) -> Sequence[int]:
-        """Returns the rows of a chunk that `where` takes, the others counted."""
-        self.rows += chunk.size
-        rows = self.selection.rows(chunk)
-        if left := chunk.size - len(rows):
-            self.skipped["where"] += left
-        return rows
-
-    def units(self, chunk: Chunk, rows: Sequence[int], column: str | None) -> list[str]:
-        """Returns the units of some rows, numbered where no column names them."""
-        if column is None:
-            return [str(chunk.first_row - 1 + row) for row in rows]
-        units = column_values(chunk, column, rows, read_text)
-        for row, unit in zip(rows, units, strict=True):
-            if unit is None:
-                cell = chunk.cells(column)[row]
-                raise RowError(chunk.place(row), "names no unit", column=column, cell=cell)
-        return units
-
-    def members(self, chunk: Chunk, rows: Sequence[int]) -> Mapping[str, list[Any]]:
-        """Returns the cells of [columns] in some rows, by member."""
-        readers: dict[str, _Read] = {
-            "value": self.read_number,
-            "flags": read_object,
-            "properties": read_object,
+        shared = {
+            **self._members(),
+            "session_id": self._unit(layout.unit),
+            "commit": f"CASE as_text({arm}) {commits} END",
         }
-        return {
-            member: column_values(
-                chunk,
-                column,
-                rows,
-                readers.get(member, read_text),
-                is_secret=member in ("user_ref", "properties"),
+        exposed_at = self._exposed_at()
+        exposure = literal(str(layout.constants.get("event", "page_view")))
+        named = {name: column for name, column in columns.items() if column is not None}
+        named |= layout.columns
+        events = [
+            _Event(
+                members={**shared, "event": exposure, "occurred_at": f"as_moment({exposed_at})"},
+                columns=named,
             )
-            for member, column in self.map.columns.items()
-            if member != "session_id"
-        }
-
-    def notes(self) -> list[str]:
-        """Returns the choices that the file made without the map, as sentences."""
-        return self.times.notes()
-
-
-class EventLayout(_Rows):
-    """A row an event."""
-
-    def drafts(self, chunk: Chunk) -> Iterator[Draft]:
-        """Yields the event of each row."""
-        rows = self.taken(chunk)
-        times = self.times.of(chunk, rows)
-        units = self.units(chunk, rows, self._unit_column)
-        members = self.members(chunk, rows)
-        for index, row in enumerate(rows):
-            filled = {
-                member: values[index]
-                for member, values in members.items()
-                if values[index] is not None
-            }
-            if "event" not in filled and "event" not in self.constants:
-                column = self.map.columns["event"]
-                raise RowError(
-                    chunk.place(row), "names no event", column=column, cell=chunk.cells(column)[row]
-                )
-            yield Draft(
-                row=row,
-                members={
-                    **self.constants,
-                    **filled,
-                    "session_id": units[index],
-                    "occurred_at": times[index],
-                },
-            )
-
-    @property
-    def _unit_column(self) -> str | None:
-        return self.map.columns.get("session_id") or self.map.unit
-
-    def source(self, member: str) -> str | None:
-        """Returns the column that fills a member of events, None where none does."""
-        if member == "session_id":
-            return self._unit_column
-        return self.map.times.column if member == "occurred_at" else self.map.columns.get(member)
-
-
-class UnitLayout(_Rows):
-    """A row a unit: exposed at its time by its arm's commit, with its outcomes."""
-
-    def __init__(self, layout: ImportMap) -> None:
-        super().__init__(layout)
-        self._exposure = layout.constants.get("event", "page_view")
-        self._outcomes = [
-            OutcomeColumn(column, outcome, layout) for column, outcome in layout.outcomes.items()
         ]
+        for column, outcome in layout.outcomes.items():
+            events.append(self._outcome(column, outcome, shared, exposed_at, named))
+        return events
 
-    def drafts(self, chunk: Chunk) -> Iterator[Draft]:
-        """Yields the exposure of each row of a named arm, and its outcomes."""
-        rows, commits = self._of_named_arms(chunk, self.taken(chunk))
-        times = self.times.of(chunk, rows)
-        units = self.units(chunk, rows, self.map.unit)
-        constants, filled = self.constants, list(self.members(chunk, rows).items())
-        outcomes = [(column, column.read(chunk, rows, times)) for column in self._outcomes]
-        for index, row in enumerate(rows):
-            unit = {**constants, "session_id": units[index], "commit": commits[index]}
-            for name, values in filled:
-                if values[index] is not None:
-                    unit[name] = values[index]
-            yield Draft(
-                row=row,
-                members={
-                    **unit,
-                    "event": self._exposure,
-                    "occurred_at": times[index],
-                },
-            )
-            for column, values in outcomes:
-                if (outcome := values[index]) is not None:
-                    yield Draft(
-                        row=row,
-                        members={**unit, "event": column.outcome.event, **outcome},
-                        columns=column.sources,
-                    )
+    def _outcome(
+        self,
+        column: str,
+        outcome: Outcome,
+        shared: Mapping[str, str],
+        exposed_at: str,
+        named: Mapping[str, str],
+    ) -> _Event:
+        members, columns, at = dict(shared), {**named, "value": column}, exposed_at
+        members["event"] = literal(outcome.event)
+        if outcome.at == column:
+            # The time is the outcome: a NULL says that there was none.
+            at = self._time(column, None)
+            where = f"{at} IS NOT NULL"
+        else:
+            reader = "as_number" if outcome.value else "as_outcome"
+            value = self._read("value", column, reader)
+            where = f"coalesce({value}, 0) <> 0" if outcome.value else value
+            if outcome.value:
+                digits = 0 if outcome.currency is None else minor_unit_digits(outcome.currency)
+                members["value"] = f"{value} * {10**digits}"
+            if outcome.at is not None:
+                at = self._time(
+                    outcome.at,
+                    f"names no time, but column {column!r} says that there was an outcome",
+                    where=where,
+                )
+        if outcome.at is not None:
+            columns["occurred_at"] = outcome.at
+        members["occurred_at"] = f"as_moment({at})"
+        return _Event(members=members, columns=columns, where=where)
 
-    def _of_named_arms(
-        self, chunk: Chunk, rows: Sequence[int]
-    ) -> tuple[Sequence[int], Sequence[str]]:
-        """Returns the rows of arms that the map names, and the commit of each."""
-        arms = column_values(chunk, self.map.arm or "", rows, read_text)
-        commits = self.map.commits
-        named = [row for row, arm in zip(rows, arms, strict=True) if arm in commits]
-        self.arms.update(arm for arm in arms if arm in commits)
-        for arm, count in Counter(arm or "" for arm in arms if arm not in commits).items():
-            many = len(self.skipped) > _MOST_ARMS and arm not in self.skipped
-            self.skipped["others" if many else f"arm {arm!r}"] += count
-        return named, [commits[arm] for arm in arms if arm in commits]
+    def _count_arms(self, arm: str) -> None:
+        counts = self.table.database.execute(
+            f"SELECT coalesce(as_text({arm}), ''), count(*) FROM taken"
+            " GROUP BY 1 ORDER BY 2 DESC, 1"
+        ).fetchall()
+        for value, count in counts:
+            if value in self.map.commits:
+                self.arms[value] = count
+            else:
+                many = len(self.skipped) > _MOST_ARMS
+                self.skipped["others" if many else f"arm {value!r}"] += count
 
     def require_all_arms(self) -> None:
         """Holds that every arm of the map has a row.
@@ -285,78 +164,153 @@ class UnitLayout(_Rows):
             f" have {name_list(present) or 'nothing'}"
         )
 
-    def source(self, member: str) -> str | None:
-        """Returns the column that fills a member of events, None where none does."""
-        columns = {
-            **self.map.columns,
-            "session_id": self.map.unit,
-            "occurred_at": self.map.times.column,
-            "commit": self.map.arm,
+    def _row_event(self) -> _Event:
+        unit = self.map.columns.get("session_id") or self.map.unit
+        columns = dict(self.map.columns)
+        if unit is not None:
+            columns["session_id"] = unit
+        if self.map.times.column is not None:
+            columns["occurred_at"] = self.map.times.column
+        return _Event(
+            members={
+                **self._members(),
+                "session_id": self._unit(unit),
+                "occurred_at": f"as_moment({self._exposed_at()})",
+            },
+            columns=columns,
+        )
+
+    def _members(self) -> dict[str, str]:
+        members = {
+            name: _constant(value)
+            for name, value in self.map.constants.items()
+            if name != "session_id"
         }
-        return columns.get(member)
+        for member, column in self.map.columns.items():
+            if member == "session_id":
+                continue
+            missing = "names no event" if member == "event" and "event" not in members else None
+            value = self._read(member, column, _READERS.get(member, "as_text"), missing=missing)
+            members[member] = (
+                f"coalesce({value}, {members[member]})" if member in members else value
+            )
+        return members
+
+    def _unit(self, column: str | None) -> str:
+        if column is None:
+            return f"CAST({ROW} - 1 AS VARCHAR)"
+        return self._read("session_id", column, "as_text", missing="names no unit")
+
+    def _exposed_at(self) -> str:
+        times = self.map.times
+        if times.column is not None:
+            return self._time(times.column, "names no time")
+        start = literal(times.start or "")
+        sql = time_sql(times, start, unit_of(times.start or ""))
+        (read,) = self.table.database.execute(f"SELECT CAST({sql} AS VARCHAR)").fetchall()[0]
+        if read is None:
+            fault = time_fault(times, times.start or "", None)
+            raise MapError(f"times.start is {times.start!r}: {fault}")
+        return f'TIMESTAMP {literal(read)} + to_microseconds("drawn#")'
+
+    def _time(self, column: str, missing: str | None, *, where: str = "true") -> str:
+        times, cell = self.map.times, quoted(column)
+        unit = times.unit
+        if unit is None and times.format is None:
+            numbers = self.table.database.execute(
+                f"SELECT stripped({cell}) FROM taken"
+                f" WHERE regexp_full_match(stripped({cell}), '-?\\d+(\\.\\d*)?') LIMIT 1"
+            ).fetchall()
+            unit = unit_of(numbers[0][0]) if numbers else None
+            if unit is not None:
+                self._units[column] = unit
+        return self._add("occurred_at", column, time_sql(times, cell, unit), missing, where)
+
+    def _read(self, member: str, column: str, reader: str, *, missing: str | None = None) -> str:
+        return self._add(member, column, f"{reader}({quoted(column)})", missing)
+
+    def _add(
+        self, member: str, column: str, value: str, missing: str | None, where: str = "true"
+    ) -> str:
+        """Adds the reading of a column, and returns the name of its value."""
+        name = quoted(f"{member} #{len(self._readings)}")
+        self._readings.append(
+            Reading(
+                member=member, column=column, value=value, name=name, missing=missing, where=where
+            )
+        )
+        return name
+
+    def select(self) -> str:
+        """Returns the map as SQL: each row's events as JSON, or the number of its fault."""
+        faults = " ".join(f"WHEN {r.fault} THEN {n}" for n, r in enumerate(self._readings))
+        fault = f"CASE {faults} END" if faults else "NULL"
+        events = [
+            f"CASE WHEN {event.where} THEN json_object("
+            + ", ".join(f"{literal(name)}, {value}" for name, value in event.members.items())
+            + ") END"
+            for event in self._events
+        ]
+        where = "true"
+        if self.map.layout == "unit":
+            arms = ", ".join(map(literal, self.map.commits))
+            where = f"as_text({quoted(self.map.arm or '')}) IN ({arms})"
+        values = ",\n".join(["*", *(f"{r.value} AS {r.name}" for r in self._readings)])
+        parts = ", ".join(map(str, range(len(events))))
+        listed = ",\n".join(events)
+        return (
+            f"SELECT * FROM (SELECT {ROW} AS row, {fault} AS fault,\n"
+            f"unnest([{parts}]) AS part,\nunnest([\n{listed}\n]) AS event\n"
+            f"FROM (SELECT {values} FROM taken WHERE {where})\n"
+            ") WHERE event IS NOT NULL OR fault IS NOT NULL"
+        )
+
+    def cell_fault(self, row: int, fault: int) -> RowError:
+        """Returns the fault of a cell."""
+        reading = self._readings[fault]
+        cell = self.table.cell(row, reading.column)
+        if reading.member != "occurred_at":
+            return reading.row_error(self.table, row, self.map.decimal)
+        (is_empty,) = self.table.query("SELECT is_empty(?)", cell)[0]
+        why = (
+            reading.missing or "is empty"
+            if is_empty or cell is None
+            else time_fault(self.map.times, cell.strip(), self._units.get(reading.column))
+        )
+        return RowError(self.table.place(row), why, column=reading.column, cell=cell)
+
+    def column(self, part: int, member: str) -> str | None:
+        """Returns the column that fills a member of a row's event, None where none does."""
+        return self._events[part].columns.get(member)
 
     def notes(self) -> list[str]:
         """Returns the choices that the file made without the map, as sentences."""
-        return [*super().notes(), *(note for column in self._outcomes for note in column.notes())]
+        return [
+            f"Numbers in column {column!r} were read as {UNIT_NAMES[unit]} since 1970:"
+            f' unit = "{unit}" in [times] says so.'
+            for column, unit in self._units.items()
+        ]
 
 
-class OutcomeColumn:
-    """A column of outcomes: yes or no, an amount, or the time of the outcome."""
-
-    def __init__(self, column: str, outcome: Outcome, layout: ImportMap) -> None:
-        self.outcome = outcome
-        self._column = column
-        self._times = TimeReader(layout.times)
-        self._read = (number_reader if outcome.value else outcome_reader)(layout.decimal)
-        digits = 0 if outcome.currency is None else minor_unit_digits(outcome.currency)
-        self._minor_units = 10**digits
-        self.sources = {"value": column}
-        if outcome.at is not None:
-            self.sources["occurred_at"] = outcome.at
-
-    def read(
-        self, chunk: Chunk, rows: Sequence[int], exposures: Sequence[datetime]
-    ) -> list[dict[str, Any] | None]:
-        """Returns the members of each row's outcome besides its event; None where it is a no."""
-        at, column = self.outcome.at, self._column
-        if at == column:
-            # The time is the outcome: a NULL says that there was none.
-            times = column_values(chunk, column, rows, self._times.read)
-            return [None if time is None else {"occurred_at": time} for time in times]
-        values = column_values(chunk, column, rows, self._read)
-        yes = [index for index, value in enumerate(values) if value]
-        members: list[dict[str, Any] | None] = [None] * len(rows)
-        times = (
-            [exposures[index] for index in yes]
-            if at is None
-            else self._times_of(chunk, [rows[index] for index in yes], at)
-        )
-        for index, time in zip(yes, times, strict=True):
-            amount = {"value": values[index] * self._minor_units} if self.outcome.value else {}
-            members[index] = {"occurred_at": time, **amount}
-        return members
-
-    def _times_of(self, chunk: Chunk, rows: Sequence[int], column: str) -> list[datetime]:
-        times = column_values(chunk, column, rows, self._times.read)
-        for row, time in zip(rows, times, strict=True):
-            if time is None:
-                raise RowError(
-                    chunk.place(row),
-                    f"names no time, but column {self._column!r} says that there was an outcome",
-                    column=column,
-                    cell=chunk.cells(column)[row],
-                )
-        return times
-
-    def notes(self) -> list[str]:
-        """Returns how the numbers of the outcome's time were read."""
-        unit = self._times.detected
-        return [] if unit is None else [_note(self.outcome.at, unit)]
+def _equals(cell: str, values: Values) -> str:
+    """Returns the SQL of a test of `where`: by the kind of each value in TOML."""
+    if isinstance(values, str) and values.startswith("@"):
+        return f"coalesce(as_text({cell}), '') = coalesce(as_text({quoted(values[1:])}), '')"
+    listed: Sequence[str | int | float | bool] = values if isinstance(values, list) else [values]
+    tests = [
+        f"coalesce(as_text({cell}), '') = {literal(value)}"
+        if isinstance(value, str)
+        else f"coalesce(NOT is_empty({cell}) AND as_outcome({cell}) = {str(value).lower()}, false)"
+        if isinstance(value, bool)
+        else f"coalesce(as_number({cell}) = {value!r}, false)"
+        for value in listed
+    ]
+    return f"({' OR '.join(tests)})"
 
 
-Layout = UnitLayout | EventLayout
-
-
-def layout_of(layout: ImportMap) -> Layout:
-    """Returns the layout that a map names."""
-    return UnitLayout(layout) if layout.layout == "unit" else EventLayout(layout)
+def _constant(value: Any) -> str:  # noqa: ANN401 - a value of TOML
+    if isinstance(value, str):
+        return literal(value)
+    if isinstance(value, bool | int | float):
+        return str(value).lower()
+    return f"CAST({literal(json.dumps(value))} AS JSON)"

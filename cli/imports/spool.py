@@ -2,13 +2,13 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import IO, Self
 
-from storage.log.events import RuntimeEvent, history_lines
+from storage.log.events import HistoryLines
 
 _BLOCK = 1 << 20
 
@@ -31,13 +31,13 @@ class Tally:
     last: dict[str, datetime] = field(default_factory=dict[str, datetime])
     days: set[date] = field(default_factory=set[date])
 
-    def add(self, events: Sequence[RuntimeEvent]) -> None:
+    def add(self, lines: HistoryLines) -> None:
         """Counts some events."""
-        self.events.update([event.event for event in events])
-        self.commits.update([event.commit_sha for event in events if event.commit_sha is not None])
+        self.events.update(lines.names)
+        self.commits.update([commit for commit in lines.commits if commit is not None])
         times: dict[str, list[datetime]] = {}
-        for event in events:
-            times.setdefault(event.environment, []).append(event.occurred_at)
+        for environment, time in zip(lines.environments, lines.occurred_at, strict=True):
+            times.setdefault(environment, []).append(time)
         for environment, occurred in times.items():
             first, last = min(occurred), max(occurred)
             self.first[environment] = min(first, self.first.get(environment, first))
@@ -63,10 +63,10 @@ class Spool:
         with tempfile.TemporaryFile() as file:
             yield cls(file)
 
-    def add(self, events: Sequence[RuntimeEvent]) -> None:
+    def add(self, lines: HistoryLines) -> None:
         """Appends events."""
-        self._file.write(history_lines(events).encode())
-        self.tally.add(events)
+        self._file.write(lines.text.encode())
+        self.tally.add(lines)
 
     @property
     def size(self) -> int:

@@ -1,298 +1,324 @@
-"""The rows of a file, in chunks of columns: CSV, NDJSON and Parquet, each also gzipped."""
+"""The rows of a file as a table of DuckDB: CSV, NDJSON and Parquet, each also gzipped."""
 
 import csv
 import gzip
+import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+import duckdb
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from cli.imports.faults import ImportFailedError, MapError, RowError, name_list, suggestion
+from cli.imports.faults import ImportFailedError, MapError, name_list, suggestion
 
-CHUNK_ROWS = 10_000
+# The column of the row's number, counted from 1; no file names one so.
+ROW = '"row#"'
 _NDJSON = (".ndjson", ".jsonl", ".json")
 _DELIMITERS = ",;\t"
 _GZIP = b"\x1f\x8b"
-# A cell of CSV is at most so long; a quote that is never closed ends there, not at the file's end.
-_LONGEST_CELL = 2**20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BATCH_ROWS = 10_000
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "512MiB",
+    "threads": 1,
+    # Extensions are downloaded; those that are needed are built in.
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chunk:
-    """Some successive rows of a file.
-
-    Attributes:
-        first_row: The number of the first row, counted from 1.
-        size: How many rows these are.
-        first_line: The line of the first row, where every row is one line of text.
-        progress: Which share of the file is read with these.
-        columns: Name -> cells, one of each row, for the columns that were asked for and are there.
-    """
-
-    first_row: int
-    size: int
-    first_line: int | None
-    progress: float
-    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
-
-    def place(self, index: int) -> str:
-        """Returns where a row of the chunk stands in the file."""
-        row = f"row {self.first_row + index}"
-        return row if self.first_line is None else f"{row} (line {self.first_line + index})"
-
-    def cells(self, column: str) -> Sequence[Any]:
-        """Returns the cells of a column; all empty where no row of the chunk names it."""
-        cells = self.columns.get(column)
-        return [None] * self.size if cells is None else cells
+def quoted(name: str) -> str:
+    """Returns the name of a column as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
-@contextmanager
-def opened(path: Path) -> Generator[IO[bytes]]:
-    """Opens a file, unpacking gzip where its first bytes are gzip's.
-
-    Raises:
-        ImportFailedError: It is cut off, or no gzip after all.
-    """
-    with path.open("rb") as stream:
-        if stream.peek(2)[:2] != _GZIP:
-            yield stream
-            return
-        try:
-            with gzip.open(stream) as unpacked:
-                yield unpacked  # pyright: ignore[reportReturnType] - it reads like a file
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ImportFailedError(f"{path.name} is no whole gzip file: {error}") from error
+def literal(text: str) -> str:
+    """Returns a text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def file_format(path: Path) -> str:
-    """Returns the format of a file by its name: `ndjson`, `parquet` or `csv`."""
+    """Returns `csv`, `ndjson` or `parquet`, by a file's name."""
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".parquet"):
         return "parquet"
     return "ndjson" if name.endswith(_NDJSON) else "csv"
 
 
-def share_read(path: Path, stream: IO[bytes]) -> float:
-    """Returns which share of a file is read, below any unpacking."""
-    packed: Any = getattr(stream, "fileobj", stream)
-    return packed.tell() / max(1, path.stat().st_size)
-
-
-def chunks(path: Path, named: Mapping[str, str]) -> Iterator[Chunk]:
-    """Yields a file's rows.
+@contextmanager
+def opened_table(path: Path, *, decimal: str = ".") -> Generator["Table"]:
+    """Opens a file as a table; its copy on disk is gone at the end.
 
     Args:
         path: The file; its format is told by its name.
-        named: Column -> the member of the map that names it.
+        decimal: The decimal sign in which numbers of typed columns are written, as in text.
 
     Raises:
-        MapError: The file has no such column.
-        ImportFailedError: It cannot be read in its format.
+        ImportFailedError: It is no whole gzip file, or cannot be read in its format.
     """
-    readers: Mapping[str, Callable[[Path, IO[bytes], Mapping[str, str]], Iterator[Chunk]]]
-    readers = {"csv": _csv_chunks, "ndjson": _ndjson_chunks, "parquet": _parquet_chunks}
-    with opened(path) as stream:
-        yield from readers[file_format(path)](path, stream, named)
-
-
-def header(path: Path) -> list[str]:
-    """Returns the names of the columns of a CSV or Parquet file."""
-    with opened(path) as stream:
-        if file_format(path) == "parquet":
-            with _seekable(stream) as whole:
-                return _parquet_file(path, whole).schema_arrow.names
-        return _csv_header(path, _text_lines(path, stream))[0]
-
-
-def _require_columns(path: Path, named: Mapping[str, str], present: Sequence[str]) -> None:
-    for column, member in named.items():
-        if column not in present:
-            raise MapError(
-                f"{member} names column {column!r}, which {path.name} does not have:"
-                f" {suggestion(column, present)}it has {name_list(present)}"
-            )
-
-
-# --- CSV ----------------------------------------------------------------------------------------
-
-
-def _text_lines(path: Path, stream: IO[bytes]) -> Iterator[str]:
-    for number, line in enumerate(stream, start=1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError:
-            raise ImportFailedError(f"{path.name}, line {number}: is no text in UTF-8") from None
-
-
-def _csv_header(path: Path, lines: Iterator[str]) -> tuple[list[str], str]:
-    """Returns the names of the columns, and the sign between them."""
-    first = next(lines, "")
-    if not first.strip():
-        raise ImportFailedError(f"{path.name} is empty: the first line of CSV names the columns")
-    delimiter = max(_DELIMITERS, key=first.count)
-    return [name.strip() for name in next(csv.reader([first], delimiter=delimiter))], delimiter
-
-
-def _csv_chunks(path: Path, stream: IO[bytes], named: Mapping[str, str]) -> Iterator[Chunk]:
-    lines = _text_lines(path, stream)
-    names, delimiter = _csv_header(path, lines)
-    _require_columns(path, named, names)
-    places = {name: names.index(name) for name in named}
-    table = _Csv(path, lines, delimiter)
-    row = 1
-    while rows := table.rows():
-        line = 2 + table.lines - len(rows)
-        filled = [cells for cells in rows if cells]
-        chunk = Chunk(
-            first_row=row,
-            size=len(filled),
-            # Rows of several lines, and empty lines, shift the count.
-            first_line=line if line == row + 1 and len(filled) == len(rows) else None,
-            progress=share_read(path, stream),
-        )
-        _require_width(chunk, filled, width=len(names))
-        columns = list(zip(*filled, strict=True)) or [()] * len(names)
-        yield replace(chunk, columns={name: columns[place] for name, place in places.items()})
-        row += len(filled)
-
-
-class _Csv:
-    """The rows of CSV after its header, in lists of a chunk's length."""
-
-    def __init__(self, path: Path, lines: Iterator[str], delimiter: str) -> None:
-        self._path = path
-        csv.field_size_limit(_LONGEST_CELL)
-        self._reader = csv.reader(lines, delimiter=delimiter)
-
-    @property
-    def lines(self) -> int:
-        """How many lines were read."""
-        return self._reader.line_num
-
-    def rows(self) -> list[list[str]]:
-        """Returns the next rows, none at the end."""
-        try:
-            return list(islice(self._reader, CHUNK_ROWS))
-        except csv.Error as error:
-            where = f"{self._path.name}, about line {self.lines + 1}"
-            raise ImportFailedError(f"{where}: {error}") from error
-
-
-def _require_width(chunk: Chunk, rows: Sequence[Sequence[str]], *, width: int) -> None:
-    for index, cells in enumerate(rows):
-        if len(cells) != width:
-            raise RowError(
-                chunk.place(index), f"has {len(cells)} cells, but the first line names {width}"
-            )
-
-
-# --- NDJSON -------------------------------------------------------------------------------------
-
-
-def _ndjson_chunks(path: Path, stream: IO[bytes], named: Mapping[str, str]) -> Iterator[Chunk]:
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
-    row, line, names = 1, 1, set[str]()
-    while lines := list(islice(stream, CHUNK_ROWS)):
-        documents: list[Mapping[str, Any]] = []
-        for number, text in enumerate(lines, start=line):
-            if not text.strip():
-                continue
+    with tempfile.TemporaryDirectory(prefix="deploy-reward-") as folder:
+        # A name of our own: DuckDB takes `*` and `[` of a file's name for a pattern.
+        plain = Path(folder) / "file"
+        _unpack(path, plain)
+        with duckdb.connect(config={**_CONFIG, "temp_directory": f"{folder}/spill"}) as database:
+            database.execute("SET enable_progress_bar = false")
+            database.execute("SET TimeZone = 'UTC'")
             try:
-                documents.append(decode(text))
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise _no_object(path, number, text, error) from None
-        names.update(*documents)
-        yield Chunk(
-            first_row=row,
-            size=len(documents),
-            columns={
-                name: [document.get(name) for document in documents]
-                for name in named
-                if name in names
-            },
-            first_line=line if len(documents) == len(lines) else None,
-            progress=share_read(path, stream),
-        )
-        row += len(documents)
-        line += len(lines)
-    _require_columns(path, named, sorted(names))
+                yield Table(path=path, plain=plain, decimal=decimal, database=database)
+            except duckdb.Error as error:
+                raise ImportFailedError(f"{path.name}: {_first_line(error)}") from error
 
 
-def _no_object(path: Path, number: int, text: bytes, error: Exception) -> ImportFailedError:
-    if number == 1 and text.lstrip().startswith(b"["):
-        return ImportFailedError(
-            f"{path.name} is one JSON array: NDJSON has an object a line, as `jq -c '.[]'` writes"
-        )
-    return ImportFailedError(f"{path.name}, line {number}: is no JSON object: {error}")
-
-
-# --- Parquet ------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _seekable(stream: IO[bytes]) -> Generator[IO[bytes]]:
-    """Gives a file that can be read at any place: Parquet begins at its end."""
-    if not isinstance(stream, gzip.GzipFile):
-        yield stream
+def _unpack(path: Path, plain: Path) -> None:
+    with path.open("rb") as stream:
+        is_packed = stream.read(2) == _GZIP
+    if not is_packed:
+        plain.symlink_to(path.absolute())
         return
-    with tempfile.TemporaryFile() as unpacked:
-        shutil.copyfileobj(stream, unpacked)
-        unpacked.seek(0)
-        yield unpacked
-
-
-def _parquet_file(path: Path, stream: IO[bytes]) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(stream)
-    except (pa.ArrowException, OSError) as error:
-        raise ImportFailedError(f"{path.name} is no Parquet file: {_first_line(error)}") from error
+        with gzip.open(path) as packed, plain.open("wb") as copy:
+            shutil.copyfileobj(packed, copy)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ImportFailedError(f"{path.name} is no whole gzip file: {error}") from error
 
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _parquet_chunks(path: Path, stream: IO[bytes], named: Mapping[str, str]) -> Iterator[Chunk]:
-    with _seekable(stream) as whole:
-        file = _parquet_file(path, whole)
-        _require_columns(path, named, file.schema_arrow.names)
-        total, row = max(1, file.metadata.num_rows), 1
-        batches = file.iter_batches(batch_size=CHUNK_ROWS, columns=list(named), use_threads=False)
-        try:
-            for batch in batches:
-                yield Chunk(
-                    first_row=row,
-                    size=batch.num_rows,
-                    columns={name: _python_cells(batch.column(name)) for name in named},
-                    first_line=None,
-                    progress=(row + batch.num_rows) / total,
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A file, and the database that reads it; once loaded, its table `cells` has texts alone.
+
+    Attributes:
+        path: The file as the user names it.
+        plain: The same file, unpacked.
+        decimal: The decimal sign.
+    """
+
+    path: Path
+    plain: Path
+    decimal: str
+    database: duckdb.DuckDBPyConnection
+
+    def names(self) -> list[str]:
+        """Returns the names of the columns; of NDJSON those that any row has."""
+        kind = file_format(self.path)
+        if kind == "csv":
+            return self._header()[0]
+        if kind == "parquet":
+            return [name for name, _ in self._parquet_columns()]
+        return sorted(self._column(f"SELECT DISTINCT unnest(json_keys(json)) FROM {self._lines}"))
+
+    def load(self, named: Mapping[str, str]) -> None:
+        """Fills the table `cells` with the named columns.
+
+        Args:
+            named: Column -> the member of the map that names it.
+
+        Raises:
+            MapError: The file has no such column.
+            ImportFailedError: It cannot be read in its format.
+        """
+        kind = file_format(self.path)
+        if kind == "ndjson":
+            self._load_lines(named)
+        elif kind == "csv":
+            self._load_csv(named)
+        else:
+            columns = self._parquet_columns()
+            self._require(named, [name for name, _ in columns])
+            types = dict(columns)
+            cells = {name: _typed_text(quoted(name), types[name], self.decimal) for name in named}
+            self._create(cells, f"read_parquet({literal(str(self.plain))})")
+
+    def rows(self) -> int:
+        """Returns how many rows were loaded."""
+        return self._column("SELECT count(*) FROM cells")[0]
+
+    def cell(self, row: int, column: str) -> str | None:
+        """Returns the text of a cell."""
+        cell = self._column(f"SELECT {quoted(column)} FROM cells WHERE {ROW} = {row}")[0]
+        return "" if cell is None and file_format(self.path) == "csv" else cell
+
+    def place(self, row: int) -> str:
+        """Returns where a row stands in the file."""
+        kind = file_format(self.path)
+        if kind == "parquet":
+            return f"row {row}"
+        with self.plain.open("rb") as stream:
+            lines = [number for number, line in enumerate(stream, start=1) if line.strip()]
+        first = 1 if kind == "csv" else 0
+        # A cell of several lines shifts the count.
+        if len(lines) != self.rows() + first:
+            return f"row {row}"
+        return f"row {row} (line {lines[row - 1 + first]})"
+
+    def batches(self, select: str) -> Iterator[Any]:
+        """Yields the result of a statement as record batches of pyarrow."""
+        yield from self.database.sql(select).to_arrow_reader(_BATCH_ROWS)
+
+    def _column(self, select: str) -> list[Any]:
+        return [row[0] for row in self.query(select)]
+
+    def query(self, select: str, *values: object) -> list[Any]:
+        """Returns the rows of a statement, also while the batches of another one are read."""
+        return self.database.cursor().execute(select, list(values)).fetchall()
+
+    def _create(self, cells: Mapping[str, str], source: str) -> None:
+        columns = [f"row_number() OVER () AS {ROW}"]
+        columns += [f"{cell} AS {quoted(name)}" for name, cell in cells.items()]
+        self.database.execute(f"CREATE TABLE cells AS SELECT {', '.join(columns)} FROM {source}")
+
+    def _require(self, named: Mapping[str, str], present: Sequence[str]) -> None:
+        for column, member in named.items():
+            if column not in present:
+                raise MapError(
+                    f"{member} names column {column!r}, which {self.path.name} does not have:"
+                    f" {suggestion(column, present)}it has {name_list(present)}"
                 )
-                row += batch.num_rows
-        except (pa.ArrowException, OSError) as error:
+
+    # --- CSV ------------------------------------------------------------------------------------
+
+    def _header(self) -> tuple[list[str], str]:
+        """Returns the names of the columns, and the sign between them."""
+        with self.plain.open(encoding="utf-8-sig", errors="replace") as stream:
+            first = stream.readline()
+        if not first.strip():
             raise ImportFailedError(
-                f"{path.name}, after row {row}: {_first_line(error)}"
+                f"{self.path.name} is empty: the first line of CSV names the columns"
+            )
+        delimiter = max(_DELIMITERS, key=first.count)
+        return [name.strip() for name in next(csv.reader([first], delimiter=delimiter))], delimiter
+
+    def _load_csv(self, named: Mapping[str, str]) -> None:
+        names, delimiter = self._header()
+        self._require(named, names)
+        columns = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(len(names)))
+        try:
+            self._create(
+                {name: f"c{names.index(name)}" for name in named},
+                f"read_csv({literal(str(self.plain))}, auto_detect = false, header = true,"
+                f" delim = {literal(delimiter)}, quote = '\"', escape = '\"',"
+                f" columns = {{{columns}}},"
+                " store_rejects = true)",
+            )
+        except duckdb.InvalidInputException as error:
+            raise ImportFailedError(
+                f"{self.path.name} is no CSV that can be read: its lines end in different ways, or"
+                " a quote stands where none may: write all lines alike, as `dos2unix` does"
             ) from error
+        rejects = self.database.execute(
+            "SELECT line, error_type, error_message FROM reject_errors ORDER BY line LIMIT 1"
+        ).fetchall()
+        for line, kind, message in rejects:
+            cells = re.search(r"Found: (\d+)", message)
+            detail = {"INVALID ENCODING": "is no text in UTF-8"}.get(kind, message)
+            if cells is not None:
+                detail = f"has {cells[1]} cells, but the first line names {len(names)}"
+            raise ImportFailedError(f"{self.path.name}, line {line}: {detail}")
+
+    # --- NDJSON ---------------------------------------------------------------------------------
+
+    @property
+    def _lines(self) -> str:
+        return f"read_ndjson_objects({literal(str(self.plain))})"
+
+    def _load_lines(self, named: Mapping[str, str]) -> None:
+        # A JSON pointer writes any name; its cells are read in one pass.
+        pointers = {name: name.replace("~", "~0").replace("/", "~1") for name in named}
+        paths = ", ".join(literal(f"/{pointer}") for pointer in pointers.values())
+        objects = "json_type(json) = 'OBJECT'"
+        try:
+            self._create(
+                {
+                    name: _json_text(f"raw[{number}]", self.decimal)
+                    for number, name in enumerate(named, start=1)
+                },
+                f"(SELECT CASE WHEN {objects} THEN json_extract(json, [{paths}])"
+                f" ELSE error('no object') END AS raw FROM {self._lines})"
+                if named
+                else f"(SELECT 1 FROM {self._lines} WHERE {objects} OR error('no object'))",
+            )
+        except duckdb.InvalidInputException as error:
+            raise self._broken_line(error) from error
+        counts = ", ".join(["1", *(f"count({quoted(name)})" for name in named)])
+        (_, *filled) = self.database.execute(f"SELECT {counts} FROM cells").fetchall()[0]
+        if not all(filled):
+            self._require(named, self.names())
+
+    def load_documents(self) -> None:
+        """Fills the table `cells` with each line's own text, as column `json`.
+
+        Raises:
+            ImportFailedError: A line is no JSON object; it is named.
+        """
+        objects = "json_type(json) = 'OBJECT'"
+        try:
+            self._create(
+                {"json": f"CASE WHEN {objects} THEN json ELSE error('no object') END"}, self._lines
+            )
+        except duckdb.InvalidInputException as error:
+            raise self._broken_line(error) from error
+
+    def _broken_line(self, error: Exception) -> ImportFailedError:
+        decode = msgspec.json.Decoder(dict[str, Any]).decode
+        with self.plain.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                try:
+                    if line.strip():
+                        decode(line)
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+                    if number == 1 and line.lstrip().startswith(b"["):
+                        return ImportFailedError(
+                            f"{self.path.name} is one JSON array: NDJSON has an object a line, as"
+                            " `jq -c '.[]'` writes"
+                        )
+                    return ImportFailedError(
+                        f"{self.path.name}, line {number}: is no JSON object: {broken}"
+                    )
+        return ImportFailedError(f"{self.path.name}: {_first_line(error)}")
+
+    # --- Parquet --------------------------------------------------------------------------------
+
+    def _parquet_columns(self) -> list[tuple[str, str]]:
+        try:
+            described = self.database.execute(
+                f"DESCRIBE SELECT * FROM read_parquet({literal(str(self.plain))})"
+            ).fetchall()
+        except duckdb.InvalidInputException as error:
+            raise ImportFailedError(
+                f"{self.path.name} is no Parquet file: {_first_line(error)}"
+            ) from error
+        return [(row[0], row[1]) for row in described]
 
 
-def _python_cells(column: Any) -> Sequence[Any]:  # noqa: ANN401 - pyarrow has no types
-    """Returns a column's cells as Python's values, None where they are NULL."""
-    if not pa.types.is_timestamp(column.type):
-        return column.to_pylist()
-    # By way of integers: pyarrow makes a time four times as slowly, and of nanoseconds by pandas.
-    cut = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
-    epoch = _EPOCH.replace(tzinfo=None) if column.type.tz is None else _EPOCH
-    return [
-        None if micros is None else epoch + timedelta(0, 0, micros)
-        for micros in cut.cast(pa.int64()).to_pylist()
-    ]
+def _typed_text(column: str, kind: str, decimal: str) -> str:
+    """Returns the text of a typed column's cell, as a file of text would write it."""
+    if kind == "VARCHAR":
+        return column
+    if kind == "BLOB":
+        return f"decode({column})"
+    if kind.startswith(("STRUCT", "MAP")) or kind.endswith("]"):
+        return f"CAST(to_json({column}) AS VARCHAR)"
+    text = f"CAST({column} AS VARCHAR)"
+    if kind in ("FLOAT", "DOUBLE"):
+        # Whole numbers become doubles where a column of them has gaps.
+        text = f"regexp_replace({text}, '\\.0$', '')"
+    if decimal == "," and kind.startswith(("FLOAT", "DOUBLE", "DECIMAL")):
+        text = f"replace({text}, '.', {literal(decimal)})"
+    return text
+
+
+def _json_text(raw: str, decimal: str) -> str:
+    """Returns the text of a JSON value: of a string its own, of a whole number its digits."""
+    number = f"regexp_replace({raw} ->> '$', '\\.0$', '')"
+    if decimal == ",":
+        number = f"replace({number}, '.', ',')"
+    is_number = f"json_type({raw}) IN ('DOUBLE', 'UBIGINT', 'BIGINT')"
+    return f"CASE WHEN {is_number} THEN {number} ELSE {raw} ->> '$' END"

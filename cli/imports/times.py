@@ -1,19 +1,16 @@
-"""The reader of times: ISO 8601, a format of the map, or seconds since the Unix epoch."""
+"""The reader of times, in SQL: ISO 8601, a format of the map, or numbers since the Unix epoch."""
 
 import re
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import datetime
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from cli.imports.cells import is_null
-from cli.imports.faults import CellError
+import duckdb
+
 from cli.imports.map import Times
+from cli.imports.tables import literal
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER = re.compile(r"-?\d+(?:\.\d*)?", re.ASCII)
-# As BigQuery and others write it.
-_UTC_WORDS = (" UTC", " GMT", " Z")
-
 # Microseconds of each unit of an epoch time.
 _MICROSECONDS = {
     "s": Decimal(1_000_000),
@@ -23,129 +20,133 @@ _MICROSECONDS = {
 }
 UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 # 2000 to 2100: numbers of seconds and of milliseconds in these years do not overlap.
-_FIRST = Decimal(946_684_800) * 1_000_000
-_END = Decimal(4_133_980_800) * 1_000_000
+_FIRST, _END = 946_684_800_000_000, 4_133_980_800_000_000
+
+# A time is a TIMESTAMP in UTC; NULL where a cell is none.
+_MACROS = r"""
+CREATE MACRO from_epoch(cell, scale) AS CASE
+    WHEN regexp_full_match(stripped(cell), '-?\d{1,19}(\.\d*)?')
+        AND TRY_CAST(stripped(cell) AS DECIMAL(29, 9)) * scale BETWEEN {first} AND {end} - 1
+    THEN make_timestamp(CAST(trunc(CAST(stripped(cell) AS DECIMAL(29, 9)) * scale) AS BIGINT))
+END;
+CREATE MACRO offset_at(time) AS
+    timezone('{zone}', timezone('UTC', time)) - time;
+CREATE MACRO is_clock(time, clock) AS timezone('{zone}', timezone('UTC', time)) = clock;
+-- A clock shows a time once, twice or never: by its offsets a day before and after (PEP 495).
+CREATE MACRO between_offsets(clock, earlier, later) AS CASE
+    WHEN earlier = later THEN earlier
+    WHEN is_clock(earlier, clock) AND is_clock(later, clock) THEN {twice}
+    WHEN is_clock(earlier, clock) THEN earlier
+    WHEN is_clock(later, clock) THEN later
+    ELSE {never}
+END;
+CREATE MACRO from_clock(clock) AS {from_clock};
+CREATE MACRO iso_text(cell) AS
+    replace(regexp_replace(stripped(cell), ' ?(UTC|GMT|Z)$', '+00'), ',', '.');
+CREATE MACRO from_iso(cell) AS CASE
+    -- The form of nearly all cells, which costs least.
+    WHEN regexp_full_match(cell, '\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d')
+    THEN from_clock(TRY_CAST(cell AS TIMESTAMP))
+    WHEN regexp_full_match(iso_text(cell),
+        '\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)?')
+    THEN from_clock(TRY_CAST(iso_text(cell) AS TIMESTAMP))
+    WHEN regexp_full_match(iso_text(cell),
+        '\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)? ?[+-]\d\d(:?\d\d)?')
+    THEN timezone('UTC', TRY_CAST(replace(iso_text(cell), ' +', '+') AS TIMESTAMPTZ))
+END;
+"""
 
 
-class TimeReader:
-    """Reads the cells of one column of times.
+def define_times(database: duckdb.DuckDBPyConnection, times: Times) -> None:
+    """Defines the readers of times by a map."""
+    zone = times.zone.replace("'", "")
+    first, last = (
+        "clock - offset_at(clock - INTERVAL 1 DAY)",
+        "clock - offset_at(clock + INTERVAL 1 DAY)",
+    )
+    words = {
+        "first": str(_FIRST),
+        "end": str(_END),
+        "zone": zone,
+        "twice": {"refuse": "NULL", "earlier": "earlier", "later": "later"}[times.ambiguous],
+        "never": "NULL" if times.nonexistent == "refuse" else "earlier",
+        "from_clock": "clock" if zone == "UTC" else f"between_offsets(clock, {first}, {last})",
+    }
+    text = _MACROS
+    for name, value in words.items():
+        text = text.replace(f"{{{name}}}", value)
+    database.execute(text)
 
-    Attributes:
-        detected: The unit of epoch times that the cells themselves told, None where the map names
-            it or none is an epoch time.
+
+def time_sql(times: Times, cell: str, unit: str | None) -> str:
+    """Returns the SQL that reads a cell as a time.
+
+    Args:
+        times: The map's.
+        cell: SQL.
+        unit: The unit of numbers that the map names, or that the cells themselves tell.
     """
-
-    def __init__(self, times: Times) -> None:
-        self.detected: str | None = None
-        self._times = times
-        self._zone: tzinfo = UTC if times.zone == "UTC" else ZoneInfo(times.zone)
-        self._offsets: dict[int, timedelta | None] = {}
-
-    def read(self, cell: object) -> datetime | None:
-        """Returns a cell as a time in UTC, None where it is empty.
-
-        Raises:
-            CellError: It is no time by the map.
-        """
-        if isinstance(cell, datetime):
-            return self._in_utc(cell)
-        if is_null(cell):
-            return None
-        if isinstance(cell, str):
-            return self._text(cell.strip())
-        if isinstance(cell, date):
-            return self._in_utc(datetime.combine(cell, time()))
-        if isinstance(cell, int | float | Decimal) and not isinstance(cell, bool):
-            return self._since_epoch(Decimal(str(cell)))
-        raise CellError("is no time")
-
-    def _text(self, text: str) -> datetime:
-        if self._times.format is not None:
-            return self._in_utc(_formatted(text, self._times.format))
-        if self._times.unit is not None or _NUMBER.fullmatch(text):
-            if not _NUMBER.fullmatch(text):
-                raise CellError(f"is no number of {UNIT_NAMES[self._times.unit or 's']}")
-            return self._since_epoch(Decimal(text))
-        for word in _UTC_WORDS:
-            if text.endswith(word):
-                text = text.removesuffix(word) + "+00:00"
-        try:
-            stamp = datetime.fromisoformat(text)
-        except ValueError:
-            raise CellError(
-                "is no ISO 8601 time such as 2026-10-25T01:00:00Z; name another form by format in"
-                ' [times], such as format = "%m/%d/%Y %H:%M"'
-            ) from None
-        return self._in_utc(stamp)
-
-    def _since_epoch(self, number: Decimal) -> datetime:
-        unit = self._times.unit or self._detected_unit(number)
-        micros = number * _MICROSECONDS[unit]
-        if not _FIRST <= micros < _END:
-            raise CellError(f"as {UNIT_NAMES[unit]} since 1970 is no time of 2000 to 2100")
-        return _EPOCH + timedelta(microseconds=int(micros))
-
-    def _detected_unit(self, number: Decimal) -> str:
-        fitting = [unit for unit, size in _MICROSECONDS.items() if _FIRST <= number * size < _END]
-        if not fitting:
-            raise CellError(
-                "is no time since 1970 between 2000 and 2100 in seconds, milliseconds,"
-                " microseconds or nanoseconds; name another form by format in [times], such as"
-                ' format = "%Y%m%d"'
-            )
-        (unit,) = fitting
-        if self.detected not in (None, unit):
-            raise CellError(
-                f"reads as {UNIT_NAMES[unit]} since 1970, cells above it as"
-                f" {UNIT_NAMES[self.detected or unit]}; set unit in [times]"
-            )
-        self.detected = unit
-        return unit
-
-    def _in_utc(self, stamp: datetime) -> datetime:
-        try:
-            if stamp.tzinfo is not None:
-                return stamp.astimezone(UTC)
-            if self._zone is UTC:
-                return stamp.replace(tzinfo=UTC)
-            return (stamp - self._offset(stamp)).replace(tzinfo=UTC)
-        except OverflowError:
-            raise CellError("is no time of 2000 to 2100") from None
-
-    def _offset(self, naive: datetime) -> timedelta:
-        """Returns the zone's offset at a naive time, remembered for hours in which it is one."""
-        hour = naive.toordinal() * 24 + naive.hour
-        if hour not in self._offsets:
-            begin = naive.replace(minute=0, second=0, microsecond=0)
-            ends = (begin, begin + timedelta(minutes=59, seconds=59))
-            offsets = {self._offset_at(end, fold) for end in ends for fold in (0, 1)}
-            self._offsets[hour] = offsets.pop() if len(offsets) == 1 else None
-        offset = self._offsets[hour]
-        return self._doubtful_offset(naive) if offset is None else offset
-
-    def _offset_at(self, naive: datetime, fold: int) -> timedelta:
-        offset = naive.replace(tzinfo=self._zone, fold=fold).utcoffset()
-        return timedelta(0) if offset is None else offset
-
-    def _doubtful_offset(self, naive: datetime) -> timedelta:
-        """Returns the offset of a time in an hour in which clocks change (PEP 495)."""
-        times = self._times
-        before, after = self._offset_at(naive, 0), self._offset_at(naive, 1)
-        if before > after and times.ambiguous == "refuse":
-            raise CellError(
-                f"is twice in {times.zone}, where clocks go back; give times with an offset, or set"
-                ' ambiguous = "earlier" or "later" in [times]'
-            )
-        if before < after and times.nonexistent == "refuse":
-            raise CellError(
-                f"does not exist in {times.zone}, where clocks go forward; is zone right? To move"
-                ' such times on, set nonexistent = "shift_forward" in [times]'
-            )
-        return after if before > after and times.ambiguous == "later" else before
+    if times.format is not None:
+        parsed = f"try_strptime(stripped({cell}), {literal(times.format)})"
+        has_offset = re.search(r"(?<!%)(?:%%)*%[zZ]", times.format) is not None
+        return f"timezone('UTC', {parsed})" if has_offset else f"from_clock({parsed})"
+    epoch = "NULL" if unit is None else f"from_epoch({cell}, {_MICROSECONDS[unit]})"
+    return epoch if times.unit is not None else f"coalesce({epoch}, from_iso({cell}))"
 
 
-def _formatted(text: str, form: str) -> datetime:
+def unit_of(number: str) -> str | None:
+    """Returns the unit of a number since 1970 of the years 2000 to 2100; None where it has none."""
+    if _NUMBER.fullmatch(number) is None:
+        return None
+    fitting = (
+        unit for unit, size in _MICROSECONDS.items() if _FIRST <= Decimal(number) * size < _END
+    )
+    return next(fitting, None)
+
+
+def time_fault(times: Times, text: str, unit: str | None) -> str:
+    """Returns why a text is no time."""
+    if times.format is None and (times.unit is not None or _NUMBER.fullmatch(text)):
+        return _number_fault(times, text, unit)
     try:
-        return datetime.strptime(text, form)  # noqa: DTZ007 - the zone is the map's
+        clock = (
+            datetime.fromisoformat(text)
+            if times.format is None
+            else datetime.strptime(text, times.format)  # noqa: DTZ007 - the zone is the map's
+        )
     except ValueError:
-        raise CellError(f"is not of the format {form!r}") from None
+        if times.format is not None:
+            return f"is not of the format {times.format!r}"
+        return (
+            "is no ISO 8601 time such as 2026-10-25T01:00:00Z; name another form by format in"
+            ' [times], such as format = "%m/%d/%Y %H:%M"'
+        )
+    zone = ZoneInfo(times.zone)
+    before, after = (clock.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))
+    if before is not None and after is not None and before > after:
+        return (
+            f"is twice in {times.zone}, where clocks go back; give times with an offset, or set"
+            ' ambiguous = "earlier" or "later" in [times]'
+        )
+    return (
+        f"does not exist in {times.zone}, where clocks go forward; is zone right? To move"
+        ' such times on, set nonexistent = "shift_forward" in [times]'
+    )
+
+
+def _number_fault(times: Times, text: str, unit: str | None) -> str:
+    own = unit_of(text)
+    if times.unit is not None:
+        if _NUMBER.fullmatch(text) is None:
+            return f"is no number of {UNIT_NAMES[times.unit]}"
+        return f"as {UNIT_NAMES[times.unit]} since 1970 is no time of 2000 to 2100"
+    if own is None or unit is None:
+        return (
+            "is no time since 1970 between 2000 and 2100 in seconds, milliseconds,"
+            " microseconds or nanoseconds; name another form by format in [times], such as"
+            ' format = "%Y%m%d"'
+        )
+    return (
+        f"reads as {UNIT_NAMES[own]} since 1970, cells above it as {UNIT_NAMES[unit]};"
+        " set unit in [times]"
+    )

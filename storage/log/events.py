@@ -45,8 +45,7 @@ COLUMNS = (
 )
 # PostgreSQL's text format. No text that is stored is empty: the empty field is free for NULL.
 _COPY = f"COPY runtime_events ({', '.join(COLUMNS)}) FROM STDIN WITH (NULL '')"
-_TABS = len(COLUMNS) - 2
-_TAB, _TIME = "\t", COLUMNS.index("occurred_at")
+_TIME = COLUMNS.index("occurred_at")
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 # From so many characters on a round costs its rows more than its commit.
 _LARGE_ROUND = 2**15
@@ -146,6 +145,17 @@ class EventColumns:
             text=_lines(self._fields()), occurred_at=self.occurred_at, names=self.names
         )
 
+    def history(self) -> "HistoryLines":
+        """Returns the events as lines of the past."""
+        fields = zip(self._fields(), self.occurred_texts, strict=True)
+        return HistoryLines(
+            text=_lines([(*members, time) for members, time in fields]),
+            names=self.names,
+            commits=self.commits,
+            environments=self.environments,
+            occurred_at=self.occurred_at,
+        )
+
     def _fields(self) -> list[tuple[str, ...]]:
         """Returns the members of each event as texts, in the order of COLUMNS, but for the last."""
         return list(
@@ -166,6 +176,28 @@ class EventColumns:
                 repeat("f"),
                 strict=False,
             )
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryLines:
+    """Events of the past as COPY's text, received when they occurred, and members to count."""
+
+    text: str
+    names: Sequence[str]
+    commits: Sequence[str | None]
+    environments: Sequence[str]
+    occurred_at: Sequence[datetime]
+
+    @classmethod
+    def of(cls, events: Sequence[RuntimeEvent]) -> Self:
+        """Returns events as such lines."""
+        return cls(
+            text=history_lines(events),
+            names=[event.event for event in events],
+            commits=[event.commit_sha for event in events],
+            environments=[event.environment for event in events],
+            occurred_at=[event.occurred_at for event in events],
         )
 
 
@@ -192,7 +224,8 @@ def event_lines(events: Sequence[RuntimeEvent]) -> EventLines:
 def _lines(rows: Sequence[tuple[str, ...]]) -> str:
     text = "\n".join([*map("\t".join, rows), ""])
     # A tab or line feed within a text is rare: then it is one too many.
-    if text.count("\t") == _TABS * len(rows) and text.count("\n") == len(rows):
+    tabs = len(rows[0]) - 1 if rows else 0
+    if text.count("\t") == tabs * len(rows) and text.count("\n") == len(rows):
         return text.replace("\\", r"\\").replace("\r", r"\r")
     escaped = ["\t".join([field.translate(_ESCAPES) for field in row]) for row in rows]
     return "\n".join([*escaped, ""])
@@ -341,9 +374,8 @@ def note_names(
 
 def history_lines(events: Sequence[RuntimeEvent]) -> str:
     """Returns events in COPY's text format, received when they occurred."""
-    lines = event_lines(events).text.split("\n")[:-1]
-    # The time stands in each line already.
-    return "".join([f"{line}\t{line.split(_TAB, _TIME + 1)[_TIME]}\n" for line in lines])
+    members = (event.fields() for event in events)
+    return _lines([(*fields, fields[_TIME]) for fields in members])
 
 
 def copy_history(

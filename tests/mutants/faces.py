@@ -171,8 +171,8 @@ MUTANTS = [
     ),
     Mutant(
         breaks="an empty outcome is a no: every LEFT JOIN has one for each who did not buy",
-        of="cli.imports.cells.outcome_reader",
-        edits=[swap("False", "True")],
+        of="cli.imports.cells._MACROS",
+        edits=[reword("WHEN is_empty(cell) THEN false", "WHEN is_empty(cell) THEN true")],
         tests=["tests/cli/imports/test_import.py::test_an_empty_outcome_is_a_no_in_every_format"],
     ),
 ]

@@ -311,7 +311,7 @@ MISTAKES = {
     "long unit": (f"{'x' * 300},A,new,1", None, "session_id", "1 to 128 characters"),
     "commit": ("u1,A,new,1", ("aaaaaaa", "m000000a"), "commits.old", "hexadecimal"),
     "arm of no row": ("u1,A,new,1", ("new =", "newer ="), "'newer'", "'new'"),
-    "cells missing": ("u1,A", None, "row 2 (line 3)", "has 2 cells"),
+    "cells missing": ("u1,A", None, "line 3", "has 2 cells"),
     "zone": ("u1,A,new,1", ('"at"', '"at"\nzone = "Berlin"'), "times", "Europe/Berlin"),
     "no member": ("u1,A,new,1", ("[times]", "colour = 3\n[times]"), "'colour'", "known are"),
 }
