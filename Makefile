@@ -42,6 +42,13 @@ test: ## Pass the whole gate: form, contracts, types, tests; the time of each st
 quick: ## Check form and contracts, and test the statistics and the pages (under a minute)
 	VENV=$(VENV) $(PYTHON) tests/gate.py quick
 
+RING ?= 1
+SECONDS ?= 20
+
+.PHONY: near
+near: install ## Test what a change reaches, nearest first (FILES="stats/gates/vif.py", RING=2)
+	$(BIN)/python -m tests.near --ring $(RING) --seconds $(SECONDS) $(FILES)
+
 .PHONY: check
 check: install ## Form, lint, import contracts and types alone
 	VENV=$(VENV) $(PYTHON) tests/gate.py check
@@ -62,7 +69,7 @@ $(PEERS)/.ready: benchmarks/gbstats.txt
 
 .PHONY: calibrate
 calibrate: install $(PEERS)/.ready ## Write docs/calibration.md: error rates, coverage, power, peers
-	$(BIN)/python -m tests.calibration.report --scale $(SCALE) --gbstats $(PEERS)/bin/python
+	$(BIN)/python -m benchmarks.calibration.report --scale $(SCALE) --gbstats $(PEERS)/bin/python
 
 .PHONY: peers
 peers: install $(PEERS)/.ready ## Set the test beside gbstats, a z test and the oracle

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import norm
 
+from benchmarks.calibration.proportion import Proportion
+from benchmarks.calibration.traffic import BLOCK, Floats, Traffic, batches, ramp
 from stats.decision.evidence import evaluate
 from stats.looks.series import Series
 from stats.looks.stratification import stratified
 from stats.looks.trace import traced
-from tests.calibration.proportion import Proportion
-from tests.calibration.traffic import BLOCK, Floats, Traffic, batches, ramp
 
 ALPHA = 0.05
 LIFT = 0.2

@@ -57,10 +57,10 @@ TYPES = Stage(name="types", commands=[_CHECKER])
 # checker, which leaves a core idle at its ends, and not in each worker.
 _FOUND = ["pytest", "--collect-only", "-qqq"]
 TYPES_AND_FINDING = Stage(name="types, and finding the tests", commands=[_CHECKER, _FOUND])
-# What stands in the tests' own folder looks at the pages, the requirements and the source.
+# The files of the tests' own folder look at the requirements and the source.
 _TOP = sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
 _STATISTICS = paths("domain", "stats", "calibration", *_TOP)
-STATISTICS = pytest_stage("statistics", *_STATISTICS)
+STATISTICS = pytest_stage("statistics", *_STATISTICS, *paths("pages/test_docs.py"))
 # Those that start processes wait for them half of the time, which the others then use: one stage,
 # in which each worker begins at another place of this order. Pages of a browser come first: later,
 # workers take tests from each other, and each would make the dashboard's world anew.

@@ -8,6 +8,7 @@ import pytest
 
 from tests import gate
 from tests.gate import Stage, passes
+from tests.near import near_tests
 
 ROOT = Path(__file__).parents[1]
 
@@ -50,6 +51,16 @@ def test_every_test_stands_in_a_stage() -> None:
     files = [path.relative_to(ROOT) for path in root.rglob("test_*.py")]
     rooms = {Path(name) for name in selected}
     assert [file for file in files if not rooms & {file, *file.parents}] == []
+
+
+def test_near_tests_are_those_that_reach_a_change_its_own_room_first_and_stores_last() -> None:
+    near = near_tests(["stats/gates/vif.py"])
+    rings = {test.file: test.ring for test in near}
+    assert near[0].file == "tests/stats/gates/test_vif.py"
+    assert rings["tests/stats/decision/test_verdict.py"] == 1
+    assert rings["tests/calibration/test_gates.py"] == 2
+    assert rings["tests/pipeline/scenarios/test_scenarios.py"] == 3
+    assert "tests/domain/test_route.py" not in rings
 
 
 def test_the_lock_holds_the_constraints_versions_with_hashes_and_no_address() -> None:

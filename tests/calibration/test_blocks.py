@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from benchmarks.calibration.proportion import Proportion, bounds
+from benchmarks.calibration.strata import Strata, in_phase, inflation_if_joined_together
 from stats.decision.evidence import evaluate
-from tests.calibration.proportion import Proportion, bounds
-from tests.calibration.strata import Strata, in_phase, inflation_if_joined_together
 from tests.repetition import also_nightly
 
 ALPHA = 0.05

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from benchmarks.calibration.proportion import Proportion, bounds
+from benchmarks.calibration.traffic import Traffic, answered, batches, constant_share, missed, ramp
 from stats.looks.stratification import stratified
 from stats.looks.trace import traced
-from tests.calibration.proportion import Proportion, bounds
-from tests.calibration.traffic import Traffic, answered, batches, constant_share, missed, ramp
 from tests.repetition import also_nightly
 
 ALPHA = 0.05

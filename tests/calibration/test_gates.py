@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stats.counts.closed_cells import Values
-from stats.looks.series import Series
-from tests.calibration.proportion import Proportion, bounds
-from tests.calibration.scenario import (
+from benchmarks.calibration.proportion import Proportion, bounds
+from benchmarks.calibration.scenario import (
     better_target,
     evaluated,
     family_of_guardrails,
@@ -27,7 +25,9 @@ from tests.calibration.scenario import (
     with_forged_units,
     with_late_outcomes,
 )
-from tests.calibration.traffic import BLOCKS_A_DAY, Floats, Ints
+from benchmarks.calibration.traffic import BLOCKS_A_DAY, Floats, Ints
+from stats.counts.closed_cells import Values
+from stats.looks.series import Series
 from tests.repetition import also_nightly
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from benchmarks.calibration.traffic import Traffic, ramp
 from benchmarks.peers import (
     ABSOLUTE,
     GBSTATS,
@@ -14,7 +15,6 @@ from benchmarks.peers import (
     planned_sessions,
     study,
 )
-from tests.calibration.traffic import Traffic, ramp
 
 
 def test_on_a_ramp_with_drift_a_pooled_test_answers_falsely_and_ours_does_not() -> None:

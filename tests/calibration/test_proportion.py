@@ -4,8 +4,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.calibration.chart import Chart, Line
-from tests.calibration.proportion import Proportion
+from benchmarks.calibration.chart import Chart, Line
+from benchmarks.calibration.proportion import Proportion
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from benchmarks.calibration.traffic import AT_ONCE, BLOCK, DELAY, Ints
 from benchmarks.peers import counts_of, z_score
 from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import evaluate
 from stats.looks.policy import Policy
 from stats.looks.series import Series
 from storage.tenants.sample import Sample
-from tests.calibration.traffic import AT_ONCE, BLOCK, DELAY, Ints
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "ab_data.csv.gz"
 # A day, and its first look.

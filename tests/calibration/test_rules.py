@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.calibration.proportion import Proportion, bounds
+from benchmarks.calibration.scenario import better_target, evaluated, quiet
+from benchmarks.calibration.traffic import DELAY
 from stats.looks.policy import DAY
-from tests.calibration.proportion import Proportion, bounds
-from tests.calibration.scenario import better_target, evaluated, quiet
-from tests.calibration.traffic import DELAY
 
 Steps = Sequence[tuple[float, float]]
 

@@ -8,7 +8,7 @@ import pytest
 
 from cli.main import main
 from tests.api.routes.test_tenants import APP, routes_of
-from tests.test_docs import every_command
+from tests.pages.test_docs import every_command
 from tests.test_mutants import names_of_tests
 
 ROOT = Path(__file__).parents[2]

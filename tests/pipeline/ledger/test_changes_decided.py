@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.calibration.reward.reading import Reading
+from benchmarks.calibration.reward.reading import Reading
 from tests.pipeline.conftest import at
 
 A, BASE, SPREAD = "aaaaaaa1", 0.7, 0.1

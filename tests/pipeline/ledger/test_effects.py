@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.calibration.reward.population import drawn
 from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import evaluate
 from stats.looks.policy import Policy
-from tests.calibration.reward.population import drawn
 
 A, BASE, HOURS = "aaaaaaa1", 0.3, 4
 

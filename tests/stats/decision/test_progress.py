@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from benchmarks.calibration.many_flags.build import Build, correlated
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 from stats.sequential.mixture import Mixture
 from stats.sequential.requirement import required_sessions
-from tests.calibration.many_flags.build import Build, correlated
 
 BLOCKS = 288
 POLICY = Policy(split_at=3.0)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.calibration.many_flags.build import BLOCK, Build, correlated, independent, leaning
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.traits import ABSENT, MOST_VALUES, OTHER, Traits
@@ -13,7 +14,6 @@ from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 from stats.looks.splits import MOST_STRATA
 from stats.looks.stratification import stratified
-from tests.calibration.many_flags.build import BLOCK, Build, correlated, independent, leaning
 
 rng = np.random.default_rng
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from benchmarks.calibration.reward.population import Change, population
 from stats.counts.cell import Floats
 from stats.looks.policy import DAY, Policy
-from tests.calibration.reward.population import Change, population
 
 MERITS = (-0.02, 0.0, 0.01, 0.02, 0.05)
 SPREAD = 0.05

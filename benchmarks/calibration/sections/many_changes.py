@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from tests.calibration.attempts.tries import DAYS, TRIES, kept_at_last
-from tests.calibration.many_flags.build import Build, independent, leaning
-from tests.calibration.proportion import Proportion
-from tests.calibration.sections.section import Run, Section
+from benchmarks.calibration.attempts.tries import DAYS, TRIES, kept_at_last
+from benchmarks.calibration.many_flags.build import Build, independent, leaning
+from benchmarks.calibration.proportion import Proportion
+from benchmarks.calibration.sections.section import Run, Section
 
 ALPHA = 0.05
 TEXT = f"""

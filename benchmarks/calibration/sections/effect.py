@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from stats.looks.policy import Policy
-from tests.calibration.proportion import Proportion
-from tests.calibration.reward.population import Change, population
-from tests.calibration.reward.reading import Reading
-from tests.calibration.reward.served import (
+from benchmarks.calibration.proportion import Proportion
+from benchmarks.calibration.reward.population import Change, population
+from benchmarks.calibration.reward.reading import Reading
+from benchmarks.calibration.reward.served import (
     DAYS,
     DEFAULT,
     INTERVALS,
@@ -16,7 +15,8 @@ from tests.calibration.reward.served import (
     coverage,
     truths,
 )
-from tests.calibration.sections.section import Run, Section
+from benchmarks.calibration.sections.section import Run, Section
+from stats.looks.policy import Policy
 
 CHANGES = 2000
 CLAIMED, WITHIN = "effect, open or at the decision", 0.05

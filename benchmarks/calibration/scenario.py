@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Ints
 from domain.cause import Cause
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells, Values
@@ -18,7 +19,6 @@ from stats.gates.sample_ratio import SampleRatioReading, sample_ratio
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Companion, Guardrail, Series
 from storage.experiments.policy import SPLIT_AT
-from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Ints
 
 AT_ONCE = 25
 RAIL_RATES = (0.01, 0.05, 0.3)

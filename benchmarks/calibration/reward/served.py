@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from benchmarks.calibration.reward.population import BASE, Change
 from stats.counts.cell import Floats
 from stats.looks.policy import DAY, Policy
-from tests.calibration.reward.population import BASE, Change
 
 SPREAD = 0.1
 DAYS = 14

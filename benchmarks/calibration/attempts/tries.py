@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from benchmarks.calibration.scenario import Draw, evaluated, of_one_stratum, units
+from benchmarks.calibration.traffic import BLOCKS_A_DAY
 from stats.looks.policy import Policy
 from stats.looks.series import Series
-from tests.calibration.scenario import Draw, evaluated, of_one_stratum, units
-from tests.calibration.traffic import BLOCKS_A_DAY
 
 TRIES = 20
 DAYS = 3

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.calibration.attempts.tries import kept_at_last
-from tests.calibration.proportion import Proportion, bounds
+from benchmarks.calibration.attempts.tries import kept_at_last
+from benchmarks.calibration.proportion import Proportion, bounds
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.calibration.scenario import Draw, of_one_stratum, rail, units
+from benchmarks.calibration.traffic import BLOCK, BLOCKS_A_DAY, Floats, Ints
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import Values
 from stats.looks.policy import DAY
 from stats.looks.series import Series
-from tests.calibration.scenario import Draw, of_one_stratum, rail, units
-from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, Floats, Ints
 
 WHALE = 500_000.0
 

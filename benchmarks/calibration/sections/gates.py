@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stats.decision.evidence import Evidence
-from tests.calibration.proportion import Proportion
-from tests.calibration.scenario import (
+from benchmarks.calibration.proportion import Proportion
+from benchmarks.calibration.scenario import (
     Draw,
     evaluated,
     of_two_segments,
@@ -17,7 +16,8 @@ from tests.calibration.scenario import (
     with_forged_units,
     with_late_outcomes,
 )
-from tests.calibration.sections.section import Run, Section
+from benchmarks.calibration.sections.section import Run, Section
+from stats.decision.evidence import Evidence
 
 FALSE_ALARMS, FALSE_ANSWERS = 0.01, 0.05
 TEXT = """

@@ -19,20 +19,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.peers import (
-    GBSTATS,
-    METHODS,
-    PLANNED,
-    SIGNED,
-    Peers,
-    compared,
-    found_gbstats,
-)
-from stats.decision.evidence import evaluate
-from tests.calibration.chart import Chart, Line
-from tests.calibration.endings import rare_errors, revenue_with_a_whale, thin_ramp
-from tests.calibration.proportion import Proportion
-from tests.calibration.scenario import (
+from benchmarks.calibration.chart import Chart, Line
+from benchmarks.calibration.endings import rare_errors, revenue_with_a_whale, thin_ramp
+from benchmarks.calibration.proportion import Proportion
+from benchmarks.calibration.scenario import (
     Draw,
     better_target,
     evaluated,
@@ -43,13 +33,13 @@ from tests.calibration.scenario import (
     small_difference,
     stratified,
 )
-from tests.calibration.sections.effect import effects
-from tests.calibration.sections.gates import unequal_arms
-from tests.calibration.sections.many_changes import many_changes
-from tests.calibration.sections.page import PEERS, claims, with_claims, with_section
-from tests.calibration.sections.section import Run, Section
-from tests.calibration.strata import Strata, in_phase, inflation_if_joined_together
-from tests.calibration.traffic import (
+from benchmarks.calibration.sections.effect import effects
+from benchmarks.calibration.sections.gates import unequal_arms
+from benchmarks.calibration.sections.many_changes import many_changes
+from benchmarks.calibration.sections.page import PEERS, claims, with_claims, with_section
+from benchmarks.calibration.sections.section import Run, Section
+from benchmarks.calibration.strata import Strata, in_phase, inflation_if_joined_together
+from benchmarks.calibration.traffic import (
     BLOCKS_A_DAY,
     Share,
     Traffic,
@@ -60,6 +50,16 @@ from tests.calibration.traffic import (
     ramp,
     ramp_of,
 )
+from benchmarks.peers import (
+    GBSTATS,
+    METHODS,
+    PLANNED,
+    SIGNED,
+    Peers,
+    compared,
+    found_gbstats,
+)
+from stats.decision.evidence import evaluate
 
 DOCS = Path(__file__).parents[2] / "docs"
 ALPHA = 0.05

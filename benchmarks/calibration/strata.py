@@ -6,13 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stats.counts.arrivals import Arrivals, Epoch
-from stats.counts.closed_cells import ClosedCells
-from stats.decision.evidence import Evidence, evaluate
-from stats.looks.block import analysis_blocks
-from stats.looks.policy import DAY, Policy
-from stats.looks.series import Series
-from tests.calibration.traffic import (
+from benchmarks.calibration.traffic import (
     BLOCK,
     BLOCKS_A_DAY,
     DELAY,
@@ -20,6 +14,12 @@ from tests.calibration.traffic import (
     Share,
     constant_share,
 )
+from stats.counts.arrivals import Arrivals, Epoch
+from stats.counts.closed_cells import ClosedCells
+from stats.decision.evidence import Evidence, evaluate
+from stats.looks.block import analysis_blocks
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
 
 AT_ONCE = 8
 NOBODY = np.empty(0, dtype=np.int64)

@@ -11,7 +11,7 @@ from storage.tenants.settings import parse_settings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "browser.md").read_text()
-SOURCE = (ROOT / "api" / "routes" / "static" / "sdk.js").read_text()
+SOURCE = (ROOT / "api" / "programs" / "static" / "sdk.js").read_text()
 
 
 def rows(heading: str) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.calibration.proportion import Proportion
+from benchmarks.calibration.proportion import Proportion
 
 HEAD = (
     "| | replications | share | Monte-Carlo error | 95 % bounds | claim | |",

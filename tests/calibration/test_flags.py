@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stats.decision.evidence import Evidence
-from storage.experiments.policy import SPLIT_AT
-from tests.calibration.many_flags.build import (
+from benchmarks.calibration.many_flags.build import (
     Build,
     correlated,
     in_one_layer,
@@ -15,6 +13,8 @@ from tests.calibration.many_flags.build import (
     leaning,
     on_one_hash,
 )
+from stats.decision.evidence import Evidence
+from storage.experiments.policy import SPLIT_AT
 from tests.calibration.test_gates import report, sizes
 from tests.repetition import also_nightly
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from tests.calibration.sections.section import Section
+from benchmarks.calibration.sections.section import Section
 
 PEERS = "Peers on the same streams"
 _CLAIM = re.compile(r"\| (?P<name>.+?) \| [\d,]+ \| .* \| [≤≥] [\d.]+ \| (?P<judgement>[^|]+) \|")

@@ -26,7 +26,7 @@ from mcp_server.address import Address
 from mcp_server.tools import tools
 from storage.tenants.settings import Settings, parse_settings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 ROOMS = ("api", "cli", "domain", "mcp_server", "orchestration", "stats", "storage")

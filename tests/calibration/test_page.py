@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.calibration.proportion import Proportion
-from tests.calibration.sections.page import PEERS, claims, with_claims, with_section
-from tests.calibration.sections.section import Section
+from benchmarks.calibration.proportion import Proportion
+from benchmarks.calibration.sections.page import PEERS, claims, with_claims, with_section
+from benchmarks.calibration.sections.section import Section
 
 
 def section(title: str, hits: int) -> Section:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.calibration.reward.population import Change, population
-from tests.calibration.reward.reading import Reading
-from tests.calibration.reward.served import (
+from benchmarks.calibration.reward.population import Change, population
+from benchmarks.calibration.reward.reading import Reading
+from benchmarks.calibration.reward.served import (
     DEFAULT,
     INTERVALS,
     KNOWN,
