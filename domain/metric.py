@@ -166,7 +166,7 @@ def left_out(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Returns what a policy counts: the target, each guardrail, and the target's companions."""
-    return [policy["target"], *policy["guardrails"], *policy.get("companions", ())]
+    return [policy["target"], *policy["guardrails"], *policy["companions"]]
 
 
 def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, object]:
@@ -181,6 +181,5 @@ def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, obj
         "cap": chosen.cap,
         "margin": None if chosen.margin == "none" else chosen.margin,
         "currency": chosen.currency,
-        # A policy without rates has the members that it always had.
         **({"rates": dict(sorted(chosen.rates.items()))} if chosen.rates else {}),
     }

@@ -36,13 +36,12 @@ class CommitIds:
         for known in sorted(ids, key=lambda known: len(known.id)):
             self._by_beginning[known.id[:SHORTEST]].append(known)
 
-    def meant(self, written: str, *, known_at: datetime, longer: bool = True) -> Sequence[CommitId]:
+    def meant(self, written: str, *, known_at: datetime) -> Sequence[CommitId]:
         """Returns the longest id of each commit that an id may mean at a time.
 
         Args:
             written: The id, as somebody wrote it.
             known_at: The time.
-            longer: Whether the id may write more of a commit than is known of it.
         """
         longest: dict[str, CommitId] = {}
         for known in self._by_beginning.get(written[:SHORTEST], ()):
@@ -52,7 +51,7 @@ class CommitIds:
         return same or [
             known
             for known in longest.values()
-            if known.id.startswith(written) or (longer and written.startswith(known.id))
+            if known.id.startswith(written) or written.startswith(known.id)
         ]
 
     def changes(self, written: str) -> set[datetime]:

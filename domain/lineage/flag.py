@@ -16,14 +16,11 @@ class Flag:
         name: The flag's name.
         treatment: The value under test.
         control: The value that it is compared with; None for every other one.
-        absent_is_control: Whether an event without the flag counts as one with another value, as
-            it did in policies that were frozen before there was this member.
     """
 
     name: str
     treatment: str
     control: str | None = None
-    absent_is_control: bool = True
 
     @property
     def change(self) -> str:

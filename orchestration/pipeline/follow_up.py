@@ -83,7 +83,7 @@ def _stop(reading: ExperimentReading, plan: PlannedFollowUp) -> int | None:
 
     Everybody has a portfolio's treatment, but for the units that are held back.
     """
-    if reading.policy.get(PORTFOLIO):
+    if reading.policy[PORTFOLIO]:
         return None
     ends = [
         max(span.begin, plan.begins_at)

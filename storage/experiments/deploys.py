@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, and_, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.experiments.binding import bind_waiting
@@ -35,10 +35,6 @@ from storage.tenants.projects import lock_project
 # GitHub's compare answer names at most so many files.
 _FILES_CAP = 300
 NOT_WITHDRAWN: ColumnElement[bool] = deploys.c.withdrawn_at.is_(None)
-# A store of an earlier version may hold a deploy of the future: it counts once its time has come.
-BEGUN: ColumnElement[bool] = and_(
-    NOT_WITHDRAWN, deploys.c.deployed_at <= func.clock_timestamp() + AHEAD
-)
 # The SQL of a commit's title, where `d` is its deploy: the first line of its message.
 TITLE = (
     r"""nullif(left(split_part(btrim(d.commit ->> 'message', E' \t\r\n'), E'\n', 1), 200), '')"""
@@ -321,7 +317,8 @@ def last_deploy(
     Raises:
         Missing: The environment has no such deploy.
     """
-    chosen = [deploys.c.project_id == project_id, deploys.c.environment == environment, BEGUN]
+    in_environment = deploys.c.environment == environment
+    chosen = [deploys.c.project_id == project_id, in_environment, NOT_WITHDRAWN]
     if standing:
         commit = standing_commit(connection, project_id, environment)
         chosen.append(deploys.c.commit_sha == commit)

@@ -15,7 +15,7 @@ from domain.lineage.flag import Flag
 from domain.registration import PORTFOLIO, Registration
 from storage.experiments.binding import Binding, affected_routes_seen, bind, binding_of
 from storage.experiments.commit_ids import commit_meant, commit_named, commits_meant, whole_id
-from storage.experiments.deploys import BEGUN, NOT_WITHDRAWN
+from storage.experiments.deploys import NOT_WITHDRAWN
 from storage.experiments.hold_backs import later_build, nothing_to_judge
 from storage.experiments.policy import watched_guardrails
 from storage.postgres.refusal import Conflict, Invalid, Locked, Missing
@@ -174,7 +174,7 @@ def _deploy(connection: Connection, project_id: int, request: Registration) -> R
                 pointer="/treatment_commit",
             )
         return row
-    query = query.where(deploys.c.environment == request.environment, BEGUN)
+    query = query.where(deploys.c.environment == request.environment)
     if request.treatment_commit is None:
         newest = query.order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
         return connection.execute(newest.limit(1)).one_or_none()

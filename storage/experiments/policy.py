@@ -95,7 +95,7 @@ def frozen_policy(
         "routes": None if routes is None else list(routes),
         "routes_because": routes_because,
         "graph_id": graph_id,
-        "flag": None if flag is None else {**asdict(flag), "absent_is_control": False},
+        "flag": None if flag is None else asdict(flag),
         "unit": settings.unit,
         "sample_rate": settings.sample_rate,
         "trusted_identity": settings.trusted_identity,
@@ -113,7 +113,6 @@ def frozen_policy(
         "undeclared_min_units": UNDECLARED_MIN_UNITS,
         "split_at": SPLIT_AT,
         "segments": sorted(set(settings.segments)),
-        "longer_ids": True,
         "fading_at": FADING_AT,
         "after_window_at": AFTER_WINDOW_AT,
         "horizon_seconds": settings.horizon_days * DAY,
@@ -122,7 +121,7 @@ def frozen_policy(
         "value_per_conversion": value_per_conversion
         if value_per_conversion is not None
         else _shared_value(settings.value_routes, metric=target, routes=routes),
-        **({PORTFOLIO: True} if is_portfolio else {}),
+        PORTFOLIO: is_portfolio,
     }
 
 
@@ -133,8 +132,7 @@ def _precisions(typical_lifts: Sequence[float]) -> dict[str, Any]:
     return {
         "rho_day": smallest,
         "rho_fast": largest,
-        # A policy of one lift or two has the members that it always had.
-        **({"rho_between": between} if between else {}),
+        "rho_between": between,
     }
 
 

@@ -29,14 +29,12 @@ class Question:
         bound_at: The binding: the earliest knowledge that counts.
         flag: The flag under test, if the change is one.
         segments: The properties of events that distinguish strata, as strata know them.
-        longer_ids: Whether events may write more of a commit's id than is known of it.
     """
 
     change: frozenset[str]
     bound_at: datetime
     flag: Flag | None = None
     segments: frozenset[str] = frozenset()
-    longer_ids: bool = True
 
 
 class Assignment(NamedTuple):
@@ -84,7 +82,7 @@ class KnownHistory:
             for base, at in fact.bases:
                 self._named_as_base.setdefault(base, set()).add(at)
         self._changes: dict[str, Sequence[datetime]] = {}
-        self._meant: dict[tuple[str, datetime, bool, datetime | None], Sequence[str]] = {}
+        self._meant: dict[tuple[str, datetime, datetime | None], Sequence[str]] = {}
         # One object for each lineage, so that sets that hold the same are compared at once.
         self._lineages: dict[frozenset[str], frozenset[str]] = {}
         self._assigned: dict[tuple[frozenset[str], frozenset[str], bool], ContextAssignment] = {}
@@ -125,9 +123,9 @@ class KnownHistory:
     def _commits(self, question: Question, written: str, known_at: datetime) -> Sequence[str]:
         """Returns the known commits that an id may mean: none while it is unknown."""
         bound_at = question.bound_at if self._by_binding else None
-        key = written, known_at, question.longer_ids, bound_at
+        key = written, known_at, bound_at
         if key not in self._meant:
-            meant = self._ids.meant(written, known_at=known_at, longer=question.longer_ids)
+            meant = self._ids.meant(written, known_at=known_at)
             commits = [known.commit for known in meant]
             # Known elsewhere in the project, it may be unknown in this environment.
             history = self._history(known_at, bound_at=question.bound_at)
@@ -250,7 +248,7 @@ def _arm_by_flag(flag: Flag | None, values: FlagValues) -> str | None:
     """Returns the arm of an event whose values of the flag are in neither arm; else None."""
     if flag is None:
         return None
-    if flag.name not in values and not flag.absent_is_control:
+    if flag.name not in values:
         return "unassigned"
     if flag.control is None or values.get(flag.name) in (flag.treatment, flag.control):
         return None

@@ -19,7 +19,7 @@ from storage.tenants.sample import bound_of
 
 
 class UnreadablePolicyError(ValueError):
-    """A frozen policy lacks members that the pipeline reads: it is broken or of another version."""
+    """A frozen policy lacks members that the pipeline reads: it is broken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,6 @@ class PipelineExperiment:
         target_window: The target's window, in microseconds.
         target_open_for: How long the target's outcomes stay open after a block's exposures.
         segments: The properties of events that may split the strata.
-        longer_ids: Whether events may write more of a commit's id than is known of it.
         sample_bound: The first hash outside the sample; None where every unit is in it.
         metrics: The target, each guardrail, and the companions of the target.
     """
@@ -100,7 +99,6 @@ class PipelineExperiment:
     target_window: int
     target_open_for: int
     segments: Sequence[str]
-    longer_ids: bool
     sample_bound: str | None
     metrics: Sequence[Metric]
 
@@ -131,7 +129,7 @@ def open_experiments(
         only: Those of them to return; None for all.
 
     Raises:
-        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+        UnreadablePolicyError: The policy of one of them is broken.
     """
     rows = connection.execute(_EXPERIMENTS, {"only": None if only is None else list(only)})
     return [experiment_of(row, number) for number, row in enumerate(rows)]
@@ -148,7 +146,7 @@ def bound_experiment(connection: Connection, experiment_id: str) -> PipelineExpe
 
     Raises:
         sqlalchemy.exc.NoResultFound: There is none of this name.
-        UnreadablePolicyError: Its policy is of another version, or broken.
+        UnreadablePolicyError: Its policy is broken.
     """
     return experiment_of(connection.execute(_BOUND, {"id": experiment_id}).one(), 0)
 
@@ -157,7 +155,7 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
     """Returns the experiment of a row of `experiments`.
 
     Raises:
-        UnreadablePolicyError: Its policy is of another version, or broken.
+        UnreadablePolicyError: Its policy is broken.
     """
     policy = row.policy
     starts_at = microseconds(row.starts_at)
@@ -173,21 +171,15 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
             flag=None if policy["flag"] is None else Flag(**policy["flag"]),
             by_user=policy["unit"] == "user",
             trusted_only=policy["trusted_identity"],
-            # A policy that was frozen before there were signatures asks for none.
-            signed_only=policy.get("signed_assignments", False),
-            # One that was frozen before outcomes had to be signed too counts them all.
+            signed_only=policy["signed_assignments"],
             vouched_only=policy["target"].get("vouched_only", False),
             grace=_span(policy, "grace_seconds"),
             horizon=starts_at + _span(policy, "horizon_seconds"),
-            # A policy that was frozen before there was a warm-up has none.
-            warm_at=starts_at + round(policy.get("warmup_seconds", 0) * SECOND),
+            warm_at=starts_at + _span(policy, "warmup_seconds"),
             target_window=_span(policy, "window_seconds"),
             target_open_for=_open_for(policy["target"], policy),
-            # Nor segments.
-            segments=policy.get("segments", ()),
-            # Nor longer ids.
-            longer_ids=policy.get("longer_ids", False),
-            sample_bound=bound_of(policy.get("sample_rate", 1)),
+            segments=policy["segments"],
+            sample_bound=bound_of(policy["sample_rate"]),
             metrics=[_metric(named, policy) for named in metrics_of(policy)],
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -355,7 +355,6 @@ def _ordered_assignments(
         bound_at=experiment.bound_at,
         flag=experiment.flag,
         segments=frozenset(map(segment_name, experiment.segments)),
-        longer_ids=experiment.longer_ids,
     )
     until = moment_of(read.received_to)
     ordered: list[_NamedAssignment] = []

@@ -22,7 +22,7 @@ def fresh_log(path: Path) -> Path:
         `path`, where no file stands any more; the three logs before it end in `.1` to `.3`.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # A log may tell of people whose data these are; folders of older versions were open to all.
+    # A log may tell of people whose data these are.
     path.parent.chmod(0o700)
     for age in range(_LOGS_KEPT, 0, -1):
         older = path.with_name(f"{path.name}.{age}")

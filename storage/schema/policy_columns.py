@@ -1,8 +1,8 @@
 """Policy columns: SQL for each member of a frozen policy that a statement reads, written once.
 
 Each is an expression over `experiments AS x`. A statement over all experiments must not end because
-one policy is of a later version or broken: of that one it reads NULL, unless the column says
-`strict`. The stages of the pipeline read policies strictly, each within a batch.
+one policy is broken: of that one it reads NULL, unless the column says `strict`. The stages of the
+pipeline read policies strictly, each within a batch.
 """
 
 from domain.registration import PORTFOLIO
@@ -62,9 +62,8 @@ def _metrics(definitions: str) -> str:
     """
 
 
-# Relations of name and open_for (strict). A policy that was frozen before there were companions
-# has none.
+# Relations of name and open_for (strict).
 TARGET_AND_GUARDRAILS = _metrics(
     "jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')"
 )
-COMPANIONS = _metrics("coalesce(x.policy -> 'companions', '[]')")
+COMPANIONS = _metrics("x.policy -> 'companions'")

@@ -6,7 +6,6 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-from storage.experiments import policy
 from storage.schema.policy_columns import (
     BLOCK_MIN_UNITS,
     GRACE,
@@ -94,8 +93,7 @@ CROSS JOIN LATERAL (
 ) AS first
 CROSS JOIN LATERAL (
     SELECT {BLOCK_MIN_UNITS} AS declared,
-        -- A policy that was frozen before this number was part of it means the default.
-        coalesce({UNDECLARED_MIN_UNITS}, :undeclared) AS undeclared
+        {UNDECLARED_MIN_UNITS} AS undeclared
 ) AS enough
 WHERE NOT coalesce(v.decided, false) AND (
     e.experiment_id IS NULL OR look.experiment_id IS NULL
@@ -134,10 +132,7 @@ def experiments_due(connection: Connection, *, only: Sequence[str] | None = None
     Args:
         only: Those of them to ask for; None for all.
     """
-    bound = {
-        "only": None if only is None else list(only),
-        "undeclared": policy.UNDECLARED_MIN_UNITS,
-    }
+    bound = {"only": None if only is None else list(only)}
     return list(connection.execute(_DUE, bound).scalars())
 
 

@@ -22,8 +22,8 @@ def known(*written: tuple[str, str, int]) -> CommitIds:
     )
 
 
-def meant(ids: CommitIds, written: str, *, minutes: int = 100, longer: bool = True) -> list[str]:
-    found = ids.meant(written, known_at=at(minutes), longer=longer)
+def meant(ids: CommitIds, written: str, *, minutes: int = 100) -> list[str]:
+    found = ids.meant(written, known_at=at(minutes))
     return sorted(each.commit for each in found)
 
 
@@ -67,12 +67,6 @@ def test_ids_of_one_commit_that_were_recorded_as_two_stay_two() -> None:
     short = WHOLE[:8]
     ids = known((short, short, 0), (WHOLE, WHOLE, 0))
     assert (meant(ids, short), meant(ids, WHOLE)) == ([short], [WHOLE])
-
-
-def test_an_experiment_of_before_reads_no_id_that_is_longer_than_the_known_one() -> None:
-    ids = known((WHOLE[:8], WHOLE[:8], 0), (OTHER, OTHER, 0))
-    assert meant(ids, WHOLE, longer=False) == []
-    assert meant(ids, OTHER[:9], longer=False) == [OTHER]
 
 
 def test_of_many_commits_the_sentence_names_a_few() -> None:

@@ -114,13 +114,13 @@ def arm_of(served: str, *, flag: Flag = FLAG, **flags: datetime) -> tuple[str, s
 
 
 def test_one_build_with_a_flag_has_both_arms_in_one_stratum() -> None:
-    treated, control, absent = (
-        arm_of('{"new_cart": "true"}'),
-        arm_of('{"new_cart": "false"}'),
-        arm_of("{}"),
-    )
-    assert (treated[0], control[0], absent[0]) == ("treatment", "control", "control")
-    assert treated[1] == control[1] == absent[1]
+    treated, control = arm_of('{"new_cart": "true"}'), arm_of('{"new_cart": "false"}')
+    assert (treated[0], control[0]) == ("treatment", "control")
+    assert treated[1] == control[1]
+
+
+def test_an_event_without_the_flag_is_in_neither_arm() -> None:
+    assert arm_of("{}")[0] == "unassigned"
 
 
 def test_a_third_value_of_a_flag_is_neither_arm_where_control_is_named() -> None:
@@ -128,7 +128,7 @@ def test_a_third_value_of_a_flag_is_neither_arm_where_control_is_named() -> None
     assert arm_of('{"new_cart": "blue"}', flag=flag)[0] == "treatment"
     assert arm_of('{"new_cart": "red"}', flag=flag)[0] == "control"
     assert arm_of('{"new_cart": "green"}', flag=flag)[0] == "partial"
-    assert arm_of("{}", flag=flag)[0] == "partial"
+    assert arm_of("{}", flag=flag)[0] == "unassigned"
 
 
 def test_another_experiment_s_flag_is_a_stratum_of_its_own() -> None:

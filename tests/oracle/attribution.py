@@ -113,9 +113,9 @@ class Attributor:
         self._by_user: bool = policy["unit"] == "user"
         self._experiment = experiment
         self._trusted_only: bool = policy["trusted_identity"]
-        self._signed_only: bool = policy.get("signed_assignments", False)
+        self._signed_only: bool = policy["signed_assignments"]
         self._metrics = metrics_of(policy)
-        self._warm_at: int = calendar.start + policy.get("warmup_seconds", 0) * SECOND
+        self._warm_at: int = calendar.start + policy["warmup_seconds"] * SECOND
         self._candidates: dict[str, tuple[tuple[Any, ...], Standing]] = {}
         self._told = Attribution(outcomes=[Outcomes(metric=metric) for metric in self._metrics])
 
@@ -180,7 +180,7 @@ class Attributor:
 
     def _samples(self, unit: str) -> bool:
         """Tells whether a unit is in the sample that the policy froze, if it froze one."""
-        bound = bound_of(self._experiment.policy.get("sample_rate", 1))
+        bound = bound_of(self._experiment.policy["sample_rate"])
         salt = salt_of(self._experiment.project_id)
         return bound is None or position_of(unit, salt=salt) < bound
 

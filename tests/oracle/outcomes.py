@@ -82,8 +82,7 @@ class Metric:
 def metrics_of(policy: Mapping[str, Any]) -> list[Metric]:
     """Returns the target, then each guardrail and each companion of the target."""
     grace = policy["grace_seconds"]
-    companions = policy.get("companions", [])
-    definitions = [policy["target"], *policy["guardrails"], *companions]
+    definitions = [policy["target"], *policy["guardrails"], *policy["companions"]]
     return [Metric.of(definition, grace) for definition in definitions]
 
 

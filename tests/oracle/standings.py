@@ -60,13 +60,12 @@ class Standings:
         named = experiment.policy["flag"]
         self._change = frozenset(experiment.change)
         self._own = None if named is None else Flag(**named)
-        segments: list[str] = experiment.policy.get("segments", [])
+        segments: list[str] = experiment.policy["segments"]
         self._segments = segments
         # A segment is known from the beginning.
         self._flags = {**flags, **{f"properties.{name}": 0 for name in segments}}
         self._facts, self._bound_at = facts, experiment.bound_at
         self._ids = ids
-        self._longer = experiment.policy.get("longer_ids", False)
         self._histories: dict[int, History] = {}
         recorded = {fact.recorded_at for fact in facts}
         recorded |= {at for fact in facts for _, at in fact.bases}
@@ -153,7 +152,7 @@ class Standings:
         return {
             commit
             for commit, known in longest.items()
-            if known[: len(written)] == (written[: len(known)] if self._longer else written)
+            if known[: len(written)] == written[: len(known)]
         }
 
     def _values(self, served: frozenset[tuple[str, str]], turn: int) -> frozenset[str]:
@@ -168,7 +167,7 @@ class Standings:
         own = self._own
         if own is None:
             return None
-        if not own.absent_is_control and own.name not in served:
+        if own.name not in served:
             return UNASSIGNED
         if own.control is None or served.get(own.name) in (own.treatment, own.control):
             return None

@@ -264,22 +264,6 @@ def _move_knowledge(connection: Connection, project_id: int, draw: Random) -> No
         connection.execute(
             text(statement), {name: v for name, v in named.items() if f":{name}" in statement}
         )
-    if draw.random() < 0.3:
-        connection.execute(
-            text(
-                "UPDATE experiments SET policy = policy #- '{flag,absent_is_control}'"
-                " WHERE project_id = :project AND policy -> 'flag' ? 'name'"
-            ),
-            {"project": project_id},
-        )
-    # Some were bound before an event might write more of a commit than its deploy.
-    if draw.random() < 0.2:
-        connection.execute(
-            text(
-                "UPDATE experiments SET policy = policy - 'longer_ids' WHERE project_id = :project"
-            ),
-            {"project": project_id},
-        )
     # Some end within the hours of the log.
     connection.execute(
         text(

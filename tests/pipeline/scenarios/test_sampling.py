@@ -141,19 +141,3 @@ def test_the_largest_rate_of_open_experiments_is_in_force(story: Any) -> None:
     story.service.settings(unit="user")
     assert live(story, sessions[0])["sampling"]["user"] == 0.1
     assert live(story, sessions[0])["sampling"]["session"] == 0.5
-
-
-def test_an_experiment_of_a_time_before_samples_holds_everything(story: Any) -> None:
-    sessions = canary(story, units=20)
-    experiment = story.register(treatment_commit=K)
-    story.service.in_store(
-        lambda connection: connection.execute(
-            text("UPDATE experiments SET policy = policy - 'sample_rate'")
-        )
-    )
-    story.service.settings(sample_rate=0.1)
-    assert all(live(story, one)["accepted"] == 1 for one in sessions[:20])
-    story.walk(minutes=DAY)
-    assert counted(story, experiment) == set(sessions)
-    assert "sample_rate" not in story.evidence(experiment)["policy"]
-    account(story, experiment)
