@@ -89,7 +89,7 @@ class Application(FastAPI):
     express: Express
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answers a request."""
         await self.express(scope, receive, send)
 
 

@@ -43,5 +43,5 @@ def compares(
 
 
 def contrast_ended(evidence: AnyEvidence | None) -> bool:
-    """Tells whether an experiment ended because one of its arms was left alone."""
+    """Tells whether an experiment ended because an arm was left alone."""
     return evidence is not None and evidence.ended_because in _CONTRAST_ENDED

@@ -29,15 +29,15 @@ _OTHERS = {
 _DIGITS = {code: digits for digits, codes in _OTHERS.items() for code in codes.split()}
 
 
-# Minor units of one currency turn into those of another by a whole number of 10⁻¹²ths.
+# Minor units of a currency turn into those of another by a whole number of 10⁻¹²ths.
 RATE_SCALE = 10**12
 
 
 def conversion_factor(rate: float, *, of: str, to: str) -> int:
-    """Returns what one minor unit of a currency is in another's, in units of 10⁻¹², exactly.
+    """Returns the exact rate between minor units of two currencies, in units of 10⁻¹².
 
     Args:
-        rate: What one major unit of it is in the other's.
+        rate: The rate between their major units.
         of: The currency that is converted.
         to: The other.
 

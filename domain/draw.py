@@ -23,9 +23,9 @@ class Offer:
 def drawn(unit: str, offers: Sequence[Offer]) -> Offer | None:
     """Returns the arm that a unit gets; None for the rest of the units.
 
-    One offer takes the units below its share of the hash. Each further one draws among the units
-    that the earlier ones left, for a share of those which makes up its own share of all: arms stay
-    disjoint, and each has its declared size.
+    The first offer takes the units below its share of the hash. Each further one draws among the
+    units that the earlier ones left, for a share of those which makes up its own share of all: arms
+    stay disjoint, and each has its declared size.
 
     Args:
         unit: The session or user, as events name it.

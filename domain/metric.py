@@ -43,7 +43,7 @@ _LOWER_IS_BETTER = {"error", "subscription_churned"}
 
 @lru_cache(maxsize=4096)
 def composed_name(name: str) -> str:
-    """Returns the name of an event or metric in NFC: an accent is typed as one character or two.
+    """Returns a name in NFC: an accent is typed as a single character or as two.
 
     Raises:
         ValueError: It breaks the rule of names, as `NAME_RULE` says it.
@@ -72,7 +72,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # 'Guardrails', and `none` waits for nothing.
     margin: float | Literal["default", "none"] | None = "default"
     currency: str | None = None
-    # Of money in several currencies: what one unit of another is worth in the metric's own.
+    # Of money in several currencies: the worth of a unit of each in the metric's own.
     rates: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ def seconds_open(definition: Mapping[str, Any], *, grace: int) -> int:
     """Returns for how long a block's outcomes stay open after its exposures have closed.
 
     Args:
-        definition: The metric as a policy froze it. One without a grace of its own has the
+        definition: The metric as a policy froze it. A metric without a grace of its own has the
             project's: its outcomes stay open for its window.
         grace: The grace of that policy, in seconds.
     """
@@ -153,7 +153,7 @@ def vouched(target: Mapping[str, Any]) -> dict[str, Any]:
 def left_out(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the definitions of a mean's companions that count the outcomes that it leaves out.
 
-    One for each reason; such a companion adds up ones.
+    A companion for each reason, which adds up ones.
     """
     if metric["kind"] != "mean":
         return []
@@ -165,7 +165,7 @@ def left_out(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns what a policy counts: the target, each guardrail, and the target's companions."""
+    """Returns the metrics of a policy: the target, its companions, and each guardrail."""
     return [policy["target"], *policy["guardrails"], *policy["companions"]]
 
 

@@ -15,7 +15,7 @@ def value_in_millionths(value: float) -> int:
     """Returns a value as whole millionths, as the API, an import and a replay store it.
 
     Six decimals are kept: the value's shortest decimal text is rounded to the nearest millionth,
-    a tie to the even one.
+    a tie to the even millionth.
 
     Raises:
         ValueError: The value is not finite, or larger than 10⁹ in size; the message is the rule.
@@ -24,7 +24,7 @@ def value_in_millionths(value: float) -> int:
         raise ValueError(VALUE_RULE)
     nearest = round(value * MILLION)
     # Most values have six decimals at most; then this is the shortest text's own number, because
-    # two numbers of at most fifteen digits are never one double.
+    # two numbers of at most fifteen digits are never the same double.
     if nearest / MILLION == value:
         return nearest
     text = Decimal(repr(float(value)))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-# A segment's rank, most specific first: a literal, one parameter, a rest of at least one
+# A segment's rank, most specific first: a literal, a parameter, a rest of at least one
 # segment, a rest that may be empty.
 _LITERAL, _PARAMETER, _REST, _OPTIONAL_REST = range(4)
 
@@ -32,7 +32,7 @@ def _segment(part: str) -> tuple[int, str]:
 
 
 class RouteTable:
-    """The patterns of one static graph, the most specific first."""
+    """The patterns of a static graph, the most specific first."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = {canonical_route(pattern) for pattern in patterns}

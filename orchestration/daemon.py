@@ -34,9 +34,9 @@ def main() -> None:
 
 
 def _end_when_set_back() -> None:
-    """End the process once the clock has gone back, as measured by the monotonic one.
+    """End the process once the clock has gone back, as measured by the monotonic clock.
 
-    Nothing is lost: a tick is evaluated by the code server, and one that breaks off is finished.
+    Nothing is lost: a tick is evaluated by the code server, and a tick that breaks off is finished.
     """
     ahead = time.time() - time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""The definitions: everything that Dagster is told of the service, put together in one place."""
+"""The definitions: everything that Dagster knows of the service, put together."""
 
 import dagster as dg
 

@@ -34,7 +34,7 @@ class Guard:
             app: Dagster's web application.
             hosts: Names under which the server is reached, beside those of this machine's
                 loopback; without ports.
-            url: The address at which people reach it through a proxy; its host is one of them.
+            url: The address at which people reach it through a proxy; its host is allowed too.
 
         Raises:
             ValueError: A host is given with a port or a scheme, or the address is none.
@@ -49,7 +49,7 @@ class Guard:
         self._public = None if public is None else _authority(public)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 403 with one line, or hand the request on."""
+        """Answer 403 with a line, or hand the request on."""
         reason = None
         if scope["type"] in {"http", "websocket"}:
             reason = self._objection(HTTPConnection(scope))

@@ -1,4 +1,4 @@
-"""One materialization of the pipeline in this process, for a command that waits for it."""
+"""A materialization of the pipeline in this process, for a command that waits for it."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Handouts of one process, each read from the store at most twice a second."""
+"""Handouts of a process, each read from the store at most twice a second."""
 
 import asyncio
 import time

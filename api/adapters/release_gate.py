@@ -104,7 +104,7 @@ async def _judge(
 
     Args:
         project_id: The project of its key.
-        registers: Whether a deployed commit without an experiment on the metric gets one.
+        registers: Whether a deployed commit without an experiment on the metric is registered.
     """
     policy = gate_policy(question.policy)
 

@@ -70,7 +70,7 @@ _KEYS = ("ProjectKey", "Bearer")
 
 @dataclass(frozen=True, kw_only=True)
 class _Arm:
-    """One flag's outcome for a unit; `value` is None where the code's default holds."""
+    """A flag's outcome for a unit; `value` is None where the code's default holds."""
 
     key: str
     value: str | None
@@ -209,7 +209,7 @@ def _failure(key: str) -> dict[str, str]:
 
 
 def _arms(handout: Handout, unit: str) -> Iterator[_Arm | None]:
-    """Yields the arm in the builds, None where none is recorded, then one for each flag."""
+    """Yields the arm in the builds, None where none is recorded, then an arm for each flag."""
     yield _build_arm(handout, unit)
     for tested in handout.flags:
         yield _flag_arm(tested, unit)

@@ -6,7 +6,7 @@ from api.runtime.settings import ApiSettings
 
 
 def public_address(request: Request, settings: ApiSettings) -> str:
-    """Returns the address, without a slash at its end: the configured one, else the request's."""
+    """Returns the configured address, else the request's, without a slash at its end."""
     base = settings.public_url
     if base is None:
         # Not parsed: what a client calls us may be no address at all.

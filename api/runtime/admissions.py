@@ -1,4 +1,4 @@
-"""Admissions of one process: counted in memory, and added to the store every few seconds."""
+"""Admissions of a process: counted in memory, and added to the store every few seconds."""
 
 import asyncio
 import contextlib
@@ -89,7 +89,7 @@ class Admissions:
             count.reason = _reason(rejected[0].faults[0])
 
     def refused(self, project_id: int, problem: Problem) -> None:
-        """Counts a request that was refused whole: an event for each of its faults, or one."""
+        """Counts a refused request: an event for each of its faults, or a single event."""
         count = self._of(project_id)
         if problem.code == "rate_limited":
             count.limited += 1

@@ -25,7 +25,7 @@ Tools = Callable[[ASGIApp], ToolServer]
 
 
 class Agents:
-    """Forwards requests to the tools, which one task holds open until the process ends.
+    """Forwards requests to the tools, which a task of its own holds open until the process ends.
 
     Args:
         tools: Makes the server; None where this process has none.
@@ -65,7 +65,7 @@ class Agents:
 
     async def _hold(self, opening: asyncio.Future[ToolServer]) -> None:
         assert self._tools is not None  # noqa: S101 - the endpoint asks `are_served` first
-        # A task group is entered and left by one task, and no request lives long enough.
+        # A task group is entered and left by the same task, and no request lives long enough.
         try:
             server = await asyncio.to_thread(self._tools, self._application)
             async with server.opened():

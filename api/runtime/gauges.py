@@ -115,7 +115,7 @@ class StoreGauges:
         self._gauges: Gauges | None = None
 
     async def exposition(self) -> bytes:
-        """Returns the gauges in Prometheus's format; that the store is away is one of them."""
+        """Returns the gauges in Prometheus's format; that the store is away is a gauge too."""
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Shown(await self._latest()))
         return generate_latest(registry)

@@ -22,7 +22,7 @@ ReadT = TypeVar("ReadT")
 
 @dataclass(frozen=True, kw_only=True)
 class Intake:
-    """Takes the events of one request.
+    """Takes the events of a request.
 
     Attributes:
         shared: The state of the process.
@@ -55,7 +55,7 @@ class Intake:
         limit: int = MEBIBYTE,
         media: tuple[str, ...],
     ) -> ReadT:
-        """Returns what a function reads of a body; others are answered while a large one is read.
+        """Reads a body by a function; others are answered while a large export is read.
 
         Raises:
             Problem: The request is not admitted, or its body is none that is taken.

@@ -215,7 +215,7 @@ async def admitted(
     """Returns the caller of a request that only keys of some kinds may make.
 
     Args:
-        keyring: Where callers are found.
+        keyring: What knows the callers.
         request: The key stands in its header.
         kinds: Of keys.
         bearer: Whether a bearer token is taken for a key.

@@ -26,7 +26,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?")
 
 
 def require_own_host(request: Request, settings: ApiSettings) -> None:
-    """Refuses a page of another site, also one whose name was made to resolve to this machine.
+    """Refuses a page of another site, also a page whose name was made to resolve to this machine.
 
     A browser sends the name of its address bar as Host, and no name of another site is an address.
 

@@ -49,7 +49,7 @@ _MOST_HELD = 10_000
 
 @dataclass
 class _Window:
-    """A minute of one limit and one sender, as far as this process counts it itself."""
+    """A minute of a limit and a sender, as far as this process counts it itself."""
 
     limit: int
     until: float
@@ -58,7 +58,7 @@ class _Window:
 
     @property
     def lasts(self) -> bool:
-        """Whether it has not ended; one that began under a clock that ran ahead has."""
+        """Whether it has not ended; a minute that began under a clock that ran ahead has."""
         return 0 < self.until - time.time() <= 2 * _MINUTE
 
 
@@ -66,8 +66,8 @@ class RateLimit:
     """Counts requests in windows of a minute, in this process or in Redis for all workers.
 
     They are counted a thousandth of their limit at a time: the store of counts is asked once for
-    all of these requests. One process refuses exactly the requests over the limit; of several that
-    share a limit each may hold back the portion it fetched, and so refuse a thousandth early.
+    all of these requests. A single process refuses exactly the requests over the limit; of several
+    that share a limit each may hold back the portion it fetched, and so refuse a thousandth early.
     """
 
     def __init__(self, redis_url: str | None) -> None:
@@ -146,7 +146,7 @@ class RateLimit:
         """Counts an attempt to sign in from an address.
 
         Raises:
-            Problem: The address has made as many as one may.
+            Problem: The address has made as many as an address may.
         """
         await self._count("sign-in-address", _SIGN_INS_BY_ADDRESS, address)
 

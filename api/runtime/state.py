@@ -1,4 +1,4 @@
-"""The state that the endpoints of one API process share while it runs."""
+"""The state that the endpoints of an API process share while it runs."""
 
 import contextlib
 from collections.abc import AsyncGenerator

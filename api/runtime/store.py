@@ -1,4 +1,4 @@
-"""The store as the API reaches it: one transaction a request, and one error when it is away."""
+"""The API's store: a transaction a request, and the same error whenever it is away."""
 
 from collections.abc import Callable
 from typing import TypeVar

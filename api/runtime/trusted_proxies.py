@@ -33,7 +33,7 @@ def trusted_networks(settings: Settings) -> list[IPv4Network | IPv6Network]:
 
 
 def is_trusted(address: str, trusted: Sequence[IPv4Network | IPv6Network]) -> bool:
-    """Tells whether an address is in one of the networks."""
+    """Tells whether an address is in any of the networks."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -66,6 +66,6 @@ def proxied_visitor(request: Request, settings: Settings) -> ProxiedVisitor | No
 
 
 def _header(request: Request, name: str) -> str:
-    """Returns the value of a header that is there once: of two, one may be the visitor's own."""
+    """Returns the value of a header that is there once: of two, either may be the visitor's own."""
     values = request.headers.getlist(name)
     return values[0].strip() if len(values) == 1 else ""

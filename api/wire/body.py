@@ -28,7 +28,7 @@ LARGE = 2**17
 # How long a body may stall, and from when on it must have come with so many bytes a second.
 BODY_SECONDS = 10.0
 BODY_RATE = 8 * 1024
-# One large body at a time: a million values take a hundred megabytes.
+# A single large body at a time: a million values take a hundred megabytes.
 _READER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="body")
 
 ShapeT = TypeVar("ShapeT")
@@ -53,7 +53,7 @@ async def read_body(
         gzip: Whether `Content-Encoding: gzip` is taken.
 
     Raises:
-        Problem: The type or encoding is another one (415), or the body is too large, or holds too
+        Problem: The type or encoding is another (415), or the body is too large, or holds too
             many values (413), or stalled (408).
     """
     _require_type(request, media)
@@ -114,7 +114,7 @@ def body_of(
     Args:
         shape: A pydantic model.
         limit: The most bytes.
-        optional: Whether a request without a body is one with an empty object.
+        optional: Whether a request without a body is a request with an empty object.
     """
     adapter = TypeAdapter(shape)
 

@@ -45,7 +45,7 @@ class Refusals:
 
     To be refused costs a client nothing, and who sends its next request upon each refusal keeps
     the process busy with them, while others' requests wait through many rounds of its loop. A
-    redirection is one too: a visitor who has not signed in is sent to the sign-in.
+    redirection counts too: a visitor who has not signed in is sent to the sign-in.
     """
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from api.wire.problem import Problem
 _CAPACITY_BYTES = 128 * 2**20
 # A project has so many bytes carried out at once, or a single request, where others send too.
 _SHARE_BYTES = 160 * 1024
-# A small request is as much work as so many bytes of a large one.
+# A small request is as much work as so many bytes of a large request.
 _LEAST_BYTES = 20 * 1024
 # A project that was the only sender for so long waits for no other.
 _ALONE_SECONDS = 1.0
@@ -33,7 +33,7 @@ class FairQueue:
 
     A project holds no more bytes than the process has left for all others, so that a project that
     sends later still finds room. Where several projects send, only few requests of each go on at
-    once: the event loop and the next commit are never full of one project's.
+    once: the event loop and the next commit are never full of a single project's.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class FairQueue:
         self._alone_from = 0.0
 
     def enter(self, project_id: int | None) -> _Project:
-        """Returns a project's part, with one reservation more."""
+        """Returns a project's part, with a reservation more."""
         project = self._projects.get(project_id)
         if project is None:
             project = self._projects[project_id] = _Project(project_id)
@@ -78,7 +78,7 @@ class FairQueue:
             del self._projects[project.project_id]
 
     def may_go_on(self, project: _Project, size: int) -> bool:
-        """Tells whether one more request of a project may be carried out now."""
+        """Tells whether another request of a project may be carried out now."""
         if project.project_id != self._last:
             self._last = project.project_id
             self._alone_from = asyncio.get_running_loop().time() + _ALONE_SECONDS
@@ -93,7 +93,7 @@ class FairQueue:
 
 
 class Reservation:
-    """The bytes that one request holds, from the first of its body until its answer is sent."""
+    """The bytes that a request holds, from the first of its body until its answer is sent."""
 
     __slots__ = ("_held", "_project", "_queue", "_served", "_turn", "project_id")
 

@@ -5,13 +5,13 @@ import os
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-# Where workers of one service count in files that each of them can read. The library looks at it
+# Where workers of a service count in files that each of them can read. The library looks at it
 # when it is first imported.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Meters:
-    """The counters of one process; counters and histograms only, which add up over processes."""
+    """The counters of a process; counters and histograms only, which add up over processes."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -28,7 +28,7 @@ def moment(value: object) -> datetime:
     """Returns the time that a string tells, in UTC; fractions are cut to microseconds.
 
     Raises:
-        ValueError: It is no such string, or its year is not one of 2000 to 2100.
+        ValueError: It is no such string, or its year is not within 2000 to 2100.
     """
     if not isinstance(value, str) or _FORM.fullmatch(value) is None:
         raise ValueError(RULE)
@@ -62,7 +62,7 @@ def plain_moment(text: str, *, latest: datetime) -> datetime | None:
 
 
 def plain_moments(texts: Sequence[str], *, latest: datetime) -> list[datetime] | None:
-    """Returns what `plain_moment` returns of each string, or None if it is None of one."""
+    """Returns what `plain_moment` returns of each string, or None if it is None of any."""
     if _PLAIN_LINES.fullmatch("\n".join([*texts, ""])) is None:
         return None
     try:

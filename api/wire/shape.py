@@ -61,7 +61,7 @@ class OpenShape(BaseModel):
 
 
 class FaultShown(Shape):
-    """One rule that one member breaks."""
+    """A rule that a member breaks."""
 
     pointer: str
     code: str
@@ -173,5 +173,5 @@ def _pointer(location: Sequence[str | int], document: object) -> str:
 
 
 def by_form(value: object) -> str:
-    """Returns which branch of `text or object` a value is read as, so that one fault tells all."""
+    """Returns the branch of `text or object` that a value is read as: one fault names one cause."""
     return "<object>" if isinstance(value, dict) else "<text>"

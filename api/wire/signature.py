@@ -38,7 +38,7 @@ class Signatures:
             epochs: The numbers of the project's keys in force.
             environment: The event's.
             session_id: The event's.
-            commit: The event's, in lower case; without one no arm is claimed, and nothing holds.
+            commit: The event's, in lower case; an event without it claims no arm.
             flags: The event's.
         """
         holds = commit is not None and self.assignments.is_signed(

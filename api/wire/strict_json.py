@@ -29,13 +29,13 @@ class _DuplicateMemberError(ValueError):
 
 
 class _DoubtfulError(Exception):
-    """The fast reader leaves a document to the strict one."""
+    """The fast reader leaves a document to the strict reader."""
 
 
 def strict_document(raw: bytes) -> object:
     """Returns the document that a body holds.
 
-    The fast reader's answer is taken where it cannot differ from the strict one's.
+    The fast reader's answer is taken where it cannot differ from the strict reader's.
 
     Raises:
         Problem: It is not JSON, names a member twice, or holds a value that the store cannot.
@@ -54,7 +54,7 @@ def _undoubted_document(raw: bytes) -> object:
 
     Raises:
         _DoubtfulError: It may have a fault that this reader is blind to.
-        MsgspecError, ValueError, RecursionError: It has another one.
+        MsgspecError, ValueError, RecursionError: It has another root.
     """
     if any(escape in raw for escape in _ESCAPED):
         raise _DoubtfulError
@@ -70,7 +70,7 @@ def examined(raw: bytes, *, last_wins: bool = False) -> tuple[Any, Sequence[Faul
 
     Args:
         raw: The body.
-        last_wins: Whether a member may be named twice; the last one counts.
+        last_wins: Whether a member may be named twice; the last counts.
 
     Raises:
         Problem: The body is not JSON.

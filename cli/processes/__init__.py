@@ -1,4 +1,4 @@
-"""Processes: the whole service under one supervisor, or one part of it.
+"""Processes: the whole service under a supervisor, or a part of it.
 
 `cli.main` loads its commands by name.
 """

@@ -77,7 +77,7 @@ class Servers:
         )
 
     def code_server(self, *, port: int) -> Child:
-        """The one process that holds our definitions, for Dagster's daemon and web server.
+        """The only process that holds our definitions, for Dagster's daemon and web server.
 
         `dagster code-server start` would put another before it, which can load changed code: our
         code changes with a new start.

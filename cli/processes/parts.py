@@ -1,4 +1,4 @@
-"""The commands that run one part of the service each: `api`, `dagster`, `migrate`."""
+"""The commands that each run a part of the service: `api`, `dagster`, `migrate`."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ def api(host: str, port: int, workers: int, data_dir: Path) -> None:
     """Serve the REST API alone.
 
     Works on SERVICE_DATABASE_URL, which `deploy-reward migrate` has brought to this version, or
-    on the data directory's own store. Any number may serve one store.
+    on the data directory's own store. Any number may serve the same store.
     """
     from api.server.process import serve  # noqa: PLC0415 (the other commands here do without)
 
@@ -53,7 +53,7 @@ def dagster(port: int, data_dir: Path) -> None:
     """Run Dagster alone: code server, daemon and web server.
 
     Works on SERVICE_DATABASE_URL, or on the data directory's own store. Where DAGSTER_HOME names
-    a folder with a dagster.yaml, that instance is used; otherwise one is written in the data
+    a folder with a dagster.yaml, that instance is used; otherwise a file is written in the data
     directory, whose records stand in the store's schema `dagster`.
     """
     if children.taken("127.0.0.1", port):

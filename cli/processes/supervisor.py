@@ -61,7 +61,7 @@ class Child:
         start: starts a process, and gives it back.
         ready: whether it serves; asked again and again until it does.
         log: where its output goes.
-        stage: children of a later stage are stopped earlier, those of one stage together.
+        stage: children of a later stage are stopped earlier, those of the same stage together.
         start_seconds: how long its first start may take.
         stop_seconds: how long it may take to stop before it is killed.
         stop_signal: what asks it to stop.
@@ -113,10 +113,10 @@ class _Watched:
 
 
 class Supervisor:
-    """Starts children one after the other, keeps them running, and stops them in reverse.
+    """Starts children in turn, keeps them running, and stops them in reverse.
 
-    Every method must be called from one thread that lives as long as the children: on Linux they
-    are told to end when the thread that started them does.
+    Every method must be called from the same thread that lives as long as the children: on Linux
+    they are made to end when the thread that started them does.
     """
 
     def __init__(self, *, report: Callable[[str], None]) -> None:

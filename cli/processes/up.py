@@ -1,4 +1,4 @@
-"""The command `up`: the whole service on one machine, under one supervisor."""
+"""The command `up`: the whole service on a machine, under a supervisor."""
 
 import fcntl
 import os
@@ -119,7 +119,7 @@ class Plan:
         """Say which port is in use, before anything starts.
 
         Raises:
-            click.ClickException: one is.
+            click.ClickException: A port is taken.
         """
         for host, port, option in (
             (self.host, self.api_port, "--api-port"),
@@ -132,7 +132,7 @@ class Plan:
 
 
 class Start:
-    """One start of the service: its parts in order, each with a line in the terminal."""
+    """A start of the service: its parts in order, each with a line in the terminal."""
 
     def __init__(
         self, *, console: Console, plan: Plan, supervisor: Supervisor, stop: StopRequest
@@ -189,7 +189,7 @@ class Start:
 
 
 def _first_project(url: str) -> CreatedProject | None:
-    """Make the first project of a new store, with its keys; None when there is one already."""
+    """Make the first project of a new store, with its keys; None where there is a project."""
     with opened_engine(url) as engine, engine.begin() as connection:
         names = {project.name for project in list_projects(connection)}
         return (

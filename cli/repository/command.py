@@ -103,7 +103,7 @@ def repository(
     is tested behind a flag while places are free, else as a canary on the build that most users
     have; who is promoted leaves the others to be rebased. Seven in ten changes do nothing, and the
     other effects are drawn around 0 with a standard deviation of 10 %. A day of 20 commits takes
-    about a minute, one of 200 some eight.
+    about a minute, a day of 200 some eight.
     """
     if canaries * canary_share > 0.9:
         raise click.UsageError(

@@ -42,7 +42,7 @@ class PrivateService:
 
     Attributes:
         client: Of its API.
-        project: Its one project, with the keys.
+        project: Its only project, with the keys.
         clock: Its time.
         engine: Its store, on which the pipeline's steps are taken.
     """

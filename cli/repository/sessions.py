@@ -1,4 +1,4 @@
-"""Sessions of a simulated product: each is served by one build and its own values of the flags."""
+"""Sessions of a simulated product: each gets a build and values of the flags."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Served:
 
     Attributes:
         baseline: The conversion rate of the standing build with every flag off.
-        builds: Each build and its share, the standing one first; the shares add up to 1.
+        builds: Each build and its share, the standing build first; the shares add up to 1.
         flags: Flags of every build, each on for half of the sessions, independently.
     """
 
@@ -34,7 +34,7 @@ class Served:
     flags: Sequence[Change]
 
     def factor(self, build: Build) -> float:
-        """Returns a build's conversion rate over that of the standing one."""
+        """Returns a build's conversion rate over that of the standing build."""
         return build.factor / self.builds[0][0].factor
 
     def rate(self, build: Build, *, without: Change | None = None) -> float:

@@ -1,4 +1,4 @@
-"""A team that ships changes by the service's verdicts: canaries beside one standing build."""
+"""A team that ships changes by the service's verdicts: canaries beside the standing build."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,7 +120,7 @@ class Team:
         generator: The only source of randomness.
         baseline: The conversion rate of the standing build. It stays what it is, whatever is
             promoted: else days of gains would end where every session converts, and the figures
-            would tell of another rate than the one that was asked for.
+            would show another rate than was asked for.
     """
 
     service: PrivateService
@@ -196,7 +196,7 @@ class Team:
             self._end(trial, fate, minute, now)
 
     def _is_harmless(self, trial: Trial, contract: Mapping[str, Any]) -> bool:
-        """Whether a loss beyond the accepted one is excluded, as `wait --accept-harm` asks."""
+        """Whether a loss beyond the accepted loss is excluded, as `wait --accept-harm` asks."""
         evidence = self.service.evidence(trial.experiment_id)
         if evidence is None or contract["guardrail_breaches"]:
             return False
@@ -220,7 +220,7 @@ class Team:
                 self._rebase(child, now)
 
     def _promote(self, build: Build, now: datetime) -> None:
-        """Makes a build the standing one; every other canary has lost its control."""
+        """Makes a build the standing build; every other canary has lost its control."""
         self.standing = build
         self._deploy(build, now, base=None, allocation=1.0)
         for other in self.canaries:
@@ -308,7 +308,7 @@ class Team:
         commit: dict[str, Any] = {"sha": build.commit}
         if changes:
             commit["changes"] = [change.name for change in changes]
-        # One after the other: a build may be rebased and withdrawn at one look.
+        # In turn: a build may be rebased and withdrawn at the same look.
         self._deployed_at = max(now, self._deployed_at + timedelta(seconds=1))
         body: dict[str, Any] = {"commit": commit, "deployed_at": self._deployed_at.isoformat()}
         if base is not None:

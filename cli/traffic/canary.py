@@ -32,7 +32,7 @@ class Scenario:
 
     Attributes:
         start: When the first session can arrive, with an offset.
-        end: When the last one can.
+        end: When the last session can.
         control: Commit that control sessions are served by.
         treatment: Commit that treatment sessions are served by.
         sessions_per_day: Mean arrivals a day.
@@ -42,14 +42,14 @@ class Scenario:
         ramp: Steps (time, share), in order of time.
         rhythm: Amplitude of the day's rhythm of arrivals, relative to their mean, in [0, 1].
         drift: Relative change of the baseline in a week, linear in time.
-        routes: Paths; a session arrives on one of them and sees pages of any.
+        routes: Paths; a session arrives on any of them and sees pages of any.
         pages: Mean pages a session sees, at least 1.
         metric: Name of the converting event.
         delay: Median time from arrival to conversion.
         delay_spread: Standard deviation of the logarithm of that time.
         window: Attribution window: only conversions within it are in the truth.
         control_errors: Share of control sessions with an `error` event.
-        treatment_errors: Share of treatment sessions with one.
+        treatment_errors: Share of treatment sessions with an error.
         duplicated: Share of events delivered twice.
         disordered: Share of events held back for up to `disorder`.
         disorder: The longest such hold.
@@ -129,7 +129,7 @@ class Scenario:
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """One request body, and when it reaches the service.
+    """A request body, and when it reaches the service.
 
     Attributes:
         at: Time of delivery.
@@ -166,7 +166,7 @@ class ArmTruth:
 
 @dataclass(frozen=True, kw_only=True)
 class _Events:
-    """Columns of the log, one row an event, before duplication; sorted by nothing."""
+    """Columns of the log, a row an event, before duplication; sorted by nothing."""
 
     kind: NDArray[np.str_]
     session: NDArray[np.int64]
@@ -186,7 +186,7 @@ class Traffic:
         scenario: The parameters it was drawn with.
         arrived: Arrival of each session, seconds after the scenario's start, ascending.
         treated: Whether a session is in the treatment arm; for good, as a sticky router has it.
-        converted_after: Seconds from arrival to conversion; NaN without one.
+        converted_after: Seconds from arrival to conversion; NaN without a conversion.
         truth: The true counts of each arm.
     """
 

@@ -1,4 +1,4 @@
-"""The story that `deploy-reward up --demo` tells: one change that helps, one that harms."""
+"""The story that `deploy-reward up --demo` tells: a change that helps, and a change that harms."""
 
 import hashlib
 import time
@@ -23,7 +23,7 @@ from cli.traffic.posting import answer, batches, connected, post
 
 # Any seed decides both changes (300 of 300 did, after 8 and 5 hours of canary in the median). A
 # sequential test stops more often on a lucky stretch, so what it measured at the stop lies on
-# average beyond the truth (+29 % and -39 % in the median of 79 seeds); this one was not chosen.
+# average beyond the truth (+29 % and -39 % in the median of 79 seeds); this seed was not chosen.
 SEED = 1
 HELP, HARM = 0.25, -0.35
 METRIC = "order_placed"
@@ -33,7 +33,7 @@ BASELINE = 0.09
 ERRORS = 0.004
 POLL_SECONDS = 1.0
 
-# The one route that neither change reaches is the home page.
+# The only route that neither change reaches is the home page.
 GRAPH = {
     "schema_version": "1",
     "routes": [
@@ -62,7 +62,7 @@ PATHS = ("/products/17", "/products/42", "/products/77", "/cart", "/checkout/3")
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """The project's keys, one of each kind."""
+    """The project's keys, a key of each kind."""
 
     write: str
     public: str
@@ -88,7 +88,7 @@ class Change:
     steps: tuple[tuple[datetime, float], ...]
 
     def deploys(self) -> list[dict[str, Any]]:
-        """Bodies for `POST /v1/deploys`, one for each step of the ramp."""
+        """Bodies for `POST /v1/deploys`, a body for each step of the ramp."""
         return [
             {
                 "commit": {"sha": self.commit, "message": self.title, "branch": "main"},
@@ -105,7 +105,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """Two canaries, one after the other: the second stands on the first, once it is promoted.
+    """Two canaries in turn: the second stands on the first, once it is promoted.
 
     Attributes:
         baseline: The commit that everyone has at the start.
@@ -135,9 +135,9 @@ class Story:
 def story(as_of: datetime) -> Story:
     """The demo's four days before `as_of`.
 
-    Everything hangs on the calendar day: told twice on one day it is the same to the byte, so that
-    a demo that was interrupted can be played again; on another day it shares no commit and no
-    session with the first.
+    Everything hangs on the calendar day: played twice on the same day it is the same to the byte,
+    so that a demo that was interrupted can be played again; on another day it shares no commit and
+    no session with the first.
 
     Args:
         as_of: Any time of the day that the story ends before.
@@ -210,7 +210,7 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
     On a store that already holds experiments nothing is posted: their verdicts are shown again.
 
     Args:
-        console: Where the story is told.
+        console: Where the story is printed.
         api_url: The service's address.
         dagster_url: The address of Dagster's web server.
         keys: The project's keys.

@@ -1,4 +1,4 @@
-"""An interruption: Ctrl-C, or a request to stop, as one exception in the main thread."""
+"""An interruption: Ctrl-C, or a request to stop, as the same exception in the main thread."""
 
 import signal
 from collections.abc import Generator

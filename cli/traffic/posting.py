@@ -17,7 +17,7 @@ import msgspec
 from cli.traffic.canary import Delivery
 from cli.traffic.run_record import Posted, RunRecord
 
-# What one request to each endpoint may hold.
+# What a request to each endpoint may hold.
 BATCH_SIZES = {"/v1/events": 500, "/v1/revenue/events": 50}
 # A rate limit may ask for a whole minute.
 PATIENCE_SECONDS = 150.0
@@ -40,7 +40,7 @@ class NoAnswer(Refused):
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Events for one endpoint, and when the last of them is due."""
+    """Events for an endpoint, and when the last of them is due."""
 
     path: str
     due: datetime
@@ -115,7 +115,7 @@ def post(
 
     Args:
         client: Where to post.
-        waiting: The batches; the next one is asked for when a connection is free.
+        waiting: The batches; the next batch is asked for when a connection is free.
         key: Write or public key; a replay needs the write key.
         replay: Store the events as received when they occurred.
         paced: Post no batch before it is due.
@@ -157,7 +157,7 @@ def post(
 
 @dataclass(frozen=True, kw_only=True)
 class _Round:
-    """What all requests of one `post` share; `over` is set at its end, and by the first failure."""
+    """What all requests of a `post` share; `over` is set at its end, and by the first failure."""
 
     client: httpx2.Client
     key: str
@@ -200,7 +200,7 @@ class _Request:
 
 @dataclass(kw_only=True)
 class _Job:
-    """One request, sent until it is answered for good."""
+    """A request, sent until it is answered for good."""
 
     client: httpx2.Client
     request: _Request
@@ -242,7 +242,7 @@ def pause(retry_after: str | None, attempt: int) -> float:
     """Seconds until a request may be sent again.
 
     Args:
-        retry_after: The answer's `Retry-After`, if there was one; dates, which no part
+        retry_after: The answer's `Retry-After`, if the answer had it; dates, which no part
             of ours sends, are ignored.
         attempt: How many attempts were made again before.
 
@@ -271,7 +271,7 @@ def _encoded(method: str, path: str, *, key: str, body: object) -> _Request:
     content = None if body is None else msgspec.json.encode(body)
     if content is not None:
         headers["Content-Type"] = "application/json"
-    # The one endpoint that says it takes gzip.
+    # The only endpoint that says it takes gzip.
     if content is not None and path.startswith("/v1/events"):
         headers["Content-Encoding"] = "gzip"
         content = gzip.compress(content, compresslevel=1)

@@ -36,7 +36,7 @@ class Posted:
 
     @classmethod
     def of_receipt(cls, receipt: dict[str, Any], *, events: int) -> "Posted":
-        """Returns the counts in the receipt of one request of `events` events."""
+        """Returns the counts in the receipt of a request of `events` events."""
         return cls(
             requests=1,
             events=events,
@@ -53,7 +53,7 @@ class Posted:
 
 
 class Durations:
-    """How often each duration was seen, to one percent: an hour takes the room of a second."""
+    """How often each duration was seen, to a percent: an hour takes the room of a second."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -122,7 +122,7 @@ class RunRecord:
             posted: The counts in its receipt.
             since_due: Seconds from the time when it should have been sent first.
             since_sent: Seconds from the time when it was sent, this last time.
-            sampling: The sample that the service takes events of, if it said one.
+            sampling: The sample that the service takes events of, if it named a sample.
         """
         with self._lock:
             self.posted += posted

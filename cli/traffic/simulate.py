@@ -128,7 +128,7 @@ def canary(
     """
     _require_key(key, replay=replay, deploys=deploys, revenue=revenue > 0)
     length = timedelta(hours=hours)
-    # Whole seconds: a deploy is found again by its time.
+    # Whole seconds: a deploy is identified by its time.
     now = datetime.now(UTC).replace(microsecond=0)
     # The last session of a replay has had its whole window: the truth is what was sent.
     start = now - length - WINDOW if replay else now
@@ -157,7 +157,7 @@ def canary(
             lateness=timedelta(minutes=lateness),
             revenue=revenue,
             environment=environment,
-            # Two runs share no session, or one would be counted with the other.
+            # Two runs share no session, or they would be counted together.
             session_prefix=f"{int(start.timestamp()):x}-{seed}-",
         )
     except ValueError as error:

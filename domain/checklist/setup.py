@@ -18,9 +18,9 @@ class Admissions:
         limited: Of these, beyond a rate limit.
         accepted: Events.
         late: Of these, too old for any verdict to count.
-        rejected: Events that broke a rule; of a request refused whole, one.
+        rejected: Events that broke a rule; of a request refused whole, a single event.
         sampled_out: Valid events outside the project's sample, which are not stored.
-        reason: Why the last one was rejected; None where none was.
+        reason: Why the last event was rejected; None where none was.
     """
 
     requests: int = 0

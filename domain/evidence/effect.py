@@ -92,10 +92,10 @@ class Effect(Document, frozen=True, kw_only=True):
     ] = UNSET
 
     def served(self, after: AfterDecision | None) -> Self:
-        """Returns the number to train on: after a decision the fresh one, once it is final.
+        """Returns the number to train on: after a decision the fresh effect, once it is final.
 
         Before its planned end the fresh estimate is a number to watch: an experiment that is
-        stopped on good news would show a lucky one.
+        stopped on good news would show a lucky effect.
 
         Args:
             after: The units after the decision; None where the experiment is open or ended

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-# No id is shorter, so that ids of one commit share as much.
+# No id is shorter, so that all ids of a commit share as much.
 SHORTEST = 7
 # A beginning may fit thousands of commits; a sentence names a few.
 _NAMED = 5

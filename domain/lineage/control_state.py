@@ -1,7 +1,7 @@
 """The state of a control: served still, its place taken by another build, or none at all.
 
 A canary is compared with units of a build that carries all that it carries but its change. Once
-another build takes that one's place, nothing new can be compared until the canary stands on it.
+another build takes its place, nothing new can be compared until the canary stands on it.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class ControlState:
     Attributes:
         moved: The build in the place of its control; None while that is served.
         missing: That no build without the change is served, and no unit was compared yet.
-        differs: Whether users have another build than the one that the deploys declare.
+        differs: Whether users have another build than the deploys declare.
     """
 
     moved: BaseMove | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """A change behind a feature flag: the value under test, and the one it is compared with.
+    """A change behind a feature flag: the value under test, and the value it is compared with.
 
     Where no control value is named, each other value is control's. An event that does not carry the
     flag says nothing: its unit may not have been in the experiment.
@@ -15,7 +15,7 @@ class Flag:
     Attributes:
         name: The flag's name.
         treatment: The value under test.
-        control: The value that it is compared with; None for every other one.
+        control: The value that it is compared with; None for every other value.
     """
 
     name: str

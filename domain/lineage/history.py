@@ -8,7 +8,7 @@ from functools import cached_property
 
 @dataclass(frozen=True, kw_only=True)
 class CommitFact:
-    """A commit's changes and base in one environment, as first recorded there.
+    """A commit's changes and base in an environment, as first recorded there.
 
     Attributes:
         base: The base that a post named first.
@@ -30,11 +30,11 @@ class CommitFact:
         return [(base, at) for base, at in given if base is not None and at is not None]
 
     def base_at(self, known_at: datetime, *, bound_at: datetime | None = None) -> str | None:
-        """Returns the base as known at a time: the named one, else the assumed one.
+        """Returns the base as known at a time: the named base, else the assumed base.
 
         Args:
             bound_at: The binding of the experiment that asks: a base that was named after it takes
-                the place of an assumed one for later experiments alone.
+                the place of an assumed base for later experiments alone.
         """
         assumed = self.assumed_base
         if self.assumed_at is None or self.assumed_at > known_at:
@@ -47,7 +47,7 @@ class CommitFact:
 
 
 class History:
-    """The commits of an environment as known at one time.
+    """The commits of an environment as known at a time.
 
     Args:
         facts: All recorded facts of them.

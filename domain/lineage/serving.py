@@ -1,7 +1,7 @@
 """Serving: the builds that users of an environment have, by its deploys and by the sessions seen.
 
-The one definition of docs/statistics.md: the assumed base, the default control, `standing=true`,
-base moves, gates and sentences all ask it.
+The only definition, that of docs/statistics.md: the assumed base, the default control,
+`standing=true`, base moves, gates and sentences all ask it.
 """
 
 from collections import Counter
@@ -64,7 +64,7 @@ class Standing:
     Attributes:
         commit: Its commit.
         since: When it was deployed last; None where its deploy was never recorded.
-        differs: Whether the deploys declare another one, of which nothing is seen.
+        differs: Whether the deploys declare another build, of which nothing is seen.
     """
 
     commit: str
@@ -177,7 +177,7 @@ class Serving:
         return not any(s.commit in others and s.block >= step.deployed_at for s in seen)
 
     def _seen_standing(self, declared: str | None, besides: str | None) -> str | None:
-        """Returns the commit that carries the traffic where the declared one was not seen at all.
+        """Returns the commit that carries the traffic where the declared commit was never seen.
 
         Blocks from before a deploy say nothing of it: only those that began since are asked.
         """
@@ -209,7 +209,7 @@ class Serving:
             return False
         if self._standing is not None and self._standing.commit == commit:
             return True
-        # Another commit has succeeded one that everybody was to get.
+        # Another commit has succeeded a commit that everybody was to get.
         if share == 1:
             return False
         return self._is_seen(commit, step) or (named and not self._is_known_gone(commit, step))
@@ -262,7 +262,7 @@ class Serving:
         """Returns the control that a commit has by default; None where there is none.
 
         That is the nearest of its named bases that is served, else the build that users have. Where
-        that stands on the treatment, it is the treatment's base: nobody has the one without the
+        that stands on the treatment, it is the treatment's base: nobody has the build without the
         other.
         """
         for base in self._bases_of(treatment):
@@ -279,7 +279,7 @@ class Serving:
     def missing_control(
         self, treatment: str, *, control: str | None, change: frozenset[str]
     ) -> MissingControl | None:
-        """Returns that no build without the change is served beside a treatment; None where one is.
+        """Returns that only builds with the change are served; None where a build without it is.
 
         Args:
             control: The commit it is compared with; None where none was known.
@@ -305,7 +305,7 @@ class Serving:
         """Returns two builds of which neither stands on the other, and no share is declared.
 
         Both were deployed over an hour ago, and each carries a part that no mishap explains: two
-        services that post to one environment, or a canary whose share nobody declared.
+        services that post to the same environment, or a canary whose share nobody declared.
         """
         lines = [
             step.commit

@@ -22,7 +22,7 @@ class Boundary:
     typical_lifts: tuple[float, ...] = (0.2, 0.5)
 
     def __post_init__(self) -> None:
-        """Refuse what no project can set."""
+        """Refuse a boundary that no project can set."""
         lifts = self.typical_lifts
         rules = (
             ("alpha", 0 < self.alpha < 1, "lies between 0 and 1, both excluded"),

@@ -26,7 +26,7 @@ class Design:
     sample_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what no canary can be."""
+        """Refuse a design that no canary can have."""
         rules = (
             ("sessions_per_day", 0 < self.sessions_per_day < math.inf, "is positive and finite"),
             ("rate", 0 < self.rate < 1, "lies between 0 and 1, both excluded"),
@@ -44,7 +44,7 @@ class Design:
         return self.sessions_per_day * self.sample_rate
 
     def noise(self, lift: float) -> float:
-        """The variance of one unit's outcome, over both arms, at an absolute lift."""
+        """The variance of a unit's outcome, over both arms, at an absolute lift."""
         mean = self.rate + self.share * lift
         return mean * (1.0 - mean)
 

@@ -1,4 +1,4 @@
-"""A plan: what a design takes for each of some lifts, and what one could do instead."""
+"""A plan: the sessions and days that a design takes for each of some lifts, and other designs."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ EARLIER_RATES = (2, 4)
 
 @dataclass(frozen=True, kw_only=True)
 class Prospect:
-    """A design's requirements for one lift, with 80 % power.
+    """A design's requirements for a lift, with 80 % power.
 
     Attributes:
         relative_lift: Of each change, relative to control's rate.
@@ -89,7 +89,7 @@ def _prospect(design: Design, lift: float, boundary: Boundary) -> Prospect:
 
 
 def alternatives(design: Design) -> list[tuple[str, Design]]:
-    """What one could do instead, in words, with the design that it makes."""
+    """Another design, with the words that propose it."""
     p = design.rate
     whole = (
         []

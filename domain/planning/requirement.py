@@ -1,4 +1,4 @@
-"""Requirements of one design: the sessions that find a lift, or exclude a harm."""
+"""Requirements of a design: the sessions that find a lift, or exclude a harm."""
 
 import math
 from collections.abc import Callable
@@ -16,8 +16,8 @@ _BISECTIONS = 100
 def deciding_sessions(design: Design, relative_lift: float, boundary: Boundary) -> float:
     """Sessions, of both arms, that detect a lift with 80 % power.
 
-    The equation of `stats.sequential.requirement.required_sessions`, for one design and without
-    arrays: δW − z·√V reaches the boundary of the test at variance V = W·p̄q̄.
+    The equation of `stats.sequential.requirement.required_sessions`, for a single design and
+    without arrays: δW − z·√V reaches the boundary of the test at variance V = W·p̄q̄.
     """
     lift = relative_lift * design.rate
     variance = design.noise(lift if design.rate + lift <= 1 else -lift)

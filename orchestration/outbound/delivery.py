@@ -1,4 +1,4 @@
-"""A round of deliveries: sends due announcements to webhooks; a slow one delays no other."""
+"""A round of deliveries: sends due announcements to webhooks; a slow receiver delays no other."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from storage.verdicts.deliveries import (
 )
 
 _AT_ONCE = 8
-# With one exchange more, a round stays well under the minute that Dagster gives a tick, and under
+# With another exchange, a round stays well under the minute that Dagster gives a tick, and under
 # the shortest wait, after which an attempt would count as broken off.
 ROUND_SECONDS = 10.0
 # A secret or a token that is missing on our side comes with a restart.
@@ -81,7 +81,7 @@ class _Sending:
         self._environment = environment
         self._round = Round()
         self._tls: ssl.SSLContext | None = None
-        # A receiver that is slow or dead takes a single place of the eight, for one exchange.
+        # A receiver that is slow or dead takes a single place of the eight, for a single exchange.
         self._avoided: set[str] = set()
         self._ends_at = time.monotonic() + ROUND_SECONDS
 

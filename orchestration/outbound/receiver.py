@@ -1,4 +1,4 @@
-"""A receiver of what we post: one exchange, bounded in time and size, told of by its host alone."""
+"""A receiver of posts: an exchange bounded in time and size, logged by its host alone."""
 
 import asyncio
 import logging

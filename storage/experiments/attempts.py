@@ -85,8 +85,8 @@ def earlier_attempts(
     """Returns the experiments that an experiment which binds now tries again, the oldest first.
 
     They are those of the environment that were bound in the 28 days before, whatever their target,
-    whose change has a part of this one, or whose commit comes from the same patch, pull request or
-    branch; but none that ended before anything was compared (docs/statistics.md, 'Attempts').
+    whose change has a part of this change, or whose commit comes from the same patch, pull request
+    or branch; but none that ended before anything was compared (docs/statistics.md, 'Attempts').
 
     Args:
         connection: In the transaction of the binding.

@@ -45,7 +45,7 @@ class Binding:
 def bind_waiting(
     connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime
 ) -> None:
-    """Binds the experiments that wait for a deploy like this one."""
+    """Binds the experiments that wait for such a deploy."""
     waiting = connection.execute(
         select(experiments)
         .join_from(experiments, verdicts)
@@ -79,7 +79,7 @@ def bind_waiting(
         except Conflict:
             # Its control's id begins several commits by now: it waits, and the deploy is recorded.
             continue
-        # A deploy that carries nothing new is not the one that was waited for.
+        # A deploy that carries nothing new is not the awaited deploy.
         if binding.change:
             request = Registration(
                 value_per_conversion=named.get("value_per_conversion"),
@@ -118,7 +118,7 @@ def binding_of(
         Conflict: Its id begins several commits.
     """
     if flag is not None:
-        # One build, two behaviours: what differs is the flag alone.
+        # A single build, two behaviours: what differs is the flag alone.
         return Binding(
             deploy=deploy,
             control_commit=deploy.commit_sha,
@@ -228,7 +228,7 @@ def bind(
     )
     if request.is_portfolio:
         starts_at = max(starts_at, _held_back_since(connection, project_id, binding))
-    # The deploy brought the last of a portfolio's changes: its routes are those of that one alone.
+    # The deploy brought the last of a portfolio's changes: its routes are that change's.
     seen = frozenset[str]() if request.is_portfolio else binding.routes_seen
     routes, because = _routes(request.routes, seen)
     policy = frozen_policy(

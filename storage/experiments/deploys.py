@@ -69,7 +69,7 @@ class DeployRequest:
 
     @cached_property
     def digest(self) -> bytes:
-        """What tells the same deploy posted again from another one."""
+        """What tells the same deploy posted again from another deploy."""
         return document_digest(
             {
                 "environment": self.environment,
@@ -84,7 +84,7 @@ class DeployRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedDeploy:
-    """A deploy's record; `replayed` when the same one had been posted before."""
+    """A deploy's record; `replayed` when the same deploy had been posted before."""
 
     record: dict[str, Any]
     replayed: bool
@@ -100,7 +100,7 @@ def record_deploy(
             id begins several commits.
         Invalid: `deployed_at` lies in the future.
     """
-    # One post at a time in a project: each sees the deploys and experiments before it.
+    # A single post at a time in a project: each sees the deploys and experiments before it.
     lock_project(connection, project_id)
     if (earlier := _posted_before(connection, project_id, request)) is not None:
         return RecordedDeploy(record=deploy_record(earlier), replayed=True)
@@ -203,7 +203,7 @@ def _posted_before(
 
 
 def _spelled_as(connection: Connection, request: DeployRequest, row: Row[Any]) -> bytes:
-    """Returns the digest of a request that writes the commits of a deploy as that one does."""
+    """Returns the digest of a request that writes the commits of a deploy in the same form."""
     written = [row.commit["sha"], *row.commit.get("changes", ())]
     if row.diff is not None and row.diff.get("base_commit") is not None:
         written.append(row.diff["base_commit"])
@@ -375,7 +375,7 @@ def list_deploys(
     """Returns a project's deploys, the newest first.
 
     Args:
-        environment: Of one environment; None for all.
+        environment: Of this environment; None for all.
         limit: How many at most.
         before: The last deploy of the page before.
 
@@ -399,7 +399,7 @@ NEWEST_FIRST = tuple(column.desc() for column in _PLACE)
 
 
 def listed_after(connection: Connection, project_id: int, deploy_id: str) -> ColumnElement[bool]:
-    """Returns the condition that a deploy stands after another one in a list, the newest first.
+    """Returns the condition that a deploy stands after another deploy in a list, the newest first.
 
     Raises:
         Missing: The project has no such other deploy.

@@ -1,4 +1,4 @@
-"""Experiments: a change registered, found again while it is open, and closed."""
+"""Experiments: a change registered, met again while it is open, and closed."""
 
 import secrets
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Registered:
 
 
 def register(connection: Connection, project_id: int, request: Registration) -> Registered:
-    """Registers a change as an experiment, or finds the open one of the same change and metric.
+    """Registers a change as an experiment, or returns its open experiment of the same metric.
 
     Raises:
         Invalid: The deploy is unknown, contradicts the treatment, or carries no change.
@@ -251,7 +251,7 @@ def _require_unlocked(settings: Settings, request: Registration) -> None:
     metric = request.target_metric
     chosen = {
         "target_metric": metric is not None and metric != settings.default_metric,
-        # One that names some adds them; the empty list asks for none at all.
+        # A registration that names some adds them; the empty list asks for none at all.
         "guardrails": request.guardrails is not None
         and not request.guardrails
         and bool(settings.guardrails),
@@ -271,7 +271,7 @@ def _require_unlocked(settings: Settings, request: Registration) -> None:
 def _require_same(
     known: Row[Any], request: Registration, *, settings: Settings, control_commit: str | None
 ) -> None:
-    """Refuses another experiment under the name of an open one."""
+    """Refuses another experiment under the name of an open experiment."""
     chosen: dict[str, object] = {}
     if request.routes is not None:
         chosen["routes"] = sorted(request.routes)
@@ -332,7 +332,7 @@ def _open_experiment(
             experiments.c.closed_at.is_(None),
             verdicts.c.decided.is_(False),
         )
-        # That of this very commit goes before one that its change was rebased from.
+        # This very commit's goes before that of a commit that the change was rebased from.
         .order_by(
             (experiments.c.treatment_commit == binding.deploy.commit_sha).desc(),
             experiments.c.bound_at,

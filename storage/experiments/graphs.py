@@ -27,7 +27,7 @@ _LONGEST_PATH = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """A graph on its way into the store: its text, and the digest that tells the same one again."""
+    """A graph on its way into the store: its text, and the digest that identifies it."""
 
     text: str
     digest: bytes
@@ -85,7 +85,7 @@ def _manner_of(route: object) -> Sequence[str | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredGraph:
-    """A graph that is stored; `created` tells a new one from the same document again."""
+    """A graph that is stored; `created` tells a new graph from the same document again."""
 
     graph_id: str
     route_count: int
@@ -128,7 +128,7 @@ _HEAD = (graphs.c.graph_id, graphs.c.route_count, graphs.c.uploaded_at)
 
 
 def store_graph(connection: Connection, project_id: int, graph: Graph) -> StoredGraph:
-    """Stores a graph and makes it the project's current one."""
+    """Stores a graph and makes it the project's current graph."""
     inserted = connection.execute(
         insert(graphs)
         .values(
@@ -154,7 +154,7 @@ def store_graph(connection: Connection, project_id: int, graph: Graph) -> Stored
 
 
 def graph_text(connection: Connection, project_id: int, graph_id: str) -> str:
-    """Returns one graph of a project as JSON text: no reader here needs it parsed.
+    """Returns a graph of a project as JSON text: no reader here needs it parsed.
 
     Raises:
         Missing: The project has no such graph.
@@ -174,7 +174,7 @@ def _member(name: str) -> str:
 
 
 # The routes of the graphs that a statement names, each once, those without a path left out. The
-# store reads its documents itself: parsing one would hold up everything else in a process.
+# store reads its documents itself: parsing a graph would hold up everything else in a process.
 USED_ROUTES = f"""(
 SELECT DISTINCT ON (project_id, graph_id, path, method, kind) graph_id, place, path, route
 FROM (
@@ -217,7 +217,7 @@ def graph_patterns(connection: Connection, project_id: int, graph_id: str) -> li
 
 
 def current_graph_id(connection: Connection, project_id: int) -> str | None:
-    """Returns the identifier of the project's current graph, if it ever had one."""
+    """Returns the identifier of the project's current graph, if it ever had a graph."""
     return connection.execute(
         select(projects.c.current_graph_id).where(projects.c.project_id == project_id)
     ).scalar_one_or_none()
@@ -226,7 +226,7 @@ def current_graph_id(connection: Connection, project_id: int) -> str | None:
 def routes_reaching(
     connection: Connection, project_id: int, graph_ids: Sequence[str], files: Collection[str]
 ) -> list[str]:
-    """Returns the routes, sorted, whose code in one of the graphs is reachable from a file."""
+    """Returns the routes, sorted, whose code in any of the graphs is reachable from a file."""
     paths = connection.execute(
         _REACHING,
         {"project_id": project_id, "graph_ids": list(graph_ids), "files": list(files)},

@@ -31,7 +31,7 @@ def later_build(
         project_id: Whose.
         environment: Where.
         commit: The commit.
-        deployed_at: Of its deploy in question: one from before the hold-back is a canary's.
+        deployed_at: Of its deploy in question: a deploy from before the hold-back is a canary's.
     """
     since = held_back_since(connection, project_id, environment, commit, known_at=_EVER)
     if since is None or deployed_at < since:

@@ -70,8 +70,8 @@ def frozen_policy(
         routes_because: `named`, `affected`, or `all`: how the routes were chosen.
         graph_id: The graph whose patterns paths are matched to.
         value_per_conversion: Dollars, where the registration named them.
-        earlier_attempts: Experiments that this one tries again, the oldest first.
-        flag: The flag under test, if the change is one.
+        earlier_attempts: Experiments that this experiment tries again, the oldest first.
+        flag: The flag under test, if the change is a flag.
         is_portfolio: Whether a standing build is compared with a hold-back.
         caps: The caps of means for which the project names none.
     """

@@ -30,7 +30,7 @@ def withdraw_deploy(
 
     Raises:
         Missing: The project has no such deploy.
-        Conflict: An experiment is bound to it, or an open one compares its commit.
+        Conflict: An experiment is bound to it, or an open experiment compares its commit.
     """
     lock_project(connection, project_id)
     deploy = connection.execute(
@@ -138,7 +138,7 @@ WHERE k.project_id = :project_id AND k.commit_sha = :commit_sha
   )
 """)
 
-# The graph that was current before becomes it again, unless a later deploy stands on this one's.
+# The graph that was current before becomes it again, unless a later deploy stands on this deploy's.
 _RESTORE_GRAPH = text("""
 UPDATE projects AS p SET current_graph_id = :graph_before
 WHERE p.project_id = :project_id AND p.current_graph_id = :graph_id

@@ -33,7 +33,7 @@ SET requests = a.requests + excluded.requests, limited = a.limited + excluded.li
 def add_admissions(connection: Connection, counted: Mapping[int, Admissions]) -> None:
     """Adds a process's counts, by project, to those of this minute, and deletes old counts."""
     connection.execute(_PRUNE)
-    # In one order, so that no two processes wait for one another.
+    # Sorted, so that no two processes wait for one another.
     rows = sorted(counted.items())
     connection.execute(
         _ADD,

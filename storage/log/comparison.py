@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # In words that PostgreSQL and DuckDB share, but for the digest, on columns as files have them.
 # The path of a file is a parameter: a folder's name may hold a quote.
 _FILE = "read_parquet($path, hive_partitioning = false)"
-# Extensions are downloaded; sums need none, and one thread.
+# Extensions are downloaded; sums need none, and a single thread.
 _DATABASE: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
     "autoinstall_known_extensions": False,
@@ -46,7 +46,7 @@ _TEXTS = (
     "md5(concat_ws(chr(31), environment, event, session_id, coalesce(commit_sha, ''),"
     " coalesce(route, ''), coalesce(pseudonym, ''), coalesce(event_id, ''), properties))"
 )
-# The time is tied to the texts without becoming one, which takes as long as the digest.
+# The time is tied to the texts without becoming a text, which takes as long as the digest.
 _DIGEST_IN_FILE = f"xor(('0x' || left({_TEXTS}, 15))::BIGINT, occurred)"
 _DIGEST_IN_LOG = f"('x' || left({_TEXTS}, 15))::bit(60)::bigint # occurred"
 _FLAGS = "SELECT flags, count(*) FROM {source} WHERE flags IS NOT NULL GROUP BY flags"
@@ -115,7 +115,7 @@ def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Co
         SealedFile(**row) for row in connection.execute(_UNCOMPARED, {"limit": limit}).mappings()
     ]
     different: list[DifferentFile] = []
-    # One for all files: to open a database takes longer than to read an hour's file.
+    # A single database for all files: to open a database takes longer than to read an hour's file.
     with duckdb.connect(config=_DATABASE) as database:
         # Drawn on standard output, which belongs to the caller.
         database.execute("SET enable_progress_bar = false")

@@ -103,10 +103,10 @@ WHERE erasure_id <= :newest AND NOT EXISTS (
 def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
     """Writes the files anew that hold anything of a forgotten person, under new names.
 
-    File by file, each in a transaction that lists the new one in the place of the old one, which is
-    to be deleted then: a run that dies leaves at most a file that is not listed, and a file that is
-    not as it is listed stops no other one. While its events are in PostgreSQL such a file is
-    written anew from there; else its people stay in its bytes until the right one is back, and
+    File by file, each in a transaction that lists the new file in the place of the old one, which
+    is to be deleted then: a run that dies leaves at most a file that is not listed, and a file that
+    is not as it is listed stops no other file. While its events are in PostgreSQL such a file is
+    written anew from there; else its people stay in its bytes until the right file is back, and
     their erasures stay.
 
     Args:
@@ -183,7 +183,7 @@ def _rewrite(
 
 
 def _swap(connection: Connection, old: SealedFile, new: Written | None, newest: int) -> bool:
-    """Lists the new file, if anything is left, and returns whether the old one was still listed."""
+    """Lists the new file, if any row is left, and returns whether the old file was listed."""
     listed = {
         "old": old.name,
         "file": new and new.name,

@@ -118,9 +118,9 @@ class EventLines:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventColumns:
-    """Events of one project as they are stored, column by column, but for their time of receipt.
+    """Events of a project as they are stored, column by column, but for their time of receipt.
 
-    Many events cost half as much by their columns as one by one. Members are those of
+    Many events cost half as much by their columns as row by row. Members are those of
     `RuntimeEvent`; `occurred_texts` are texts that PostgreSQL reads as the times themselves.
     """
 
@@ -223,7 +223,7 @@ def event_lines(events: Sequence[RuntimeEvent]) -> EventLines:
 
 def _lines(rows: Sequence[tuple[str, ...]]) -> str:
     text = "\n".join([*map("\t".join, rows), ""])
-    # A tab or line feed within a text is rare: then it is one too many.
+    # A tab or line feed within a text is rare: then it is a separator too many.
     tabs = len(rows[0]) - 1 if rows else 0
     if text.count("\t") == tabs * len(rows) and text.count("\n") == len(rows):
         return text.replace("\\", r"\\").replace("\r", r"\r")
@@ -232,7 +232,7 @@ def _lines(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 class EventWriter:
-    """Appends events to the log: one COPY and one commit for all requests that wait."""
+    """Appends events to the log: a single COPY and commit for all requests that wait."""
 
     def __init__(self, url: str) -> None:
         """Makes a writer that is not running yet.
@@ -304,10 +304,10 @@ ORDER BY environment, starts_at
 def append_history(
     connection: Connection, events: Sequence[RuntimeEvent], *, most_new_days: int = MOST_NEW_DAYS
 ) -> None:
-    """Stores events of the past of one project, received when they occurred.
+    """Stores events of the past of a project, received when they occurred.
 
     Args:
-        events: Of one project.
+        events: Of a single project.
         most_new_days: Of how many days they may be the first events.
 
     Raises:
@@ -419,7 +419,7 @@ class ClosedHistory:
     """The past of an environment that experiments have been measuring.
 
     Attributes:
-        environment: Which one.
+        environment: Whose events.
         closed_from: From when on nothing of the past is taken any more.
         experiment_id: The first experiment that measures it.
         starts_at: Since when.
@@ -460,7 +460,7 @@ def require_open_history(
         moments: Environment and time of each event, or of the last of each environment.
 
     Raises:
-        Conflict: One falls at or after the start of an experiment that is bound.
+        Conflict: An event falls at or after the start of an experiment that is bound.
     """
     latest: dict[str, datetime] = {}
     for environment, moment in moments:

@@ -31,7 +31,7 @@ class LakeError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class FileStamp:
-    """The signs by which a file that was replaced is told without reading it.
+    """The signs by which a file that was replaced is recognized without reading it.
 
     Attributes:
         size: In bytes.
@@ -167,7 +167,7 @@ class FolderLake(Lake):
         stamps: dict[str, FileStamp] = {}
         for name in names:
             path = self.folder / name
-            # It may be deleted in between, where a rewriting has listed another one.
+            # It may be deleted in between, where a rewriting has listed another file.
             with suppress(FileNotFoundError):
                 if os.access(path, os.R_OK):
                     status = path.stat()

@@ -179,7 +179,7 @@ def _converted(batch: Batch, columns: Schema) -> Batch:
 def _canonical(flags: Batch) -> Batch:
     if flags.null_count == len(flags):
         return flags
-    # Events of one build and its flags are many: each set of values is parsed once.
+    # Events of the same build and flags are many: each set of values is parsed once.
     encoded = flags.dictionary_encode()
     texts = [canonical_json(text) for text in encoded.dictionary.to_pylist()]
     return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(texts, pa.string())).cast(
@@ -253,7 +253,7 @@ def count_rows(path: Path) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class EventKeys:
-    """Sessions and users by whom events are found: (project_id, id), a pseudonym in hexadecimal.
+    """Sessions and users by whom events are selected: (project_id, id), a pseudonym in hexadecimal.
 
     Of `claimed` sessions those events alone that came with the public key.
     """
@@ -263,7 +263,7 @@ class EventKeys:
     users: Set[tuple[int, str]]
 
     def matches(self, batch: Batch) -> Batch:
-        """Returns for each event of a batch whether it is of one of them."""
+        """Returns for each event of a batch whether it is of any of them."""
         matches = pa.repeat(pa.scalar(value=False), batch.num_rows)
         by_public_key = _compute.invert(batch["trusted"])
         for name, keys, among in (

@@ -108,7 +108,7 @@ class LogRows:
 
 @dataclass(frozen=True, kw_only=True)
 class SealedLog:
-    """The log as one transaction sees it, opened by `open_log`.
+    """The log as a transaction sees it, opened by `open_log`.
 
     Attributes:
         lake: Where the files are.
@@ -125,7 +125,7 @@ class SealedLog:
     def rows(self, extent: Extent) -> Generator[LogRows]:
         """Yields the rows of an extent.
 
-        A sealed hour is read from its file, once that was found to be as it is listed. Where it is
+        A sealed hour is read from its file, once that was seen to be as it is listed. Where it is
         not, or cannot be read from here, as in the shell of an operator who has not named the lake,
         the hour is read from PostgreSQL for as long as its day is there: both hold the same events.
 

@@ -39,7 +39,7 @@ def unlist_day(connection: Connection, day: date) -> int:
 
     Args:
         connection: In a transaction that keeps others from writing into past days.
-        day: Which one.
+        day: The day to remove.
 
     Returns:
         How many events its files held.

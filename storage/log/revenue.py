@@ -30,7 +30,7 @@ class RevenueEvent:
 
     @property
     def digest(self) -> bytes:
-        """What tells the same event sent again from another one under its key."""
+        """What tells the same event sent again from another event under its key."""
         return document_digest(
             {
                 "event": self.event,
@@ -75,7 +75,7 @@ def record_revenue(
     first: dict[str, RevenueEvent] = {}
     for event in events:
         first.setdefault(event.idempotency_key, event)
-    # Sorted, so that two requests with the same keys wait for one another in one order.
+    # Sorted, so that two requests with the same keys wait for each other in the same order.
     values = [
         {
             "project_id": project_id,

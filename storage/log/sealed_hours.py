@@ -53,7 +53,7 @@ class Erasure:
 
 @dataclass(frozen=True, kw_only=True)
 class UnsealedRange:
-    """Events of one part, received from `begins` to just before `ends`, that no file holds."""
+    """Events of a part, received from `begins` to just before `ends`, that no file holds."""
 
     part: int
     begins: datetime
@@ -116,8 +116,8 @@ def keep_files(connection: Connection) -> None:
     """Keeps files that are listed now from being deleted until this transaction ends.
 
     Args:
-        connection: Before it reads the list, and before its snapshot where it has one for good,
-            which a lock of a table does not take.
+        connection: Before it reads the list, and before its snapshot where it has a snapshot for
+            good, which a lock of a table does not take.
     """
     connection.execute(text("LOCK TABLE unlisted_files IN ACCESS SHARE MODE"))
 

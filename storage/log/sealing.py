@@ -155,7 +155,7 @@ def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> Written |
         None where there is no event.
 
     Raises:
-        SealingError: The file read back differs from the written one.
+        SealingError: The file read back differs from the written file.
     """
     with lake.writing(name) as path:
         rows = write(path)
@@ -170,9 +170,9 @@ def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> Written |
 
 @contextmanager
 def sealing_alone(engine: Engine) -> Generator[Connection | None]:
-    """Yields a connection that alone writes and lists files, None where another one does.
+    """Yields a connection that alone writes and lists files, None where another connection does.
 
-    Files are listed on this very connection: one that was lost, and its lock with it, lists none.
+    Files are listed on this very connection: a lost connection, and its lock with it, lists none.
     """
     with engine.connect() as connection:
         # Closed at the end rather than used again: the lock ends with the session.
@@ -184,7 +184,7 @@ def sealing_alone(engine: Engine) -> Generator[Connection | None]:
         try:
             yield connection if claimed else None
         finally:
-            # PostgreSQL ends a session some time after it is closed. One that was lost has ended.
+            # PostgreSQL ends a session some time after it is closed. A lost session has ended.
             with suppress(DBAPIError), connection.begin():
                 connection.execute(text("SELECT pg_advisory_unlock_all()"))
 

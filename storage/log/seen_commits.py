@@ -1,7 +1,7 @@
 """Seen commits: the builds that users were served in each closed block, of every environment.
 
-An environment is asked for its builds without an experiment too, and before one is bound; so a tick
-keeps this relation whether or not there is anything to compute.
+An environment is asked for its builds without an experiment too, and before an experiment is bound;
+so a tick keeps this relation whether or not there is anything to compute.
 """
 
 from collections.abc import Collection

@@ -65,7 +65,7 @@ def lost_files(lake: Lake, files: Iterable[SealedFile]) -> dict[str, str]:
 
 @contextmanager
 def verified(lake: Lake, file: SealedFile) -> Generator[Path]:
-    """Yields a path on this machine to a file, whose bytes were found to be the listed ones.
+    """Yields a path on this machine to a file, whose bytes are the listed bytes.
 
     Raises:
         WrongFileError: They are not, or cannot be read.

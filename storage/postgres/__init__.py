@@ -1,4 +1,4 @@
 """PostgreSQL: the embedded server, connections, and what can be said of both.
 
-The ground of `storage`: every room of it may import this one.
+The ground of `storage`: every other room of it may import it.
 """

@@ -1,4 +1,4 @@
-"""Batches concurrent requests onto one connection: group commit, and group reads."""
+"""Batches concurrent requests onto a connection: group commit, and group reads."""
 
 import asyncio
 import contextlib
@@ -38,11 +38,11 @@ class _Pending(Generic[RequestT, AnswerT]):
 
 
 class Batcher(Generic[RequestT, AnswerT]):
-    """Carries out requests to the store: all that wait, together, in one round.
+    """Carries out requests to the store: all that wait, together, in a round.
 
-    What arrives while a round is under way goes with the next one: under load the cost of a
+    What arrives while a round is under way goes with the next round: under load the cost of a
     round is shared, and without load no request waits for another. A large round costs its rows
-    more than itself: then the next one need not wait for its end, and has another connection.
+    more than itself: then the next round need not wait for its end, and has another connection.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Batcher(Generic[RequestT, AnswerT]):
         Args:
             url: The store.
             carry_out: Answers all requests of a round, in their order. Its exception is the answer
-                to each request of the round; faults of the data alone are then found by trying
+                to each request of the round; faults of the data alone are then isolated by trying
                 each alone.
             connections: The most rounds that are under way at once.
             large: The size of what waits from which it begins a round beside another.
@@ -97,7 +97,7 @@ class Batcher(Generic[RequestT, AnswerT]):
         self._size += size
         is_idle = len(self._free) == self._connections
         if is_idle or (self._free and self._size >= self._large):
-            # A task begins once what is ready now has run: more requests may come with this one.
+            # A task begins once what is ready now has run: more requests may come with it.
             rounds = asyncio.create_task(self._serve(self._free.pop()))
             self._rounds.add(rounds)
             rounds.add_done_callback(self._rounds.discard)
@@ -113,7 +113,7 @@ class Batcher(Generic[RequestT, AnswerT]):
     async def _answer(
         self, connection: "_Connection", waiting: Sequence[_Pending[RequestT, AnswerT]]
     ) -> None:
-        # Clients that gave up are served all the same: they may already have been told nothing.
+        # Clients that gave up are served all the same: they may have no answer yet.
         try:
             exchange = await connection.opened()
             answers = await self._carry_out(exchange, [pending.request for pending in waiting])

@@ -16,7 +16,7 @@ LOG_BYTES = 32 * 1024 * 1024
 
 
 def fresh_log(path: Path) -> Path:
-    """Move the log of the last start aside, and make the folder of the new one.
+    """Move the log of the last start aside, and make the folder of the new log.
 
     Returns:
         `path`, where no file stands any more; the three logs before it end in `.1` to `.3`.

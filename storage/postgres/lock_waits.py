@@ -1,4 +1,4 @@
-"""Lock waits: whether a transaction waits for another one, and for which."""
+"""Lock waits: whether a transaction waits for another, and for which."""
 
 from sqlalchemy import Connection, text
 
@@ -21,7 +21,7 @@ def name_transaction(connection: Connection, name: str) -> int:
 def blocking_transaction(connection: Connection, pid: int) -> str | None:
     """Returns the name of the transaction that a backend waits for, None where it waits for none.
 
-    A transaction without a name is told by its process id.
+    A transaction without a name is named by its process id.
     """
     row = connection.execute(_BLOCKER, {"pid": pid}).one_or_none()
     if row is None:

@@ -1,6 +1,6 @@
 """A store's own clock, which a simulation moves: days of a repository pass in minutes.
 
-Nothing of the service knows of it: in this one database a schema that is searched before
+Nothing of the service knows of it: in this database alone a schema that is searched before
 PostgreSQL's own holds functions of the same names.
 """
 
@@ -30,7 +30,7 @@ _MOVE = "UPDATE movable_clock.clock SET moment = %s"
 
 
 class MovableClock:
-    """The clock of one database, for every connection that is opened from now on.
+    """The clock of a database, for every connection that is opened from now on.
 
     Args:
         url: The database's address, of a role that may create event triggers.

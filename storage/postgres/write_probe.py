@@ -1,4 +1,4 @@
-"""A probe of whether the store can be written, which one that only answers reads does not pass.
+"""A probe of whether the store can be written, which a store that only answers reads does not pass.
 
 A commit alone does not show that a disk is full: it finds room in the files that PostgreSQL keeps
 for its log, and in pages that exist. So a probe also writes half a megabyte of temporary file

@@ -1,4 +1,4 @@
-"""The experiments of one deployed commit, with the verdict and evidence that each serves."""
+"""The experiments of a deployed commit, with the verdict and evidence that each serves."""
 
 from dataclasses import dataclass
 
@@ -44,11 +44,11 @@ def experiments_of_commit(
 ) -> list[CommitExperiment]:
     """Returns the experiments of a commit in an environment, the newest first.
 
-    No flag's, and no portfolio's: that one judges the changes of a week.
+    No flag's, and no portfolio's: a portfolio judges the changes of a week.
 
     They are those that were registered with the commit, and those on the change that it brings: a
     change that was built again on another base goes on in its experiment, under a new commit.
-    Contract and evidence come by one statement: a breach that came with the evidence stands in
+    Contract and evidence come by the same statement: a breach that came with the evidence stands in
     the contract.
     """
     experiment = experiments.alias("x")

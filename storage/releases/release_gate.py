@@ -79,7 +79,7 @@ def gate_policy(name: str) -> GatePolicy:
     """
     if re.fullmatch(POLICY_PATTERN, name) is None:
         raise ValueError(f"must be {POLICIES}")
-    if name == "keep" or name == "no-breach":  # noqa: PLR1714 (a type checker reads this one)
+    if name == "keep" or name == "no-breach":  # noqa: PLR1714 (a type checker reads this form)
         return GatePolicy(name=name)
     return GatePolicy(name="no-harm", loss=float(name.partition(":")[2]))
 
@@ -95,7 +95,7 @@ def judgment(
 
     A verdict against the commit fails every policy, on whatever metric it stands, and so does a
     breach: it may be why the arms came apart. Nothing else does: to abstain is neither to stop a
-    rollout nor to undo it. Of one metric the newest verdict holds; a registration after it, which
+    rollout nor to undo it. Of a metric the newest verdict holds; a registration after it, which
     has none yet, takes nothing back.
 
     Args:
@@ -157,7 +157,7 @@ def _against(experiment: CommitExperiment) -> str | None:
 
 
 def _elsewhere(experiment: CommitExperiment, answering: CommitExperiment | None) -> str:
-    """Names an experiment that is not the one asked for."""
+    """Names an experiment that is not the experiment asked for."""
     if answering is not None and answering.experiment_id == experiment.experiment_id:
         return ""
     return f", by {experiment.experiment_id} on {experiment.metric}"

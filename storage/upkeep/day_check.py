@@ -69,7 +69,7 @@ def experiments_of_days(connection: Connection, days: Days) -> DayExperiments:
 
 
 # An older verdict was compared while it was new, and the database refuses to rewrite it. A day is
-# checked within hours of the one before: this leaves room for one that was missed.
+# checked within hours of the check before: this leaves room for a missed check.
 _FRESH = "2 days"
 
 _OLD = text(f"""
@@ -111,5 +111,5 @@ ORDER BY rebuilt.experiment_id
 
 
 def differing_verdicts(separate: Connection) -> list[str]:
-    """Returns the ids of experiments whose served verdict is not the one that a reading staged."""
+    """Returns the ids of experiments whose served verdict is not what a reading staged."""
     return list(separate.execute(_DIFFERING_VERDICTS).scalars())

@@ -1,7 +1,7 @@
 """Forgetting: erases a person's events; their part of the counts stays without a name.
 
 A person is everything that the write key ties together: sessions that name the same user, users
-whom the same session names. Anybody can send a tie with the public key: such a one leads to the
+whom the same session names. Anybody can send a tie with the public key: such a tie leads to the
 public key's own events of that session, and to nobody else.
 """
 
@@ -35,7 +35,7 @@ from storage.upkeep.passing_error import is_passing
 from storage.verdicts.set_aside import retry_soon
 
 # A session that names more users than a household has is a place, such as a server that sends
-# one session for all. It ties nobody to anybody, and stays without the person's own events.
+# a single session for all. It ties nobody to anybody, and stays without the person's own events.
 MOST_USERS = 5
 
 
@@ -56,7 +56,7 @@ class Forgotten:
     """The counts of erased rows.
 
     Attributes:
-        users: The user references that were one person.
+        users: The user references that were the same person.
         sessions: Theirs.
         kept_sessions: Sessions that the public key alone ties to the person, and of which the write
             key's events stay.
@@ -130,7 +130,7 @@ def forget_session(
         limit: How many user references may go; by default however many are tied together.
 
     Raises:
-        Conflict: The write key names more users in the session than one person can be.
+        Conflict: The write key names more users in the session than a person can be.
         LakeError: The lake cannot be opened.
         TooManyUsers: There are more user references.
     """
@@ -149,7 +149,7 @@ def forget_session(
 def _claim(connection: Connection) -> None:
     # Whoever moves a day to the lake copies events meanwhile.
     share_past_days(connection)
-    # In this order: a rebuild holds the one, and waits for the other at its end.
+    # In this order: a rebuild holds the first, and waits for the second at its end.
     await_rebuild(connection)
     claim_derived_tables(connection)
 
@@ -206,11 +206,11 @@ class _NamedUsers:
         return len(self.vouched) > MOST_USERS
 
     def are_of(self, users: Set[bytes]) -> bool:
-        """Whether the session is one of these users' own."""
+        """Whether the session is these users' own."""
         return not self.is_place and not users.isdisjoint(self.vouched)
 
     def claim(self, users: Set[bytes]) -> bool:
-        """Whether the session says that it is one of these users', and nothing contradicts it."""
+        """Whether the session says that it is these users', and nothing contradicts it."""
         return not self.vouched and bool(self.claimed) and self.claimed[0] in users
 
 

@@ -53,11 +53,11 @@ ON CONFLICT (day) DO UPDATE SET equal = excluded.equal, checked_at = excluded.ch
 
 
 def note_step(connection: Connection, *, stage: str, seconds: float) -> None:
-    """Keeps that a step of the pipeline has ended; the last one ends the pipeline.
+    """Keeps that a step of the pipeline has ended; the last step ends the pipeline.
 
     Args:
         connection: In the step's transaction.
-        stage: One of `PIPELINE`.
+        stage: A step of `PIPELINE`.
         seconds: How long it took.
     """
     connection.execute(_STEP_ENDED, {"stage": stage, "seconds": seconds})
@@ -70,7 +70,7 @@ def note_failed_tick(connection: Connection, *, stage: str) -> None:
 
     Args:
         connection: In a transaction of its own.
-        stage: Where it was: one of `TICK_STAGES`.
+        stage: Where it was: a stage of `TICK_STAGES`.
     """
     connection.execute(_FAILED_TICK, {"stage": stage})
 
@@ -81,7 +81,7 @@ def note_self_check(connection: Connection, *, first: date, last: date, equal: b
     Args:
         connection: In a transaction, of any kind.
         first: The first day that was computed.
-        last: The last one.
+        last: The last stage.
         equal: Whether nothing differed on any of them.
     """
     connection.execute(_CHECKED, {"first": first, "last": last, "equal": equal})
@@ -89,7 +89,7 @@ def note_self_check(connection: Connection, *, first: date, last: date, equal: b
 
 @dataclass(frozen=True, kw_only=True)
 class Gauges:
-    """How the service fares, by the store's clock; no figure tells of one project.
+    """How the service fares, by the store's clock; no figure is of a single project.
 
     Attributes:
         last_event_seconds: Since the newest runtime event was received; None before the first.
@@ -102,12 +102,12 @@ class Gauges:
             experiment that is furthest behind.
         overdue_verdict_seconds: For how long the next look is due, for the open experiment with
             traffic that has waited longest.
-        last_tick_seconds: Since a tick last found nothing due, or a run of the pipeline last ended
+        last_tick_seconds: Since a tick last had nothing due, or a run of the pipeline last ended
             without an error; None before the first.
         failed_ticks: How many ticks and steps of runs an error ended, ever, by stage.
         set_aside: Experiments whose own data breaks a stage: all others go on.
         open_experiments: Bound and not decided.
-        unequal_days: Days of the last 90 whose last self-check found a difference.
+        unequal_days: Days of the last 90 whose last self-check showed a difference.
         failed_runs: Dagster's runs that failed within the last hour; None where its records are
             not in this database.
         undelivered_webhooks: Deliveries that wait for their next attempt.
@@ -160,7 +160,7 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
         patience_seconds: How long any of its queries may take.
 
     Raises:
-        sqlalchemy.exc.OperationalError: One took longer.
+        sqlalchemy.exc.OperationalError: A query took longer.
     """
     connection.execute(
         text("SELECT set_config('statement_timeout', :patience, true)"),

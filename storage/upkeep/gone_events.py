@@ -13,8 +13,8 @@ from storage.postgres.rows import value_of
 
 _LOOK_BACK = f"{LOOK_BACK // 1_000_000} seconds"
 
-# From when on a rebuild or an audit reads the log of an experiment; a decided one has read it up to
-# its last look.
+# From when on a rebuild or an audit reads the log of an experiment; a decided experiment has read
+# it up to its last look.
 READ = f"""
 SELECT x.experiment_id, x.bound_at, v.decided, v.as_of, v.published_at,
     NOT v.decided OR coalesce(f.state = 'running', false) AS is_read,
@@ -128,7 +128,7 @@ ORDER BY x.experiment_id
 def decided_without_events(separate: Connection, *, as_of: datetime) -> list[DecidedVerdict]:
     """Keeps a separate reading from what can't be computed anew but stood already at a time.
 
-    A verdict decided by then equals a computed one, since nothing later changes it.
+    A verdict decided by then equals a computed verdict, since nothing later changes it.
 
     Args:
         separate: A separate reading of the store.

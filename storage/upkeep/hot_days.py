@@ -163,7 +163,7 @@ ALTER TABLE {kept} ADD CONSTRAINT of_its_day
 """
 
 _ALL_NAMED = "SELECT ctid FROM {day} WHERE pseudonym IS NOT NULL"
-# Who is forgotten is found by the sessions that named him.
+# Who is forgotten is known by the sessions that named him.
 _TIES = """
     SELECT min(ctid) FROM {day} WHERE pseudonym IS NOT NULL
     GROUP BY project_id, environment, session_id, pseudonym, trusted

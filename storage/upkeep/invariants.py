@@ -21,7 +21,7 @@ ORDER BY experiment_id
 
 
 def keeps_with_a_breach(connection: Connection) -> list[str]:
-    """Returns the experiments that are told to be kept although a guardrail is breached."""
+    """Returns the experiments that are to be kept although a guardrail is breached."""
     return list(connection.execute(_KEPT_WITH_BREACH).scalars())
 
 
@@ -44,7 +44,7 @@ ORDER BY v.experiment_id
 
 
 def decided_unlike_their_evidence(connection: Connection) -> list[str]:
-    """Returns decided experiments whose contract is not the one that their evidence supports."""
+    """Returns decided experiments whose contract is not what their evidence supports."""
     return list(connection.execute(_CHANGED).scalars())
 
 

@@ -102,9 +102,9 @@ def days_gone(
 ) -> list[str]:
     """Returns the dropped partitions that an audit would read, or units were counted from.
 
-    Dropped by the retention, or by hand: a day without a partition may be one on which nothing was
-    received, so a day counts as dropped by hand only if the store still holds counts derived from
-    it.
+    Dropped by the retention, or by hand: a day without a partition may be a day on which nothing
+    was received, so a day counts as dropped by hand only if the store still holds counts derived
+    from it.
     """
     present = existing_days(connection)
     grace = experiment.policy["grace_seconds"]

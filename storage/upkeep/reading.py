@@ -39,7 +39,7 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
 def create_temporary_tables(
     connection: Connection, *, on_commit: Literal["DROP", "PRESERVE ROWS"], keys: bool
 ) -> None:
-    """Creates an empty temporary table of the name of each derived one, in front of it.
+    """Creates an empty temporary table of the name of each derived table, in front of it.
 
     Args:
         connection: Whose tables they are.

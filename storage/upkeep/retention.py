@@ -221,7 +221,7 @@ def delete_expired_units(
 
     Args:
         as_of: Now.
-        limit: How many rows in this round; the next one goes on.
+        limit: How many rows in this round; the next round goes on.
         at_once: How many rows in a transaction, for which the pipeline waits.
 
     Returns:

@@ -9,7 +9,7 @@ from storage.log.lake import Lake
 from storage.log.sealed_hours import FILE, SealedFile, keep_files, note_verified
 from storage.log.verification import lost_files, wrong_files
 
-# Whatever a run reads, it reads what was found wrong, or set an experiment aside, once more: that a
+# Whatever a run reads, it reads what was wrong, or set an experiment aside, once more: that a
 # file was put back is known within the hour.
 _LISTED = text(f"""
 SELECT {FILE}, fault IS NOT NULL

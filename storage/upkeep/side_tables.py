@@ -1,4 +1,4 @@
-"""Side tables: the derived tables, filled beside the served ones and swapped in by one commit."""
+"""Side tables: derived tables that are filled aside and swapped in by a single commit."""
 
 import contextlib
 from collections.abc import Callable, Generator
@@ -26,7 +26,7 @@ def side_tables(engine: Engine, *, waiting: Callable[[], None]) -> Generator[Con
     """Yields a connection on which the derived tables are empty and its own, for a rebuild.
 
     Temporary tables come first in every search path: the statements that fill the served tables
-    fill these instead. They last from one transaction to the next, and end with the connection,
+    fill these instead. They last from a transaction to the next, and end with the connection,
     however that ends: a rebuild that is killed leaves nothing behind.
 
     Args:
@@ -173,7 +173,7 @@ EXISTS (
 
 
 def swap_in(connection: Connection) -> None:
-    """Makes the content of the side tables the served one; the verdicts themselves are left alone.
+    """Serves the content of the side tables; the verdicts themselves are left alone.
 
     Of an experiment whose data breaks a stage all served rows stay, and it is named as set aside.
     Only rows that differ are written: readers of the served tables wait for nothing, an interrupted

@@ -75,7 +75,7 @@ def _member(attributes: Mapping[str, Scalar], member: str) -> str:
 
 
 def _number(value: Scalar) -> Scalar:
-    """Returns an attribute's number; a text that is none stays one, for the reader to refuse."""
+    """Returns an attribute's number; any other text stays as it is, for the reader to refuse."""
     try:
         return float(value)
     except ValueError:

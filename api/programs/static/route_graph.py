@@ -26,7 +26,7 @@ _TEMPLATE_ASKED = re.compile(r"{%-?\s*(?:extends|include|import|from)\s+[\"']([^
 
 
 class GraphError(Exception):
-    """The app's routes cannot be told without running it."""
+    """The app's routes cannot be listed without running it."""
 
 
 # --- Modules -------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def _dotted(node: ast.expr) -> str | None:
 
 
 def _called(node: ast.AST, *names: str) -> ast.Call | None:
-    """Returns a call of a function by one of some names, of whatever module."""
+    """Returns a call of a function by any of some names, of whatever module."""
     if not isinstance(node, ast.Call):
         return None
     name = (_dotted(node.func) or "").rpartition(".")[2]
@@ -331,7 +331,7 @@ def _called(node: ast.AST, *names: str) -> ast.Call | None:
 
 
 def _given(call: ast.Call, position: int | None, keyword: str) -> ast.expr | None:
-    """Returns an argument of a call, by its position, if it may have one, or by its name."""
+    """Returns an argument of a call, by its position, if it may have a position, or by its name."""
     named = (given.value for given in call.keywords if given.arg == keyword)
     if position is not None and len(call.args) > position:
         return call.args[position]
@@ -367,7 +367,7 @@ def _joined(*parts: str) -> str:
 
 
 def _pattern(path: str) -> str:
-    """Returns a path whose segments are each a literal or one parameter."""
+    """Returns a path whose segments are each a literal or a parameter."""
     parts = (
         f"{{{re.sub(r'[^0-9A-Za-z]+', '_', part).strip('_')}}}"
         if "{" in part and not re.fullmatch(r"\{[^{}]+\}", part)
@@ -469,7 +469,7 @@ class FastApi:
         return self._routers.get(symbol) if symbol else None
 
     def _symbol(self, module: Module, node: ast.expr | None) -> Symbol | None:
-        """Returns the symbol of a router: also one that a function makes for itself."""
+        """Returns the symbol of a router: also a router that a function makes for itself."""
         own = Symbol(module.file, _dotted(node) or "") if node is not None else None
         if own in self._routers or node is None:
             return own
@@ -717,7 +717,7 @@ def graph(
         app: The folder from which its modules are imported.
         root: The repository's, from which files are named.
         base_path: The path before every path.
-        settings: The module of Django's settings; by default the one that manage.py names.
+        settings: The module of Django's settings; by default the module that manage.py names.
 
     Raises:
         GraphError: There is no app, or its routes are computed.
@@ -758,7 +758,7 @@ def _add(
     files: set[str],
     root: Path,
 ) -> None:
-    """Adds a route; those that no address tells apart, `/{id}` and `/{id}.pdf`, are one."""
+    """Adds a route; those that no address tells apart, `/{id}` and `/{id}.pdf`, are the same."""
     path = _joined(base_path, route.path)
     shown: dict[str, object] = {"path": path, "kind": route.kind, "file": _named(route.file, root)}
     if route.method:
@@ -767,7 +767,7 @@ def _add(
     before = entries.get(key, {**shown, "files": []})
     known = before["files"]
     files |= set(known) if isinstance(known, list) else set()
-    # The shorter name is the plain one.
+    # The shorter name is the plain name.
     chosen = min(shown, before, key=lambda entry: (len(str(entry["path"])), str(entry["path"])))
     entries[key] = {**chosen, "files": sorted(files)}
 
@@ -791,7 +791,7 @@ def _repository(app: Path) -> Path:
 
 
 def main() -> int:
-    """Writes the graph, or why there is none, in one line."""
+    """Writes the graph, or why there is none, in a line."""
     parser = argparse.ArgumentParser(prog="route_graph.py", description=__doc__)
     parser.add_argument("app", nargs="?", default=".")
     parser.add_argument("--root")
