@@ -1,7 +1,7 @@
 """One text on every engine: PostgreSQL's, DuckDB's and the oracle's rows of random worlds."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -168,13 +168,12 @@ _IS_WHOLE = text("SELECT EXISTS (SELECT FROM whole_lives WHERE experiment_id = :
 
 def unequal_worlds(
     store: Store,
-    seeds: Iterable[int],
+    seeds: Sequence[int],
     *,
     decided: Random | None = None,
     settings: DayEngineSettings = SETTINGS,
 ) -> dict[str, Any]:
     """Returns the rows that any two sides hold otherwise, by world and experiment."""
-    seeds = list(seeds)
     worlds = built(store, seeds)
     extended(store, worlds, Random(seeds[0]), decided=decided, settings=settings)
     return {
@@ -227,8 +226,9 @@ def unequal_answers(store: Store, worlds: Iterable[World]) -> dict[str, Any]:
     """
     with separate_reading(store.engine) as separate:
         days = compare_days(separate, T.date(), END.date(), as_of=END)
-        recomputed = documents(evaluate_as_of(separate, as_of=END))
     assert not days.counts, days.rows
+    with separate_reading(store.engine) as separate:
+        recomputed = documents(evaluate_as_of(separate, as_of=END))
     with store.engine.begin() as connection:
         stored = documents(draft_bound(connection))
         by_oracle = {
