@@ -1,4 +1,4 @@
-"""The application: every endpoint, behind one envelope, with one answer for each failure."""
+"""The application: every endpoint, behind the same envelope, with an answer for each failure."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
@@ -124,7 +124,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         lifespan=lifespan,
         redirect_slashes=False,
         redoc_url=None,
-        # Asks OpenTelemetry at each request whether it is there: a tenth of a small one's cost.
+        # Asks OpenTelemetry at each request whether it is there: a tenth of a small request's cost.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.add_middleware(Envelope, meters=meters, refusals=refusals, queue=queue)

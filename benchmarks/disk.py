@@ -42,7 +42,7 @@ _LOG = "runtime_events"
 
 @dataclass(frozen=True, kw_only=True)
 class Day:
-    """What one day takes, in bytes.
+    """What a day takes, in bytes.
 
     Attributes:
         sessions: How many began on it.

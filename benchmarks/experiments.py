@@ -1,4 +1,4 @@
-"""Experiments: what one run costs in which all of many open ones have a look due.
+"""Experiments: what a run costs in which all of many open ones have a look due.
 
 Run by `python -m benchmarks.experiments`. In an embedded PostgreSQL experiments are
 registered, ten a project, and 168 blocks of a target and a guardrail are laid for each;
@@ -26,7 +26,7 @@ from storage.tenants.projects import create_project
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 STARTS = datetime(2026, 10, 5, tzinfo=UTC)
-# Of one run over 10,000 experiments: seconds, of which others may take some, and MiB.
+# Of a run over 10,000 experiments: seconds, of which others may take some, and MiB.
 LIMIT_SECONDS, LIMIT_MIB = 20, 2048
 BLOCKS = 168
 A_PROJECT = 10
@@ -88,7 +88,7 @@ class Shape:
     Attributes:
         name: What it is called.
         step: From block to block.
-        units: Of an arm in a block, or one more.
+        units: Of an arm in a block, or a unit more.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Shape:
         return STARTS + BLOCKS * self.step
 
 
-# Fourteen hours with a look every hour or so, and a week with one every hour and metric.
+# Fourteen hours with a look every hour or so, and a week with a look every hour and metric.
 SHAPES = {
     "thin": Shape(name="thin", step=timedelta(minutes=5), units=2),
     "busy": Shape(name="busy", step=timedelta(hours=1), units=60),
@@ -110,7 +110,7 @@ SHAPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What one run cost.
+    """What a run cost.
 
     Attributes:
         experiments: Open ones, each with a look due.

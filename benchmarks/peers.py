@@ -213,8 +213,8 @@ class Speed:
 
     Attributes:
         ours: Verdict and evidence of each, with the intervals at all 168 looks.
-        gbstats_last: One verdict of gbstats an experiment, on counts summed beforehand.
-        gbstats_all: One verdict of gbstats at each look, scaled up from a hundredth of them.
+        gbstats_last: A verdict of gbstats an experiment, on counts summed beforehand.
+        gbstats_all: A verdict of gbstats at each look, scaled up from a hundredth of them.
     """
 
     ours: float
@@ -255,7 +255,7 @@ def _shortened(series: Series) -> Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Peers:
-    """Everything that is compared, from one run.
+    """Everything that is compared, from a run.
 
     Attributes:
         constant: No effect, 50/50, 28 days.
@@ -309,7 +309,7 @@ class Peers:
         return "–"
 
     def as_json(self) -> str:
-        """One line, to compare over time."""
+        """A line, to compare over time."""
         return json.dumps(
             {
                 "count": self.constant.count,

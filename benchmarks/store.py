@@ -79,7 +79,7 @@ def deploy(
     base: str | None = None,
     share: float | None = None,
 ) -> str:
-    """Records a deploy, of a canary on a base where there is one, and returns its id."""
+    """Records a deploy, of a canary on a base where a base is given, and returns its id."""
     request = DeployRequest(
         environment=PRODUCTION,
         commit={"sha": commit},

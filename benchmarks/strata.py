@@ -1,6 +1,6 @@
-"""Strata: what one look costs of a single experiment that is offered thousands of strata.
+"""Strata: what a look costs of a single experiment that is offered thousands of strata.
 
-Run by `make bench-experiments`. In an embedded PostgreSQL one experiment is registered, and 168
+Run by `make bench-experiments`. In an embedded PostgreSQL an experiment is registered, and 168
 blocks of thin traffic are laid for it: in 10,000 strata of as many builds, and in the 4,096 strata
 of twelve flags. Then its evidence is computed and published, in a process of its own whose memory
 is measured.
@@ -67,7 +67,7 @@ class Row:
 
 
 def lay_strata(store: MeasuredStore, *, strata: int, flags: int) -> int:
-    """Lays one experiment in many strata; returns how many cells it has."""
+    """Lays an experiment in many strata; returns how many cells it has."""
     shape = SHAPES["thin"]
     lay(store, 1, shape)
     with store.engine.begin() as connection:

@@ -1,7 +1,7 @@
-"""Ticks: what one costs, against the history that is stored and the experiments that are open.
+"""Ticks: their cost, against the history that is stored and the experiments that are open.
 
 Run by `python -m benchmarks.ticks`. Everything happens in an embedded PostgreSQL: days of
-canary traffic are laid in the log, all of it is walked, and then come ticks of one block of new
+canary traffic are laid in the log, all of it is walked, and then come ticks of a block of new
 events each, the same number whatever was stored before.
 """
 
@@ -36,7 +36,7 @@ TICKS = 12
 STEPS = ("exposures", "cells", "evidence", "publish")
 
 # A session is five events within a minute; every third names its user, of whom there are half as
-# many as sessions; one session in twenty converts.
+# many as sessions; a session in twenty converts.
 _DAY = """
 INSERT INTO {table} (
     project_id, environment, event, session_id, occurred_at, received_at, commit_sha, route,

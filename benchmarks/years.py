@@ -85,11 +85,11 @@ class Service:
 
     Attributes:
         begins: Its first hour.
-        project: Its one project.
+        project: Its only project.
         a_day: How many ticks make a day.
         ticks: How many went by.
         canary: The commit under test.
-        standing: The one beside it.
+        standing: The commit beside it.
     """
 
     engine: Engine
@@ -117,7 +117,7 @@ class Service:
             self._keep_house()
 
     def _release(self) -> None:
-        """Promotes the commit under test, and puts the next one beside it."""
+        """Promotes the commit under test, and puts the next commit beside it."""
         number = self.ticks // (self.a_day * CANARY_DAYS) + 2
         self.standing, self.canary = self.canary, f"{number:040x}"
         with self.engine.begin() as connection:

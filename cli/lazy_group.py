@@ -14,8 +14,8 @@ class LazyGroup(click.Group):
 
     Args:
         places: By name, where each command stands (`module:name`), and its first line (equal to
-            its own, by test), in the order in which one meets them.
-        meant: By a word that is no command, the commands that one means by it.
+            its own, by test), in the order in which users meet them.
+        meant: By a word that is no command, the commands that people mean by it.
     """
 
     def __init__(

@@ -128,7 +128,7 @@ class Commands(LazyGroup):
     """The root's group, which turns refusals into plain lines."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (click's signature)
-        """Run a command; a refusal of the store becomes one plain line."""
+        """Run a command; a refusal of the store becomes a plain line."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -168,4 +168,4 @@ def _say_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> N
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Ship a change to a share of your traffic, and be told what to do with it."""
+    """Ship a change to a share of your traffic, and learn what to do with it."""

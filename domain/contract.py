@@ -80,7 +80,7 @@ def contract(
     """Returns the contract of an experiment.
 
     Raises:
-        ValueError: The members contradict one another; such a verdict must not be published.
+        ValueError: The members contradict each other; such a verdict must not be published.
     """
     if verdict == "keep" and guardrail_breaches:
         raise ValueError(f"keep with breaches {list(guardrail_breaches)}: that is iterate")

@@ -11,7 +11,7 @@ Interval = tuple[float, float]
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A JSON object with these members, in this order; one at its default is left out."""
+    """A JSON object with these members, in this order; a member at its default is left out."""
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False)

@@ -23,7 +23,7 @@ class Offer:
 def drawn(unit: str, offers: Sequence[Offer]) -> Offer | None:
     """Returns the arm that a unit gets; None for the rest of the units.
 
-    The first offer takes the units below its share of the hash. Each further one draws among the
+    The first offer takes the units below its share of the hash. Each further offer draws among the
     units that the earlier ones left, for a share of those which makes up its own share of all: arms
     stay disjoint, and each has its declared size.
 

@@ -35,7 +35,7 @@ class Registration:
     metadata: Mapping[str, Any] | None = None
     # Who, or which agent, asks.
     actor: str | None = None
-    # Whose deploys are meant where none is named.
+    # Whose deploys are meant where no command is named.
     environment: str = PRODUCTION
 
     @property

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-# A segment's rank, most specific first: a literal, a parameter, a rest of at least one
+# A segment's rank, most specific first: a literal, a parameter, a rest of at least a
 # segment, a rest that may be empty.
 _LITERAL, _PARAMETER, _REST, _OPTIONAL_REST = range(4)
 

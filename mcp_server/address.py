@@ -56,7 +56,7 @@ class Address:
             needed_key: Which key the endpoints take, in words.
 
         Raises:
-            ValueError: If one is missing or unusable; the message says which.
+            ValueError: If a variable is missing or unusable; the message says which.
         """
         url = environ.get("SERVICE_API_URL", "").strip().rstrip("/")
         key = environ.get("SERVICE_PROJECT_KEY", "").strip()

@@ -38,7 +38,7 @@ def advice(
         registration: The registration of an open experiment, or None.
 
     Returns:
-        One line of at most 300 characters.
+        A line of at most 300 characters.
     """
     if registration is not None and (need := _need(registration)) is not None:
         return _cut(registration_note(registration) or "", need)

@@ -23,7 +23,7 @@ class Shape(BaseModel):
 
 
 class TargetMetric(Shape):
-    """A metric with the worth of one conversion, which makes `value_at_risk` known."""
+    """A metric with the worth of a conversion, which makes `value_at_risk` known."""
 
     name: Annotated[str, Field(min_length=1, description="The metric: an event's name.")]
     value_per_conversion: Annotated[
@@ -32,7 +32,7 @@ class TargetMetric(Shape):
 
 
 class TreatmentFlag(Shape):
-    """A change behind a feature flag: one build, two behaviours."""
+    """A change behind a feature flag: a single build, two behaviours."""
 
     name: Annotated[str, Field(min_length=1, description="The flag's name.")]
     treatment: Annotated[str | bool, Field(description="Its value in the treatment arm.")]
@@ -58,7 +58,7 @@ class Listed(Shape):
 
 
 class Experiments(Shape):
-    """A page of the project's experiments, the newest first, in at most one kilobyte."""
+    """A page of the project's experiments, the newest first, in at most a kilobyte."""
 
     experiments: Annotated[list[Listed], Field(description="As many as fit, the newest first.")]
     next_cursor: Annotated[
@@ -117,7 +117,7 @@ class BaseMove(Shape):
 
 
 class Explanation(Shape):
-    """The evidence behind a verdict, in at most one kilobyte."""
+    """The evidence behind a verdict, in at most a kilobyte."""
 
     experiment_id: Annotated[str, Field(description="The experiment.")]
     sentence: Annotated[str | None, Field(description="The evidence in one or two sentences.")]
@@ -139,7 +139,7 @@ class Explanation(Shape):
 
 
 class Checklist(Shape):
-    """The project's set-up checklist, in at most one kilobyte."""
+    """The project's set-up checklist, in at most a kilobyte."""
 
     red: Annotated[
         list[str], Field(description="Failed checks, each with its observation and its fix.")
@@ -150,7 +150,7 @@ class Checklist(Shape):
 
 
 class PlannedLift(Shape):
-    """The days that one size of lift takes."""
+    """The days that a size of lift takes."""
 
     relative_lift: Annotated[float, Field(description="Relative to control's rate.")]
     days_to_decide: Annotated[float, Field(description="Until it is found in 80 % of runs.")]
@@ -167,7 +167,7 @@ class Quicker(Shape):
 
 
 class Plan(Shape):
-    """How long a canary takes, in at most one kilobyte."""
+    """How long a canary takes, in at most a kilobyte."""
 
     lifts: Annotated[list[PlannedLift], Field(description="By size; days of traffic.")]
     horizon_days: Annotated[int, Field(description="When an experiment ends in any case.")]
@@ -178,7 +178,7 @@ class Plan(Shape):
 
 
 class SetUp(Shape):
-    """The next step to wire a project, in at most one kilobyte."""
+    """The next step to wire a project, in at most a kilobyte."""
 
     done: Annotated[int, Field(description="Lines of the checklist that are right.")]
     of: Annotated[int, Field(description="Lines in all.")]
@@ -198,7 +198,7 @@ class PortfolioChange(Shape):
 
 
 class Portfolio(Shape):
-    """All changes since a hold-back, in at most one kilobyte."""
+    """All changes since a hold-back, in at most a kilobyte."""
 
     sentence: Annotated[str, Field(description="All of it in a sentence.")]
     experiment_id: Annotated[str | None, Field(description="Null before it is begun.")]

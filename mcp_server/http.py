@@ -45,10 +45,10 @@ class CallersApi(RewardApi):
 
 
 class HttpServer:
-    """The tools behind `/mcp`: stateless, each answer one JSON document.
+    """The tools behind `/mcp`: stateless, each answer a JSON document.
 
     Whoever mounts it has checked host and origin, admitted the caller and read the body, which
-    comes in one piece, and opens it before the first request.
+    comes in a single piece, and opens it before the first request.
 
     Args:
         application: Whose reward endpoints the tools ask, within this process.

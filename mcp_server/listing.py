@@ -1,4 +1,4 @@
-"""The list of experiments, cut to pages of one kilobyte that follow on one another."""
+"""The list of experiments, cut to pages of a kilobyte that follow on each other."""
 
 from domain.listing import ListedVerdict, VerdictList
 from mcp_server.contract import Experiments, Listed
@@ -17,7 +17,7 @@ def listing(page: VerdictList) -> Experiments:
 
 
 def fits(page: Experiments) -> bool:
-    """Tells whether a page is at most one kilobyte of JSON."""
+    """Tells whether a page is at most a kilobyte of JSON."""
     return len(as_json(page.model_dump())) <= LONGEST_BYTES
 
 

@@ -90,7 +90,7 @@ class RewardApi(Client):
         return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/effect")
 
     async def experiments(self, *, status: str, limit: int, cursor: str | None) -> Answer:
-        """`GET /v1/reward`, one page."""
+        """`GET /v1/reward`, a page."""
         query = {"status": status, "limit": limit} | ({} if cursor is None else {"cursor": cursor})
         return await self._answer("GET", f"/v1/reward?{urlencode(query, errors='replace')}")
 
@@ -99,7 +99,7 @@ class RewardApi(Client):
         return await self._answer("GET", "/v1/reward/checklist")
 
     async def portfolio(self, hold_back: str | None) -> Answer:
-        """`GET /v1/reward/portfolio`, of the newest one, or of a hold-back."""
+        """`GET /v1/reward/portfolio`, of the newest, or of a hold-back."""
         query = {} if hold_back is None else {"hold_back": hold_back}
         return await self._answer(
             "GET", f"/v1/reward/portfolio?{urlencode(query, errors='replace')}".rstrip("?")

@@ -64,7 +64,7 @@ class RewardServer(MCPServer[RewardApi]):
 
 
 def reward_server(api: RewardApi) -> RewardServer:
-    """The server over one project's reward endpoints; it opens and closes `api` itself."""
+    """The server over a project's reward endpoints; it opens and closes `api` itself."""
 
     @asynccontextmanager
     async def opened(_: MCPServer[RewardApi]) -> AsyncGenerator[RewardApi]:
@@ -95,7 +95,7 @@ def run() -> None:
     """Serve over stdio until stdin closes.
 
     Raises:
-        SystemExit: With code 2, after one line on stderr, if the environment is not usable.
+        SystemExit: With code 2, after a line on stderr, if the environment is not usable.
     """
     try:
         address = Address.from_environment(os.environ)
@@ -109,7 +109,7 @@ def run() -> None:
 
 
 def _corrections(error: ValidationError) -> str:
-    """Returns the corrections, one line an argument; never the value, which may be private."""
+    """Returns the corrections, a line an argument; never the value, which may be private."""
     reasons: dict[str, list[str]] = {}
     for fault in error.errors(include_input=False, include_url=False, include_context=False):
         argument = str(fault["loc"][0]) if fault["loc"] else "arguments"

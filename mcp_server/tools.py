@@ -162,7 +162,7 @@ async def list_experiments(
 ) -> Annotated[CallToolResult, Experiments]:
     """List the project's open experiments, or its decided ones, the newest first.
 
-    Use it to find an `experiment_id`. A page is at most one kilobyte; while `next_cursor` is not
+    Use it to find an `experiment_id`. A page is at most a kilobyte; while `next_cursor` is not
     null, call again with it as `cursor`. Then call get_verdict or explain.
     """
     page = await _page(_api(ctx), status=status, cursor=cursor)
@@ -172,7 +172,7 @@ async def list_experiments(
 async def explain(
     ctx: Reward, experiment_id: ExperimentId
 ) -> Annotated[CallToolResult, Explanation]:
-    """Explain an experiment in at most one kilobyte.
+    """Explain an experiment in at most a kilobyte.
 
     Returns the lifts that are excluded already, the sessions so far and needed, when a decision is
     likely, and which set-up checks fail, with their fixes. Use it when a verdict abstains long,
@@ -201,10 +201,10 @@ async def explain(
 
 
 async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:
-    """Check whether the project is set up correctly, in at most one kilobyte.
+    """Check whether the project is set up correctly, in at most a kilobyte.
 
     Each failed check has its fix; begin with the first. Use it before the first experiment, and
-    when one gets no units or abstains with a reason other than `power`.
+    when an experiment gets no units or abstains with a reason other than `power`.
     """
     return _result(checklist(await _lines(_api(ctx))).model_dump())
 
@@ -220,9 +220,9 @@ async def plan(
         tuple[float, ...], Field(description="The setting.")
     ] = Boundary.typical_lifts,
 ) -> Annotated[CallToolResult, Plan]:
-    """Plan a canary before it begins, in at most one kilobyte.
+    """Plan a canary before it begins, in at most a kilobyte.
 
-    Returns days until each lift is found or loss excluded, and quicker designs.
+    Returns days until each lift is detected or loss excluded, and quicker designs.
     """
     try:
         design = Design(
@@ -235,7 +235,7 @@ async def plan(
 
 
 async def set_up(ctx: Reward) -> Annotated[CallToolResult, SetUp]:
-    """Return the next step to wire the project, in at most one kilobyte.
+    """Return the next step to wire the project, in at most a kilobyte.
 
     Do it, wait a minute, and call again until `step` is null.
     """
@@ -253,7 +253,7 @@ async def portfolio(
         str | None, Field(description="A commit; default: the build of 7 days ago.")
     ] = None,
 ) -> Annotated[CallToolResult, Portfolio]:
-    """Measure all changes since a hold-back, in at most one kilobyte.
+    """Measure all changes since a hold-back, in at most a kilobyte.
 
     Returns their effect beside the sum of the claims, and how to begin.
     """
@@ -276,7 +276,7 @@ async def _lines(api: RewardApi) -> list[dict[str, Any]]:
 async def _page(
     api: RewardApi, *, status: Literal["open", "decided"], cursor: str | None
 ) -> Experiments:
-    """A page of the list, with as many experiments as fit into one kilobyte."""
+    """A page of the list, with as many experiments as fit into a kilobyte."""
     limit = MOST
     while limit > 0:
         answer = await api.experiments(status=status, limit=limit, cursor=cursor)
@@ -440,7 +440,7 @@ async def _registration(api: RewardApi, experiment_id: str) -> RegistrationAnswe
 
 
 async def _outcome(request: Awaitable[Answer]) -> Answer | ToolError:
-    """The answer, or its fault as a value, so that one fault does not abandon the other request."""
+    """The answer, or its fault as a value, so that a fault does not abandon the other request."""
     try:
         return await request
     except ToolError as fault:

@@ -21,6 +21,6 @@ definitions = dg.Definitions(
     schedules=[*SCHEDULES, each_day],
     sensors=[webhooks, alert],
     resources={"store": Store(), "engine": Engine()},
-    # Steps run in one process: each is one query, and waits for the step before it.
+    # Steps run in a single process: each is a single query, and waits for the step before it.
     executor=dg.in_process_executor,
 )

@@ -129,7 +129,7 @@ class _Reading:
 
     Attributes:
         finding: The experiment with its served verdict.
-        etag: Another one whenever the page is.
+        etag: Of the page's content.
         fault: Why it cannot be computed; None where it can.
         evidence: The evidence document; None before the first look.
         ramp: The units over time; None before the first look.
@@ -284,7 +284,7 @@ def _first_look(finding: Finding) -> datetime | None:
 
 
 def _effect(document: Evidence, after: AfterDecision | None) -> Effect | None:
-    """Returns the best estimate of the effect, where there is one."""
+    """Returns the best estimate of the effect, where it is known."""
     effect = document.effect
     return None if effect is None or effect.estimate is None else effect.served(after)
 

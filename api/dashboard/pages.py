@@ -214,7 +214,7 @@ _FILE = ("previous_filename", "additions", "deletions")
 
 
 def _listed(ramps: Sequence[ListedRamp]) -> list[dict[str, Any]]:
-    """Returns ramps as rows, each commit by its name: steps are often posted without one."""
+    """Returns ramps as rows, each commit by its name: steps are often posted without a name."""
     commits: dict[str, dict[str, Any]] = {}
     for ramp in ramps:
         for step in ramp.steps:
@@ -233,7 +233,7 @@ def _listed(ramps: Sequence[ListedRamp]) -> list[dict[str, Any]]:
 
 
 def _bars(shares: Sequence[float | None]) -> list[dict[str, float]]:
-    """Returns the steps of a ramp as bars in a box of 100 by 100; one step is no ramp."""
+    """Returns the steps of a ramp as bars in a box of 100 by 100; a step is no ramp."""
     if len(shares) == 1:
         return []
     wide = 100 / len(shares)

@@ -44,7 +44,7 @@ _UNKNOWN = "This project key is unknown or was revoked."
 
 
 async def get_sign_in(request: Request) -> Response:
-    """Return the page on which one signs in."""
+    """Return the page on which people sign in."""
 
     def reading(connection: Connection) -> tuple[Visitor | None, list[_Offer]]:
         token = token_of(request)
@@ -59,7 +59,7 @@ async def post_sign_in(request: Request) -> Response:
     """Exchange the code of a link, or a project key, for a cookie."""
     form = await posted(request)
     limit = runtime(request).rate_limit
-    # Which project's proxies to believe is not known yet: who comes through one shares its limit.
+    # Which project's proxies to believe is not known yet: its clients share a limit.
     await limit.admit_sign_in(address=client_address(request, ()))
     after = page_after(form.text("next"))
     if form.text("project"):

@@ -84,7 +84,7 @@ def advice_of(contract: Contract, document: AnyEvidence | None, *, bound: bool =
 def value_of(contract: Contract, document: Evidence | None) -> tuple[float, float] | None:
     """Returns dollars a day between which the change lies once everybody has it.
 
-    The ends are equal where a verdict names one number. None where no value is known, or where
+    The ends are equal where a verdict names a number. None where no value is known, or where
     the arms differ by more than the change.
     """
     at_risk = contract.value_at_risk

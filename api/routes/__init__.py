@@ -1,4 +1,4 @@
-"""The endpoints: one file a family.
+"""The endpoints: a file a family.
 
 Imports `runtime` and `wire`; the application puts them together.
 """

@@ -17,7 +17,7 @@ from storage.tenants.keys import READING_KINDS
 router = APIRouter(tags=["agents"])
 
 
-# RFC 9728: how an agent without a key learns who gives it one.
+# RFC 9728: how an agent without a key learns who gives it a key.
 METADATA = "/.well-known/oauth-protected-resource"
 _PATH = "/mcp"
 

@@ -320,7 +320,7 @@ async def get_deploys(
     """List the project's deploys with their commits, the newest first."""
 
     def listing(connection: Connection) -> list[dict[str, Any]]:
-        # One more than shown tells whether there is a next page.
+        # A row more than shown says that there is a next page.
         return list_deploys(
             connection,
             caller.project_id,

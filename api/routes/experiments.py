@@ -34,7 +34,7 @@ router = APIRouter(tags=["reward"])
 
 
 class TargetMetric(Shape):
-    """A metric with what one conversion is worth, which makes `value_at_risk` known."""
+    """A metric with what a conversion is worth, which makes `value_at_risk` known."""
 
     name: MetricName
     # Bounded, so that no product of it leaves the doubles.
@@ -48,7 +48,7 @@ FlagValue = Annotated[str, Field(min_length=1, max_length=256)] | bool
 
 
 class TreatmentFlag(Shape):
-    """A change behind a feature flag: one build, two behaviours."""
+    """A change behind a feature flag: a single build, two behaviours."""
 
     name: FlagName
     treatment: FlagValue = Field(description="The value under test.")

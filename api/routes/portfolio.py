@@ -55,7 +55,7 @@ class PortfolioEffect(Shape):
 
 
 class PortfolioAnswer(Shape):
-    """The newest portfolio; before one is registered, the one that could be begun."""
+    """The newest portfolio; before any is registered, the portfolio that could be begun."""
 
     as_of: datetime
     environment: str

@@ -85,7 +85,7 @@ class RevenueEventBatch(Shape):
 
 
 class RevenueResult(Shape):
-    """The outcome of one event."""
+    """The outcome of an event."""
 
     index: int
     idempotency_key: str
@@ -115,7 +115,7 @@ _EXAMPLE = {
 
 
 class PostedRevenue(RootModel[RevenueEventBatch | RevenueEventBody]):
-    """One event, or a batch of them."""
+    """An event, or a batch of them."""
 
     root: Annotated[
         Annotated[RevenueEventBatch, Tag("<batch>")] | Annotated[RevenueEventBody, Tag("<event>")],

@@ -98,7 +98,7 @@ _EXAMPLES = {
     ),
 )
 async def post_events(request: Request) -> Response:
-    """Store one event, or up to 500; valid ones are stored although others are rejected."""
+    """Store an event, or up to 500; valid ones are stored although others are rejected."""
     shared, history = runtime(request), _is_history(request)
     kinds = (KeyKind.WRITE,) if history else (KeyKind.PUBLIC, KeyKind.WRITE)
     caller = await admitted(shared.keyring, request, *kinds, query=True)

@@ -1,4 +1,4 @@
-"""`POST /v1/static-graphs`: the routes of a deployable, as its parser found them."""
+"""`POST /v1/static-graphs`: the routes of a deployable, as its parser reads them."""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -69,7 +69,7 @@ def contract_answer(verdict: PublishedVerdict) -> Response:
     return Response(body, media_type="application/json", headers=headers)
 
 
-# One row answers all polls of a round, and mostly those of the next.
+# A row answers all polls of a round, and mostly those of the next.
 @lru_cache(maxsize=1024)
 def _tagged(contract: str) -> tuple[bytes, str]:
     body = contract.encode()
@@ -267,7 +267,7 @@ async def get_verdicts(
     after = _position(cursor) if cursor else None
 
     def listing(connection: Connection) -> list[ListedVerdict]:
-        # One more than shown tells whether there is a next page.
+        # A row more than shown says that there is a next page.
         return list_verdicts(
             connection, caller.project_id, wanted=wanted, limit=limit + 1, after=after
         )

@@ -1,4 +1,4 @@
-"""The checklists of one process: computed when somebody asks, and kept for a minute."""
+"""The checklists of a single process: computed when somebody asks, and kept for a minute."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ class Checklist:
 
 
 class Checklists:
-    """The checklist of each project; who asks while it is computed waits for the same one."""
+    """The checklist of each project; who asks while it is computed waits for the same checklist."""
 
     def __init__(self, store: Store, *, kept_seconds: float) -> None:
         """Computes nothing yet.
@@ -41,7 +41,7 @@ class Checklists:
     async def of(self, project_id: int) -> Checklist:
         """Returns a project's checklist, of this minute."""
         now = time.monotonic()
-        # A failed one counts as none, and so does an old one: it goes, whoever's it is.
+        # A failed checklist counts as none, and so does an old one's: it goes, whoever's it is.
         self._kept = {
             project: (until, task)
             for project, (until, task) in self._kept.items()

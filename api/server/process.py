@@ -71,12 +71,12 @@ def serve(
 
     Args:
         host: The address to listen on.
-        port: The port to listen on; 0 takes a free one.
+        port: The port to listen on; 0 takes a free port.
         workers: How many processes.
         application: What makes it, by name: module, colon, function.
 
     Raises:
-        SystemExit: 0 at a signal; another code, after one line in the log, when it cannot start:
+        SystemExit: 0 at a signal; another code, after a line in the log, when it cannot start:
             a variable is wrong, the port is taken, or the store may lose acknowledged events
             or is of another version.
     """
@@ -124,7 +124,7 @@ def _known_to_be_safe(database_url: str) -> bool:
     """Tells whether the store is fit to serve from; False when it cannot be asked yet.
 
     Raises:
-        StoreVersionError: A later version has made it, or an earlier one.
+        StoreVersionError: A later version has made it, or an earlier version.
         WeakStoreError: It may lose committed transactions.
     """
     try:
@@ -170,7 +170,7 @@ def _raise_file_limit(connections: int) -> None:
 def _serve_together(config: uvicorn.Config, count: int, unasked: str | None) -> int:
     """Serves by worker processes on an address, and returns the exit code.
 
-    A single worker is a process of its own too: when it is killed, the next one stands in a tenth
+    A single worker is a process of its own too: when it is killed, the next stands in a tenth
     of a second, because everything is imported here, and its clients wait in the kernel meanwhile.
     """
     # Set before the library is first imported, which looks at it then.
@@ -205,7 +205,7 @@ def _serve_together(config: uvicorn.Config, count: int, unasked: str | None) -> 
 def _listeners(host: str, port: int, count: int) -> list[socket.socket]:
     """Returns sockets on an address, among which the kernel divides the connections evenly.
 
-    From one socket, the worker that wakes first takes all that wait: with long connections it
+    From the same socket, the worker that wakes first takes all that wait: with long connections it
     keeps them. Here each has its own, which stays open in this process while the worker is
     replaced: clients then wait instead of being turned away.
 

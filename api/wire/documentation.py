@@ -128,7 +128,7 @@ def reading(
     Args:
         body: JSON schema of the body, by content type.
         examples: Bodies by name.
-        keys: The security schemes of which one is needed.
+        keys: The security schemes, any of which is enough.
         parameters: OpenAPI parameters.
         required: Whether the body is.
         problems: Codes that it answers with, besides those that its key, body or parameters
@@ -155,7 +155,7 @@ def reading(
 
 
 def answered(*structs: type[msgspec.Struct]) -> dict[str, Any]:
-    """Returns the members of an answer whose JSON is one of some structs."""
+    """Returns the members of an answer whose JSON is any of some structs."""
     content = json_body(*structs)["application/json"]
     return {"content": {"application/json": {"schema": content}}}
 
@@ -167,7 +167,7 @@ def answered_list(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def json_body(*models: type) -> dict[str, Any]:
-    """Returns the schema of a JSON body that is one of some models."""
+    """Returns the schema of a JSON body that is any of some models."""
     refs = [{"$ref": _REF.format(model=model.__name__)} for model in models]
     return {"application/json": refs[0] if len(refs) == 1 else {"anyOf": refs}}
 

@@ -1,4 +1,4 @@
-"""Runtime events as posted: one, or a batch, each read on its own."""
+"""Runtime events as posted: an event, or a batch, each read on its own."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -143,7 +143,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class EventReader:
-    """Reads the events of one request.
+    """Reads the events of a request.
 
     Attributes:
         project_id: Whose events they are.
@@ -179,7 +179,7 @@ class EventReader:
         return self._explained(raw) if known is None else self._plain(known)
 
     def lines(self, raw: bytes) -> EventLines | None:
-        """Returns the events of a batch as lines, or None if they must be read one by one.
+        """Returns the events of a batch as lines, or None if they must be read in turn.
 
         Most batches hold nothing to explain, to correct or to leave out.
 
@@ -349,7 +349,7 @@ class EventReader:
     def _is_signed(self, event: RuntimeEventBody, token: str) -> bool:
         """Tells whether a router vouches for the session that the event claims.
 
-        An event is stored in either case, and its sender told the same.
+        An event is stored in either case, and its sender reads the same.
         """
         return self.signatures is not None and self.signatures.hold(
             token,
@@ -396,7 +396,7 @@ class EventReader:
 
 
 class _RefusedError(Exception):
-    """One member of an event breaks a rule."""
+    """A member of an event breaks a rule."""
 
     def __init__(self, member: str, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -448,10 +448,10 @@ def _holds_nul(raw: bytes) -> bool:
 
 
 def _known(raw: bytes) -> _KnownEvent | _KnownBatch | None:
-    """Returns the typed body, or None if some of it must be looked at, or explained, one by one.
+    """Returns the typed body, or None if some of it must be looked at, or explained, in turn.
 
-    This is how nearly every body is read: one pass, in C. The checks that a typed pass lacks are
-    made on the bytes, or in the few members that can hold it.
+    This is how nearly every body is read: a single pass, in C. The checks that a typed pass lacks
+    are made on the bytes, or in the few members that can hold it.
     """
     if _holds_nul(raw):
         return None
@@ -522,7 +522,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
 
 
 def _fault(message: str, pointer: str) -> Fault:
-    """Returns msgspec's one sentence about an event as a fault of the body."""
+    """Returns msgspec's sentence about an event as a fault of the body."""
     if (missing := _MISSING.search(message)) is not None:
         return Fault(at=f"{pointer}/{missing['name']}", code="missing", detail="is required")
     place = _PLACE.search(message)

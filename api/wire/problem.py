@@ -60,7 +60,7 @@ _MOST_FAULTS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One rule that one member breaks; it never quotes the member's value."""
+    """A rule that a member breaks; it never quotes the member's value."""
 
     at: str
     code: str

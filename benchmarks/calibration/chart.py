@@ -1,4 +1,4 @@
-"""A chart: lines with their Monte-Carlo intervals over one axis, as an SVG text."""
+"""A chart: lines with their Monte-Carlo intervals over an axis, as an SVG text."""
 
 import math
 from collections.abc import Sequence

@@ -53,7 +53,7 @@ def rare_errors(*, control: float, treatment: float) -> Draw:
 
 
 def revenue_with_a_whale(*, lift: float, capped: bool, past: int = 200) -> Draw:
-    """1 % of units pay a log-normal sum (σ = 2) for 14 days; one in treatment pays 500,000.
+    """1 % of units pay a log-normal sum (σ = 2) for 14 days; a unit of treatment pays 500,000.
 
     Args:
         lift: How much more of treatment's units pay, relative to control's.

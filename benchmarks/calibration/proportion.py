@@ -17,7 +17,7 @@ def bounds(hits: int, count: int, sure: float = SURE) -> tuple[float, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Proportion:
-    """What was counted in one cell of the calibration.
+    """What was counted in a cell of the calibration.
 
     Attributes:
         name: What is counted, and under which conditions.

@@ -1,6 +1,6 @@
-"""The report of the calibration, `docs/calibration.md`: written by one command, at any scale.
+"""The report of the calibration, `docs/calibration.md`: written by a single command, at any scale.
 
-Run by `make calibrate`. A scale of 1 takes some 20 minutes of one core; a scale of 10 has
+Run by `make calibrate`. A scale of 1 takes some 20 minutes of a single core; a scale of 10 has
 ten times the replications.
 """
 
@@ -422,7 +422,7 @@ def endings(run: Run) -> Section:
 
 
 def _overstatement(run: Run) -> list[str]:
-    """How far the lift of a keep lies above the true one."""
+    """How far the lift of a keep lies above the true lift."""
     run.say("endings: lift of a keep")
     count = run.replications(300)
     ratios = np.array(
@@ -588,7 +588,7 @@ PARTS = (
 
 
 def timed(part: Callable[..., Part], *arguments: Any) -> tuple[Part, float]:
-    """What a part of the report found, and the CPU seconds that it took."""
+    """The result of a part of the report, and the CPU seconds that it took."""
     begun = time.process_time()
     return part(*arguments), time.process_time() - begun
 

@@ -161,7 +161,7 @@ def shares_seen(
 def of_shares(
     rng: np.random.Generator, allocation: tuple[Epoch, ...], share: Any
 ) -> SampleRatioReading:
-    """Both evidences at every block, where units split by `share`, one entry a block."""
+    """Both evidences at every block, where units split by `share`, an entry a block."""
     block = np.arange(share.size, dtype=np.int64) * BLOCK
     arrived = rng.poisson(83, block.size)
     n1 = rng.binomial(arrived, share)

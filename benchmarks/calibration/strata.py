@@ -89,7 +89,7 @@ class Strata:
 
 
 def declared(share: float) -> dict[str, Any]:
-    """What makes a series one whose share is declared, with no arrival to hold it against."""
+    """The members of a series whose share is declared, with no arrival to hold it against."""
     return {
         "allocation": (Epoch(start=0, end=None, share=share),),
         "arrivals": Arrivals(block=NOBODY, treatment=NOBODY, others=NOBODY),

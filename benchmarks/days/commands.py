@@ -1,6 +1,6 @@
 """Commands: time, CPU and memory of the first `evaluate` of a day of history, then of `rebuild`.
 
-Run by `make bench-rebuild`. One day of canary traffic is stored in an embedded PostgreSQL, as an
+Run by `make bench-rebuild`. A day of canary traffic is stored in an embedded PostgreSQL, as an
 import stores it, and three experiments are registered on it. Then the commands run as processes of
 their own. CPU is that of the command and of PostgreSQL; memory is the peak of each.
 """
@@ -26,7 +26,7 @@ _SAMPLE_SECONDS = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The measurement of a command over a day of one size."""
+    """The measurement of a command over a day of a given size."""
 
     events: int
     command: str

@@ -1,10 +1,10 @@
-"""Rebuilds: what the check of one day costs, against counting its sessions.
+"""Rebuilds: what the check of a day costs, against counting its sessions.
 
-Run by `python -m benchmarks.days.rebuild`. One day of canary traffic is laid in the log of an
+Run by `python -m benchmarks.days.rebuild`. A day of canary traffic is laid in the log of an
 embedded PostgreSQL, walked, and sealed into a lake as each hour is; then, in turns and with
 everything warm, the sessions of the day are counted by `SELECT count(DISTINCT session_id)`, and the
 day is computed anew and compared. With `--days` its experiments have run for so many such days,
-which the check of the last one reads as well.
+which the check of the last day reads as well.
 """
 
 import resource
@@ -35,7 +35,7 @@ CONTROL, TREATMENT = "c0ffee00" * 5, "decade10" * 5
 METRICS = ("activation", "signup_completed", "search")
 
 # A session is named as a browser would, begins at any time of the day, and sends five events on
-# two routes; one in twenty converts, one in a hundred meets an error, one in five names its user,
+# two routes; 1 in 20 converts, 1 in 100 meets an error, 1 in 5 names its user,
 # of whom each comes twice. Events are stored in the order in which they are received.
 _DAY = """
 COPY (
@@ -70,7 +70,7 @@ COPY (
 
 @dataclass(frozen=True, kw_only=True)
 class Laid:
-    """A store with one day of traffic in it, walked.
+    """A store with a day of traffic in it, walked.
 
     Attributes:
         midnight: Where the day begins.
@@ -162,7 +162,7 @@ class Measured:
 
 
 def measured(laid: Laid, *, experiments: int, rounds: int) -> Measured:
-    """Counts and checks in turns, in one transaction's settings."""
+    """Counts and checks in turns, in a single transaction's settings."""
     # A settled day is read from its files.
     if Sealer(engine=laid.store.engine, lake=open_lake()).seal() is None:
         raise SystemExit("another process seals")

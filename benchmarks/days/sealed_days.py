@@ -74,7 +74,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A day of one size: CPU seconds, and the peak memory of the computing process."""
+    """A day of a given size: CPU seconds, and the peak memory of the computing process."""
 
     events: int
     lake_mib: float
@@ -127,7 +127,7 @@ def write_day(day: Laid, lake: Path, events: int) -> None:
 
 
 def counted(lake: Path) -> float:
-    """Returns the CPU seconds that counting the distinct sessions takes, in one thread."""
+    """Returns the CPU seconds that counting the distinct sessions takes, in a single thread."""
     with duckdb.connect(":memory:", config={"threads": 1}) as database:
         spent = time.process_time()
         database.execute(

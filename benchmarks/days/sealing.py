@@ -1,6 +1,6 @@
 """Sealing: rows a second and a CPU second from PostgreSQL to listed files, and bytes an event.
 
-Run by `python -m benchmarks.days.sealing`. One day of canary traffic is laid in the log of an
+Run by `python -m benchmarks.days.sealing`. A day of canary traffic is laid in the log of an
 embedded PostgreSQL and sealed into a folder; the processes of PostgreSQL count among the CPU.
 """
 
@@ -25,7 +25,7 @@ _BLOCK = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One day, sealed.
+    """A sealed day.
 
     Attributes:
         events: How many the day has.

@@ -1,9 +1,9 @@
-"""What a sealed day costs on Spark: on one worker of one core, on two, and in DuckDB beside it.
+"""What a sealed day costs on Spark: on a worker of a single core, on two, and in DuckDB beside it.
 
-Run by `make bench-rebuild` where Spark is installed (`make spark` installs it). One day of canary
+Run by `make bench-rebuild` where Spark is installed (`make spark` installs it). A day of canary
 traffic is stored and sealed into files. Then a cluster on this machine computes the day's exposures
-and cells from the files: a master, workers of one core each and a Connect server. CPU is that of
-all its JVMs and of the process that asks; what starting them takes is left out.
+and cells from the files: a master, workers of a single core each and a Connect server. CPU is that
+of all its JVMs and of the process that asks; what starting them takes is left out.
 """
 
 import argparse
@@ -44,10 +44,10 @@ SAMPLES_A_SECOND = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A day of one size on one engine.
+    """A day of a given size on an engine.
 
     Attributes:
-        workers: Of one core each; none for DuckDB with one thread.
+        workers: Of a single core each; none for DuckDB with a single thread.
         seconds: From the first statement to the last row.
         cpu: Seconds of all processes that compute.
         peak_mib: The most that they held.

@@ -1,6 +1,6 @@
 """Whole lives: what it costs to compute a day of events, in PostgreSQL and in DuckDB.
 
-Run by `make bench-rebuild`. One day of canary traffic is stored in an embedded PostgreSQL. Its
+Run by `make bench-rebuild`. A day of canary traffic is stored in an embedded PostgreSQL. Its
 sessions are counted by `SELECT count(DISTINCT session_id)`; then the pipeline's text computes the
 day's exposures and cells from nothing: in PostgreSQL, and in DuckDB, in a process of its own.
 DuckDB reads a copy of the rows in Parquet, as it reads sealed hours; the copy's cost stands apart.
@@ -37,7 +37,7 @@ from storage.upkeep.reading import separate_reading
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A day of one size: CPU seconds, and the peak memory of DuckDB's whole process.
+    """A day of a given size: CPU seconds, and the peak memory of DuckDB's whole process.
 
     PostgreSQL's own computation is left out of days that are larger than was asked.
     """

@@ -1,7 +1,7 @@
 """Freshness: from the moment that nothing more can come, to the verdict that a client is served.
 
 Run by `python -m benchmarks.server.freshness`; it takes about a quarter of an hour. In a running
-`deploy-reward up`, each of some projects sees the same harmful canary within one block of five
+`deploy-reward up`, each of some projects sees the same harmful canary within a block of five
 minutes, live. Each has a grace of its own, so that their outcomes close at times of their own. What
 is measured is what the service adds to block, window and grace.
 """
@@ -144,7 +144,7 @@ def _send(client: httpx2.Client, canary: Canary) -> datetime:
 
 
 def _sessions(at: datetime) -> Iterator[dict[str, Any]]:
-    """Yields the events: one session in two orders in control, one in ten in treatment."""
+    """Yields the events: a session in two orders in control, in 1 in 10 in treatment."""
     for commit, every in ((CONTROL, 2), (TREATMENT, 10)):
         for number in range(UNITS):
             told = {

@@ -49,7 +49,7 @@ class Part:
         processes: How many, at the end.
         pss_mib: Their memory, the median of the samples.
         most_pss_mib: The largest sample.
-        cpu_percent: Of one core, on average.
+        cpu_percent: Of a single core, on average.
     """
 
     name: str
@@ -101,7 +101,7 @@ def _processes() -> dict[int, _Process]:
 
 
 def _parts(root: int) -> dict[str, list[_Process]]:
-    """The processes below one, by part."""
+    """The processes below a process, by part."""
     everybody = _processes()
     parts: dict[str, list[_Process]] = {}
     for process in everybody.values():

@@ -35,7 +35,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One load on one server.
+    """A load on a server.
 
     Attributes:
         what: What was asked.
@@ -140,7 +140,7 @@ def loaded(
 
 
 def copied_rows(stage: Stage, rows: int) -> tuple[float, float]:
-    """Returns how fast rows that are in the log enter it again: binary COPY, one process.
+    """Returns how fast rows that are in the log enter it again: binary COPY, a single process.
 
     Returns:
         Rows a second, and rows a CPU second of this process and of PostgreSQL.
@@ -280,7 +280,7 @@ def polling(stage: Stage, trees: dict[str, Path], seconds: float) -> list[Measur
 
 
 def _polled(stage: Stage, server: Server, seconds: float) -> tuple[Measured, Measured]:
-    """Returns a constant and a verdict as they were asked for one after the other."""
+    """Returns a constant and a verdict as they were asked for in turn."""
     path = f"/v1/reward/{stage.experiment_id}"
     return (
         loaded(stage, server, what="a constant", path="/healthz", seconds=seconds),

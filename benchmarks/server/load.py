@@ -10,8 +10,8 @@ from benchmarks.server.stage import Stage
 from storage.tenants.keys import KeyKind
 
 CONNECTIONS = 64
-# One event of each connection at a time is what `one event a request` means; fewer batches are
-# under way at once, as from a few servers that each send one after the other.
+# An event of each connection at a time is what `one event a request` means; fewer batches are
+# under way at once, as from a few servers that each send them in turn.
 BATCH_CONNECTIONS = 16
 _REPORT = """
 done = function(summary, latency, requests)

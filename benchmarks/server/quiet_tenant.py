@@ -1,4 +1,4 @@
-"""A quiet tenant beside a flooding one: the latency of its requests, against that of it alone.
+"""A quiet tenant beside a flooding tenant: the latency of its requests, against that of it alone.
 
 Run by `python -m benchmarks.server.quiet_tenant`; needs wrk. The quiet project sends some hundred
 events a second, one a request; another project floods the same server on connections of its own.
@@ -60,7 +60,7 @@ FLOODS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """The quiet project's requests beside one flood.
+    """The quiet project's requests beside a flood.
 
     Attributes:
         requests_per_second: Of the quiet project.

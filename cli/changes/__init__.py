@@ -1,4 +1,4 @@
-"""Commands for one change: deploy, register, wait, explain, close.
+"""Commands for a change: deploy, register, wait, explain, close.
 
 `cli.main` loads them by name.
 """

@@ -61,10 +61,10 @@ def deploy(
 ) -> None:
     """Record a deploy, or a step of its ramp, and print its id.
 
-    Called again with another --allocation it records a step of the ramp; without one it ends
+    Called again with another --allocation it records a step of the ramp; without it, it ends
     the declaration.
 
-    With SERVICE_API_URL the running service is told: SERVICE_PROJECT_KEY must then hold the
+    With SERVICE_API_URL the running service records it: SERVICE_PROJECT_KEY must then hold the
     write key (wk_…), unlike for the other commands, which take the project key. Without it the
     store of the data directory is written, and --project names the project.
     """
@@ -99,7 +99,7 @@ def _members(commit: str, chosen: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _diff(diff: object, base: str | None) -> object:
-    """Returns the diff; its base is the one that was named beside it."""
+    """Returns the diff; its base is the named base."""
     if base is None or not (diff is None or isinstance(diff, dict)):
         return diff
     return {**(diff or {}), "base_commit": base}

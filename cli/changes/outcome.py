@@ -33,7 +33,7 @@ class Exit(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Poll:
-    """The verdict and evidence of one poll.
+    """The verdict and evidence of a poll.
 
     Attributes:
         contract: The verdict contract.

@@ -17,7 +17,7 @@ def patch_id(commit: str, *, base: str | None) -> str | None:
         base: The commit that it was built on; None for its first parent.
 
     Returns:
-        40 hexadecimal digits; None where git or one of the commits is missing, or nothing changed.
+        40 hexadecimal digits; None where git or a commit is missing, or nothing changed.
     """
     git = shutil.which("git")
     if git is None:

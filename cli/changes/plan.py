@@ -59,7 +59,7 @@ def plan(
 ) -> None:
     """Say how many days a canary takes, and how to make it quicker.
 
-    To decide: until a lift of that size is found in 80 % of runs. To exclude harm: until a loss
+    To decide: until a lift of that size is detected in 80 % of runs. To exclude harm: until a loss
     of that size is excluded in 80 % of runs of a change that does nothing, as `wait
     --accept-harm` asks. Days are days of traffic; the metric's window comes after them.
     """

@@ -1,4 +1,4 @@
-"""`portfolio`: the standing build against a hold-back, set up and read by one command."""
+"""`portfolio`: the standing build against a hold-back, set up and read by a single command."""
 
 import json
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def portfolio(
     HOLD_BACK is the commit of an earlier build that a share of the units gets again; by default
     the standing build of seven days ago. Called first, it registers the comparison and says which
     commands begin it; called later, it shows the figures beside the sum of the claims. Another
-    HOLD_BACK begins another one.
+    HOLD_BACK begins another.
 
     With SERVICE_API_URL the running service is asked, with the project key in
     SERVICE_PROJECT_KEY; without it the store of the data directory, and --project names the
@@ -71,7 +71,7 @@ def _print(figures: Mapping[str, Any]) -> None:
     if figures["measurements"]:
         console.print(_table(figures))
     for note in (*portfolio_notes(figures), *(f"→ {step}" for step in portfolio_steps(figures))):
-        # One line each, so that a command can be copied from a narrow terminal.
+        # A line each, so that a command can be copied from a narrow terminal.
         console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 

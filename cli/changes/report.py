@@ -38,7 +38,7 @@ def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
     Args:
         poll: The last poll.
         end: How it ended.
-        address: The experiment's page, where one is known.
+        address: The experiment's page, where it is known.
     """
     parts = [f"## {_title(poll, end)}", _plain(end.because), _plain(poll.sentence)]
     if (evidence := poll.numbers) is not None:
@@ -87,7 +87,7 @@ def _plain(text: str) -> str:
 
 
 def junit(poll: Poll, end: Outcome) -> bytes:
-    """Returns a suite: a case for the experiment, and one for each guardrail.
+    """Returns a suite: a case for the experiment, and a case for each guardrail.
 
     A verdict against the change and a breach are failures, a fault of the set-up is an error, and
     numbers that are not known yet are skipped.

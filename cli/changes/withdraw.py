@@ -16,9 +16,9 @@ def withdraw(deploy_id: str, project: str, data_dir: Path) -> None:
     """Withdraw a deploy that was recorded by mistake.
 
     It is refused while an experiment rests on the deploy. DEPLOY_ID is what `deploy` printed
-    (dep_…). Posted again, the same deploy is a new one. With SERVICE_API_URL the running service is
-    asked, with the write key in SERVICE_PROJECT_KEY; without it the store of the data directory is
-    written, and --project names the project.
+    (dep_…). Posted again, the same deploy is a new deploy. With SERVICE_API_URL the running service
+    is asked, with the write key in SERVICE_PROJECT_KEY; without it the store of the data directory
+    is written, and --project names the project.
     """
     with remote(WRITING_KEY, data_dir, project=project) as service:
         record = document(service.ask("DELETE", f"/v1/deploys/{deploy_id}"))["deploy"]

@@ -100,7 +100,7 @@ class EventChecks:
         """Checks the members that a map itself sets, before any row is read.
 
         Raises:
-            MapError: One breaks its rule.
+            MapError: A member breaks its rule.
         """
         self._require_members("constants", layout.constants)
         for arm, commit in layout.commits.items():
@@ -123,7 +123,7 @@ class EventChecks:
         """Yields the events of a source in batches: as lines, as JSON, and the share that is read.
 
         Raises:
-            RowError: One breaks a rule; row, column and cell are named.
+            RowError: A cell breaks a rule; row, column and cell are named.
         """
         total = max(1, source.table.rows())
         for batch in source.table.batches(source.select()):

@@ -84,7 +84,7 @@ class ExperimentPlan:
         """Holds that the file, or the log, has the commits and events that experiments name.
 
         Raises:
-            MapError: One is a typing error; the message lists the names in the file.
+            MapError: A name is a typing error; the message lists the names in the file.
         """
         for number, experiment in enumerate(self.experiments):
             place = self._place(number)
@@ -239,7 +239,7 @@ def require_unregistered(connection: Connection, project_id: int, layout: Import
     """Holds that no experiment of a map is registered.
 
     Raises:
-        ImportFailedError: One is: the file was imported before.
+        ImportFailedError: A name is taken: the file was imported before.
     """
     for experiment in layout.experiments:
         known = bound_experiment(
@@ -264,7 +264,7 @@ def spelled(names: Iterable[str], commit: str) -> list[str]:
 
 
 def _whole(names: Sequence[str]) -> list[str]:
-    """Returns the names that begin no other one: several, where they are of several commits."""
+    """Returns the names that begin no other name: several, where they are of several commits."""
     return [
         name
         for name in names

@@ -1,4 +1,4 @@
-"""Faults of an import: each is one line that names the member, or the row, column and cell."""
+"""Faults of an import: each is a line that names the member, or the row, column and cell."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ _MOST_NAMES = 20
 
 
 class ImportFailedError(ValueError):
-    """A file or map that cannot be imported; the message is one line for the user."""
+    """A file or map that cannot be imported; the message is a line for the user."""
 
 
 class MapError(ImportFailedError):
@@ -49,7 +49,7 @@ class RowError(ImportFailedError):
 
 
 def shown_cell(cell: object) -> str:
-    """Returns a cell as a message shows it: on one line, and cut where it is long."""
+    """Returns a cell as a message shows it: on a line, and cut where it is long."""
     if cell is None:
         return "NULL"
     text = repr(cell) if isinstance(cell, str) else repr(str(cell))

@@ -1,4 +1,4 @@
-"""The layouts of a file: a row an event, or a row a unit; a map of either becomes one SELECT."""
+"""The layouts of a file, a row an event or a row a unit: a map of either becomes a SELECT."""
 
 import json
 from collections import Counter
@@ -152,7 +152,7 @@ class Layout:
         """Holds that every arm of the map has a row.
 
         Raises:
-            MapError: One has none; the arms that the file has are named.
+            MapError: An arm has none; the arms that the file has are named.
         """
         missing = [arm for arm in self.map.commits if not self.arms[arm]]
         if not missing:

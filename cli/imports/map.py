@@ -42,7 +42,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Holds that there is one way to know the time, in a zone that exists."""
+        """Checks that there is a single way to know the time, in a zone that exists."""
         if (self.column is None) == (self.spread_days is None):
             raise ValueError("names either column, a column of times, or spread_days")
         if self.spread_days is not None and self.start is None:
@@ -84,7 +84,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     at: str | None = None
 
     def __post_init__(self) -> None:
-        """Holds that only amounts have a currency, and a known one."""
+        """Holds that only amounts have a currency, and a known currency."""
         if self.currency is None:
             return
         if not self.value:
@@ -142,7 +142,7 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         layout: `event`: a row an event. `unit`: a row a unit, exposed at its time, with a column
             that names its arm and columns that hold its outcomes.
         times: When a row happened.
-        where: A row is taken if it fulfils one of these: each column equals one of its values.
+        where: A row is taken if it fulfils any of these: each column equals one of its values.
             A value `@other` means the value of column `other` in the same row.
         unit: The column of the unit; None numbers the rows.
         columns: Event member -> column.

@@ -9,7 +9,7 @@ from rich.progress import TimeElapsedColumn as Elapsed
 
 
 class Pass:
-    """One pass over the data, as a bar."""
+    """A single pass over the data, as a bar."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress

@@ -1,4 +1,4 @@
-"""The storing of a checked file: all of it in one transaction, or nothing."""
+"""The storing of a checked file: all of it in a single transaction, or nothing."""
 
 import threading
 from collections.abc import Generator, Iterator
@@ -57,7 +57,7 @@ class Storing:
         tally = self.spool.tally
         with self.engine.begin() as connection, self._reporting_waits(connection):
             self.plan.require_named(connection, tally)
-            # Its own transaction: to make a day holds up everybody else who makes one.
+            # Its own transaction: to make a day holds up everybody else who makes a day.
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
         with self.engine.begin() as connection, self._reporting_waits(connection):
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
@@ -95,7 +95,7 @@ class Storing:
 
     @contextmanager
     def _reporting_waits(self, connection: Connection) -> Generator[None]:
-        """Says, while a transaction waits for another one, which that is."""
+        """Says, which transaction the import waits for."""
         pid = name_transaction(connection, _NAME)
         ended = threading.Event()
         watch = threading.Thread(target=self._watch, args=(pid, ended), daemon=True)

@@ -17,7 +17,7 @@ import msgspec
 
 from cli.imports.faults import ImportFailedError, MapError, name_list, suggestion
 
-# The column of the row's number, counted from 1; no file names one so.
+# The column of the row's number, counted from 1; no file names a column so.
 ROW = '"row#"'
 _NDJSON = (".ndjson", ".jsonl", ".json")
 _DELIMITERS = ",;\t"
@@ -55,7 +55,7 @@ def opened_table(path: Path, *, decimal: str = ".") -> Generator["Table"]:
     """Opens a file as a table; its copy on disk is gone at the end.
 
     Args:
-        path: The file; its format is told by its name.
+        path: The file; its name says its format.
         decimal: The decimal sign in which numbers of typed columns are written, as in text.
 
     Raises:
@@ -167,7 +167,7 @@ class Table:
         return [row[0] for row in self.query(select)]
 
     def query(self, select: str, *values: object) -> list[Any]:
-        """Returns the rows of a statement, also while the batches of another one are read."""
+        """Returns the rows of a statement, also while the batches of another are read."""
         return self.database.cursor().execute(select, list(values)).fetchall()
 
     def _create(self, cells: Mapping[str, str], source: str) -> None:
@@ -230,7 +230,7 @@ class Table:
         return f"read_ndjson_objects({literal(str(self.plain))})"
 
     def _load_lines(self, named: Mapping[str, str]) -> None:
-        # A JSON pointer writes any name; its cells are read in one pass.
+        # A JSON pointer writes any name; its cells are read in a single pass.
         pointers = {name: name.replace("~", "~0").replace("/", "~1") for name in named}
         paths = ", ".join(literal(f"/{pointer}") for pointer in pointers.values())
         objects = "json_type(json) = 'OBJECT'"

@@ -44,7 +44,7 @@ class NotComputed(click.ClickException):
 def audit(ctx: click.Context, experiment: str, as_json: bool, data_dir: Path) -> None:
     """Recompute a verdict from raw events and compare.
 
-    DuckDB recomputes it in one go, where the service computed it minute by minute in PostgreSQL.
+    DuckDB recomputes it at once, where the service computed it minute by minute in PostgreSQL.
     Exposures, outcomes, cells, evidence and contract are compared to the byte, as of the verdict's
     own look; of evidence that another release published, all but its words. Exits with 0 where they
     are equal, 1 where they differ, 3 where the raw events are gone, 4 where the verdict cannot be

@@ -107,7 +107,7 @@ def _project_id(engine: Engine, name: str) -> int:
 def _of_project(
     connection: Connection, project_id: int | None, experiments: Mapping[str, ValueT]
 ) -> dict[str, ValueT]:
-    """Returns the entries of one project's experiments; all where none is asked for."""
+    """Returns the entries of a project's experiments; all where none is asked for."""
     shown = sorted(experiments)
     if project_id is not None:
         known = experiments_of_project(connection, project_id)
@@ -205,7 +205,7 @@ def _print_answers(answers: Sequence[_Answer], *, evidence: bool, as_json: bool)
 
 
 def print_contracts(contracts: Sequence[Contract], *, as_json: bool) -> None:
-    """Prints verdict contracts as a table, or as one JSON list."""
+    """Prints verdict contracts as a table, or as a JSON list."""
     if as_json:
         click.echo(document_text(contracts))
         return

@@ -36,7 +36,7 @@ def project() -> None:
 @json_option
 @data_dir_option
 def create(name: str, export: bool, as_json: bool, data_dir: Path) -> None:
-    """Create a project with one key of each kind, shown this once.
+    """Create a project with a key of each kind, shown this once.
 
     With --export the keys are WRITE_KEY, PUBLIC_KEY, PROJECT_KEY and SERVICE_PROJECT_KEY of the
     shell that evaluates what is printed.

@@ -19,7 +19,7 @@ from storage.pipeline.engines.engine import watched_parts
 from storage.upkeep.side_tables import Difference
 from storage.verdicts.publication import all_contracts
 
-# Rebuilt, but at least one decided verdict is not what the log gives now, or one experiment stays
+# Rebuilt, but at least one decided verdict is not what the log gives now, or an experiment stays
 # as it was.
 DECIDED_OTHERWISE = 4
 LEFT_OUT = 5
@@ -34,8 +34,8 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
 
     Verdicts are served throughout, and `forget` waits for the end. Refused, with exit 3, where raw
     events that a verdict rests on are gone. A decided verdict is never rewritten: where the log
-    gives another one now, it is named, and the exit code is 4. So is an experiment that cannot be
-    computed, as where a file of the lake is not as it is listed: its served verdict stays, and
+    gives another verdict now, it is named, and the exit code is 4. So is an experiment that cannot
+    be computed, as where a file of the lake is not as it is listed: its served verdict stays, and
     the exit code is 5.
     """
     with store_engine(data_dir) as engine:
@@ -54,7 +54,7 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
 
 @contextmanager
 def _phases() -> Generator[Callable[[str], None]]:
-    """Shows a bar of the phases on a terminal, and nothing elsewhere; yields what begins one."""
+    """Shows a bar of the phases on a terminal; yields the function that begins a phase."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(

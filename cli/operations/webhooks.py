@@ -88,4 +88,4 @@ def _state(delivery: Delivery) -> str:
     ):
         if at is not None:
             return f"{word} {at:%Y-%m-%d %H:%M:%S} UTC"
-    raise AssertionError(delivery)  # every row has one of them
+    raise AssertionError(delivery)  # every row has either

@@ -65,8 +65,8 @@ class Child:
         start_seconds: how long its first start may take.
         stop_seconds: how long it may take to stop before it is killed.
         stop_signal: what asks it to stop.
-        longest_backoff_seconds: how long it stays away at most, however often it has died; one
-            that lived longer is started again at once.
+        longest_backoff_seconds: how long it stays away at most, however often it has died; a
+            process that lived longer is started again at once.
     """
 
     name: str

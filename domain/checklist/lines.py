@@ -478,7 +478,7 @@ def _no_experiment() -> _Judgment:
 
 
 def _worst(judgments: Iterable[_Judgment]) -> _Judgment:
-    """Returns the first failed judgment, else the first open one, else the first passed one."""
+    """Returns the first failed judgment, else the first open, else the first passed judgment."""
     return min(judgments, key=lambda judgment: {False: 0, None: 1, True: 2}[judgment[0]])
 
 

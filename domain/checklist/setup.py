@@ -48,10 +48,10 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """The newest five minutes of events of one project in one environment.
+    """The newest five minutes of events of a project in an environment.
 
     Attributes:
-        newest_at: When the newest one was received.
+        newest_at: When the newest event was received.
         page_views: Whether the counts below are of page views, else of every event: an outcome
             need not carry the members of an exposure.
         events: How many there were.
@@ -93,11 +93,11 @@ class OpenExperiment:
         first_look_at: When the target can be looked at first; None once that time came.
         converted: Whether any outcome of the target was ever counted.
         closed_blocks: How many blocks have closed since it began.
-        newest_block: The newest one with units of either arm.
-        newest_shared_block: The newest one with units of both.
+        newest_block: The newest block with units of either arm.
+        newest_shared_block: The newest block with units of both.
         treated: Units of treatment in the day up to the newest block.
         controlled: Likewise of control.
-        crossed: Units that were found in both arms.
+        crossed: Units that were seen in both arms.
         units: Of both arms, in all; None where hardly any crossed.
         mean: Of a mean alone: the target as its policy froze it.
         left_out: Of a mean alone: the member of its evidence.
@@ -148,7 +148,7 @@ class ProjectSetup:
         has_history: Whether history was imported.
         has_revenue: Whether a revenue event ever came.
         revenue_tested: Of the last hundred of a day, of how many a user could be looked for.
-        revenue_joined: Of how many of these the user was found.
+        revenue_joined: Of how many of these the user is known.
         set_aside: Its experiments that cannot be computed, each with the reason.
         unsealed: Why the log cannot be written to files; None while it can.
         now: By the database's clock.

@@ -30,12 +30,12 @@ class Axis:
     end: float
 
     def at(self, value: float) -> float:
-        """Returns the place of a value, also of one beyond the ends."""
+        """Returns the place of a value, also of a value beyond the ends."""
         return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
 
 
 def round_step(least: float) -> float:
-    """Returns the smallest round number that is not below a positive one."""
+    """Returns the smallest round number that is not below a positive number."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(power * number for number in (1, 2, 2.5, 5, 10) if power * number >= least)
 

@@ -50,7 +50,7 @@ class _Scene:
 
     @property
     def estimates(self) -> list[Estimate]:
-        """The estimates that are drawn, the one at which the test fired among them."""
+        """The estimates that are drawn, also where the test fired."""
         fired = next((mark.at for mark in self.picture.marks if _fires(mark)), None)
         return thinned(self.picture.drawn, MOST_POINTS, fired=fired)
 
@@ -129,7 +129,7 @@ def thumbnail(picture: Picture) -> str | None:
 
 
 def look_words(picture: Picture, look: Estimate | None = None) -> str:
-    """Returns the numbers of a look in words: by default of the last one with an interval."""
+    """Returns the numbers of a look in words: by default of the last look with an interval."""
     if look is None and not picture.drawn:
         return "no block holds units of both arms"
     look, measure = look or picture.drawn[-1], picture.measure
@@ -201,7 +201,7 @@ def _held(scene: _Scene) -> list[str]:
 
 
 def _span(scene: _Scene, name: str, span: tuple[float, float], top: float, height: float) -> str:
-    """Returns a span of time; a sliver of one that began at the last look."""
+    """Returns a span of time; a sliver of a span that began at the last look."""
     left = scene.time.at(max(span[0], scene.time.low))
     width = max(scene.time.at(span[1]) - left, 4.0)
     return area(name, (min(left, scene.time.end - 4), top), width, height)

@@ -49,7 +49,7 @@ def traffic_strip(
     """Returns the strip: a stepped line and a count for each arm, and the ramp's steps.
 
     Args:
-        ramp: With at least one period.
+        ramp: With at least a period.
         time: The axis of the drawing above.
         top: The upper edge.
         unit: The randomization unit.

@@ -8,7 +8,7 @@ from domain.document import Document, Moment
 
 
 class Arm(Document, frozen=True, kw_only=True):
-    """The units of one arm in closed blocks."""
+    """The units of an arm in closed blocks."""
 
     units: int
     conversions: int
@@ -23,7 +23,7 @@ class Arm(Document, frozen=True, kw_only=True):
 
     @property
     def level(self) -> float | None:
-        """The rate, or the mean where it has one."""
+        """The rate, or the mean where it has a mean."""
         return self.rate if self.mean is UNSET else self.mean
 
 
@@ -90,7 +90,7 @@ class Vouched(Document, frozen=True, kw_only=True):
 
 
 class LeftOut(Document, frozen=True, kw_only=True):
-    """The outcomes of counted units that do not count, for one reason."""
+    """The outcomes of counted units that do not count, for a reason."""
 
     reason: Annotated[str, Meta(description="`late`, `other_currency` or `no_value`.")]
     of: Literal["units", "outcomes"]

@@ -1,4 +1,4 @@
-"""The evidence document of an experiment: its words, its numbers and its policy, as of one look."""
+"""The evidence document of an experiment: its words, its numbers and its policy, as of a look."""
 
 from typing import Annotated
 
@@ -45,7 +45,7 @@ class EvidenceWords(Document, frozen=True, kw_only=True):
 
 
 class Evidence(EvidenceWords, frozen=True, kw_only=True):
-    """All that a verdict rests on, as of one look: the deciding one, else the last."""
+    """All that a verdict rests on, as of a look: the deciding one, else the last."""
 
     as_of: Annotated[Moment | None, Meta(description="Null where it ended before any look.")]
     change: Annotated[

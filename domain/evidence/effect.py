@@ -14,7 +14,7 @@ FollowUpState = Literal["running", "stopped", "final"]
 class AfterDecision(Document, frozen=True, kw_only=True):
     """The effect of the units that were exposed after a decision, while both arms are served.
 
-    Its numbers are those of an effect; of a stopped one the interval alone is given.
+    Its numbers are those of an effect; of a stopped experiment's the interval alone is given.
     """
 
     state: Annotated[

@@ -32,7 +32,7 @@ class Totals(Document, frozen=True, kw_only=True):
 class YesNo(Document, frozen=True, kw_only=True):
     """Beside a mean, the test of whether units had its event; it decides nothing.
 
-    A unit with an extreme value hides a difference of means, but counts as one unit here.
+    A unit with an extreme value hides a difference of means, but counts as a unit here.
     """
 
     lift: Annotated[
@@ -116,7 +116,7 @@ class EvidenceSplit(Document, frozen=True, kw_only=True):
 
 
 class EvidenceGuardrail(Document, frozen=True, kw_only=True):
-    """The one-sided test of a guardrail."""
+    """A guardrail's test of harm alone."""
 
     metric: str
     e_value: float
@@ -146,7 +146,7 @@ State = Literal["better", "worse", "unfair", "not_known", "breached", "unharmed"
 
 
 class MetricRow(Document, frozen=True, kw_only=True):
-    """The results of both arms by one metric."""
+    """The results of both arms by a metric."""
 
     metric: str
     role: Annotated[Literal["target", "guardrail"], Meta(description="The target comes first.")]

@@ -16,7 +16,7 @@ class Entry:
         title: The first line of that commit's message; None where its deploy has none.
         actor: Who, or which agent, asked for it or made the change; None where that is not known.
         verdict: As its contract has it.
-        at: Its last look; of a decided one the look that decided.
+        at: Its last look; of a decided experiment the look that decided.
         level: The level that it was tested at: of a change without an effect the chance of any
             answer.
         log_e: Of a keep the logarithm of its e-value, follow-up included; None of the others.

@@ -1,7 +1,7 @@
 """Which keeps stand: the e-BH procedure over the experiments of the ledger.
 
 Wang & Ramdas, False discovery rate control with e-values, JRSS B 84 (2022). It holds however the
-experiments depend on one another.
+experiments depend on each other.
 """
 
 import math

@@ -234,7 +234,7 @@ class Serving:
         return self._succeeded_at(commit) is not None or (bool(parts) and commit not in parts)
 
     def _succeeded_at(self, commit: str) -> datetime | None:
-        """Returns when another commit was deployed to everybody after this one, the last time."""
+        """Returns when another commit was last deployed to everybody after this commit."""
         own = self._last.get(commit)
         return max(
             (

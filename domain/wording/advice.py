@@ -119,7 +119,7 @@ def _when_ended(
         return [*_repairs(contract, evidence), "Then register the change again."]
     moved = None if evidence is None else evidence.base_moved
     if moved is not None and ended is EndedBecause.SUPERSEDED:
-        # The experiment is over: what goes on is the change, in a new one.
+        # The experiment is over: the change goes on in a new experiment.
         return base_move_advice(moved.rebase_on, moved.changes, continues=False)
     margin = None if evidence is None else evidence.policy.futility_margin
     if margin is not None and ended is EndedBecause.FUTILITY:

@@ -1,4 +1,4 @@
-"""The effect of a change in one line: the best estimate and its moment, the same in every face."""
+"""The effect of a change in a line: the best estimate and its moment, the same in every face."""
 
 from domain.document import Interval
 from domain.evidence.document import Evidence

@@ -17,7 +17,7 @@ class Look:
 
     Attributes:
         at: When, in seconds since the epoch.
-        lift: The point estimate; None before units of both arms were in one block.
+        lift: The point estimate; None before units of both arms were in a block.
         low: The interval's lower end, None with the lift.
         high: The interval's upper end, None with the lift.
         gated: Whether a gate held the answer back.
@@ -86,7 +86,7 @@ def estimates(looks: Sequence[Look]) -> list[Estimate]:
 
 
 def thinned(drawn: Sequence[Estimate], limit: int, *, fired: float | None = None) -> list[Estimate]:
-    """Returns at most `limit` estimates: the first, the last, and the one at which the test fired.
+    """Returns at most `limit` estimates: the first, the last, and where the test fired.
 
     Args:
         drawn: The estimates in order.
@@ -95,7 +95,7 @@ def thinned(drawn: Sequence[Estimate], limit: int, *, fired: float | None = None
     """
     if len(drawn) <= limit:
         return list(drawn)
-    # One of the estimates is the look that fired.
+    # An estimate is of the look that fired.
     last, count = len(drawn) - 1, limit - 1
     places = {round(number * last / (count - 1)) for number in range(count)}
     places |= {place for place, estimate in enumerate(drawn) if estimate.at == fired}

@@ -29,7 +29,7 @@ class MetricRow:
         treatment: Treatment's.
         difference: Treatment minus control.
         relative: The same in percent of control.
-        interval: Between which differences the true one lies, with their unit.
+        interval: Between which differences the true difference lies, with their unit.
         relative_interval: The same in percent of control.
         state: The outcome of its test.
         tone: `ok`, `fault` or `unknown`.
@@ -48,7 +48,7 @@ class MetricRow:
 
     @property
     def change(self) -> str:
-        """From which level to which it went; empty where one of them is not known."""
+        """From which level to which it went; empty where either is not known."""
         return f"{self.control} → {self.treatment}" if self.control and self.treatment else ""
 
     @property

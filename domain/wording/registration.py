@@ -38,7 +38,7 @@ def first_look_sentence(
     """Returns when the target can be looked at first; None where no look is to come, or it came.
 
     Args:
-        contract: The experiment's verdict contract; None of one that was registered just now.
+        contract: The experiment's verdict contract; None where it was registered just now.
     """
     at = registration.first_look_at
     decided = contract is not None and contract.decided

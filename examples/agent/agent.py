@@ -117,7 +117,7 @@ class Belief:
 
 @dataclass(kw_only=True)
 class Agent:
-    """Ships one change after the other.
+    """Ships change after change.
 
     Attributes:
         service: Where it asks.
@@ -147,7 +147,7 @@ class Agent:
         deploy_id = self.service.deploy(commit, base=self.base, share=SHARE, at=self.clock())
         experiment = self.service.register(deploy_id, self.metric)
         verdict = self._awaited(experiment)
-        # Never the verdict's own lift: that one is read at a lucky moment.
+        # Never the verdict's own lift: it is read at a lucky moment.
         effect = self.service.effect(experiment)
         if effect is not None:
             self.beliefs[kind].learn(effect["estimate"], effect["standard_error"])
@@ -173,7 +173,7 @@ class Agent:
             self.sleep(wait)
 
     def _act(self, commit: str, verdict: dict[str, Any]) -> None:
-        """Does what the verdict asks for; without one, users keep what they had."""
+        """Does what the verdict asks for; without a verdict, users keep what they had."""
         if verdict["verdict"] == "keep":
             self.workshop.serve(commit, 1.0)
             self.service.deploy(commit, base=self.base, share=None, at=self.clock())

@@ -154,7 +154,7 @@ def session_cells(
     - **Final** once the outcomes of a block have closed: its end, the metric's window, the
       grace.
     - **Backfill** any days in any order, by *Materialize* here or by `dagster asset
-      materialize`; a range is one run, and a run without a partition is today's. Any run adds
+      materialize`; a range is a single run, and a run without a partition is today's. Any run adds
       whatever closed, on whichever day. To run one again changes nothing.
     - **A partition** holds the cells of the units that were first exposed on that day. A run
       reports its own days and every other day that it added cells to, each with its own counts.
@@ -234,8 +234,8 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
 def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
     """The answers that are served: keep, roll back, iterate, or cannot say yet.
 
-    Published with their evidence in one transaction, so that a reader gets a whole old or a whole
-    new one.
+    Published with their evidence in a single transaction, so that a reader gets a whole old or a
+    whole new one.
 
     - **Final** once decided: the database itself refuses to rewrite it.
     - **Backfill**: none. A verdict is a function of the log alone, whenever it is computed.

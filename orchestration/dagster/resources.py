@@ -58,7 +58,7 @@ def store_url() -> str:
 
 
 class Store(dg.ConfigurableResource[Any]):
-    """The service's PostgreSQL; each step is one transaction on it.
+    """The service's PostgreSQL; each step is a single transaction on it.
 
     Where its connection is lost below an asset or a check, that op is asked to be tried again. No
     retry policy stands on the ops themselves: it would repeat errors that are no better next time.

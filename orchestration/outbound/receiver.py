@@ -115,7 +115,7 @@ async def _posted(
         "Host": target.netloc.decode("ascii"),
         **headers,
     }
-    # Each receiver has a client: no cookies or connections of one serve another.
+    # Each receiver has a client: no cookies or connections of a receiver serve another.
     async with (
         httpx2.AsyncClient(
             verify=tls or open_tls(), timeout=TIMEOUT_SECONDS, follow_redirects=False

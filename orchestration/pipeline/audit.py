@@ -138,8 +138,8 @@ def _read_until(
     return block_of(until - experiment.grace + BLOCK - 1) + experiment.grace
 
 
-# DuckDB is given so much memory first. Measured with one experiment: 3 million events in 64 MiB, 12
-# million in 192, at 1.3 and 1.7 times the CPU of 1,024.
+# DuckDB is given so much memory first. Measured with a single experiment: 3 million events in 64
+# MiB, 12 million in 192, at 1.3 and 1.7 times the CPU of 1,024.
 _FIRST_MIB = (64, 192)
 
 

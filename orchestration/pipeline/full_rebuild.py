@@ -52,7 +52,7 @@ def rebuild_all(
     waiting: Callable[[], None],
     lake: Lake | None = None,
 ) -> Rebuilt:
-    """Fills every derived table from raw events and swaps the result in, in one transaction.
+    """Fills every derived table from raw events and swaps the result in, in a single transaction.
 
     Ticks, readers and gates go on meanwhile on the served tables, which change in the last phase
     alone, at its commit. Whatever ticks have added since is added to the side tables too before

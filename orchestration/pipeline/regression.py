@@ -71,7 +71,7 @@ def regressed_inflation(cells: AnalysisCells) -> float:
     """Returns the treatment's part that dummies of cells explain beyond dummies of strata.
 
     The residual sum of squares of a frequency-weighted regression of treatment on the dummies of
-    strata, divided by that on the dummies of analysis blocks within strata: with one stratum
+    strata, divided by that on the dummies of analysis blocks within strata: with a single stratum
     1/(1−R²) of the latter. Blocks after the last that holds both arms are left out.
     """
     both = np.flatnonzero((cells.n1 > 0) & (cells.n0 > 0))

@@ -47,7 +47,7 @@ def expose(
     """Takes the first step: the exposures of the blocks that have closed.
 
     As each step, in a transaction that is the only writer of derived tables. Whole steps of
-    several runs may follow one another in any order: each reads its input from the store. An
+    several runs may follow each other in any order: each reads its input from the store. An
     experiment whose data breaks a step is set aside; the others go on.
 
     Args:

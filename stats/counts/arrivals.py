@@ -14,7 +14,7 @@ class Epoch:
 
     Attributes:
         start: When it began, epoch seconds.
-        end: When the next one began; None for the last.
+        end: When the next epoch began; None for the last.
         share: The declared share of the treatment commit; None where none is declared.
     """
 

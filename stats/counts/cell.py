@@ -17,7 +17,7 @@ TERMS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Totals(Columns):
-    """Sums over cells; arrays of one shape, one entry a look.
+    """Sums over cells; arrays of one shape, an entry a look.
 
     Attributes:
         S: Σ s, the score: treatment's conversions beyond their expectation under no effect.
@@ -37,10 +37,10 @@ class Totals(Columns):
 
     @classmethod
     def of(cls, n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Self:
-        """The totals of all the given cells, as arrays of one entry.
+        """The totals of all the given cells, as arrays of length 1.
 
         Args:
-            n1: Units of treatment, one entry a cell.
+            n1: Units of treatment, an entry a cell.
             x1: Conversions of treatment.
             n0: Units of control.
             x0: Conversions of control.
@@ -76,7 +76,7 @@ class Totals(Columns):
 def terms(n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Floats:
     """Computes the terms that each cell adds to S, W, V₀, Q, P and C.
 
-    A cell with one arm only adds nothing: every term has a factor of the absent arm.
+    A cell with a single arm adds nothing: every term has a factor of the absent arm.
     s, w: Mantel & Haenszel, JNCI 22 (1959). v₀: the hypergeometric variance. Q, P: Sato (1989).
 
     Returns:

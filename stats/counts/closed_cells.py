@@ -40,7 +40,7 @@ class Values(Columns):
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedCells(Columns):
-    """The closed cells of one metric; arrays of equal length, one entry a cell.
+    """The closed cells of a metric; arrays of equal length, an entry a cell.
 
     Attributes:
         block: Start of the block, seconds since the Unix epoch; ascending.
@@ -52,7 +52,7 @@ class ClosedCells(Columns):
         values: Of a continuous metric; None where the metric is a conversion.
 
     Raises:
-        ValueError: The arrays contradict one another; the message states the rule.
+        ValueError: The arrays contradict each other; the message states the rule.
     """
 
     block: Ints
@@ -83,7 +83,7 @@ class ClosedCells(Columns):
             raise ValueError("the values of a continuous metric are finite")
 
     def between(self, first: int, stop: int) -> Self:
-        """The cells of the blocks from one on, up to before another."""
+        """The cells of the blocks from a given block on, up to before another."""
         begin, end = np.searchsorted(self.block, (first, stop)).tolist()
         return self[begin:end]
 
@@ -91,7 +91,7 @@ class ClosedCells(Columns):
         """The same units in coarser strata.
 
         Args:
-            stratum: The new code of each old one; units of a negative one are left out.
+            stratum: The new code of each old code; units of a negative code are left out.
         """
         if stratum.tolist() == [0]:
             return self

@@ -1,4 +1,4 @@
-"""Columns: values whose members are arrays with one entry a row, selected and joined together."""
+"""Columns: values whose members are arrays with an entry a row, selected and joined together."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -10,7 +10,7 @@ Rows = NDArray[np.int64] | slice | NDArray[np.bool_]
 
 
 class Columns:
-    """A dataclass of arrays with one entry a row.
+    """A dataclass of arrays with an entry a row.
 
     A member may be columns itself; any other value is the same for all rows.
     """
@@ -45,10 +45,10 @@ class Columns:
 
 
 class BlockColumns(Columns):
-    """Columns of which one is the start of a block."""
+    """Columns with the start of a block among them."""
 
     block: NDArray[np.int64]
 
     def between(self, begin: int, end: int) -> Self:
-        """Those of the blocks from one on, up to before another."""
+        """The rows of the blocks from a given block on, up to before another."""
         return self[(self.block >= begin) & (self.block < end)]

@@ -12,7 +12,7 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, kw_only=True)
 class Findings(BlockColumns):
-    """Units of which something was learned after their exposure; one entry a unit.
+    """Units of which something was learned after their exposure; an entry a unit.
 
     Attributes:
         block: Start of the block of the unit's exposure.

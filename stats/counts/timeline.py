@@ -15,7 +15,7 @@ from stats.counts.mean import mean_terms, mean_totals
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """One metric of one experiment.
+    """A metric of an experiment.
 
     Attributes:
         cell_end: The end of the analysis block that holds each of them.
@@ -39,7 +39,7 @@ class AnalysisCells(Columns):
 
     Attributes:
         row: The closing of the analysis block, numbered through all streams; those of several
-            strata that end together share one.
+            strata that end together share a closing.
         stream: The number of the stream.
         stratum: Code of the stratum.
         n1: Units of treatment.
@@ -59,14 +59,14 @@ class AnalysisCells(Columns):
     values: Values | None
 
     def of_streams(self, first: int, stop: int) -> Self:
-        """The cells of consecutive streams, up to before the last one."""
+        """The cells of consecutive streams, up to before the last stream."""
         begin, stop = np.searchsorted(self.stream, (first, stop)).tolist()
         return self[begin:stop]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
-    """Sums of several streams, stream after stream, one entry a closing.
+    """Sums of several streams, stream after stream, an entry a closing.
 
     Attributes:
         at: When analysis blocks closed, epoch seconds.
@@ -101,7 +101,7 @@ class Timeline:
     cells: AnalysisCells
 
     def rows(self, stream: int) -> slice:
-        """The closings of one stream."""
+        """The closings of a stream."""
         return slice(int(self.first[stream]), int(self.first[stream + 1]))
 
     def row_at(self, stream: int, looks: Ints) -> Ints:
@@ -126,7 +126,7 @@ class Timeline:
 def timeline(streams: Sequence[Stream]) -> Timeline:
     """Builds the timeline of several streams; each stream's numbers are as if it were alone.
 
-    Sums of whole numbers are exact in any order; sums of fractions run cell by cell within one
+    Sums of whole numbers are exact in any order; sums of fractions run cell by cell within a
     stream, in the order (analysis block, stratum).
     """
     closings = np.array([stream.ends.size for stream in streams], dtype=np.int64)

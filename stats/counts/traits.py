@@ -16,7 +16,7 @@ class Traits:
     """Changes and flags that each stratum's units were served besides the change under test.
 
     Attributes:
-        lineage: The code of the build's lineage, one entry a stratum.
+        lineage: The code of the build's lineage, an entry a stratum.
         names: The flags.
         values: Array (flags, strata), codes of the flags' values, ascending with their text;
             `ABSENT` where the units carry none.
@@ -24,7 +24,7 @@ class Traits:
             well differ between them.
 
     Raises:
-        ValueError: The arrays contradict one another.
+        ValueError: The arrays contradict each other.
     """
 
     lineage: Ints
@@ -45,7 +45,7 @@ class Traits:
 
         Returns:
             Array (flags, strata): a class below `MOST_VALUES` for each of the first values to
-            come, in the order of the values; `OTHER` for every later one; `ABSENT` where the
+            come, in the order of the values; `OTHER` for every later value; `ABSENT` where the
             units carry none.
         """
         grouped = np.full(self.values.shape, ABSENT)

@@ -19,7 +19,7 @@ from stats.sequential.mixture import Mixture, log_component
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """The posterior of the lift under the test's mixture, at one look.
+    """The posterior of the lift under the test's mixture, at a look.
 
     Attributes:
         estimate: Its mean: treatment minus control, a unit.
@@ -34,13 +34,13 @@ class Effect:
 
 
 def shrunk_effect(totals: Totals, mixture: Mixture) -> Effect | None:
-    """Returns the effect at one look.
+    """Returns the effect at a look.
 
     Component ρ holds that the score drifts by θV with θ ~ N(0, 1/ρ). After a score S its mean of
     the lift is lift·V/(V + ρ), its variance (V/W)²/(V + ρ), and its weight is ∝ E_ρ(0).
 
     Args:
-        totals: The sums that the test reads, of one look.
+        totals: The sums that the test reads, of a look.
         mixture: The test's precisions at that look.
 
     Returns:

@@ -58,7 +58,7 @@ NOTHING_KNOWN = Known(
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """Counts and sums of one arm.
+    """Counts and sums of an arm.
 
     Attributes:
         conversions: Those that converted; of a continuous metric, those with the event.
@@ -90,7 +90,7 @@ class Arms:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All numbers behind a verdict, as of one look.
+    """All numbers behind a verdict, as of a look.
 
     Attributes:
         as_of: The look: the deciding one, else the last; None before any.
@@ -105,7 +105,7 @@ class Evidence:
         p_running_min: Its running minimum over ungated looks.
         ci: The interval of the lift, of rates cut to [−1, 1]; None where W = 0.
         vif: Variance inflation factor, infinite where W = 0; None before any look.
-        looks: The looks up to this one.
+        looks: The looks up to this look.
         sessions: Expected traffic and required sessions.
         known: Excluded relative lifts.
         eligible_per_day: Units a day of both arms over the last 7 days, or since the start.
@@ -258,7 +258,7 @@ class _View:
 
     @cached_property
     def now(self) -> Trace:
-        """The trace at the ruling's look, one entry."""
+        """The trace at the ruling's look alone."""
         return self.trace[self.ruling.look : self.ruling.look + 1]
 
     @property
@@ -322,7 +322,7 @@ def _effect(view: _View, batch: Batch, number: int) -> Effect | None:
 
 
 def _is_fading(view: _View, batch: Batch, number: int) -> bool:
-    """Whether the effect at the ruling's look is another one than at first."""
+    """Whether the effect at the ruling's look is not the first effect."""
     look = view.ruling.look
     if look < 0:
         return False

@@ -1,6 +1,6 @@
 """A follow-up: the units that were exposed after the deciding look, as a sequence of their own.
 
-A lift that is read where the test crosses is a lucky one. Units that come afterwards know nothing
+A lift that is read where the test crosses is lucky. Units that come afterwards know nothing
 of that luck: their lift, read at an end that was set before, is unbiased.
 """
 
@@ -26,7 +26,7 @@ class FollowUp:
     Attributes:
         as_of: The look; None before the first.
         ended: Whether no later unit counts.
-        stopped: Whether it ended before its planned end: its estimate may be a lucky one.
+        stopped: Whether it ended before its planned end: its estimate may be lucky.
         units: Units of both arms that were compared.
         lift: Treatment minus control; None where nothing was compared, or a gate holds.
         standard_error: Of the lift.
@@ -56,7 +56,7 @@ def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) 
         series: All of the experiment, units before the decision included.
         begin: The first block after the deciding look, epoch seconds.
         end: The planned end of exposure, a block's start too.
-        stop: When one arm was declared to be served no longer; None where none was.
+        stop: When an arm was declared to be served no longer; None where none was.
     """
     if stop is not None:
         end = max(min(end, stop - stop % series.policy.block_seconds), begin)

@@ -29,7 +29,7 @@ WEEK = 7 * DAY
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """An experiment's expected sessions and detectable lift as of one look.
+    """An experiment's expected sessions and detectable lift as of a look.
 
     Attributes:
         sessions: Expected traffic and required sessions.
@@ -66,10 +66,10 @@ NO_OUTLOOK = Outlook(
 
 
 def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[Outlook]:
-    """The outlook of each experiment at one look.
+    """The outlook of each experiment at a look.
 
     Args:
-        looks: One look of each, in the same order.
+        looks: A look of each, in the same order.
         mixture: Of the same length.
     """
     ends: list[int] = looks.end.tolist()
@@ -118,7 +118,7 @@ def units_per_day(series: Series, end: int, span: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class _Progress:
-    """How far the test has come, in sessions of a constant share in one stratum.
+    """How far the test has come, in sessions of a constant share in a stratum.
 
     That is in information: W over π(1−π), so that a ramp, thin strata and what stratification
     costs are in it. Before any, sessions count as they come.

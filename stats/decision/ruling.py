@@ -58,7 +58,7 @@ class _Rules:
     """Which rule holds at which look.
 
     Attributes:
-        looks: The trace of one experiment.
+        looks: The trace of an experiment.
         policy: Its frozen numbers.
         horizon: The horizon is reached.
         ends: The experiment closes, by the horizon or without contrast.
@@ -107,7 +107,7 @@ def decide(
        not closed for lack of contrast, and is answered at the horizon if rule 4 says so;
     2. `non_identifiable` → `abstain`, open;
     3. `interacting` → `abstain`, open, unless only strata differ and each of them shows harm;
-       outcomes after the window, or left out of a mean, hold back one side alone;
+       outcomes after the window, or left out of a mean, hold back a single side;
     4. E(0) ≥ 1/α → `rollback` on the worse side, decided. The first such look on the better side
        makes a candidate; from then on, at a look at which E(0) ≥ 1/α holds too, `iterate` if a
        guardrail is breached, `keep` if harm to each is excluded, or waited for in vain; both
@@ -116,7 +116,7 @@ def decide(
     6. else `abstain / power`, open.
 
     Args:
-        looks: The trace of one experiment.
+        looks: The trace of an experiment.
         watches: The watches over its guardrails.
         policy: Its frozen numbers.
         horizon_end: The end of the last block within the horizon.
@@ -234,7 +234,7 @@ def _first(holds: Flags) -> int | None:
 
 
 def _from(first: int | None, looks: int) -> Flags:
-    """Whether each look is not before a given one; never where there is none."""
+    """Whether each look is not before a given look; never where there is none."""
     return np.arange(looks) >= (looks if first is None else first)
 
 
@@ -250,7 +250,7 @@ def _seen_before(looks: Trace, closed_at: int | None) -> int:
 
 
 def _any_since(at: Ints, moments: Sequence[int | None]) -> Flags:
-    """Whether one of the moments has come, at each look."""
+    """Whether any of the moments has come, at each look."""
     known = [moment for moment in moments if moment is not None]
     return at >= min(known) if known else np.zeros(at.size, dtype=np.bool_)
 

@@ -17,7 +17,7 @@ MOST_LOOKS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Looks:
-    """The looks, one entry each; above 500 every ⌈n/500⌉-th, the first, last and crossing kept.
+    """The looks, an entry each; above 500 every ⌈n/500⌉-th, the first, last and crossing kept.
 
     Attributes:
         at: Epoch seconds.

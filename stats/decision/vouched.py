@@ -18,11 +18,11 @@ def vouched_outcomes(
 ) -> list[Vouched | None]:
     """The vouched outcomes of each experiment at a look; None where that is not read.
 
-    The test is the one of the target, in the same cells of the same units.
+    The test is the target's, in the same cells of the same units.
 
     Args:
-        read: The experiments, each with its trace at the look, one entry; many at once cost little
-            more than one.
+        read: The experiments, each with its trace at the look alone; many at once cost little
+            more than a single experiment.
     """
     streams = {
         number: stream

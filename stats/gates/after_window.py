@@ -1,4 +1,4 @@
-"""After the window: whether outcomes come after it more often in one arm than in the other."""
+"""After the window: whether outcomes come after it more often in either arm."""
 
 import numpy as np
 

@@ -16,7 +16,7 @@ _HALVINGS = 80
 
 @dataclass(frozen=True, kw_only=True)
 class ArmLevels(Columns):
-    """Levels of both arms, one entry for each closing of a guardrail.
+    """Levels of both arms, an entry for each closing of a guardrail.
 
     Attributes:
         control: Control's rate, or mean; NaN without units.
@@ -37,7 +37,7 @@ class ArmLevels(Columns):
 
 @dataclass(frozen=True, kw_only=True)
 class LevelsAt:
-    """The levels of a guardrail at one of its closings.
+    """The levels of a guardrail at any of its closings.
 
     Attributes:
         levels: Of all its closings.
@@ -57,7 +57,7 @@ def intervals(read: Sequence[LevelsAt]) -> list[tuple[float, float] | None]:
     threshold, and lies within the margin where harm beyond it is excluded.
 
     Args:
-        read: Closings of any guardrails; many at once cost little more than one.
+        read: Closings of any guardrails; many at once cost little more than a single closing.
 
     Returns:
         None where nothing was compared, or no difference is excluded.

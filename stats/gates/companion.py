@@ -1,4 +1,4 @@
-"""A gate on a companion of the target: outcomes that do not count, more often of one arm.
+"""A gate on a companion of the target: outcomes that do not count, more of them in an arm.
 
 They make the rate of that arm look lower, and explain nothing of the other side.
 """
@@ -33,7 +33,7 @@ class CompanionReading(Reading):
 
 
 class CompanionGate(Gate):
-    """Outcomes of one arm do not count more often than those of the other.
+    """Outcomes of an arm do not count more often than those of the other.
 
     It holds back the answer that they explain, and that alone.
 

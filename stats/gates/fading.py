@@ -1,4 +1,4 @@
-"""Fading: whether the relative effect is another one in the second half of an experiment."""
+"""Fading: whether the relative effect differs in the second half of an experiment."""
 
 from dataclasses import replace
 
@@ -14,11 +14,11 @@ def fading_log_e(cells: AnalysisCells, *, mixture: Mixture) -> float:
     """The logarithm of the evidence that the relative effect differs between two halves.
 
     The first half are the analysis blocks that closed before half of the information W had come.
-    The test is the one of an interaction between strata.
+    The test is that of an interaction between strata.
 
     Args:
         cells: The cells of a target that had closed by a look, in order of their rows.
-        mixture: The precisions of the look, one entry.
+        mixture: The precisions of the look, an entry.
 
     Returns:
         NaN before both halves can be compared, and of a continuous metric.

@@ -1,6 +1,6 @@
 """A gate: a test of whether the arms differ by more than the change.
 
-A gate is one class in a file of this room, listed in `readings.py`: its statistic, its alarm, what
+A gate is a class in a file of this room, listed in `readings.py`: its statistic, its alarm, what
 it holds back, and its words.
 """
 
@@ -28,7 +28,7 @@ Units = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Columns):
-    """A gate's reading of an experiment, one entry a look.
+    """A gate's reading of an experiment, an entry a look.
 
     Attributes:
         statistic: The number that it judges by; NaN where it has no data.
@@ -64,7 +64,7 @@ class Gate(ABC):
         """The readings of several experiments, each at all looks of a stage."""
 
     def spares(self, reading: Reading, policy: Policy) -> Flags:
-        """At which looks a harm that the test shows is one, whatever the alarm says."""
+        """At which looks a harm of the test is real, whatever the alarm says."""
         del policy
         return np.zeros_like(reading.alarm)
 
@@ -85,7 +85,7 @@ class Gate(ABC):
         """The gate as of a look.
 
         Args:
-            holds: Whether it holds the look back, by an alarm of this look or of an earlier one.
+            holds: Whether it holds the look back, by an alarm of this look or of an earlier look.
             units: Of treatment, and of both arms.
         """
         value = self.served(float(reading.statistic[look]))

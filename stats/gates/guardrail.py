@@ -24,7 +24,7 @@ LARGEST_FLOOR, SMALLEST_FLOOR = 0.005, 0.001
 
 @dataclass(frozen=True, kw_only=True)
 class GuardrailReading:
-    """A guardrail's test as of one look.
+    """A guardrail's test as of a look.
 
     Attributes:
         metric: Its name.
@@ -51,7 +51,7 @@ class GuardrailReading:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch(Columns):
-    """A guardrail over time, one entry for each of its closings.
+    """A guardrail over time, an entry for each of its closings.
 
     Attributes:
         metric: Its name.
@@ -89,7 +89,7 @@ def readings(read: Sequence[tuple[Watch, int]]) -> list[GuardrailReading]:
     """Reads guardrails of any experiments, each as of a moment of its own.
 
     Args:
-        read: The guardrails and moments; many at once cost little more than one.
+        read: The guardrails and moments; many at once cost little more than a single guardrail.
     """
     closings = [int(np.searchsorted(watch.at, at, side="right")) - 1 for watch, at in read]
     levels = [
@@ -129,7 +129,7 @@ def _reading(
 
 @dataclass(frozen=True, kw_only=True)
 class Closings:
-    """The closings of several guardrails, one guardrail's after another's.
+    """The closings of several guardrails, in a row.
 
     Attributes:
         at: When they were, epoch seconds.
@@ -151,7 +151,7 @@ class Closings:
 def watches(
     guardrails: Sequence[Guardrail], closings: Closings, thresholds: Sequence[float]
 ) -> list[Watch]:
-    """The watches over guardrails; many at once cost little more than one.
+    """The watches over guardrails; many at once cost little more than a single watch.
 
     Args:
         guardrails: In the order of their closings.

@@ -27,9 +27,9 @@ AT_ONCE = 65_536  # sums of strata at closings: bounds the memory; results don't
 
 @dataclass(frozen=True, kw_only=True)
 class InteractionReading(Reading):
-    """Evidence of interaction, one entry a closing, or a look.
+    """Evidence of interaction, an entry a closing, or a look.
 
-    The statistic is the logarithm of the largest evidence of one stratum against the rest, divided
+    The statistic is the logarithm of the largest evidence of a stratum against the rest, divided
     by the number of strata where there are more than two; NaN before two can be compared.
 
     Attributes:
@@ -54,7 +54,7 @@ class InteractionReading(Reading):
         )
 
 
-# The closings of one table of an experiment's units, and the interaction that each shows.
+# The closings of a table of an experiment's units, and the interaction that each shows.
 _Table = tuple[Ints, InteractionReading]
 
 
@@ -78,17 +78,17 @@ class Interaction(Gate):
         return [_reading(looks, tables[id(looks.strata)]) for looks in stages]
 
     def spares(self, reading: Reading, policy: Policy) -> Flags:
-        """A harm in each stratum is one."""
+        """A harm in each stratum is a harm."""
         if not isinstance(reading, InteractionReading):
             raise TypeError("an interaction is read of strata")
         return reading.falls if policy.better == "higher" else reading.rises
 
 
 def interaction(cells: AnalysisCells, *, first_row: int, mixture: Mixture) -> InteractionReading:
-    """The interaction between the strata of one experiment.
+    """The interaction between the strata of an experiment.
 
     Per stratum R₁ = Σx₁n₀/n, R₀ = Σx₀n₁/n, g = log(R₁/R₀) and v = Σ(m·n₁n₀/n² − x₁x₀/n)/(R₁R₀)
-    (Greenland & Robins, Biometrics 41, 1985), once each arm has 10 conversions in it. For one
+    (Greenland & Robins, Biometrics 41, 1985), once each arm has 10 conversions in it. For a
     stratum against the rest, pooled, D = g_a − g_b and V_D = v_a + v_b; the mixture is taken on
     the score D/V_D with variance 1/V_D. On this relative scale a constant relative lift over
     unequal baselines is no interaction.
@@ -97,7 +97,7 @@ def interaction(cells: AnalysisCells, *, first_row: int, mixture: Mixture) -> In
         cells: The closed cells of its target, in order of their rows; their strata are
             compared.
         first_row: The number of its first closing.
-        mixture: Precisions and threshold, one entry a closing.
+        mixture: Precisions and threshold, an entry a closing.
     """
     closings = mixture.log_threshold.size
     cells = _comparable(cells)
@@ -191,7 +191,7 @@ def _reading(looks: StageLooks, tables: Sequence[_Table]) -> InteractionReading:
         return _of_all(tables, looks.trace.at)
     rows, cells = looks.closings, looks.line.cells.of_streams(looks.number, looks.number + 1)
     closings = rows.stop - rows.start
-    # Most have one stratum.
+    # Most have a single stratum.
     one_stratum = not np.any(cells.stratum[1:] != cells.stratum[:-1])
     if looks.series.target.values is not None or one_stratum:
         return no_interaction(looks.row.size)

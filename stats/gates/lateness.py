@@ -1,4 +1,4 @@
-"""Lateness: whether outcomes come too late to count more often in one arm than in the other."""
+"""Lateness: whether outcomes come too late to count more often in either arm."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ SCORE, VARIANCE = 0, 2
 
 
 class Lateness(Gate):
-    """Outcomes come too late more often in one arm."""
+    """Outcomes come too late more often in an arm."""
 
     cause = Cause.LATENESS
     member = "lateness_e"
@@ -83,7 +83,7 @@ def lateness(
 def _cell_of(
     cells: AnalysisCells, row: Ints, stratum: Ints
 ) -> tuple[Ints, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
-    """The number of the cell that each unit is in, and whether there is one."""
+    """The number of the cell that each unit is in, and whether it is in any."""
     strata = 1 + max(int(cells.stratum.max(initial=0)), int(stratum.max(initial=0)))
     keys = cells.row * strata + cells.stratum
     wanted = row * strata + stratum

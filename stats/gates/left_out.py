@@ -1,4 +1,4 @@
-"""Left out: whether the outcomes that a mean leaves out are more often of one arm."""
+"""Left out: whether the outcomes that a mean leaves out are more often of an arm."""
 
 from dataclasses import dataclass
 
@@ -12,12 +12,12 @@ from stats.looks.series import Companion, Series
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutReading:
-    """The outcomes that are left out for one reason, as of one look.
+    """The outcomes that are left out for a given reason, as of a look.
 
     Attributes:
         control: Outcomes of control's units.
         treatment: Outcomes of treatment's units.
-        e_value: The evidence that one arm has more units with such an outcome.
+        e_value: The evidence that an arm has more units with such an outcome.
     """
 
     reason: Cause
@@ -27,7 +27,7 @@ class LeftOutReading:
 
 
 class LeftOut(CompanionGate):
-    """A mean leaves outcomes out for one reason, more of them in the arm with the lower mean.
+    """A mean leaves outcomes out for a given reason, more of them in the arm with the lower mean.
 
     The test is that of rates: whether a unit had such an outcome. Of a cell's values each is the
     number of a unit's.
@@ -41,7 +41,7 @@ class LeftOut(CompanionGate):
         return companion.cells
 
     def shown(self, reading: Reading, look: int) -> LeftOutReading | None:
-        """The outcomes as of one look; None where they are not read."""
+        """The outcomes as of a look; None where they are not read."""
         e_value = self.served(float(reading.statistic[look]))
         if not isinstance(reading, CompanionReading) or self.cause is None or e_value is None:
             return None

@@ -38,15 +38,15 @@ GATES: tuple[Gate, ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Gates:
-    """The gates as of one look; None where there is nothing to read.
+    """The gates as of a look; None where there is nothing to read.
 
     Attributes:
         vif: Variance inflation factor, infinite where W = 0.
         sample_ratio_e: Evidence against the declared shares; alarm at 1000.
         crossover_share: Share of units seen in both arms; alarm above 5 %, of 10 units at least.
-        lateness_e: Evidence that outcomes come too late more often in one arm; alarm at 100.
+        lateness_e: Evidence that outcomes come too late more often in an arm; alarm at 100.
         interaction_e: Evidence that the relative effect differs between strata; alarm at 100.
-        after_window_e: Evidence that outcomes come after the window more often in one arm.
+        after_window_e: Evidence that outcomes come after the window more often in an arm.
         left_out: The outcomes that the target leaves out, by reason; alarm at 100.
         interacting_because: The causes that hold, each also where another gate masks it.
         shortfall: Treatment's share of arrivals; None unless `arrival` is breached.
@@ -70,7 +70,7 @@ NO_GATES = Gates()
 
 @dataclass(frozen=True, kw_only=True)
 class GateReadings:
-    """The readings of all gates of an experiment, one entry a look.
+    """The readings of all gates of an experiment, an entry a look.
 
     Attributes:
         series: The experiment.
@@ -127,7 +127,7 @@ class GateReadings:
         return bool(~np.isnan(self.by_gate[SAMPLE_RATIO].statistic[look]))
 
     def shown(self, look: int, units: Units) -> Gates:
-        """The gates as of one look, at which there were so many units."""
+        """The gates as of a look, at which there were so many units."""
         members: dict[str, Any] = {
             gate.member: gate.served(float(reading.statistic[look]))
             for gate, reading in self.by_gate.items()

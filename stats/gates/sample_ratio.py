@@ -24,7 +24,7 @@ FAR_TAIL = 1e-280
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRatioReading(Reading):
-    """Evidence against the declared shares, one entry a look.
+    """Evidence against the declared shares, an entry a look.
 
     The statistic is its logarithm on both sides; NaN before a share was declared.
 
@@ -91,7 +91,7 @@ def _reading(series: Series, at: Ints) -> SampleRatioReading:
 
 @dataclass(frozen=True, kw_only=True)
 class CountedEpoch:
-    """The units that count for one epoch; entry i counts the first i blocks of arrivals.
+    """The units that count for an epoch; entry i counts the first i blocks of arrivals.
 
     Attributes:
         share: The declared share of treatment, inside (0, 1).
@@ -115,7 +115,7 @@ def sample_ratio(
     """The evidence of both e-processes, products over epochs with a share inside (0, 1).
 
     Args:
-        allocation: The epochs, ascending; one at least declares a share.
+        allocation: The epochs, ascending; at least an epoch declares a share.
         arrivals: Units by block; a block counts once its grace has passed.
         at: The looks.
         block_seconds: Length of a block.

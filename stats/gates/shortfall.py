@@ -21,7 +21,7 @@ HARDLY_ANY = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Shortfall:
-    """Treatment's share of arrivals as of one look at which `arrival` is breached.
+    """Treatment's share of arrivals as of a look at which `arrival` is breached.
 
     Attributes:
         declared: The declared share of the epoch that shows the shortfall most.
@@ -51,7 +51,7 @@ def shortfall(
     """The shortfall at the last look of those up to now.
 
     Args:
-        allocation: The epochs, ascending; one at least has a share inside (0, 1).
+        allocation: The epochs, ascending; at least an epoch has a share inside (0, 1).
         arrivals: Units by block.
         at: The looks.
         block_seconds: Length of a block.
@@ -82,7 +82,7 @@ def log_fall(epoch: CountedEpoch, closed: np.ndarray[tuple[int, ...], np.dtype[n
     The test for harm (docs/statistics.md, 'Guardrails') on later against earlier units, with
     `served by treatment` as the outcome, averaged over the partings of the epoch. It asks nothing
     of the declared share: a weight that is mis-set from the beginning is no fall, and neither is
-    one that is set right later.
+    a share that is set right later.
 
     Args:
         epoch: Its units.

@@ -60,9 +60,9 @@ def variance_inflation(
 ) -> Floats:
     """VIF = Σ over strata (N₁N₀/N) / W at every look; infinite where W = 0.
 
-    N₁ and N₀ are a stratum's units over all closed cells, one-armed ones included, up to the
+    N₁ and N₀ are a stratum's units over all closed cells, also of a single arm, up to the
     last analysis block in which some stratum holds both arms, so that the tail after a promotion
-    costs nothing. With one stratum this is 1/(1−R²) of the regression of treatment on the
+    costs nothing. With a single stratum this is 1/(1−R²) of the regression of treatment on the
     dummies of analysis blocks.
 
     Args:
@@ -75,7 +75,7 @@ def variance_inflation(
         first: The first look of each experiment, and the number of looks at the end.
 
     Returns:
-        An array with one entry a look.
+        An array with an entry a look.
     """
     order = np.lexsort((look, stratum, experiment))
     begins = _begins_of_groups(experiment[order], stratum[order])

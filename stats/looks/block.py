@@ -19,7 +19,7 @@ STRATA_AT_ONCE = 256  # bounds the memory; results don't depend on it
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysisBlocks:
-    """The analysis blocks of one experiment that have ended; those without a unit are left out.
+    """The analysis blocks of an experiment that have ended; those without a unit are left out.
 
     Times are exposure times, whole seconds since the epoch.
 
@@ -60,7 +60,7 @@ class AnalysisBlocks:
 
     @cached_property
     def _keys(self) -> tuple[int, int, Ints]:
-        """The moment before the first end, the last end, and stratum and end in one number each."""
+        """The moment before the first end, the last end, and stratum and end in a number each."""
         before, last = int(self.end.min()) - 1, int(self.end.max())
         return before, last, self.stratum * (last - before + 1) + (self.end - before)
 
@@ -75,7 +75,7 @@ def analysis_blocks(series: Series) -> AnalysisBlocks:
     Otherwise the share may drift in phase with the baseline: it ends with the block in which its
     stratum reaches `undeclared_min_units`; or once an hour has passed and as many units came to
     all strata; or after six hours. A cut and the horizon end those of every stratum. Units are
-    those of exposures, the same for each metric: they are read from the one whose cells close
+    those of exposures, the same for each metric: they are read from the metric whose cells close
     first.
     """
     size, units = series.policy.block_seconds, _Units.of(series)
@@ -102,7 +102,7 @@ def analysis_blocks(series: Series) -> AnalysisBlocks:
 
 @dataclass(frozen=True, kw_only=True)
 class _Units:
-    """The units of the known blocks, which are counted from the first one.
+    """The units of the known blocks, which are counted from the first block.
 
     Attributes:
         blocks: How many blocks are known.
@@ -207,11 +207,11 @@ def _forced(series: Series) -> Ints:
 
 @dataclass(frozen=True, kw_only=True)
 class _Chain:
-    """The analysis blocks of one stratum, one after the other.
+    """The analysis blocks of a stratum, in turn.
 
     Attributes:
         ends: Where those with units end.
-        open_from: Where the last one begins, which has not ended.
+        open_from: Where the last block begins, which has not ended.
         open_units: The units that it holds.
     """
 
@@ -225,7 +225,7 @@ def _chains(units: _Units, rule: _Rule) -> Iterator[_Chain]:
     width = units.blocks + 1
     for first in range(0, units.codes.size, STRATA_AT_ONCE):
         before = units.before(first, first + STRATA_AT_ONCE)
-        # One ascending row after another, so that each is searched within its own stratum.
+        # Ascending rows in a row, so that each is searched within its own stratum.
         gap = int(before[:, -1].max()) + int(rule.enough.max()) + 1
         rising = before + gap * np.arange(before.shape[0])[:, np.newaxis]
         full = np.searchsorted(rising.ravel(), (rising + rule.enough).ravel())
@@ -242,7 +242,7 @@ def _chains(units: _Units, rule: _Rule) -> Iterator[_Chain]:
 
 
 def _chain(end: list[int], blocks: int) -> tuple[list[int], int]:
-    """Where analysis blocks end one after the other, and where the open one begins."""
+    """Where analysis blocks end in turn, and where the open block begins."""
     ends: list[int] = []
     begin = 0
     while (stop := end[begin]) <= blocks:

@@ -14,7 +14,7 @@ from stats.looks.policy import Policy
 from stats.looks.series import Series
 
 GONE_BY_CHANCE = 1e-6
-# The largest share that is assumed where none is declared: the smallest one of the calibration.
+# The largest share that is assumed where none is declared: the smallest share of the calibration.
 UNDECLARED_SHARE = 0.01
 CONTROL, TREATMENT = 0, 1
 Flags = NDArray[np.bool_]
@@ -27,8 +27,8 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     would close healthy canaries: at 100 units a day and a share of 1 %, 37 of 100 days have no unit
     of treatment, and in 64 thin strata the arms may miss each other for days.
 
-    The chance is that of one arm in every cell: the product of πⁿ + (1−π)ⁿ over the cells of n
-    units that closed since W last grew. A cell of one unit always has one arm.
+    The chance is that every cell has a single arm: the product of πⁿ + (1−π)ⁿ over the cells of n
+    units that closed since W last grew. A cell of a single unit has a single arm.
 
     Args:
         line: The timeline; its first streams are the experiments' targets.
@@ -70,7 +70,7 @@ def arms_left(end: Ints, n1: Ints, n0: Ints, look: int, policy: Policy) -> Ended
 
 @dataclass(frozen=True, kw_only=True)
 class _History:
-    """Cumulative sums of an experiment's target, one entry a closing.
+    """Cumulative sums of an experiment's target, an entry a closing.
 
     Attributes:
         line: The timeline that they are of.
@@ -78,7 +78,7 @@ class _History:
         end: Exposure time that is covered.
         units: Array (2, closings), units of control and of treatment so far.
         weight: Σ w so far.
-        compared: How many closings there were up to the last one at which W grew.
+        compared: How many closings there were up to the last closing at which W grew.
     """
 
     series: Series
@@ -143,7 +143,7 @@ def _log_chances(history: _History, closings: Ints) -> Floats:
 
 
 def _share(history: _History, closing: int) -> float:
-    """The share π at a closing: of the arm that is missing; where both came, of the rarer one."""
+    """The share π at a closing: of the arm that is missing; where both came, of the rarer arm."""
     begin = int(history.compared[closing])
     missing = [
         arm for arm in (CONTROL, TREATMENT) if not _between(history.units[arm], begin, closing + 1)
@@ -178,7 +178,7 @@ def _share_since(epoch: Epoch, history: _History, arm: int, closing: int) -> flo
 def _declared(epochs: list[Epoch], history: _History, arm: int, begin: int) -> list[float]:
     """The shares that were declared for an arm while the units since W last grew arrived.
 
-    Not the current one alone: a day without a unit at 1 % says nothing of the 25 % that were
+    Not the current share alone: a day without a unit at 1 % says nothing of the 25 % that were
     declared at its end.
     """
     since = int(history.end[begin - 1]) if begin else history.series.begin
@@ -187,13 +187,13 @@ def _declared(epochs: list[Epoch], history: _History, arm: int, begin: int) -> l
 
 
 def _last_growth(sums: Ints | Floats) -> Ints:
-    """Counts, at each entry, the entries up to the last one at which sums grew."""
+    """Counts, at each entry, the entries up to the last entry at which sums grew."""
     grew = np.diff(sums, prepend=np.zeros(1, dtype=sums.dtype)) > 0
     return np.maximum.accumulate(np.where(grew, np.arange(1, sums.size + 1), 0))
 
 
 def _between(sums: Ints, first: int, stop: int) -> int:
-    """The increase from one entry up to before another."""
+    """The increase from an entry up to before another."""
     if stop <= first:
         return 0
     return int(sums[stop - 1]) - (int(sums[first - 1]) if first else 0)

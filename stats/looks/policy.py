@@ -44,7 +44,7 @@ class Policy:
             on the strata are split by it.
         fading_at: The evidence that the effect differs between the halves of the experiment from
             which on the verdict carries a warning.
-        after_window_at: The evidence that outcomes come after the window more often in one arm
+        after_window_at: The evidence that outcomes come after the window more often in an arm
             from which on that arm's lower rate is no answer.
     """
 

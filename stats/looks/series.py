@@ -31,7 +31,7 @@ class Companion:
     cells: ClosedCells
 
     def between(self, begin: int, end: int) -> Self:
-        """The cells of the blocks from one on, up to before another."""
+        """The cells of the blocks from a given block on, up to before another."""
         return replace(self, cells=self.cells.between(begin, end))
 
     def regrouped(self, stratum: Ints) -> Self:
@@ -70,7 +70,7 @@ class Guardrail(Companion):
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One experiment's closed cells and the gates' input.
+    """An experiment's closed cells and the gates' input.
 
     Times are whole seconds since the Unix epoch. Cells that close and findings that are received
     after `as_of` may be passed: they don't count.
@@ -93,7 +93,7 @@ class Series:
         traits: The traits that the strata differ by; None where strata are never pooled.
 
     Raises:
-        ValueError: The arrays contradict one another; the message states the rule.
+        ValueError: The arrays contradict each other; the message states the rule.
     """
 
     policy: Policy
@@ -126,7 +126,7 @@ class Series:
 
         Args:
             begin: The first block, not before that of the start, epoch seconds.
-            end: The block after the last one.
+            end: The block after the last block.
         """
         size = self.policy.block_seconds
         return replace(
@@ -153,7 +153,7 @@ class Series:
         """The same experiment in coarser strata.
 
         Args:
-            stratum: The new code of each old one; units of a negative one are left out.
+            stratum: The new code of each old code; units of a negative code are left out.
         """
         # The code of a stratum that no unit is in.
         codes = np.append(stratum, -1)

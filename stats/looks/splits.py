@@ -18,7 +18,7 @@ MOST_STRATA = 256
 # From so much evidence of dependence on, a flag that does not split the strata confounds.
 CONFOUNDED = 100.0
 # A flag is ranked by the highest of these that its evidence has reached, then by when it did: a
-# rank by the evidence itself would change at every closing where many flags depend on one hash.
+# rank by the evidence itself would change at every closing where many flags depend on a hash.
 _STEPS = np.log([10.0, 30.0, CONFOUNDED])
 NEVER_CLOSED = np.iinfo(np.int64).max
 
@@ -60,7 +60,7 @@ class Dependence:
     is_segment: tuple[bool, ...]
 
     def splittings(self) -> list[Splitting]:
-        """The splittings, one after the other; the first has no flag."""
+        """The splittings, in turn; the first has no flag."""
         reached = self._reached()
         splittings = [Splitting(since=-NEVER_CLOSED, flags=())]
         closing, end = 0, self.at.size
@@ -204,15 +204,15 @@ def _first(moment: Ints, stratum: Ints, *, strata: int) -> Ints:
 
 @dataclass(frozen=True, kw_only=True)
 class _CountedUnits:
-    """Units of closed analysis blocks, one entry a cell of the finest strata.
+    """Units of closed analysis blocks, an entry a cell of the finest strata.
 
     Attributes:
         cell: The analysis block and lineage that each lies in, in order of closing.
         n1: Units of treatment.
         n0: Units of control.
         cells: How many analysis blocks of lineages there are.
-        last: How many of them have closed, one entry a closing.
-        mixture: Of the test, one entry a closing.
+        last: How many of them have closed, an entry a closing.
+        mixture: Of the test, an entry a closing.
     """
 
     cell: Ints

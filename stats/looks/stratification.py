@@ -54,7 +54,7 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Stratification:
-    """An experiment and its stages; one stage where nothing is ever split.
+    """An experiment and its stages; a single stage where nothing is ever split.
 
     Attributes:
         series: The experiment as the store holds it.
@@ -128,7 +128,7 @@ class Stratification:
         return () if self.series.traits is None else self.series.traits.names
 
     def _unbroken(self, flag: int, stage: Stage) -> Sequence[Stage]:
-        """The stages up to one in which a flag splits the strata without a break."""
+        """The stages up to a stage in which a flag splits the strata without a break."""
         unbroken: list[Stage] = []
         for before in reversed(
             [earlier for earlier in self.stages if earlier.begin <= stage.begin]

@@ -25,7 +25,7 @@ Read = TypeVar("Read", bound=Columns)
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Columns):
-    """Counts and test at each look, one entry a look; counts are cumulative.
+    """Counts and test at each look, an entry a look; counts are cumulative.
 
     Attributes:
         at: When the look is taken, epoch seconds.
@@ -73,7 +73,7 @@ class Trace(Columns):
 
 @dataclass(frozen=True, kw_only=True)
 class StageLooks:
-    """All looks of an experiment, computed in the strata of one of its stages.
+    """All looks of an experiment, computed in the strata of a stage.
 
     Attributes:
         strata: The experiment.
@@ -117,12 +117,12 @@ class StageLooks:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The looks of several experiments in one trace.
+    """The looks of several experiments in a single trace.
 
     Attributes:
         trace: All looks, experiment after experiment.
         first: The first look of each experiment, and the number of looks at the end.
-        mixture: The precisions and thresholds, one entry a look.
+        mixture: The precisions and thresholds, an entry a look.
         rates: Whether each experiment's target is a conversion.
         stages: The stages of each experiment.
     """
@@ -134,12 +134,12 @@ class Batch:
     stages: tuple[tuple[StageLooks, ...], ...]
 
     def rows(self, experiment: int) -> slice:
-        """The looks of one experiment."""
+        """The looks of an experiment."""
         return slice(int(self.first[experiment]), int(self.first[experiment + 1]))
 
 
 def traced(experiments: Sequence[Stratification]) -> Batch:
-    """Traces several experiments; each one's numbers are as if it were traced alone.
+    """Traces several experiments; the numbers of each are as if it were traced alone.
 
     Each look is computed in the strata of its own stage, in which the past is computed anew.
 

@@ -26,7 +26,7 @@ def widened(inside: Floats, outside: Floats, rows: Rows, excess: Excess) -> tupl
         excess: Negative exactly within the set of an element; takes points and their elements.
 
     Returns:
-        The last point inside and the first one outside that were tried, for each element; both NaN
+        The last point inside and the first outside that were tried, for each element; both NaN
         ('cannot say') where a set has no boundary in reach.
     """
     inside, outside = inside.copy(), outside.copy()

@@ -1,4 +1,4 @@
-"""Evidence of harm: the mixture on one side only."""
+"""Evidence of harm: the mixture on a single side."""
 
 import numpy as np
 from scipy.special import log_ndtr

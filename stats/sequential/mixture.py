@@ -20,10 +20,10 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture(Columns):
-    """The precisions of the components and the threshold of the test, one row a look.
+    """The precisions of the components and the threshold of the test, a row a look.
 
     Attributes:
-        rho: Precisions (looks, components): of the day cadence, of the fast one, and of those
+        rho: Precisions (looks, components): of the day cadence, of the fast cadence, and of those
             between; NaN where a look has fewer components than another.
         log_threshold: Logarithm of 1/α.
     """
@@ -41,7 +41,7 @@ class Mixture(Columns):
 
 
 def precisions(each: Sequence[Sequence[float]]) -> Floats:
-    """The precisions of several tests as rows of one array, filled up with NaN."""
+    """The precisions of several tests as rows of an array, filled up with NaN."""
     rows = np.full((len(each), max((len(row) for row in each), default=2)), np.nan)
     for number, row in enumerate(each):
         rows[number, : len(row)] = row
@@ -63,7 +63,7 @@ def log_mean(rho: Floats, log_e: Callable[[Floats], Floats]) -> Floats:
 
 
 def _log_components(rho: Floats) -> Floats:
-    """Logarithm of the number of components of each look; one entry where all have as many."""
+    """Logarithm of the number of components of each look; an entry where all have as many."""
     missing = np.isnan(rho)
     if not missing.any():
         return np.log(np.array([rho.shape[1]], dtype=np.float64))

@@ -17,7 +17,7 @@ def required_sessions(
 
     Solves δW − z·√V = u(V) with V = W·p̄q̄ for W, where u(V) is the positive root of E(u) = 1/α,
     p̄ = π(p+δ) + (1−π)p the rate over both arms, and N = W/(π(1−π)). With c = δ/(p̄q̄) the
-    equation reads E(cV − z·√V) = 1/α at variance V: one unknown.
+    equation reads E(cV − z·√V) = 1/α at variance V: a single unknown.
 
     Args:
         rate: Control's rate p; NaN where unknown.
@@ -46,7 +46,7 @@ def required_sessions_of_mean(
 
     Args:
         mean: Control's mean μ; NaN where unknown.
-        variance: σ² of one unit's value; NaN where unknown.
+        variance: σ² of a unit's value; NaN where unknown.
         share: Treatment's share π of the units; NaN where unknown.
         relative_lift: |δ|/|μ|.
         mixture: As the test runs on S, its precisions ρ/c² of this mean; of the same length.
@@ -97,7 +97,7 @@ def smallest_lift_of_mean(
     """The smallest rise of a mean that a number of sessions detects with 80 % power.
 
     Args:
-        variance: σ² of one unit's value; NaN where unknown.
+        variance: σ² of a unit's value; NaN where unknown.
         share: Treatment's share π of the units; NaN where unknown.
         sessions: Sessions of both arms.
         mixture: As the test runs on S, its precisions ρ/c² of this mean; of the same length.
@@ -121,7 +121,7 @@ def smallest_lift_of_mean(
 
 
 def _weight(lift: Floats, variance: Floats, mixture: Mixture) -> Floats:
-    """The weight W that detects the lift, where one unit of it has this variance."""
+    """The weight W that detects the lift, where a unit of it has this variance."""
     slope = lift / variance
 
     def excess(total: Floats, part: Rows) -> Floats:

@@ -112,7 +112,7 @@ def binding_of(
     """Returns the scope of an experiment on this deploy, as known at the binding.
 
     A control that is named gives the treatment the base that it may lack; so does, until a post
-    names one, the build of users beside it.
+    names a base, the build of users beside it.
 
     Raises:
         Conflict: Its id begins several commits.

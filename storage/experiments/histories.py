@@ -132,7 +132,7 @@ def remember_base(
     """Gives a commit the base that it did not have; a base that a post named stays.
 
     Args:
-        assumed: Whether nobody named it: it holds until a post names one.
+        assumed: Whether nobody named it: it holds until a post names a base.
     """
     columns = ("assumed_base", "assumed_at") if assumed else ("base", "base_recorded_at")
     connection.execute(

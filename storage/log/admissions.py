@@ -33,7 +33,7 @@ SET requests = a.requests + excluded.requests, limited = a.limited + excluded.li
 def add_admissions(connection: Connection, counted: Mapping[int, Admissions]) -> None:
     """Adds a process's counts, by project, to those of this minute, and deletes old counts."""
     connection.execute(_PRUNE)
-    # Sorted, so that no two processes wait for one another.
+    # Sorted, so that no two processes wait for each other.
     rows = sorted(counted.items())
     connection.execute(
         _ADD,
@@ -66,6 +66,6 @@ HAVING count(*) > 0
 
 
 def read_admissions(connection: Connection, project_id: int) -> Admissions | None:
-    """Returns the counts of a project in the last quarter of an hour; None of a silent one."""
+    """Returns the counts of a project in the last quarter of an hour; None of a silent project."""
     row = connection.execute(_READ, {"project_id": project_id}).one_or_none()
     return None if row is None else value_of(Admissions, row)

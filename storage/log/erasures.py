@@ -103,7 +103,7 @@ WHERE erasure_id <= :newest AND NOT EXISTS (
 def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
     """Writes the files anew that hold anything of a forgotten person, under new names.
 
-    File by file, each in a transaction that lists the new file in the place of the old one, which
+    File by file, each in a transaction that lists the new file in the place of the old file, which
     is to be deleted then: a run that dies leaves at most a file that is not listed, and a file that
     is not as it is listed stops no other file. While its events are in PostgreSQL such a file is
     written anew from there; else its people stay in its bytes until the right file is back, and

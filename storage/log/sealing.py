@@ -37,7 +37,7 @@ _PATIENCE = "SET LOCAL lock_timeout = '100ms'"
 
 
 class SealingError(RuntimeError):
-    """A file read back differs from the written one; it is not listed."""
+    """A file read back differs from the written file; it is not listed."""
 
 
 @dataclass(kw_only=True)

@@ -55,7 +55,7 @@ class Assignment(NamedTuple):
 
 
 class KnownHistory:
-    """The knowledge of one environment at any time; nothing is worked out twice.
+    """The knowledge of an environment at any time; nothing is worked out twice.
 
     Args:
         facts: The recorded facts of its commits.
@@ -83,7 +83,7 @@ class KnownHistory:
                 self._named_as_base.setdefault(base, set()).add(at)
         self._changes: dict[str, Sequence[datetime]] = {}
         self._meant: dict[tuple[str, datetime, datetime | None], Sequence[str]] = {}
-        # One object for each lineage, so that sets that hold the same are compared at once.
+        # An object for each lineage, so that sets that hold the same are compared at once.
         self._lineages: dict[frozenset[str], frozenset[str]] = {}
         self._assigned: dict[tuple[frozenset[str], frozenset[str], bool], ContextAssignment] = {}
         self._strata: dict[tuple[frozenset[str], FlagItems], str] = {}
@@ -174,7 +174,7 @@ class KnownHistory:
         values: FlagValues,
         span: tuple[datetime, datetime | None],
     ) -> Assignment:
-        """Returns the assignment of one commit with flags, or of an id that means several."""
+        """Returns the assignment of a single commit with flags, or of an id that means several."""
         arm, stratum, others = AMBIGUOUS, frozenset[str](), ()
         known_from, known_to = span
         if len(commits) == 1:

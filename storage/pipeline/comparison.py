@@ -259,7 +259,7 @@ def _words(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class DifferingCount:
-    """How many rows of a table, of one experiment, differ.
+    """How many rows of a table, of an experiment, differ.
 
     Attributes:
         table: The derived table.

@@ -292,7 +292,7 @@ def _register_segments(
 
 
 def _register_ties(engine: Engine, log: str) -> None:
-    """Ranks the routes that decide between events of one moment, an absent one last."""
+    """Ranks the routes that decide between events of the same moment, an absent one last."""
     routes: dict[EnvironmentKey, set[str]] = defaultdict(set)
     for _ in engine.each_part():
         for project_id, environment, route in engine.rows(TIED_ROUTES):

@@ -173,7 +173,7 @@ LEFT JOIN contexts AS k
   ON k.project_id = e.project_id AND k.environment = e.environment AND k.flags = e.flags
 """
 
-# Routes decide between events of one unit, moment and commit that differ in their flags: few.
+# Routes decide between events of a unit, moment and commit that differ in their flags: few.
 TIED_ROUTES = """
 SELECT DISTINCT e.project_id, e.environment, coalesce(e.route, '') AS route
 FROM log AS e
@@ -226,7 +226,7 @@ WHERE e.route IS NOT NULL
 
 # --- From the log to exposures -------------------------------------------------------------------
 
-# One reading of the events finds, of each unit, the first event of each kind.
+# A single reading of the events finds, of each unit, the first event of each kind.
 SEEN = Step(
     name="seen",
     temporary=True,
@@ -308,7 +308,7 @@ WHERE NOT EXISTS (
 )
 
 # The users that a session's events name by its block's close, each since when. They are grouped
-# before they are ordered, since many events of a session name one user, and in a step of their own,
+# before they are ordered, since many events of a session name a user, and in a step of their own,
 # so that no engine holds the groups and their order in memory together. Of the log's identities
 # DuckDB expects next to none: joined to the scope first, they would be hashed once an experiment.
 NAMED_USERS = Step(
@@ -379,7 +379,7 @@ LEFT JOIN stratum_flags AS f ON f.number = x.number AND f.stratum = x.stratum
 """,
 )
 
-# Units of one arm that were seen in the other as well: few, if any.
+# Units of an arm that were seen in the other as well: few, if any.
 MOVED = Step(
     name="moved",
     temporary=True,
@@ -469,7 +469,7 @@ GROUP BY number, kind, unit
 """,
 )
 
-# The new exposures that name a user. Those of one user are of many units.
+# The new exposures that name a user. Those of a user are of many units.
 USER_EXPOSURES = """
 SELECT number, pseudonym, block, arm FROM new_exposures WHERE pseudonym IS NOT NULL AND arm <= 1
 """
@@ -772,7 +772,7 @@ GROUP BY number, metric, block, stratum
 """,
 )
 
-# Each row of these steps belongs to one unit and is computed from rows of that unit alone, so that
+# Each row of these steps belongs to a unit and is computed from rows of that unit alone, so that
 # an engine can compute the units part by part.
 EXPOSURE_STEPS = (
     SEEN,

@@ -9,7 +9,7 @@ from storage.pipeline.steps import HALF
 
 
 class ArmSums(NamedTuple):
-    """The sum of a cell's amounts of one arm, in whole millionths.
+    """The sum of a cell's amounts of an arm, in whole millionths.
 
     Attributes:
         total: Of the amounts.

@@ -1,4 +1,4 @@
-"""The store's one clock, and the lock that makes an instant of it final.
+"""The store's clock, and the lock that makes an instant of it final.
 
 Whatever enters the log takes its time of receipt under a shared lock that it holds until its
 commit; a reader that has held the lock exclusively for an instant knows that nothing can
@@ -65,7 +65,7 @@ def try_claim_derived_tables(connection: Connection) -> bool:
 
 
 def claim_rebuild(connection: Connection) -> None:
-    """Makes this session the only one that rebuilds, until it ends; no person is erased meanwhile.
+    """Makes this the only session that rebuilds, until it ends; no person is erased meanwhile.
 
     An erasure could not find the copies of a person's rows that a rebuild has read.
     """

@@ -1,4 +1,4 @@
-"""The version of the store: one revision makes it, and a store of another version is refused."""
+"""The version of the store: a revision makes it, and a store of another version is refused."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from sqlalchemy import Connection, text
 from storage.postgres.engine import SCHEMA, open_engine
 
 # A change of the tables takes the next number. Versions are numbers of four digits, so that text
-# compares like them. Until a first release no store of an earlier one is upgraded.
+# compares like them. Until a first release no store of an earlier version is upgraded.
 VERSION = "0041"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -37,7 +37,7 @@ def upgrade(url: str) -> None:
     config.set_main_option("script_location", str(_MIGRATIONS))
     try:
         with engine.begin() as connection:
-            # Several processes may start at once on one new store.
+            # Several processes may start at once on a new store.
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
             connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
             refuse_unknown_version(connection)

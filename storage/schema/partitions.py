@@ -1,4 +1,4 @@
-"""The days of the event log: one partition a day of receipt, made before its first row."""
+"""The days of the event log: a partition a day of receipt, made before its first row."""
 
 import re
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ from storage.postgres.engine import SCHEMA
 from storage.postgres.refusal import Conflict
 
 # Each day costs every connection memory and every plan that names no time some of a millisecond;
-# making one holds up, for 30 ms, whoever else makes one.
+# making a partition holds up, for 30 ms, whoever else makes one.
 MOST_DAYS = 1000
 MOST_NEW_DAYS = 31
 _MIGRATION_OF_DAYS = 7_246_004
 # Shared by whoever writes into past days or erases somebody, exclusive to whoever drops a day or
-# moves one to the lake: neither under the other.
+# moves a day to the lake: neither under the other.
 _PAST_DAYS = 7_246_005
 
 _NAME = re.compile(r"runtime_events_(\d{8})")

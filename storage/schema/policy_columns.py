@@ -1,7 +1,7 @@
 """Policy columns: SQL for each member of a frozen policy that a statement reads, written once.
 
 Each is an expression over `experiments AS x`. A statement over all experiments must not end because
-one policy is broken: of that one it reads NULL, unless the column says `strict`. The stages of the
+a policy is broken: of that policy it reads NULL, unless the column says `strict`. The stages of the
 pipeline read policies strictly, each within a batch.
 """
 
@@ -10,7 +10,7 @@ from domain.registration import PORTFOLIO
 
 def _number(member: str, *, policy: str = "x.policy") -> str:
     """Returns SQL for a member as a double; NULL where it is no number of a sane size."""
-    # Cases within one another, since only those are evaluated in order.
+    # Cases within each other, since only those are evaluated in order.
     return (
         f"CASE WHEN jsonb_typeof({policy} -> '{member}') = 'number' THEN"
         f" CASE WHEN ({policy} -> '{member}')::numeric BETWEEN -1e9 AND 1e9"

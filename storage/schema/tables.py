@@ -221,7 +221,7 @@ seen_commits = _table(
     PrimaryKeyConstraint("project_id", "environment", "block", "commit_sha"),
 )
 
-# How far the log was read for that; one row.
+# How far the log was read for that; a single row.
 seen_marks = _table(
     "seen_marks",
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
@@ -406,7 +406,7 @@ amounts = _table(
     PrimaryKeyConstraint("experiment_id", "metric", "unit", "key"),
 )
 
-# Units and conversions of both arms in one block and stratum: the sufficient statistics.
+# Units and conversions of both arms in a block and stratum: the sufficient statistics.
 cells = _table(
     "cells",
     _experiment(),
@@ -541,7 +541,7 @@ pipeline_steps = _table(
     Column("seconds", Double, nullable=False),
 )
 
-# When the fast schedule last found nothing due, or a run of the pipeline last ended well; one row.
+# When the fast schedule last found nothing due, or a run of the pipeline last ended well; a row.
 ticks = _table(
     "ticks",
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
@@ -599,7 +599,7 @@ admissions = _table(
     Index(None, "minute"),
 )
 
-# When somebody last showed that the store can be written; one row.
+# When somebody last showed that the store can be written; a single row.
 write_probe = _table(
     "write_probe",
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),

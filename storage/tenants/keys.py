@@ -40,7 +40,7 @@ class KeyKind(StrEnum):
     READ = "read"
 
 
-# A new project gets one of each; a key that only reads is made for whoever asks for one.
+# A new project gets a key of each; a key that only reads is made for whoever asks for it.
 FIRST_KINDS = (KeyKind.WRITE, KeyKind.PUBLIC, KeyKind.PROJECT)
 # The kinds that read verdicts and sign in to read.
 READING_KINDS = (KeyKind.PROJECT, KeyKind.READ)
@@ -98,7 +98,7 @@ def new_key(kind: KeyKind) -> str:
 
 
 def is_well_formed(key: str) -> bool:
-    """Tells a key from a mistyped one, without asking the store."""
+    """Returns whether a text may be a key, without asking the store."""
     return _FORM.fullmatch(key) is not None and _checksum(key[:-_CHECK]) == key[-_CHECK:]
 
 
@@ -196,10 +196,10 @@ def note_use(connection: Connection, digest: bytes) -> None:
 def revoke_key(
     connection: Connection, project_id: int, key: str, *, by: Actor = PROGRAM
 ) -> KeyRecord:
-    """Ends a key, named whole or by a beginning that only one live key has.
+    """Ends a key, named whole or by a beginning that only a single live key has.
 
     Raises:
-        Missing: No live key of the project, or more than one, is meant.
+        Missing: No live key of the project, or several, are meant.
     """
     live = (keys.c.project_id == project_id, keys.c.revoked_at.is_(None))
     if is_well_formed(key):

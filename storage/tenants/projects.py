@@ -1,4 +1,4 @@
-"""Projects: a project is one deployable, with keys and settings of its own."""
+"""Projects: a project is a deployable, with keys and settings of its own."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,7 +32,7 @@ class CreatedProject:
 
 
 def create_project(connection: Connection, name: str, *, by: Actor = PROGRAM) -> CreatedProject:
-    """Creates a project with one key of each of the first kinds.
+    """Creates a project with a key of each of the first kinds.
 
     Args:
         by: Who creates it, for the audit trail.
@@ -71,7 +71,7 @@ def list_projects(connection: Connection) -> list[Project]:
 
 
 def lock_project(connection: Connection, project_id: int) -> None:
-    """Lets one transaction at a time record deploys and register experiments of a project."""
+    """Lets a single transaction at a time record deploys and register experiments of a project."""
     connection.execute(
         select(projects.c.project_id)
         .where(projects.c.project_id == project_id)

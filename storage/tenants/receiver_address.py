@@ -80,7 +80,7 @@ _EMBEDDED: Sequence[tuple[IPv6Network, int]] = (
 
 
 class RefusedAddressError(ValueError):
-    """A receiver may not be there; the message names the range, and never the address found."""
+    """A receiver may not be there; the message names the range, and never the address."""
 
 
 def private_receivers_allowed() -> bool:
@@ -153,15 +153,15 @@ def require_host(host: str, *, private: bool) -> None:
 
 
 def judged(host: str, addresses: Sequence[str], *, private: bool) -> list[Address]:
-    """Returns the addresses that a host was found to have, once each of them was judged.
+    """Returns the addresses of a host, once each of them was judged.
 
     Args:
         host: As it is written.
-        addresses: All that a resolver found.
+        addresses: All that a resolver returned.
         private: Whether the receiver may be on a private network.
 
     Raises:
-        RefusedAddressError: One of them is where the receiver may not be.
+        RefusedAddressError: One is where the receiver may not be.
     """
     require_host(host, private=private)
     parsed = [ip_address(address.partition("%")[0]) for address in addresses]
@@ -173,7 +173,7 @@ def judged(host: str, addresses: Sequence[str], *, private: bool) -> list[Addres
 
 
 def resolve(host: str) -> list[str]:
-    """Returns the addresses of a host as the machine's resolver tells them, none of an unknown one.
+    """Returns a host's addresses as the machine's resolver gives them, none where it is unknown.
 
     It waits for the network: no event loop may call it.
     """

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from storage.schema.policy_columns import BY_USER, SAMPLE_RATE
 from storage.tenants.settings import Settings
 
-# Of the digest, in hexadecimal: a share is kept to one in 2^32.
+# Of the digest, in hexadecimal: a share is kept to 1 in 2^32.
 _DIGITS = 8
 _POSITIONS = 16**_DIGITS
 
@@ -87,7 +87,7 @@ class Sample:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Self:
-        """Returns the sample that a sender was told."""
+        """Returns the sample that a sender was given."""
         return cls(
             salt=document["salt"],
             rates={kind: document[kind] for kind in ("session", "user") if kind in document},
@@ -114,7 +114,7 @@ def read_sample(connection: Connection, project_id: int, settings: Settings) -> 
 
     An open experiment needs the events of its units until it is decided. So the rate in force is
     the largest of the setting and of the rates that open experiments froze: a lower setting takes
-    effect as they end, a higher one at once.
+    effect as they end, a higher share at once.
     """
     if settings.sample_rate >= 1:
         return None

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 
 def service_secret(data_dir: Path | None = None) -> bytes:
-    """Returns the secret of `SERVICE_SECRET`, else the one kept in the data directory.
+    """Returns the secret of `SERVICE_SECRET`, else the secret kept in the data directory.
 
     The database never holds it: a stolen dump names no person. It is made at first use in the
     data directory, readable by its owner alone.
@@ -53,12 +53,12 @@ def existing_secret(data_dir: Path) -> bytes | None:
 
 def _derived(secret: bytes, label: str) -> bytes:
     """Returns 32 bytes that tell nothing of the secret, nor of what another label gives."""
-    # RFC 5869; the label keeps each use apart from every other one of the same secret.
+    # RFC 5869; the label keeps each use apart from every other use of the same secret.
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=label.encode()).derive(secret)
 
 
 class Pseudonyms:
-    """The pseudonyms of one service: HMAC-SHA-256 under each project's own derived secret."""
+    """The pseudonyms of a service: HMAC-SHA-256 under each project's own derived secret."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -81,8 +81,8 @@ def assignment_message(
 ) -> bytes:
     """Returns the message that a router signs: a session, the build that served it, and its flags.
 
-    The parts stand one after another with a NUL between, which no text of an event may hold: no
-    two assignments give the same message. The environment is one of them, since where a build is
+    The parts stand in a row with a NUL between, which no text of an event may hold: no
+    two assignments give the same message. The environment is among them, since where a build is
     served to everyone its tokens are there for the asking.
 
     Args:
@@ -107,7 +107,7 @@ def assignment_token(key: str, message: bytes) -> str:
 
 
 class Assignments:
-    """The assignment keys of one service, with which the routers of its projects sign."""
+    """The assignment keys of a service, with which the routers of its projects sign."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -124,7 +124,7 @@ class Assignments:
     def is_signed(
         self, project_id: int, token: str, message: bytes, *, epochs: Iterable[int]
     ) -> bool:
-        """Tells whether one of a project's keys in force made this token of this assignment.
+        """Returns whether a project's key in force made this token of this assignment.
 
         Args:
             token: As it came, of any characters.

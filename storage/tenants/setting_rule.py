@@ -69,7 +69,7 @@ def _schema(shape: type[msgspec.Struct]) -> inspect.Type:
 def _at(kind: inspect.Type, value: Any, path: str) -> tuple[inspect.Type, Any]:  # noqa: ANN401
     """Returns the type and the value of a place."""
     for name, index in _STEP.findall(path):
-        # Of alternatives one alone holds others.
+        # Of alternatives a single one holds others.
         (kind,) = (each for each in _alternatives(kind) if isinstance(each, _HOLDERS))
         if isinstance(kind, inspect.StructType):
             kind = next(field.type for field in kind.fields if field.encode_name == name)
@@ -100,7 +100,7 @@ def _alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
 
 
 def _words(kind: inspect.Type) -> str:
-    # TOML has no null, and a form none that one types.
+    # TOML has no null, and a form none that people type.
     shown = [each for each in _alternatives(kind) if not isinstance(each, inspect.NoneType)]
     return " or ".join(_single_words(each) for each in shown)
 

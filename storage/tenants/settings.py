@@ -31,7 +31,7 @@ Segment = Annotated[
     ),
 ]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
-# Below one in ten thousand no experiment of a real shop would ever end by its evidence.
+# Below 1 in 10,000 no experiment of a real shop would ever end by its evidence.
 SampleRate = Annotated[float, msgspec.Meta(ge=0.0001, le=1)]
 # Relative: smaller ones take more traffic than anybody has, larger ones show in minutes.
 Lift = Annotated[float, msgspec.Meta(ge=0.01, le=2)]
@@ -55,7 +55,7 @@ Epoch = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one conversion of a metric is worth on a route."""
+    """What a conversion of a metric is worth on a route."""
 
     metric: Name
     value_per_conversion: Annotated[float, msgspec.Meta(ge=0)]
@@ -64,7 +64,7 @@ class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def counts(self) -> bool:
-        """Whether it is in dollars, as `value_at_risk` is; only a stored one may be in others."""
+        """Whether it is in dollars, as `value_at_risk` is; only a stored value may be in others."""
         return self.currency.upper() == DOLLARS
 
 
@@ -138,7 +138,7 @@ _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[\w.:\[\]-]+/?", re.ASCII | r
 
 
 def _pointer(path: str) -> str:
-    # The name of an entry is not told.
+    # The name of an entry is not quoted.
     named = path.replace("[...]", ".*")
     return "/" + named.replace("[", ".").replace("]", "").strip(".").replace(".", "/")
 
@@ -229,7 +229,7 @@ def _require_names(settings: Settings) -> None:
     """Refuses names that no event can have.
 
     Raises:
-        Invalid: One breaks the rule; the pointer names it.
+        Invalid: A member breaks the rule; the pointer names it.
     """
     named = [("/default_metric", settings.default_metric)]
     named += [(f"/guardrails/{place}", name) for place, name in enumerate(settings.guardrails)]
@@ -316,7 +316,7 @@ def apply_settings(
 def _audited(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Returns stored choices with the defaults for the rest, and without secrets.
 
-    Not parsed: choices that an earlier release took may break a rule of this one.
+    Not parsed: choices that an earlier release took may break a rule of this release.
     """
     defaults: dict[str, Any] = msgspec.to_builtins(Settings())
     document = {**defaults, **stored}

@@ -1,4 +1,4 @@
-"""Sign-ins: who looks at the dashboard, and the links and keys by which one comes in."""
+"""Sign-ins: who looks at the dashboard, and the links and keys by which people come in."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ from storage.tenants.keys import READING_KINDS, key_digest, note_use
 from storage.tenants.projects import Project
 from storage.tenants.settings import Settings, parse_settings
 
-# Long enough to be opened by who asked for it, too short to be found in a chat's history.
+# Long enough to be opened by who asked for it, too short to be read in a chat's history.
 LINK_LIFETIME = timedelta(minutes=15)
 _GROUPS = ("owner_groups", "reader_groups")
 # Of the digest of a sign-in, in the audit trail.
@@ -92,7 +92,7 @@ def sign_in_by_link(connection: Connection, code: str) -> str | None:
     Returns:
         None where there is no such link, or it was used, or its time is over.
     """
-    # One statement: of two browsers with the same link only one comes in.
+    # A single statement: of two browsers with the same link a single browser comes in.
     row = connection.execute(
         delete(sign_in_links)
         .where(
@@ -141,7 +141,7 @@ def proxied_projects(connection: Connection) -> list[tuple[Project, Settings]]:
     rows = connection.execute(select(projects).where(named).order_by(projects.c.name))
     offering: list[tuple[Project, Settings]] = []
     for row in rows:
-        # One project whose stored choices cannot be read keeps nobody out of the others.
+        # A project whose stored choices cannot be read keeps nobody out of the others.
         with suppress(Invalid):
             offering.append((value_of(Project, row), parse_settings(row.settings)))
     return offering

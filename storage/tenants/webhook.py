@@ -1,4 +1,4 @@
-"""A webhook of a project: where it is told of its verdicts, in which format, and of what."""
+"""A webhook of a project: where its verdicts are announced, in which format, and which of them."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ Event = Literal["decided", "closed", "breached", "set_up_fault", "base_moved"]
 Format = Literal["raw", "slack", "github"]
 EVENTS: tuple[Event, ...] = get_args(Event)
 MOST_WEBHOOKS = 10
-# Whoever sets a webhook names a variable of the delivering process: never one of another use.
+# Whoever sets a webhook names a variable of the delivering process: of no other use.
 TOKEN_PREFIX = "SERVICE_WEBHOOK_TOKEN_"  # noqa: S105 (a name)
 # What stands for the path of an address that is shown.
 MASK = "…"
@@ -62,7 +62,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def host(self) -> str:
-        """All of the address that may be told."""
+        """All of the address that may be shown."""
         return _require_address(self.url)["host"]
 
     @property

@@ -11,7 +11,7 @@ from storage.postgres.engine import SCHEMA
 from storage.schema.tables import DERIVED
 
 # How many events of the log, each counted for every experiment that reads it, the open experiments
-# of a check may read: half a minute of CPU. One of them is checked, however much it reads.
+# of a check may read: half a minute of CPU. The first is checked, however much it reads.
 AFFORDED = 30_000_000
 
 

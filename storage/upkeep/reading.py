@@ -11,7 +11,7 @@ from storage.log.reader import keep_log
 from storage.schema.tables import DERIVED
 
 # Whole days are read at once: what is sorted or hashed stays in memory, and of tables that last for
-# one statement or two a small sample is enough.
+# a statement or two a small sample is enough.
 SETTINGS = ("work_mem = '128MB'", "default_statistics_target = 10")
 
 
@@ -23,8 +23,8 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
     tables fill these instead. All is rolled back at the end.
     """
     with engine.connect() as connection, unprepared(connection), connection.begin() as transaction:
-        # The reading sees one state of the log: of whoever is forgotten meanwhile it would else
-        # read both events and tombstones.
+        # The reading sees a single state of the log: of whoever is forgotten meanwhile it would
+        # else read both events and tombstones.
         connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         keep_log(connection)
         for setting in SETTINGS:

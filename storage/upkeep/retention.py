@@ -40,8 +40,8 @@ ORDER BY kept.day
 def old_days(connection: Connection, *, as_of: datetime, retention_days: int) -> list[date]:
     """Returns the days of the log that may go, the oldest first.
 
-    Those that ended, and were last written, more than the retention ago, and that no open
-    experiment can need, nor one that waits for its deploy, or is followed up after its decision.
+    Those that ended, and were last written, more than the retention ago, and that no
+    experiment can need that is open, is followed up, or waits for its deploy.
     """
     present = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
     first_kept = as_of.astimezone(UTC).date() - timedelta(days=retention_days)

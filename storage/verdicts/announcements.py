@@ -43,7 +43,7 @@ def announce(connection: Connection, contracts: Sequence[Contract]) -> int:
 
     Args:
         connection: In the transaction that published the contracts.
-        contracts: Those that are told otherwise than before.
+        contracts: Those that read otherwise than before.
 
     Returns:
         How many announcements that makes; each waits for delivery to the project's webhooks of
@@ -142,7 +142,7 @@ _TEST = "This delivery only tries the webhook: no experiment has changed."
 
 
 def announce_test(connection: Connection, project_id: int, target: str) -> bool:
-    """Announces nothing to one webhook, to try it; tells whether the project has that webhook."""
+    """Announces nothing to a webhook, to try it; returns whether the project has that webhook."""
     settings = read_settings(connection, project_id)
     if target not in {webhook.target for webhook in settings.webhooks}:
         return False

@@ -167,7 +167,7 @@ def due_work(
     An open experiment is due where a block closed that holds an event which may make a unit, or
     whose outcomes closed; where a look comes without traffic, as at the end of an hour, after
     a deploy or at the horizon; before its first evaluation; after it was closed by hand; and where
-    a run broke off or a stage is tried again. So is a decided one that is followed up.
+    a run broke off or a stage is tried again. So is a decided experiment that is followed up.
 
     Args:
         as_of: A time up to which the log is final.

@@ -24,7 +24,7 @@ class Announcement:
     """An announcement to a project, as of the moment that it was made.
 
     Attributes:
-        experiment_id: The experiment; None of one that only tries a webhook.
+        experiment_id: The experiment; None of a trial of a webhook.
     """
 
     announcement_id: str
@@ -44,7 +44,7 @@ class Announcement:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One try to deliver an announcement, already noted as made.
+    """A try to deliver an announcement, already noted as made.
 
     Attributes:
         announcement: What to tell.
@@ -140,7 +140,7 @@ UPDATE deliveries SET delivered_at = clock_timestamp(), given_up_at = NULL, prob
 WHERE announcement_id = :announcement_id AND target = :target AND delivered_at IS NULL
 """)
 
-# Not where another attempt was begun meanwhile, or was the one that arrived.
+# Not where another attempt was begun meanwhile, or has arrived.
 _MINE = """
 WHERE announcement_id = :announcement_id AND target = :target AND attempts = :number
   AND delivered_at IS NULL AND given_up_at IS NULL
@@ -217,7 +217,7 @@ def give_up_exhausted(connection: Connection) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """Where the delivery of an announcement to one webhook stands.
+    """Where the delivery of an announcement to a webhook stands.
 
     Attributes:
         announcement_id: What receivers know it by.
@@ -293,7 +293,7 @@ def send_again(connection: Connection, project_id: int, announcement_id: str | N
     Receivers get the same identifier and the same body, only the time of signing is another.
 
     Args:
-        announcement_id: One, whether it arrived or not; else all that were given up.
+        announcement_id: An announcement, whether it arrived or not; else all that were given up.
     """
     bound = {"project_id": project_id, "announcement_id": announcement_id}
     return connection.execute(_RESENT, bound).rowcount

@@ -36,7 +36,7 @@ def begin_follow_ups(connection: Connection, ids: Sequence[str]) -> None:
 
     Args:
         connection: In the transaction that published the verdicts.
-        ids: The experiments that were published; those alone that have an answer begin one.
+        ids: The experiments that were published; those alone that have an answer begin a follow-up.
     """
     connection.execute(_BEGIN, {"ids": list(ids)})
 
@@ -105,7 +105,7 @@ WHERE experiment_id = :experiment_id AND state = 'running'
 
 
 def publish_follow_ups(connection: Connection, drafts: Sequence[FollowUpDraft]) -> None:
-    """Publishes follow-ups; one that has ended is never rewritten.
+    """Publishes follow-ups; an ended follow-up is never rewritten.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.

@@ -54,7 +54,7 @@ NO_ARRIVALS = ArrivalColumns(block=array("q"), treatment=array("q"), other=array
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """A unit that was found in both arms: block and stratum of its exposure, and when it was."""
+    """A unit that was seen in both arms: block and stratum of its exposure, and when it was."""
 
     block: datetime
     stratum: str
@@ -81,7 +81,7 @@ class ReturningUsers:
 
 @dataclass(frozen=True, kw_only=True)
 class GateReading:
-    """The input of one experiment's gates."""
+    """The input of an experiment's gates."""
 
     arrivals: ArrivalColumns = NO_ARRIVALS
     crossings: Sequence[Crossing] = ()

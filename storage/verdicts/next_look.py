@@ -70,9 +70,9 @@ def forget_next_looks(connection: Connection, ids: Sequence[str]) -> None:
 
 
 # Between looks nothing of a verdict changes (docs/statistics.md, 'Counts'), and a look is the
-# closing of an analysis block. Where a new one may have ended, this rather names an experiment too
-# many: the units of a stratum are counted since the oldest open analysis block of any, and a deploy
-# may cut or not.
+# closing of an analysis block. Where a new block may have ended, this rather names an experiment
+# too many: the units of a stratum are counted since the oldest open analysis block of any, and a
+# deploy may cut or not.
 _DUE = text(f"""
 SELECT x.experiment_id
 FROM (
@@ -152,5 +152,5 @@ WHERE e.experiment_id = n.experiment_id AND e.next_look_at < n.at
 
 
 def put_off_looks(connection: Connection) -> None:
-    """Moves the next look of skipped experiments past the block that closed without one."""
+    """Moves the next look of skipped experiments past the block that closed without a look."""
     connection.execute(_PUT_OFF)

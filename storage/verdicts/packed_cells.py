@@ -18,7 +18,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, kw_only=True)
 class CellRow:
-    """One closed cell of a metric, as the store holds it; sums are of metrics of kind `mean`."""
+    """A closed cell of a metric, as the store holds it; sums are of metrics of kind `mean`."""
 
     block: datetime
     stratum: str

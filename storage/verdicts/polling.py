@@ -28,7 +28,7 @@ class _Poll:
 
 
 class VerdictReader:
-    """Reads cached verdict rows: one query, begun after they were asked for, for all that wait."""
+    """Reads cached verdict rows: a query for all that wait, begun after they asked."""
 
     def __init__(self, url: str) -> None:
         self._batcher: Batcher[_Poll, PublishedVerdict | None] = Batcher(url, _published)

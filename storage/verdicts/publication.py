@@ -1,4 +1,4 @@
-"""Verdicts as they are served: read from one row, published in one transaction."""
+"""Verdicts as they are served: read from a row, published in a single transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -211,8 +211,8 @@ def list_verdicts(
     Args:
         wanted: What to show.
         limit: How many at most.
-        after: (registered_at, experiment_id) of the last one of the page before; of a pending
-            one (decided_at, experiment_id).
+        after: (registered_at, experiment_id) of the last verdict of the page before; of a pending
+            verdict (decided_at, experiment_id).
     """
     x, v = experiments.c, verdicts.c
     conditions = [x.project_id == project_id]
@@ -263,7 +263,7 @@ def list_verdicts(
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """Evidence and contract of one experiment, computed and not yet published.
+    """Evidence and contract of an experiment, computed and not yet published.
 
     Attributes:
         document: The evidence, as it is served.
@@ -433,7 +433,7 @@ def publish_verdicts(
 
 
 def all_contracts(connection: Connection, project_id: int | None = None) -> list[str]:
-    """Returns each experiment's contract, as served, oldest first; of one project or of all."""
+    """Returns each experiment's contract, as served, oldest first; of a project or of all."""
     query = (
         select(cast(verdicts.c.contract, Text))
         .join_from(verdicts, experiments)

@@ -1,7 +1,7 @@
 """Experiments set aside: those whose own data breaks a stage of the pipeline.
 
-A stage works on all open experiments together. Where data of one of them breaks it, that one is
-set aside by name, the others go on, and it is tried again alone, ever more rarely.
+A stage works on all open experiments together. Where an experiment's data breaks it, that
+experiment is set aside by name, the others go on, and it is tried again alone, ever more rarely.
 """
 
 import traceback
@@ -18,7 +18,7 @@ from domain.evidence.document import AnyEvidence, evidence_of
 from storage.log.verification import WrongFileError
 from storage.postgres.rows import value_of
 
-# In the order of the pipeline: whoever breaks in one is left out of those that follow.
+# In the order of the pipeline: whoever breaks in a stage is left out of those that follow.
 STAGES = ("exposures", "cells", "evidence", "verdicts")
 COUNTING = ("exposures", "cells")
 _SOURCE = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ ORDER BY e.experiment_id
 def experiments_to_publish(connection: Connection) -> list[str]:
     """Returns the undecided experiments of which evidence is staged that can be published.
 
-    Of an experiment set aside before its verdict that says so; of one closed by hand, its end.
+    Of an experiment set aside before its verdict that says so; closed by hand, its end.
     """
     return list(connection.execute(_PUBLISHABLE).scalars())
 
@@ -265,7 +265,7 @@ _READ_OF_PROJECT = text(_READ.format(where="WHERE x.project_id = :project_id"))
 
 
 def read_set_aside(connection: Connection, *, project_id: int | None = None) -> Sequence[SetAside]:
-    """Returns the experiments that are set aside, the first one first.
+    """Returns the experiments that are set aside, the oldest first.
 
     Args:
         project_id: Whose; None for those of all projects.

@@ -1,4 +1,4 @@
 """Views: what pages, lists and the checklist show.
 
-The top of `storage`: no other room of it imports this one.
+The top of `storage`: no other room of it imports this room.
 """

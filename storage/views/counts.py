@@ -27,7 +27,7 @@ def open_units(connection: Connection) -> Row[Any]:
     """Returns the exposed units of the open experiments.
 
     Returns:
-        A row of experiments (those with a unit), units, and read_to of the one that was read least.
+        A row of experiments (those with a unit), units, and the least read_to of an experiment.
     """
     return connection.execute(_UNITS).one()
 

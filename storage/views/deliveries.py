@@ -11,7 +11,7 @@ class ListedDelivery:
     """A delivery in a list.
 
     Attributes:
-        experiment_id: The experiment that it is about; None of one that tries a webhook.
+        experiment_id: The experiment that it is about; None of a trial of a webhook.
         target: The webhook, as the delivery names it.
         problem: The fault of the last attempt, in words of ours; None where there is none.
     """

@@ -59,7 +59,7 @@ class Finding:
     Attributes:
         contract: The verdict contract, to the byte.
         evidence: The evidence document as JSON; None before the first look.
-        message: Of the treatment's commit, where its deploy told one.
+        message: Of the treatment's commit, where its deploy sent a message.
         url: Where the treatment's commit can be seen, as its deploy has it.
         pull_request: The number or address of its pull request, as its deploy has it.
         note: The team's note on it.
@@ -170,7 +170,7 @@ def read_finding(connection: Connection, project_id: int, experiment_id: str) ->
 
 
 def finding_version(connection: Connection, project_id: int, experiment_id: str) -> str:
-    """Returns a word that is another one whenever the finding is.
+    """Returns a word that differs whenever the finding does.
 
     Raises:
         Missing: The project has no such experiment.
@@ -191,7 +191,7 @@ class ListedFinding:
         reason: The evidence's; None before the first look.
         totals: The evidence's totals; None before the first look.
         sessions: The evidence's traffic and requirements; None before the first look.
-        control: Control's rate, or its mean where it has one; None while there is none.
+        control: Control's rate, or its mean where it has a mean; None while there is none.
         waits_for: The guardrails that a `keep` waits for; None while no test has fired.
     """
 

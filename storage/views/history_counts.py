@@ -16,7 +16,7 @@ REHEARSAL = "rehearsed_events"
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCount:
-    """The log's counts of one arm.
+    """The log's counts of an arm.
 
     Attributes:
         units: Units whose first event on the routes named the arm's commit.
@@ -37,7 +37,7 @@ class HistoryCount:
         outcomes: How many events of the metric units of either arm sent.
         before: How many of these came before the exposure.
         after: How many came after its window.
-        longest: How long after the exposure the last one came.
+        longest: How long after the exposure the last outcome came.
     """
 
     control: ArmCount
@@ -109,7 +109,7 @@ def count_history(
 ) -> HistoryCount:
     """Counts the log's units and outcomes of two commits since a time.
 
-    It reads the log alone, without lineages, blocks and graces: of a file with one deploy each it
+    It reads the log alone, without lineages, blocks and graces: of a file with a deploy each it
     equals the counts of the verdict.
 
     Args:

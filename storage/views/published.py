@@ -1,4 +1,4 @@
-"""Published evidence: counts of verdicts, the latest ones, and experiments close to one."""
+"""Published evidence: counts of verdicts, the latest, and experiments close to a verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ def count_answers(connection: Connection) -> Row[Any]:
     """Returns how many experiments stand where.
 
     Returns:
-        A row of open, decided, keep, rollback, iterate, no_answer (decided without one) and
+        A row of open, decided, keep, rollback, iterate, no_answer (decided without an answer) and
         counted_at, by the database's clock.
     """
     return connection.execute(_ANSWERS).one()

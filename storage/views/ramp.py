@@ -50,7 +50,7 @@ def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) ->
         until: When the look was.
 
     Returns:
-        None of an experiment that has not begun, and of one that is set aside for its policy.
+        None where an experiment has not begun, or is set aside for its policy.
     """
     bound = {"experiment_id": experiment_id}
     experiment = connection.execute(_POLICY, bound).one_or_none()

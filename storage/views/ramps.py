@@ -30,12 +30,12 @@ _SEARCHED = ("sha", "message", "author", "branch", "pull_request")
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRamp:
-    """A change in an environment: each share of traffic that it got, one after another.
+    """A change in an environment: the shares of traffic that it got, in turn.
 
     Attributes:
         commit: Its commit, as experiments know it: each step may write another part of its id.
         steps: Its deploys as the API shows them, in order, the latest ones; of a change that got
-            all traffic at once there is one.
+            all traffic at once there is a single step.
         is_cut: Whether there are earlier steps.
     """
 
@@ -57,7 +57,7 @@ def list_ramps(
     words: Sequence[str] = (),
     before: str | None = None,
 ) -> list[ListedRamp]:
-    """Returns the ramps of a project, the one with the newest last step first.
+    """Returns the ramps of a project, the newest last step first.
 
     A ramp goes on while the commit has a share between none and all: a share of 0 or 1, or none
     declared, ends it. What is deployed between its steps does not.
@@ -66,7 +66,7 @@ def list_ramps(
         connection: To the store.
         project_id: The project.
         limit: How many at most.
-        words: That all occur in the commit as one of its deploys tells it.
+        words: That all occur in the commit as a deploy describes it.
         before: The last deploy of the ramp after which the list goes on.
 
     Raises:

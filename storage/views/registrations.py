@@ -89,12 +89,12 @@ def read_control_state(
 def _nearest(
     connection: Connection, project_id: int, environment: str, commit: str | None
 ) -> str | None:
-    """Returns the recent commit that looks like one that was never deployed."""
+    """Returns the recent commit that looks like a commit that was never deployed."""
     if commit is None:
         return None
     bound = {"project_id": project_id, "environment": environment, "limit": _RECENT_COMMITS}
     recent = connection.execute(_COMMITS, bound).scalars().all()
-    # One that is written shorter is compared with as much of the other.
+    # An id that is written shorter is compared with as much of the other.
     likeness = {
         known: SequenceMatcher(None, known[: len(commit)], commit[: len(known)]).ratio()
         for known in recent

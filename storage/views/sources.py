@@ -13,7 +13,7 @@ from storage.schema.policy_columns import GRACE_SECONDS
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReading:
-    """The state of one table of the log.
+    """The state of a table of the log.
 
     Attributes:
         rows: How many there are; of events as PostgreSQL's own statistics count them, because

@@ -174,7 +174,7 @@ def document(fields: Sequence[Field], texts: Texts) -> dict[str, Any]:
 
 
 def texts_of(fields: Sequence[Field], stored: Mapping[str, Any]) -> dict[str, str]:
-    """Returns stored members as one would type them; nothing of a secret."""
+    """Returns stored members as people type them; nothing of a secret."""
     return {field.name: "" if field.secret else _text_of(field, stored) for field in fields}
 
 

@@ -1,4 +1,4 @@
-"""The page of a project's deliveries: the last ones of each webhook, and one that tries it."""
+"""The page of a project's deliveries: the last of each webhook, and a trial."""
 
 from sqlalchemy import Connection
 from starlette.requests import Request

@@ -62,11 +62,11 @@ class _Refused:
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """An entry as the page shows it; without a key the form of a new one.
+    """An entry as the page shows it; without a key the form of a new entry.
 
     Attributes:
         advanced: Its fields that are folded.
-        shows_advanced: Whether one of them holds something, or was refused.
+        shows_advanced: Whether any of them holds something, or was refused.
     """
 
     key: str

@@ -24,7 +24,7 @@ from storage.tenants.settings import lock_settings
 from storage.tenants.sign_ins import Role, Visitor
 
 _PATH = "/dashboard/settings/keys"
-# What is listed of a key: never less, which could mean one that was not shown.
+# What is listed of a key: never less, which could mean a key that was not shown.
 _DISPLAY = re.compile(r"(?:wk|pk|rk|ro)_[0-9A-Za-z]{5}", re.ASCII)
 _MADE = (
     "No key was made: one was, after this form was loaded. A key is shown once, by the page that"
@@ -66,7 +66,7 @@ async def get_keys(request: Request) -> Response:
 
 
 async def post_keys(request: Request) -> Response:
-    """Make a key, which this answer alone shows, or revoke one."""
+    """Make a key, which this answer alone shows, or revoke a key."""
     form = await posted(request)
 
     def changing(
@@ -88,7 +88,7 @@ def _change(connection: Connection, visitor: Visitor, form: Form) -> _Outcome | 
         return _revoke(connection, visitor, form.text("key"))
     if form.text("kind") not in list(KeyKind):
         return _Outcome(status=422, fault="Choose what the key is for.")
-    # Of two forms that were loaded together, and of one that is sent twice, one makes a key.
+    # Two forms that were loaded together, or a form that is sent twice, make a single key.
     lock_settings(connection, visitor.project_id)
     if form.text("seen") != _digest(list_keys(connection, visitor.project_id)):
         return _Outcome(status=409, note=_MADE)

@@ -39,7 +39,7 @@ class Kind:
     facts: Callable[[Row], list[str]]
 
     def rows(self, stored: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Returns the entries as they are stored; a named one with its name."""
+        """Returns the entries as they are stored; a named entry with its name."""
         entries = stored.get(self.member, [])
         if isinstance(entries, Mapping):
             named: Mapping[str, Mapping[str, Any]] = entries

@@ -325,7 +325,7 @@ def _faults(typed: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is(shown: Mapping[str, Any], member: str, value: object) -> bool:
-    """Tells whether a member is so already: an unchanged one keeps its default."""
+    """Returns whether a member is so already: an unchanged member keeps its default."""
     return _shown(parse_settings({member: value}))[member] == shown[member]
 
 

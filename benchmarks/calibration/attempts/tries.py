@@ -23,7 +23,7 @@ def without_effect(attempt: int) -> Draw:
 
 
 def kept_at_last(count: int, *, counted: bool, seed: int = 20_261_301) -> int:
-    """How many of so many changes are kept in one of twenty tries, counted as attempts or not."""
+    """How many of so many changes are kept in any of twenty tries, counted as attempts or not."""
     left = count
     for number in range(1, TRIES + 1):
         draw = without_effect(number if counted else 1)

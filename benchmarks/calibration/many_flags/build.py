@@ -1,4 +1,4 @@
-"""Flags: many at once in one build, independent of one another or not."""
+"""Flags: many at once in a single build, independent of each other or not."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class Build:
     rate: float = 0.05
 
     def series(self, rng: np.random.Generator, *flags: int) -> Iterator[Series]:
-        """One day after the other of some flags' experiments, of the same units."""
+        """Day after day of some flags' experiments, of the same units."""
         units = self.units * self.days
         carried = self.draw(rng, units)
         block = np.sort(rng.integers(0, self.days * DAY // BLOCK, units)) * BLOCK

@@ -23,7 +23,7 @@ class Change:
 
     Attributes:
         truth: Its true effect, relative.
-        evidence: At its end: the look that decided, or the last one of the horizon.
+        evidence: At its end: the look that decided, or the last look of the horizon.
         after: The week with a hold-back after a verdict; None where there was none.
     """
 

@@ -60,7 +60,7 @@ def _changes(run: Run, policy: Policy, *, seed: int) -> Sequence[Change]:
 
 
 def _readings(name: str, changes: Sequence[Change], *, is_claimed: bool) -> list[str]:
-    """A table of what each number says, under one setting."""
+    """A table of what each number says, under a setting."""
     readings = {
         number: Reading.of((read(change), change.truth) for change in changes)
         for number, read in NUMBERS.items()

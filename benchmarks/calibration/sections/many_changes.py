@@ -1,4 +1,4 @@
-"""Many changes at once: tries of one change, and flags of one build."""
+"""Many changes at once: tries of a change, and flags of a single build."""
 
 import numpy as np
 

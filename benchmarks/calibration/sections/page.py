@@ -1,4 +1,4 @@
-"""The calibration's page as lines: its sections replaced one by one, and its claims counted."""
+"""The calibration's page as lines: its sections replaced in turn, and its claims counted."""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def with_claims(page: Sequence[str]) -> list[str]:
 
 
 def with_section(page: Sequence[str], section: Section) -> list[str]:
-    """The page with a section in the place of that of its title; a new one comes before the peers.
+    """The page with a section replaced by its title; a new section comes before the peers.
 
     Raises:
         ValueError: The page has neither of the two.

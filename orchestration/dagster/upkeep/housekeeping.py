@@ -133,7 +133,7 @@ def expire_units(context: dg.OpExecutionContext, store: Store) -> None:
     " retention. That a verdict was announced is never forgotten.",
 )
 def expire_deliveries(context: dg.OpExecutionContext, store: Store) -> None:
-    """In one statement: there are a few for each experiment."""
+    """In a single statement: there are a few for each experiment."""
     with store.reading() as connection:
         gone = delete_old_deliveries(connection, as_of=datetime.now(UTC), days=retention_days())
     context.add_output_metadata({"rows": gone})
@@ -206,7 +206,7 @@ def delete_old_runs(context: dg.OpExecutionContext) -> None:
     executor_def=dg.in_process_executor,
 )
 def housekeeping() -> None:
-    """Steps that need not wait for one another don't: where one fails, the others are done."""
+    """Steps that need not wait for each other don't: where one fails, the others are done."""
     dropped = drop_days()
     expire_units(dropped)
     tend_lake(dropped)

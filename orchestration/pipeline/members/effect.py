@@ -10,7 +10,7 @@ from storage.verdicts.evidence import ExperimentReading
 
 
 def dollars_of(policy: EvidencePolicy, per_day: float | None) -> float | None:
-    """Returns what one conversion more of each unit is worth a day.
+    """Returns what a conversion more of each unit is worth a day.
 
     Args:
         per_day: The measured units of both arms a day; all of them are worth it.

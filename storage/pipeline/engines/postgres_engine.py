@@ -35,12 +35,12 @@ _FEW_INPUTS = 200
 # Up to so many rows of the log, times experiments, nothing is materialized in a table. A temporary
 # table costs 1.2 ms to make, 0.4 ms to sample and 0.3 ms to drop, whatever it holds: of 23 steps
 # and inputs that was half of a minute's CPU. More rows need the samples: without them the planner
-# may compare each row of one step with each of another.
+# may compare each row of a step with each of another.
 AT_ONCE = 5_000
 
 # Steps that others are joined to by unit: even of few rows they are tables. Of a clause with many
-# conditions the planner expects one row, and would look every unit up for every other one; of a
-# table that it has not sampled it expects ten pages.
+# conditions the planner expects a single row, and would look every unit up for every other one; of
+# a table that it has not sampled it expects ten pages.
 _COUNTED = (SEEN, CANDIDATES)
 
 _READ = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
@@ -89,7 +89,7 @@ class PostgresEngine:
     materialized, in temporary tables that the planner has sampled.
 
     Args:
-        experiments: How many may read one row of the log.
+        experiments: How many may read a row of the log.
         at_once: Up to how many rows of the log, times experiments, steps are no tables.
     """
 
@@ -189,7 +189,7 @@ class PostgresEngine:
         return dict(zip(statements, row, strict=True))
 
     def each_part(self) -> Iterator[int]:
-        """Yields once: all units are one part."""
+        """Yields once: all units are a single part."""
         yield 0
 
     def property_text(self, name: str) -> str:
@@ -250,7 +250,7 @@ class PostgresEngine:
     def _copy_inputs(self) -> None:
         """Makes tables of the inputs that travel with statements.
 
-        Of those the planner knows no values. It would expect one event in 200 to be of a project
+        Of those the planner knows no values. It would expect an event in 200 to be of a project
         that any of 200 experiments reads, and compare each with every row of another input.
         """
         for name, (columns, rows) in list(self._few_inputs.items()):
