@@ -329,12 +329,10 @@ def test_what_ticks_add_while_a_rebuild_fills_its_tables_is_neither_lost_nor_dou
         for step in (expose, close_cells, stage, publish):
             step(holder)
         holder.commit()
-        with canary.engine.connect() as connection:
-            ticked = connection.execute(_SERVED).all()
-            before = derived_of(canary.engine)
+        ticked, before = served(canary.engine), derived_of(canary.engine)
     assert background.ended().exit_code == 0
 
-    assert served(canary.engine) == [tuple(row) for row in ticked]
+    assert served(canary.engine) == ticked
     assert meanwhile in {row[0] for row in ticked}
     assert derived_of(canary.engine) == before
     run_pipeline(canary.engine)
@@ -381,11 +379,12 @@ def test_a_day_that_goes_before_the_swap_has_the_rebuild_refused(shop) -> None:
     before = derived_of(shop.engine)
     with filled_and_waiting(shop.engine) as (_, background):
         later = shop.first_day + timedelta(days=DEFAULT_DAYS + 60)
-        shop.tamper("UPDATE verdicts SET decided = true")
+        # The days of an open or followed-up experiment stay.
+        shop.tamper("UPDATE verdicts SET decided = true", "UPDATE follow_ups SET state = 'stopped'")
         dropped = drop_old_days(shop.engine, as_of=later, retention_days=DEFAULT_DAYS).dropped
         assert dropped
-    result = background.ended()
 
+    result = background.ended()
     assert result.exit_code == 3
     assert f"{shop.experiments['click']} (gone: " in result.stderr
     with shop.engine.connect() as connection:
