@@ -317,7 +317,7 @@ def _open_experiment(
         own = and_(
             experiments.c.treatment_commit == binding.deploy.commit_sha,
             experiments.c.control_commit.is_distinct_from(experiments.c.treatment_commit),
-            func.jsonb_exists(experiments.c.policy, PORTFOLIO).is_(is_portfolio),
+            experiments.c.policy[PORTFOLIO].as_boolean() == is_portfolio,
         )
         same = or_(same, own)
     return connection.execute(

@@ -126,7 +126,7 @@ def read_experiments(
             known[row.experiment_id],
             commit=row.treatment_commit,
             starts_at=row.starts_at,
-            is_portfolio=PORTFOLIO in row.policy,
+            is_portfolio=row.policy[PORTFOLIO],
         )
         for row in active
     }
