@@ -131,7 +131,7 @@ story: install ## Live the whole story in a browser, from an empty project to a 
 
 .PHONY: mutants
 mutants: install ## Break each promise in a copy of the source, and see a test catch it
-	$(BIN)/pytest -m deep tests/test_mutants.py
+	$(BIN)/pytest -m deep tests/mutants/test_mutants.py
 
 FLOORS = build/floors
 # Each room of the source, by what leans most on other people's packages. Old ones warn.

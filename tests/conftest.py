@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -15,7 +15,7 @@ import hypothesis
 import psycopg
 import pytest
 from psycopg import sql
-from sqlalchemy import Connection, Engine, make_url
+from sqlalchemy import Engine, make_url
 from starlette.testclient import TestClient
 
 from api.app import create_app
@@ -23,11 +23,9 @@ from api.runtime.settings import ApiSettings
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import connection_string, open_engine
 from storage.schema.migrate import upgrade
-from storage.tenants.keys import KeyKind, create_key
-from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.settings import apply_settings
 from tests.processes.server_folder import server_folder
 from tests.repetition import LONG_PROFILE
+from tests.world import World
 
 # The developer's own service is never touched. Nothing of ours reads these when it is imported.
 for _name in [name for name in os.environ if name.startswith("SERVICE_") and name[8:] != "PG_BIN"]:
@@ -157,51 +155,6 @@ def store(postgres_url: str, migrated_template: str) -> Iterator[Store]:
         yield fresh
 
 
-@dataclass(kw_only=True)
-class Service:
-    """The API on a store of its own, with one project and its keys."""
-
-    store: Store
-    client: TestClient
-    project: CreatedProject
-    write: dict[str, str] = field(init=False)
-    public: dict[str, str] = field(init=False)
-    reward: dict[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.write, self.public, self.reward = (
-            {"X-Service-Project-Key": self.project.keys[kind]}
-            for kind in (KeyKind.WRITE, KeyKind.PUBLIC, KeyKind.PROJECT)
-        )
-
-    @property
-    def project_id(self) -> int:
-        return self.project.project_id
-
-    def in_store(self, work: Callable[[Connection], Any]) -> Any:
-        """Returns what `work` returns in one transaction on the store."""
-        with self.store.engine.begin() as connection:
-            return work(connection)
-
-    def new_project(self, name: str) -> CreatedProject:
-        return self.in_store(lambda connection: create_project(connection, name))
-
-    def new_key(self, kind: KeyKind) -> str:
-        return self.in_store(lambda connection: create_key(connection, self.project_id, kind))
-
-    def settings(self, **chosen: Any) -> None:
-        self.in_store(lambda connection: apply_settings(connection, self.project_id, chosen))
-
-    def post(self, path: str, body: Any, **options: Any) -> Any:
-        """Posts JSON with the write key (the project key on /v1/reward) and returns the answer."""
-        key = self.reward if path.startswith("/v1/reward") else self.write
-        return self.client.post(path, json=body, **{"headers": key, **options})
-
-    def get(self, path: str, **options: Any) -> Any:
-        key = self.reward if path.startswith("/v1/reward") else self.write
-        return self.client.get(path, **{"headers": key, **options})
-
-
 @contextmanager
 def serving_store(store: Store) -> Generator[TestClient]:
     secret = b"a secret of the tests"
@@ -210,17 +163,11 @@ def serving_store(store: Store) -> Generator[TestClient]:
         yield client
 
 
-def _service(store: Store, client: TestClient, project: str) -> Service:
-    with store.engine.begin() as connection:
-        created = create_project(connection, project)
-    return Service(store=store, client=client, project=created)
-
-
 @pytest.fixture
-def service(store: Store) -> Iterator[Service]:
+def service(store: Store) -> Iterator[World]:
     """The running API, and a project named `shop`."""
     with serving_store(store) as client:
-        yield _service(store, client, "shop")
+        yield World.new(store, client)
 
 
 @pytest.fixture(scope="module")
@@ -230,10 +177,10 @@ def _shared(postgres_url: str, migrated_template: str) -> Iterator[tuple[Store, 
 
 
 @pytest.fixture
-def tenant(_shared: tuple[Store, TestClient]) -> Service:
+def tenant(_shared: tuple[Store, TestClient]) -> World:
     """A project of the test's own in one running API, whose other tenants are the module's tests.
 
     A store is made in a tenth of a second, a project in a hundredth of one.
     """
     store, client = _shared
-    return _service(store, client, f"shop {secrets.token_hex(6)}")
+    return World.new(store, client, f"shop {secrets.token_hex(6)}")

@@ -59,7 +59,7 @@ _FOUND = ["pytest", "--collect-only", "-qqq"]
 TYPES_AND_FINDING = Stage(name="types, and finding the tests", commands=[_CHECKER, _FOUND])
 # The files of the tests' own folder look at the requirements and the source.
 _TOP = sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
-_STATISTICS = paths("domain", "stats", "calibration", *_TOP)
+_STATISTICS = paths("domain", "stats", "calibration", "mutants", *_TOP)
 STATISTICS = pytest_stage("statistics", *_STATISTICS, *paths("pages/test_docs.py"))
 # Those that start processes wait for them half of the time, which the others then use: one stage,
 # in which each worker begins at another place of this order. Pages of a browser come first: later,

@@ -16,7 +16,7 @@ import pytest
 from cli.main import COMMANDS
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
-from tests.conftest import Service
+from tests.world import World
 
 pytestmark = pytest.mark.process
 
@@ -170,7 +170,7 @@ def test_it_plans_without_a_service(run: Any) -> None:
     assert json.loads(done.stdout)["lifts"][3]["days_to_decide"] == pytest.approx(1.3, abs=0.2)
 
 
-def test_it_posts_registers_and_waits_against_a_running_service(run: Any, tenant: Service) -> None:
+def test_it_posts_registers_and_waits_against_a_running_service(run: Any, tenant: World) -> None:
     keys = tenant.project.keys
     with serving(tenant) as url:
         writing = {"SERVICE_API_URL": url, "SERVICE_PROJECT_KEY": keys[KeyKind.WRITE]}

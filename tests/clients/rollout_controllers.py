@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from storage.tenants.keys import KeyKind
-from tests.conftest import Service
+from tests.world import World
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text()
 
@@ -43,7 +43,7 @@ def argo_arguments(commit: str) -> dict[str, str]:
     return values
 
 
-def argo_measurement(service: Service, template: str, commit: str) -> str:
+def argo_measurement(service: World, template: str, commit: str) -> str:
     """What Argo Rollouts makes of a template's web metric: a GET, judged by two conditions."""
     (found,) = (one for one in resources("AnalysisTemplate") if one["metadata"]["name"] == template)
     (metric,) = found["spec"]["metrics"]
@@ -79,7 +79,7 @@ def _holds(condition: str, phase: str) -> bool:
 
 
 def flagger_hook(
-    service: Service, url: str, metadata: dict[str, str], *, phase: str = "Progressing"
+    service: World, url: str, metadata: dict[str, str], *, phase: str = "Progressing"
 ) -> tuple[bool, str]:
     """Whether a webhook of Flagger passes, and the body: a POST without a header of ours.
 
@@ -97,7 +97,7 @@ def flagger_hook(
     return answer.status_code <= 202, answer.text
 
 
-def flagger_webhooks(service: Service, commit: str | None) -> dict[str, bool]:
+def flagger_webhooks(service: World, commit: str | None) -> dict[str, bool]:
     """Which webhooks of the page's Canary pass, by type; None leaves their commit out."""
     (canary,) = resources("Canary")
     passed: dict[str, bool] = {}

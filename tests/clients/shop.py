@@ -6,10 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, func, select, text
 
-from domain.registration import PRODUCTION, Registration
 from orchestration.pipeline.drafts import draft_evidence
-from storage.experiments.deploys import DeployRequest, record_deploy
-from storage.experiments.experiments import register
 from storage.log.events import RuntimeEvent, append_history
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.postgres.engine import open_engine
@@ -19,6 +16,7 @@ from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
 from storage.verdicts.publication import publish_verdicts, stage_evidence
 from tests.clients.delivery import CONTROL, TREATMENT
+from tests.world import record_deploy, register_experiment
 
 # Other tests hold the limits; these must be able to ask as often as they can.
 _UNLIMITED = {"per_key": 10**9, "per_address": 10**9, "registrations_per_key": 10**9}
@@ -90,8 +88,8 @@ def open_shop(url: str, *, history: History | None = None) -> Shop:
         chosen = {"rate_limits": _UNLIMITED, "metrics": _METRICS, "guardrails": []}
         apply_settings(connection, project.project_id, chosen)
         now = datetime.now(UTC)
-        _deploy(connection, project.project_id, CONTROL, now - timedelta(days=2), share=None)
-        _deploy(connection, project.project_id, TREATMENT, now - timedelta(days=1), share=0.5)
+        record_deploy(connection, project.project_id, CONTROL, now - timedelta(days=2))
+        record_deploy(connection, project.project_id, TREATMENT, now - timedelta(days=1), 0.5)
         if history is not None:
             told = list(history(project.project_id, now - timedelta(days=1)))
             append_history(connection, told)
@@ -104,20 +102,5 @@ def open_shop(url: str, *, history: History | None = None) -> Shop:
 
 
 def _experiment(connection: Connection, project_id: int, metric: str) -> str:
-    asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
-    return register(connection, project_id, asked).experiment_id
-
-
-def _deploy(
-    connection: Connection, project_id: int, sha: str, at: datetime, *, share: float | None
-) -> None:
-    request = DeployRequest(
-        environment=PRODUCTION,
-        commit={"sha": sha},
-        deployed_at=at,
-        graph=None,
-        diff=None,
-        allocation=share,
-        idempotency_key=None,
-    )
-    record_deploy(connection, project_id, request)
+    members = {"treatment_commit": TREATMENT, "target_metric": metric}
+    return register_experiment(connection, project_id, **members)

@@ -8,13 +8,10 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 
-from domain.registration import Registration
 from orchestration.dagster.resources import Store as StoreResource
 from orchestration.definitions import definitions
-from storage.experiments.deploys import DeployRequest, record_deploy
-from storage.experiments.experiments import register
 from storage.log.events import RuntimeEvent, append_history
 from storage.schema.partitions import create_days
 from storage.schema.tables import DERIVED
@@ -24,6 +21,7 @@ from tests.conftest import Store, filled_model, fresh_store
 from tests.orchestration.shop import OF_THE_TESTS, Shop
 from tests.stores.derived import HOW_FAR
 from tests.stores.pipeline_run import run_pipeline
+from tests.world import record_deploy, register_experiment
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 # They move with the clock: when a verdict was published, when the next look can come.
@@ -116,15 +114,13 @@ def _told(store: Store) -> Canary:
     first_day = midnight - timedelta(days=8)
     with store.engine.begin() as connection:
         project_id = create_project(connection, "shop").project_id
-        _deploy(connection, project_id, CONTROL, first_day - timedelta(days=1), allocation=None)
-        _deploy(connection, project_id, TREATMENT, first_day, allocation=0.5)
+        record_deploy(connection, project_id, CONTROL, first_day - timedelta(days=1))
+        record_deploy(connection, project_id, TREATMENT, first_day, 0.5)
         append_history(connection, list(_events(project_id, first_day)))
         experiments = {
-            metric: register(
-                connection,
-                project_id,
-                Registration(treatment_commit=TREATMENT, target_metric=metric),
-            ).experiment_id
+            metric: register_experiment(
+                connection, project_id, treatment_commit=TREATMENT, target_metric=metric
+            )
             for metric in ("click", "view", "activation")
         }
     return Canary(
@@ -181,21 +177,6 @@ def walked(
     """The canary after a tick: `click` is decided, the others are open."""
     with _copied(postgres_url, _walked_model, monkeypatch) as canary:
         yield canary
-
-
-def _deploy(
-    connection: Connection, project_id: int, sha: str, at: datetime, *, allocation: float | None
-) -> None:
-    request = DeployRequest(
-        environment="production",
-        commit={"sha": sha},
-        deployed_at=at,
-        graph=None,
-        diff=None,
-        allocation=allocation,
-        idempotency_key=None,
-    )
-    record_deploy(connection, project_id, request)
 
 
 def _events(project_id: int, first_day: datetime) -> Iterator[RuntimeEvent]:

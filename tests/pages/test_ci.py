@@ -24,8 +24,8 @@ from tests.clients.github import REPOSITORY, TOKEN, GitHub, serving_github
 from tests.clients.gitlab import PROJECT as GITLAB_PROJECT
 from tests.clients.gitlab import TOKEN as GITLAB_TOKEN
 from tests.clients.gitlab import serving_gitlab
-from tests.conftest import Service
 from tests.processes.action import ActionRun, run_action, runner_path
+from tests.world import World
 
 pytestmark = [
     pytest.mark.process,
@@ -60,7 +60,7 @@ def job(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own."""
     return tenant
 

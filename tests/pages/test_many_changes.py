@@ -20,8 +20,8 @@ from cli.repository.private_service import PrivateService, private_service
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import apply_settings
 from tests.cli.conftest import serving
-from tests.conftest import Service
 from tests.processes.action import runner_path
+from tests.world import World
 
 pytestmark = [
     pytest.mark.process,
@@ -36,7 +36,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "many-changes.md").read_text()
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own."""
     return tenant
 

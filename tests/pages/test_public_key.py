@@ -8,8 +8,8 @@ import pytest
 
 from cli.main import main
 from tests.api.routes.test_tenants import APP, routes_of
+from tests.mutants.test_mutants import names_of_tests
 from tests.pages.test_docs import every_command
-from tests.test_mutants import names_of_tests
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "public-key.md").read_text()

@@ -13,13 +13,13 @@ from tests.api.routes.test_release_gate import (
     registered,
 )
 from tests.clients.rollout_controllers import argo_measurement, flagger_webhooks, resources
-from tests.conftest import Service
+from tests.world import World
 
 A, B = "a" * 40, "b" * 40
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own."""
     return tenant
 

@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from domain.registration import PRODUCTION, Registration
-from storage.experiments.deploys import DeployRequest, record_deploy
-from storage.experiments.experiments import register
+from domain.registration import PRODUCTION
 from storage.log.events import RuntimeEvent
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.keys import KeyKind
@@ -28,6 +26,7 @@ from tests.repetition import times
 from tests.stores.barrier import Place, barrier
 from tests.stores.derived import Derived, derived_of
 from tests.stores.past import Bookmark, walk_to
+from tests.world import record_deploy, register_experiment
 
 pytestmark = pytest.mark.process
 
@@ -191,8 +190,12 @@ def stage(folder: Path, shop: Shop, api: ApiProcess) -> Iterator[Stage]:
     metrics = {"order": shop.orders}
     with shop.engine.begin() as connection:
         for metric in ("sign_up", "browse"):
-            asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
-            metrics[metric] = register(connection, shop.project.project_id, asked).experiment_id
+            metrics[metric] = register_experiment(
+                connection,
+                shop.project.project_id,
+                treatment_commit=TREATMENT,
+                target_metric=metric,
+            )
     walk_to(shop.engine, datetime.now(UTC) - timedelta(hours=14))
     bookmark = Bookmark(shop.engine)
     key = shop.keys[KeyKind.PROJECT]
@@ -346,17 +349,6 @@ def released(stage: Stage, environment: str, treatment: str, begin: datetime) ->
     project_id = stage.shop.project.project_id
     with stage.shop.engine.begin() as connection:
         for sha, at, share in ((CONTROL, begin - timedelta(days=1), None), (treatment, begin, 0.5)):
-            request = DeployRequest(
-                environment=environment,
-                commit={"sha": sha},
-                deployed_at=at,
-                graph=None,
-                diff=None,
-                allocation=share,
-                idempotency_key=None,
-            )
-            record_deploy(connection, project_id, request)
-        asked = Registration(
-            treatment_commit=treatment, target_metric="sign_up", environment=environment
-        )
-        return register(connection, project_id, asked).experiment_id
+            record_deploy(connection, project_id, sha, at, share, environment=environment)
+        members = {"treatment_commit": treatment, "environment": environment}
+        return register_experiment(connection, project_id, target_metric="sign_up", **members)

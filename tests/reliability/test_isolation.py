@@ -27,10 +27,10 @@ from storage.upkeep.reading import separate_reading
 from storage.upkeep.scrubbing import scrub
 from storage.verdicts.set_aside import read_set_aside
 from tests.clients.owner import Owner
-from tests.conftest import Service
 from tests.repetition import also_nightly
 from tests.stores.pipeline_run import run_pipeline
 from tests.stores.wrong_files import HARMS
+from tests.world import World
 
 CONTROL, TREATMENT = "aaaaaaa1", "ccccccc3"
 UNITS = 120
@@ -55,9 +55,9 @@ class Neighbours:
         clean: The other one.
     """
 
-    guilty: Service
+    guilty: World
     guilty_experiment: str
-    clean: Service
+    clean: World
     clean_experiment: str
 
     def sql(self, statement: str, **values: Any) -> Any:
@@ -84,17 +84,17 @@ class Neighbours:
         self.sql("UPDATE set_aside SET last_tried_at = last_tried_at - interval '2 hours'")
 
 
-def decided(service: Service, experiment: str) -> str | None:
+def decided(service: World, experiment: str) -> str | None:
     contract = service.get(f"/v1/reward/{experiment}").json()
     return contract["verdict"] if contract["power_state"]["decided"] else None
 
 
-def canary(service: Service, *, target: str) -> str:
+def canary(service: World, *, target: str) -> str:
     post_traffic(service, DAY)
     return register(service, target=target)
 
 
-def post_traffic(service: Service, day: date) -> None:
+def post_traffic(service: World, day: date) -> None:
     """Posts a canary that is plainly better in orders and in what they are worth."""
     graph = {"schema_version": 1, "routes": [{"path": "/cart/[id]", "files": ["app/cart.tsx"]}]}
     diff = {"base_commit": CONTROL, "files": [{"filename": "app/cart.tsx", "status": "modified"}]}
@@ -115,7 +115,7 @@ def post_traffic(service: Service, day: date) -> None:
         assert service.post("/v1/events?replay=true", batch).json()["rejected"] == []
 
 
-def register(service: Service, *, target: str) -> str:
+def register(service: World, *, target: str) -> str:
     service.settings(locked=[])
     registered = service.post(
         "/v1/reward/register",
@@ -131,8 +131,8 @@ def register(service: Service, *, target: str) -> str:
 
 
 @pytest.fixture
-def neighbours(service: Service) -> Neighbours:
-    other = Service(store=service.store, client=service.client, project=service.new_project("b"))
+def neighbours(service: World) -> Neighbours:
+    other = World(store=service.store, client=service.client, project=service.new_project("b"))
     service.settings(metrics={"worth": {"kind": "mean", "sources": ["order"]}})
     return Neighbours(
         guilty=service,
@@ -143,10 +143,10 @@ def neighbours(service: Service) -> Neighbours:
 
 
 @pytest.fixture
-def in_lake(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Neighbours:
+def in_lake(service: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Neighbours:
     """The same, three days apart, of which the lake alone holds the events."""
     monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
-    other = Service(store=service.store, client=service.client, project=service.new_project("b"))
+    other = World(store=service.store, client=service.client, project=service.new_project("b"))
     post_traffic(service, DAY - timedelta(days=3))
     post_traffic(other, DAY)
     lake, engine = open_lake(), service.store.engine
@@ -451,8 +451,8 @@ WHERE x.policy ->> 'flag' IS NOT NULL GROUP BY experiment_id
 
 
 @pytest.mark.deep
-def test_twelve_flags_in_one_build_hold_up_no_other_project_s_tick(service: Service) -> None:
-    clean = Service(store=service.store, client=service.client, project=service.new_project("b"))
+def test_twelve_flags_in_one_build_hold_up_no_other_project_s_tick(service: World) -> None:
+    clean = World(store=service.store, client=service.client, project=service.new_project("b"))
     canary_of_clean = canary(clean, target="order")
     deploy = {"commit": {"sha": CONTROL}, "deployed_at": at(-1440)}
     assert service.post("/v1/deploys", deploy).status_code == 201

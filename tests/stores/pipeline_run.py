@@ -1,21 +1,45 @@
 """The pipeline's steps in the test's own process, as a run of the fast schedule takes them."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from orchestration.pipeline.batch import FAST
 from orchestration.pipeline.steps import close_cells, expose, publish, stage_due
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables
 from storage.upkeep.gauges import PIPELINE, note_step
 
-_STEPS: Sequence[Callable[..., object]] = (expose, close_cells, stage_due, publish)
+Step = Callable[[Connection], object]
 
 
-def run_pipeline(engine: Engine) -> None:
-    """Takes each step once, in a transaction of its own that is the only writer."""
-    for stage, step in zip(PIPELINE, _STEPS, strict=True):
+def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
+    """Takes each step once, in a transaction of its own that is the only writer.
+
+    Args:
+        engine: Of the store.
+        as_of: How far the log is read; None for now, as a run of the fast schedule does.
+    """
+    steps = _steps_of_now() if as_of is None else _steps_as_of(as_of)
+    for stage, step in zip(PIPELINE, steps, strict=True):
         with engine.begin() as connection:
             claim_derived_tables(connection)
-            step(connection, patience=FAST)
+            step(connection)
             note_step(connection, stage=stage, seconds=0.0)
+
+
+def _steps_of_now() -> Sequence[Step]:
+    return [
+        lambda connection, step=step: step(connection, patience=FAST)
+        for step in (expose, close_cells, stage_due, publish)
+    ]
+
+
+def _steps_as_of(as_of: datetime) -> Sequence[Step]:
+    return (
+        lambda connection: extend_exposures(connection, as_of=as_of),
+        extend_cells,
+        lambda connection: stage_due(connection, as_of=as_of),
+        publish,
+    )

@@ -8,7 +8,7 @@ import pytest
 from orchestration.outbound.delivery import deliver
 from tests.clients.owner import Owner, filled
 from tests.clients.receiver import Receiver, receiving
-from tests.conftest import Service
+from tests.world import World
 
 DELIVERIES = "/dashboard/settings/deliveries"
 # As it stands without JavaScript, which says how long ago it was.
@@ -16,7 +16,7 @@ TIME = r"\d+ \w{3} \d{4}, \d\d:\d\d UTC"
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

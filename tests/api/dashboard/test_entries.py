@@ -26,8 +26,8 @@ from tests.clients.owner import (
     forms,
     meanwhile,
 )
-from tests.conftest import Service
 from tests.processes.api_process import eventually
+from tests.world import World
 
 # A new entry of each kind, and what is stored of it.
 NEW = {
@@ -89,7 +89,7 @@ BROKEN = {
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

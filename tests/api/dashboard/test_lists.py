@@ -7,7 +7,7 @@ import pytest
 
 from tests.api.routes.test_reward import registered
 from tests.clients.owner import Owner
-from tests.conftest import Service
+from tests.world import World
 
 CHANGES = {
     "1" * 40: {"message": "Shorten the checkout", "author": "ada", "branch": "checkout"},
@@ -16,7 +16,7 @@ CHANGES = {
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

@@ -21,11 +21,11 @@ from tests.clients.owner import (
     filled,
     meanwhile,
 )
-from tests.conftest import Service
+from tests.world import World
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

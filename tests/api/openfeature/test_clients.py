@@ -18,8 +18,8 @@ from sqlalchemy import text
 from domain.draw import is_drawn
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
-from tests.conftest import Service
 from tests.processes.registry import node_folder, output_of, python_of
+from tests.world import World
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
@@ -105,7 +105,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project with a canary of a quarter, and two flags under test."""
     # Hundreds of sessions ask from one address.
     tenant.settings(rate_limits={"per_key": 100_000, "per_address": 100_000}, ofrep="browser")

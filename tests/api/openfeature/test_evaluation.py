@@ -11,7 +11,7 @@ from sqlalchemy import text
 from domain.draw import Offer, drawn, is_drawn, murmur2
 from storage.tenants.keys import KeyKind
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
-from tests.conftest import Service
+from tests.world import World
 
 BASE, CANARY, OTHER = "ba5e" * 10, "c1" * 20, "c2" * 20
 PATH = "/ofrep/v1/evaluate/flags"
@@ -19,7 +19,7 @@ UNITS = [f"s-{number}" for number in range(2000)]
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own, which hands arms out to whoever asks."""
     tenant.settings(ofrep="browser")
     return tenant
@@ -261,7 +261,7 @@ def test_the_setting_says_to_which_key_arms_are_handed_out_and_the_write_key_s_a
         assert signed == [kind == "write"] * len(evaluations)
 
 
-def test_until_a_project_asks_for_it_no_arm_is_handed_out(tenant: Service) -> None:
+def test_until_a_project_asks_for_it_no_arm_is_handed_out(tenant: World) -> None:
     deployed(tenant, BASE)
     for by in (tenant.write, tenant.public):
         assert asked(tenant, "s-1", by=by).status_code == 403

@@ -15,13 +15,13 @@ from api.app import create_app
 from api.runtime.settings import ApiSettings
 from storage.tenants.keys import KeyKind
 from tests.api.otlp.exports import BUILD, PROTOBUF, encoded, evaluation, export, record
-from tests.conftest import Service
+from tests.world import World
 
 KINDS = pytest.mark.parametrize("protobuf", [False, True], ids=["JSON", "protobuf"])
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

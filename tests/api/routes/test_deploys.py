@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from storage.tenants.keys import KeyKind
-from tests.conftest import Service
+from tests.world import World
 
 GRAPHS, DEPLOYS, LAST = "/v1/static-graphs", "/v1/deploys", "/v1/deploys/last"
 GRAPH = {
@@ -24,7 +24,7 @@ GRAPH = {
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

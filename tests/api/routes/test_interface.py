@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from domain.contract import waiting_contract
 from domain.document import document_text
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
-from tests.conftest import Service
+from tests.world import World
 
 GRAPHS, DEPLOYS, LAST = "/v1/static-graphs", "/v1/deploys", "/v1/deploys/last"
 REVENUE, REGISTER = "/v1/revenue/events", "/v1/reward/register"
@@ -19,7 +19,7 @@ FUNNEL = {"signup_completed", "trial_started", "paywall_viewed", "activation"}
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

@@ -8,7 +8,7 @@ import pytest
 from storage.tenants.keys import KeyKind, revoke_key
 from tests.api.routes.test_tenants import asked, by, code_of, every_operation
 from tests.clients.owner import OWN
-from tests.conftest import Service
+from tests.world import World
 
 # The moment that an answer is of.
 _OF_THE_REQUEST = re.compile(r"20\d\d-[\d:.T-]+Z")
@@ -16,7 +16,7 @@ REGISTER = "/v1/reward/register"
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 
@@ -47,7 +47,7 @@ def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
         assert (by_reader.status_code, code_of(by_reader)) == (403, "wrong_key_kind")
 
 
-def test_it_signs_in_to_read_until_it_is_revoked(service: Service) -> None:
+def test_it_signs_in_to_read_until_it_is_revoked(service: World) -> None:
     key = service.new_key(KeyKind.READ)
     assert key.startswith("ro_")
     service.client.follow_redirects = False
@@ -61,5 +61,5 @@ def test_it_signs_in_to_read_until_it_is_revoked(service: Service) -> None:
     assert service.client.get("/dashboard/settings/keys").status_code == 303
 
 
-def test_a_new_project_has_none(service: Service) -> None:
+def test_a_new_project_has_none(service: World) -> None:
     assert KeyKind.READ not in service.project.keys

@@ -7,8 +7,8 @@ import pytest
 
 from storage.releases.freeze import freeze, unfreeze
 from storage.tenants.keys import KeyKind
-from tests.conftest import Service
 from tests.stores.publication import publish
+from tests.world import World
 
 GATE = "/v1/reward/gate"
 A, B, C, D = "a" * 40, "b" * 40, "c" * 40, "d" * 40
@@ -20,7 +20,7 @@ GO, BACK, HOLD = "Successful", "Failed", "Running"
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

@@ -21,7 +21,7 @@ from tests.api.routes.test_release_gate import (
     registered,
 )
 from tests.clients.rollout_controllers import argo_measurement, flagger_hook, flagger_webhooks
-from tests.conftest import Service
+from tests.world import World
 
 BASELINE, CANARY = "a" * 40, "b" * 40
 HOTFIX, SERVICE_B, OTHER = "d0" * 20, "5e" * 20, "07" * 20
@@ -29,7 +29,7 @@ POLICIES = ("keep", "no-breach", "no-harm:1")
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project in whose production a canary gets a tenth of the traffic and is registered."""
     deployed(tenant, BASELINE)
     deployed(tenant, CANARY, 0.1)

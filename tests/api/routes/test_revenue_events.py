@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Text, cast, func, select
 
 from storage.schema.tables import revenue_events
-from tests.conftest import Service
+from tests.world import World
 
 PATH = "/v1/revenue/events"
 MONETARY = ("trial_to_paid", "subscription_renewed", "expansion")
@@ -15,7 +15,7 @@ FUNNEL = ("signup_completed", "trial_started", "paywall_viewed", "activation")
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

@@ -13,13 +13,13 @@ from sqlalchemy import text
 from domain.contract import Contract, contract
 from domain.document import document_text
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
-from tests.conftest import Service
+from tests.world import World
 
 REGISTER = "/v1/reward/register"
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

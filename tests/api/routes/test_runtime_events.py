@@ -12,13 +12,13 @@ from sqlalchemy.exc import IntegrityError
 from storage.postgres.refusal import Invalid
 from storage.schema.tables import runtime_events
 from storage.tenants.keys import KeyKind
-from tests.conftest import Service
+from tests.world import World
 
 PATH = "/v1/events"
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

@@ -19,7 +19,7 @@ from api.runtime.settings import ApiSettings
 from storage.schema.tables import keys, metadata
 from storage.tenants.keys import FIRST_KINDS, KeyKind, key_digest, list_keys, new_key, revoke_key
 from storage.tenants.projects import create_project
-from tests.conftest import Service
+from tests.world import World
 
 HEADER = "X-Service-Project-Key"
 # No store is needed to know the routes.
@@ -61,7 +61,7 @@ KINDS = {
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     tenant.settings(ofrep="browser")
     return tenant
@@ -384,7 +384,7 @@ def test_every_statement_of_the_api_is_of_one_project(store: Any, overheard: Any
     settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
     touched: dict[str, set[str]] = {}
     with TestClient(create_app(settings)) as client, overheard() as statements:
-        service = Service(store=store, client=client, project=project)
+        service = World(store=store, client=client, project=project)
         experiment_id = service.post("/v1/reward/register", {}).json()["experiment_id"]
         for parameter in OPERATIONS:
             path, method, operation = parameter.values

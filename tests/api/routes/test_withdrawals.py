@@ -7,14 +7,14 @@ import pytest
 from sqlalchemy import text
 
 from storage.tenants.keys import KeyKind
-from tests.conftest import Service
+from tests.world import World
 
 DEPLOYS, LAST, REGISTER = "/v1/deploys", "/v1/deploys/last", "/v1/reward/register"
 A, B, C = "aaaaaaa", "bbbbbbb", "ccccccc"
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

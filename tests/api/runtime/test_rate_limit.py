@@ -13,7 +13,7 @@ from api.runtime.rate_limit import RateLimit, client_address
 from api.wire.problem import Problem
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import RateLimits, Settings
-from tests.conftest import Service
+from tests.world import World
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")]
 
@@ -113,7 +113,7 @@ def values(count: int) -> bytes:
     ],
 )
 def test_a_request_counts_by_the_bytes_and_values_of_its_body(
-    tenant: Service, content: bytes, count: int
+    tenant: World, content: bytes, count: int
 ) -> None:
     tenant.settings(rate_limits={"per_key": 1000, "per_address": 2 * count + 1})
     encoding = {"Content-Encoding": "gzip"} if content.startswith(b"\x1f") else {}
@@ -128,7 +128,7 @@ def test_a_request_counts_by_the_bytes_and_values_of_its_body(
     assert told[3] == 429
 
 
-def test_a_request_that_is_larger_than_a_whole_limit_is_taken_alone(tenant: Service) -> None:
+def test_a_request_that_is_larger_than_a_whole_limit_is_taken_alone(tenant: World) -> None:
     tenant.settings(rate_limits={"per_key": 3})
     headers = {**tenant.public, "Content-Type": "application/json"}
     told = [

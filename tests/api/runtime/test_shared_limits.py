@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from storage.tenants.projects import create_project
-from tests.conftest import Service
 from tests.processes.api_process import eventually, port_of_our_own
+from tests.world import World
 
 REDIS = shutil.which("redis-server")
 pytestmark = [
@@ -77,7 +77,7 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 
 
 @pytest.fixture
-def two(store: Any, redis: Redis) -> Iterator[list[Service]]:
+def two(store: Any, redis: Redis) -> Iterator[list[World]]:
     """Two processes' worth of the API, on one store and one Redis."""
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
@@ -85,17 +85,17 @@ def two(store: Any, redis: Redis) -> Iterator[list[Service]]:
         database_url=store.url, secret=b"a secret of the tests", redis_url=redis.url
     )
     with TestClient(create_app(settings)) as one, TestClient(create_app(settings)) as other:
-        yield [Service(store=store, client=client, project=project) for client in (one, other)]
+        yield [World(store=store, client=client, project=project) for client in (one, other)]
 
 
-def statuses(services: list[Service], requests: int) -> list[int]:
+def statuses(services: list[World], requests: int) -> list[int]:
     return [
         services[number % len(services)].post("/v1/events", EVENT).status_code
         for number in range(requests)
     ]
 
 
-def test_processes_share_one_count(two: list[Service]) -> None:
+def test_processes_share_one_count(two: list[World]) -> None:
     two[0].settings(rate_limits={"per_key": 10, "per_address": 1000})
     # Their minute begins with the first request.
     assert statuses(two, 14) == [202] * 10 + [429] * 4
@@ -103,7 +103,7 @@ def test_processes_share_one_count(two: list[Service]) -> None:
     assert 1 <= int(answer.headers["Retry-After"]) <= 60
 
 
-def test_a_redis_that_dies_and_comes_back_costs_no_event(two: list[Service], redis: Redis) -> None:
+def test_a_redis_that_dies_and_comes_back_costs_no_event(two: list[World], redis: Redis) -> None:
     two[0].settings(rate_limits={"per_key": 10_000, "per_address": 10_000})
     assert statuses(two, 4) == [202] * 4
     redis.signalled(signal.SIGKILL)
@@ -112,7 +112,7 @@ def test_a_redis_that_dies_and_comes_back_costs_no_event(two: list[Service], red
     assert statuses(two, 4) == [202] * 4
 
 
-def test_a_redis_that_hangs_holds_up_no_event_for_long(two: list[Service], redis: Redis) -> None:
+def test_a_redis_that_hangs_holds_up_no_event_for_long(two: list[World], redis: Redis) -> None:
     two[0].settings(rate_limits={"per_key": 10, "per_address": 10})
     assert statuses(two, 2) == [202] * 2
     redis.signalled(signal.SIGSTOP)
@@ -122,5 +122,5 @@ def test_a_redis_that_hangs_holds_up_no_event_for_long(two: list[Service], redis
         redis.signalled(signal.SIGCONT)
 
 
-async def _posted(two: list[Service]) -> list[int]:
+async def _posted(two: list[World]) -> list[int]:
     return await asyncio.to_thread(statuses, two, 2)

@@ -27,7 +27,6 @@ from sqlalchemy import Connection
 from domain.contract import waiting_contract
 from domain.document import document_text
 from domain.registration import Registration
-from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.postgres.engine import open_engine
 from storage.tenants.keys import KeyKind
@@ -39,6 +38,7 @@ from tests.api.routes.test_tenants import KINDS, SIGN_IN_OPENS
 from tests.clients.wire import Wire
 from tests.processes.api_process import ApiProcess, members_of
 from tests.processes.server_folder import migrated_server, server_folder
+from tests.world import record_deploy
 
 pytestmark = pytest.mark.process
 
@@ -126,16 +126,9 @@ def _deploy(
     connection: Connection, project_id: int, *, environment: str, allocation: float | None = None
 ) -> str:
     """A deploy that no experiment waits for."""
-    request = DeployRequest(
-        environment=environment,
-        commit={"sha": "aaaaaaa"},
-        deployed_at=None,
-        graph=None,
-        diff=None,
-        allocation=allocation,
-        idempotency_key=None,
+    return record_deploy(
+        connection, project_id, "aaaaaaa", allocation=allocation, environment=environment
     )
-    return record_deploy(connection, project_id, request).record["deploy_id"]
 
 
 def _evidence(experiment_id: str) -> Draft:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from storage.tenants.keys import KeyKind
-from tests.conftest import Service
+from tests.world import World
 
 MEBIBYTE = 2**20
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     tenant.settings(ofrep="browser")
     return tenant

@@ -13,7 +13,7 @@ from api.runtime.settings import ApiSettings
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject
 from tests.api.wire.test_hostile_bodies import ENDPOINTS, broken
-from tests.conftest import Service
+from tests.world import World
 
 # Four bytes of UTF-8, two units of UTF-16, twelve characters as JSON's escapes: one character.
 ASTRAL = "\N{SLICE OF PIZZA}"
@@ -34,7 +34,7 @@ _REVENUE = {
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own."""
     tenant.settings(ofrep="browser")
     return tenant

@@ -8,33 +8,33 @@ from sqlalchemy import select
 from storage.postgres.refusal import Invalid
 from storage.schema.tables import runtime_events
 from storage.tenants.sample import Sample, position_of, salt_of
-from tests.conftest import Service
+from tests.world import World
 
 PATH = "/v1/events"
 SESSIONS = [f"s-{number}" for number in range(400)]
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own that measures one unit in ten."""
     tenant.settings(sample_rate=0.1)
     return tenant
 
 
-def stored(service: Service) -> list[Any]:
+def stored(service: World) -> list[Any]:
     query = select(runtime_events).where(runtime_events.c.project_id == service.project_id)
     return service.in_store(lambda connection: connection.execute(query).all())
 
 
-def sample(service: Service, rate: float = 0.1) -> Sample:
+def sample(service: World, rate: float = 0.1) -> Sample:
     return Sample(salt=salt_of(service.project_id), rates={"session": rate})
 
 
-def inside(service: Service) -> list[str]:
+def inside(service: World) -> list[str]:
     return [one for one in SESSIONS if sample(service).takes(one, None)]
 
 
-def outside(service: Service) -> list[str]:
+def outside(service: World) -> list[str]:
     return [one for one in SESSIONS if not sample(service).takes(one, None)]
 
 
@@ -42,13 +42,13 @@ def events(sessions: list[str], **members: Any) -> dict[str, Any]:
     return {"events": [{"event": "a", "session_id": one, **members} for one in sessions]}
 
 
-def sent(service: Service, body: Any, **options: Any) -> Any:
+def sent(service: World, body: Any, **options: Any) -> Any:
     return service.client.post(PATH, json=body, **{"headers": service.public, **options})
 
 
 @pytest.mark.parametrize("kind", ["public", "write"])
 def test_the_events_of_a_tenth_of_the_sessions_are_stored_and_the_others_counted(
-    service: Service, kind: str
+    service: World, kind: str
 ) -> None:
     answer = sent(service, events(SESSIONS), headers=getattr(service, kind))
     taken = inside(service)
@@ -66,7 +66,7 @@ def test_the_events_of_a_tenth_of_the_sessions_are_stored_and_the_others_counted
     assert sorted(row.session_id for row in stored(service)) == sorted(taken)
 
 
-def test_all_events_of_a_session_are_stored_or_none(service: Service) -> None:
+def test_all_events_of_a_session_are_stored_or_none(service: World) -> None:
     for name in ("page_view", "order", "error"):
         body = [{"event": name, "session_id": one, "user_ref": name} for one in SESSIONS]
         assert sent(service, {"events": body}).status_code == 202
@@ -75,7 +75,7 @@ def test_all_events_of_a_session_are_stored_or_none(service: Service) -> None:
 
 
 def test_an_event_that_breaks_a_rule_is_rejected_whether_or_not_it_is_in_the_sample(
-    service: Service,
+    service: World,
 ) -> None:
     left_out, taken = outside(service)[0], inside(service)[0]
     wrong = [{"event": "", "session_id": one} for one in (left_out, taken)]
@@ -88,7 +88,7 @@ def test_an_event_that_breaks_a_rule_is_rejected_whether_or_not_it_is_in_the_sam
 
 
 def test_a_single_event_outside_the_sample_is_acknowledged_and_not_stored(
-    service: Service,
+    service: World,
 ) -> None:
     answer = sent(service, {"event": "a", "session_id": outside(service)[0]})
     assert (answer.status_code, answer.json()["accepted"]) == (202, 0)
@@ -96,14 +96,14 @@ def test_a_single_event_outside_the_sample_is_acknowledged_and_not_stored(
     assert stored(service) == []
 
 
-def test_history_is_stored_whole(service: Service) -> None:
+def test_history_is_stored_whole(service: World) -> None:
     body = events(SESSIONS, occurred_at="2026-10-01T00:00:00Z")
     answer = service.client.post(f"{PATH}?replay=true", json=body, headers=service.write)
     assert (answer.status_code, answer.json()["accepted"]) == (202, len(SESSIONS))
     assert "sampled_out" not in answer.json()
 
 
-def test_revenue_of_a_session_outside_the_sample_is_stored(service: Service) -> None:
+def test_revenue_of_a_session_outside_the_sample_is_stored(service: World) -> None:
     body = {
         "event": "activation",
         "occurred_at": "2026-10-01T00:00:00Z",
@@ -115,7 +115,7 @@ def test_revenue_of_a_session_outside_the_sample_is_stored(service: Service) -> 
 
 
 def test_users_are_sampled_by_their_pseudonym_and_who_names_none_by_the_session(
-    service: Service,
+    service: World,
 ) -> None:
     service.settings(unit="user")
     users = [f"user-{number}" for number in range(300)]
@@ -132,7 +132,7 @@ def test_users_are_sampled_by_their_pseudonym_and_who_names_none_by_the_session(
     assert nameless["accepted"] == len(inside(service))
 
 
-def test_a_project_that_measures_all_answers_as_before(service: Service) -> None:
+def test_a_project_that_measures_all_answers_as_before(service: World) -> None:
     service.settings(sample_rate=1)
     answer = sent(service, events(SESSIONS))
     assert answer.json() == {"accepted": len(SESSIONS), "late": 0, "rejected": []}
@@ -140,7 +140,7 @@ def test_a_project_that_measures_all_answers_as_before(service: Service) -> None
 
 @pytest.mark.parametrize("rate", [0, -0.1, 1.01, 0.00001])
 def test_a_rate_that_measures_nothing_or_more_than_all_is_no_setting(
-    service: Service, rate: float
+    service: World, rate: float
 ) -> None:
     with pytest.raises(Invalid) as refused:
         service.settings(sample_rate=rate)

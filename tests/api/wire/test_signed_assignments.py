@@ -16,14 +16,14 @@ from sqlalchemy import text
 
 from storage.postgres.refusal import Invalid
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
-from tests.conftest import Service
+from tests.world import World
 
 PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
 SERVED = {"session_id": "s-1", "commit": "4f2a9c1d", "environment": "production"}
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from tests.browser.dashboard.world import Served, World, the_world
+from tests.browser.dashboard.world import Pages, Served, the_world
 from tests.processes.server_folder import migrated_server, server_folder
 
 
 @pytest.fixture(scope="session")
-def world() -> Iterator[World]:
+def world() -> Iterator[Pages]:
     with (
         server_folder() as folder,
         migrated_server(folder) as postgres,
@@ -43,7 +43,7 @@ def context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 
 
 @pytest.fixture
-def signed_in(context: Callable[..., BrowserContext], world: World) -> Callable[..., Page]:
+def signed_in(context: Callable[..., BrowserContext], world: Pages) -> Callable[..., Page]:
     """Opens a profile that signed in to a project by a link, with a page of it."""
 
     def opened(served: Served | None = None, **options: Any) -> Page:

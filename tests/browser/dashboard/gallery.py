@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import text
 
 from storage.tenants.settings import apply_settings
-from tests.pipeline.conftest import Story, at
+from tests.world import World, at
 
 DAY = 24 * 60.0
 # Canaries that are open began here; those that have ended, a day and a half before.
@@ -24,7 +24,7 @@ class Gallery:
         followed: One that is open until somebody walks on: then it is kept.
     """
 
-    story: Story
+    story: World
     experiments: dict[str, str] = field(default_factory=dict[str, str])
     deploys: dict[str, str] = field(default_factory=dict[str, str])
     followed: str = ""
@@ -35,10 +35,10 @@ class Gallery:
     def again(self) -> None:
         """Registers anew what has an answer, and walks on."""
         self.experiments["second"] = self.story.register(deploy_id=self.deploys["futility"])
-        self.story.walk(minutes=LATE + 500)
+        self.story.tick(minutes=LATE + 500)
 
 
-def hung(story: Story) -> Gallery:
+def hung(story: World) -> Gallery:
     """The gallery, of which a walk has yet to make something."""
     gallery = Gallery(story=story)
     _settings(gallery, metrics={"spent": SPENT})
@@ -54,7 +54,7 @@ def hung(story: Story) -> Gallery:
 
 
 def _settings(gallery: Gallery, **chosen: Any) -> None:
-    service = gallery.story.service
+    service = gallery.story
     with service.store.engine.begin() as connection:
         apply_settings(connection, service.project.project_id, chosen)
 
@@ -210,7 +210,7 @@ def _ended(gallery: Gallery) -> None:
 
 
 def _closed(gallery: Gallery, name: str) -> None:
-    service = gallery.story.service
+    service = gallery.story
     answer = service.post(f"/v1/reward/{gallery.experiments[name]}/close", {})
     assert answer.status_code == 200, answer.text
     with service.store.engine.begin() as connection:

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from storage.tenants.keys import KeyKind
-from tests.browser.dashboard.world import HARMS, World
+from tests.browser.dashboard.world import HARMS, Pages
 
 pytestmark = pytest.mark.process
 
@@ -15,7 +15,7 @@ Opened = Callable[..., Page]
 
 
 def test_a_link_to_an_experiment_leads_through_the_sign_in_to_it(
-    context: Callable[..., BrowserContext], world: World
+    context: Callable[..., BrowserContext], world: Pages
 ) -> None:
     page = context().new_page()
     page.goto(f"{world.url}{world.path('keep')}")
@@ -34,7 +34,7 @@ def test_a_link_to_an_experiment_leads_through_the_sign_in_to_it(
 
 
 def test_a_link_signs_in_once_and_its_code_stays_nowhere(
-    context: Callable[..., BrowserContext], world: World
+    context: Callable[..., BrowserContext], world: Pages
 ) -> None:
     link = world.served.link()
     page = context().new_page()
@@ -53,7 +53,7 @@ def test_a_link_signs_in_once_and_its_code_stays_nowhere(
     expect(other.get_by_role("alert")).to_contain_text("was used before")
 
 
-def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, world: World) -> None:
+def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, world: Pages) -> None:
     page = signed_in()
     expected = {
         "keep": ("Keep", "Ship it", "Each day of waiting costs up to $"),
@@ -66,7 +66,7 @@ def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, wo
         verdict = page.get_by_label("Verdict", exact=True)
         expect(verdict).to_contain_text(word)
         expect(verdict).to_contain_text(advice)
-        evidence = world.story.evidence(world.experiments[name])
+        evidence = world.served.evidence(world.experiments[name])
         expect(page.locator('[data-part="value"]')).to_contain_text(waiting)
         arms = page.get_by_role("region", name="Arms")
         expect(arms.get_by_role("row", name="Treatment")).to_contain_text(
@@ -78,7 +78,7 @@ def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, wo
         )
         page.get_by_text("what programs read").click()
         shown = page.get_by_label("The verdict contract").inner_text()
-        assert json.loads(shown) == world.story.contract(world.experiments[name])
+        assert json.loads(shown) == world.served.contract(world.experiments[name])
         # The interval, and the units below it.
         expect(page.locator(".drawing.wide .band")).to_have_count(1)
         expect(page.locator(".drawing.wide .treatment")).to_have_count(1)
@@ -86,11 +86,11 @@ def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, wo
 
 
 def test_an_open_experiment_says_what_it_waits_for_and_what_is_known(
-    signed_in: Opened, world: World
+    signed_in: Opened, world: Pages
 ) -> None:
     page = signed_in()
     page.goto(f"{world.url}{world.path('open')}")
-    evidence = world.story.evidence(world.experiments["open"])
+    evidence = world.served.evidence(world.experiments["open"])
     known = evidence["known"]["sentence"].replace("-", "−").replace(" %", "\u202f%")
     expect(page.get_by_label("Verdict", exact=True)).to_contain_text(known)
     expect(page.get_by_role("progressbar")).to_have_attribute(
@@ -102,7 +102,7 @@ def test_an_open_experiment_says_what_it_waits_for_and_what_is_known(
 
 @pytest.mark.requirement("deploy.listed")
 def test_a_deploy_tells_its_commit_its_diff_and_whom_it_reaches(
-    signed_in: Opened, world: World
+    signed_in: Opened, world: Pages
 ) -> None:
     page = signed_in()
     page.get_by_role("link", name="Deploys", exact=True).click()

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from storage.tenants.sign_ins import Role, create_link, sign_in_by_link
-from tests.browser.dashboard.world import HARMS, Served, World
+from tests.browser.dashboard.world import HARMS, Pages, Served
 
 pytestmark = pytest.mark.process
 
@@ -34,8 +34,8 @@ class Seen:
     role: Role = Role.READ
 
 
-def every_page(world: World) -> list[Seen]:
-    shop, lab, bare = world.served, world.gallery.story.service, world.bare
+def every_page(world: Pages) -> list[Seen]:
+    shop, lab, bare = world.served, world.gallery.story, world.bare
     owned = [SETTINGS + path for path in ("", "/keys", "/metrics", "/values", "/webhooks")]
     owned.append(f"{SETTINGS}/audit-trail")
     names = ("", "/deploys", "/experiments", "/ledger", "/portfolio")
@@ -53,7 +53,7 @@ def every_page(world: World) -> list[Seen]:
     ]
 
 
-def _is_like_others(world: World, seen: Seen) -> bool:
+def _is_like_others(world: Pages, seen: Seen) -> bool:
     """Of these another page is made of the same parts, or another test looks at them."""
     names = set(world.gallery.experiments) - set(UNLIKE)
     alike = {world.path("rollback"), world.path("iterate"), *map(world.gallery.path, names)}
@@ -61,14 +61,14 @@ def _is_like_others(world: World, seen: Seen) -> bool:
     alike |= {f"/dashboard/deploys/dep_{'0' * 20}", "/dashboard/experiments/exp_1"}
     if seen.served is world.bare:
         return seen.path != "/dashboard"
-    own = seen.served is not world.gallery.story.service or "/experiments/" in seen.path
+    own = seen.served is not world.gallery.story or "/experiments/" in seen.path
     return seen.path in alike or not own
 
 
 class Visits:
     """Pages of whoever looks, one for each mode and project, and what was wrong with any."""
 
-    def __init__(self, context: NewContext, world: World) -> None:
+    def __init__(self, context: NewContext, world: Pages) -> None:
         self._context, self._world = context, world
         self._pages: dict[tuple[str, int | None, Role], Page] = {}
         self.wrong: list[str] = []
@@ -140,7 +140,7 @@ def _cookie(url: str, served: Served, role: Role) -> Any:
 
 
 @pytest.fixture
-def visits(context: NewContext, world: World) -> Iterator[Visits]:
+def visits(context: NewContext, world: Pages) -> Iterator[Visits]:
     """Fails the test by whatever was wrong with any page."""
     visits = Visits(context, world)
     yield visits
@@ -148,7 +148,7 @@ def visits(context: NewContext, world: World) -> Iterator[Visits]:
 
 
 def test_every_page_serves_whoever_cannot_see_point_or_hold_a_screen_of_that_width(
-    visits: Visits, world: World
+    visits: Visits, world: Pages
 ) -> None:
     # Each page in one mode, each mode on a third of the pages; beside, all of them.
     for seen, mode in zip(every_page(world), cycle(MODES)):
@@ -157,7 +157,7 @@ def test_every_page_serves_whoever_cannot_see_point_or_hold_a_screen_of_that_wid
 
 
 def test_rows_of_a_list_stand_in_columns_and_their_words_apart_from_buttons(
-    visits: Visits, world: World
+    visits: Visits, world: Pages
 ) -> None:
     seen = Seen(path="/dashboard", served=world.served)
     page = visits.visit(seen, "light")
@@ -170,7 +170,7 @@ def test_rows_of_a_list_stand_in_columns_and_their_words_apart_from_buttons(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", MODES)
-def test_every_page_serves_everybody_in_each_mode(visits: Visits, world: World, mode: str) -> None:
+def test_every_page_serves_everybody_in_each_mode(visits: Visits, world: Pages, mode: str) -> None:
     for seen in every_page(world):
         visits.visit(seen, mode)
 
@@ -191,7 +191,7 @@ def _tab_to(page: Page, wanted: Locator, *, most: int = 60) -> None:
 
 
 def test_the_keyboard_alone_leads_from_the_sign_in_to_settings_that_are_saved(
-    context: NewContext, world: World
+    context: NewContext, world: Pages
 ) -> None:
     page = context().new_page()
     with world.served.store.engine.begin() as connection:

@@ -7,15 +7,15 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.dashboard.gallery import LATE
-from tests.browser.dashboard.world import World
+from tests.browser.dashboard.world import Pages
 
 pytestmark = pytest.mark.process
 
 
 def test_an_open_experiment_follows_its_evidence_without_being_loaded_anew(
-    signed_in: Callable[..., Page], world: World
+    signed_in: Callable[..., Page], world: Pages
 ) -> None:
-    page = signed_in(world.gallery.story.service)
+    page = signed_in(world.gallery.story)
     gallery = world.gallery
     page.goto(f"{world.url}/dashboard/experiments/{gallery.followed}")
     page.evaluate("window.same = true")
@@ -25,7 +25,7 @@ def test_an_open_experiment_follows_its_evidence_without_being_loaded_anew(
     expect(live).to_have_attribute("data-asked", "1")
     expect(page.get_by_label("Verdict", exact=True)).to_contain_text("Can’t say yet")
     # What other tests look at gets no answer from it: theirs have no traffic then.
-    gallery.story.walk(minutes=LATE + 900)
+    gallery.story.tick(minutes=LATE + 900)
     page.evaluate("dispatchEvent(new Event('focus'))")
     expect(live).to_have_attribute("data-stopped", "")
     assert page.evaluate("window.same") is True
@@ -37,7 +37,7 @@ def test_an_open_experiment_follows_its_evidence_without_being_loaded_anew(
 
 
 def test_a_page_that_is_told_nothing_new_asks_again_when_it_was_told_to(
-    signed_in: Callable[..., Page], world: World
+    signed_in: Callable[..., Page], world: Pages
 ) -> None:
     page = signed_in()
     # Sooner than the page was told at first, as the service does when a look is due.

@@ -7,19 +7,19 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.dashboard.world import World
+from tests.browser.dashboard.world import Pages
 
 pytestmark = pytest.mark.process
 
 
 def test_the_plot_names_its_moments_the_ramp_and_every_lane_and_a_look_its_numbers(
-    signed_in: Callable[..., Page], world: World
+    signed_in: Callable[..., Page], world: Pages
 ) -> None:
     page = signed_in()
     page.goto(f"{world.url}{world.path('iterate')}")
     plot = page.locator(".drawing.wide")
-    contract = world.story.contract(world.experiments["iterate"])
-    document = world.story.evidence(world.experiments["iterate"])
+    contract = world.served.contract(world.experiments["iterate"])
+    document = world.served.evidence(world.experiments["iterate"])
     arms = document["arms"]
     treated, controlled = (arms[name]["units"] for name in ("treatment", "control"))
     for words in (
@@ -46,7 +46,7 @@ def test_the_plot_names_its_moments_the_ramp_and_every_lane_and_a_look_its_numbe
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_has_a_plot_of_its_own_and_letters_keep_their_size_and_contrast(
-    signed_in: Callable[..., Page], world: World, width: int, scheme: str
+    signed_in: Callable[..., Page], world: Pages, width: int, scheme: str
 ) -> None:
     page = signed_in(viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.goto(f"{world.url}{world.path('keep')}")
@@ -63,10 +63,10 @@ def test_a_phone_has_a_plot_of_its_own_and_letters_keep_their_size_and_contrast(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_times_are_told_in_the_reader_s_zone(signed_in: Callable[..., Page], world: World) -> None:
+def test_times_are_told_in_the_reader_s_zone(signed_in: Callable[..., Page], world: Pages) -> None:
     page = signed_in(timezone_id="Asia/Tokyo")
     page.goto(f"{world.url}{world.path('iterate')}")
-    as_of = datetime.fromisoformat(world.story.evidence(world.experiments["iterate"])["as_of"])
+    as_of = datetime.fromisoformat(world.served.evidence(world.experiments["iterate"])["as_of"])
     there = as_of.astimezone(ZoneInfo("Asia/Tokyo"))
     shown = page.locator(f'time[datetime="{as_of:%Y-%m-%dT%H:%M:%SZ}"]').first
     expect(shown).to_contain_text(f"{there:%d %b %Y, %H:%M} GMT+9")

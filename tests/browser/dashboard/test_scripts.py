@@ -11,7 +11,7 @@ from sqlalchemy import text
 from storage.tenants.keys import list_keys
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.sign_ins import Role
-from tests.browser.dashboard.world import Served, World
+from tests.browser.dashboard.world import Pages, Served
 
 pytestmark = pytest.mark.process
 
@@ -70,7 +70,7 @@ class Watch:
 
 
 @pytest.fixture(scope="module")
-def hostile(world: World) -> Served:
+def hostile(world: Pages) -> Served:
     """A project that holds the payloads in whatever its pages show."""
     engine = world.served.store.engine
     with engine.begin() as connection:
@@ -96,7 +96,7 @@ def hostile(world: World) -> Served:
     return served
 
 
-def _stored_beyond_the_rules(world: World, project: CreatedProject) -> None:
+def _stored_beyond_the_rules(world: Pages, project: CreatedProject) -> None:
     """Puts payloads where no request gets them, as an older version might have let one do."""
     commit = {
         "author": ALL,
@@ -136,8 +136,8 @@ def _stored_beyond_the_rules(world: World, project: CreatedProject) -> None:
             )
 
 
-def _evidence(world: World) -> dict[str, Any]:
-    document = world.story.evidence(world.experiments["iterate"])
+def _evidence(world: Pages) -> dict[str, Any]:
+    document = world.served.evidence(world.experiments["iterate"])
     target = {**document["policy"]["target"], "name": ALL, "kind": "mean", "currency": ALL}
     first, second = document["metrics"][:2]
     return {
@@ -151,7 +151,7 @@ def _evidence(world: World) -> dict[str, Any]:
     }
 
 
-def _pages(world: World, served: Served) -> list[str]:
+def _pages(world: Pages, served: Served) -> list[str]:
     with world.served.store.engine.begin() as connection:
         row = connection.execute(
             text(
@@ -177,7 +177,7 @@ def _pages(world: World, served: Served) -> list[str]:
     ]
 
 
-def _owner(context: Callable[..., BrowserContext], world: World, served: Served) -> Page:
+def _owner(context: Callable[..., BrowserContext], world: Pages, served: Served) -> Page:
     page = context().new_page()
     page.goto(served.link(Role.OWNER))
     page.wait_for_url(f"{world.url}/dashboard")
@@ -185,7 +185,7 @@ def _owner(context: Callable[..., BrowserContext], world: World, served: Served)
 
 
 def test_scripts_in_what_was_sent_never_run(
-    context: Callable[..., BrowserContext], world: World, hostile: Served
+    context: Callable[..., BrowserContext], world: Pages, hostile: Served
 ) -> None:
     page = _owner(context, world, hostile)
     watch = Watch(page)
@@ -222,8 +222,8 @@ def test_scripts_in_what_was_sent_never_run(
     assert [url for url in watch.asked if not url.startswith(f"{world.url}/dashboard")] == []
 
 
-def _contract(world: World) -> dict[str, Any]:
-    return world.story.contract(world.experiments["iterate"])
+def _contract(world: Pages) -> dict[str, Any]:
+    return world.served.contract(world.experiments["iterate"])
 
 
 def _id(served: Served) -> int:
@@ -238,7 +238,7 @@ _INSERTED = """(payloads) => {
 
 
 def test_markup_that_got_through_would_not_run_either(
-    new_context: Callable[..., BrowserContext], world: World
+    new_context: Callable[..., BrowserContext], world: Pages
 ) -> None:
     page = new_context().new_page()
     watch = Watch(page)
@@ -254,7 +254,7 @@ def test_markup_that_got_through_would_not_run_either(
 
 
 def test_a_post_of_another_site_does_nothing_with_the_visitors_cookie_or_without(
-    new_context: Callable[..., BrowserContext], world: World
+    new_context: Callable[..., BrowserContext], world: Pages
 ) -> None:
     page = _owner(new_context, world, world.bare)
     page.goto(f"{world.url}{SETTINGS}/keys")

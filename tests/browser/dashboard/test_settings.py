@@ -9,7 +9,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from storage.tenants.projects import create_project
 from storage.tenants.sign_ins import Role, create_link
-from tests.browser.dashboard.world import World
+from tests.browser.dashboard.world import Pages
 
 pytestmark = pytest.mark.process
 
@@ -18,7 +18,7 @@ PHONE = {"viewport": {"width": 360, "height": 740}}
 
 
 @pytest.fixture
-def owner(context: Callable[..., BrowserContext], world: World) -> Callable[..., Page]:
+def owner(context: Callable[..., BrowserContext], world: Pages) -> Callable[..., Page]:
     """Opens a profile that signed in as owner of a project of its own."""
 
     def opened(**options: object) -> Page:
@@ -39,7 +39,7 @@ def owner(context: Callable[..., BrowserContext], world: World) -> Callable[...,
 
 
 def test_a_key_is_made_used_and_revoked(
-    owner: Callable[..., Page], context: Callable[..., BrowserContext], world: World
+    owner: Callable[..., Page], context: Callable[..., BrowserContext], world: Pages
 ) -> None:
     page = owner()
     page.get_by_role("link", name="Settings").click()
@@ -81,7 +81,7 @@ def test_on_a_phone_the_navigation_takes_one_line_with_room_for_all(
 
 
 def test_a_refused_value_keeps_what_was_typed_without_any_script(
-    owner: Callable[..., Page], world: World
+    owner: Callable[..., Page], world: Pages
 ) -> None:
     page = owner(java_script_enabled=False)
     page.goto(f"{world.url}{SETTINGS}")
@@ -108,7 +108,7 @@ def test_a_refused_value_keeps_what_was_typed_without_any_script(
 
 
 def test_forms_and_their_faults_are_accessible_and_fit_a_phone(
-    owner: Callable[..., Page], world: World
+    owner: Callable[..., Page], world: Pages
 ) -> None:
     page = owner(**PHONE)
 
@@ -143,7 +143,7 @@ def test_forms_and_their_faults_are_accessible_and_fit_a_phone(
 
 
 def test_save_is_in_reach_and_what_nobody_changed_is_folded(
-    owner: Callable[..., Page], world: World
+    owner: Callable[..., Page], world: Pages
 ) -> None:
     page = owner()
     page.goto(f"{world.url}{SETTINGS}")

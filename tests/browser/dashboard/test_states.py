@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from storage.tenants.sign_ins import Role, create_link
-from tests.browser.dashboard.world import Served, World
+from tests.browser.dashboard.world import Pages, Served
 
 pytestmark = pytest.mark.process
 
@@ -127,9 +127,9 @@ def part(page: str, name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def reader(world: World) -> Iterator[httpx2.Client]:
+def reader(world: Pages) -> Iterator[httpx2.Client]:
     """Somebody who signed in to the gallery's project, without a browser."""
-    served: Served = world.gallery.story.service
+    served: Served = world.gallery.story
     with served.store.engine.begin() as connection:
         code = create_link(connection, served.project.project_id, Role.READ)
     own = {"Sec-Fetch-Site": "same-origin"}
@@ -139,13 +139,13 @@ def reader(world: World) -> Iterator[httpx2.Client]:
         yield client
 
 
-def test_every_state_of_the_gallery_is_told_here(world: World) -> None:
+def test_every_state_of_the_gallery_is_told_here(world: Pages) -> None:
     assert set(world.gallery.experiments) == set(STATES)
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_page_says_what_is_known_what_to_do_and_what_it_waits_for(
-    reader: httpx2.Client, world: World, state: str
+    reader: httpx2.Client, world: Pages, state: str
 ) -> None:
     expected = STATES[state]
     page = reader.get(world.gallery.path(state)).text
@@ -166,7 +166,7 @@ def test_a_page_says_what_is_known_what_to_do_and_what_it_waits_for(
 
 
 def test_a_sentence_excludes_nothing_that_is_impossible_or_not_the_change_s_alone(
-    reader: httpx2.Client, world: World
+    reader: httpx2.Client, world: Pages
 ) -> None:
     known: list[str] = []
     for state in ("breached", "mean", "shares", "shares_ended", "aliased", "crossing", "horizon"):
@@ -203,7 +203,7 @@ def test_a_list_by_state_shows_its_experiments_alone_with_progress_and_age(
 
 
 def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
-    reader: httpx2.Client, world: World
+    reader: httpx2.Client, world: Pages
 ) -> None:
     for state in ("shares", "aliased", "crossing"):
         page = reader.get(world.gallery.path(state)).text
@@ -231,7 +231,7 @@ def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
 
 
 def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(
-    reader: httpx2.Client, world: World
+    reader: httpx2.Client, world: Pages
 ) -> None:
     kept = part(reader.get(world.gallery.path("mean_kept")).text, "verdict")
     assert "Best estimate" in kept
@@ -248,7 +248,7 @@ def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(
     assert re.search(r"Best estimate \S+ % \S+ points so far", breached)
 
 
-def test_a_mean_tells_in_what_it_is_counted(reader: httpx2.Client, world: World) -> None:
+def test_a_mean_tells_in_what_it_is_counted(reader: httpx2.Client, world: Pages) -> None:
     page = reader.get(world.gallery.path("mean_kept")).text
     assert "+0.1013 USD per session" in part(page, "verdict")
     assert "intervals are in USD per session" in part(page, "looks")
@@ -256,7 +256,7 @@ def test_a_mean_tells_in_what_it_is_counted(reader: httpx2.Client, world: World)
 
 
 def test_a_guardrail_that_nothing_waits_for_is_not_called_unproven(
-    reader: httpx2.Client, world: World
+    reader: httpx2.Client, world: Pages
 ) -> None:
     kept = part(reader.get(world.gallery.path("mean_kept")).text, "arms")
     assert "arrival guardrail no harm seen" in kept
@@ -265,7 +265,7 @@ def test_a_guardrail_that_nothing_waits_for_is_not_called_unproven(
 
 
 def test_a_page_is_told_when_to_ask_again_also_while_nothing_changed(
-    reader: httpx2.Client, world: World
+    reader: httpx2.Client, world: Pages
 ) -> None:
     path = f"{world.gallery.path('mean')}/live"
     known = {"Accept": "application/json", "If-None-Match": reader.get(path).headers["ETag"]}

@@ -11,13 +11,11 @@ import httpx2
 from sqlalchemy import Engine
 
 from storage.postgres.engine import open_engine
-from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.settings import apply_settings
 from storage.tenants.sign_ins import Role, create_link
 from tests.browser.dashboard.gallery import Gallery, hung
 from tests.conftest import Store
-from tests.pipeline.conftest import Story
 from tests.processes.api_process import ApiProcess
+from tests.world import ON_ORDERS, World
 
 DAY = 24 * 60.0
 # For so many minutes each canary has traffic.
@@ -43,39 +41,20 @@ GRAPH = {
 }
 
 
-@dataclass(kw_only=True)
-class Served:
-    """The API as a story speaks to it."""
-
-    store: Store
-    client: httpx2.Client
-    project: CreatedProject
-
-    def post(self, path: str, body: Any) -> Any:
-        kind = "project" if path.startswith("/v1/reward") else "write"
-        return self.client.post(path, json=body, headers=self._header(kind), timeout=60)
-
-    def get(self, path: str) -> Any:
-        kind = "project" if path.startswith("/v1/reward") else "write"
-        return self.client.get(path, headers=self._header(kind))
-
-    def _header(self, kind: str) -> dict[str, str]:
-        (key,) = (key for name, key in self.project.keys.items() if name.value == kind)
-        return {"X-Service-Project-Key": key}
+class Served(World):
+    """A project whose pages are looked at."""
 
     def link(self, role: Role = Role.READ) -> str:
-        with self.store.engine.begin() as connection:
-            code = create_link(connection, self.project.project_id, role)
+        code = self.in_store(lambda connection: create_link(connection, self.project_id, role))
         return f"{str(self.client.base_url).rstrip('/')}/dashboard/sign-in#{code}"
 
 
 @dataclass(kw_only=True)
-class World:
+class Pages:
     """The service: a shop with its experiments and deploys, a gallery, and an empty project."""
 
     url: str
     served: Served
-    story: Story
     experiments: dict[str, str]
     deploys: dict[str, str]
     bare: Served
@@ -86,7 +65,7 @@ class World:
 
 
 @contextmanager
-def the_world(database_url: str) -> Iterator[World]:
+def the_world(database_url: str) -> Iterator[Pages]:
     """The world, and the process that serves it."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -96,19 +75,16 @@ def the_world(database_url: str) -> Iterator[World]:
             ApiProcess(log=Path(folder) / "api.log", database_url=database_url)
         )
         api.start()
-        client = stack.enter_context(httpx2.Client(base_url=api.url))
+        client = stack.enter_context(httpx2.Client(base_url=api.url, timeout=60))
         served = _served(engine, database_url, client, "shop")
-        story = Story(service=served, events=[])
-        deploys = _deploys(story)
-        lab = _served(engine, database_url, client, "lab")
-        gallery = hung(Story(service=lab, events=[]))
-        experiments = _traffic(story)
+        deploys = _deploys(served)
+        gallery = hung(_served(engine, database_url, client, "lab"))
+        experiments = _traffic(served)
         gallery.again()
         bare = _served(engine, database_url, client, "bare")
-        yield World(
+        yield Pages(
             url=api.url,
             served=served,
-            story=story,
             experiments=experiments,
             deploys=deploys,
             bare=bare,
@@ -116,15 +92,14 @@ def the_world(database_url: str) -> Iterator[World]:
         )
 
 
-def _served(engine: Engine, url: str, client: httpx2.Client, name: str) -> Served:
-    with engine.begin() as connection:
-        project = create_project(connection, name)
-        limits = {"per_key": 10**9, "per_address": 10**9}
-        apply_settings(connection, project.project_id, {"rate_limits": limits, "locked": []})
-    return Served(store=Store(url=url, engine=engine), client=client, project=project)
+def _served(engine: Engine, url: str, client: Any, name: str) -> Served:
+    store = Store(url=url, engine=engine)
+    served = Served.new(store, client, name, registration=dict(ON_ORDERS))
+    served.settings(rate_limits={"per_key": 10**9, "per_address": 10**9}, locked=[])
+    return served
 
 
-def _deploys(story: Story) -> dict[str, str]:
+def _deploys(story: World) -> dict[str, str]:
     changes = {
         HELPS: ("Shorter checkout: one page instead of three", "ada", 0),
         HARMS: ("Lazy-load the payment form", "grace", 2 * DAY),
@@ -157,7 +132,7 @@ def _deploys(story: Story) -> dict[str, str]:
     return deploys
 
 
-def _traffic(story: Story) -> dict[str, str]:
+def _traffic(story: World) -> dict[str, str]:
     route = {"route": "/checkout/7"}
     rates = {
         HELPS: ({"order": 0.10, "error": 0.01}, {"order": 0.25, "error": 0.01}),
@@ -177,5 +152,5 @@ def _traffic(story: Story) -> dict[str, str]:
         name: story.register(treatment_commit=sha, target_metric=worth, **guarded)
         for name, sha in (("keep", HELPS), ("rollback", HARMS), ("iterate", MIXED), ("open", OPEN))
     }
-    story.walk(minutes=6 * DAY + UNTIL + 180)
+    story.tick(minutes=6 * DAY + UNTIL + 180)
     return experiments

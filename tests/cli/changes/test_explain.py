@@ -13,8 +13,9 @@ from domain.evidence.document import Evidence, evidence_of
 from domain.wording.effect import effect_line
 from orchestration.once import materialize_pipeline
 from storage.tenants.projects import CreatedProject, create_project
-from tests.conftest import Service, Store, filled_model, fresh_store, serving_store
+from tests.conftest import Store, filled_model, fresh_store, serving_store
 from tests.stores.example import example_evidence
+from tests.world import World
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 UNITS = 900
@@ -130,7 +131,7 @@ def explained_shop(store: Store) -> tuple[CreatedProject, str]:
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
     with serving_store(store) as client:
-        experiment_id = told(Service(store=store, client=client, project=project))
+        experiment_id = told(World(store=store, client=client, project=project))
     assert materialize_pipeline(store.url)
     return project, experiment_id
 
@@ -143,11 +144,11 @@ def _model(postgres_url: str, migrated_template: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def service(postgres_url: str, _model: Any) -> Iterator[Service]:
+def service(postgres_url: str, _model: Any) -> Iterator[World]:
     """The API of a shop with evidence of a canary."""
     name, (project, _) = _model
     with fresh_store(postgres_url, name) as store, serving_store(store) as client:
-        yield Service(store=store, client=client, project=project)
+        yield World(store=store, client=client, project=project)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.cli.changes.test_wait import ABSTAIN, ENDED, FOUND, evidence, published, registered
-from tests.conftest import Service
+from tests.world import World
 
 RAIL = {"role": "guardrail", "control": 0.01, "treatment": 0.02, "difference": 0.01}
 BREACHED = {**RAIL, "metric": "error", "interval": [0.004, 0.016], "state": "breached"}
@@ -21,7 +21,7 @@ UNKNOWN = {
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own."""
     return tenant
 

@@ -16,9 +16,9 @@ from domain.contract import contract
 from storage.releases.freeze import freeze, unfreeze
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
-from tests.conftest import Service
 from tests.stores.example import example_document, example_evidence
 from tests.stores.publication import publish
+from tests.world import World
 
 FOUND = {"lift": 0.1, "confidence": 0.99, "ci": (0.05, 0.15), "cadence": "fast"}
 ABSTAIN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
@@ -31,7 +31,7 @@ ALIASED = {"abstain_reason": "non_identifiable"}
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own."""
     return tenant
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tests.conftest import Service
-from tests.pipeline.conftest import at
+from tests.world import World, at
 
 PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
 A, WORSE, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
@@ -18,7 +17,7 @@ AGENT = "agent-7"
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 
@@ -31,7 +30,7 @@ def canary(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
         "allocation": 0.5,
         "diff": {"base_commit": A, "files": []},
     }
-    assert story.service.post("/v1/deploys", body).status_code == 201
+    assert story.post("/v1/deploys", body).status_code == 201
 
 
 def begun(story: Any, **commit: Any) -> None:
@@ -49,33 +48,33 @@ def attempt_of(story: Any, experiment: str) -> str:
 
 def frozen_attempt(story: Any, experiment: str) -> int:
     statement = text("SELECT attempt FROM experiments WHERE experiment_id = :id")
-    return story.service.in_store(lambda c: c.execute(statement, {"id": experiment}).scalar_one())
+    return story.in_store(lambda c: c.execute(statement, {"id": experiment}).scalar_one())
 
 
 def refused(story: Any, **body: Any) -> str:
     """The answer to a registration that the project's settings lock."""
-    answer = story.service.post("/v1/reward/register", {"treatment_commit": K, **body})
+    answer = story.post("/v1/reward/register", {"treatment_commit": K, **body})
     return f"{answer.status_code} {answer.json().get('code', 'registered')}"
 
 
 def the_same_again(story: Any) -> str:
     begun(story)
     first = story.register(treatment_commit=K)
-    story.walk(minutes=120)
+    story.tick(minutes=120)
     assert story.evidence(first)["totals"]["W"] > 0
-    story.service.post(f"/v1/reward/{first}/close", {})
-    story.walk(minutes=121)
+    story.post(f"/v1/reward/{first}/close", {})
+    story.tick(minutes=121)
     again = story.register(treatment_commit=K)
     # Its registration is now, by the clock of the store: what was sent for before counts no more.
-    story.walk(minutes=122)
-    assert story.service.get(f"/v1/reward/{again}/evidence").status_code == 404
+    story.tick(minutes=122)
+    assert story.get(f"/v1/reward/{again}/evidence").status_code == 404
     return f"attempt {frozen_attempt(story, again)}"
 
 
 def a_trivial_commit(story: Any) -> str:
     begun(story, pull_request=7)
     story.register(treatment_commit=K)
-    story.walk(minutes=120)
+    story.tick(minutes=120)
     canary(story, L, minutes=121, pull_request=7)
     return _second(story, treatment_commit=L)
 
@@ -83,40 +82,40 @@ def a_trivial_commit(story: Any) -> str:
 def another_metric(story: Any) -> str:
     begun(story)
     story.register(treatment_commit=K)
-    story.walk(minutes=120)
+    story.tick(minutes=120)
     return _second(story, treatment_commit=K, target_metric="basket")
 
 
 def _second(story: Any, **asked: Any) -> str:
     experiment = story.register(**asked)
-    story.walk(minutes=125)
+    story.tick(minutes=125)
     return attempt_of(story, experiment)
 
 
 def no_guardrails(story: Any) -> str:
-    story.service.settings(locked=["guardrails"])
+    story.settings(locked=["guardrails"])
     begun(story)
     return refused(story, guardrails=[])
 
 
 def its_own_control(story: Any) -> str:
-    story.service.settings(locked=["guardrails", "control_commit"])
+    story.settings(locked=["guardrails", "control_commit"])
     begun(story)
     return refused(story, control_commit=WORSE)
 
 
 def its_best_route(story: Any) -> str:
-    story.service.settings(locked=["guardrails", "routes"])
+    story.settings(locked=["guardrails", "routes"])
     begun(story)
     return refused(story, routes=["/lucky"])
 
 
 def registered_late(story: Any) -> str:
     begun(story)
-    story.walk(minutes=120)
+    story.tick(minutes=120)
     # At once, it would have had this: the whole hour.
     late = story.register(treatment_commit=K)
-    story.walk(minutes=121)
+    story.tick(minutes=121)
     arms = story.evidence(late)["arms"]
     seen = [arms[arm]["units"] for arm in ("treatment", "control")]
     return "the whole time" if seen == [300, 300] else f"{seen} units"

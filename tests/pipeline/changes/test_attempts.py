@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tests.conftest import Service
-from tests.pipeline.conftest import at
+from tests.world import World
 
 A, K, L = "aaaaaaa1", "ccccccc3", "ddddddd4"
 PATCH = "0123456789abcdef0123456789abcdef01234567"
@@ -14,27 +13,20 @@ SHARED = ("main", "master", "develop", "release/2026-11", "trunk")
 
 
 @pytest.fixture
-def service(tenant: Service) -> Service:
+def service(tenant: World) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 
 
 def deployed(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
     """Posts a canary on A."""
-    body = {
-        "commit": {"sha": sha, **commit},
-        "deployed_at": at(minutes),
-        "allocation": 0.5,
-        "diff": {"base_commit": A, "files": []},
-    }
-    answer = story.service.post("/v1/deploys", body)
-    assert answer.status_code == 201, answer.text
+    story.deploy(sha, 0.5, minutes=minutes, base=A, commit=commit)
 
 
 def frozen(story: Any, experiment: str) -> Any:
     """The row of a bound experiment."""
     statement = text("SELECT policy, starts_at FROM experiments WHERE experiment_id = :id")
-    return story.service.in_store(lambda c: c.execute(statement, {"id": experiment}).one())
+    return story.in_store(lambda c: c.execute(statement, {"id": experiment}).one())
 
 
 def attempt(story: Any, experiment: str) -> int:
@@ -75,7 +67,7 @@ def test_commits_of_a_shared_branch_are_first_attempts(story, branch: str) -> No
 
 
 def test_commits_of_the_default_branch_are_first_attempts(story) -> None:
-    story.service.settings(default_branch="live")
+    story.settings(default_branch="live")
     assert attempt(story, tried(story, {"branch": "live"}, {"branch": "live"})[1]) == 1
 
 
@@ -103,7 +95,7 @@ def test_a_second_target_of_one_deploy_is_a_second_attempt_from_the_same_start(s
 
 
 def test_flags_of_one_build_are_first_attempts_each(story) -> None:
-    story.service.post("/v1/deploys", {"commit": {"sha": A, "pull_request": 7}})
+    story.post("/v1/deploys", {"commit": {"sha": A, "pull_request": 7}})
     flags = [{"name": name, "treatment": True} for name in ("cart", "search")]
     experiments = [story.register(treatment_flag=flag) for flag in flags]
     assert [attempt(story, experiment) for experiment in experiments] == [1, 1]
@@ -113,7 +105,7 @@ def test_an_attempt_that_ended_before_anything_was_compared_does_not_count(story
     story.deploy(A, minutes=0)
     deployed(story, K, minutes=10)
     first = story.register(treatment_commit=K)
-    story.service.post(f"/v1/reward/{first}/close", {})
-    story.walk()
+    story.post(f"/v1/reward/{first}/close", {})
+    story.tick()
     assert story.contract(first)["power_state"]["decided"]
     assert attempt(story, story.register(treatment_commit=K)) == 1

@@ -36,7 +36,7 @@ def test_deploys_and_events_of_other_lengths_are_of_one_commit(
     story.deploy(K[:deployed], minutes=0, base=A[:reported], allocation=0.5)
     serve(story, A[:reported], K[:reported])
     experiment = story.register(treatment_commit=registered)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A[:deployed]), 20, 4, 20, 2)]
     counts = story.evidence(experiment)["counts"]
     assert (counts["in_cells"], counts["unknown_commit"], counts["ambiguous_commit"]) == (40, 0, 0)
@@ -50,7 +50,7 @@ def test_events_count_whichever_length_each_of_them_writes(story, stratum) -> No
         story.units_of(K[:length], minutes=2, units=5)
     story.send()
     experiment = story.register(treatment_commit=K[:10])
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A[:8]), 20, 0, 20, 0)]
 
 
@@ -61,7 +61,7 @@ def test_an_id_that_goes_on_otherwise_is_another_commit(story, stratum) -> None:
     story.units_of(TWIN, minutes=1, units=3)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 20, 4, 20, 2)]
     assert story.evidence(experiment)["counts"]["unknown_commit"] == 3
 
@@ -74,7 +74,7 @@ def test_events_whose_id_begins_two_commits_are_counted_as_ambiguous(story, stra
     story.units_of(K[:8], minutes=1, units=7)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 20, 4, 20, 2)]
     evidence = story.evidence(experiment)
     assert evidence["counts"]["ambiguous_commit"] == 7
@@ -85,7 +85,7 @@ def test_whoever_asks_by_an_id_of_two_commits_is_told_both(story) -> None:
     story.deploy(A, minutes=-1440)
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     story.deploy(TWIN, minutes=1, base=A, allocation=0.1)
-    short, post, get = K[:9], story.service.post, story.service.get
+    short, post, get = K[:9], story.post, story.get
 
     def deploy(**members: Any) -> str:
         body = {"commit": {"sha": L}, "diff": {"base_commit": A, "files": []}, **members}
@@ -109,7 +109,7 @@ def test_the_id_that_a_commit_had_first_is_ambiguous_too_once_it_begins_another(
     story.deploy(K, minutes=1, allocation=0.6)
     story.deploy(TWIN, minutes=2)
     asked = {"treatment_commit": K[:8], "target_metric": "order"}
-    assert refused(story.service.post("/v1/reward/register", asked)) == f"{K[:8]} {BOTH}"
+    assert refused(story.post("/v1/reward/register", asked)) == f"{K[:8]} {BOTH}"
 
 
 def test_knowledge_that_comes_after_a_block_closed_leaves_it_as_it_was(story, stratum) -> None:
@@ -122,7 +122,7 @@ def test_knowledge_that_comes_after_a_block_closed_leaves_it_as_it_was(story, st
     # Until then the twin was nothing but the canary written out.
     story.deploy(K, minutes=30, allocation=0.6)
     story.deploy(TWIN, minutes=31, allocation=0)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 23, 4, 20, 2)]
     counts = story.evidence(experiment)["counts"]
     assert (counts["unknown_commit"], counts["ambiguous_commit"]) == (0, 0)
@@ -134,14 +134,14 @@ def test_the_steps_of_a_ramp_may_write_their_commit_each_in_another_way(story) -
     story.deploy(K, minutes=10, allocation=0.5)
     serve(story, A, K)
     experiment = story.register(treatment_commit=K[:20])
-    story.walk()
-    registration = story.service.get(f"/v1/reward/{experiment}/registration").json()
+    story.tick()
+    registration = story.get(f"/v1/reward/{experiment}/registration").json()
     # The declaration counts from its first step.
     assert registration["starts_at"] == first["deployed_at"]
     assert registration["control_commit"] == A[:8]
     assert registration["joint_with"] == []
     story.deploy(K[:12], minutes=60, allocation=1)
-    gate = story.service.get("/v1/reward/gate").json()
+    gate = story.get("/v1/reward/gate").json()
     assert "no canary is declared" in gate["sentence"]
 
 
@@ -153,17 +153,17 @@ def test_a_deploy_again_under_another_length_is_a_replay(story) -> None:
         "diff": {"base_commit": A[:8], "files": []},
         "allocation": 0.5,
     }
-    first = story.service.post("/v1/deploys", posted)
+    first = story.post("/v1/deploys", posted)
     again = {
         **posted,
         "commit": {"sha": K, "changes": [K]},
         "diff": {"base_commit": A, "files": []},
     }
-    replay = story.service.post("/v1/deploys", again)
+    replay = story.post("/v1/deploys", again)
     assert (first.status_code, replay.status_code) == (201, 200)
     assert replay.headers["Idempotent-Replayed"] == "true"
     assert replay.json()["deploy"] == first.json()["deploy"]
-    other = story.service.post("/v1/deploys", {**again, "allocation": 0.6})
+    other = story.post("/v1/deploys", {**again, "allocation": 0.6})
     assert (other.status_code, other.json()["code"]) == (409, "deploy_conflict")
 
 
@@ -177,19 +177,19 @@ def test_an_experiment_waits_for_its_commit_however_both_write_it(
     # The same commit, as long as nothing says otherwise.
     assert story.register(treatment_commit=K[:12]) == experiment
     story.deploy(deployed, minutes=0, base=A, allocation=0.5, environment="staging")
-    registration = story.service.get(f"/v1/reward/{experiment}/registration").json()
+    registration = story.get(f"/v1/reward/{experiment}/registration").json()
     assert registration["waits_for_deploy"]["elsewhere"] == ["staging"]
     story.deploy(deployed, minutes=0, base=A, allocation=0.5)
-    registration = story.service.get(f"/v1/reward/{experiment}/registration").json()
+    registration = story.get(f"/v1/reward/{experiment}/registration").json()
     assert registration["waits_for_deploy"] is None
-    listed = story.service.get(f"/v1/reward?treatment_commit={K[:9]}").json()["experiments"]
+    listed = story.get(f"/v1/reward?treatment_commit={K[:9]}").json()["experiments"]
     assert [each["experiment_id"] for each in listed] == [experiment]
 
 
 def test_a_slip_in_a_registration_is_told_by_a_deploy_that_writes_less(story) -> None:
     story.deploy(K[:8], minutes=0)
     experiment = story.register(treatment_commit=f"{K[:6]}8{K[7:]}")
-    registration = story.service.get(f"/v1/reward/{experiment}/registration").json()
+    registration = story.get(f"/v1/reward/{experiment}/registration").json()
     assert registration["waits_for_deploy"]["nearest"] == K[:8]
 
 
@@ -199,16 +199,14 @@ def test_a_control_may_be_named_by_any_length(story, stratum) -> None:
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     serve(story, A[:30], K)
     experiment = story.register(treatment_commit=K[:8], control_commit=A)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A[:8]), 20, 4, 20, 2)]
 
 
 def test_a_deploy_that_was_posted_by_mistake_leaves_no_id_behind(story) -> None:
     story.deploy(K, minutes=0)
     mistaken = story.deploy(TWIN, minutes=1)
-    refused(story.service.post("/v1/deploys", {"commit": {"sha": K[:8]}}))
-    withdrawn = story.service.client.delete(
-        f"/v1/deploys/{mistaken['deploy_id']}", headers=story.service.write
-    )
+    refused(story.post("/v1/deploys", {"commit": {"sha": K[:8]}}))
+    withdrawn = story.client.delete(f"/v1/deploys/{mistaken['deploy_id']}", headers=story.write)
     assert withdrawn.status_code == 200, withdrawn.text
-    assert story.service.post("/v1/deploys", {"commit": {"sha": K[:8]}}).status_code == 201
+    assert story.post("/v1/deploys", {"commit": {"sha": K[:8]}}).status_code == 201

@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import text
 
 from storage.verdicts.gates import returning_users
-from tests.pipeline.conftest import T
 from tests.repetition import also_nightly
+from tests.world import T
 
 CONTROL, TREATMENT = "c" * 40, "a" * 40
 MINUTES = 60
@@ -56,9 +56,9 @@ def test_users_who_came_back_are_counted_at_each_look_whatever_the_rhythm_of_tic
     story.send()
     experiment = story.register()
     for minutes in range(every, MINUTES + 120 + every, every):
-        story.walk(minutes=minutes)
+        story.tick(minutes=minutes)
 
-    with story.service.store.engine.begin() as connection:
+    with story.store.engine.begin() as connection:
         for minutes in range(10, MINUTES + 30, 5):
             look = T + timedelta(minutes=minutes + 2)
             told = returning_users(connection, [(experiment, look)])[experiment]

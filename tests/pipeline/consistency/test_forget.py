@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, text
 
-from domain.registration import Registration
 from orchestration.pipeline.audit import audit
 from orchestration.pipeline.drafts import draft_evidence
 from orchestration.pipeline.recompute import evaluate_as_of
-from storage.experiments.deploys import DeployRequest, record_deploy
-from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.postgres.refusal import Conflict
 from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
@@ -31,8 +28,8 @@ from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import publish_verdicts, stage_evidence
 from storage.verdicts.set_aside import bound_experiments
 from tests.stores.emptied import empty_derived_tables
+from tests.world import T, record_deploy, register_experiment
 
-T = datetime(2026, 10, 1, tzinfo=UTC)
 A, K = "aaaaaaa", "bbbbbbb"
 PLACE = "the kiosk in the hall"
 # Units of each arm, and those with an order.
@@ -191,24 +188,15 @@ class Shop:
         )
 
     def _deploy(self, connection: Connection) -> None:
-        for sha, at, base in ((A, T - timedelta(days=1), None), (K, T, A)):
-            request = DeployRequest(
-                environment="production",
-                commit={"sha": sha},
-                deployed_at=at,
-                graph=None,
-                diff=None if base is None else {"base_commit": base, "files": []},
-                allocation=None if base is None else 0.5,
-                idempotency_key=None,
-            )
-            record_deploy(connection, self.project_id, request)
+        record_deploy(connection, self.project_id, A, T - timedelta(days=1))
+        record_deploy(connection, self.project_id, K, T, 0.5, base=A)
 
     def register(self, connection: Connection, *, target_metric: str, **chosen: Any) -> str:
         chosen.setdefault("trusted_identity", False)
         apply_settings(connection, self.project_id, {"metrics": METRICS, "locked": [], **chosen})
         guardrails = [name for name in ("error", "spend", "order") if name != target_metric]
-        asked = Registration(treatment_commit=K, target_metric=target_metric, guardrails=guardrails)
-        return register(connection, self.project_id, asked).experiment_id
+        members = {"target_metric": target_metric, "guardrails": guardrails}
+        return register_experiment(connection, self.project_id, treatment_commit=K, **members)
 
     # --- What is done to it ------------------------------------------------------------------
 

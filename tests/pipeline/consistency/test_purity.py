@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -16,12 +16,9 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, Engine, text
 
-from domain.registration import Registration
 from orchestration.pipeline.drafts import draft_evidence
 from orchestration.pipeline.recompute import evaluate_as_of
 from orchestration.pipeline.steps import publish, stage_due
-from storage.experiments.deploys import DeployRequest, record_deploy
-from storage.experiments.experiments import register
 from storage.log.events import COLUMNS, RuntimeEvent
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.postgres.engine import open_engine
@@ -31,8 +28,8 @@ from storage.tenants.settings import apply_settings
 from storage.upkeep.reading import separate_reading
 from tests.conftest import Store, fresh_store
 from tests.repetition import also_nightly, examples
+from tests.world import T, record_deploy, register_experiment
 
-T = datetime(2026, 10, 1, tzinfo=UTC)
 A, K = "aaaaaaa", "bbbbbbb"
 # A hotfix, and the change on top of it: a stratum of its own.
 B, K_ON_B = "ddddddd", "eeeeeee"
@@ -106,25 +103,11 @@ def recorded(connection: Connection, project_id: int, *, share: float | None = N
         (K_ON_B, T, B, [K], 0.1),
     )
     for sha, at, base, changes, allocation in deploys:
-        record_deploy(
-            connection,
-            project_id,
-            DeployRequest(
-                environment="production",
-                commit={"sha": sha, **({"changes": changes} if changes else {})},
-                deployed_at=at,
-                graph=None,
-                diff=None if base is None else {"base_commit": base, "files": []},
-                allocation=allocation,
-                idempotency_key=None,
-            ),
-        )
+        record_deploy(connection, project_id, sha, at, allocation, base=base, changes=changes)
     return [
-        register(
-            connection,
-            project_id,
-            Registration(treatment_commit=K, target_metric=metric, guardrails=guardrails),
-        ).experiment_id
+        register_experiment(
+            connection, project_id, treatment_commit=K, target_metric=metric, guardrails=guardrails
+        )
         for metric, guardrails in (("order", []), ("trial_started", ["order", "error"]))
     ]
 

@@ -28,7 +28,7 @@ def _canary(story: Any, *, minutes: float, units: int) -> None:
 
 
 def _staged(story: Any) -> dict[str, tuple[Any, ...]]:
-    with story.service.store.engine.begin() as connection:
+    with story.store.engine.begin() as connection:
         rows = connection.execute(
             text("SELECT experiment_id, document::text, contract::text, next_look_at FROM evidence")
         )
@@ -36,7 +36,7 @@ def _staged(story: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def _computed_anew(story: Any, as_of: datetime) -> dict[str, tuple[Any, ...]]:
-    with story.service.store.engine.begin() as connection:
+    with story.store.engine.begin() as connection:
         drafts = [one.draft for one in draft_evidence(connection, as_of=as_of)]
     return {one.experiment_id: (one.document, one.contract, one.next_look_at) for one in drafts}
 
@@ -49,7 +49,7 @@ def test_a_deploy_that_cuts_a_block_is_seen_by_the_tick_that_closes_it(story: An
     story.register(treatment_commit=K)
     looks = set[tuple[Any, ...]]()
     for minutes in range(105, 125, 5):
-        story.walk(minutes=minutes)
+        story.tick(minutes=minutes)
         assert _staged(story) == _computed_anew(story, at(minutes)), minutes
         looks.update(staged[:2] for staged in _staged(story).values())
     assert len(looks) == 2, "at 62 minutes the traffic ends; at 80 the deploy cuts"
@@ -60,9 +60,9 @@ def test_a_tick_passes_by_what_has_no_new_look(story: Any) -> None:
     story.crowd(K, start=60, minutes=60, units=12)
     story.send()
     experiment_id = story.register(treatment_commit=K)
-    story.walk(minutes=130)
+    story.tick(minutes=130)
     before = _staged(story)[experiment_id]
-    engine = story.service.store.engine
+    engine = story.store.engine
     with engine.begin() as connection:
         claim_derived_tables(connection)
         extend_exposures(connection, as_of=at(135))
@@ -84,7 +84,7 @@ def test_a_share_that_is_first_declared_after_a_look_changes_nothing_of_it(story
         story.crowd(commit, start=0, minutes=60, units=300, rates={"order": 0.1})
     story.send()
     experiment_id = story.register(treatment_commit=K)
-    story.walk(minutes=130)
+    story.tick(minutes=130)
     before = _staged(story)[experiment_id]
     story.deploy(K, minutes=135, allocation=0.5)
     assert _computed_anew(story, at(130))[experiment_id][:2] == before[:2]
@@ -101,7 +101,7 @@ def test_a_thin_stratum_is_looked_at_once_an_hour_is_over_in_which_others_came(s
     story.register(treatment_commit=K)
     looks = set[tuple[Any, ...]]()
     for minutes in range(35, 180, 5):
-        story.walk(minutes=minutes)
+        story.tick(minutes=minutes)
         assert _staged(story) == _computed_anew(story, at(minutes)), minutes
         looks.update(staged[:2] for staged in _staged(story).values())
     assert len(looks) == 3, "before any, and after the first and the second hour"

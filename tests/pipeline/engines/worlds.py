@@ -12,11 +12,11 @@ from sqlalchemy import Connection, text
 
 from domain.lineage.flag import Flag
 from domain.registration import Registration
-from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
+from tests.world import record_deploy
 
 T = datetime(2026, 10, 1, 20, 0, tzinfo=UTC)
 HOURS = 8
@@ -180,27 +180,24 @@ def _store_revenue(connection: Connection, project_id: int, draw: Random) -> Non
 
 def _record_deploys(connection: Connection, project_id: int, draw: Random) -> None:
     for sha, minutes, base, changes in (
-        (A, -1440, None, None),
-        (K, 0, A, None),
-        (B, 40, A, None),
+        (A, -1440, None, []),
+        (K, 0, A, []),
+        (B, 40, A, []),
         (K_ON_B, 50, B, [K]),
-        (LATER, 60, A, None),
-        (TWIN, 61, A, None),
-        (B_WHOLE, 62, f"{A}{'0' * 20}", None),
+        (LATER, 60, A, []),
+        (TWIN, 61, A, []),
+        (B_WHOLE, 62, f"{A}{'0' * 20}", []),
     ):
         at = T + timedelta(minutes=minutes if sha == A else minutes + draw.choice([0, 3]))
         record_deploy(
             connection,
             project_id,
-            DeployRequest(
-                environment="production",
-                commit={"sha": sha, **({"changes": changes} if changes else {})},
-                deployed_at=at,
-                graph=GRAPH if sha == A else None,
-                diff=None if base is None else {"base_commit": base, "files": []},
-                allocation=None if base is None else draw.choice([0.5, 0.1]),
-                idempotency_key=None,
-            ),
+            sha,
+            at,
+            None if base is None else draw.choice([0.5, 0.1]),
+            base=base,
+            changes=changes,
+            graph=GRAPH if sha == A else None,
         )
 
 

@@ -26,7 +26,7 @@ def canary(story, *, minutes: float) -> str:
     orders_move(story, K, one_in=5, minutes=minutes)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     return experiment
 
 

@@ -21,9 +21,7 @@ def canary(story, *, other: Mapping[str, int], paid: bool, **chosen: Any) -> str
         chosen: Further members of the metric.
     """
     sources = ["expansion"] if paid else ["paid"]
-    story.service.settings(
-        metrics={"spend": {**MEAN, "sources": sources, "currency": "USD", **chosen}}
-    )
+    story.settings(metrics={"spend": {**MEAN, "sources": sources, "currency": "USD", **chosen}})
     story.deploy(A, minutes=-DAY)
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     revenue: list[dict[str, Any]] = []
@@ -43,10 +41,10 @@ def canary(story, *, other: Mapping[str, int], paid: bool, **chosen: Any) -> str
     story.send()
     for begin in range(0, len(revenue), 50):
         batch = {"events": revenue[begin : begin + 50]}
-        answer = story.service.post("/v1/revenue/events?replay=true", batch)
+        answer = story.post("/v1/revenue/events?replay=true", batch)
         assert answer.status_code == 200, answer.text
     experiment = story.register(treatment_commit=K, target_metric="spend")
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     return experiment
 
 
@@ -79,7 +77,7 @@ def test_outcomes_that_one_arm_leaves_out_hold_back_the_answer_that_they_explain
     assert evidence["warnings"] == ["outcomes_left_out"]
     (advice,) = evidence["advice"]
     assert advice.startswith(cure)
-    *_, line = story.service.get("/v1/reward/checklist").json()
+    *_, line = story.get("/v1/reward/checklist").json()
     assert (line["check"], line["ok"], line["fix"]) == ("outcomes counted", False, advice)
     assert f"{more} {why}" in line["seen"]
 

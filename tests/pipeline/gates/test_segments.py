@@ -13,7 +13,7 @@ IOS, ANDROID = (1500, 2500, 0.10), (2500, 1500, 0.50)
 
 def uneven(story, segments: list[str], **changed: object) -> str:
     """Registers a canary without an effect, whose arms share two platforms unequally."""
-    story.service.settings(segments=segments, locked=[])
+    story.settings(segments=segments, locked=[])
     story.deploy(A, minutes=-DAY)
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     for platform, (control, treatment, rate) in (("ios", IOS), ("android", ANDROID)):
@@ -29,7 +29,7 @@ def uneven(story, segments: list[str], **changed: object) -> str:
             )
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     return experiment
 
 
@@ -58,13 +58,13 @@ def test_a_platform_that_no_segment_names_makes_a_false_answer(story, segments: 
 
 def test_segments_are_those_of_the_binding(story) -> None:
     experiment = uneven(story, [])
-    story.service.settings(segments=["platform"], locked=[])
-    story.walk(minutes=2 * DAY)
+    story.settings(segments=["platform"], locked=[])
+    story.tick(minutes=2 * DAY)
     assert "segments" not in story.evidence(experiment)["policy"]
 
 
 def test_a_property_has_eight_values_of_its_own(story) -> None:
-    story.service.settings(segments=["version"], locked=[])
+    story.settings(segments=["version"], locked=[])
     story.deploy(A, minutes=-DAY)
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     for version in range(40):
@@ -79,7 +79,7 @@ def test_a_property_has_eight_values_of_its_own(story) -> None:
             )
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     evidence = story.evidence(experiment)
     assert [split["by"] for split in evidence["splits"]] == ["properties.version"]
     assert evidence["gates"]["vif"] < 1.2

@@ -20,12 +20,12 @@ def kept(story, *, commits: list[str], of: int, signed: bool = False) -> str:
     for commit, rate in ((A, 0.20), (K, 0.30)):
         story.crowd(commit, start=1, minutes=600, units=4000, rates={"order": rate})
     story.send()
-    with story.service.store.engine.begin() as connection:
+    with story.store.engine.begin() as connection:
         connection.execute(_WITH_THE_PUBLIC_KEY, {"commits": commits, "of": of})
         if signed:
             connection.execute(text("UPDATE runtime_events SET signed = true"))
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     assert story.contract(experiment)["verdict"] == "keep"
     return experiment
 

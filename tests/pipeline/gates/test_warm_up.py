@@ -8,7 +8,7 @@ DAY = 1440.0
 
 def cold_start(story, *, minutes: int) -> str:
     """Registers a canary that loses orders for an hour, and nothing afterwards."""
-    story.service.settings(warmup_minutes=minutes, locked=[])
+    story.settings(warmup_minutes=minutes, locked=[])
     story.deploy(A, minutes=-DAY)
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     for commit, rate in ((A, 0.30), (K, 0.05)):
@@ -17,7 +17,7 @@ def cold_start(story, *, minutes: int) -> str:
         story.crowd(commit, start=60, minutes=300, units=1000, rates={"order": 0.30})
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     return experiment
 
 
@@ -42,7 +42,7 @@ def test_without_one_the_first_hour_decides(story) -> None:
 
 
 def test_whoever_came_in_the_warm_up_stays_in_neither_arm(story) -> None:
-    story.service.settings(warmup_minutes=60, locked=[])
+    story.settings(warmup_minutes=60, locked=[])
     story.deploy(A, minutes=-DAY)
     story.deploy(K, minutes=0, base=A)
     story.units_of(K, minutes=59, units=3)
@@ -52,6 +52,6 @@ def test_whoever_came_in_the_warm_up_stays_in_neither_arm(story) -> None:
     story.units_of(K, minutes=60, units=2)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     counts = story.evidence(experiment)["counts"]
     assert (counts["warming"], counts["in_cells"]) == (3, 2)

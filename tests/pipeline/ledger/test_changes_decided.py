@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration.reward.reading import Reading
-from tests.pipeline.conftest import at
+from tests.world import at
 
 A, BASE, SPREAD = "aaaaaaa1", 0.7, 0.1
 HOUR, DAY = 60, 24 * 60
@@ -74,7 +74,7 @@ def canary(story: Any, truth: float, units: int, generator: Any) -> str:
 
 def answered(story: Any, experiment: str, truth: float) -> Change:
     contract = story.contract(experiment)
-    effect = story.service.get(f"/v1/reward/{experiment}/effect").json()
+    effect = story.get(f"/v1/reward/{experiment}/effect").json()
     first = story.evidence(experiment)["effect"]
     assert contract["verdict"] in ("keep", "rollback", "abstain")
     assert first["basis"] == ("open" if contract["verdict"] == "abstain" else "at_decision")
@@ -107,7 +107,7 @@ def of(story: Any, truths: Sequence[float], units: int, generator: Any) -> list[
     experiments = [story.register(deploy_id=deploy) for deploy in deploys]
     # Twice: what is due after a decision is known once that is published.
     for days in (DAYS, DAYS + 1):
-        story.walk(minutes=days * DAY)
+        story.tick(minutes=days * DAY)
     return [
         answered(story, experiment, truth)
         for experiment, truth in zip(experiments, truths, strict=True)
@@ -128,7 +128,7 @@ def test_a_unit_of_the_served_effect_is_a_unit_of_truth(
 ) -> None:
     limits = {"per_key": 10**9, "registrations_per_key": 10**6}
     # Of control's odds rather than its rate: at a rate of 70 % a lift of 0.1 is one of 0.33.
-    story.service.settings(typical_lifts=[SPREAD / (1 - BASE)], rate_limits=limits)
+    story.settings(typical_lifts=[SPREAD / (1 - BASE)], rate_limits=limits)
     generator = np.random.default_rng(1116)
     changes: list[Change] = []
     for _ in range(rounds):

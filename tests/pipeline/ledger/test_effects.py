@@ -51,10 +51,10 @@ def test_the_served_effect_is_the_engine_s_for_each_of_many_changes(
     deploys = [served(story, i, truth, units, generator) for i, truth in enumerate(truths)]
     story.send()
     experiments = [story.register(deploy_id=deploy) for deploy in deploys]
-    story.walk(minutes=60 * (HOURS + 2))
+    story.tick(minutes=60 * (HOURS + 2))
     effects: list[float] = []
     for experiment in experiments:
-        effect = story.service.get(f"/v1/reward/{experiment}/effect").json()
+        effect = story.get(f"/v1/reward/{experiment}/effect").json()
         rows = np.array([row[:1] + row[2:] for row in story.cells(experiment)])
         minutes, n1, x1, n0, x0 = rows.T
         series = replace(

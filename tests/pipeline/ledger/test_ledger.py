@@ -35,14 +35,14 @@ def judged(story, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def ledger(story) -> dict[str, Any]:
-    answer = story.service.get("/v1/reward/ledger")
+    answer = story.get("/v1/reward/ledger")
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 def test_a_keep_claims_first_and_is_measured_after(story, judged: dict[str, str]) -> None:
     assert ledger(story)["judged"] == 0
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     first = ledger(story)
     assert (first["judged"], first["kept"]) == (2, 1)
     assert first["expected_false"] == pytest.approx(0.05)
@@ -53,9 +53,9 @@ def test_a_keep_claims_first_and_is_measured_after(story, judged: dict[str, str]
     assert keep["after_decision"] is None
     assert (metric["measured"], metric["after_decision"]) == (0, 0)
     assert 0 < keep["at_decision"] < keep["claimed"] == metric["claimed"]
-    story.walk(minutes=10 * DAY)
+    story.tick(minutes=10 * DAY)
     (later,), (sums,) = (ledger(story)[name] for name in ("keeps", "metrics"))
-    effect = story.service.get(f"/v1/reward/{judged['bot']}/effect").json()
+    effect = story.get(f"/v1/reward/{judged['bot']}/effect").json()
     assert later["after_decision"] == effect["relative"] == sums["after_decision"]
     assert 0 < later["after_decision"] < keep["claimed"] == sums["claimed_of_measured"]
     assert 0 < sums["standard_error"] < 0.1
@@ -65,11 +65,11 @@ def test_a_keep_claims_first_and_is_measured_after(story, judged: dict[str, str]
 
 
 def test_the_page_says_it_in_words(story, judged: dict[str, str]) -> None:
-    client = story.service.client
-    form = {"secret": story.service.project.keys[KeyKind.PROJECT]}
+    client = story.client
+    form = {"secret": story.project.keys[KeyKind.PROJECT]}
     client.post("/dashboard/sign-in", data=form, headers={"Sec-Fetch-Site": "same-origin"})
     assert "Nothing was judged yet" in client.get("/dashboard/ledger").text
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     page = client.get("/dashboard/ledger").text
     assert "Of 2 changes judged in the last" in page
     assert "1 was kept" in page
@@ -80,5 +80,5 @@ def test_the_page_says_it_in_words(story, judged: dict[str, str]) -> None:
 
 
 def test_without_the_project_s_key_it_says_nothing(story) -> None:
-    answer = story.service.client.get("/v1/reward/ledger")
+    answer = story.client.get("/v1/reward/ledger")
     assert answer.status_code == 401

@@ -17,10 +17,10 @@ from mcp_server.address import Address
 from mcp_server.reward_api import RewardApi
 from mcp_server.server import reward_server
 from storage.tenants.keys import KeyKind
-from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.projects import CreatedProject
 from tests.cli.conftest import serving
-from tests.conftest import Service, Store, filled_model, fresh_store, serving_store
-from tests.pipeline.conftest import Story
+from tests.conftest import Store, filled_model, fresh_store, serving_store
+from tests.world import ON_ORDERS, World
 
 A, K, L, M = "aaaaaaa1", "ccccccc3", "ddddddd4", "eeeeeee5"
 HOUR, DAY = 60.0, 1440.0
@@ -54,7 +54,7 @@ class Week:
     promoted: str
 
 
-def live(story: Story) -> Week:
+def live(story: World) -> Week:
     """Tells the deploys and the traffic."""
     story.deploy(A, minutes=-DAY)
     begun = {
@@ -73,18 +73,18 @@ def live(story: Story) -> Week:
     serve(story, 2 * DAY, 4 * DAY, a=500, l=4500)
     story.send()
     return Week(
-        project=story.service.project,
+        project=story.project,
         units=story.units,
         begun=begun,
         promoted=promoted["deploy_id"],
     )
 
 
-def measure(story: Story, week: Week) -> None:
+def measure(story: World, week: Week) -> None:
     """Registers both canaries, and keeps them."""
     for _, commit, begin in CANARIES:
         story.register(deploy_id=week.begun[commit])
-        story.walk(minutes=begin + 20 * HOUR)
+        story.tick(minutes=begin + 20 * HOUR)
 
 
 Model = tuple[str, Week]
@@ -94,12 +94,10 @@ Model = tuple[str, Week]
 @pytest.fixture(scope="module")
 def lived(postgres_url: str, migrated_template: str) -> Iterator[Model]:
     def fill(store: Store) -> Week:
-        with store.engine.begin() as connection:
-            project = create_project(connection, "shop")
         with serving_store(store) as client:
-            service = Service(store=store, client=client, project=project)
-            service.settings(locked=[])
-            return live(Story(service=service, events=[]))
+            world = World.new(store, client, registration=ON_ORDERS)
+            world.settings(locked=[])
+            return live(world)
 
     with filled_model(postgres_url, migrated_template, fill) as model:
         yield model
@@ -119,15 +117,20 @@ def measured(postgres_url: str, lived: Model) -> Iterator[Model]:
 
 
 @contextmanager
-def told(store: Store, week: Week) -> Generator[Story]:
+def told(store: Store, week: Week) -> Generator[World]:
     """The story that a store holds."""
     with serving_store(store) as client:
-        service = Service(store=store, client=client, project=week.project)
-        yield Story(service=service, events=[], units=week.units)
+        yield World(
+            store=store,
+            client=client,
+            project=week.project,
+            registration=ON_ORDERS,
+            units=week.units,
+        )
 
 
 @pytest.fixture
-def story(postgres_url: str, measured: Model) -> Iterator[Story]:
+def story(postgres_url: str, measured: Model) -> Iterator[World]:
     """The story after the week, in which both canaries were kept."""
     name, week = measured
     with fresh_store(postgres_url, name) as store, told(store, week) as story:
@@ -135,17 +138,17 @@ def story(postgres_url: str, measured: Model) -> Iterator[Story]:
 
 
 @pytest.fixture
-def run(story: Story) -> Iterator[Callable[..., Result]]:
+def run(story: World) -> Iterator[Callable[..., Result]]:
     """Runs the command against the running service."""
     with running(story) as run:
         yield run
 
 
 @contextmanager
-def running(story: Story) -> Generator[Callable[..., Result]]:
-    with serving(story.service) as url, pytest.MonkeyPatch.context() as patch:
+def running(story: World) -> Generator[Callable[..., Result]]:
+    with serving(story) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SERVICE_API_URL", url)
-        patch.setenv("SERVICE_PROJECT_KEY", story.service.project.keys[KeyKind.PROJECT])
+        patch.setenv("SERVICE_PROJECT_KEY", story.project.keys[KeyKind.PROJECT])
 
         def run(*words: str) -> Result:
             done = CliRunner().invoke(main, ["portfolio", *words], catch_exceptions=False)
@@ -162,14 +165,14 @@ def figures(run: Callable[..., Result], *words: str) -> dict[str, Any]:
 def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_claims(
     story, run: Callable[..., Result]
 ) -> None:
-    assert story.service.get("/v1/reward/portfolio").json()["experiment_id"] is None
+    assert story.get("/v1/reward/portfolio").json()["experiment_id"] is None
     begun = figures(run, A, "--metric", "order")
     assert (begun["treatment"], begun["hold_back"], begun["changes"]) == (L, A, 2)
     assert (begun["attempt"], begun["effect"]) == (3, None)
     # Units that still had the old build before it was held back had it by chance.
     starts_at = datetime.fromisoformat(begun["starts_at"])
     assert starts_at == datetime(2026, 10, 3, tzinfo=UTC)
-    story.walk(minutes=5 * DAY)
+    story.tick(minutes=5 * DAY)
 
     later = figures(run)
     assert later["experiment_id"] == begun["experiment_id"]
@@ -189,12 +192,12 @@ def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_cl
     assert [line["title"] for line in later["measurements"]] == [f"Add {L}", f"Add {K}"]
     assert f"Add {K}" in text
     assert "try 3 of these changes" in text
-    assert story.service.get("/v1/reward/portfolio").json()["claimed"] == later["claimed"]
+    assert story.get("/v1/reward/portfolio").json()["claimed"] == later["claimed"]
 
 
 def test_an_agent_begins_it_and_reads_it_over_mcp(story) -> None:
-    with serving(story.service) as url:
-        address = Address(url=url, key=story.service.project.keys[KeyKind.PROJECT])
+    with serving(story) as url:
+        address = Address(url=url, key=story.project.keys[KeyKind.PROJECT])
 
         def called(tool: str, arguments: dict[str, Any]) -> Any:
             async def session() -> Any:
@@ -210,10 +213,10 @@ def test_an_agent_begins_it_and_reads_it_over_mcp(story) -> None:
         begin = {**ready["begin"], "target_metric": "order"}
         assert (begin["control_commit"], begin["metadata"]) == (A, {"portfolio": True})
         begun = called("register_experiment", begin).structured_content["experiment_id"]
-        story.walk(minutes=5 * DAY)
+        story.tick(minutes=5 * DAY)
         later = called("portfolio", {}).structured_content
         assert (later["experiment_id"], later["begin"]) == (begun, None)
-        served = story.service.get("/v1/reward/portfolio").json()
+        served = story.get("/v1/reward/portfolio").json()
         assert later["effect"] == pytest.approx(served["effect"]["relative"], rel=0.01)
         low, high = later["interval"]
         assert low < TOGETHER < high
@@ -230,16 +233,16 @@ def test_it_hides_no_build_and_is_no_change_of_the_ledger(
 ) -> None:
     monkeypatch.setattr("storage.views.ledger.DAYS", 36_500)
     figures(run, A, "--metric", "order")
-    story.walk(minutes=2 * DAY + HOUR)
-    standing = story.service.get("/v1/deploys/last?standing=true").json()["deploy"]
+    story.tick(minutes=2 * DAY + HOUR)
+    standing = story.get("/v1/deploys/last?standing=true").json()["deploy"]
     assert standing["commit"]["sha"] == L
     canary = story.deploy(M, minutes=3 * DAY, allocation=0.1)
     assert (canary["base_commit"], canary["base_assumed"]) == (L, True)
     other = story.register(treatment_commit=M)
-    told = story.service.get(f"/v1/reward/{other}/registration").json()
+    told = story.get(f"/v1/reward/{other}/registration").json()
     assert (told["control_commit"], told["base_moved"]) == (L, None)
-    story.walk(minutes=5 * DAY)
-    assert story.service.get("/v1/reward/ledger").json()["kept"] == 2
+    story.tick(minutes=5 * DAY)
+    assert story.get("/v1/reward/ledger").json()["kept"] == 2
 
 
 def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so(
@@ -259,7 +262,7 @@ def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so
             metadata={"portfolio": True},
             guardrails=None,
         )
-        story.walk(minutes=7 * DAY)
+        story.tick(minutes=7 * DAY)
         with running(story) as run:
             later, text = figures(run), run().stdout
     assert later["experiment_id"] == experiment
@@ -276,12 +279,12 @@ def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so
 
 @pytest.mark.nightly
 def test_the_page_shows_the_same(story, run: Callable[..., Result]) -> None:
-    client = story.service.client
-    form = {"secret": story.service.project.keys[KeyKind.PROJECT]}
+    client = story.client
+    form = {"secret": story.project.keys[KeyKind.PROJECT]}
     client.post("/dashboard/sign-in", data=form, headers={"Sec-Fetch-Site": "same-origin"})
     assert "Was the week good?" in client.get("/dashboard/portfolio").text
     begun = figures(run, A, "--metric", "order")
-    story.walk(minutes=5 * DAY)
+    story.tick(minutes=5 * DAY)
     page = client.get("/dashboard/portfolio").text
     assert "2 changes came since build aaaaaaa1; 2 of them were kept" in page
     assert "2 keeps claimed" in page
@@ -321,5 +324,5 @@ def test_by_default_the_build_of_seven_days_ago_is_held_back(
 def test_the_standing_build_is_checked_against_the_rest_of_the_declared_shares(story) -> None:
     begun = {"treatment_commit": L, "control_commit": A, "metadata": {"portfolio": True}}
     portfolio = story.register(**begun)
-    story.walk()
+    story.tick()
     assert 0 < story.evidence(portfolio)["gates"]["sample_ratio_e"] < 1

@@ -9,7 +9,7 @@ DAY = 1440.0
 def registered(story, values: list[float], *, cap: float | None = None) -> str:
     """An experiment on what sessions spend; these were spent before its start."""
     spent = {"kind": "mean", "sources": ["paid"], **({} if cap is None else {"cap": cap})}
-    story.service.settings(metrics={"spent": spent})
+    story.settings(metrics={"spent": spent})
     story.deploy(A, minutes=-DAY)
     for value, session in zip(
         values, story.units_of(A, minutes=-300, units=len(values)), strict=True
@@ -23,7 +23,7 @@ def registered(story, values: list[float], *, cap: float | None = None) -> str:
             story.events.append({**paid, "event": "paid", "value": -1e9 if number else 1e9})
     story.send()
     experiment = story.register(treatment_commit=K, target_metric="spent")
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     return experiment
 
 

@@ -24,7 +24,7 @@ def canary(story, *, rate: float, share: float = 0.5, units: int = 4000) -> None
 
 
 def read(story, experiment: str) -> Any:
-    return story.service.get(f"/v1/reward/{experiment}/effect")
+    return story.get(f"/v1/reward/{experiment}/effect")
 
 
 def test_an_open_experiment_has_an_effect_that_is_nearer_to_nothing_than_its_lift(story) -> None:
@@ -33,7 +33,7 @@ def test_an_open_experiment_has_an_effect_that_is_nearer_to_nothing_than_its_lif
     experiment = story.register(treatment_commit=K, target_metric=worth_two)
     answer = read(story, experiment)
     assert (answer.status_code, answer.json()["code"]) == (404, "no_evidence_yet")
-    story.walk(minutes=700)
+    story.tick(minutes=700)
     assert story.contract(experiment)["lift"] is None
     effect, totals = read(story, experiment).json(), story.evidence(experiment)["totals"]
     assert effect["basis"] == "open"
@@ -52,7 +52,7 @@ def test_an_open_experiment_has_an_effect_that_is_nearer_to_nothing_than_its_lif
 def test_a_decided_experiment_keeps_the_effect_of_the_look_that_decided(story) -> None:
     canary(story, rate=0.14)
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     contract, effect = story.contract(experiment), read(story, experiment).json()
     assert contract["verdict"] == "keep"
     assert (effect["basis"], effect["final"]) == ("at_decision", True)
@@ -66,7 +66,7 @@ def test_a_decided_experiment_keeps_the_effect_of_the_look_that_decided(story) -
     assert story.evidence(experiment)["effect"] == effect
     decided_at = datetime.fromisoformat(effect["as_of"])
     assert decided_at < datetime(2026, 10, 1, tzinfo=UTC) + timedelta(minutes=DAY)
-    story.walk(minutes=2 * DAY)
+    story.tick(minutes=2 * DAY)
     assert {**read(story, experiment).json(), **effect} == read(story, experiment).json()
 
 
@@ -74,7 +74,7 @@ def test_an_unfair_split_has_no_effect(story) -> None:
     # Declared 0.8, and half of the units came.
     canary(story, rate=0.14, share=0.8)
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     assert story.contract(experiment)["abstain_reason"] == "interacting"
     effect = read(story, experiment).json()
     numbers = ("estimate", "standard_error", "interval", "relative")
@@ -105,7 +105,7 @@ def kept(story) -> Callable[..., str]:
         serve(story, begin=0, days=1, units=8000, rate=0.14)
         serve(story, begin=DAY, days=days, units=1000, rate=later)
         experiment = story.register(treatment_commit=K, deploy_id=canary["deploy_id"])
-        story.walk(minutes=DAY)
+        story.tick(minutes=DAY)
         assert story.contract(experiment)["verdict"] == "keep"
         return experiment
 
@@ -117,12 +117,12 @@ def test_a_hold_back_gives_a_fresh_effect_and_leaves_the_verdict_alone(story, ke
     before = story.contract(experiment), story.evidence(experiment), read(story, experiment).json()
     assert before[2]["basis"] == "at_decision"
     assert before[2]["after_decision"]["state"] == "running"
-    story.walk(minutes=4 * DAY)
+    story.tick(minutes=4 * DAY)
     running = read(story, experiment).json()
     assert {**running, "after_decision": None} == {**before[2], "after_decision": None}
     assert running["after_decision"]["state"] == "running"
     assert running["after_decision"]["final"] is False
-    story.walk(minutes=10 * DAY)
+    story.tick(minutes=10 * DAY)
     final = read(story, experiment).json()
     assert (final["basis"], final["final"]) == ("after_decision", True)
     # The lift that was served since the decision, not the one that decided.
@@ -134,13 +134,13 @@ def test_a_hold_back_gives_a_fresh_effect_and_leaves_the_verdict_alone(story, ke
     )
     assert ended - began == timedelta(days=7)
     assert (story.contract(experiment), story.evidence(experiment)) == before[:2]
-    story.walk(minutes=11 * DAY)
+    story.tick(minutes=11 * DAY)
     assert read(story, experiment).json() == final
 
 
 def test_promoted_to_everybody_before_its_end_it_is_stopped(story, kept) -> None:
     experiment = kept(later=0.12, days=2, at=3 * DAY)
-    story.walk(minutes=4 * DAY)
+    story.tick(minutes=4 * DAY)
     stopped = read(story, experiment).json()
     assert (stopped["basis"], stopped["final"]) == ("at_decision", True)
     after = stopped["after_decision"]
@@ -150,30 +150,30 @@ def test_promoted_to_everybody_before_its_end_it_is_stopped(story, kept) -> None
 
 def test_without_traffic_on_both_arms_it_is_stopped_at_the_latest_at_its_end(story, kept) -> None:
     experiment = kept(later=0.12, days=1)
-    story.walk(minutes=12 * DAY)
+    story.tick(minutes=12 * DAY)
     assert read(story, experiment).json()["after_decision"]["state"] == "stopped"
 
 
 def test_it_equals_what_the_log_gives_at_once(story, kept) -> None:
     experiment = kept(later=0.12)
-    story.walk(minutes=3 * DAY)
+    story.tick(minutes=3 * DAY)
     assert differences(story, experiment) == []
-    story.walk(minutes=10 * DAY)
+    story.tick(minutes=10 * DAY)
     assert differences(story, experiment) == []
-    with story.service.store.engine.begin() as connection:
+    with story.store.engine.begin() as connection:
         connection.execute(text("UPDATE follow_ups SET effect = '{}' WHERE effect IS NOT NULL"))
     assert any(line.startswith("after_decision") for line in differences(story, experiment))
 
 
 def differences(story, experiment: str) -> list[str]:
-    return list(audit(story.service.store.engine, experiment).differences)
+    return list(audit(story.store.engine, experiment).differences)
 
 
 def test_the_lifts_that_a_project_names_are_those_that_the_test_is_made_for(story) -> None:
-    story.service.settings(typical_lifts=[0.1])
+    story.settings(typical_lifts=[0.1])
     canary(story, rate=0.108, units=1500)
     narrow = story.register(treatment_commit=K)
-    story.walk(minutes=700)
+    story.tick(minutes=700)
     evidence = story.evidence(narrow)
     assert evidence["policy"]["rho"] == {"day": 100.0, "fast": 100.0}
     assert "to find a 10 % change" in evidence["sentence"]
@@ -184,15 +184,15 @@ def test_the_lifts_that_a_project_names_are_those_that_the_test_is_made_for(stor
     assert estimate == pytest.approx(lift * variance / (variance + 100))
 
     # What is registered later reads the setting of then.
-    story.service.settings(typical_lifts=[0.5, 0.2])
+    story.settings(typical_lifts=[0.5, 0.2])
     assert story.evidence(narrow)["policy"]["rho"] == {"day": 100.0, "fast": 100.0}
 
 
 def test_up_to_four_typical_lifts_are_components_of_equal_weight(story) -> None:
-    story.service.settings(typical_lifts=[0.1, 0.5, 0.05, 0.2])
+    story.settings(typical_lifts=[0.1, 0.5, 0.05, 0.2])
     canary(story, rate=0.108, units=1500)
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=700)
+    story.tick(minutes=700)
     evidence = story.evidence(experiment)
     assert evidence["policy"]["rho"] == {"day": 400.0, "fast": 4.0, "between": [100.0, 25.0]}
     score, variance = evidence["totals"]["S"], evidence["totals"]["V"]
@@ -210,4 +210,4 @@ def test_lifts_that_no_test_is_made_for_are_refused(story, lifts) -> None:
     with pytest.raises(
         Invalid, match=r"must be a (list of 1 to 4 entries|number from 0.01 to 2), not"
     ):
-        story.service.settings(typical_lifts=lifts)
+        story.settings(typical_lifts=lifts)

@@ -20,7 +20,7 @@ def test_independent_flags_are_pooled_and_flags_on_one_hash_name_each_other(stor
         story.register(treatment_flag={"name": name, "treatment": True})
         for name in ("twin", "search", "cart")
     )
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     aliased, pooled = story.evidence(cart), story.evidence(search)
     assert story.contract(cart)["abstain_reason"] == "non_identifiable"
     assert [split["by"] for split in aliased["splits"]] == ["twin"]
@@ -40,7 +40,7 @@ def test_units_without_the_flag_are_in_no_arm(story, control: bool | None) -> No
     story.send()
     flag = {"name": "cart", "treatment": True, "control": control}
     experiment = story.register(treatment_flag=flag)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     evidence = story.evidence(experiment)
     assert evidence["arms"]["treatment"]["units"] == 300
     assert evidence["arms"]["control"]["units"] == 200

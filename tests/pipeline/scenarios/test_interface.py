@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from api.wire.event_batch import MOST_EVENTS
 from cli.main import main
 from domain.contract import Contract, contract
 from domain.planning.boundary import Boundary
@@ -18,14 +17,9 @@ from domain.planning.design import Design
 from domain.planning.plan import prospects
 from domain.words import AbstainReason, Verdict
 from mcp_server.tools import tools
-from orchestration.pipeline.drafts import draft_evidence
-from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.schema.clock import claim_derived_tables
-from storage.verdicts.publication import publish_verdicts, stage_evidence
+from tests.world import T
 
 A, K = "aaaaaaa1", "ccccccc3"
-# The story counts its minutes from here.
-T = datetime(2026, 10, 1, tzinfo=UTC)
 # Long enough ago that every outcome has closed, too short for the horizon.
 RECENT = timedelta(hours=20)
 DAY = 86_400
@@ -51,18 +45,10 @@ def serve(story, *, at: float, treated: tuple[int, int], controlled: tuple[int, 
         story.units_of(commit, minutes=at, units=units, converting=converting, route="/checkout")
 
 
-def send(story) -> None:
-    told, story.events = story.events, []
-    for first in range(0, len(told), MOST_EVENTS):
-        story.events = told[first : first + MOST_EVENTS]
-        story.send()
-
-
 def served(story, experiment_id: str) -> dict[str, Any]:
-    answer = story.service.get(f"/v1/reward/{experiment_id}")
-    assert answer.status_code == 200
-    assert tuple(answer.json()) == Contract.__struct_fields__
-    return answer.json()
+    contract = story.contract(experiment_id)
+    assert tuple(contract) == Contract.__struct_fields__
+    return contract
 
 
 @pytest.fixture
@@ -74,9 +60,9 @@ def judged(story) -> Callable[..., dict[str, Any]]:
     ) -> dict[str, Any]:
         start = deploy_canary(story)
         serve(story, at=start + 1, treated=treated, controlled=controlled)
-        send(story)
+        story.send()
         experiment_id = story.register(treatment_commit=K, **registration)
-        story.walk()
+        story.tick()
         return served(story, experiment_id)
 
     return verdict
@@ -154,9 +140,9 @@ def test_a_deploy_to_everyone_at_once_cannot_be_told_from_time(story) -> None:
     story.deploy(K, minutes=start, base=A)
     story.units_of(A, minutes=start - 60, units=200, converting=20)
     story.units_of(K, minutes=start + 1, units=200, converting=120)
-    send(story)
+    story.send()
     experiment_id = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     told = served(story, experiment_id)
     assert (told["verdict"], told["abstain_reason"]) == ("abstain", "non_identifiable")
     assert (told["lift"], told["confidence"], told["ci"]) == (None, None, None)
@@ -216,21 +202,7 @@ def test_a_stored_value_in_another_currency_puts_no_money_at_risk(service, judge
     assert told["value_at_risk"] is None
 
 
-def walk(story, *, as_of: datetime) -> None:
-    """Takes every step once, as it was taken at an earlier time."""
-
-    def step(work: Callable[[Any], Any]) -> None:
-        with story.service.store.engine.begin() as connection:
-            claim_derived_tables(connection)
-            work(connection)
-
-    step(lambda c: extend_exposures(c, as_of=as_of))
-    step(extend_cells)
-    step(lambda c: stage_evidence(c, [d.draft for d in draft_evidence(c, as_of=as_of)]))
-    step(publish_verdicts)
-
-
-def polled_until_resolved(story, experiment_id: str, *, since: datetime) -> list[dict[str, Any]]:
+def polled_until_resolved(story, experiment_id: str, *, since: float) -> list[dict[str, Any]]:
     """What a client sees that polls each hour and stops as the interface says."""
     seen: list[dict[str, Any]] = []
     for hour in range(1, 24):
@@ -240,7 +212,7 @@ def polled_until_resolved(story, experiment_id: str, *, since: datetime) -> list
             return seen
         if told["verdict"] != "abstain" and told["abstain_reason"] != "power":
             return seen
-        walk(story, as_of=since + timedelta(hours=hour))
+        story.tick(minutes=since + 60 * hour)
     raise AssertionError(seen[-1])
 
 
@@ -254,15 +226,15 @@ def test_a_thin_canary_abstains_on_each_poll_until_its_sessions_have_come(story)
     start = deploy_canary(story)
     for hour in range(12):
         serve(story, at=start + 60 * hour + 1, treated=(30, 16), controlled=(30, 8))
-    send(story)
+    story.send()
     experiment_id = story.register(treatment_commit=K)
-    seen = polled_until_resolved(story, experiment_id, since=T + timedelta(minutes=start))
+    seen = polled_until_resolved(story, experiment_id, since=start)
     *waiting, last = seen
     assert len(waiting) >= 3
     assert {(told["verdict"], told["abstain_reason"]) for told in waiting} == {("abstain", "power")}
     assert {told["power_state"]["clock"] for told in waiting} == {"open"}
     assert (last["verdict"], last["power_state"]["decided"]) == ("keep", True)
-    walk(story, as_of=T + timedelta(minutes=start, hours=18))
+    story.tick(minutes=start + 18 * 60)
     assert served(story, experiment_id) == last
 
 
@@ -270,10 +242,10 @@ def test_a_thin_canary_abstains_on_each_poll_until_its_sessions_have_come(story)
 def test_a_client_of_an_experiment_that_ends_without_an_answer_stops_too(story) -> None:
     start = deploy_canary(story, ago=timedelta(days=30))
     serve(story, at=start + 1, treated=(50, 15), controlled=(50, 15))
-    send(story)
+    story.send()
     experiment_id = story.register(treatment_commit=K)
-    story.walk()
-    (told,) = polled_until_resolved(story, experiment_id, since=T)
+    story.tick()
+    (told,) = polled_until_resolved(story, experiment_id, since=0)
     assert (told["verdict"], told["abstain_reason"]) == ("abstain", "power")
     assert told["power_state"] == {"clock": "decided", "decided": True}
 

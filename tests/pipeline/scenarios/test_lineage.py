@@ -17,7 +17,7 @@ def test_a_plain_canary_is_compared_with_its_base(story, stratum) -> None:
     story.units_of(A, minutes=7, units=3, converting=1)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [
         (0, stratum(A), 4, 3, 5, 2),
         (5, stratum(A), 2, 0, 3, 1),
@@ -32,9 +32,9 @@ def test_a_first_canary_is_compared_with_the_base_that_nobody_recorded(story, st
     story.units_of(K, minutes=2, units=4, converting=3)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 4, 3, 5, 2)]
-    told = story.service.get(f"/v1/reward/{experiment}/registration").json()
+    told = story.get(f"/v1/reward/{experiment}/registration").json()
     assert (told["control_commit"], told["change"], told["joint_with"]) == (A, [K], [])
 
 
@@ -47,11 +47,11 @@ def test_a_canary_on_a_canary_is_compared_with_it_while_both_are_served(story, s
     story.units_of(K, minutes=3, units=2, converting=2)
     story.send()
     experiment = story.register(treatment_commit=L)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == sorted(
         [(0, stratum(A, K), 3, 2, 2, 2), (0, stratum(A), 0, 0, 6, 1)]
     )
-    told = story.service.get(f"/v1/reward/{experiment}/registration").json()
+    told = story.get(f"/v1/reward/{experiment}/registration").json()
     assert (told["control_commit"], told["change"], told["joint_with"]) == (K, [L], [])
 
 
@@ -66,9 +66,9 @@ def test_a_canary_on_a_canary_without_a_recorded_base_goes_back_to_what_came_bef
     story.units_of(K, minutes=3, units=2, converting=2)
     story.send()
     experiment = story.register(treatment_commit=L)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 3, 2, 6, 1)]
-    told = story.service.get(f"/v1/reward/{experiment}/registration").json()
+    told = story.get(f"/v1/reward/{experiment}/registration").json()
     assert (told["control_commit"], told["joint_with"]) == (A, [K])
 
 
@@ -83,7 +83,7 @@ def test_a_canary_that_replaces_another_is_judged_with_both_changes(story, strat
     story.units_of(K, minutes=3, units=2, converting=2)
     story.send()
     experiment = story.register(treatment_commit=L)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 3, 2, 6, 1)]
     evidence = story.evidence(experiment)
     assert evidence["change"] == [K, L]
@@ -100,7 +100,7 @@ def test_a_parallel_canary_without_a_base_is_not_taken_for_a_stack(story, stratu
     story.units_of(L, minutes=3, units=2, converting=1)
     story.send()
     experiment = story.register(treatment_commit=L)
-    story.walk()
+    story.tick()
     # K's units are without the change, but in a stratum of their own: never compared with L's.
     assert story.cells(experiment) == sorted(
         [(0, stratum(A), 2, 1, 6, 1), (0, stratum(A, K), 0, 0, 3, 3)]
@@ -119,7 +119,7 @@ def test_after_a_promotion_only_treatment_comes(story, stratum) -> None:
     story.units_of(K, minutes=12, units=7, converting=2)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [
         (0, stratum(A), 3, 1, 3, 0),
         (10, stratum(A), 7, 2, 0, 0),
@@ -136,7 +136,7 @@ def test_a_rollback_deploy_keeps_the_old_commit_s_lineage(story, stratum) -> Non
     story.units_of(A, minutes=12, units=4, converting=1)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [
         (0, stratum(A), 3, 0, 3, 0),
         (10, stratum(A), 0, 0, 4, 1),
@@ -154,7 +154,7 @@ def test_a_deploy_posted_after_its_traffic_began_counts_if_the_binding_knew_it(
     # Ten minutes late by its own clock: what it served before it says is in mid-flight.
     story.deploy(K, minutes=10, base=A, allocation=0.4)
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(10, stratum(A), 2, 0, 0, 0)]
 
 
@@ -168,7 +168,7 @@ def test_a_deploy_recorded_after_blocks_closed_leaves_them_as_they_were(story, s
     experiment = story.register(treatment_commit=K)
     # L's traffic came and its blocks closed before anybody said what L is.
     story.deploy(L, minutes=0, base=A, allocation=0.2)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 2, 1, 3, 0)]
     evidence = story.evidence(experiment)
     assert evidence["counts"]["unknown_commit"] == 4
@@ -186,7 +186,7 @@ def test_a_rebased_change_is_compared_on_both_bases(story, stratum) -> None:
     story.units_of(L, minutes=12, units=5, converting=2)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [
         (0, stratum(A), 3, 1, 3, 0),
         (10, stratum(A, B), 5, 2, 4, 1),
@@ -220,7 +220,7 @@ def test_sessions_in_mid_flight_at_the_start_are_left_out_and_counted(story, str
         )
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     # s2 was last seen 31 minutes before the start: a unit like any other.
     assert story.cells(experiment) == [(0, stratum(A), 3, 0, 4, 0)]
     assert story.evidence(experiment)["counts"]["in_flight"] == 2
@@ -241,7 +241,7 @@ def test_a_unit_counts_once_in_the_arm_of_its_first_exposure(story, stratum) -> 
     story.units_of(K, minutes=2, units=1)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 1, 0, 1, 0)]
 
 
@@ -253,5 +253,5 @@ def test_a_short_id_means_the_commit_that_it_begins(story, stratum, short: str) 
     story.units_of(K[:7], minutes=1, units=2)
     story.send()
     experiment = story.register(treatment_commit=K[:7])
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 2, 0, 2, 0)]

@@ -10,8 +10,8 @@ from sqlalchemy import text
 from domain.evidence.document import evidence_from
 from mcp_server.explanation import LONGEST_BYTES, as_json, explanation
 from storage.schema.partitions import create_days
-from tests.pipeline.conftest import T
 from tests.repetition import also_nightly
+from tests.world import T
 
 A, K = "aaaaaaa1", "ccccccc3"
 DAY = 1440.0
@@ -28,7 +28,7 @@ def canary(story) -> Callable[..., tuple[str, dict[str, Any]]]:
         story.crowd(K, start=0, minutes=600, units=4000, rates={"order": order, "error": error})
         story.send()
         experiment = story.register(treatment_commit=K, guardrails=["error"])
-        story.walk(minutes=2 * DAY)
+        story.tick(minutes=2 * DAY)
         return story.contract(experiment)["verdict"], story.evidence(experiment)
 
     return run
@@ -77,7 +77,7 @@ def test_rows_of_an_unfair_split_are_not_the_change_s_alone(story) -> None:
         story.crowd(commit, start=0, minutes=600, units=4000, rates={"order": rate})
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     assert story.evidence(experiment)["metrics"][0]["state"] == "unfair"
 
 
@@ -92,7 +92,7 @@ def twice_told(story) -> Callable[..., None]:
 
     def run(**chosen: Any) -> None:
         metric = {"window_seconds": 3600, **chosen}
-        story.service.settings(metrics=dict.fromkeys(BOTH, metric))
+        story.settings(metrics=dict.fromkeys(BOTH, metric))
         story.deploy(A, minutes=-DAY)
         story.deploy(K, minutes=0, base=A, allocation=0.5)
         story.crowd(A, start=0, minutes=600, units=4000, rates={"order": 0.10})
@@ -100,7 +100,7 @@ def twice_told(story) -> Callable[..., None]:
         orders = [event for event in story.events if event["event"] == "order"]
         story.events += [{**event, "event": "billed"} for event in orders]
         story.send()
-        with story.service.store.engine.begin() as connection:
+        with story.store.engine.begin() as connection:
             create_days(connection, [(T + timedelta(minutes=LATE_BY)).date()])
             connection.execute(
                 text(
@@ -116,9 +116,9 @@ def twice_told(story) -> Callable[..., None]:
 def test_outcomes_two_days_late_count_as_if_they_had_come_live(story, twice_told, metric) -> None:
     twice_told(grace_seconds=3 * 86_400)
     experiment = story.register(treatment_commit=K, target_metric=metric)
-    story.walk(minutes=2 * DAY)
+    story.tick(minutes=2 * DAY)
     assert story.contract(experiment)["verdict"] == "abstain"
-    story.walk(minutes=5 * DAY)
+    story.tick(minutes=5 * DAY)
     contract, evidence = story.contract(experiment), story.evidence(experiment)
     # The same numbers of both: of what came live and of what came two days late.
     assert contract["verdict"] == "keep"
@@ -130,7 +130,7 @@ def test_outcomes_two_days_late_count_as_if_they_had_come_live(story, twice_told
 def test_without_a_grace_of_its_own_a_metric_counts_them_as_late(story, twice_told) -> None:
     twice_told()
     late = story.register(treatment_commit=K, target_metric="billed")
-    story.walk(minutes=5 * DAY)
+    story.tick(minutes=5 * DAY)
     arms = story.evidence(late)["arms"]
     assert arms["treatment"]["conversions"] == 0
     assert arms["treatment"]["late"] > 0

@@ -237,7 +237,7 @@ def test_real_paths_expose_on_their_patterns(story, graphs) -> None:
         story.units_of(new, minutes=1, units=number % 2, route=route)
     story.send()
     experiment = story.register(treatment_commit=new, routes=["/websites/[websiteId]"])
-    story.walk()
+    story.tick()
     ((_, _, n1, _, n0, _),) = story.cells(experiment)
     assert (n1, n0) == (2, 4)
     evidence = story.evidence(experiment)

@@ -15,7 +15,7 @@ DAY = 1440.0
 
 
 def sample(story: Any, rate: float, kind: str = "session") -> Sample:
-    return Sample(salt=salt_of(story.service.project_id), rates={kind: rate})
+    return Sample(salt=salt_of(story.project_id), rates={kind: rate})
 
 
 def canary(story: Any, *, units: int = 600, **members: Any) -> list[str]:
@@ -31,42 +31,42 @@ def canary(story: Any, *, units: int = 600, **members: Any) -> list[str]:
 
 
 def counted(story: Any, experiment: str) -> set[str]:
-    with story.service.store.engine.connect() as connection:
+    with story.store.engine.connect() as connection:
         query = text("SELECT unit FROM exposures WHERE experiment_id = :id")
         return set(connection.execute(query, {"id": experiment}).scalars())
 
 
 def account(story: Any, experiment: str) -> None:
     """The counts add up, nobody is missed, and the audit from raw events agrees."""
-    with story.service.store.engine.connect() as connection:
+    with story.store.engine.connect() as connection:
         assert units_that_do_not_add_up(connection) == []
         assert lost_sessions(connection) == {}
-    assert audit(story.service.store.engine, experiment).differences == []
+    assert audit(story.store.engine, experiment).differences == []
 
 
 def live(story: Any, session: str) -> dict[str, Any]:
     """What a browser is told that sends an event now, by a key that no worker remembers."""
-    key = {"X-Service-Project-Key": story.service.new_key(KeyKind.PUBLIC)}
+    key = {"X-Service-Project-Key": story.new_key(KeyKind.PUBLIC)}
     body = {"event": "order", "session_id": session, "commit": K}
-    answer = story.service.client.post("/v1/events", json=body, headers=key)
+    answer = story.client.post("/v1/events", json=body, headers=key)
     assert answer.status_code == 202, answer.text
     return answer.json()
 
 
 def close(story: Any, experiment: str) -> None:
-    answer = story.service.post(f"/v1/reward/{experiment}/close", {})
+    answer = story.post(f"/v1/reward/{experiment}/close", {})
     assert answer.status_code == 200, answer.text
-    story.walk()
+    story.tick()
     assert story.contract(experiment)["power_state"]["decided"]
 
 
 def test_an_experiment_counts_its_sample_of_what_is_stored(story: Any) -> None:
-    story.service.settings(sample_rate=0.5)
+    story.settings(sample_rate=0.5)
     sessions = canary(story)
     experiment = story.register(treatment_commit=K)
     # A higher rate stores more, and changes nothing for who is open.
-    story.service.settings(sample_rate=1)
-    story.walk(minutes=DAY)
+    story.settings(sample_rate=1)
+    story.tick(minutes=DAY)
     expected = {one for one in sessions if sample(story, 0.5).takes(one, None)}
     assert counted(story, experiment) == expected
     assert sum(n1 + n0 for _, _, n1, _, n0, _ in story.cells(experiment)) == len(expected)
@@ -75,14 +75,14 @@ def test_an_experiment_counts_its_sample_of_what_is_stored(story: Any) -> None:
 
 
 def test_users_are_counted_by_the_sample_of_users(story: Any) -> None:
-    story.service.settings(unit="user", sample_rate=0.5)
+    story.settings(unit="user", sample_rate=0.5)
     story.deploy(A, minutes=-DAY)
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     for number in range(60):
         story.units_of((A, K)[number % 2], minutes=5, units=2, user_ref=f"user-{number}")
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     units = counted(story, experiment)
     assert 15 < len(units) < 45
     assert all(sample(story, 0.5, "user").takes("", bytes.fromhex(unit)) for unit in units)
@@ -90,12 +90,12 @@ def test_users_are_counted_by_the_sample_of_users(story: Any) -> None:
 
 
 def test_what_a_change_is_worth_is_told_of_all_units(story: Any) -> None:
-    story.service.settings(sample_rate=0.25)
+    story.settings(sample_rate=0.25)
     canary(story, units=4000)
     experiment = story.register(
         treatment_commit=K, target_metric={"name": "order", "value_per_conversion": 2}
     )
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     contract, evidence = story.contract(experiment), story.evidence(experiment)
     assert contract["verdict"] == "keep"
     units = sum(arm["units"] for arm in evidence["arms"].values())
@@ -111,12 +111,12 @@ def test_a_lower_rate_keeps_the_events_of_units_that_an_open_experiment_counts(
 ) -> None:
     sessions = canary(story)
     first = story.register(treatment_commit=K)
-    story.service.settings(sample_rate=0.1)
+    story.settings(sample_rate=0.1)
     outside = next(one for one in sessions if not sample(story, 0.1).takes(one, None))
     assert live(story, outside) == {"accepted": 1, "late": 0, "rejected": []}
     # Who binds meanwhile counts the smaller sample from its first unit on.
     second = story.register(treatment_commit=K, target_metric="page_view")
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     assert counted(story, first) == set(sessions)
     assert counted(story, second) == {
         one for one in sessions if sample(story, 0.1).takes(one, None)
@@ -130,14 +130,14 @@ def test_a_lower_rate_keeps_the_events_of_units_that_an_open_experiment_counts(
 
 
 def test_the_largest_rate_of_open_experiments_is_in_force(story: Any) -> None:
-    story.service.settings(sample_rate=0.5)
+    story.settings(sample_rate=0.5)
     sessions = canary(story)
     story.register(treatment_commit=K)
-    story.service.settings(sample_rate=0.2)
+    story.settings(sample_rate=0.2)
     story.register(treatment_commit=K, target_metric="page_view")
-    story.service.settings(sample_rate=0.1)
+    story.settings(sample_rate=0.1)
     told = live(story, sessions[0])
-    assert told["sampling"] == {"salt": salt_of(story.service.project_id), "session": 0.5}
-    story.service.settings(unit="user")
+    assert told["sampling"] == {"salt": salt_of(story.project_id), "session": 0.5}
+    story.settings(unit="user")
     assert live(story, sessions[0])["sampling"]["user"] == 0.1
     assert live(story, sessions[0])["sampling"]["session"] == 0.5

@@ -24,12 +24,6 @@ def canary(story, *, share: float | None = 0.5) -> None:
     story.deploy(K, minutes=0, base=A, allocation=share)
 
 
-def answer(story, experiment: str, *, minutes: float | None = None) -> tuple[str, str | None, bool]:
-    story.walk(minutes=minutes)
-    contract = story.contract(experiment)
-    return contract["verdict"], contract["abstain_reason"], contract["power_state"]["decided"]
-
-
 # --- Value --------------------------------------------------------------------------------
 
 
@@ -41,7 +35,7 @@ def test_the_value_that_an_interval_leaves_open_is_by_the_units_of_a_week(story)
     story.send()
     worth_two = {"name": "order", "value_per_conversion": 2}
     experiment = story.register(treatment_commit=K, target_metric=worth_two)
-    assert answer(story, experiment, minutes=2 * DAY + 700) == ("abstain", "power", False)
+    assert story.answer(experiment, minutes=2 * DAY + 700) == ("abstain", "power", False)
     evidence = story.evidence(experiment)
     between, interval = evidence["value_range"], evidence["totals"]["ci"]
     units_a_day = between["high"] / (2 * interval[1])
@@ -63,7 +57,7 @@ def test_a_lift_that_breaks_a_guardrail_is_iterated(story) -> None:
     story.crowd(K, start=0, minutes=600, units=1500, rates={"order": 0.20, "error": 0.06})
     story.send()
     experiment = story.register(treatment_commit=K, guardrails=["error"])
-    assert answer(story, experiment, minutes=DAY) == ("iterate", None, True)
+    assert story.answer(experiment, minutes=DAY) == ("iterate", None, True)
     assert story.contract(experiment)["guardrail_breaches"] == ["error"]
     error = story.evidence(experiment)["guardrails"][0]
     assert error["metric"] == "error"
@@ -77,7 +71,7 @@ def test_a_lift_with_sound_guardrails_is_kept_without_breaches(story) -> None:
     story.crowd(K, start=0, minutes=600, units=1500, rates={"order": 0.20, "error": 0.01})
     story.send()
     experiment = story.register(treatment_commit=K, guardrails=["error"])
-    assert answer(story, experiment, minutes=DAY) == ("keep", None, True)
+    assert story.answer(experiment, minutes=DAY) == ("keep", None, True)
     assert story.contract(experiment)["guardrail_breaches"] == []
     evidence = story.evidence(experiment)
     assert evidence["guardrails"][0]["non_inferior_at"] is not None
@@ -90,11 +84,11 @@ def test_a_candidate_waits_for_its_guardrails_and_is_kept_unproven_in_the_end(st
     story.crowd(K, start=0, minutes=120, units=400, rates={"order": 0.40})
     story.send()
     experiment = story.register(treatment_commit=K, guardrails=["error"])
-    assert answer(story, experiment, minutes=180) == ("abstain", "power", False)
+    assert story.answer(experiment, minutes=180) == ("abstain", "power", False)
     waiting = story.evidence(experiment)
     assert waiting["candidate"]["waits_for"] == ["error"]
     assert waiting["candidate"]["lift"] > 0
-    assert answer(story, experiment) == ("keep", None, True)
+    assert story.answer(experiment) == ("keep", None, True)
     assert "guardrails_unproven" in story.evidence(experiment)["warnings"]
 
 
@@ -105,10 +99,10 @@ def test_the_wait_for_guardrails_is_over_after_a_day_and_twice_the_units(story) 
         story.crowd(K, start=start, minutes=minutes, units=units, rates={"order": 0.40})
     story.send()
     experiment = story.register(treatment_commit=K, guardrails=["error"])
-    assert answer(story, experiment, minutes=DAY) == ("abstain", "power", False)
+    assert story.answer(experiment, minutes=DAY) == ("abstain", "power", False)
     assert story.evidence(experiment)["candidate"]["waits_for"] == ["error"]
     # The horizon is four weeks away.
-    assert answer(story, experiment, minutes=1.6 * DAY) == ("keep", None, True)
+    assert story.answer(experiment, minutes=1.6 * DAY) == ("keep", None, True)
     assert "guardrails_unproven" in story.evidence(experiment)["warnings"]
 
 
@@ -118,7 +112,7 @@ def test_a_harm_is_rolled_back_at_once_whatever_the_guardrails_say(story) -> Non
     story.crowd(K, start=0, minutes=300, units=1200, rates={"order": 0.10, "error": 0.06})
     story.send()
     experiment = story.register(treatment_commit=K, guardrails=["error"])
-    assert answer(story, experiment, minutes=DAY) == ("rollback", None, True)
+    assert story.answer(experiment, minutes=DAY) == ("rollback", None, True)
 
 
 def test_a_rise_of_a_metric_that_should_fall_is_rolled_back(story) -> None:
@@ -127,7 +121,7 @@ def test_a_rise_of_a_metric_that_should_fall_is_rolled_back(story) -> None:
     story.crowd(K, start=0, minutes=300, units=1200, rates={"error": 0.15})
     story.send()
     experiment = story.register(treatment_commit=K, target_metric="error")
-    assert answer(story, experiment, minutes=DAY) == ("rollback", None, True)
+    assert story.answer(experiment, minutes=DAY) == ("rollback", None, True)
     assert story.contract(experiment)["lift"] > 0
 
 
@@ -138,7 +132,7 @@ def test_a_page_that_dies_before_it_reports_breaks_arrival(story) -> None:
     story.crowd(K, start=0, minutes=600, units=900, rates={"order": 0.10})
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     assert "arrival" in story.contract(experiment)["guardrail_breaches"]
 
 
@@ -152,7 +146,7 @@ def test_shares_that_are_not_the_declared_ones_are_no_experiment(story) -> None:
     story.crowd(K, start=0, minutes=600, units=2100, rates={"order": 0.10})
     story.send()
     experiment = story.register(treatment_commit=K)
-    assert answer(story, experiment, minutes=DAY)[:2] == ("abstain", "interacting")
+    assert story.answer(experiment, minutes=DAY)[:2] == ("abstain", "interacting")
     gates = story.evidence(experiment)["gates"]
     assert gates["interacting_because"] == ["sample_ratio"]
     assert gates["sample_ratio_e"] >= 1000
@@ -169,7 +163,7 @@ def test_a_declared_ramp_whose_router_lags_raises_no_alarm(story, lag: float) ->
     story.crowd(K, start=300 + lag, minutes=300 - lag, units=1500, rates={"order": 0.10})
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     gates = story.evidence(experiment)["gates"]
     assert gates["interacting_because"] == []
     assert gates["sample_ratio_e"] < 1000
@@ -185,7 +179,7 @@ def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> No
     experiment = story.register(treatment_commit=K)
     story.deploy(K, minutes=300, allocation=0.5)
     # Told ten minutes late, after blocks had closed; a reading of that time saw it so.
-    with story.service.store.engine.begin() as connection:
+    with story.store.engine.begin() as connection:
         connection.execute(
             text("UPDATE deploys SET recorded_at = :late WHERE allocation = 0.5"),
             {"late": datetime.fromisoformat(at(310))},
@@ -206,10 +200,10 @@ def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> No
                 "UPDATE deploys SET recorded_at = deployed_at WHERE allocation IS DISTINCT FROM 0.5"
             )
         )
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     gates = story.evidence(experiment)["gates"]
     assert gates["interacting_because"] == []
-    assert audit(story.service.store.engine, experiment).equal
+    assert audit(story.store.engine, experiment).equal
 
 
 @pytest.mark.parametrize(("share", "left"), [(1.0, K), (0.0, A)])
@@ -221,7 +215,7 @@ def test_a_promotion_or_a_withdrawal_raises_no_alarm(story, share: float, left: 
     story.crowd(left, start=300, minutes=2400, units=3000, rates={"order": 0.10})
     story.send()
     experiment = story.register(treatment_commit=K)
-    verdict, reason, decided = answer(story, experiment, minutes=3 * DAY)
+    verdict, reason, decided = story.answer(experiment, minutes=3 * DAY)
     assert (verdict, decided) == ("abstain", True)
     evidence = story.evidence(experiment)
     assert evidence["gates"]["interacting_because"] == []
@@ -247,7 +241,7 @@ def test_a_router_that_draws_at_each_request_is_found_by_its_crossings(story) ->
                 )
     story.send()
     experiment = story.register(treatment_commit=K)
-    assert answer(story, experiment, minutes=DAY)[:2] == ("abstain", "interacting")
+    assert story.answer(experiment, minutes=DAY)[:2] == ("abstain", "interacting")
     evidence = story.evidence(experiment)
     assert evidence["gates"]["interacting_because"] == ["crossover"]
     assert evidence["gates"]["crossover_share"] > 0.05
@@ -271,7 +265,7 @@ def test_a_move_between_arms_that_a_deploy_explains_is_no_crossing(story) -> Non
         )
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     evidence = story.evidence(experiment)
     assert evidence["counts"]["crossover"] == 0
     # The digest holds what was recorded at the second of the binding.
@@ -282,7 +276,7 @@ def test_a_move_between_arms_that_a_deploy_explains_is_no_crossing(story) -> Non
 def test_a_constant_relative_lift_over_unequal_baselines_is_no_interaction(story) -> None:
     two_strata(story, low=(0.04, 0.06), high=(0.20, 0.30))
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     assert story.evidence(experiment)["gates"]["interacting_because"] == []
     assert story.contract(experiment)["verdict"] == "keep"
 
@@ -290,7 +284,7 @@ def test_a_constant_relative_lift_over_unequal_baselines_is_no_interaction(story
 def test_an_effect_that_turns_round_with_another_change_is_an_interaction(story) -> None:
     two_strata(story, low=(0.10, 0.20), high=(0.20, 0.10))
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     evidence = story.evidence(experiment)
     assert "interaction" in evidence["gates"]["interacting_because"]
     assert story.contract(experiment)["abstain_reason"] == "interacting"
@@ -320,7 +314,7 @@ def test_two_experiments_on_one_deploy_are_answered_each(story) -> None:
     story.send()
     better = story.register(treatment_commit=K, target_metric="order")
     worse = story.register(treatment_commit=K, target_metric="share")
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     assert story.contract(better)["verdict"] == "keep"
     assert story.contract(worse)["verdict"] == "rollback"
 
@@ -332,7 +326,7 @@ def test_a_flag_inside_one_build_is_a_change_like_any_other(story) -> None:
     story.crowd(A, start=60, minutes=300, units=1000, rates={"order": 0.20}, **on)
     story.send()
     experiment = story.register(treatment_flag={"name": "new_cart", "treatment": True})
-    assert answer(story, experiment, minutes=DAY) == ("keep", None, True)
+    assert story.answer(experiment, minutes=DAY) == ("keep", None, True)
     evidence = story.evidence(experiment)
     assert evidence["change"] == ["new_cart=true"]
     assert evidence["gates"]["vif"] == pytest.approx(1, abs=0.05)
@@ -346,7 +340,7 @@ def test_a_week_s_work_is_judged_against_a_hold_back_build(story) -> None:
     story.crowd(L, start=25, minutes=300, units=2700, rates={"order": 0.25})
     story.send()
     experiment = story.register(treatment_commit=L, control_commit=A)
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     assert story.evidence(experiment)["change"] == sorted([B, K, L])
     assert story.contract(experiment)["verdict"] == "keep"
 
@@ -360,7 +354,7 @@ def test_a_superseded_canary_ends_without_an_answer(story) -> None:
     story.crowd(L, start=300, minutes=2400, units=600, rates={"order": 0.10})
     story.send()
     experiment = story.register(treatment_commit=K, control_commit=A)
-    verdict, _, decided = answer(story, experiment, minutes=3 * DAY)
+    verdict, _, decided = story.answer(experiment, minutes=3 * DAY)
     assert (verdict, decided) == ("abstain", True)
     assert story.evidence(experiment)["ended_because"] == "superseded"
 
@@ -374,7 +368,7 @@ def test_a_change_without_concurrent_control_is_refused_by_name(story) -> None:
     story.send()
     # K came with B: what is seen may be either's doing.
     experiment = story.register(treatment_commit=K, control_commit=B)
-    assert answer(story, experiment, minutes=600) == ("abstain", "non_identifiable", False)
+    assert story.answer(experiment, minutes=600) == ("abstain", "non_identifiable", False)
     assert story.evidence(experiment)["gates"]["aliased_with"] == [B]
 
 
@@ -389,7 +383,7 @@ def test_a_fix_on_top_of_an_iterated_canary_is_a_change_of_its_own(story) -> Non
     story.send()
     first = story.register(treatment_commit=K, guardrails=["error"])
     fixed = story.register(treatment_commit=L, control_commit=A, guardrails=["error"])
-    story.walk(minutes=DAY)
+    story.tick(minutes=DAY)
     assert story.contract(first)["verdict"] == "iterate"
     assert story.contract(fixed)["verdict"] == "keep"
     assert story.evidence(fixed)["change"] == sorted([K, L])
@@ -402,15 +396,15 @@ def test_registering_again_after_an_answer_asks_for_stronger_evidence(story) -> 
     story.send()
     first = story.register(treatment_commit=K)
     assert story.register(treatment_commit=K) == first
-    story.walk()
+    story.tick()
     assert story.contract(first)["power_state"]["decided"]
     again = story.register(treatment_commit=K)
     assert again != first
-    story.walk()
+    story.tick()
     assert story.contract(again)["verdict"] == "abstain"
     policy = story.evidence(again)["policy"]
     assert (policy["attempt"], policy["level"]) == (2, 0.05 / 4)
-    listed = story.service.get("/v1/reward").json()["experiments"]
+    listed = story.get("/v1/reward").json()["experiments"]
     assert [one["experiment_id"] for one in listed] == [again, first]
 
 
@@ -418,7 +412,7 @@ def test_registering_again_after_an_answer_asks_for_stronger_evidence(story) -> 
 
 
 def test_with_users_as_units_a_user_s_sessions_are_one_unit(story, stratum) -> None:
-    story.service.settings(unit="user")
+    story.settings(unit="user")
     canary(story, share=None)
     for number in range(6):
         commit = K if number % 2 else A
@@ -429,7 +423,7 @@ def test_with_users_as_units_a_user_s_sessions_are_one_unit(story, stratum) -> N
     story.units_of(A, minutes=2, units=5)
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 3, 3, 3, 3)]
 
 
@@ -441,12 +435,12 @@ def test_sessions_of_users_who_keep_their_arm_are_warned_of(story) -> None:
             story.units_of(commit, minutes=1 + visit, units=1, user_ref=f"u{number}")
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk()
+    story.tick()
     assert "sticky_by_user" in story.evidence(experiment)["warnings"]
 
 
 def test_a_mean_is_a_target_with_its_cap_and_its_currency(story) -> None:
-    story.service.settings(
+    story.settings(
         metrics={"spent": {"kind": "mean", "sources": ["paid"], "cap": 50.0}},
     )
     canary(story, share=None)
@@ -459,7 +453,7 @@ def test_a_mean_is_a_target_with_its_cap_and_its_currency(story) -> None:
                 story.events.append({**paid, "occurred_at": seen["occurred_at"], "value": worth})
     story.send()
     experiment = story.register(treatment_commit=K, target_metric="spent")
-    assert answer(story, experiment, minutes=DAY)[0] == "keep"
+    assert story.answer(experiment, minutes=DAY)[0] == "keep"
     # A fifth of the sessions pay about ten more: two a session, and a million counts as fifty.
     assert 1 < story.contract(experiment)["lift"] < 3
     evidence = story.evidence(experiment)
@@ -471,13 +465,13 @@ def test_a_mean_is_a_target_with_its_cap_and_its_currency(story) -> None:
 
 
 def test_a_change_that_makes_no_difference_ends_for_futility(story) -> None:
-    story.service.settings(futility_margin=0.2)
+    story.settings(futility_margin=0.2)
     canary(story)
     story.crowd(A, start=0, minutes=600, units=3000, rates={"order": 0.30})
     story.crowd(K, start=0, minutes=600, units=3000, rates={"order": 0.30})
     story.send()
     experiment = story.register(treatment_commit=K)
-    assert answer(story, experiment, minutes=DAY) == ("abstain", "power", True)
+    assert story.answer(experiment, minutes=DAY) == ("abstain", "power", True)
     assert story.evidence(experiment)["ended_because"] == "futility"
 
 
@@ -491,18 +485,18 @@ def test_a_thin_route_of_a_hundred_units_a_day_is_answered(story) -> None:
     story.crowd(K, start=0, minutes=days * DAY, units=50 * days, rates={"order": 0.44})
     story.send()
     experiment = story.register(treatment_commit=K)
-    assert answer(story, experiment, minutes=days * DAY) == ("keep", None, True)
+    assert story.answer(experiment, minutes=days * DAY) == ("keep", None, True)
 
 
 def test_an_outage_on_a_brand_new_route_shows_within_the_hour(story) -> None:
-    story.service.settings(metrics={"order": {"window_seconds": 300}})
+    story.settings(metrics={"order": {"window_seconds": 300}})
     canary(story, share=None)
     new = {"route": "/brand/new"}
     story.crowd(A, start=0, minutes=60, units=400, rates={"order": 0.10}, **new)
     story.crowd(K, start=0, minutes=60, units=400, rates={"order": 0.0}, **new)
     story.send()
     experiment = story.register(treatment_commit=K, routes=["/brand/new"])
-    assert answer(story, experiment, minutes=60) == ("rollback", None, True)
+    assert story.answer(experiment, minutes=60) == ("rollback", None, True)
 
 
 def test_an_undeclared_ramp_at_noon_does_not_fool_the_test(story) -> None:
@@ -515,7 +509,7 @@ def test_an_undeclared_ramp_at_noon_does_not_fool_the_test(story) -> None:
     story.crowd(K, start=noon, minutes=noon, units=2000, rates={"order": 0.15})
     story.send()
     experiment = story.register(treatment_commit=K)
-    story.walk(minutes=1.1 * DAY)
+    story.tick(minutes=1.1 * DAY)
     evidence = story.evidence(experiment)
     arms, totals = evidence["arms"], evidence["totals"]
     # Pooled, the change would seem to raise orders by more than half.

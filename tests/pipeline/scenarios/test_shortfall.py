@@ -34,17 +34,16 @@ def served(story: Any, *spans: tuple[float, float, float]) -> None:
 
 def told(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Poll, list[str]]:
     """Registers a canary at a declared half, serves it, and returns what the faces say of it."""
-    service = story.service
     with receiving() as receiver:
-        service.settings(webhooks=[{"url": receiver.url}])
+        story.settings(webhooks=[{"url": receiver.url}])
         story.deploy(A, minutes=-DAY)
         story.deploy(K, minutes=0, base=A, allocation=0.5)
         served(story, *spans)
         story.send()
         experiment = story.register(treatment_commit=K)
         for minutes in (120, 240, 360, spans[-1][1] + 60):
-            story.walk(minutes=minutes)
-        deliver(service.store.engine, secret=b"a secret of the tests")
+            story.tick(minutes=minutes)
+        deliver(story.store.engine, secret=b"a secret of the tests")
     webhooks = sorted(got.document["type"].partition(".")[2] for got in receiver.got)
     return (
         experiment,
@@ -70,7 +69,7 @@ def shortfall(seen: Poll) -> ShareShortfall:
 
 def gate(story: Any, policy: str) -> dict[str, Any]:
     asked = {"policy": policy, "target_metric": "order", "treatment_commit": K}
-    return story.service.get("/v1/reward/gate", params=asked).json()
+    return story.get("/v1/reward/gate", params=asked).json()
 
 
 def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> None:
@@ -94,12 +93,12 @@ def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> 
     assert CAUSES in junit(seen, end).decode()
     assert webhooks == ["set_up_fault"]
     assert explanation(seen.evidence, None).sentence == sentence
-    story.service.client.post(
+    story.client.post(
         "/dashboard/sign-in",
-        data={"secret": story.service.project.keys[KeyKind.PROJECT]},
+        data={"secret": story.project.keys[KeyKind.PROJECT]},
         headers={"Sec-Fetch-Site": "same-origin"},
     )
-    page = story.service.client.get(f"/dashboard/experiments/{experiment}").text
+    page = story.client.get(f"/dashboard/experiments/{experiment}").text
     assert "either the router" in page
     assert "compare the router’s weight with the declared share" in page
     assert "roll back if you need not know" not in page

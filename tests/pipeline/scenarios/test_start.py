@@ -21,7 +21,7 @@ def ramp(story, *, meanwhile=None) -> None:
 
 
 def treated(story, experiment: str) -> int:
-    story.walk(minutes=2 * DAY)
+    story.tick(minutes=2 * DAY)
     return story.evidence(experiment)["arms"]["treatment"]["units"]
 
 
@@ -62,7 +62,7 @@ def test_a_deploy_that_was_posted_by_mistake_breaks_no_declaration(story) -> Non
     def mistaken(told) -> None:
         deploy = told.deploy(B, minutes=110, base=A)
         path = f"/v1/deploys/{deploy['deploy_id']}"
-        answer = told.service.client.delete(path, headers=told.service.write)
+        answer = told.client.delete(path, headers=told.write)
         assert answer.status_code == 200, answer.text
 
     ramp(story, meanwhile=mistaken)
@@ -98,9 +98,9 @@ def test_a_ramp_that_is_registered_after_its_end_counts_from_its_first_step(
 def test_a_repeated_registration_after_the_end_counts_from_itself(story) -> None:
     ramp(story)
     first = story.register(treatment_commit=K)
-    assert story.service.post(f"/v1/reward/{first}/close", {}).status_code == 200
+    assert story.post(f"/v1/reward/{first}/close", {}).status_code == 200
     again = story.register(treatment_commit=K)
     assert again != first
-    story.walk()
+    story.tick()
     assert story.contract(again)["verdict"] == "abstain"
     assert story.evidence(again)["as_of"] is None

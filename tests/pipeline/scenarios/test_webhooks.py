@@ -15,9 +15,8 @@ OF_THE_TESTS = b"a secret of the tests"
 def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_for_it(
     story: Any,
 ) -> None:
-    service = story.service
     with receiving() as receiver:
-        service.settings(webhooks=[{"url": receiver.url}])
+        story.settings(webhooks=[{"url": receiver.url}])
         story.deploy(A, minutes=-DAY)
         story.deploy(K, minutes=0, base=A, allocation=0.5)
         for start, units, order in ((0, 200, 0.40), (120, 300, 0.10)):
@@ -27,11 +26,11 @@ def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_
         story.send()
         experiment = story.register(treatment_commit=K, guardrails=["error"])
         for minutes in (60, 120, 180, 300, None):
-            story.walk(minutes=minutes)
-        service.in_store(empty_derived_tables)
-        story.walk()
-        story.walk()
-        done = deliver(service.store.engine, secret=OF_THE_TESTS)
+            story.tick(minutes=minutes)
+        story.in_store(empty_derived_tables)
+        story.tick()
+        story.tick()
+        done = deliver(story.store.engine, secret=OF_THE_TESTS)
 
     assert done.delivered == len(receiver.got) == 2
     told = {got.document["type"]: got for got in receiver.got}
@@ -39,8 +38,8 @@ def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_
     assert breached["subject"] == "error"
     assert breached["contract"]["power_state"]["decided"] is False
     decided = told["deploy_reward.decided"]
-    assert decided.body.endswith(service.get(f"/v1/reward/{experiment}").content + b"}}")
-    assert decided.is_signed_with(WebhookSecrets(OF_THE_TESTS).of(service.project_id))
+    assert decided.body.endswith(story.get(f"/v1/reward/{experiment}").content + b"}}")
+    assert decided.is_signed_with(WebhookSecrets(OF_THE_TESTS).of(story.project_id))
     data = decided.document["data"]
     assert data["commit"] == K
     assert data["sentence"] == story.evidence(experiment)["sentence"]

@@ -21,12 +21,11 @@ from orchestration.outbound.delivery import deliver
 from storage.postgres.refusal import Invalid
 from storage.schema.partitions import create_days
 from storage.schema.tables import revenue_events, runtime_events
-from storage.tenants.projects import create_project
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
 from storage.tenants.settings import Settings
 from tests.clients.receiver import receiving
-from tests.conftest import Service, Store, fresh_store, serving_store
-from tests.pipeline.conftest import Story, T, at
+from tests.conftest import Store, fresh_store, serving_store
+from tests.world import ON_ORDERS, T, World, at
 
 A, K, L = "aaaaaaa1", "ccccccc3", "ddddddd4"
 DAY = 1440.0
@@ -111,10 +110,9 @@ def as_text(chosen: Chosen) -> str:
     return json.dumps(chosen, sort_keys=True)
 
 
-def project(store: Store, client: TestClient) -> Service:
-    with store.engine.begin() as connection:
-        made = create_project(connection, f"shop {secrets.token_hex(6)}")
-    return Service(store=store, client=client, project=made)
+def project(store: Store, client: TestClient) -> World:
+    name = f"shop {secrets.token_hex(6)}"
+    return World.new(store, client, name, registration=dict(ON_ORDERS))
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +122,9 @@ def verdicts(postgres_url: str, migrated_template: str) -> Iterator[Mapping[str,
         as_text(chosen): chosen for pair in [*VERDICTS.values(), ({}, SAME)] for chosen in pair
     }
     with fresh_store(postgres_url, migrated_template) as store, serving_store(store) as client:
-        stories = {name: Story(service=project(store, client), events=[]) for name in choices}
+        stories = {name: project(store, client) for name in choices}
         for name, story in stories.items():
-            story.service.settings(**{"default_metric": "order", "locked": [], **choices[name]})
+            story.settings(**{"default_metric": "order", "locked": [], **choices[name]})
             story.deploy(A, minutes=-DAY)
             story.deploy(K, minutes=0, base=A, allocation=0.5)
             story.deploy(K, minutes=602, base=A, allocation=0)
@@ -138,13 +136,13 @@ def verdicts(postgres_url: str, migrated_template: str) -> Iterator[Mapping[str,
             for statement in DELAYS:
                 connection.execute(text(statement))
             for other in others:
-                copy_events(connection, first.service.project_id, other.service.project_id)
+                copy_events(connection, first.project_id, other.project_id)
         registered = {name: register(story) for name, story in stories.items()}
-        first.walk(minutes=4 * DAY)
+        first.tick(minutes=4 * DAY)
         yield {name: outputs(story, registered[name]) for name, story in stories.items()}
 
 
-def send_traffic(story: Story) -> None:
+def send_traffic(story: World) -> None:
     """Two days of sessions with all that settings tell apart; the canary has ten hours of them."""
     revenue: list[dict[str, Any]] = []
     for commit, count, start, minutes, converting in (
@@ -190,7 +188,7 @@ def send_traffic(story: Story) -> None:
     story.send()
     for begin in range(0, len(revenue), 50):
         batch = {"events": revenue[begin : begin + 50]}
-        answer = story.service.post("/v1/revenue/events?replay=true", batch)
+        answer = story.post("/v1/revenue/events?replay=true", batch)
         assert answer.status_code == 200, answer.text
 
 
@@ -220,13 +218,13 @@ def copy_events(connection: Connection, project_id: int, to: int) -> None:
         )
 
 
-def register(story: Story) -> str:
-    answer = story.service.post("/v1/reward/register", {"treatment_commit": K})
+def register(story: World) -> str:
+    answer = story.post("/v1/reward/register", {"treatment_commit": K})
     assert answer.status_code == 201, answer.text
     return answer.json()["experiment_id"]
 
 
-def outputs(story: Story, experiment: str) -> dict[str, Any]:
+def outputs(story: World, experiment: str) -> dict[str, Any]:
     documents = {**story.contract(experiment), **story.evidence(experiment)}
     return {name: value for name, value in documents.items() if name not in ECHOES}
 
@@ -245,51 +243,50 @@ def test_the_same_settings_give_the_same_verdict_and_evidence(verdicts: Mapping[
 
 # --- Of answers -----------------------------------------------------------------------------------
 
-Observe = Callable[[Service, Any], Any]
+Observe = Callable[[World, Any], Any]
 
 
-def of_locked(service: Service, locked: Any) -> int:
+def of_locked(service: World, locked: Any) -> int:
     service.settings(locked=locked)
     return service.post("/v1/reward/register", {"routes": ["/cart"]}).status_code
 
 
-def of_default_branch(service: Service, branch: str) -> int:
+def of_default_branch(service: World, branch: str) -> int:
     service.settings(locked=[], default_branch=branch)
-    story = Story(service=service, events=[])
-    story.deploy(A, minutes=-DAY)
+    service.deploy(A, minutes=-DAY)
     for sha in (K, L):
-        story.deploy(sha, minutes=1, base=A, allocation=0.5, commit={"branch": "line"})
-        experiment = story.register(treatment_commit=sha)
+        service.deploy(sha, 0.5, minutes=1, base=A, commit={"branch": "line"})
+        experiment = service.register(treatment_commit=sha, **ON_ORDERS)
     statement = text("SELECT policy ->> 'attempt' FROM experiments WHERE experiment_id = :id")
     return service.in_store(lambda c: c.execute(statement, {"id": experiment}).scalar_one())
 
 
-def of_origins(service: Service, origins: Any) -> int:
+def of_origins(service: World, origins: Any) -> int:
     service.settings(allowed_origins=origins)
     headers = {**service.public, "Origin": "https://shop.example"}
     event = {"event": "page_view", "session_id": "s"}
     return service.post("/v1/events", event, headers=headers).status_code
 
 
-def of_event_limits(service: Service, limits: Any) -> list[int]:
+def of_event_limits(service: World, limits: Any) -> list[int]:
     service.settings(rate_limits=limits)
     event = {"event": "page_view", "session_id": "s"}
     return [service.post("/v1/events", event).status_code for _ in range(2)]
 
 
-def of_registration_limits(service: Service, limits: Any) -> list[int]:
+def of_registration_limits(service: World, limits: Any) -> list[int]:
     service.settings(rate_limits=limits)
     bodies = [{"target_metric": metric} for metric in ("order", "refund")]
     return [service.post("/v1/reward/register", body).status_code for body in bodies]
 
 
-def of_ofrep(service: Service, who: str) -> int:
+def of_ofrep(service: World, who: str) -> int:
     service.settings(ofrep=who)
     asked = {"context": {"targetingKey": "s"}}
     return service.post("/ofrep/v1/evaluate/flags", asked).status_code
 
 
-def of_epochs(service: Service, epochs: Any) -> bool:
+def of_epochs(service: World, epochs: Any) -> bool:
     service.settings(assignment_epochs=epochs)
     served = {"session_id": "s", "commit": K, "environment": "production"}
     key = Assignments(SECRET).key(service.project_id, 1)
@@ -300,7 +297,7 @@ def of_epochs(service: Service, epochs: Any) -> bool:
     return service.in_store(lambda c: c.execute(statement, {"id": service.project_id}).scalar_one())
 
 
-def of_value_currency(service: Service, currency: str) -> str:
+def of_value_currency(service: World, currency: str) -> str:
     value = {"metric": "order", "value_per_conversion": 5, "currency": currency}
     try:
         service.settings(value_routes=[value])
@@ -309,14 +306,13 @@ def of_value_currency(service: Service, currency: str) -> str:
     return "taken"
 
 
-def of_webhooks(service: Service, chosen: Any) -> list[Any]:
+def of_webhooks(service: World, chosen: Any) -> list[Any]:
     with receiving() as receiver:
         path = chosen.get("url", "")
         service.settings(locked=[], webhooks=[{**chosen, "url": receiver.url + path}])
-        story = Story(service=service, events=[])
-        experiment = story.register(treatment_commit=K)
+        experiment = service.register(treatment_commit=K, **ON_ORDERS)
         assert service.post(f"/v1/reward/{experiment}/close", {}).status_code == 200
-        story.walk()
+        service.tick()
         deliver(service.store.engine, secret=SECRET, environment={"SERVICE_WEBHOOK_TOKEN_X": "t"})
     return [
         (got.path, got.headers.get("authorization"), sorted(got.document)) for got in receiver.got
@@ -330,7 +326,7 @@ PROXY: Chosen = {
 }
 
 
-def of_proxy(service: Service, chosen: Any) -> tuple[bool, bool, bool]:
+def of_proxy(service: World, chosen: Any) -> tuple[bool, bool, bool]:
     """Whether two persons may come in, and which name the page has."""
     service.settings(**{**PROXY, **chosen})
     settings = ApiSettings(database_url=service.store.url, secret=SECRET)
@@ -378,7 +374,7 @@ ANSWERS: Mapping[str, tuple[Observe, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_setting_changes_an_answer(tenant: Service, name: str) -> None:
+def test_a_setting_changes_an_answer(tenant: World, name: str) -> None:
     observe, *choices = ANSWERS[name]
     first, second = (observe(project(tenant.store, tenant.client), chosen) for chosen in choices)
     assert first != second

@@ -17,7 +17,7 @@ from rich.table import Table
 from tests.mutants import faces, log, verdicts
 from tests.mutants.mutant import Edit, Mutant, drop, reword, swap
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # What is no source: other mutants' tests write there at the same time.
 LEFT_OUT = shutil.ignore_patterns(
     ".*", "__pycache__", "build", "dist", "node_modules", "*.egg-info"

@@ -1,0 +1,297 @@
+"""The world of a test: a project behind the API, its deploys, traffic, experiments and verdicts.
+
+    world.deploy("aaaaaaa1", minutes=-1440)
+    world.deploy("ccccccc3", 0.5, minutes=0, base="aaaaaaa1")
+    world.crowd("ccccccc3", start=0, minutes=60, units=500, rates={"order": 0.4})
+    world.send()
+    experiment = world.register(treatment_commit="ccccccc3", target_metric="order")
+    assert world.answer(experiment, minutes=1440) == ("keep", None, True)
+
+The fixtures `service`, `tenant` and `story` are such worlds. `record_deploy` and
+`register_experiment` do the same in a transaction on a store, for tests that start no API.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Self
+
+from sqlalchemy import Connection, text
+
+from domain.document import document_text
+from domain.evidence.document import Evidence, evidence_of
+from domain.registration import PRODUCTION, Registration
+from storage.experiments import deploys, experiments
+from storage.tenants.keys import KeyKind, create_key
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.settings import apply_settings
+from tests.stores.pipeline_run import run_pipeline
+from tests.stores.publication import publish
+
+if TYPE_CHECKING:
+    from starlette.testclient import TestClient
+
+    from tests.conftest import Store
+
+# Minute 0: a block begins here, long enough ago that every block of a test has closed.
+T = datetime(2026, 10, 1, tzinfo=UTC)
+# A registration whose keep waits for no guardrail.
+ON_ORDERS = {"target_metric": "order", "guardrails": []}
+_BATCH = 500
+
+Cell = tuple[str, str, int, int, int, int]
+
+
+def at(minutes: float) -> str:
+    """The time so many minutes after T, as a request has it."""
+    return (T + timedelta(minutes=minutes)).isoformat()
+
+
+def record_deploy(
+    connection: Connection,
+    project_id: int,
+    sha: str,
+    deployed_at: datetime | None = None,
+    allocation: float | None = None,
+    *,
+    base: str | None = None,
+    changes: Sequence[str] = (),
+    environment: str = PRODUCTION,
+    graph: Mapping[str, Any] | None = None,
+) -> str:
+    """Records a deploy, at the store's time where it names none, and returns its id."""
+    request = deploys.DeployRequest(
+        environment=environment,
+        commit={"sha": sha, **({"changes": changes} if changes else {})},
+        deployed_at=deployed_at,
+        graph=graph,
+        diff=None if base is None else {"base_commit": base, "files": []},
+        allocation=allocation,
+        idempotency_key=None,
+    )
+    return deploys.record_deploy(connection, project_id, request).record["deploy_id"]
+
+
+def register_experiment(connection: Connection, project_id: int, **members: Any) -> str:
+    """Registers an experiment, and returns its id."""
+    registration = Registration(**members)
+    return experiments.register(connection, project_id, registration).experiment_id
+
+
+@dataclass(kw_only=True)
+class World:
+    """A project and its keys, in a store behind the API.
+
+    Attributes:
+        registration: The members that each registration has unless a test gives its own.
+        events: Those that wait to be sent.
+        units: How many sessions were made.
+    """
+
+    store: "Store"
+    client: "TestClient"
+    project: CreatedProject
+    registration: dict[str, Any] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    units: int = 0
+    write: dict[str, str] = field(init=False)
+    public: dict[str, str] = field(init=False)
+    reward: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.write, self.public, self.reward = (
+            {"X-Service-Project-Key": self.project.keys[kind]}
+            for kind in (KeyKind.WRITE, KeyKind.PUBLIC, KeyKind.PROJECT)
+        )
+
+    @classmethod
+    def new(cls, store: "Store", client: "TestClient", name: str = "shop", **members: Any) -> Self:
+        """Creates a project in a store."""
+        with store.engine.begin() as connection:
+            project = create_project(connection, name)
+        return cls(store=store, client=client, project=project, **members)
+
+    # --- The project ----------------------------------------------------------------------
+
+    @property
+    def project_id(self) -> int:
+        return self.project.project_id
+
+    def in_store(self, work: Callable[[Connection], Any]) -> Any:
+        """Returns what `work` returns in one transaction on the store."""
+        with self.store.engine.begin() as connection:
+            return work(connection)
+
+    def new_project(self, name: str) -> CreatedProject:
+        return self.in_store(lambda connection: create_project(connection, name))
+
+    def new_key(self, kind: KeyKind) -> str:
+        return self.in_store(lambda connection: create_key(connection, self.project_id, kind))
+
+    def settings(self, **chosen: Any) -> None:
+        self.in_store(lambda connection: apply_settings(connection, self.project_id, chosen))
+
+    def post(self, path: str, body: Any, **options: Any) -> Any:
+        """Posts JSON with the write key (the project key on /v1/reward) and returns the answer."""
+        key = self.reward if path.startswith("/v1/reward") else self.write
+        return self.client.post(path, json=body, **{"headers": key, **options})
+
+    def get(self, path: str, **options: Any) -> Any:
+        key = self.reward if path.startswith("/v1/reward") else self.write
+        return self.client.get(path, **{"headers": key, **options})
+
+    # --- Deploys and traffic ----------------------------------------------------------------
+
+    def deploy(
+        self,
+        sha: str,
+        allocation: float | None = None,
+        *,
+        minutes: float | None = None,
+        base: str | None = None,
+        **members: Any,
+    ) -> dict[str, Any]:
+        """Posts a deploy, now or so many minutes after T, and returns its record."""
+        body: dict[str, Any] = {**members, "commit": {"sha": sha, **members.get("commit", {})}}
+        if allocation is not None:
+            body["allocation"] = allocation
+        if minutes is not None:
+            body["deployed_at"] = at(minutes)
+        if base is not None:
+            body["diff"] = {"base_commit": base, "files": []}
+        answer = self.post("/v1/deploys", body)
+        assert answer.status_code == 201, answer.text
+        return answer.json()["deploy"]
+
+    def withdraw(self, deploy: dict[str, Any]) -> Any:
+        """Asks for the withdrawal of a deploy, and returns the answer."""
+        return self.client.delete(f"/v1/deploys/{deploy['deploy_id']}", headers=self.write)
+
+    def units_of(
+        self, commit: str, *, minutes: float, units: int, converting: int = 0, **members: Any
+    ) -> list[str]:
+        """Sessions that a commit served, the first ones of which convert a minute later."""
+        sessions = self._sessions(units)
+        for i, session in enumerate(sessions):
+            event = {"session_id": session, "commit": commit, **members}
+            self.events.append({**event, "event": "page_view", "occurred_at": at(minutes)})
+            if i < converting:
+                self.events.append({**event, "event": "order", "occurred_at": at(minutes + 1)})
+        return sessions
+
+    def crowd(
+        self,
+        commit: str,
+        *,
+        start: float,
+        minutes: float,
+        units: int,
+        rates: dict[str, float] | None = None,
+        **members: Any,
+    ) -> list[str]:
+        """Sessions spread evenly over a time; of each event exactly its rate, evenly too.
+
+        Events come a minute after the exposure, except errors, which come at once. The rates of
+        several events are spread apart, so that no two go hand in hand.
+        """
+        sessions = self._sessions(units)
+        for i, session in enumerate(sessions):
+            when = start + minutes * (i + 0.5) / units
+            visit = {"session_id": session, "commit": commit, **members}
+            self.events.append({**visit, "event": "page_view", "occurred_at": at(when)})
+            for number, (event, rate) in enumerate((rates or {}).items()):
+                place = (i * 7919 ** (number + 1)) % units if units % 7919 else i
+                if int((place + 1) * rate) > int(place * rate):
+                    later = when if event == "error" else when + 1
+                    self.events.append({**visit, "event": event, "occurred_at": at(later)})
+        return sessions
+
+    def _sessions(self, units: int) -> list[str]:
+        self.units += units
+        return [f"s{number}" for number in range(self.units - units, self.units)]
+
+    def send(self) -> None:
+        """Sends the events that wait, as history."""
+        for begin in range(0, len(self.events), _BATCH):
+            batch = self.events[begin : begin + _BATCH]
+            answer = self.post("/v1/events?replay=true", {"events": batch})
+            assert answer.status_code == 202, answer.text
+            assert answer.json()["accepted"] == len(batch)
+        self.events = []
+
+    # --- Experiments and verdicts -----------------------------------------------------------
+
+    def register(self, **members: Any) -> str:
+        """Registers an experiment, and returns its id."""
+        answer = self.post("/v1/reward/register", {**self.registration, **members})
+        assert answer.status_code == 201, answer.text
+        return answer.json()["experiment_id"]
+
+    def tick(self, *, minutes: float | None = None) -> None:
+        """Runs the pipeline once, now or as of so many minutes after T."""
+        as_of = None if minutes is None else T + timedelta(minutes=minutes)
+        run_pipeline(self.store.engine, as_of=as_of)
+
+    def publish(
+        self,
+        experiment_id: str,
+        answer: dict[str, Any],
+        *,
+        next_look_at: datetime | None = None,
+        **document: Any,
+    ) -> None:
+        """Publishes a contract and the evidence document of a test's choice, as a tick does."""
+        self.in_store(
+            lambda connection: publish(
+                connection, experiment_id, answer, document, next_look_at=next_look_at
+            )
+        )
+
+    def answer(
+        self, experiment_id: str, *, minutes: float | None = None
+    ) -> tuple[str, str | None, bool]:
+        """The verdict after a tick, its reason to abstain, and whether it is decided."""
+        self.tick(minutes=minutes)
+        contract = self.contract(experiment_id)
+        return contract["verdict"], contract["abstain_reason"], contract["power_state"]["decided"]
+
+    def contract(self, experiment_id: str) -> dict[str, Any]:
+        """The verdict contract."""
+        return self._read(f"/v1/reward/{experiment_id}").json()
+
+    def evidence(self, experiment_id: str) -> dict[str, Any]:
+        """The evidence document; each that a test reads is what its structs write."""
+        answer = self._read(f"/v1/reward/{experiment_id}/evidence")
+        assert document_text(evidence_of(answer.content)) == answer.text
+        return answer.json()
+
+    def decoded(self, experiment_id: str) -> Evidence:
+        """The same evidence as a face reads it."""
+        evidence = evidence_of(document_text(self.evidence(experiment_id)))
+        assert isinstance(evidence, Evidence)
+        return evidence
+
+    def bound(self, experiment_id: str) -> dict[str, Any]:
+        """The registration as it is bound to deploys."""
+        return self._read(f"/v1/reward/{experiment_id}/registration").json()
+
+    def listed(self) -> list[dict[str, Any]]:
+        """The list of the project's experiments."""
+        return self._read("/v1/reward").json()["experiments"]
+
+    def _read(self, path: str) -> Any:
+        answer = self.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    def cells(self, experiment_id: str) -> list[Cell]:
+        """(minutes after T, stratum, n1, x1, n0, x0) of the cells of `order`."""
+        cells = text(
+            "SELECT block, stratum, n1, x1, n0, x0 FROM cells"
+            " WHERE experiment_id = :id AND metric = 'order' ORDER BY block, stratum"
+        )
+        rows = self.in_store(lambda c: c.execute(cells, {"id": experiment_id}).all())
+        return [
+            (int((row.block - T).total_seconds() // 60), row.stratum, *tuple(row)[2:])
+            for row in rows
+        ]
