@@ -120,7 +120,7 @@ MUTANTS = [
         edits=[reword("WHEN m.currency = r.currency OR", "WHEN r.currency <> '' OR")],
         tests=[
             "tests/pipeline/gates/test_left_out.py::test_outcomes_that_both_arms_leave_out_alike_are_counted_and_hold_nothing_back",
-            "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells[0]",
+            "tests/pipeline/engines/test_engines.py::test_each_engine_computes_of_a_world_what_the_specification_says[0]",
         ],
     ),
     Mutant(
@@ -205,7 +205,7 @@ MUTANTS = [
         of="storage.pipeline.steps._CLOSED",
         edits=[reword(" + s.grace)", ")")],
         tests=[
-            "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells[0]"
+            "tests/pipeline/engines/test_engines.py::test_each_engine_computes_of_a_world_what_the_specification_says[0]"
         ],
     ),
     Mutant(
@@ -213,7 +213,7 @@ MUTANTS = [
         of="storage.pipeline.steps.SEEN",
         edits=[reword(" + spot END) AS first_exposure,", " END) AS first_exposure,")],
         tests=[
-            "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells[0]"
+            "tests/pipeline/engines/test_engines.py::test_each_engine_computes_of_a_world_what_the_specification_says[0]"
         ],
     ),
     Mutant(
@@ -313,7 +313,7 @@ MUTANTS = [
             )
         ],
         tests=[
-            "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells[0]"
+            "tests/pipeline/engines/test_engines.py::test_each_engine_computes_of_a_world_what_the_specification_says[0]"
         ],
     ),
     Mutant(
@@ -338,7 +338,7 @@ MUTANTS = [
         edits=[swap("[known.commit for known in meant]", "[known.commit for known in meant[:1]]")],
         tests=[
             "tests/pipeline/changes/test_commit_ids.py::test_events_whose_id_begins_two_commits_are_counted_as_ambiguous",
-            "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells",
+            "tests/pipeline/engines/test_engines.py::test_each_engine_computes_of_a_world_what_the_specification_says",
         ],
     ),
     Mutant(

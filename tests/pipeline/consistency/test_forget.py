@@ -27,6 +27,7 @@ from storage.upkeep.invariants import units_that_do_not_add_up
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import publish_verdicts, stage_evidence
 from storage.verdicts.set_aside import bound_experiments
+from tests.repetition import examples
 from tests.stores.emptied import empty_derived_tables
 from tests.world import T, record_deploy, register_experiment
 
@@ -53,7 +54,7 @@ def pseudonym(number: int) -> bytes:
 
 @dataclass(kw_only=True)
 class Shop:
-    """A canary's traffic of some hours in a project of its own, and what was told of it."""
+    """A canary's traffic of some hours in a project of its own, and its log."""
 
     engine: Engine
     generator: np.random.Generator
@@ -77,7 +78,7 @@ class Shop:
             self._purchase(number)
 
     def open(self) -> None:
-        """Stores what was told, and registers three experiments on it."""
+        """Stores the log, and registers three experiments on it."""
         with self.engine.begin() as connection:
             # The walk takes every project's experiments: those of earlier examples cost time.
             connection.execute(text("SET LOCAL session_replication_role = replica"))
@@ -101,7 +102,7 @@ class Shop:
     def seen(self, session: str, minutes: float, **members: Any) -> None:
         """Adds an event that came as it occurred, unless its members say otherwise."""
         occurred = T + timedelta(minutes=minutes)
-        told = {
+        event = {
             "event": "page_view",
             "session_id": session,
             "occurred_at": occurred,
@@ -112,11 +113,11 @@ class Shop:
             "value": None,
             "properties": None,
         }
-        self.events.append({**told, **members})
+        self.events.append({**event, **members})
 
     def paid(self, user: int, minutes: float, **members: Any) -> None:
         occurred = T + timedelta(minutes=minutes)
-        told = {
+        payment = {
             "idempotency_key": f"k{len(self.revenue)}",
             "event": "trial_to_paid",
             "occurred_at": occurred,
@@ -125,7 +126,7 @@ class Shop:
             "pseudonym": pseudonym(user),
             "session_id": None,
         }
-        self.revenue.append({**told, **members})
+        self.revenue.append({**payment, **members})
 
     def _visit(self, number: int) -> None:
         """A session: one user's as a rule, at times two users', nobody's or a place's."""
@@ -138,7 +139,7 @@ class Shop:
             event = str(draw.choice(["page_view", "order", "paid", "error"]))
             occurred = exposed + timedelta(seconds=round(float(draw.exponential(900)), 3))
             named = users[int(draw.integers(0, 4))]
-            told = {
+            members = {
                 "event": event,
                 "commit_sha": str(draw.choice([A, K, "ccccccc"], p=[0.48, 0.48, 0.04])),
                 "pseudonym": None if named is None else pseudonym(named),
@@ -148,7 +149,7 @@ class Shop:
             }
             for _ in range(1 + (draw.random() < 0.1)):
                 late = float(draw.choice([0, 30.25, 300.5, 3000.125], p=[0.7, 0.1, 0.1, 0.1]))
-                self.seen(session, 0, **told, received_at=occurred + timedelta(seconds=late))
+                self.seen(session, 0, **members, received_at=occurred + timedelta(seconds=late))
 
     def _purchase(self, number: int) -> None:
         """What a user paid, at times in a session that is somebody else's."""
@@ -165,7 +166,7 @@ class Shop:
         )
 
     def store(self, connection: Connection) -> None:
-        create_days(connection, {one["received_at"].date() for one in self.events})
+        create_days(connection, {event["received_at"].date() for event in self.events})
         connection.execute(
             text(
                 "INSERT INTO runtime_events (project_id, environment, event, session_id,"
@@ -208,7 +209,7 @@ class Shop:
                 extend_cells(connection)
             else:
                 drafts = draft_evidence(connection, as_of=as_of)
-                stage_evidence(connection, [one.draft for one in drafts])
+                stage_evidence(connection, [entry.draft for entry in drafts])
                 publish_verdicts(connection)
 
     def tick(self, as_of: datetime) -> None:
@@ -221,7 +222,7 @@ class Shop:
                 return forget_user(connection, self.project_id, pseudonym(user))
             return forget_session(connection, self.project_id, session or "")
 
-    # --- What is told of it ------------------------------------------------------------------
+    # --- What readers get of it ------------------------------------------------------------------
 
     def served(self) -> dict[str, tuple[str, str]]:
         with self.engine.begin() as connection:
@@ -235,21 +236,21 @@ class Shop:
             return {row[0]: (row[1], row[2]) for row in rows}
 
     def read_at_once(self, as_of: datetime) -> dict[str, tuple[str, str]]:
-        """What one reading of the log tells, tombstones included."""
+        """What one reading of the log gives, tombstones included."""
         with separate_reading(self.engine) as connection:
             return {
-                one.draft.experiment_id: (one.draft.contract, one.draft.document)
-                for one in evaluate_as_of(connection, as_of=as_of)
-                if one.draft.experiment_id in self.ids
+                entry.draft.experiment_id: (entry.draft.contract, entry.draft.document)
+                for entry in evaluate_as_of(connection, as_of=as_of)
+                if entry.draft.experiment_id in self.ids
             }
 
     def differences(self) -> list[str]:
         """What the audit finds of all experiments, and the counts that do not add up."""
         with self.engine.begin() as connection:
             uneven = units_that_do_not_add_up(connection)
-        found = [audit(self.engine, one) for one in self.ids]
-        assert not any(one.gone for one in found)
-        return [*(line for one in found for line in one.differences), *map(str, uneven)]
+        audits = [audit(self.engine, experiment) for experiment in self.ids]
+        assert not any(audited.gone for audited in audits)
+        return [*(line for audited in audits for line in audited.differences), *map(str, uneven)]
 
     def rows(self) -> Iterator[str]:
         """Every row of every table, as text."""
@@ -280,7 +281,7 @@ class Shop:
         return row[0] - units, row[1] - conversions, row[2] - units, row[3] - conversions
 
     def adds_up(self, as_of: datetime) -> bool:
-        """Whether the audit finds no difference, and one reading tells what is served."""
+        """Whether the audit finds no difference, and one reading gives what is served."""
         with self.engine.begin() as connection:
             looked = connection.execute(text("SELECT bool_and(as_of IS NOT NULL) FROM verdicts"))
             assert looked.scalar_one(), "nothing is proven before a look"
@@ -289,9 +290,9 @@ class Shop:
 
 @pytest.fixture
 def shop(store: Any) -> Shop:
-    found = Shop(engine=store.engine, generator=np.random.default_rng(1))
-    found.others()
-    return found
+    shop = Shop(engine=store.engine, generator=np.random.default_rng(1))
+    shop.others()
+    return shop
 
 
 def name_of(person: dict[str, Any]) -> str:
@@ -314,20 +315,22 @@ PEOPLE = st.lists(
     min_size=1,
     max_size=4,
 )
-# What is told of a shop: its traffic, when it is read, and who is forgotten when.
-STORIES = {
-    "seed": st.integers(0, 2**32 - 1),
-    "ticks": st.lists(st.integers(1, 900), min_size=2, max_size=4, unique=True).map(sorted),
-    "at": st.integers(0, 3),
-    "between": st.sampled_from([[], ["exposures"], ["exposures", "cells"]]),
-    "people": PEOPLE,
-}
-_HEALTH = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
-def forgetting_adds_up(
+@pytest.mark.nightly
+@settings(
+    examples(gate=6, deep=150),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    ticks=st.lists(st.integers(1, 900), min_size=2, max_size=4, unique=True).map(sorted),
+    at=st.integers(0, 3),
+    between=st.sampled_from([[], ["exposures"], ["exposures", "cells"]]),
+    people=PEOPLE,
+)
+def test_whoever_is_forgotten_and_whenever_all_that_was_counted_adds_up(
     store: Any,
-    *,
     seed: int,
     ticks: list[int],
     at: int,
@@ -337,7 +340,7 @@ def forgetting_adds_up(
     shop = Shop(engine=store.engine, generator=np.random.default_rng(seed))
     shop.crowd()
     shop.open()
-    told: dict[datetime, dict[str, tuple[str, str]]] = {}
+    answers: dict[datetime, dict[str, tuple[str, str]]] = {}
     for number, minutes in enumerate(ticks):
         as_of = T + timedelta(minutes=minutes)
         if number == min(at, len(ticks) - 1):
@@ -350,33 +353,16 @@ def forgetting_adds_up(
             assert shop.served() == before
             assert shop.differences() == []
         shop.tick(as_of)
-        told[as_of] = shop.served()
+        answers[as_of] = shop.served()
         assert shop.differences() == []
-    for as_of, answers in told.items():
-        assert shop.read_at_once(as_of) == answers
-    last = max(told)
+    for as_of, answer in answers.items():
+        assert shop.read_at_once(as_of) == answer
+    last = max(answers)
     with shop.engine.begin() as connection:
         empty_derived_tables(connection)
     shop.tick(last)
-    assert shop.served() == told[last]
+    assert shop.served() == answers[last]
     assert shop.differences() == []
-
-
-@pytest.mark.nightly
-@settings(max_examples=6, deadline=None, suppress_health_check=_HEALTH)
-@given(**STORIES)
-def test_whoever_is_forgotten_and_whenever_all_that_was_counted_adds_up(
-    store: Any, **story: Any
-) -> None:
-    forgetting_adds_up(store, **story)
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1800)
-@settings(max_examples=150, deadline=None, suppress_health_check=_HEALTH)
-@given(**STORIES)
-def test_of_many_more_all_that_was_counted_adds_up(store: Any, **story: Any) -> None:
-    forgetting_adds_up(store, **story)
 
 
 def test_all_sessions_of_a_user_go_and_what_they_added_stays(shop: Shop) -> None:
@@ -391,9 +377,9 @@ def test_all_sessions_of_a_user_go_and_what_they_added_stays(shop: Shop) -> None
     shop.tick(NIGHT)
     assert shop.counts() == (2, 1, 1, 1)
     before = shop.served()
-    found = shop.forget(user=1)
-    assert (found.users, found.sessions, found.exposures) == (1, 2, 5)
-    assert (found.runtime_events, found.revenue_events) == (4, 1)
+    forgotten = shop.forget(user=1)
+    assert (forgotten.users, forgotten.sessions, forgotten.exposures) == (1, 2, 5)
+    assert (forgotten.runtime_events, forgotten.revenue_events) == (4, 1)
     assert not shop.holds("mine 1", "mine 2", "a secret wish", *hexed(1))
     assert shop.holds("another", *hexed(2)) == {"another", *hexed(2)}
     assert shop.served() == before
@@ -415,8 +401,8 @@ def test_who_shares_a_session_is_one_person(shop: Shop) -> None:
     shop.open()
     shop.tick(NIGHT)
     before = shop.served()
-    found = shop.forget(user=1)
-    assert (found.users, found.sessions) == (2, 3)
+    forgotten = shop.forget(user=1)
+    assert (forgotten.users, forgotten.sessions) == (2, 3)
     assert not shop.holds("tablet", "phone", "laptop", *hexed(1, 2))
     assert shop.served() == before
     assert shop.adds_up(NIGHT)
@@ -433,8 +419,8 @@ def test_a_session_of_many_users_is_a_place_that_outlasts_them(shop: Shop) -> No
     before, counted = shop.served(), shop.counts()
     with pytest.raises(Conflict, match="nobody's own"):
         shop.forget(session=PLACE)
-    found = shop.forget(user=0)
-    assert (found.users, found.sessions, found.runtime_events) == (1, 1, 3)
+    forgotten = shop.forget(user=0)
+    assert (forgotten.users, forgotten.sessions, forgotten.runtime_events) == (1, 1, 3)
     assert not shop.holds("phone of 0", *hexed(0))
     assert shop.holds(PLACE, *hexed(*users)) == {PLACE, *hexed(*users[1:])}
     assert shop.served() == before
@@ -523,8 +509,8 @@ def test_where_the_events_are_gone_the_name_goes_all_the_same(shop: Shop) -> Non
     before = shop.served()
     with shop.engine.begin() as connection:
         connection.execute(text("DROP TABLE runtime_events_20261001"))
-    found = shop.forget(user=1)
-    assert (found.runtime_events, found.exposures) == (0, 3)
+    forgotten = shop.forget(user=1)
+    assert (forgotten.runtime_events, forgotten.exposures) == (0, 3)
     assert not shop.holds("mine", *hexed(1))
     assert shop.served() == before
 
@@ -534,8 +520,8 @@ def test_another_project_keeps_its_own(shop: Shop) -> None:
     shop.open()
     with shop.engine.begin() as connection:
         other = create_project(connection, "other").project_id
-        found = forget_user(connection, other, pseudonym(1))
-    assert found.runtime_events == 0
+        forgotten = forget_user(connection, other, pseudonym(1))
+    assert forgotten.runtime_events == 0
     assert shop.holds("mine", *hexed(1)) == {"mine", *hexed(1)}
 
 
@@ -588,13 +574,13 @@ def test_a_stranger_s_chain_of_references_erases_nobody(shop: Shop) -> None:
     shop.open()
     shop.tick(NIGHT)
     before = shop.served()
-    found = shop.forget(session="foreign 0")
-    assert (found.users, found.sessions, found.revenue_events) == (0, 1, 0)
-    assert (found.runtime_events, found.kept_sessions) == (5, 0)
+    forgotten = shop.forget(session="foreign 0")
+    assert (forgotten.users, forgotten.sessions, forgotten.revenue_events) == (0, 1, 0)
+    assert (forgotten.runtime_events, forgotten.kept_sessions) == (5, 0)
     assert shop.holds("foreign 0") == set()
     assert shop.holds(*hexed(*customers)) == set(hexed(*customers))
-    found = shop.forget(user=1)
-    assert (found.users, found.sessions, found.revenue_events) == (1, 0, 5)
+    forgotten = shop.forget(user=1)
+    assert (forgotten.users, forgotten.sessions, forgotten.revenue_events) == (1, 0, 5)
     assert shop.served() == before
     assert shop.adds_up(NIGHT)
 
@@ -609,9 +595,9 @@ def test_a_stranger_s_references_do_not_keep_a_session_from_being_erased(shop: S
     shop.open()
     shop.tick(NIGHT)
     before = shop.served()
-    found = shop.forget(session="mine")
-    assert (found.users, found.sessions, found.runtime_events) == (1, 2, 9)
-    assert found.revenue_events == 1
+    forgotten = shop.forget(session="mine")
+    assert (forgotten.users, forgotten.sessions, forgotten.runtime_events) == (1, 2, 9)
+    assert forgotten.revenue_events == 1
     assert not shop.holds("mine", "phone", *hexed(1))
     assert shop.holds(*hexed(2)) == set(hexed(2))
     assert shop.served() == before
@@ -626,8 +612,8 @@ def test_of_a_session_that_claims_a_user_the_public_key_s_events_go_alone(shop: 
     shop.open()
     shop.tick(NIGHT)
     before = shop.served()
-    found = shop.forget(user=1)
-    assert (found.sessions, found.kept_sessions, found.runtime_events) == (2, 1, 4)
+    forgotten = shop.forget(user=1)
+    assert (forgotten.sessions, forgotten.kept_sessions, forgotten.runtime_events) == (2, 1, 4)
     assert shop.holds("browser", "server too", *hexed(1)) == {"server too"}
     assert shop.served() == before
     assert shop.adds_up(NIGHT)
@@ -650,8 +636,8 @@ def test_who_names_himself_in_another_s_session_later_erases_nothing_of_it(
     shop.open()
     shop.tick(NIGHT)
     before = shop.served()
-    found = shop.forget(user=2)
-    assert (found.users, found.sessions, found.runtime_events) == (1, 0, 1)
+    forgotten = shop.forget(user=2)
+    assert (forgotten.users, forgotten.sessions, forgotten.runtime_events) == (1, 0, 1)
     assert shop.holds("hers", *hexed(1, 2)) == {"hers", *hexed(1)}
     assert shop.served() == before
     assert shop.adds_up(NIGHT)
@@ -669,9 +655,9 @@ def test_the_revenue_of_whom_a_session_only_claims_stays_and_counts_as_it_did(sh
     shop.tick(NIGHT)
     before, counted = shop.served(), shop.counts(3)
     assert counted == (2, 1, 0, 0)
-    found = shop.forget(session="claiming")
-    assert (found.users, found.revenue_events, found.runtime_events) == (0, 0, 2)
-    assert found.exposures == 3
+    forgotten = shop.forget(session="claiming")
+    assert (forgotten.users, forgotten.revenue_events, forgotten.runtime_events) == (0, 0, 2)
+    assert forgotten.exposures == 3
     assert shop.holds("claiming", "hers", *hexed(2)) == {"hers", *hexed(2)}
     assert shop.adds_up(NIGHT)
     with shop.engine.begin() as connection:

@@ -50,6 +50,12 @@ END = T + timedelta(hours=HOURS + 4)
 LONG_AFTER = T + timedelta(days=120)
 
 
+def deep(firsts: Iterable[int]) -> list[Any]:
+    """Returns the first seeds of stores that the long form alone computes."""
+    marks = [pytest.mark.deep, pytest.mark.timeout(3600)]
+    return [pytest.param(first, marks=marks) for first in firsts]
+
+
 def built(store: Store, seeds: Iterable[int]) -> list[World]:
     with store.engine.begin() as connection:
         return [build_world(connection, seed) for seed in seeds]
@@ -270,8 +276,15 @@ def without_shares(document: str) -> dict[str, Any]:
     return evidence
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(WORLDS_A_STORE, marks=pytest.mark.nightly)])
-def test_each_engine_tells_of_a_world_what_the_specification_tells(
+@pytest.mark.parametrize(
+    "first",
+    [
+        0,
+        pytest.param(WORLDS_A_STORE, marks=pytest.mark.nightly),
+        *deep(range(1000, 3000, WORLDS_A_STORE)),
+    ],
+)
+def test_each_engine_computes_of_a_world_what_the_specification_says(
     store: Store, first: int
 ) -> None:
     assert unequal_worlds(store, range(first, first + WORLDS_A_STORE)) == {}
@@ -289,16 +302,7 @@ def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(store: S
     assert parts_done[-last - 1 :] == [*((part, last) for part in range(1, last + 1)), None]
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        4000,
-        *(
-            pytest.param(first, marks=[pytest.mark.deep, pytest.mark.timeout(3600)])
-            for first in range(4000 + WORLDS_A_STORE, 4500, WORLDS_A_STORE)
-        ),
-    ],
-)
+@pytest.mark.parametrize("first", [4000, *deep(range(4025, 4500, WORLDS_A_STORE))])
 def test_each_engine_goes_on_alike_with_what_is_followed_up_after_its_decision(
     store: Store, first: int
 ) -> None:
@@ -306,12 +310,11 @@ def test_each_engine_goes_on_alike_with_what_is_followed_up_after_its_decision(
     assert unequal_worlds(store, seeds, decided=Random(first)) == {}
 
 
-@pytest.mark.parametrize("first", [5000])
 def test_of_experiments_that_are_over_when_they_are_first_read_evidence_has_the_same_rows(
-    store: Store, first: int
+    store: Store,
 ) -> None:
-    worlds = built(store, range(first, first + WORLDS_A_STORE))
-    draw = Random(first)
+    worlds = built(store, range(5000, 5000 + WORLDS_A_STORE))
+    draw = Random(5000)
     with store.engine.begin() as connection:
         ids = bound_experiments(connection)
         catch_up(connection, as_of=LONG_AFTER, only=ids, settings=SETTINGS)
@@ -329,10 +332,3 @@ def test_of_experiments_that_are_over_when_they_are_first_read_evidence_has_the_
     for world in worlds[:3]:
         for experiment in world.experiments:
             assert audit(store.engine, experiment).differences == []
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("first", range(1000, 3000, WORLDS_A_STORE))
-def test_each_engine_tells_the_same_of_two_thousand_worlds(store: Store, first: int) -> None:
-    assert unequal_worlds(store, range(first, first + WORLDS_A_STORE)) == {}

@@ -118,19 +118,6 @@ def test_p_reaches_alpha_exactly_when_the_interval_of_a_mean_excludes_zero(
     assert seen.ci[0] + seen.ci[1] == pytest.approx(2 * seen.lift, rel=1e-6, abs=1e-9)
 
 
-def test_a_mean_is_answered_in_its_own_unit(series: Maker) -> None:
-    blocks = [(t * 100, c * 100) for t, c in drawn(1, shift=-1.0)]
-    policy = Policy(better="lower", value_per_conversion=2.0)
-    seen = seen_of(series, blocks, policy=policy)
-    decision = seen.decision
-    assert decision.verdict == "keep"
-    assert decision.ci is not None
-    assert decision.ci[0] < decision.ci[1] < -50
-    assert decision.lift is not None
-    assert seen.eligible_per_day is not None
-    assert decision.value_at_risk == pytest.approx(decision.lift * seen.eligible_per_day * 2)
-
-
 def test_the_unit_that_values_are_counted_in_does_not_matter(series: Maker) -> None:
     blocks = drawn(3, shift=0.2)
     seen = seen_of(series, blocks)

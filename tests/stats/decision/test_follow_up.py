@@ -106,13 +106,6 @@ def test_the_e_value_is_that_of_the_whole_experiment(series: Maker) -> None:
     assert long.log_e > short.log_e
 
 
-def test_stopped_before_its_planned_end_it_says_so(series: Maker) -> None:
-    whole, begin = of_a_keep(series)
-    result = follow_up(whole, begin=begin, end=begin + WEEK, stop=begin + 3 * DAY)
-    assert (result.ended, result.stopped) == (True, True)
-    assert result.units == 3 * 24 * UNITS_AN_HOUR
-
-
 def test_it_runs_until_the_outcomes_of_its_last_block_have_closed(series: Maker) -> None:
     whole, begin = of_a_keep(series)
     end = begin + WEEK
@@ -125,12 +118,3 @@ def test_it_runs_until_the_outcomes_of_its_last_block_have_closed(series: Maker)
         known = [row for row in rows if row[0] * 300 + 300 <= as_of]
         result = follow_up(series(known, as_of=as_of, cuts=whole.cuts), begin=begin, end=end)
         assert result.ended is ended
-
-
-def test_without_control_it_is_stopped_and_has_no_lift(series: Maker) -> None:
-    rows = [
-        (hour * HOURS, 0, 100, 10, 100 if hour < 24 else 0, 5 if hour < 24 else 0)
-        for hour in range(10 * 24)
-    ]
-    result = follow_up(series(rows, as_of=40 * DAY), begin=DAY, end=DAY + WEEK)
-    assert (result.ended, result.stopped, result.lift) == (True, True, None)

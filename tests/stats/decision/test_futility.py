@@ -12,21 +12,6 @@ Maker = Callable[..., Series]
 MANY = 4_000_000
 
 
-@pytest.mark.parametrize(("margin", "ended"), [(0.05, True), (0.005, False), (None, False)])
-def test_an_interval_inside_the_margin_ends_the_experiment(
-    *, margin: float | None, ended: bool, series: Maker
-) -> None:
-    rows = [(0, 0, MANY, 200_000, MANY, 200_000)]
-    (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=margin))])
-    decision = seen.decision
-    assert (decision.verdict, decision.abstain_reason) == ("abstain", "power")
-    assert decision.decided == ended
-    assert decision.ended_because == ("futility" if ended else None)
-    assert seen.ci is not None
-    if margin is not None:
-        assert (max(abs(seen.ci[0]), abs(seen.ci[1])) <= margin * 0.05) == ended
-
-
 def test_a_difference_that_is_small_and_certain_is_an_answer_first(series: Maker) -> None:
     rows = [(0, 0, MANY, 202_500, MANY, 200_000)]
     (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=0.05))])

@@ -56,13 +56,6 @@ def test_the_first_crossing_wins_whatever_comes_later(series: Maker) -> None:
     assert found.at == 3600 + 300 + DELAY
 
 
-def test_a_further_attempt_needs_stronger_evidence(series: Maker) -> None:
-    rows = hourly([(12000, 720, 12000, 600)])
-    assert decided(series, rows, as_of=4000).verdict == "keep"
-    again = decided(series, rows, as_of=4000, policy=Policy(attempt=2))
-    assert (again.verdict, again.abstain_reason, again.decided) == ("abstain", "power", False)
-
-
 @pytest.mark.requirement("verdict.abstain")
 def test_too_little_evidence_abstains_and_stays_open(series: Maker) -> None:
     found = decided(series, hourly([EVEN] * 3), as_of=10 * 3600)
@@ -103,13 +96,6 @@ def test_a_day_without_contrast_closes_and_names_the_arm_that_is_left(
     assert 0 <= found.at - DELAY - last_contrast - DAY <= 3600
 
 
-def test_both_arms_in_strata_of_their_own_are_superseded(series: Maker) -> None:
-    tail = sorted(hourly([ONLY_TREATMENT] * 40, 5) + hourly([ONLY_CONTROL] * 40, 5, stratum=1))
-    found = decided(series, [*hourly([EVEN] * 5), *tail], as_of=3 * DAY)
-    assert (found.ended_because, found.decided) == ("superseded", True)
-    assert found.abstain_reason == "non_identifiable"
-
-
 def test_silence_is_no_lack_of_contrast(series: Maker) -> None:
     found = decided(series, hourly([EVEN] * 5), as_of=5 * DAY)
     assert not found.decided
@@ -144,16 +130,6 @@ def test_lack_of_contrast_is_not_told_before_its_time_has_passed_since_the_start
     assert not open_still.decision.decided
     (closed,) = evaluate([series(rows, as_of=24 * 3600 + 300 + DELAY)])
     assert closed.decision.ended_because == "withdrawn"
-
-
-def test_a_change_without_control_is_not_identifiable_and_closes_with_that_reason(
-    series: Maker,
-) -> None:
-    rows = hourly([ONLY_TREATMENT] * 40)
-    early = decided(series, rows, as_of=6 * 3600)
-    assert (early.abstain_reason, early.decided) == ("non_identifiable", False)
-    late = decided(series, rows, as_of=3 * DAY)
-    assert (late.abstain_reason, late.ended_because) == ("non_identifiable", "nothing_to_compare")
 
 
 def test_a_gated_look_neither_fires_nor_enters_the_running_minimum(series: Maker) -> None:

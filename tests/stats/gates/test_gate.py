@@ -126,18 +126,6 @@ def test_a_block_that_reaches_over_a_change_of_share_is_in_no_epoch(series: Make
     assert seen_of(series, [[EVEN] * 2], **read).gates.interacting_because == ()
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_a_promotion_or_a_withdrawal_is_no_sample_ratio_fault(share: float, series: Maker) -> None:
-    tail = (1000, 0) if share else (0, 1000)
-    read = {
-        "allocation": declared(0.5, share),
-        "arrivals": arriving([(500, 500)] * 2 + [tail] * 4),
-    }
-    seen = seen_of(series, [[EVEN] * 6], **read)
-    assert seen.gates.interacting_because == ()
-    assert seen.guardrail_breaches == ()
-
-
 def test_undeclared_shares_are_not_held_against_arrivals_and_a_warning_says_so(
     series: Maker,
 ) -> None:
@@ -152,18 +140,6 @@ def test_a_block_of_arrivals_counts_once_its_grace_has_passed(series: Maker) -> 
     read = {"allocation": declared(0.5), "arrivals": arriving([(500, 500), (900, 100)])}
     seen = seen_of(series, [[EVEN] * 2], **read, as_of=300 + DELAY)
     assert seen.gates.interacting_because == ()
-
-
-def test_a_build_that_dies_before_it_can_report_breaches_arrival(series: Maker) -> None:
-    dead = [(5, 400)] * 4
-    read = {"allocation": declared(0.5), "arrivals": arriving(dead)}
-    seen = seen_of(series, [[(5, 1, 400, 40)] * 4], **read)
-    assert seen.guardrail_breaches == ("arrival",)
-    (arrival,) = seen.guardrails
-    assert (arrival.metric, arrival.threshold, arrival.lift) == ("arrival", 1000.0, None)
-    assert arrival.breached_at == 300 + DELAY
-    many = {**read, "arrivals": arriving([(400, 5)] * 4)}
-    assert seen_of(series, [[EVEN] * 4], **many).guardrail_breaches == ()
 
 
 def test_a_candidate_whose_treatment_dies_is_not_kept(series: Maker) -> None:
@@ -255,13 +231,6 @@ def test_the_order_in_which_late_outcomes_are_listed_does_not_matter(
 
 def scaled(rate: float, ratio: float, units: int = 4000) -> Cell:
     return units, round(units * rate * ratio), units, round(units * rate)
-
-
-def test_a_constant_relative_lift_over_unequal_baselines_is_no_interaction(series: Maker) -> None:
-    seen = seen_of(series, [[scaled(0.02, 1.5)] * 9, [scaled(0.1, 1.5)] * 9])
-    assert seen.gates.interaction_e is not None
-    assert seen.gates.interaction_e < 1
-    assert seen.decision.verdict == "keep"
 
 
 def test_the_evidence_of_interaction_is_that_of_the_specification(series: Maker) -> None:

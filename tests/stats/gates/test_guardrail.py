@@ -138,31 +138,6 @@ def test_several_guardrails_share_their_level(series: Maker, guardrail: RailMake
     assert [rail.threshold for rail in seen.guardrails] == pytest.approx([50.0] * 3)
 
 
-def test_a_candidate_that_breaches_is_to_be_iterated(series: Maker, guardrail: RailMaker) -> None:
-    seen = seen_of(series, [BETTER], (guardrail(hourly([HARMED])),))
-    assert (seen.decision.verdict, seen.decision.decided) == ("iterate", True)
-    assert seen.decision.guardrail_breaches == ("error",)
-    assert seen.decision.lift == pytest.approx(0.05)
-
-
-def test_a_harmful_change_is_rolled_back_at_once_whatever_its_guardrails(
-    series: Maker, guardrail: RailMaker
-) -> None:
-    for cell in (SAFE, UNSURE, HARMED):
-        seen = seen_of(series, [WORSE], (guardrail(hourly([cell])),))
-        assert (seen.decision.verdict, seen.decision.at) == ("rollback", 300 + DELAY)
-        assert bool(seen.decision.guardrail_breaches) == (cell is HARMED)
-
-
-def test_a_candidate_whose_guardrails_are_shown_safe_is_kept_at_once(
-    series: Maker, guardrail: RailMaker
-) -> None:
-    seen = seen_of(series, [BETTER], (guardrail(hourly([SAFE])),))
-    assert (seen.decision.verdict, seen.decision.at) == ("keep", 300 + DELAY)
-    assert seen.guardrails[0].non_inferior_at == 300 + RAIL_DELAY
-    assert seen.warnings == ()
-
-
 def test_a_candidate_waits_for_its_guardrails_and_serves_the_numbers_of_the_look_that_decides(
     series: Maker, guardrail: RailMaker
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.calibration.many_flags.build import BLOCK, Build, correlated, independent, leaning
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells
-from stats.counts.traits import ABSENT, MOST_VALUES, OTHER, Traits
+from stats.counts.traits import Traits
 from stats.decision.evidence import evaluate
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
@@ -128,16 +128,6 @@ def test_only_the_first_256_lineages_are_compared() -> None:
     assert evidence.units_in_cells == half.units_in_cells
     assert evidence.W == half.W
     assert evidence.units_excluded == half.units_in_cells
-
-
-def test_values_beyond_the_first_eight_share_a_class() -> None:
-    values = np.array([[ABSENT, *range(12)]])
-    traits = Traits(lineage=np.zeros(13, dtype=np.int64), names=("size",), values=values)
-    came = np.array([0, *range(12, 0, -1)])
-    (classes,) = traits.classes(came)
-    assert classes[0] == ABSENT
-    assert list(classes[1:5]) == [OTHER] * 4
-    assert list(classes[5:]) == list(range(MOST_VALUES))
 
 
 def test_flags_that_depend_but_cannot_all_split_are_named() -> None:
