@@ -21,6 +21,8 @@ from api.adapters.otlp import logs as otlp_logs
 from api.dashboard import pages as dashboard
 from api.dashboard.route import asks_for_page, failure_page
 from api.dashboard.settings import audit_trail
+from api.ledger import portfolio
+from api.ledger import verdicts as ledger
 from api.programs import scripts
 from api.routes import (
     agents,
@@ -28,8 +30,6 @@ from api.routes import (
     deploys,
     experiments,
     health,
-    ledger,
-    portfolio,
     revenue_events,
     runtime_events,
     static_graphs,
@@ -50,6 +50,8 @@ from domain.checklist.lines import ChecklistLine
 from domain.contract import Contract
 from domain.evidence.document import ClosedExperiment, Evidence
 from domain.evidence.effect import Effect
+from domain.ledger.account import Ledger
+from domain.ledger.portfolio import Portfolio
 from domain.listing import VerdictList
 from domain.registration import RegisteredExperiment, RegistrationAnswer
 from storage.postgres.engine import StoreUnavailable
@@ -160,6 +162,8 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
             RegisteredExperiment,
             RegistrationAnswer,
             ChecklistLine,
+            Ledger,
+            Portfolio,
         ],
     )
     return app

@@ -1,10 +1,8 @@
 """The portfolio, cut to a kilobyte: the whole first, then the steps, then single changes."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from domain.ledger.portfolio import registration_of
-from domain.wording.portfolio import portfolio_headline, portfolio_steps
+from domain.document import Interval
+from domain.ledger import portfolio as ledger
+from domain.ledger.sentences import portfolio_headline, portfolio_steps
 from mcp_server.contract import Portfolio, PortfolioChange
 from mcp_server.explanation import LONGEST_BYTES, as_json, cut
 
@@ -12,29 +10,26 @@ SENTENCE_BYTES = 280
 STEP_BYTES = 300
 
 
-def portfolio(document: Mapping[str, Any]) -> Portfolio:
+def portfolio(document: ledger.Portfolio) -> Portfolio:
     """Returns a portfolio as an agent reads it.
 
     Args:
-        document: The body of `GET /v1/reward/portfolio`.
+        document: The answer of `GET /v1/reward/portfolio`.
 
     Returns:
         A portfolio of at most 1,024 bytes as JSON; `left_out` counts what did not fit.
-
-    Raises:
-        KeyError, TypeError, ValueError: It is no such body.
     """
-    effect = document["effect"] or dict.fromkeys(("relative", "interval", "basis"))
+    effect = document.effect
     whole = Portfolio(
         sentence=cut(portfolio_headline(document), SENTENCE_BYTES),
-        experiment_id=document["experiment_id"],
-        begin=registration_of(document),
-        effect=_short(effect["relative"]),
-        interval=_ends(effect["interval"]),
-        basis=effect["basis"],
-        claimed=_short(document["claimed"]) or 0.0,
-        expected=_short(document["expected"]) or 0.0,
-        changes=[_change(row) for row in document["measurements"]],
+        experiment_id=document.experiment_id,
+        begin=document.registration,
+        effect=_short(effect and effect.relative),
+        interval=_ends(effect and effect.interval),
+        basis=effect and effect.basis,
+        claimed=_short(document.claimed) or 0.0,
+        expected=_short(document.expected) or 0.0,
+        changes=[_change(row) for row in document.measurements],
         steps=[cut(step, STEP_BYTES) for step in portfolio_steps(document)],
         left_out=0,
     )
@@ -54,16 +49,16 @@ def _fitted(whole: Portfolio) -> Portfolio:
     return fitted
 
 
-def _change(row: Mapping[str, Any]) -> PortfolioChange:
+def _change(row: ledger.PortfolioMeasurement) -> PortfolioChange:
     return PortfolioChange(
-        experiment_id=row["experiment_id"],
-        verdict=row["verdict"],
-        claimed=_short(row["claimed"]),
-        effect=_short(row["effect"]),
+        experiment_id=row.experiment_id,
+        verdict=row.verdict,
+        claimed=_short(row.claimed),
+        effect=_short(row.effect),
     )
 
 
-def _ends(interval: list[float] | None) -> tuple[float, float] | None:
+def _ends(interval: Interval | None) -> tuple[float, float] | None:
     if interval is None:
         return None
     low, high = (float(f"{end:.3g}") for end in interval)

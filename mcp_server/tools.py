@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, RootModel
 from domain.contract import Contract
 from domain.evidence.document import AnyEvidence, Evidence, evidence_from, looked_at
 from domain.evidence.effect import Effect
+from domain.ledger import portfolio as ledger
 from domain.listing import VerdictList
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
@@ -258,11 +259,8 @@ async def portfolio(
     Returns their effect beside the sum of the claims, and how to begin.
     """
     api = _api(ctx)
-    document = (await api.portfolio(hold_back)).body
-    try:
-        return _result(portfolio_of(document).model_dump())
-    except (KeyError, TypeError, ValueError):
-        raise _foreign(api) from None
+    document = _shaped(ledger.Portfolio, await api.portfolio(hold_back), api)
+    return _result(portfolio_of(document).model_dump())
 
 
 async def _lines(api: RewardApi) -> list[dict[str, Any]]:

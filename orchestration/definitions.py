@@ -5,7 +5,6 @@ import dagster as dg
 from orchestration.dagster.assets import STEPS
 from orchestration.dagster.checks import FACTS
 from orchestration.dagster.jobs import JOBS
-from orchestration.dagster.ledger import ledger
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import SCHEDULES
 from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
@@ -13,6 +12,7 @@ from orchestration.dagster.sources import log
 from orchestration.dagster.upkeep.alerts import alert
 from orchestration.dagster.upkeep.housekeeping import each_day, housekeeping
 from orchestration.dagster.upkeep.webhooks import webhooks
+from orchestration.ledger.asset import ledger
 
 definitions = dg.Definitions(
     assets=[log, sealed_log, *STEPS, ledger],

@@ -1,7 +1,6 @@
 """The page of the ledger: the sums over a project's verdicts of 28 days."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -9,9 +8,9 @@ from starlette.responses import Response
 
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import read_for_visitor
-from domain.ledger.account import account_of
+from domain.ledger.account import Ledger, ledger_of
+from storage.ledger.entries import read_entries
 from storage.tenants.sign_ins import Visitor
-from storage.views.ledger import read_entries
 
 _STANDS = {"yes": "stands", "not_yet": "not yet known", "no": "does not stand"}
 
@@ -20,8 +19,8 @@ async def get_ledger(request: Request) -> Response:
     """Return the page."""
     as_of = datetime.now(UTC)
 
-    def reading(connection: Connection, visitor: Visitor) -> dict[str, Any]:
-        return account_of(read_entries(connection, visitor.project_id, as_of=as_of), as_of=as_of)
+    def reading(connection: Connection, visitor: Visitor) -> Ledger:
+        return ledger_of(read_entries(connection, visitor.project_id, as_of=as_of), as_of=as_of)
 
     _, ledger = await read_for_visitor(request, reading)
     return page(

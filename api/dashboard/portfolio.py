@@ -1,7 +1,6 @@
 """The page of the portfolio: the standing build against a hold-back, beside the claims."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -9,18 +8,19 @@ from starlette.responses import Response
 
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import read_for_visitor
+from domain.ledger.portfolio import Portfolio
+from domain.ledger.sentences import portfolio_headline, portfolio_notes, portfolio_steps
 from domain.wording.effect import MOMENTS
-from domain.wording.portfolio import portfolio_headline, portfolio_notes, portfolio_steps
+from storage.ledger.portfolio import read_portfolio
 from storage.tenants.sign_ins import Visitor
-from storage.views.portfolio import read_portfolio
 
 
 async def get_portfolio(request: Request) -> Response:
     """Return the page."""
     as_of = datetime.now(UTC)
 
-    def reading(connection: Connection, visitor: Visitor) -> dict[str, Any]:
-        return read_portfolio(connection, visitor.project_id, as_of=as_of).document(as_of=as_of)
+    def reading(connection: Connection, visitor: Visitor) -> Portfolio:
+        return read_portfolio(connection, visitor.project_id, as_of=as_of)
 
     _, portfolio = await read_for_visitor(request, reading)
     return page(

@@ -1,9 +1,6 @@
 """`portfolio`: the standing build against a hold-back, set up and read by a single command."""
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import click
@@ -12,16 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.operations.options import data_dir_option, project_option
-from cli.operations.remote import READING_KEY, document, remote
+from cli.operations.remote import READING_KEY, decoded, remote
 from domain.figures import percent
-from domain.ledger.portfolio import registration_of
-from domain.registration import PRODUCTION
-from domain.wording.effect import MOMENTS
-from domain.wording.portfolio import (
+from domain.ledger.portfolio import Portfolio, PortfolioMeasurement
+from domain.ledger.sentences import (
     portfolio_headline,
     portfolio_notes,
     portfolio_steps,
 )
+from domain.registration import PRODUCTION
+from domain.wording.effect import MOMENTS
 
 
 @click.command("portfolio")
@@ -55,41 +52,47 @@ def portfolio(
     query = {name: value for name, value in chosen.items() if value is not None}
     path = f"/v1/reward/portfolio?{urlencode(query)}"
     with remote(READING_KEY, data_dir, project=project) as service:
-        figures = document(service.ask("GET", path))
-        if (members := registration_of(figures)) is not None:
+        text = service.ask("GET", path).text
+        if (members := decoded(text, Portfolio).registration) is not None:
             service.ask("POST", "/v1/reward/register", members)
-            figures = document(service.ask("GET", path))
+            text = service.ask("GET", path).text
     if as_json:
-        click.echo(json.dumps(figures))
+        click.echo(text)
     else:
-        _print(figures)
+        _print(decoded(text, Portfolio))
 
 
-def _print(figures: Mapping[str, Any]) -> None:
+def _print(figures: Portfolio) -> None:
     console = Console()
     console.print(portfolio_headline(figures), style="bold", highlight=False, markup=False)
-    if figures["measurements"]:
+    if figures.measurements:
         console.print(_table(figures))
     for note in (*portfolio_notes(figures), *(f"→ {step}" for step in portfolio_steps(figures))):
         # A line each, so that a command can be copied from a narrow terminal.
         console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
-def _name(line: Mapping[str, Any]) -> str:
-    commits = ", ".join(Text(change).plain[:12] for change in line["change"])
-    return f"{Text(line['title']).plain} ({commits})" if line["title"] else commits
+def _name(line: PortfolioMeasurement) -> str:
+    commits = ", ".join(Text(change).plain[:12] for change in line.change)
+    return f"{Text(line.title).plain} ({commits})" if line.title else commits
 
 
-def _table(figures: Mapping[str, Any]) -> Table:
+def _best(line: PortfolioMeasurement) -> str:
+    if line.effect is None or line.basis is None:
+        return ""
+    return f"{percent(line.effect)} {MOMENTS[line.basis]}"
+
+
+def _table(figures: Portfolio) -> Table:
     table = Table()
     for name in ("change", "verdict", "claimed", "best estimate", "experiment"):
         table.add_column(name, justify="right" if name in ("claimed", "best estimate") else "left")
-    for line in figures["measurements"]:
+    for line in figures.measurements:
         table.add_row(
             _name(line),
-            line["verdict"] if line["decided"] else f"{line['verdict']}, open",
-            "" if line["claimed"] is None else percent(line["claimed"]),
-            "" if line["effect"] is None else f"{percent(line['effect'])} {MOMENTS[line['basis']]}",
-            line["experiment_id"],
+            line.verdict if line.decided else f"{line.verdict}, open",
+            "" if line.claimed is None else percent(line.claimed),
+            _best(line),
+            line.experiment_id,
         )
     return table

@@ -1,4 +1,4 @@
 """The ledger: the sums over a project's verdicts, and how many keeps are likely to be false.
 
-No verdict depends on it. Storage reads its entries; the API and the assets show it.
+An annex: no verdict depends on it. Storage fills its documents, and every face shows them.
 """

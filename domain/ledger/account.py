@@ -4,9 +4,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from domain.ledger.entry import Entry
+from msgspec import Meta
+
+from domain.document import Document, Moment
+from domain.ledger.entry import Entry, LedgerKeep, Standing
 from domain.ledger.standing import FALSE_DISCOVERY_RATE, standing
 
 DAYS = 28
@@ -16,8 +19,75 @@ MOST_KEEPS = 200
 Key = TypeVar("Key", bound=str | None)
 
 
-def account_of(entries: Sequence[Entry], *, as_of: datetime) -> dict[str, Any]:
-    """Returns the ledger as a document.
+class LedgerCounts(Document, frozen=True, kw_only=True):
+    """How many experiments were judged and kept, and how many keeps may be false."""
+
+    judged: Annotated[
+        int, Meta(description="Experiments with a look in these days, open ones included.")
+    ]
+    kept: int
+    rolled_back: int
+    expected_false: Annotated[
+        float,
+        Meta(
+            description="At most so many keeps are false on average: half of each judged"
+            " experiment's level, summed; never more than there are keeps."
+        ),
+    ]
+    standing: Annotated[int, Meta(description="Keeps that stand.")]
+
+
+class LedgerActor(LedgerCounts, frozen=True, kw_only=True):
+    """The counts of who asked for the experiments, or made their changes."""
+
+    actor: Annotated[
+        str | None,
+        Meta(
+            description="As the registration names it, else the deploy's commit; else its author."
+        ),
+    ]
+
+
+class LedgerWeek(LedgerCounts, frozen=True, kw_only=True):
+    """The counts of a week."""
+
+    week: Annotated[str, Meta(description="Its Monday.")]
+
+
+class LedgerMetric(Document, frozen=True, kw_only=True):
+    """The keeps of a metric: the sums of their relative effects, as claimed and as measured."""
+
+    metric: str
+    kept: int
+    claimed: Annotated[
+        float, Meta(description="The sum of the measured lifts when they were decided.")
+    ]
+    measured: Annotated[int, Meta(description="Keeps with an effect after the decision.")]
+    claimed_of_measured: Annotated[float, Meta(description="Of them alone.")]
+    after_decision: Annotated[
+        float, Meta(description="Their effects on units that came after the decision, summed.")
+    ]
+    standard_error: Annotated[float, Meta(description="Of after_decision.")]
+
+
+class Ledger(LedgerCounts, frozen=True, kw_only=True):
+    """The sums over a project's verdicts of the last days."""
+
+    as_of: Moment
+    days: int
+    false_discovery_rate: Annotated[
+        float,
+        Meta(description="Of the keeps that stand, so many are false on average, at most."),
+    ]
+    actors: tuple[LedgerActor, ...]
+    weeks: tuple[LedgerWeek, ...]
+    metrics: tuple[LedgerMetric, ...]
+    keeps: Annotated[tuple[LedgerKeep, ...], Meta(description="The newest 200, the last first.")]
+    left_out: Annotated[int, Meta(description="Keeps that are not listed.")]
+
+
+def ledger_of(entries: Sequence[Entry], *, as_of: datetime) -> Ledger:
+    """Returns the ledger.
 
     Args:
         entries: The experiments that had a look in the 28 days before.
@@ -25,29 +95,23 @@ def account_of(entries: Sequence[Entry], *, as_of: datetime) -> dict[str, Any]:
     """
     stands = standing(entries)
     keeps = sorted(_keeps(entries), key=lambda keep: (keep.at, keep.experiment_id), reverse=True)
-    by_actor = _grouped(entries, lambda entry: entry.actor)
-    return {
-        "as_of": as_of,
-        "days": DAYS,
-        "false_discovery_rate": FALSE_DISCOVERY_RATE,
+    by_actor = sorted(
+        _grouped(entries, lambda entry: entry.actor).items(),
+        key=lambda item: (-len(item[1]), item[0] is None, item[0] or ""),
+    )
+    by_week = sorted(_grouped(entries, _week).items())
+    by_metric = sorted(_grouped(keeps, lambda entry: entry.metric).items())
+    return Ledger(
         **_counts(entries, stands),
-        "actors": [
-            {"actor": actor, **_counts(group, stands)}
-            for actor, group in sorted(
-                by_actor.items(), key=lambda item: (-len(item[1]), item[0] is None, item[0] or "")
-            )
-        ],
-        "weeks": [
-            {"week": week, **_counts(group, stands)}
-            for week, group in sorted(_grouped(entries, _week).items())
-        ],
-        "metrics": [
-            {"metric": metric, **_sums(group)}
-            for metric, group in sorted(_grouped(keeps, lambda entry: entry.metric).items())
-        ],
-        "keeps": [keep.document(stands=stands[keep.experiment_id]) for keep in keeps[:MOST_KEEPS]],
-        "left_out": len(keeps[MOST_KEEPS:]),
-    }
+        as_of=as_of,
+        days=DAYS,
+        false_discovery_rate=FALSE_DISCOVERY_RATE,
+        actors=tuple(LedgerActor(actor=actor, **_counts(of, stands)) for actor, of in by_actor),
+        weeks=tuple(LedgerWeek(week=week, **_counts(of, stands)) for week, of in by_week),
+        metrics=tuple(_sums(metric, of) for metric, of in by_metric),
+        keeps=tuple(keep.keep(stands[keep.experiment_id]) for keep in keeps[:MOST_KEEPS]),
+        left_out=len(keeps[MOST_KEEPS:]),
+    )
 
 
 def _keeps(entries: Sequence[Entry]) -> list[Entry]:
@@ -69,10 +133,10 @@ def _week(entry: Entry) -> str:
     return (day - timedelta(days=day.weekday())).isoformat()
 
 
-def _counts(entries: Sequence[Entry], stands: Mapping[str, str]) -> dict[str, Any]:
-    """Returns how many were judged and kept, and how many keeps may be false.
+def _counts(entries: Sequence[Entry], stands: Mapping[str, Standing]) -> dict[str, Any]:
+    """Returns the members of some entries' counts.
 
-    Half of a test's level is what chance makes of a change without an effect: the other half are
+    Chance alone keeps a change without an effect with half the test's level: the other half are
     rollbacks.
     """
     keeps = _keeps(entries)
@@ -85,21 +149,20 @@ def _counts(entries: Sequence[Entry], stands: Mapping[str, str]) -> dict[str, An
     }
 
 
-def _sums(keeps: Sequence[Entry]) -> dict[str, Any]:
-    """Returns the sum of relative effects as claimed, and of those that were measured afterwards.
-
-    The two are compared over the same keeps.
-    """
-    measured = [keep for keep in keeps if keep.measured is not None]
-    return {
-        "kept": len(keeps),
-        "claimed": _sum(keep.claimed for keep in keeps),
-        "measured": len(measured),
-        "claimed_of_measured": _sum(keep.claimed for keep in measured),
-        "after_decision": _sum(keep.measured for keep in measured),
-        "standard_error": math.sqrt(_sum((keep.measured_error or 0.0) ** 2 for keep in measured)),
-    }
+def _sums(metric: str, keeps: Sequence[Entry]) -> LedgerMetric:
+    """Returns the sums of a metric's keeps; claims and measurements compare over the same keeps."""
+    measured = [keep for keep in keeps if keep.after_decision is not None]
+    return LedgerMetric(
+        metric=metric,
+        kept=len(keeps),
+        claimed=sum_of(keep.claimed for keep in keeps),
+        measured=len(measured),
+        claimed_of_measured=sum_of(keep.claimed for keep in measured),
+        after_decision=sum_of(keep.after_decision for keep in measured),
+        standard_error=math.sqrt(sum_of((keep.measured_error or 0.0) ** 2 for keep in measured)),
+    )
 
 
-def _sum(values: Iterable[float | None]) -> float:
+def sum_of(values: Iterable[float | None]) -> float:
+    """Returns the exact sum of those values that are known."""
     return math.fsum(value for value in values if value is not None)

@@ -1,16 +1,18 @@
 """A portfolio: the effect of all changes since a hold-back, beside the sum of their claims."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated
 
-from domain.evidence.effect import AfterDecision, Effect
+from msgspec import Meta, structs
+
+from domain.document import Document, Interval, Moment
+from domain.evidence.effect import Basis, Effect, FollowUpState
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.requirement import deciding_sessions
 from domain.registration import PORTFOLIO
+from domain.words import Verdict
 
 # The build that users had so long ago is held back by default.
 DAYS = 7
@@ -22,194 +24,159 @@ DEFAULT_SHARE = 0.1
 _LIFT = 0.1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """An experiment that measured a part of a portfolio's change by itself.
-
-    Attributes:
-        change: The changes that it tested, all of them the portfolio's too.
-        title: The first line of its commit's message; None where its deploy has none.
-        verdict: As its contract has it.
-        decided: Whether that is final.
-        claimed: The lift of its contract, relative to control; None of an abstention.
-        effect: Its best effect, relative: after the decision where that is final.
-        basis: The moment of that effect; None where there is no effect.
-    """
+class PortfolioMeasurement(Document, frozen=True, kw_only=True):
+    """An experiment on a part of the changes; its effects are relative to control."""
 
     experiment_id: str
-    change: Sequence[str]
-    title: str | None
-    verdict: str
+    change: tuple[str, ...]
+    title: Annotated[str | None, Meta(description="The first line of its commit's message.")]
+    verdict: Verdict
     decided: bool
-    claimed: float | None
-    effect: float | None
-    basis: str | None
+    claimed: Annotated[
+        float | None, Meta(description="The contract's lift; null in an abstention.")
+    ]
+    effect: Annotated[float | None, Meta(description="The best estimate.")]
+    basis: Basis | None
+    counted: Annotated[bool, Meta(description="Whether it is a keep that the sums hold.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """The portfolio's own experiment.
+class PortfolioShare(Document, frozen=True, kw_only=True):
+    """The share of units that the hold-back needs."""
 
-    Attributes:
-        starts_at: From when on units count.
-        decided: Whether its verdict is final.
-        attempt: Which try of its changes it is: the later, the wider its interval.
-        verdict: As its contract has it.
-        control: Level of the hold-back at its last look; None before any.
-        effect: Its effect as it is served; None before the first look.
-    """
+    share: float
+    lift: Annotated[
+        float, Meta(description="The lift that is looked for: the sum of the claims, or 10 %.")
+    ]
+    days: Annotated[
+        float | None,
+        Meta(
+            description="Days until it is found in 80 % of runs; null before any traffic is known."
+        ),
+    ]
 
-    experiment_id: str
-    starts_at: datetime
-    decided: bool
+
+class PortfolioEffect(Document, frozen=True, kw_only=True):
+    """The effect of all changes together, relative to the hold-back."""
+
+    relative: float | None
+    interval: Interval | None
+    basis: Basis
+    units: int
+    as_of: Moment | None
+
+
+class Portfolio(Document, frozen=True, kw_only=True):
+    """The newest portfolio; before any is registered, the portfolio that could be begun."""
+
+    as_of: Moment
+    environment: str
+    metric: str
+    standing: Annotated[str | None, Meta(description="The build that most users have now.")]
+    standing_deploy: Annotated[str | None, Meta(description="The deploy to register.")]
+    treatment: Annotated[
+        str | None, Meta(description="The build that is compared with the hold-back.")
+    ]
+    hold_back: Annotated[
+        str | None,
+        Meta(description="Before a portfolio is registered the build that users had 7 days ago."),
+    ]
+    hold_back_share: Annotated[float | None, Meta(description="As last declared.")]
+    share: PortfolioShare
+    moved_on: Annotated[
+        bool,
+        Meta(
+            description="Whether users have a later build: the units of that one are not compared."
+        ),
+    ]
     attempt: int
-    verdict: str
-    control: float | None
-    effect: Effect | None
+    changes: Annotated[int, Meta(description="How many changes the hold-back lacks.")]
+    unmeasured: Annotated[
+        tuple[str, ...], Meta(description="Those that no experiment of their own measured.")
+    ]
+    measurements: Annotated[tuple[PortfolioMeasurement, ...], Meta(description="The newest first.")]
+    kept: int
+    claimed: Annotated[float, Meta(description="The sum of what the keeps claimed.")]
+    expected: Annotated[float, Meta(description="The sum of their best estimates.")]
+    experiment_id: Annotated[str | None, Meta(description="Null before it is registered.")]
+    starts_at: Moment | None
+    verdict: Verdict | None
+    decided: bool | None
+    follow_up: Annotated[
+        FollowUpState | None,
+        Meta(description="The week after its decision: null before that."),
+    ]
+    effect: PortfolioEffect | None
+
+    @property
+    def registration(self) -> dict[str, object] | None:
+        """The registration that begins it; None where it runs, or nothing differs."""
+        if self.experiment_id is not None or not self.changes:
+            return None
+        return {
+            "deploy_id": self.standing_deploy,
+            "control_commit": self.hold_back,
+            "target_metric": self.metric,
+            "metadata": {PORTFOLIO: True},
+        }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Portfolio:
-    """The standing build, the hold-back, and the experiments on the changes between the two.
+def with_counted(measurements: Sequence[PortfolioMeasurement]) -> tuple[PortfolioMeasurement, ...]:
+    """Returns measurements with the keeps counted that the sums hold.
 
-    Attributes:
-        metric: The target metric.
-        standing: The commit that most users have now; None where there is none.
-        treatment: The build that is compared: as it was when the comparison began.
-        hold_back: The build that is held back; None where there is none to suggest.
-        hold_back_share: The share of units that is declared for it now.
-        change: The changes that the treatment carries and the hold-back lacks.
-        measurements: The experiments on parts of the change, the newest first.
-        comparison: The portfolio's own experiment; None before it is registered.
+    Of each change the newest keep alone counts: an effect is not added up twice.
+
+    Args:
+        measurements: The newest first.
+    """
+    added: set[str] = set()
+    marked: list[PortfolioMeasurement] = []
+    for measurement in measurements:
+        counted = measurement.verdict == "keep" and added.isdisjoint(measurement.change)
+        if counted:
+            added.update(measurement.change)
+        marked.append(structs.replace(measurement, counted=counted))
+    return tuple(marked)
+
+
+def needed_share(
+    claimed: float, *, attempt: int, per_day: float | None, rate: float | None
+) -> PortfolioShare:
+    """Returns the share that a hold-back needs: the least that finds the claims in time.
+
+    Args:
+        claimed: The sum of the claims, which is looked for; 10 % where that is no gain.
+        attempt: Which try of its changes the portfolio is: the later, the wider its interval.
         per_day: Units a day; None where no experiment on that metric says it.
         rate: The rate of control; None likewise, and of a mean.
     """
-
-    environment: str
-    metric: str
-    standing: str | None
-    standing_deploy: str | None
-    treatment: str | None
-    hold_back: str | None
-    hold_back_share: float | None
-    change: Sequence[str]
-    measurements: Sequence[Measurement]
-    comparison: Comparison | None
-    per_day: float | None
-    rate: float | None
-
-    @property
-    def claims(self) -> list[Measurement]:
-        """The keeps, of each change the newest alone: an effect is not added up twice."""
-        counted: set[str] = set()
-        claims: list[Measurement] = []
-        for measurement in self.measurements:
-            if measurement.verdict == "keep" and counted.isdisjoint(measurement.change):
-                counted.update(measurement.change)
-                claims.append(measurement)
-        return claims
-
-    @property
-    def attempt(self) -> int:
-        """Which try of its changes the comparison is, or would be."""
-        if self.comparison is None:
-            return 1 + len(self.measurements)
-        return self.comparison.attempt
-
-    def document(self, *, as_of: datetime) -> dict[str, Any]:
-        """Returns it as it is served."""
-        claims, comparison = self.claims, self.comparison
-        measured = {change for each in self.measurements for change in each.change}
-        return {
-            "as_of": as_of,
-            "environment": self.environment,
-            "metric": self.metric,
-            "standing": self.standing,
-            "standing_deploy": self.standing_deploy,
-            "treatment": self.treatment,
-            "hold_back": self.hold_back,
-            "hold_back_share": self.hold_back_share,
-            "share": self._share(_sum(claim.claimed for claim in claims)),
-            "moved_on": comparison is not None and self.standing != self.treatment,
-            "attempt": self.attempt,
-            "changes": len(self.change),
-            "unmeasured": sorted(set(self.change) - measured),
-            "measurements": [
-                {**vars(each), "counted": each in claims} for each in self.measurements
-            ],
-            "kept": len(claims),
-            "claimed": _sum(claim.claimed for claim in claims),
-            "expected": _sum(claim.effect for claim in claims),
-            **_compared(comparison),
-        }
-
-    def _share(self, claimed: float) -> dict[str, Any]:
-        """Returns the share that a hold-back needs: the least that finds the claims in time.
-
-        The lift is the sum of the claims, else 10 %.
-        """
-        lift = claimed if claimed > 0 else _LIFT
-        known: dict[str, Any] = {"share": DEFAULT_SHARE, "lift": lift, "days": None}
-        if self.per_day is None or self.rate is None or not 0 < self.rate < 1 or self.per_day <= 0:
-            return known
-        design = Design(sessions_per_day=self.per_day, rate=self.rate, share=0.5)
-        boundary = Boundary(alpha=Boundary.alpha / self.attempt**2)
-        for share in SHARES:
-            sessions = deciding_sessions(replace(design, share=1 - share), lift, boundary)
-            known = {"share": share, "lift": lift, "days": sessions / self.per_day}
-            if known["days"] <= DAYS:
-                break
+    lift = claimed if claimed > 0 else _LIFT
+    known = PortfolioShare(share=DEFAULT_SHARE, lift=lift, days=None)
+    if per_day is None or rate is None or not 0 < rate < 1 or per_day <= 0:
         return known
+    design = Design(sessions_per_day=per_day, rate=rate, share=0.5)
+    boundary = Boundary(alpha=Boundary.alpha / attempt**2)
+    for share in SHARES:
+        sessions = deciding_sessions(replace(design, share=1 - share), lift, boundary)
+        known = PortfolioShare(share=share, lift=lift, days=sessions / per_day)
+        if sessions / per_day <= DAYS:
+            break
+    return known
 
 
-def registration_of(document: Mapping[str, Any]) -> dict[str, object] | None:
-    """Returns the registration that begins a portfolio; None where it runs, or nothing differs.
+def relative_effect(effect: Effect, control: float | None) -> PortfolioEffect:
+    """Returns an effect with its interval relative to the hold-back's level.
 
     Args:
-        document: The portfolio as it is served.
+        control: That level at the last look; None before any.
     """
-    if document["experiment_id"] is not None or not document["changes"]:
-        return None
-    return {
-        "deploy_id": document["standing_deploy"],
-        "control_commit": document["hold_back"],
-        "target_metric": document["metric"],
-        "metadata": {PORTFOLIO: True},
-    }
-
-
-def _compared(comparison: Comparison | None) -> dict[str, Any]:
-    """Returns the measured effect of all changes together."""
-    if comparison is None:
-        return dict.fromkeys(
-            ("experiment_id", "starts_at", "verdict", "decided", "follow_up", "effect")
-        )
-    effect = comparison.effect
-    after = None if effect is None else effect.after_decision
-    return {
-        "experiment_id": comparison.experiment_id,
-        "starts_at": comparison.starts_at,
-        "verdict": comparison.verdict,
-        "decided": comparison.decided,
-        "follow_up": after.state if isinstance(after, AfterDecision) else None,
-        "effect": None if effect is None else _relative(effect, comparison.control),
-    }
-
-
-def _relative(effect: Effect, control: float | None) -> dict[str, Any]:
-    """Returns an effect with its interval relative to the hold-back's level."""
     level = abs(control or 0.0)
     if effect.estimate and effect.relative:
         level = abs(effect.estimate / effect.relative)
     ends = effect.interval
-    return {
-        "relative": effect.relative,
-        "interval": None if ends is None or not level else [end / level for end in ends],
-        "basis": effect.basis,
-        "units": effect.units,
-        "as_of": effect.as_of,
-    }
-
-
-def _sum(values: Iterable[float | None]) -> float:
-    return math.fsum(value for value in values if value is not None)
+    return PortfolioEffect(
+        relative=effect.relative,
+        interval=None if ends is None or not level else (ends[0] / level, ends[1] / level),
+        basis=effect.basis,
+        units=effect.units,
+        as_of=effect.as_of,
+    )

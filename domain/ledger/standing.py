@@ -7,13 +7,13 @@ experiments depend on each other.
 import math
 from collections.abc import Mapping, Sequence
 
-from domain.ledger.entry import Entry
+from domain.ledger.entry import Entry, Standing
 
 # Of the keeps that stand, so many are false on average, at most.
 FALSE_DISCOVERY_RATE = 0.1
 
 
-def standing(entries: Sequence[Entry]) -> Mapping[str, str]:
+def standing(entries: Sequence[Entry]) -> Mapping[str, Standing]:
     """Returns of each keep whether it stands: `yes`, `not_yet` or `no`.
 
     A keep stands among the k with the largest e-values where the least of these is at least the
@@ -38,7 +38,7 @@ def _log_e(entry: Entry) -> float:
     return -math.inf if entry.log_e is None else entry.log_e
 
 
-def _stands(entry: Entry, least: float) -> str:
+def _stands(entry: Entry, least: float) -> Standing:
     if _log_e(entry) >= least:
         return "yes"
     return "no" if entry.followed == "final" else "not_yet"

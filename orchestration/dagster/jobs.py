@@ -11,8 +11,7 @@ from orchestration.dagster.checks import (
     rebuild_equals_increment,
     running_p_never_rose,
 )
-from orchestration.dagster.keys import PREFIX
-from orchestration.dagster.ledger import ledger
+from orchestration.dagster.keys import LEDGER, PREFIX
 from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
 from orchestration.dagster.sources import log
 
@@ -38,7 +37,7 @@ day = dg.define_asset_job(
     f"{PREFIX}_day",
     description="The same pipeline, the log observed and every fact checked; for a day whose last"
     " metric has closed, a rebuild of that day from the log. 25 runs a day.",
-    selection=dg.AssetSelection.assets(log, sealed_log, *STEPS, ledger)
+    selection=dg.AssetSelection.assets(log, sealed_log, *STEPS, LEDGER)
     | dg.AssetSelection.checks(*FACTS, sealed_hours_hold_what_the_log_held),
     tags={_MAX_RUNTIME: "7200"},
     executor_def=dg.in_process_executor,

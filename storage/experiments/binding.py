@@ -16,8 +16,8 @@ from storage.experiments.attempts import earlier_attempts, provenance_of
 from storage.experiments.commit_ids import commit_meant, remember_commit_id
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_history, remember_base
+from storage.experiments.hold_backs import held_back_since
 from storage.experiments.policy import frozen_policy, watched_guardrails
-from storage.experiments.portfolio import held_back_since
 from storage.experiments.serving import AHEAD, read_serving
 from storage.postgres.refusal import Conflict
 from storage.schema.tables import experiments, verdicts

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from domain.ledger.account import MOST_KEEPS, account_of
+from domain.ledger.account import MOST_KEEPS, LedgerMetric, ledger_of
 from domain.ledger.entry import Entry
 from domain.ledger.standing import standing
 
@@ -27,8 +27,8 @@ def entry(
         "level": 0.05,
         "followed": None,
         "claimed": 0.3 if verdict == "keep" else None,
-        "estimated": 0.2 if verdict == "keep" else None,
-        "measured": None,
+        "at_decision": 0.2 if verdict == "keep" else None,
+        "after_decision": None,
         "measured_error": None,
     }
     log_e = None if e_value is None else math.log(e_value)
@@ -88,48 +88,49 @@ def test_of_the_keeps_that_stand_few_are_false() -> None:
 
 def test_it_adds_up_by_actor_week_and_metric() -> None:
     entries = [
-        entry(1, "keep", 900.0, actor="bot", followed="final", measured=0.1, measured_error=0.03),
+        entry(
+            1, "keep", 900.0, actor="bot", followed="final", after_decision=0.1, measured_error=0.03
+        ),
         entry(2, "keep", 15.0, actor="bot", metric="signup"),
         entry(200, "rollback", 50.0, actor="ada"),
         entry(201, level=0.0125),
     ]
-    account = account_of(entries, as_of=NOW)
-    whole = {name: account[name] for name in ("judged", "kept", "rolled_back", "standing")}
-    assert whole == {"judged": 4, "kept": 2, "rolled_back": 1, "standing": 1}
-    assert account["expected_false"] == pytest.approx(3 * 0.025 + 0.00625)
-    assert [(line["actor"], line["judged"]) for line in account["actors"]] == [
+    account = ledger_of(entries, as_of=NOW)
+    assert (account.judged, account.kept, account.rolled_back, account.standing) == (4, 2, 1, 1)
+    assert account.expected_false == pytest.approx(3 * 0.025 + 0.00625)
+    assert [(line.actor, line.judged) for line in account.actors] == [
         ("bot", 2),
         ("ada", 1),
         (None, 1),
     ]
     for name in ("judged", "kept", "rolled_back", "standing"):
-        assert sum(line[name] for line in account["actors"]) == account[name]
-        assert sum(line[name] for line in account["weeks"]) == account[name]
-    assert [line["week"] for line in account["weeks"]] == ["2026-11-09", "2026-11-16"]
-    order, signup = account["metrics"]
-    assert order == {
-        "metric": "order",
-        "kept": 1,
-        "claimed": 0.3,
-        "measured": 1,
-        "claimed_of_measured": 0.3,
-        "after_decision": 0.1,
-        "standard_error": 0.03,
-    }
-    assert (signup["claimed"], signup["measured"], signup["after_decision"]) == (0.3, 0, 0)
-    assert [(keep["experiment_id"], keep["stands"]) for keep in account["keeps"]] == [
+        assert sum(getattr(line, name) for line in account.actors) == getattr(account, name)
+        assert sum(getattr(line, name) for line in account.weeks) == getattr(account, name)
+    assert [line.week for line in account.weeks] == ["2026-11-09", "2026-11-16"]
+    order, signup = account.metrics
+    assert order == LedgerMetric(
+        metric="order",
+        kept=1,
+        claimed=0.3,
+        measured=1,
+        claimed_of_measured=0.3,
+        after_decision=0.1,
+        standard_error=0.03,
+    )
+    assert (signup.claimed, signup.measured, signup.after_decision) == (0.3, 0, 0)
+    assert [(keep.experiment_id, keep.stands) for keep in account.keeps] == [
         ("exp_0001", "yes"),
         ("exp_0002", "not_yet"),
     ]
 
 
 def test_no_more_keeps_are_expected_to_be_false_than_there_are() -> None:
-    account = account_of([entry(number) for number in range(100)], as_of=NOW)
-    assert account["expected_false"] == 0
+    account = ledger_of([entry(number) for number in range(100)], as_of=NOW)
+    assert account.expected_false == 0
 
 
 def test_of_many_keeps_the_newest_are_listed_and_all_are_counted() -> None:
     entries = [entry(number, "keep", 1e9) for number in range(MOST_KEEPS + 5)]
-    account = account_of(entries, as_of=NOW)
-    assert (account["kept"], len(account["keeps"]), account["left_out"]) == (205, 200, 5)
-    assert account_of([], as_of=NOW)["judged"] == 0
+    account = ledger_of(entries, as_of=NOW)
+    assert (account.kept, len(account.keeps), account.left_out) == (205, 200, 5)
+    assert ledger_of([], as_of=NOW).judged == 0

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from domain.ledger.portfolio import Portfolio
 from domain.listing import ListedVerdict
 
 KEEP = {
@@ -29,15 +30,19 @@ WAITING = KEEP | {
 
 # `GET /v1/reward/portfolio` before there is a build to hold back.
 NO_PORTFOLIO = {
+    **dict.fromkeys(Portfolio.__struct_fields__),
+    "as_of": "2026-05-02T10:00:00Z",
+    "environment": "production",
     "metric": "order",
-    "hold_back": None,
+    "share": {"share": 0.1, "lift": 0.1, "days": None},
+    "moved_on": False,
+    "attempt": 1,
     "changes": 0,
+    "unmeasured": [],
     "measurements": [],
+    "kept": 0,
     "claimed": 0.0,
     "expected": 0.0,
-    "experiment_id": None,
-    "decided": None,
-    "effect": None,
 }
 
 

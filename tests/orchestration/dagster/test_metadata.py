@@ -131,8 +131,6 @@ def test_an_hourly_run_adds_up_each_project_s_verdicts(canary, instance, today) 
     assert [metadata[name] for name in counts] == [3, 1, 1, 0, 0.034]
     sums = "judged 3; kept 1; stand 1; expected false, at most 0.0; rolled back 0"
     assert sums in metadata["projects"]
-    effect = "metric click; kept 1; claimed +150.0 %; measured afterwards 0"
-    assert effect in metadata["effects_of_keeps"]
 
 
 # --- What the store says of it --------------------------------------------------------------------

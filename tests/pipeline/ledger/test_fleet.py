@@ -1,10 +1,10 @@
 """A fleet of which one change in ten has an effect: how many keeps stand, and are false."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from domain.ledger.entry import Entry
 from domain.ledger.standing import standing
@@ -67,8 +67,8 @@ def judged(number: int, lift: float, alpha: float) -> tuple[Entry, Entry]:
         log_e=log_e if decision.verdict == "keep" else None,
         followed=None,
         claimed=None,
-        estimated=None,
-        measured=None,
+        at_decision=None,
+        after_decision=None,
         measured_error=None,
     )
     if decision.verdict != "keep":
@@ -77,7 +77,7 @@ def judged(number: int, lift: float, alpha: float) -> tuple[Entry, Entry]:
     fresh = drawn(number, lift, alpha=alpha, decided_at=begin)
     result = follow_up(fresh, begin=begin, end=begin + 7 * DAY)
     assert result.ended
-    return alone, replace(alone, log_e=result.log_e, followed="final")
+    return alone, structs.replace(alone, log_e=result.log_e, followed="final")
 
 
 @pytest.mark.parametrize("alpha", also_nightly([0.05], [0.01]))

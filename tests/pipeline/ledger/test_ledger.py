@@ -14,7 +14,7 @@ DAY = 1440.0
 def judged(story, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A keep of a bot with a hold-back of a week, and somebody's open canary, by their actors."""
     # The story tells of days that are long past.
-    monkeypatch.setattr("storage.views.ledger.DAYS", 36_500)
+    monkeypatch.setattr("storage.ledger.entries.DAYS", 36_500)
     story.deploy(A, minutes=-DAY)
     commit = {"message": "Shorten the form\n\nAt last.", "actor": "bot", "author": "ada"}
     kept = story.deploy(K, minutes=0, base=A, allocation=0.5, commit=commit)

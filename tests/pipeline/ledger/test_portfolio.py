@@ -231,7 +231,7 @@ def test_an_agent_begins_it_and_reads_it_over_mcp(story) -> None:
 def test_it_hides_no_build_and_is_no_change_of_the_ledger(
     story, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.views.ledger.DAYS", 36_500)
+    monkeypatch.setattr("storage.ledger.entries.DAYS", 36_500)
     figures(run, A, "--metric", "order")
     story.tick(minutes=2 * DAY + HOUR)
     standing = story.get("/v1/deploys/last?standing=true").json()["deploy"]

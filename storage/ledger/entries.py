@@ -17,7 +17,7 @@ SELECT x.experiment_id, x.target_metric AS metric, v.verdict, v.as_of AS at, x.t
     {TITLE} AS title,
     coalesce(x.request ->> 'actor', d.commit ->> 'actor', d.commit ->> 'author') AS actor,
     coalesce({ALPHA} / power({ATTEMPT}, 2), 0.05) AS level,
-    f.state AS followed, kept.log_e, kept.claimed, kept.estimated, kept.measured,
+    f.state AS followed, kept.log_e, kept.claimed, kept.at_decision, kept.after_decision,
     kept.measured_error
 FROM verdicts AS v
 JOIN experiments AS x USING (experiment_id)
@@ -28,8 +28,8 @@ LEFT JOIN LATERAL (
             f.log_e, ln(least(nullif((e.evidence #>> '{{totals,e_value}}')::float, 0), 1e300))
         ) AS log_e,
         e.lift / nullif(abs(e.control), 0) AS claimed,
-        (e.evidence #>> '{{effect,relative}}')::float AS estimated,
-        e.fresh AS measured,
+        (e.evidence #>> '{{effect,relative}}')::float AS at_decision,
+        e.fresh AS after_decision,
         abs(e.fresh * (f.effect ->> 'standard_error')::float
             / nullif((f.effect ->> 'estimate')::float, 0)) AS measured_error
     FROM (

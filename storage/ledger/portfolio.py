@@ -5,8 +5,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from domain.ledger.portfolio import DAYS, Comparison, Measurement, Portfolio
+from domain.evidence.effect import AfterDecision
+from domain.ledger.account import sum_of
+from domain.ledger.portfolio import (
+    DAYS,
+    Portfolio,
+    PortfolioMeasurement,
+    needed_share,
+    relative_effect,
+    with_counted,
+)
 from domain.registration import PRODUCTION
+from domain.words import Verdict
 from storage.experiments.commit_ids import commit_meant
 from storage.experiments.deploys import TITLE
 from storage.experiments.histories import read_history
@@ -129,7 +139,17 @@ def read_portfolio(
         metric, change = newest.metric, newest.change
     asked = {**place, "metric": metric, "change": change}
     traffic = connection.execute(_TRAFFIC, asked).one_or_none()
+    measurements = with_counted(
+        [
+            value_of(PortfolioMeasurement, row, counted=False)
+            for row in connection.execute(_MEASUREMENTS, asked)
+        ]
+    )
+    claims = [measurement for measurement in measurements if measurement.counted]
+    claimed = sum_of(claim.claimed for claim in claims)
+    attempt = 1 + len(measurements) if newest is None else newest.attempt
     return Portfolio(
+        as_of=as_of,
         environment=environment,
         metric=str(metric),
         standing=standing,
@@ -141,16 +161,39 @@ def read_portfolio(
         hold_back_share=connection.execute(
             _SHARE, {**place, "commit": hold_back}
         ).scalar_one_or_none(),
-        change=change,
-        measurements=[
-            value_of(Measurement, row) for row in connection.execute(_MEASUREMENTS, asked)
-        ],
-        comparison=None if newest is None else _comparison(connection, project_id, newest),
-        per_day=None if traffic is None else traffic.per_day,
-        rate=None if traffic is None or not traffic.is_rate else traffic.rate,
+        share=needed_share(
+            claimed,
+            attempt=attempt,
+            per_day=None if traffic is None else traffic.per_day,
+            rate=None if traffic is None or not traffic.is_rate else traffic.rate,
+        ),
+        moved_on=newest is not None and standing != treatment,
+        attempt=attempt,
+        changes=len(change),
+        unmeasured=tuple(
+            sorted(set(change).difference(*(measurement.change for measurement in measurements)))
+        ),
+        measurements=measurements,
+        kept=len(claims),
+        claimed=claimed,
+        expected=sum_of(claim.effect for claim in claims),
+        **_comparison(connection, project_id, newest),
     )
 
 
-def _comparison(connection: Connection, project_id: int, row: Row[Any]) -> Comparison:
+def _comparison(connection: Connection, project_id: int, row: Row[Any] | None) -> dict[str, Any]:
+    """Returns the members of the portfolio's own experiment, each None before it is registered."""
+    if row is None:
+        return dict.fromkeys(
+            ("experiment_id", "starts_at", "verdict", "decided", "follow_up", "effect")
+        )
     effect = read_effect(connection, project_id, row.experiment_id)
-    return value_of(Comparison, row, effect=effect)
+    after = None if effect is None else effect.after_decision
+    return {
+        "experiment_id": row.experiment_id,
+        "starts_at": row.starts_at,
+        "verdict": Verdict(row.verdict),
+        "decided": row.decided,
+        "follow_up": after.state if isinstance(after, AfterDecision) else None,
+        "effect": None if effect is None else relative_effect(effect, row.control),
+    }

@@ -1,0 +1,53 @@
+"""`GET /v1/reward/portfolio`: the standing build against a hold-back, beside the claims."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.runtime.caller import Reader
+from api.runtime.state import runtime
+from api.wire.answer import answer
+from api.wire.documentation import answered, reading
+from domain.ledger.portfolio import Portfolio
+from domain.registration import PRODUCTION
+from storage.ledger.portfolio import read_portfolio
+
+router = APIRouter(tags=["reward"])
+
+
+@router.get(
+    "/v1/reward/portfolio",
+    summary="Read the portfolio",
+    responses={200: answered(Portfolio)},
+    openapi_extra=reading(problems=["unknown_commit", "ambiguous_commit"]),
+)
+async def get_portfolio(
+    request: Request,
+    caller: Reader,
+    *,
+    environment: Annotated[
+        str, Query(min_length=1, max_length=64, pattern=r"^[^\x00]*$")
+    ] = PRODUCTION,
+    metric: Annotated[str | None, Query(pattern="^[a-z0-9_]{1,64}$")] = None,
+    hold_back: Annotated[
+        str | None, Query(pattern="^[0-9a-fA-F]{7,64}$", description="A commit.")
+    ] = None,
+) -> Response:
+    """Return the effect of all changes since a hold-back, and the sum of their claims."""
+    as_of = datetime.now(UTC)
+
+    def reading_portfolio(connection: Connection) -> Portfolio:
+        return read_portfolio(
+            connection,
+            caller.project_id,
+            as_of=as_of,
+            environment=environment,
+            metric=metric,
+            hold_back=None if hold_back is None else hold_back.lower(),
+        )
+
+    return answer(await runtime(request).store.run(reading_portfolio))
