@@ -44,9 +44,9 @@ LIMITS = {
     "told, one, found in 10,000 identifiers": 2.0,
     "... in 10,000 words of comment": 28.0,
     "... in 10,000 words of docstring": 14.0,
-    "... in 10,000 identifiers of the tests": 139.0,
-    "... in 10,000 words of the tests' comments": 139.0,
-    "... in 10,000 words of the tests' docstrings": 146.5,
+    "... in 10,000 identifiers of the tests": 132.5,
+    "... in 10,000 words of the tests' comments": 137.5,
+    "... in 10,000 words of the tests' docstrings": 127.5,
     "'what is ...' in 10,000 words of docstring": 4.0,
     "classes named Answer": 1.0,
 }

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.process
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One request with events, as the API saw it."""
+    """A request with events, as the API saw it."""
 
     at: float
     mode: str
@@ -84,7 +84,7 @@ class Moody:
 
 @dataclass(kw_only=True)
 class Site:
-    """The pages of another origin: one for all paths."""
+    """The page of another origin, at all paths."""
 
     headers: dict[str, str] = field(default_factory=dict)
     html: str = ""
@@ -121,7 +121,7 @@ class Shop:
             apply_settings(connection, self.project.project_id, {"sample_rate": rate})
 
     def sessions_by_sample(self, rate: float) -> tuple[str, str]:
-        """A session that is in the sample, and one that is not."""
+        """A session in the sample, and another outside it."""
         sample = Sample(salt=salt_of(self.project.project_id), rates={"session": rate})
         names = [f"s-{number}" for number in range(200)]
         return (

@@ -25,7 +25,6 @@ from tests.clients.gitlab import PROJECT as GITLAB_PROJECT
 from tests.clients.gitlab import TOKEN as GITLAB_TOKEN
 from tests.clients.gitlab import serving_gitlab
 from tests.processes.action import ActionRun, run_action, runner_path
-from tests.world import World
 
 pytestmark = [
     pytest.mark.process,
@@ -57,12 +56,6 @@ def job(name: str) -> dict[str, Any]:
     """The only job of the workflow of that name."""
     (only,) = workflow(name)["jobs"].values()
     return only
-
-
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own."""
-    return tenant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +92,7 @@ class Runner:
 
 
 @pytest.fixture
-def runner(service: Any, tmp_path: Path) -> Iterator[Runner]:
+def runner(tenant: Any, tmp_path: Path) -> Iterator[Runner]:
     """A runner beside a team's own programs, which tell of their calls."""
     cli = f'exec {sys.executable} -m cli "$@"'
     arguments = tmp_path / "arguments"
@@ -110,7 +103,7 @@ def runner(service: Any, tmp_path: Path) -> Iterator[Runner]:
         script = tmp_path / f"{name}.sh"
         script.write_text(f'#!/bin/bash\necho {name} "$@"\n')
         script.chmod(0o755)
-    with serving(service) as url, serving_github() as github:
+    with serving(tenant) as url, serving_github() as github:
         environment = {
             "PATH": path,
             "PYTHONPATH": os.pathsep.join(sys.path),
@@ -120,29 +113,23 @@ def runner(service: Any, tmp_path: Path) -> Iterator[Runner]:
             "GITHUB_RUN_ID": "17",
             "GITHUB_SHA": SHA,
             "GITHUB_REF_NAME": "main",
-            **keys_of(service),
+            **keys_of(tenant),
         }
         yield Runner(folder=tmp_path, environment=environment, github=github)
     # Whoever lists the machine's processes reads their arguments.
     shown = arguments.read_text()
-    assert not [key for key in (*keys_of(service).values(), TOKEN, GITLAB_TOKEN) if key in shown]
+    assert not [key for key in (*keys_of(tenant).values(), TOKEN, GITLAB_TOKEN) if key in shown]
 
 
-def registered(service: Any) -> str:
-    deployed(service, BASE)
-    return canary(service, SHA)
+def registered(tenant: Any) -> str:
+    tenant.deploy(BASE)
+    return canary(tenant, SHA)
 
 
-def deployed(service: Any, sha: str, share: float | None = None, **members: Any) -> None:
-    body = {"commit": {"sha": sha}, **members, **({} if share is None else {"allocation": share})}
-    assert service.post("/v1/deploys", body).status_code == 201
-
-
-def canary(service: Any, sha: str, metric: str = "activation") -> str:
-    """A canary as the first workflow makes one."""
-    deployed(service, sha, 0.1)
-    body = {"treatment_commit": sha, "target_metric": metric}
-    return service.post("/v1/reward/register", body).json()["experiment_id"]
+def canary(tenant: Any, sha: str, metric: str = "activation") -> str:
+    """Makes a canary as the first workflow does."""
+    tenant.deploy(sha, 0.1)
+    return tenant.register(treatment_commit=sha, target_metric=metric)
 
 
 def canaried(runner: Runner, event: Any = None, **inputs: str) -> ActionRun:
@@ -168,20 +155,20 @@ def secrets(runner: Runner) -> dict[str, str]:
 
 
 def test_the_first_workflow_records_the_canary_with_its_diff_and_registers_it(
-    service: Any, runner: Runner
+    tenant: Any, runner: Runner
 ) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA, message="Order in one step\n\nOf three.", pull=7)
-    service.post("/v1/deploys", {"commit": {"sha": BASE}})
+    tenant.deploy(BASE)
     ran = canaried(runner)
     # A step may be run again.
     assert canaried(runner).outputs == ran.outputs
 
-    (experiment,) = service.get("/v1/reward").json()["experiments"]
+    (experiment,) = tenant.get("/v1/reward").json()["experiments"]
     assert experiment["experiment_id"] == ran.outputs["experiment-id"]
     assert (experiment["treatment_commit"], experiment["control_commit"]) == (SHA, BASE)
     assert experiment["metric"] == "activation"
-    deploy = service.get("/v1/deploys/last").json()["deploy"]
+    deploy = tenant.get("/v1/deploys/last").json()["deploy"]
     assert deploy["deploy_id"] == ran.outputs["deploy-id"]
     assert (deploy["base_commit"], deploy["allocation"]) == (BASE, 0.1)
     assert deploy["commit"]["message"] == "Order in one step\n\nOf three."
@@ -205,22 +192,22 @@ def test_the_pull_request_and_a_check_say_once_what_is_known_of_the_canary(runne
     assert check["details_url"].endswith(f"/dashboard/experiments/{experiment}")
 
 
-def test_a_base_that_the_commit_does_not_contain_is_not_named(service: Any, runner: Runner) -> None:
+def test_a_base_that_the_commit_does_not_contain_is_not_named(tenant: Any, runner: Runner) -> None:
     runner.github.push(SHA)
     runner.github.push(BASE)
-    service.post("/v1/deploys", {"commit": {"sha": BASE}})
+    tenant.deploy(BASE)
     canaried(runner)
-    deploy = service.get("/v1/deploys/last").json()["deploy"]
+    deploy = tenant.get("/v1/deploys/last").json()["deploy"]
     assert (deploy["base_commit"], deploy["base_assumed"]) == (BASE, True)
 
 
-def test_a_step_of_the_ramp_keeps_its_base(service: Any, runner: Runner) -> None:
+def test_a_step_of_the_ramp_keeps_its_base(tenant: Any, runner: Runner) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA)
-    service.post("/v1/deploys", {"commit": {"sha": BASE}})
+    tenant.deploy(BASE)
     first, second = canaried(runner), canaried(runner, allocation="0.5")
     assert first.outputs["experiment-id"] == second.outputs["experiment-id"]
-    deploy = service.get("/v1/deploys/last").json()["deploy"]
+    deploy = tenant.get("/v1/deploys/last").json()["deploy"]
     assert (deploy["base_commit"], deploy["allocation"]) == (BASE, 0.5)
 
 
@@ -230,9 +217,7 @@ STATUS = {
 }
 
 
-def test_a_platform_s_deployment_is_recorded_once_it_succeeded(
-    service: Any, runner: Runner
-) -> None:
+def test_a_platform_s_deployment_is_recorded_once_it_succeeded(tenant: Any, runner: Runner) -> None:
     runner.github.push(SHA)
     assert workflow("deployed")[True] == "deployment_status"  # YAML 1.1 reads `on` as true
     given = {"register": "false", "allocation": "", "metric": ""}
@@ -240,9 +225,9 @@ def test_a_platform_s_deployment_is_recorded_once_it_succeeded(
     assert ran.outputs["deploy-id"] == canaried(runner, STATUS, **given).outputs["deploy-id"]
     assert ran.outputs["experiment-id"] == ""
     query = {"environment": "preview"}
-    deploy = service.get("/v1/deploys/last", params=query).json()["deploy"]
+    deploy = tenant.get("/v1/deploys/last", params=query).json()["deploy"]
     assert (deploy["commit"]["sha"], deploy["allocation"]) == (SHA, 0.25)
-    assert service.get("/v1/reward").json()["experiments"] == []
+    assert tenant.get("/v1/reward").json()["experiments"] == []
 
 
 @pytest.mark.parametrize(
@@ -253,13 +238,13 @@ def test_a_platform_s_deployment_is_recorded_once_it_succeeded(
     ],
 )
 def test_a_deployment_that_did_not_succeed_is_not_recorded(
-    service: Any, runner: Runner, state: str
+    tenant: Any, runner: Runner, state: str
 ) -> None:
     runner.github.push(SHA)
     status = {**STATUS, "deployment_status": {"id": 22, "state": state}}
     ran = canaried(runner, status, register="false")
     assert (ran.outputs["deploy-id"], f"state is {state}" in ran.log) == ("", True)
-    assert service.get("/v1/deploys/last").status_code == 404
+    assert tenant.get("/v1/deploys/last").status_code == 404
 
 
 def test_where_the_token_may_not_write_the_job_warns_and_goes_on(runner: Runner) -> None:
@@ -276,11 +261,11 @@ ACTS = dict(zip((title for _, title, _ in ENDS), [0, 10, 11, 13, 15, 14, 12], st
 DECIDED = [(answer, ACTS[title]) for answer, title, _ in ENDS if ACTS[title] != 14]
 
 
-def keys_of(service: Any) -> dict[str, str]:
+def keys_of(tenant: Any) -> dict[str, str]:
     return {
-        "WRITE_KEY": service.project.keys[KeyKind.WRITE],
-        "PROJECT_KEY": service.project.keys[KeyKind.PROJECT],
-        "SERVICE_PROJECT_KEY": service.project.keys[KeyKind.PROJECT],
+        "WRITE_KEY": tenant.project.keys[KeyKind.WRITE],
+        "PROJECT_KEY": tenant.project.keys[KeyKind.PROJECT],
+        "SERVICE_PROJECT_KEY": tenant.project.keys[KeyKind.PROJECT],
     }
 
 
@@ -323,8 +308,8 @@ HOTFIX = "d0" * 20
 C1, C2, C3 = "c1" * 20, "c2" * 20, "c3" * 20
 
 
-def decided(service: Any, experiment: str, answer: dict[str, Any]) -> None:
-    published(service, experiment, {**answer, "decided": True}, whole())
+def decided(tenant: Any, experiment: str, answer: dict[str, Any]) -> None:
+    published(tenant, experiment, {**answer, "decided": True}, whole())
 
 
 CONCLUSIONS = {
@@ -346,12 +331,12 @@ CONCLUSIONS = {
     ids=lambda found: str(found)[:8],
 )
 def test_the_second_workflow_acts_on_each_end_by_its_exit_code(
-    service: Any, runner: Runner, answer: dict[str, Any], code: int
+    tenant: Any, runner: Runner, answer: dict[str, Any], code: int
 ) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA, pull=7)
-    experiment = registered(service)
-    decided(service, experiment, answer)
+    experiment = registered(tenant)
+    decided(tenant, experiment, answer)
     ran = acted(runner)
     assert ran.code == 0, ran.log
 
@@ -378,11 +363,11 @@ def test_the_second_workflow_acts_on_each_end_by_its_exit_code(
 
 
 def test_a_revert_is_named_as_its_pull_request_and_carries_the_report(
-    service: Any, runner: Runner
+    tenant: Any, runner: Runner
 ) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA, pull=7)
-    decided(service, registered(service), ROLLBACK)
+    decided(tenant, registered(tenant), ROLLBACK)
     ran = acted(runner)
     (made,) = runner.github.reverts
     assert made["title"] == 'Revert "Change 7"'
@@ -392,11 +377,11 @@ def test_a_revert_is_named_as_its_pull_request_and_carries_the_report(
 
 
 def test_a_commit_that_came_by_no_pull_request_has_none_to_revert(
-    service: Any, runner: Runner
+    tenant: Any, runner: Runner
 ) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA)
-    decided(service, registered(service), ROLLBACK)
+    decided(tenant, registered(tenant), ROLLBACK)
     ran = acted(runner)
     assert ran.code == 0, ran.log
     assert f"roll-back {SHA}" in ran.log
@@ -405,23 +390,23 @@ def test_a_commit_that_came_by_no_pull_request_has_none_to_revert(
 
 
 def test_without_commands_of_the_team_it_reports_and_acts_on_nothing(
-    service: Any, runner: Runner
+    tenant: Any, runner: Runner
 ) -> None:
     runner.github.push(SHA, pull=7)
-    experiment = registered(service)
-    decided(service, experiment, ROLLBACK)
+    experiment = registered(tenant)
+    decided(tenant, experiment, ROLLBACK)
     ran = acted(runner, promote="", roll_back="", write_key="")
     assert ran.code == 0, ran.log
-    (listed,) = service.get("/v1/reward", params={"pending": True}).json()["experiments"]
+    (listed,) = tenant.get("/v1/reward", params={"pending": True}).json()["experiments"]
     assert listed["experiment_id"] == experiment
     assert len(runner.github.comments[7]) == 1
 
 
 def test_an_open_experiment_is_kept_up_to_date_with_its_picture(
-    service: Any, runner: Runner
+    tenant: Any, runner: Runner
 ) -> None:
     runner.github.push(SHA, pull=7)
-    experiment = registered(service)
+    experiment = registered(tenant)
     looks = [
         {
             "at": f"2026-11-23T0{hour}:00:00Z",
@@ -434,7 +419,7 @@ def test_an_open_experiment_is_kept_up_to_date_with_its_picture(
     ]
     document = whole(looks=looks)
     document["policy"] |= {"level": 0.05, "unit": "session"}
-    published(service, experiment, ABSTAIN, document)
+    published(tenant, experiment, ABSTAIN, document)
     ran = acted(runner)
     assert ran.code == 0, ran.log
     (comment,) = runner.github.comments[7]
@@ -445,27 +430,27 @@ def test_an_open_experiment_is_kept_up_to_date_with_its_picture(
     assert check["status"] == "in_progress"
 
 
-def test_what_is_not_decided_is_left_alone(service: Any, act: Any) -> None:
-    published(service, registered(service), ABSTAIN, whole())
+def test_what_is_not_decided_is_left_alone(tenant: Any, act: Any) -> None:
+    published(tenant, registered(tenant), ABSTAIN, whole())
     assert act() == []
 
 
 def test_a_keep_after_a_rollback_and_a_rollback_after_a_keep_are_each_acted_on_once(
-    service: Any, act: Any
+    tenant: Any, act: Any
 ) -> None:
-    deployed(service, BASE)
-    decided(service, canary(service, C1), ROLLBACK)
-    decided(service, canary(service, C2), KEEP)
+    tenant.deploy(BASE)
+    decided(tenant, canary(tenant, C1), ROLLBACK)
+    decided(tenant, canary(tenant, C2), KEEP)
     assert act() == [f"roll-back {C1}", f"promote {C2}"]
     # Whatever the next runs remember of the last one, which is nothing.
     assert act() == []
-    third = canary(service, C3)
+    third = canary(tenant, C3)
     assert act() == []
-    decided(service, third, ROLLBACK)
+    decided(tenant, third, ROLLBACK)
     assert act() == [f"roll-back {C3}"]
     assert act() == []
     shares = {
-        sha: service.get("/v1/reward", params={"treatment_commit": sha}).json()["experiments"][0][
+        sha: tenant.get("/v1/reward", params={"treatment_commit": sha}).json()["experiments"][0][
             "allocation"
         ]
         for sha in (C1, C2, C3)
@@ -474,15 +459,15 @@ def test_a_keep_after_a_rollback_and_a_rollback_after_a_keep_are_each_acted_on_o
 
 
 def test_what_was_acted_on_is_not_acted_on_again_when_the_commit_is_deployed_again(
-    service: Any, act: Any
+    tenant: Any, act: Any
 ) -> None:
-    deployed(service, BASE)
-    decided(service, canary(service, C1), KEEP)
-    decided(service, canary(service, C2), KEEP)
+    tenant.deploy(BASE)
+    decided(tenant, canary(tenant, C1), KEEP)
+    decided(tenant, canary(tenant, C2), KEEP)
     # The older one never: users would lose the newer.
     assert act() == [f"promote {C2}"]
-    deployed(service, C1, 0.2)
-    deployed(service, C2, 0.5)
+    tenant.deploy(C1, 0.2)
+    tenant.deploy(C2, 0.5)
     assert act() == []
 
 
@@ -490,78 +475,76 @@ def test_what_was_acted_on_is_not_acted_on_again_when_the_commit_is_deployed_aga
     ("sha", "share"), [(HOTFIX, None), (HOTFIX, 1), (BASE, None), (BASE, 1), (HOTFIX, 0.1)]
 )
 def test_a_canary_is_not_promoted_over_what_came_after_it_but_is_rolled_back(
-    service: Any, act: Any, sha: str, share: float | None
+    tenant: Any, act: Any, sha: str, share: float | None
 ) -> None:
-    deployed(service, BASE)
-    helps = canary(service, C1)
-    deployed(service, sha, share)
+    tenant.deploy(BASE)
+    helps = canary(tenant, C1)
+    tenant.deploy(sha, share)
     # A later step of its ramp makes the canary no newer.
-    deployed(service, C1, 0.5)
-    decided(service, helps, KEEP)
+    tenant.deploy(C1, 0.5)
+    decided(tenant, helps, KEEP)
     assert act() == []
-    (listed,) = service.get("/v1/reward", params={"pending": True}).json()["experiments"]
+    (listed,) = tenant.get("/v1/reward", params={"pending": True}).json()["experiments"]
     assert (listed["experiment_id"], listed["superseded_by"]) == (helps, sha)
-    harms = canary(service, C1, "signup_completed")
-    decided(service, harms, ROLLBACK)
+    harms = canary(tenant, C1, "signup_completed")
+    decided(tenant, harms, ROLLBACK)
     assert act() == [f"roll-back {C1}"]
 
 
-def test_a_canary_withdrawn_beside_it_is_nothing_that_came_after(service: Any, act: Any) -> None:
-    deployed(service, BASE)
-    first = canary(service, C1)
-    second = canary(service, C2)
-    decided(service, first, KEEP)
-    decided(service, second, ROLLBACK)
+def test_a_canary_withdrawn_beside_it_is_nothing_that_came_after(tenant: Any, act: Any) -> None:
+    tenant.deploy(BASE)
+    first = canary(tenant, C1)
+    second = canary(tenant, C2)
+    decided(tenant, first, KEEP)
+    decided(tenant, second, ROLLBACK)
     assert act() == [f"roll-back {C2}"]
     assert act() == [f"promote {C1}"]
     assert act() == []
 
 
-def test_what_was_promoted_or_withdrawn_by_hand_is_left_alone(service: Any, act: Any) -> None:
-    deployed(service, BASE)
+def test_what_was_promoted_or_withdrawn_by_hand_is_left_alone(tenant: Any, act: Any) -> None:
+    tenant.deploy(BASE)
     for sha, share, answer in ((C1, 0, ROLLBACK), (C2, 1, KEEP), (C3, 0, KEEP)):
-        decided(service, canary(service, sha), answer)
-        deployed(service, sha, share)
+        decided(tenant, canary(tenant, sha), answer)
+        tenant.deploy(sha, share)
     assert act() == []
 
 
 def test_a_keep_on_one_metric_promotes_nothing_that_another_rolls_back(
-    service: Any, act: Any
+    tenant: Any, act: Any
 ) -> None:
-    deployed(service, BASE)
-    decided(service, canary(service, C1), KEEP)
-    decided(service, canary(service, C1, "signup_completed"), ROLLBACK)
+    tenant.deploy(BASE)
+    decided(tenant, canary(tenant, C1), KEEP)
+    decided(tenant, canary(tenant, C1, "signup_completed"), ROLLBACK)
     assert act() == [f"roll-back {C1}"]
     assert act() == []
 
 
-def test_while_frozen_nothing_is_acted_on_and_later_it_is(service: Any, act: Any) -> None:
-    deployed(service, BASE)
-    decided(service, canary(service, C1), KEEP)
-    service.in_store(lambda connection: freeze(connection, "an incident"))
+def test_while_frozen_nothing_is_acted_on_and_later_it_is(tenant: Any, act: Any) -> None:
+    tenant.deploy(BASE)
+    decided(tenant, canary(tenant, C1), KEEP)
+    tenant.in_store(lambda connection: freeze(connection, "an incident"))
     assert act() == []
-    service.in_store(unfreeze)
+    tenant.in_store(unfreeze)
     assert act() == [f"promote {C1}"]
 
 
-def test_a_decision_is_pending_for_as_long_as_no_schedule_came(service: Any, act: Any) -> None:
-    deployed(service, BASE, deployed_at="2026-08-01T00:00:00Z")
-    experiment = canary(service, C1)
-    decided(service, experiment, KEEP)
-    service.in_store(
+def test_a_decision_is_pending_for_as_long_as_no_schedule_came(tenant: Any, act: Any) -> None:
+    tenant.deploy(BASE, deployed_at="2026-08-01T00:00:00Z")
+    experiment = canary(tenant, C1)
+    decided(tenant, experiment, KEEP)
+    tenant.in_store(
         lambda connection: connection.exec_driver_sql(
             "UPDATE deploys SET deployed_at = deployed_at - interval '9 days'"
-            f" WHERE allocation > 0 AND project_id = {service.project_id}"
+            f" WHERE allocation > 0 AND project_id = {tenant.project_id}"
         )
     )
     assert act() == [f"promote {C1}"]
 
 
-def test_a_script_that_fails_is_run_again_by_the_next_schedule(
-    service: Any, runner: Runner
-) -> None:
-    deployed(service, BASE)
-    decided(service, canary(service, C1), KEEP)
+def test_a_script_that_fails_is_run_again_by_the_next_schedule(tenant: Any, runner: Runner) -> None:
+    tenant.deploy(BASE)
+    decided(tenant, canary(tenant, C1), KEEP)
     script = runner.folder / "promote.sh"
     works = script.read_text()
     script.write_text("#!/bin/bash\nexit 1\n")
@@ -572,9 +555,9 @@ def test_a_script_that_fails_is_run_again_by_the_next_schedule(
 
 @pytest.mark.parametrize("merged", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_pipeline_of_gitlab_records_registers_and_notes_it_on_the_merge_request(
-    service: Any, runner: Runner, *, merged: bool
+    tenant: Any, runner: Runner, *, merged: bool
 ) -> None:
-    service.post("/v1/deploys", {"commit": {"sha": BASE}})
+    tenant.deploy(BASE)
     (pipeline,) = (yaml.safe_load(text) for text in blocks("yaml") if ".gitlab-ci.yml" in text)
     install, *script = pipeline["canary"]["script"]
     assert "deploy-reward-client @ git+" in install
@@ -593,10 +576,10 @@ def test_a_pipeline_of_gitlab_records_registers_and_notes_it_on_the_merge_reques
             CI_PROJECT_URL="https://gitlab.example/acme/shop",
             CI_PIPELINE_ID="17",
         )
-    deploy = service.get("/v1/deploys/last").json()["deploy"]
+    deploy = tenant.get("/v1/deploys/last").json()["deploy"]
     assert (deploy["base_commit"], deploy["allocation"]) == (BASE, 0.1)
     assert deploy["commit"]["url"] == f"https://gitlab.example/acme/shop/-/commit/{SHA}"
-    (experiment,) = service.get("/v1/reward").json()["experiments"]
+    (experiment,) = tenant.get("/v1/reward").json()["experiments"]
     assert experiment["treatment_commit"] == SHA
     assert ET.parse(runner.folder / "verdict.xml").getroot().get("tests") == "1"  # noqa: S314 (ours)
     notes = gitlab.notes.get(5, [])
@@ -604,14 +587,14 @@ def test_a_pipeline_of_gitlab_records_registers_and_notes_it_on_the_merge_reques
     assert all(note.startswith("## Can't say yet") for note in notes)
 
 
-def test_curl_and_jq_alone_are_enough(service: Any, runner: Runner) -> None:
-    service.post("/v1/deploys", {"commit": {"sha": BASE}})
+def test_curl_and_jq_alone_are_enough(tenant: Any, runner: Runner) -> None:
+    tenant.deploy(BASE)
     (script,) = (block for block in blocks("sh") if "ask()" in block)
     (runner.folder / "compare.json").write_text('{"files": []}')
     assert runner.shell(script, BASE=BASE, SHA=SHA) == "abstain\n"
-    (experiment,) = service.get("/v1/reward").json()["experiments"]
+    (experiment,) = tenant.get("/v1/reward").json()["experiments"]
     assert (experiment["treatment_commit"], experiment["control_commit"]) == (SHA, BASE)
     published(
-        service, experiment["experiment_id"], {**ABSTAIN, "guardrail_breaches": ["error"]}, whole()
+        tenant, experiment["experiment_id"], {**ABSTAIN, "guardrail_breaches": ["error"]}, whole()
     )
     assert runner.shell(script, BASE=BASE, SHA=SHA) == "breached\n"

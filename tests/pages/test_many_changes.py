@@ -21,7 +21,6 @@ from storage.tenants.keys import KeyKind
 from storage.tenants.settings import apply_settings
 from tests.cli.conftest import serving
 from tests.processes.action import runner_path
-from tests.world import World
 
 pytestmark = [
     pytest.mark.process,
@@ -33,12 +32,6 @@ pytestmark = [
 
 PAGE = (Path(__file__).parents[2] / "docs" / "many-changes.md").read_text()
 (RECIPE,) = re.findall(r"^```sh\n(registration=.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own."""
-    return tenant
 
 
 # The file that each of five canaries adds, and what it multiplies the rate of orders by.
@@ -119,38 +112,32 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def test_the_recipe_rebases_a_canary_whose_base_moved_and_its_experiment_goes_on(
-    service: Any, repository: Repository
+    tenant: Any, repository: Repository
 ) -> None:
     base = repository.commit("shop")
     first, second = (repository.commit(name, on=base) for name in ("cart", "search"))
 
-    def deployed(sha: str, **members: Any) -> None:
-        assert service.post("/v1/deploys", {"commit": {"sha": sha}, **members}).status_code == 201
-
-    deployed(base)
+    tenant.deploy(base)
     for canary in (first, second):
-        deployed(canary, allocation=0.1, diff={"base_commit": base})
+        tenant.deploy(canary, 0.1, diff={"base_commit": base})
     body = {"treatment_commit": second, "target_metric": "activation"}
-    experiment = service.post("/v1/reward/register", body).json()["experiment_id"]
-    deployed(first, allocation=1)
+    experiment = tenant.register(**body)
+    tenant.deploy(first, 1)
 
-    def registration() -> Any:
-        return service.get(f"/v1/reward/{experiment}/registration").json()
-
-    assert registration()["base_moved"]["rebase_on"] == first
-    with serving(service) as url:
-        repository.run_recipe(url, service.project.keys, experiment)
+    assert tenant.bound(experiment)["base_moved"]["rebase_on"] == first
+    with serving(tenant) as url:
+        repository.run_recipe(url, tenant.project.keys, experiment)
     rebased = repository.git("rev-parse", "HEAD")
     assert repository.git("rev-parse", "HEAD~1") == first
     steps = {
         (deploy["commit"]["sha"], deploy["allocation"])
-        for deploy in service.get("/v1/deploys").json()["deploys"]
+        for deploy in tenant.get("/v1/deploys").json()["deploys"]
     }
     assert {(rebased, 0.1), (second, 0.0)} <= steps
-    assert registration()["base_moved"] is None
+    assert tenant.bound(experiment)["base_moved"] is None
     assert repository.routed() == [["canary", rebased, "0.1"], ["roll-back", second]]
     # The same change on another base: registered again it is the same experiment.
-    again = service.post("/v1/reward/register", {**body, "treatment_commit": rebased})
+    again = tenant.post("/v1/reward/register", {**body, "treatment_commit": rebased})
     assert again.json()["experiment_id"] == experiment
 
 
@@ -166,7 +153,7 @@ class Shop:
     generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(4))
 
     def serve_as_routed(self) -> None:
-        """Follows what the recipe told the router."""
+        """Follows what the recipe sent to the router."""
         for script, commit, *share in self.repository.routed():
             self.shares[commit] = float(share[0]) if script == "canary" else 0.0
 

@@ -22,7 +22,7 @@ KEY = r"(?:wk|pk|rk)_"
 
 
 class Step(NamedTuple):
-    """A block of commands, and what the page says of what one sees."""
+    """A block of commands, and what a reader sees of it."""
 
     commands: str
     seen: str
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 
 def steps() -> list[Step]:
-    """The page's shell blocks in their order, without the one that installs and runs `up`."""
+    """The page's shell blocks in their order, without the block that installs and runs `up`."""
     found: list[Step] = []
     for part in PAGE.split("\n```sh\n")[2:]:
         commands, after = part.split("\n```\n", 1)

@@ -8,28 +8,19 @@ from tests.api.routes.test_release_gate import (
     ABSTAIN,
     BREACHED,
     LIFT,
-    deployed,
     published,
-    registered,
 )
 from tests.clients.rollout_controllers import argo_measurement, flagger_webhooks, resources
-from tests.world import World
 
 A, B = "a" * 40, "b" * 40
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own."""
+def canary(tenant: Any) -> Any:
+    tenant.deploy(A)
+    tenant.deploy(B, 0.1)
+    tenant.register(treatment_commit=B)
     return tenant
-
-
-@pytest.fixture
-def canary(service: Any) -> Any:
-    deployed(service, A)
-    deployed(service, B, 0.1)
-    registered(service, B)
-    return service
 
 
 ENDS = [

@@ -1,4 +1,4 @@
-"""The function that docs/routing.md shows gives one answer, whichever router computes it."""
+"""The function that docs/routing.md shows gives the same answer in each router."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The settings' lists: metrics, values and webhooks are added, edited and removed one by one."""
+"""The settings' lists: metrics, values and webhooks are added, edited and removed."""
 
 import html
 import logging

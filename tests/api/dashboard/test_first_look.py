@@ -21,7 +21,7 @@ def words(page: str) -> str:
 
 @pytest.fixture
 def experiment(owner: Owner) -> str:
-    """One whose canary was deployed 12 minutes ago: its metric waits 30 minutes for outcomes."""
+    """A canary of 12 minutes ago, whose metric waits 30 minutes for outcomes."""
     at = {"deployed_at": BEGUN.isoformat()}
     before = {"deployed_at": (BEGUN - timedelta(days=1)).isoformat()}
     canary = {"allocation": 0.5, "diff": {"base_commit": OLD, "files": []}}

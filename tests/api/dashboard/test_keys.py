@@ -1,4 +1,4 @@
-"""The keys' page: a new key is shown once and works, and one that is revoked ends."""
+"""The keys' page: a new key is shown once and works, and a revoked key ends."""
 
 import logging
 import re

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.api.routes.test_reward import registered
 from tests.clients.owner import Owner
 from tests.world import World
 
@@ -24,18 +23,12 @@ def service(tenant: World) -> World:
 @pytest.fixture
 def ids(owner: Owner) -> list[str]:
     """An experiment on each change, in the order of the changes."""
-    owner.service.post("/v1/deploys", {"commit": {"sha": "a" * 40}})
-    found: list[str] = []
+    owner.service.deploy("a" * 40)
+    experiments: list[str] = []
     for (sha, commit), metric in zip(CHANGES.items(), ("order", "signup"), strict=True):
-        body = {
-            "commit": {"sha": sha, **commit},
-            "allocation": 0.1,
-            "diff": {"base_commit": "a" * 40},
-        }
-        answer = owner.service.post("/v1/deploys", body)
-        assert answer.status_code == 201, answer.text
-        found.append(registered(owner.service, target_metric=metric))
-    return found
+        owner.service.deploy(sha, 0.1, base="a" * 40, commit=commit)
+        experiments.append(owner.service.register(target_metric=metric))
+    return experiments
 
 
 def listed(owner: Owner, query: str) -> list[str]:
@@ -82,8 +75,7 @@ def test_deploys_are_found_by_commit_author_and_branch(owner) -> None:
 
 def test_an_older_page_is_of_the_same_search(owner) -> None:
     for number in range(31):
-        commit = {"sha": f"{number:040x}", "message": "Another try"}
-        owner.service.post("/v1/deploys", {"commit": commit, "allocation": 0.1})
+        owner.service.deploy(f"{number:040x}", 0.1, commit={"message": "Another try"})
     first = owner.page("/dashboard/deploys?q=another+try")
     (older,) = re.findall(r'href="(/dashboard/deploys\?[^"]+)" rel="next"', first)
     page = owner.page(older.replace("&amp;", "&"))
@@ -102,14 +94,9 @@ def deployed(owner: Owner) -> Callable[..., str]:
     """Records a step of a change at an hour, and returns its deploy."""
 
     def deploy(sha: str, hour: int, share: float | None, **commit: str) -> str:
-        body = {
-            "commit": {"sha": sha * 40, **commit},
-            "deployed_at": f"2026-01-31T{hour:02}:00:00Z",
-            **({} if share is None else {"allocation": share}),
-        }
-        answer = owner.service.post("/v1/deploys", body)
-        assert answer.status_code == 201, answer.text
-        return answer.json()["deploy"]["deploy_id"]
+        at = f"2026-01-31T{hour:02}:00:00Z"
+        record = owner.service.deploy(sha * 40, share, deployed_at=at, commit=commit)
+        return record["deploy_id"]
 
     return deploy
 
@@ -185,29 +172,20 @@ class TestARamp:
 
     def test_does_not_count_the_steps_that_it_has_not_read(self, owner: Owner) -> None:
         for minute in range(25):
-            body = {
-                "commit": {"sha": "1" * 40},
-                "deployed_at": f"2026-01-31T09:{minute:02}:00Z",
-                "allocation": (1 + minute) / 100,
-            }
-            assert owner.service.post("/v1/deploys", body).status_code == 201
+            at = f"2026-01-31T09:{minute:02}:00Z"
+            owner.service.deploy("1" * 40, (1 + minute) / 100, deployed_at=at)
         assert "18 and more earlier" in owner.page("/dashboard/deploys")
 
     def test_is_of_one_environment(self, owner: Owner, deployed: Deployed) -> None:
         deployed("1", 9, 0.1)
-        body = {"commit": {"sha": "1" * 40}, "environment": "staging", "allocation": 0.5}
-        assert owner.service.post("/v1/deploys", body).status_code == 201
+        owner.service.deploy("1" * 40, 0.5, environment="staging")
         assert [steps for _, _, steps in rows(owner)] == [[], []]
 
     def test_takes_one_place_of_a_page(self, owner: Owner) -> None:
         for number in range(31):
             for hour, share in ((9, 0.1), (10, 0.5)):
-                body = {
-                    "commit": {"sha": f"{number:040x}"},
-                    "deployed_at": f"2026-01-{number + 1:02}T{hour:02}:00:00Z",
-                    "allocation": share,
-                }
-                assert owner.service.post("/v1/deploys", body).status_code == 201
+                at = f"2026-01-{number + 1:02}T{hour:02}:00:00Z"
+                owner.service.deploy(f"{number:040x}", share, deployed_at=at)
         page = rows(owner)
         assert len(page) == 30
         assert all(len(steps) == 2 for _, _, steps in page)

@@ -1,4 +1,4 @@
-"""The settings' pages: who may change what, and what is told beside which field."""
+"""The settings' pages: who may change what, and which message stands beside which field."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The words of an experiment's page: one for whatever the engine can say."""
+"""The page of an experiment has words for whatever the engine can say."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -164,7 +164,7 @@ def test_a_client_gets_the_arm_of_each_session(
 
 
 class _Build(BaseHTTPRequestHandler):
-    """A build of the shop, which says which one it is."""
+    """A build of the shop, which names its commit."""
 
     def do_GET(self) -> None:
         self.send_response(200)

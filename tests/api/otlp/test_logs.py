@@ -15,22 +15,15 @@ from api.app import create_app
 from api.runtime.settings import ApiSettings
 from storage.tenants.keys import KeyKind
 from tests.api.otlp.exports import BUILD, PROTOBUF, encoded, evaluation, export, record
-from tests.world import World
 
 KINDS = pytest.mark.parametrize("protobuf", [False, True], ids=["JSON", "protobuf"])
 
 
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
-
-
-def sent(service: Any, document: Any, *, protobuf: bool, **headers: str) -> Any:
-    key = headers or service.public
+def sent(tenant: Any, document: Any, *, protobuf: bool, **headers: str) -> Any:
+    key = headers or tenant.public
     if not protobuf:
-        return service.client.post("/v1/logs", json=document, headers=key)
-    return service.client.post("/v1/logs", content=encoded(document), headers=key | PROTOBUF)
+        return tenant.client.post("/v1/logs", json=document, headers=key)
+    return tenant.client.post("/v1/logs", content=encoded(document), headers=key | PROTOBUF)
 
 
 def told(answer: Any) -> tuple[int, str]:
@@ -54,20 +47,20 @@ def status_of(answer: Any) -> str:
     return answer.content[skipped:].decode()
 
 
-def stored(service: Any) -> Sequence[Any]:
+def stored(tenant: Any) -> Sequence[Any]:
     statement = text(
         "SELECT event, session_id, environment, commit_sha, route, flags, event_id, value,"
         " occurred_at, pseudonym IS NOT NULL AS named, trusted"
         " FROM runtime_events WHERE project_id = :project ORDER BY session_id, event"
     )
-    return service.in_store(
-        lambda connection: connection.execute(statement, {"project": service.project_id}).all()
+    return tenant.in_store(
+        lambda connection: connection.execute(statement, {"project": tenant.project_id}).all()
     )
 
 
 @KINDS
 def test_an_evaluated_flag_is_an_exposure_and_any_other_event_an_outcome(
-    service: Any, *, protobuf: bool
+    tenant: Any, *, protobuf: bool
 ) -> None:
     order = record(
         "order_placed",
@@ -85,10 +78,10 @@ def test_an_evaluated_flag_is_an_exposure_and_any_other_event_an_outcome(
         ],
         deployment__environment__name="staging",
     )
-    answer = sent(service, document, protobuf=protobuf)
+    answer = sent(tenant, document, protobuf=protobuf)
     assert (answer.status_code, told(answer)) == (200, (0, ""))
     assert answer.content == (b"" if protobuf else b"{}")
-    exposure, outcome = stored(service)
+    exposure, outcome = stored(tenant)
     assert exposure.event == "feature_flag.evaluation"
     assert exposure.flags == {"one-step": True}
     assert (outcome.event, outcome.named, outcome.route) == ("order_placed", True, "/checkout/[id]")
@@ -100,7 +93,7 @@ def test_an_evaluated_flag_is_an_exposure_and_any_other_event_an_outcome(
 
 
 @KINDS
-def test_both_encodings_are_stored_alike(service: Any, *, protobuf: bool) -> None:
+def test_both_encodings_are_stored_alike(tenant: Any, *, protobuf: bool) -> None:
     records = [
         evaluation("layout", "s-1", value="grid"),
         evaluation("tries", "s-2", value=3),
@@ -117,8 +110,8 @@ def test_both_encodings_are_stored_alike(service: Any, *, protobuf: bool) -> Non
         record("", event__name="page_view", session__id="s-5", url__path="/a?who=ada"),
         record("page_view", session__id="s-6", vcs__ref__head__revision="ABCDEF1"),
     ]
-    assert told(sent(service, export(records), protobuf=protobuf, **service.write)) == (0, "")
-    events = stored(service)
+    assert told(sent(tenant, export(records), protobuf=protobuf, **tenant.write)) == (0, "")
+    events = stored(tenant)
     assert [event.flags for event in events] == [
         {"layout": "grid"},
         {"tries": "3"},
@@ -138,7 +131,7 @@ def test_both_encodings_are_stored_alike(service: Any, *, protobuf: bool) -> Non
 
 
 @KINDS
-def test_records_that_say_too_little_are_counted_by_reason(service: Any, *, protobuf: bool) -> None:
+def test_records_that_say_too_little_are_counted_by_reason(tenant: Any, *, protobuf: bool) -> None:
     records = [
         record("page_view"),
         record("page_view"),
@@ -149,7 +142,7 @@ def test_records_that_say_too_little_are_counted_by_reason(service: Any, *, prot
         record("page_view", session__id="s-4", vcs__ref__head__revision="main"),
         record("page_view", session__id="s-5"),
     ]
-    answer = sent(service, export(records), protobuf=protobuf)
+    answer = sent(tenant, export(records), protobuf=protobuf)
     rejected, message = told(answer)
     assert (answer.status_code, rejected) == (200, 7)
     assert message.startswith("2 without session.id; ")
@@ -157,41 +150,41 @@ def test_records_that_say_too_little_are_counted_by_reason(service: Any, *, prot
     assert "1 without feature_flag.key and feature_flag.result.value" in message
     assert "1 whose flags is refused: the evaluation failed" in message
     assert "main" not in message
-    assert [event.session_id for event in stored(service)] == ["s-5"]
+    assert [event.session_id for event in stored(tenant)] == ["s-5"]
 
 
 def test_a_version_that_is_no_commit_is_no_fault_and_an_exposure_without_a_build_is_told(
-    service: Any,
+    tenant: Any,
 ) -> None:
     document = export([evaluation("f", "s-1")], service__version="1.4.2")
     resource = document["resourceLogs"][0]["resource"]
     resource["attributes"] = resource["attributes"][1:]
-    rejected, message = told(sent(service, document, protobuf=False))
+    rejected, message = told(sent(tenant, document, protobuf=False))
     assert rejected == 0
     assert message.startswith("1 stored without vcs.ref.head.revision: ")
     resource["attributes"][0]["value"] = {"stringValue": "4f2a9c1"}
-    assert told(sent(service, document, protobuf=False)) == (0, "")
-    assert [event.commit_sha for event in stored(service)] == [None, "4f2a9c1"]
+    assert told(sent(tenant, document, protobuf=False)) == (0, "")
+    assert [event.commit_sha for event in stored(tenant)] == [None, "4f2a9c1"]
 
 
 @KINDS
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e400", "1000000001"])
 @pytest.mark.parametrize("as_double", [False, True])
 def test_a_value_that_is_no_finite_number_rejects_its_record(
-    service: Any, *, protobuf: bool, value: str, as_double: bool
+    tenant: Any, *, protobuf: bool, value: str, as_double: bool
 ) -> None:
     given = {"doubleValue": value if value != "1e400" else "Infinity"} if as_double else None
     attribute = {"key": "deploy_reward.value", "value": given or {"stringValue": value}}
     event = record("order_placed", session__id="s-1")
     event["attributes"].append(attribute)
-    rejected, message = told(sent(service, export([event]), protobuf=protobuf))
+    rejected, message = told(sent(tenant, export([event]), protobuf=protobuf))
     assert rejected == 1
     assert message.startswith("1 whose deploy_reward.value is refused: a value is a finite number")
-    assert stored(service) == []
+    assert stored(tenant) == []
 
 
 @KINDS
-def test_an_evaluation_by_its_older_name_is_an_exposure(service: Any, *, protobuf: bool) -> None:
+def test_an_evaluation_by_its_older_name_is_an_exposure(tenant: Any, *, protobuf: bool) -> None:
     members = {
         "session__id": "s-1",
         "feature_flag__key": "one-step",
@@ -199,39 +192,39 @@ def test_an_evaluation_by_its_older_name_is_an_exposure(service: Any, *, protobu
         "feature_flag__variant": "on",
     }
     records = [record("feature_flag", **members), record("", event__name="feature_flag", **members)]
-    assert told(sent(service, export(records), protobuf=protobuf)) == (0, "")
-    assert [(event.event, event.flags) for event in stored(service)] == [
+    assert told(sent(tenant, export(records), protobuf=protobuf)) == (0, "")
+    assert [(event.event, event.flags) for event in stored(tenant)] == [
         ("feature_flag.evaluation", {"one-step": "on"})
     ] * 2
     rejected, message = told(
-        sent(service, export([record("feature_flag", session__id="s-2")]), protobuf=protobuf)
+        sent(tenant, export([record("feature_flag", session__id="s-2")]), protobuf=protobuf)
     )
     assert (rejected, message) == (1, "1 without feature_flag.key and feature_flag.result.value")
 
 
 @KINDS
-def test_a_large_export_is_stored_whole(service: Any, *, protobuf: bool) -> None:
+def test_a_large_export_is_stored_whole(tenant: Any, *, protobuf: bool) -> None:
     records = [record("page_view", session__id=f"s-{number}") for number in range(2000)]
     records[1234] = record("page_view")
-    rejected, message = told(sent(service, export(records), protobuf=protobuf))
+    rejected, message = told(sent(tenant, export(records), protobuf=protobuf))
     assert (rejected, message) == (1, "1 without session.id")
-    assert len({event.session_id for event in stored(service)}) == 1999
+    assert len({event.session_id for event in stored(tenant)}) == 1999
 
 
 @KINDS
 @pytest.mark.parametrize("zipped", [False, True])
-def test_an_export_may_be_compressed(service: Any, *, protobuf: bool, zipped: bool) -> None:
+def test_an_export_may_be_compressed(tenant: Any, *, protobuf: bool, zipped: bool) -> None:
     document = export([record("page_view", session__id="s-1")])
     plain = encoded(document) if protobuf else json.dumps(document).encode()
-    headers = service.public | (PROTOBUF if protobuf else {"Content-Type": "application/json"})
+    headers = tenant.public | (PROTOBUF if protobuf else {"Content-Type": "application/json"})
     if zipped:
         plain, headers = gzip.compress(plain), headers | {"Content-Encoding": "gzip"}
     # Exporters accept what they send, or anything.
-    answer = service.client.post(
+    answer = tenant.client.post(
         "/v1/logs", content=plain, headers=headers | {"Accept": headers["Content-Type"]}
     )
     assert (answer.status_code, told(answer)) == (200, (0, ""))
-    assert len(stored(service)) == 1
+    assert len(stored(tenant)) == 1
 
 
 BROKEN = {
@@ -249,62 +242,62 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_body_that_is_no_export_is_400(service: Any, name: str) -> None:
-    headers = service.public | {"Content-Type": "application/json"}
-    answer = service.client.post("/v1/logs", content=BROKEN[name], headers=headers)
+def test_a_body_that_is_no_export_is_400(tenant: Any, name: str) -> None:
+    headers = tenant.public | {"Content-Type": "application/json"}
+    answer = tenant.client.post("/v1/logs", content=BROKEN[name], headers=headers)
     assert answer.status_code == 400
     assert status_of(answer) == "invalid_otlp: the body is not an ExportLogsServiceRequest"
 
 
-def test_bytes_that_are_no_protobuf_are_400_in_protobuf(service: Any) -> None:
+def test_bytes_that_are_no_protobuf_are_400_in_protobuf(tenant: Any) -> None:
     for content in (b"\xff", b"\x0a\x05ab", b"{}"):
-        answer = service.client.post("/v1/logs", content=content, headers=service.public | PROTOBUF)
+        answer = tenant.client.post("/v1/logs", content=content, headers=tenant.public | PROTOBUF)
         assert answer.status_code == 400
         assert status_of(answer).startswith("invalid_otlp: ")
 
 
-def test_what_the_store_cannot_hold_rejects_its_record_alone(service: Any) -> None:
+def test_what_the_store_cannot_hold_rejects_its_record_alone(tenant: Any) -> None:
     records = [record("page\0view", session__id="s-1"), record("page_view", session__id="s-2")]
     for protobuf in (False, True):
-        rejected, _ = told(sent(service, export(records), protobuf=protobuf))
+        rejected, _ = told(sent(tenant, export(records), protobuf=protobuf))
         assert rejected == 1
-    assert [event.session_id for event in stored(service)] == ["s-2", "s-2"]
+    assert [event.session_id for event in stored(tenant)] == ["s-2", "s-2"]
 
 
 @KINDS
 def test_an_export_of_too_many_records_is_refused_and_never_taken_apart(
-    service: Any, *, protobuf: bool
+    tenant: Any, *, protobuf: bool
 ) -> None:
-    answer = sent(service, export([{}] * 10_001), protobuf=protobuf)
+    answer = sent(tenant, export([{}] * 10_001), protobuf=protobuf)
     assert answer.status_code == 413
     assert status_of(answer).startswith("body_too_large: ")
     none = {"resourceLogs": [{}] * 10_001}
-    assert sent(service, none, protobuf=protobuf).status_code == 413
+    assert sent(tenant, none, protobuf=protobuf).status_code == 413
 
 
 @KINDS
 def test_failures_are_told_as_a_status_in_the_encoding_of_the_request(
-    service: Any, *, protobuf: bool
+    tenant: Any, *, protobuf: bool
 ) -> None:
     document = export([record("page_view", session__id="s-1")])
-    wrong = service.project.keys[KeyKind.PROJECT]
+    wrong = tenant.project.keys[KeyKind.PROJECT]
     cases = (
         ({"X-Other": "1"}, 401, "missing_key: "),
         ({"X-Service-Project-Key": wrong}, 403, "wrong_key_kind: "),
-        (service.public | {"Content-Encoding": "br"}, 415, "unsupported_media_type: "),
-        (service.public | {"Content-Encoding": "gzip"}, 400, "invalid_encoding: "),
+        (tenant.public | {"Content-Encoding": "br"}, 415, "unsupported_media_type: "),
+        (tenant.public | {"Content-Encoding": "gzip"}, 400, "invalid_encoding: "),
     )
     for headers, status, message in cases:
-        answer = sent(service, document, protobuf=protobuf, **headers)
+        answer = sent(tenant, document, protobuf=protobuf, **headers)
         assert answer.status_code == status
         assert status_of(answer).startswith(message)
 
 
 @KINDS
-def test_too_many_exports_are_told_when_to_come_again(service: Any, *, protobuf: bool) -> None:
-    service.settings(rate_limits={"per_key": 1})
+def test_too_many_exports_are_told_when_to_come_again(tenant: Any, *, protobuf: bool) -> None:
+    tenant.settings(rate_limits={"per_key": 1})
     document = export([record("page_view", session__id="s-1")])
-    answers = [sent(service, document, protobuf=protobuf) for _ in range(3)]
+    answers = [sent(tenant, document, protobuf=protobuf) for _ in range(3)]
     limited = answers[-1]
     assert limited.status_code == 429
     assert int(limited.headers["Retry-After"]) > 0
@@ -313,12 +306,12 @@ def test_too_many_exports_are_told_when_to_come_again(service: Any, *, protobuf:
 
 @KINDS
 def test_a_store_that_is_away_is_503_with_a_time_to_come_again(
-    service: Any, *, protobuf: bool
+    tenant: Any, *, protobuf: bool
 ) -> None:
     settings = ApiSettings(
         database_url="postgresql://nobody@/none?host=/nonexistent", secret=b"secret"
     )
-    headers = service.write | ({} if not protobuf else PROTOBUF)
+    headers = tenant.write | ({} if not protobuf else PROTOBUF)
     with TestClient(create_app(settings)) as client:
         answer = client.post("/v1/logs", content=b"{}", headers=headers)
     assert answer.status_code == 503

@@ -1,4 +1,4 @@
-"""An experiment that waits for its deploy, and what is told of its commit meanwhile."""
+"""An experiment that waits for its deploy says where else its commit is deployed."""
 
 from typing import Any
 

@@ -9,7 +9,6 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from storage.tenants.keys import KeyKind
-from tests.world import World
 
 GRAPHS, DEPLOYS, LAST = "/v1/static-graphs", "/v1/deploys", "/v1/deploys/last"
 GRAPH = {
@@ -23,23 +22,21 @@ GRAPH = {
 }
 
 
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
-
-
 def faults(answer: Any) -> list[tuple[str, str]]:
     assert answer.status_code == 422
     return [(error["pointer"], error["code"]) for error in answer.json()["errors"]]
 
 
 class TestAStaticGraph:
-    @pytest.mark.requirement("graph.document", "endpoint.static-graphs")
-    def test_becomes_the_projects_current_graph_and_comes_back_unchanged(
-        self, service: Any
-    ) -> None:
-        answer = service.post(GRAPHS, GRAPH)
+    @pytest.mark.requirement(
+        "graph.document",
+        "graph.current",
+        "endpoint.static-graphs",
+        "endpoint.static-graphs.effect",
+    )
+    def test_becomes_the_projects_current_graph_and_comes_back_unchanged(self, tenant: Any) -> None:
+        tenant.post(GRAPHS, {"schema_version": 1, "routes": [{"path": "/old"}]})
+        answer = tenant.post(GRAPHS, GRAPH)
         assert answer.status_code == 201
         told = answer.json()
         assert told.keys() == {
@@ -52,24 +49,27 @@ class TestAStaticGraph:
             "current",
         }
         assert (told["schema_version"], told["route_count"], told["current"]) == ("2.1", 3, True)
-        deploy = service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}).json()["deploy"]
+        deploy = tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}).json()["deploy"]
         assert deploy["graph_id"] == told["graph_id"]
-        assert service.get(LAST).json()["graph"] == GRAPH
+        assert tenant.get(LAST).json()["graph"] == GRAPH
 
-    def test_sent_again_is_the_same_graph(self, service: Any) -> None:
-        first = service.post(GRAPHS, GRAPH)
-        again = service.post(GRAPHS, dict(reversed(GRAPH.items())))
+    def test_sent_again_is_the_same_graph(self, tenant: Any) -> None:
+        first = tenant.post(GRAPHS, GRAPH)
+        again = tenant.post(GRAPHS, dict(reversed(GRAPH.items())))
         assert (first.status_code, again.status_code) == (201, 200)
         assert again.json() == first.json()
 
-    @pytest.mark.requirement("graph.current")
-    def test_is_superseded_by_the_graph_of_a_deploy(self, service: Any) -> None:
-        service.post(GRAPHS, GRAPH)
+    @pytest.mark.requirement("graph.current", "endpoint.deploys-last.use")
+    def test_is_superseded_by_the_graph_of_a_deploy(self, tenant: Any) -> None:
+        tenant.post(GRAPHS, GRAPH)
         newer = {"schema_version": 3, "routes": [{"path": "/new"}]}
-        service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "graph": newer})
-        assert service.get(LAST).json()["graph"] == newer
-        service.post(DEPLOYS, {"commit": {"sha": "abcdef2"}})
-        assert service.get(LAST).json()["graph"] == newer
+        tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "graph": newer})
+        assert tenant.get(LAST).json()["graph"] == newer
+        tenant.post(DEPLOYS, {"commit": {"sha": "abcdef2"}})
+        # An upload that no deploy points to yet is not what is out there.
+        tenant.post(GRAPHS, GRAPH)
+        previous = tenant.get(LAST).json()
+        assert (previous["deploy"]["commit"]["sha"], previous["graph"]) == ("abcdef2", newer)
 
     @pytest.mark.requirement(
         "graph.schema_version", "graph.routes", "endpoint.static-graphs.request"
@@ -84,23 +84,23 @@ class TestAStaticGraph:
         ],
     )
     def test_that_breaks_a_rule_is_refused_with_where(
-        self, service: Any, graph: Any, expected: Any
+        self, tenant: Any, graph: Any, expected: Any
     ) -> None:
-        assert faults(service.post(GRAPHS, graph)) == expected
-        nested = service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "graph": graph})
+        assert faults(tenant.post(GRAPHS, graph)) == expected
+        nested = tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "graph": graph})
         assert faults(nested) == [(f"/graph{pointer}", code) for pointer, code in expected]
 
     @pytest.mark.parametrize("member", ["schema_version", "schemaVersion", "version"])
     @pytest.mark.parametrize("version", [1, "2.1", 1.5, True, None, {"major": 1}, ""])
     def test_hands_its_version_back_as_it_was_sent(
-        self, service: Any, member: str, version: Any
+        self, tenant: Any, member: str, version: Any
     ) -> None:
         graph = {member: version, "routes": [{"path": "/a"}]}
-        assert service.post(GRAPHS, graph).json()["schema_version"] == version
-        service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}})
-        assert service.get(LAST).json()["graph"] == graph
+        assert tenant.post(GRAPHS, graph).json()["schema_version"] == version
+        tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}})
+        assert tenant.get(LAST).json()["graph"] == graph
 
-    def test_is_taken_as_far_as_it_is_understood_and_says_how_far(self, service: Any) -> None:
+    def test_is_taken_as_far_as_it_is_understood_and_says_how_far(self, tenant: Any) -> None:
         graph = {
             "generator": {"name": "another parser"},
             "routes": [
@@ -117,7 +117,7 @@ class TestAStaticGraph:
                 {"path": "x" * 513},
             ],
         }
-        answer = service.post(GRAPHS, graph)
+        answer = tenant.post(GRAPHS, graph)
         assert answer.status_code == 201
         receipt = answer.json()
         assert (receipt["schema_version"], receipt["route_count"]) == (None, 11)
@@ -143,15 +143,15 @@ class TestAStaticGraph:
                 "commit": {"sha": f"abcdef{number}"},
                 "diff": {"files": [{"filename": file, "status": "modified"}]},
             }
-            return service.post(DEPLOYS, deploy).json()["deploy"]["affected_routes"]
+            return tenant.post(DEPLOYS, deploy).json()["deploy"]["affected_routes"]
 
         assert affected("a.ts", 1) == ["/pattern/[id]", "/route"]
         # A route that takes no part reaches nothing.
         assert affected("b.ts", 2) == ["/route"]
-        assert service.get(LAST).json()["graph"] == graph
+        assert tenant.get(LAST).json()["graph"] == graph
 
-    def test_names_no_more_than_ten_routes_that_take_no_part(self, service: Any) -> None:
-        receipt = service.post(GRAPHS, {"routes": [{}] * 2000}).json()
+    def test_names_no_more_than_ten_routes_that_take_no_part(self, tenant: Any) -> None:
+        receipt = tenant.post(GRAPHS, {"routes": [{}] * 2000}).json()
         assert (receipt["routes_used"], receipt["routes_not_used"]["count"]) == (0, 2000)
         assert len(receipt["routes_not_used"]["first"]) == 10
 
@@ -164,9 +164,9 @@ class TestADeploy:
         "endpoint.deploys.request",
         "endpoint.deploys.response",
     )
-    def test_is_handed_back_with_its_lineage_and_what_it_affects(self, service: Any) -> None:
-        service.post(DEPLOYS, {"commit": {"sha": "9e107d9"}, "graph": GRAPH})
-        answer = service.post(
+    def test_is_handed_back_with_its_lineage_and_what_it_affects(self, tenant: Any) -> None:
+        tenant.post(DEPLOYS, {"commit": {"sha": "9e107d9"}, "graph": GRAPH})
+        answer = tenant.post(
             DEPLOYS,
             {
                 "commit": {
@@ -239,22 +239,22 @@ class TestADeploy:
             "affected_routes_complete": True,
         }
 
-    def test_assumes_what_stood_before_for_its_base(self, service: Any) -> None:
-        service.post(DEPLOYS, {"commit": {"sha": "aaaaaaa"}})
-        deploy = service.post(DEPLOYS, {"commit": {"sha": "bbbbbbb"}}).json()["deploy"]
+    def test_assumes_what_stood_before_for_its_base(self, tenant: Any) -> None:
+        tenant.post(DEPLOYS, {"commit": {"sha": "aaaaaaa"}})
+        deploy = tenant.post(DEPLOYS, {"commit": {"sha": "bbbbbbb"}}).json()["deploy"]
         assert (deploy["base_commit"], deploy["base_assumed"]) == ("aaaaaaa", True)
 
-    def test_of_three_hundred_files_may_affect_more_than_is_known(self, service: Any) -> None:
+    def test_of_three_hundred_files_may_affect_more_than_is_known(self, tenant: Any) -> None:
         for count, complete in ((299, True), (300, False)):
             files = [{"filename": f"{n}.ts", "status": "added"} for n in range(count)]
             body = {"commit": {"sha": f"{count:07}"}, "diff": {"files": files}}
-            deploy = service.post(DEPLOYS, body).json()["deploy"]
+            deploy = tenant.post(DEPLOYS, body).json()["deploy"]
             assert deploy["affected_routes_complete"] is complete
 
-    def test_sent_again_is_the_same_deploy(self, service: Any) -> None:
+    def test_sent_again_is_the_same_deploy(self, tenant: Any) -> None:
         body = {"commit": {"sha": "abcdef1"}, "deployed_at": "2026-01-31T12:00:00Z"}
-        first = service.post(DEPLOYS, body)
-        again = service.post(
+        first = tenant.post(DEPLOYS, body)
+        again = tenant.post(
             DEPLOYS, {"commit": {"sha": "ABCDEF1"}, "deployed_at": "2026-01-31T13:00:00+01:00"}
         )
         assert (first.status_code, again.status_code) == (201, 200)
@@ -262,39 +262,39 @@ class TestADeploy:
         assert "Idempotent-Replayed" not in first.headers
         assert again.headers["Idempotent-Replayed"] == "true"
 
-    def test_sent_again_with_another_body_is_a_conflict(self, service: Any) -> None:
+    def test_sent_again_with_another_body_is_a_conflict(self, tenant: Any) -> None:
         body = {"commit": {"sha": "abcdef1"}, "deployed_at": "2026-01-31T12:00:00Z"}
-        service.post(DEPLOYS, body)
-        answer = service.post(DEPLOYS, {**body, "allocation": 0.5})
+        tenant.post(DEPLOYS, body)
+        answer = tenant.post(DEPLOYS, {**body, "allocation": 0.5})
         assert (answer.status_code, answer.json()["code"]) == (409, "deploy_conflict")
 
-    def test_under_the_same_idempotency_key_is_the_same_deploy(self, service: Any) -> None:
-        headers = {**service.write, "Idempotency-Key": "run 17"}
+    def test_under_the_same_idempotency_key_is_the_same_deploy(self, tenant: Any) -> None:
+        headers = {**tenant.write, "Idempotency-Key": "run 17"}
         first, again = (
-            service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}, headers=headers) for _ in range(2)
+            tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}, headers=headers) for _ in range(2)
         )
         assert (first.status_code, again.status_code) == (201, 200)
         assert again.json() == first.json()
-        other = service.post(DEPLOYS, {"commit": {"sha": "abcdef2"}}, headers=headers)
+        other = tenant.post(DEPLOYS, {"commit": {"sha": "abcdef2"}}, headers=headers)
         assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
 
-    def test_without_time_or_key_is_a_further_step_of_the_ramp(self, service: Any) -> None:
+    def test_without_time_or_key_is_a_further_step_of_the_ramp(self, tenant: Any) -> None:
         steps = [
-            service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "allocation": allocation})
+            tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "allocation": allocation})
             for allocation in (0.1, 0.1, 0.5, 1, None, 0)
         ]
         assert [step.status_code for step in steps] == [201] * 6
         shown = [step.json()["deploy"]["allocation"] for step in steps]
         assert shown == [0.1, 0.1, 0.5, 1.0, None, 0.0]
 
-    def test_under_one_key_from_many_clients_is_recorded_once(self, service: Any) -> None:
+    def test_under_one_key_from_many_clients_is_recorded_once(self, tenant: Any) -> None:
         with ThreadPoolExecutor(12) as clients:
             for n in range(4):
-                headers = {**service.write, "Idempotency-Key": f"run-{n}"}
+                headers = {**tenant.write, "Idempotency-Key": f"run-{n}"}
                 body = {"commit": {"sha": f"abcdef{n}"}}
                 answers = list(
                     clients.map(
-                        lambda _, sent=body, by=headers: service.post(DEPLOYS, sent, headers=by),
+                        lambda _, sent=body, by=headers: tenant.post(DEPLOYS, sent, headers=by),
                         range(12),
                     )
                 )
@@ -302,9 +302,9 @@ class TestADeploy:
                 assert len({a.json()["deploy"]["deploy_id"] for a in answers}) == 1
 
     @pytest.mark.parametrize("key", ["", "x" * 256, "é", "\t"])
-    def test_needs_a_printable_idempotency_key(self, service: Any, key: str) -> None:
-        headers = {**service.write, "Idempotency-Key": key.encode("latin-1")}
-        answer = service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}, headers=headers)
+    def test_needs_a_printable_idempotency_key(self, tenant: Any, key: str) -> None:
+        headers = {**tenant.write, "Idempotency-Key": key.encode("latin-1")}
+        answer = tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}, headers=headers)
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["header"] == "Idempotency-Key"
 
@@ -330,10 +330,10 @@ class TestADeploy:
         ],
     )
     def test_that_breaks_a_rule_is_refused_with_where(
-        self, service: Any, body: dict[str, Any], expected: Any
+        self, tenant: Any, body: dict[str, Any], expected: Any
     ) -> None:
         whole = body if not body or "commit" in body else {"commit": {"sha": "abcdef1"}, **body}
-        assert faults(service.post(DEPLOYS, whole)) == expected
+        assert faults(tenant.post(DEPLOYS, whole)) == expected
 
     @pytest.mark.parametrize(
         ("member", "value", "status"),
@@ -352,28 +352,28 @@ class TestADeploy:
         ],
     )
     def test_holds_its_commit_to_its_rules(
-        self, service: Any, member: str, value: Any, status: int
+        self, tenant: Any, member: str, value: Any, status: int
     ) -> None:
-        answer = service.post(DEPLOYS, {"commit": {"sha": "abcdef1", member: value}})
+        answer = tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1", member: value}})
         assert answer.status_code == status
         if status == 422:
             assert faults(answer)[0][0].startswith(f"/commit/{member}")
 
-    def test_links_to_the_dashboard_that_users_see(self, service: Any) -> None:
+    def test_links_to_the_dashboard_that_users_see(self, tenant: Any) -> None:
         settings = ApiSettings(
-            database_url=service.store.url, secret=b"s", public_url="https://reward.example/"
+            database_url=tenant.store.url, secret=b"s", public_url="https://reward.example/"
         )
         body = {"commit": {"sha": "abcdef1"}}
         with TestClient(create_app(settings)) as client:
-            answer = client.post(DEPLOYS, json=body, headers=service.write)
+            answer = client.post(DEPLOYS, json=body, headers=tenant.write)
         assert answer.json()["dashboard_url"].startswith("https://reward.example/dashboard/")
-        odd = {**service.write, "Host": "[::1"}
-        assert service.post(DEPLOYS, body, headers=odd).status_code == 201
+        odd = {**tenant.write, "Host": "[::1"}
+        assert tenant.post(DEPLOYS, body, headers=odd).status_code == 201
 
 
 class TestTheLatestDeploy:
     @pytest.mark.requirement("endpoint.deploys-last", "endpoint.deploys-last.environment")
-    def test_is_the_one_with_the_greatest_time_of_its_environment(self, service: Any) -> None:
+    def test_is_the_one_with_the_greatest_time_of_its_environment(self, tenant: Any) -> None:
         for sha, environment, day in (
             ("aaaaaaa", "production", "02"),
             ("bbbbbbb", "production", "01"),
@@ -384,69 +384,69 @@ class TestTheLatestDeploy:
                 "environment": environment,
                 "deployed_at": f"2026-01-{day}T00:00:00Z",
             }
-            assert service.post(DEPLOYS, body).status_code == 201
-        shown = service.get(LAST)
+            assert tenant.post(DEPLOYS, body).status_code == 201
+        shown = tenant.get(LAST)
         assert shown.json()["deploy"]["commit"]["sha"] == "aaaaaaa"
         assert shown.json()["graph"] is None
-        staging = service.get(f"{LAST}?environment=staging")
+        staging = tenant.get(f"{LAST}?environment=staging")
         assert staging.json()["deploy"]["commit"]["sha"] == "ccccccc"
 
-    def test_the_build_of_a_flag_s_experiment_stands(self, service: Any) -> None:
-        service.post(DEPLOYS, {"commit": {"sha": "aaaaaaa1"}})
+    def test_the_build_of_a_flag_s_experiment_stands(self, tenant: Any) -> None:
+        tenant.post(DEPLOYS, {"commit": {"sha": "aaaaaaa1"}})
         flag = {"name": "one-step", "treatment": "true"}
-        service.post("/v1/reward/register", {"treatment_flag": flag})
-        answer = service.get(f"{LAST}?standing=true")
+        tenant.post("/v1/reward/register", {"treatment_flag": flag})
+        answer = tenant.get(f"{LAST}?standing=true")
         assert answer.json()["deploy"]["commit"]["sha"] == "aaaaaaa1"
         # And is the control of the canary that comes next.
-        service.post(DEPLOYS, {"commit": {"sha": "bbbbbbb2"}, "allocation": 0.1})
-        service.post("/v1/reward/register", {"treatment_commit": "bbbbbbb2"})
-        (canary, _) = service.get("/v1/reward").json()["experiments"]
+        tenant.post(DEPLOYS, {"commit": {"sha": "bbbbbbb2"}, "allocation": 0.1})
+        tenant.post("/v1/reward/register", {"treatment_commit": "bbbbbbb2"})
+        (canary, _) = tenant.get("/v1/reward").json()["experiments"]
         assert canary["control_commit"] == "aaaaaaa1"
 
-    def test_the_standing_one_is_what_most_users_have(self, service: Any) -> None:
+    def test_the_standing_one_is_what_most_users_have(self, tenant: Any) -> None:
         def standing() -> str | None:
-            answer = service.get(f"{LAST}?standing=true")
+            answer = tenant.get(f"{LAST}?standing=true")
             return answer.json()["deploy"]["commit"]["sha"] if answer.status_code == 200 else None
 
         def deploy(sha: str, **members: Any) -> None:
             body = {"commit": {"sha": sha}, **members}
-            assert service.post(DEPLOYS, body).status_code == 201
+            assert tenant.post(DEPLOYS, body).status_code == 201
 
         assert standing() is None
         deploy("aaaaaaa1", deployed_at="2026-01-01T00:00:00Z")
         deploy("bbbbbbb2", deployed_at="2026-01-02T00:00:00Z", allocation=0.1)
-        assert service.get(LAST).json()["deploy"]["commit"]["sha"] == "bbbbbbb2"
+        assert tenant.get(LAST).json()["deploy"]["commit"]["sha"] == "bbbbbbb2"
         assert standing() == "aaaaaaa1"
         deploy("bbbbbbb2", deployed_at="2026-01-03T00:00:00Z", allocation=0)
         assert standing() == "aaaaaaa1"
         deploy("bbbbbbb2", deployed_at="2026-01-04T00:00:00Z", allocation=1)
         assert standing() == "bbbbbbb2"
         deploy("ccccccc3", deployed_at="2026-01-05T00:00:00Z")
-        service.post("/v1/reward/register", {"treatment_commit": "ccccccc3"})
+        tenant.post("/v1/reward/register", {"treatment_commit": "ccccccc3"})
         assert standing() == "bbbbbbb2"
 
-    def test_is_404_where_nothing_was_deployed(self, service: Any) -> None:
-        answer = service.get(f"{LAST}?environment=nowhere")
+    def test_is_404_where_nothing_was_deployed(self, tenant: Any) -> None:
+        answer = tenant.get(f"{LAST}?environment=nowhere")
         assert (answer.status_code, answer.json()["code"]) == (404, "no_deploy")
 
     @pytest.mark.parametrize("environment", ["", "%00", "x" * 65])
-    def test_is_of_an_environment_that_can_exist(self, service: Any, environment: str) -> None:
-        answer = service.get(f"{LAST}?environment={environment}")
+    def test_is_of_an_environment_that_can_exist(self, tenant: Any, environment: str) -> None:
+        answer = tenant.get(f"{LAST}?environment={environment}")
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["parameter"] == "environment"
 
 
 class TestTheDeploysList:
     @pytest.mark.requirement("deploy.listed")
-    def test_shows_each_deploy_with_its_commit_the_newest_first(self, service: Any) -> None:
+    def test_shows_each_deploy_with_its_commit_the_newest_first(self, tenant: Any) -> None:
         for day in ("02", "03", "01"):
             body = {
                 "commit": {"sha": f"aaaaa{day}", "message": f"day {day}", "author": "Mary"},
                 "deployed_at": f"2026-01-{day}T00:00:00Z",
             }
-            assert service.post(DEPLOYS, body).status_code == 201
-        first = service.get(f"{DEPLOYS}?limit=2").json()
-        second = service.get(f"{DEPLOYS}?limit=2&cursor={first['next_cursor']}").json()
+            assert tenant.post(DEPLOYS, body).status_code == 201
+        first = tenant.get(f"{DEPLOYS}?limit=2").json()
+        second = tenant.get(f"{DEPLOYS}?limit=2&cursor={first['next_cursor']}").json()
         shown = [deploy["commit"] for deploy in first["deploys"] + second["deploys"]]
         assert shown == [
             {"sha": f"aaaaa{day}", "message": f"day {day}", "author": "Mary"}
@@ -454,14 +454,14 @@ class TestTheDeploysList:
         ]
         assert second["next_cursor"] is None
 
-    def test_narrows_to_an_environment_and_to_the_project(self, service: Any) -> None:
-        service.post(DEPLOYS, {"commit": {"sha": "aaaaaaa"}, "environment": "staging"})
-        assert len(service.get(f"{DEPLOYS}?environment=staging").json()["deploys"]) == 1
-        assert service.get(f"{DEPLOYS}?environment=production").json()["deploys"] == []
-        other = service.new_project(f"beside {service.project.name}").keys[KeyKind.WRITE]
-        seen = service.get(DEPLOYS, headers={"X-Service-Project-Key": other})
+    def test_narrows_to_an_environment_and_to_the_project(self, tenant: Any) -> None:
+        tenant.post(DEPLOYS, {"commit": {"sha": "aaaaaaa"}, "environment": "staging"})
+        assert len(tenant.get(f"{DEPLOYS}?environment=staging").json()["deploys"]) == 1
+        assert tenant.get(f"{DEPLOYS}?environment=production").json()["deploys"] == []
+        other = tenant.new_project(f"beside {tenant.project.name}").keys[KeyKind.WRITE]
+        seen = tenant.get(DEPLOYS, headers={"X-Service-Project-Key": other})
         assert seen.json()["deploys"] == []
 
-    def test_refuses_a_cursor_that_is_not_its_own(self, service: Any) -> None:
-        answer = service.get(f"{DEPLOYS}?cursor=dep_{'0' * 20}")
+    def test_refuses_a_cursor_that_is_not_its_own(self, tenant: Any) -> None:
+        answer = tenant.get(f"{DEPLOYS}?cursor=dep_{'0' * 20}")
         assert (answer.status_code, answer.json()["code"]) == (404, "unknown_deploy")

@@ -1,4 +1,4 @@
-"""What an operator sees: health, metrics, the OpenAPI document, and problems of one form."""
+"""What an operator sees: health, metrics, the OpenAPI document, and the form of problems."""
 
 import re
 from typing import Any
@@ -219,6 +219,16 @@ def test_every_answer_has_a_request_id_of_its_own(service: Any) -> None:
 
 
 class TestTheOpenApiDocument:
+    @pytest.mark.requirement("version.prefix")
+    def test_begins_each_path_of_a_project_with_the_version(self, service: Any) -> None:
+        paths = service.client.get("/openapi.json").json()["paths"]
+        # OpenFeature's clients ask at addresses of their protocol, which has a version of its own.
+        others = {path for path in paths if not path.startswith(("/v1/", "/ofrep/v1/"))}
+        # What an operator asks of the process belongs to no project and to no version, and the
+        # scripts that a team puts into its pages and builds belong to none either.
+        scripts = {"/sdk.js", "/route-graph.mjs", "/route_graph.py"}
+        assert others == {"/healthz", "/readyz", "/metrics"} | scripts
+
     @pytest.fixture
     def document(self, service: Any) -> dict[str, Any]:
         return service.client.get("/openapi.json").json()

@@ -3,8 +3,6 @@
 import re
 from typing import Any
 
-import pytest
-
 from storage.tenants.keys import KeyKind, revoke_key
 from tests.api.routes.test_tenants import asked, by, code_of, every_operation
 from tests.clients.owner import OWN
@@ -15,25 +13,19 @@ _OF_THE_REQUEST = re.compile(r"20\d\d-[\d:.T-]+Z")
 REGISTER = "/v1/reward/register"
 
 
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
-
-
 def is_read_of_verdicts(path: str, method: str) -> bool:
     return method.lower() == "get" and path.startswith("/v1/reward")
 
 
 @every_operation
 def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
-    service: Any, path: str, method: str, operation: dict[str, Any]
+    tenant: Any, path: str, method: str, operation: dict[str, Any]
 ) -> None:
-    service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}, "allocation": 0.1})
-    experiment_id = service.post(REGISTER, {}).json()["experiment_id"]
-    read_key, project_key = service.new_key(KeyKind.READ), service.project.keys[KeyKind.PROJECT]
+    tenant.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}, "allocation": 0.1})
+    experiment_id = tenant.post(REGISTER, {}).json()["experiment_id"]
+    read_key, project_key = tenant.new_key(KeyKind.READ), tenant.project.keys[KeyKind.PROJECT]
     by_reader, by_project = (
-        asked(service, path, method, operation, experiment_id=experiment_id, **by(key))
+        asked(tenant, path, method, operation, experiment_id=experiment_id, **by(key))
         for key in (read_key, project_key)
     )
     if is_read_of_verdicts(path, method):
@@ -47,19 +39,19 @@ def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
         assert (by_reader.status_code, code_of(by_reader)) == (403, "wrong_key_kind")
 
 
-def test_it_signs_in_to_read_until_it_is_revoked(service: World) -> None:
-    key = service.new_key(KeyKind.READ)
+def test_it_signs_in_to_read_until_it_is_revoked(tenant: World) -> None:
+    key = tenant.new_key(KeyKind.READ)
     assert key.startswith("ro_")
-    service.client.follow_redirects = False
-    answer = service.client.post("/dashboard/sign-in", data={"secret": key}, headers=OWN)
+    tenant.client.follow_redirects = False
+    answer = tenant.client.post("/dashboard/sign-in", data={"secret": key}, headers=OWN)
     assert answer.status_code == 303
-    page = service.client.get("/dashboard/settings/keys")
+    page = tenant.client.get("/dashboard/settings/keys")
     assert page.status_code == 200
-    refused = service.client.post("/dashboard/settings/keys", data={"kind": "read"}, headers=OWN)
+    refused = tenant.client.post("/dashboard/settings/keys", data={"kind": "read"}, headers=OWN)
     assert refused.status_code == 403
-    service.in_store(lambda connection: revoke_key(connection, service.project_id, key[:8]))
-    assert service.client.get("/dashboard/settings/keys").status_code == 303
+    tenant.in_store(lambda connection: revoke_key(connection, tenant.project_id, key[:8]))
+    assert tenant.client.get("/dashboard/settings/keys").status_code == 303
 
 
-def test_a_new_project_has_none(service: World) -> None:
-    assert KeyKind.READ not in service.project.keys
+def test_a_new_project_has_none(tenant: World) -> None:
+    assert KeyKind.READ not in tenant.project.keys

@@ -8,7 +8,6 @@ import pytest
 from storage.releases.freeze import freeze, unfreeze
 from storage.tenants.keys import KeyKind
 from tests.stores.publication import publish
-from tests.world import World
 
 GATE = "/v1/reward/gate"
 A, B, C, D = "a" * 40, "b" * 40, "c" * 40, "d" * 40
@@ -20,43 +19,23 @@ GO, BACK, HOLD = "Successful", "Failed", "Running"
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
+def canary(tenant: Any) -> Any:
+    """A service in whose production a canary runs."""
+    tenant.deploy(A)
+    tenant.deploy(B, 0.1)
     return tenant
 
 
-@pytest.fixture
-def canary(service: Any) -> Any:
-    """A service in whose production a canary runs."""
-    deployed(service, A)
-    deployed(service, B, 0.1)
-    return service
-
-
-def deployed(service: Any, sha: str, allocation: float | None = None, **members: Any) -> None:
-    """Posts a deploy, as a pipeline does."""
-    body = {"commit": {"sha": sha}, **members}
-    if allocation is not None:
-        body["allocation"] = allocation
-    assert service.post("/v1/deploys", body).status_code == 201
-
-
-def registered(service: Any, commit: str = B, **members: Any) -> str:
-    """Registers a commit, as a pipeline does."""
-    body = {"treatment_commit": commit, **members}
-    return service.post("/v1/reward/register", body).json()["experiment_id"]
-
-
-def asked(service: Any, **parameters: Any) -> dict[str, Any]:
+def asked(tenant: Any, **parameters: Any) -> dict[str, Any]:
     """What a web metric of Argo Rollouts gets."""
-    answer = service.client.get(GATE, params=parameters, headers=service.reward)
+    answer = tenant.client.get(GATE, params=parameters, headers=tenant.reward)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def flagged(service: Any, metadata: dict[str, Any], address: str = GATE) -> Any:
+def flagged(tenant: Any, metadata: dict[str, Any], address: str = GATE) -> Any:
     """What Flagger gets, which sends no header of ours, to an address that is fixed."""
-    key = service.project.keys[KeyKind.PROJECT]
+    key = tenant.project.keys[KeyKind.PROJECT]
     body = {
         "name": "shop",
         "namespace": "production",
@@ -64,14 +43,14 @@ def flagged(service: Any, metadata: dict[str, Any], address: str = GATE) -> Any:
         "checksum": "85d557f47b",
         "metadata": {"key": key, **metadata},
     }
-    return service.client.post(address, json=body)
+    return tenant.client.post(address, json=body)
 
 
-def published(service: Any, answer: dict[str, Any], **known: Any) -> None:
-    """Publishes a verdict of the experiment, by default the only one, as a tick does."""
+def published(tenant: Any, answer: dict[str, Any], **known: Any) -> None:
+    """Publishes a verdict, by default of the only experiment, as a tick does."""
     experiment = known.pop("experiment", None)
     if experiment is None:
-        (only,) = service.get("/v1/reward").json()["experiments"]
+        (only,) = tenant.get("/v1/reward").json()["experiments"]
         experiment = only["experiment_id"]
     members = {"abstain_reason": None, "decided": True, **answer}
     shortfall = known.pop("shortfall", None)
@@ -81,7 +60,7 @@ def published(service: Any, answer: dict[str, Any], **known: Any) -> None:
         "policy": {"target": {"better": known.pop("better", "higher")}},
         "known": {"not_worse_than": None, **known},
     }
-    service.in_store(lambda connection: publish(connection, experiment, members, document))
+    tenant.in_store(lambda connection: publish(connection, experiment, members, document))
 
 
 SHORT = {"guardrail_breaches": ["arrival"]}
@@ -127,7 +106,7 @@ PHASES = [
 def test_a_rollout_goes_on_back_or_neither_as_its_policy_says(
     canary, policy: str, answer: dict[str, Any], known: dict[str, Any], phase: str
 ) -> None:
-    registered(canary)
+    canary.register(treatment_commit=B)
     published(canary, answer, **known)
 
     found = asked(canary, policy=policy)
@@ -166,25 +145,25 @@ def test_a_post_registers_a_deployed_commit_once_and_a_get_never_does(canary) ->
     assert len(experiments(canary)) == 1
 
 
-def experiments(service: Any) -> list[dict[str, Any]]:
-    return service.get("/v1/reward").json()["experiments"]
+def experiments(tenant: Any) -> list[dict[str, Any]]:
+    return tenant.get("/v1/reward").json()["experiments"]
 
 
-def held(service: Any, **question: Any) -> str:
+def held(tenant: Any, **question: Any) -> str:
     """The sentence of a gate that holds whoever asks, and however; nothing is registered."""
-    before = experiments(service)
-    found = asked(service, **question)
+    before = experiments(tenant)
+    found = asked(tenant, **question)
     assert found["phase"] == HOLD
     for address in (GATE, f"{GATE}?want=rollback"):
-        told = flagged(service, question, address)
+        told = flagged(tenant, question, address)
         assert (told.status_code, told.text) == (403, found["sentence"])
-    assert experiments(service) == before
+    assert experiments(tenant) == before
     return found["sentence"]
 
 
 def test_a_question_names_its_change_metric_and_environment(canary) -> None:
-    deployed(canary, A, environment="staging")
-    deployed(canary, B, environment="staging")
+    canary.deploy(A, environment="staging")
+    canary.deploy(B, environment="staging")
     flagged(canary, {"target_metric": "signup_completed"})
     flagged(canary, {"environment": "staging", "treatment_commit": B})
 
@@ -194,10 +173,10 @@ def test_a_question_names_its_change_metric_and_environment(canary) -> None:
 
 
 def test_a_commit_that_no_deploy_has_is_held_and_not_registered(canary) -> None:
-    deployed(canary, C, 0.5, environment="staging")
+    canary.deploy(C, 0.5, environment="staging")
     # Known as a base by its name alone, and awaited by an experiment: neither is a deploy.
-    deployed(canary, B, 0.2, diff={"base_commit": D, "files": []})
-    registered(canary, C)
+    canary.deploy(B, 0.2, diff={"base_commit": D, "files": []})
+    canary.register(treatment_commit=C)
     for commit in (C, D):
         assert held(canary, treatment_commit=commit) == (
             f"Hold: no deploy of this environment is of commit {commit[:12]}. Check the commit, or"
@@ -208,9 +187,9 @@ def test_a_commit_that_no_deploy_has_is_held_and_not_registered(canary) -> None:
 def test_a_change_that_was_built_again_on_another_base_is_answered_by_its_experiment(
     canary,
 ) -> None:
-    registered(canary)
+    canary.register(treatment_commit=B)
     published(canary, {"verdict": "rollback", **LIFT})
-    deployed(canary, C)
+    canary.deploy(C)
     rebased = {"commit": {"sha": D, "changes": [B]}, "diff": {"base_commit": C, "files": []}}
     assert canary.post("/v1/deploys", {**rebased, "allocation": 0.1}).status_code == 201
     assert asked(canary, treatment_commit=D)["phase"] == BACK
@@ -218,7 +197,7 @@ def test_a_change_that_was_built_again_on_another_base_is_answered_by_its_experi
 
 
 def test_a_beginning_of_several_commits_is_held_by_their_names(canary) -> None:
-    deployed(canary, "b" * 39 + "a", 0.1)
+    canary.deploy("b" * 39 + "a", 0.1)
     assert held(canary, treatment_commit=B[:9]) == (
         f"Hold: {B[:9]} begins 2 commits: {'b' * 39}a, {B}. Send more of it."
     )
@@ -226,16 +205,16 @@ def test_a_beginning_of_several_commits_is_held_by_their_names(canary) -> None:
 
 
 def test_without_a_commit_the_one_declared_canary_is_meant_and_no_other_deploy(canary) -> None:
-    experiment = registered(canary)
+    experiment = canary.register(treatment_commit=B)
     published(canary, {"verdict": "rollback", **LIFT}, experiment=experiment)
     # A hotfix; a second service; another commit promoted; another one withdrawn.
     for number, share in enumerate((None, None, 1, 0)):
-        deployed(canary, f"{number}" * 40, share)
+        canary.deploy(f"{number}" * 40, share)
         assert asked(canary, policy="no-breach")["phase"] == BACK
         assert flagged(canary, {}, f"{GATE}?want=rollback").status_code == 200
         assert flagged(canary, {"policy": "no-breach"}).status_code == 403
     # A later step of its own ramp.
-    deployed(canary, B, 0.5)
+    canary.deploy(B, 0.5)
     assert asked(canary)["phase"] == BACK
 
 
@@ -244,18 +223,18 @@ def test_without_a_declared_canary_it_holds_and_says_what_to_send(canary) -> Non
         "Hold: no canary is declared in this environment. Post the canary's deploy with its"
         " allocation, a share between 0 and 1, or name it by treatment_commit."
     )
-    registered(canary)
+    canary.register(treatment_commit=B)
     for ended in (1, None, 0):
         published(canary, {**ABSTAIN}, not_worse_than=-0.1)
         assert asked(canary, policy="no-harm:0.2")["phase"] == GO
-        deployed(canary, B, ended)
+        canary.deploy(B, ended)
         assert held(canary, policy="no-harm:0.2") == told
-        deployed(canary, B, 0.25)
+        canary.deploy(B, 0.25)
 
 
 def test_of_several_canaries_it_holds_and_names_them_with_their_shares(canary) -> None:
-    published(canary, {"verdict": "keep", **LIFT}, experiment=registered(canary))
-    deployed(canary, C, 0.025)
+    published(canary, {"verdict": "keep", **LIFT}, experiment=canary.register(treatment_commit=B))
+    canary.deploy(C, 0.025)
     told = held(canary)
     assert told == (
         f"Hold: 2 canaries are declared here: {B[:12]} at 10 %, {C[:12]} at 2.5 %. Name"
@@ -263,7 +242,7 @@ def test_of_several_canaries_it_holds_and_names_them_with_their_shares(canary) -
         " promoted."
     )
     assert asked(canary, treatment_commit=B)["phase"] == GO
-    deployed(canary, C, 0)
+    canary.deploy(C, 0)
     assert asked(canary)["phase"] == GO
 
 
@@ -276,9 +255,9 @@ HELD_BACK = (
 @pytest.mark.parametrize("decided", [True, False])
 def test_a_hold_back_is_no_canary_and_is_refused_by_its_name(canary, decided: bool) -> None:
     verdict = {"verdict": "keep", **LIFT} if decided else ABSTAIN
-    published(canary, verdict, experiment=registered(canary))
-    deployed(canary, B, 1)
-    deployed(canary, A, 0.1)
+    published(canary, verdict, experiment=canary.register(treatment_commit=B))
+    canary.deploy(B, 1)
+    canary.deploy(A, 0.1)
     assert held(canary, policy="no-breach") == (
         f"Hold: no canary is declared in this environment. {HELD_BACK}. Post the canary's deploy"
         " with its allocation, a share between 0 and 1, or name it by treatment_commit."
@@ -290,41 +269,43 @@ def test_a_hold_back_is_no_canary_and_is_refused_by_its_name(canary, decided: bo
         assert (refused.status_code, fault["code"]) == (422, "no_change")
         assert fault["detail"] == f"{HELD_BACK}: name the canary's commit"
     # Its own verdict of old is no answer, and a canary beside it is the one that is meant.
-    deployed(canary, C, 0.2)
-    published(canary, ABSTAIN, experiment=registered(canary, C), not_worse_than=-0.1)
+    canary.deploy(C, 0.2)
+    published(canary, ABSTAIN, experiment=canary.register(treatment_commit=C), not_worse_than=-0.1)
     assert asked(canary, policy="no-harm:0.2")["phase"] == GO
 
 
 def test_a_kept_build_that_is_held_back_later_lets_nothing_go_on(canary) -> None:
-    published(canary, {"verdict": "keep", **LIFT}, experiment=registered(canary))
-    deployed(canary, B, 1)
-    deployed(canary, C, 1)
-    deployed(canary, B, 0.1)
+    published(canary, {"verdict": "keep", **LIFT}, experiment=canary.register(treatment_commit=B))
+    canary.deploy(B, 1)
+    canary.deploy(C, 1)
+    canary.deploy(B, 0.1)
     assert f"{B[:12]} is a hold-back: users have {C[:12]}" in held(canary)
 
 
 def test_a_build_that_is_kept_alive_before_the_canary_is_promoted_is_a_hold_back_too(
     canary,
 ) -> None:
-    registered(canary)
-    deployed(canary, A, 0.2)
+    canary.register(treatment_commit=B)
+    canary.deploy(A, 0.2)
     assert held(canary).startswith("Hold: 2 canaries are declared here")
-    deployed(canary, B, 1)
+    canary.deploy(B, 1)
     assert f"{A[:12]} is a hold-back: users have {B[:12]}" in held(canary)
 
 
 def test_a_canary_that_a_hotfix_for_everybody_was_built_on_keeps_its_verdict(canary) -> None:
-    published(canary, {"verdict": "rollback", **LIFT}, experiment=registered(canary))
-    deployed(canary, C, 1, diff={"base_commit": B, "files": []})
+    published(
+        canary, {"verdict": "rollback", **LIFT}, experiment=canary.register(treatment_commit=B)
+    )
+    canary.deploy(C, 1, diff={"base_commit": B, "files": []})
     assert asked(canary)["phase"] == BACK
     assert asked(canary, treatment_commit=B)["phase"] == BACK
 
 
 def test_a_portfolio_of_a_week_does_not_answer_for_its_last_build(canary) -> None:
-    published(canary, {"verdict": "keep", **LIFT}, experiment=registered(canary))
-    deployed(canary, B, 1)
-    deployed(canary, A, 0.1)
-    week = registered(canary, control_commit=A, metadata={"portfolio": True})
+    published(canary, {"verdict": "keep", **LIFT}, experiment=canary.register(treatment_commit=B))
+    canary.deploy(B, 1)
+    canary.deploy(A, 0.1)
+    week = canary.register(treatment_commit=B, control_commit=A, metadata={"portfolio": True})
     published(canary, {"verdict": "rollback", **LIFT}, experiment=week)
     assert asked(canary, treatment_commit=B)["phase"] == GO
 
@@ -341,12 +322,12 @@ AGAINST = [
 def test_what_speaks_against_a_commit_is_hidden_by_no_other_experiment_of_it(
     canary, answer: dict[str, Any]
 ) -> None:
-    first = registered(canary)
+    first = canary.register(treatment_commit=B)
     published(canary, answer, experiment=first)
-    other = registered(canary, target_metric="signup_completed")
+    other = canary.register(treatment_commit=B, target_metric="signup_completed")
     published(canary, {"verdict": "keep", **LIFT}, experiment=other)
     if answer.get("decided", True):
-        again = registered(canary)
+        again = canary.register(treatment_commit=B)
         assert again != first
     for metric in ("activation", "signup_completed", "trial_to_paid"):
         for policy in ("keep", "no-breach", "no-harm:1"):
@@ -356,9 +337,9 @@ def test_what_speaks_against_a_commit_is_hidden_by_no_other_experiment_of_it(
 
 
 def test_of_one_metric_the_newest_verdict_holds(canary) -> None:
-    first = registered(canary)
+    first = canary.register(treatment_commit=B)
     published(canary, {"verdict": "rollback", **LIFT}, experiment=first)
-    second = registered(canary)
+    second = canary.register(treatment_commit=B)
     published(canary, ABSTAIN, experiment=second, not_worse_than=-0.01)
     assert asked(canary, policy="no-harm:0.2")["phase"] == BACK
     published(canary, {"verdict": "keep", **LIFT}, experiment=second)
@@ -366,17 +347,17 @@ def test_of_one_metric_the_newest_verdict_holds(canary) -> None:
 
 
 def test_a_fault_of_the_set_up_is_over_with_the_experiment_that_had_it(canary) -> None:
-    first = registered(canary)
+    first = canary.register(treatment_commit=B)
     published(canary, {**ENDED, "abstain_reason": "interacting"}, experiment=first)
     assert asked(canary, policy="no-breach")["phase"] == HOLD
-    second = registered(canary)
+    second = canary.register(treatment_commit=B)
     published(canary, ABSTAIN, experiment=second)
     assert asked(canary, policy="no-breach")["phase"] == GO
 
 
 @pytest.mark.parametrize("policy", ["keep", "no-breach", "no-harm:1"])
 def test_while_frozen_every_gate_holds_and_none_asks_to_go_back(canary, policy: str) -> None:
-    registered(canary)
+    canary.register(treatment_commit=B)
     canary.in_store(lambda connection: freeze(connection, "an incident"))
     for verdict in ("rollback", "keep"):
         published(canary, {"verdict": verdict, **LIFT, "decided": False}, not_worse_than=-0.01)

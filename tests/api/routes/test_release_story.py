@@ -16,9 +16,7 @@ from tests.api.routes.test_release_gate import (
     HOLD,
     LIFT,
     asked,
-    deployed,
     published,
-    registered,
 )
 from tests.clients.rollout_controllers import argo_measurement, flagger_hook, flagger_webhooks
 from tests.world import World
@@ -31,35 +29,37 @@ POLICIES = ("keep", "no-breach", "no-harm:1")
 @pytest.fixture
 def service(tenant: World) -> World:
     """A project in whose production a canary gets a tenth of the traffic and is registered."""
-    deployed(tenant, BASELINE)
-    deployed(tenant, CANARY, 0.1)
-    registered(tenant, CANARY)
+    tenant.deploy(BASELINE)
+    tenant.deploy(CANARY, 0.1)
+    tenant.register(treatment_commit=CANARY)
     return tenant
 
 
 def what_else_is_posted(service: Any) -> dict[str, Callable[[], object]]:
     """All that comes beside a canary, in the order of a day."""
     return {
-        "a hotfix for everybody": lambda: deployed(service, HOTFIX),
-        "the hotfix as promoted": lambda: deployed(service, HOTFIX, 1),
-        "a second service": lambda: deployed(service, SERVICE_B),
-        "the second service again": lambda: deployed(service, SERVICE_B, 1),
-        "the baseline again": lambda: deployed(service, BASELINE),
-        "a step of the ramp": lambda: deployed(service, CANARY, 0.25),
-        "another metric": lambda: registered(service, CANARY, target_metric="signup_completed"),
-        "the change anew": lambda: registered(service, CANARY),
-        "a canary beside it": lambda: deployed(service, OTHER, 0.1),
-        "which is registered": lambda: registered(service, OTHER),
-        "and promoted": lambda: deployed(service, OTHER, 1),
-        "and withdrawn": lambda: deployed(service, OTHER, 0),
-        "the canary promoted all the same": lambda: deployed(service, CANARY, 1),
-        "the canary withdrawn": lambda: deployed(service, CANARY, 0),
-        "the canary given traffic again": lambda: deployed(service, CANARY, 0.1),
+        "a hotfix for everybody": lambda: service.deploy(HOTFIX),
+        "the hotfix as promoted": lambda: service.deploy(HOTFIX, 1),
+        "a second service": lambda: service.deploy(SERVICE_B),
+        "the second service again": lambda: service.deploy(SERVICE_B, 1),
+        "the baseline again": lambda: service.deploy(BASELINE),
+        "a step of the ramp": lambda: service.deploy(CANARY, 0.25),
+        "another metric": lambda: service.register(
+            treatment_commit=CANARY, target_metric="signup_completed"
+        ),
+        "the change anew": lambda: service.register(treatment_commit=CANARY),
+        "a canary beside it": lambda: service.deploy(OTHER, 0.1),
+        "which is registered": lambda: service.register(treatment_commit=OTHER),
+        "and promoted": lambda: service.deploy(OTHER, 1),
+        "and withdrawn": lambda: service.deploy(OTHER, 0),
+        "the canary promoted all the same": lambda: service.deploy(CANARY, 1),
+        "the canary withdrawn": lambda: service.deploy(CANARY, 0),
+        "the canary given traffic again": lambda: service.deploy(CANARY, 0.1),
     }
 
 
 def phases(service: Any, **question: str) -> set[str]:
-    """What Argo's web metric is told under each policy."""
+    """The phases that Argo's web metric gets under each policy."""
     return {asked(service, policy=policy, **question)["phase"] for policy in POLICIES}
 
 
@@ -114,7 +114,7 @@ STATES = [
 def test_what_is_posted_beside_a_canary_changes_no_answer_about_it(
     service, answer: dict[str, Any], told: set[str], back: bool
 ) -> None:
-    experiment = registered(service, CANARY)
+    experiment = service.register(treatment_commit=CANARY)
     published(service, answer, experiment=experiment)
     posts = what_else_is_posted(service)
     for name in (
@@ -132,7 +132,7 @@ def test_a_freeze_holds_the_release_both_ways(service) -> None:
     published(service, {"verdict": "rollback", **LIFT})
     service.in_store(lambda connection: freeze(connection, "an incident"))
     try:
-        deployed(service, HOTFIX)
+        service.deploy(HOTFIX)
         assert phases(service, treatment_commit=CANARY) == phases(service) == {HOLD}
         assert not any(hooks(service, treatment_commit=CANARY).values())
         assert argo_measurement(service, "may-go-on", CANARY) == "Inconclusive"

@@ -8,48 +8,36 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from msgspec import structs
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 
 from domain.contract import Contract, contract
 from domain.document import document_text
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
-from tests.world import World
 
 REGISTER = "/v1/reward/register"
 
 
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
+def deployed(tenant: Any, *commits: str) -> list[str]:
+    return [tenant.deploy(commit)["deploy_id"] for commit in commits]
 
 
-def deployed(service: Any, *commits: str) -> list[str]:
-    answers = [service.post("/v1/deploys", {"commit": {"sha": commit}}) for commit in commits]
-    return [answer.json()["deploy"]["deploy_id"] for answer in answers]
-
-
-def registered(service: Any, **members: Any) -> str:
-    answer = service.post(REGISTER, members)
-    assert answer.status_code == 201
-    assert answer.json().keys() == {"experiment_id"}
-    return answer.json()["experiment_id"]
-
-
-def published(service: Any, experiment_id: str, *, next_look: timedelta | None = None) -> str:
-    """Publishes a verdict: decided, unless there is a next look."""
-    text = document_text(
-        contract(
-            experiment_id,
-            verdict="keep",
-            abstain_reason=None,
-            decided=next_look is None,
-            lift=0.1,
-            confidence=0.999,
-            ci=(0.05, 0.15),
-            cadence="fast",
-        )
+def published(
+    tenant: Any, experiment_id: str, *, next_look: timedelta | None = None, **members: Any
+) -> str:
+    """Publishes a verdict, decided unless there is a next look, with members even if not valid."""
+    verdict = contract(
+        experiment_id,
+        verdict="keep",
+        abstain_reason=None,
+        decided=next_look is None,
+        lift=0.1,
+        confidence=0.999,
+        ci=(0.05, 0.15),
+        cadence="fast",
     )
+    text = document_text({**structs.asdict(verdict), **members})
     now = datetime.now(UTC)
     draft = Draft(
         experiment_id=experiment_id,
@@ -63,31 +51,38 @@ def published(service: Any, experiment_id: str, *, next_look: timedelta | None =
         stage_evidence(connection, [draft])
         publish_verdicts(connection)
 
-    service.in_store(publish)
+    tenant.in_store(publish)
     return text
 
 
 class TestRegistering:
-    @pytest.mark.requirement("service.deploy-triggers", "endpoint.register.optional")
-    def test_without_members_measures_the_latest_production_deploy(self, service: Any) -> None:
-        _, latest = deployed(service, "aaaaaaa", "bbbbbbb")
-        experiment_id = registered(service)
-        (listed,) = service.get("/v1/reward").json()["experiments"]
-        assert listed["experiment_id"] == experiment_id
+    @pytest.mark.requirement(
+        "service.deploy-triggers",
+        "endpoint.register.optional",
+        "endpoint.register.response",
+        "experiment.experiment_id",
+        "status.register",
+    )
+    def test_without_members_measures_the_latest_production_deploy(self, tenant: Any) -> None:
+        _, latest = deployed(tenant, "aaaaaaa", "bbbbbbb")
+        answer = tenant.post(REGISTER, {})
+        (listed,) = tenant.listed()
+        assert answer.status_code == 201
+        assert answer.json() == {"experiment_id": listed["experiment_id"]}
         assert listed["deploy_id"] == latest
         assert (listed["treatment_commit"], listed["control_commit"]) == ("bbbbbbb", "aaaaaaa")
         assert (listed["environment"], listed["metric"]) == ("production", "activation")
 
     def test_a_commit_that_no_deploy_has_is_waited_for_and_a_typing_error_is_named(
-        self, service: Any
+        self, tenant: Any
     ) -> None:
-        deployed(service, "4f2a9c1d" * 5, "9e107d9d" * 5)
+        deployed(tenant, "4f2a9c1d" * 5, "9e107d9d" * 5)
         mistyped = "4f2a9cd1" + "4f2a9c1d" * 4
-        slipped = registered(service, treatment_commit=mistyped)
-        short = registered(service, treatment_commit="9e107dd9")
-        other = registered(service, treatment_commit="1234567890")
+        slipped = tenant.register(treatment_commit=mistyped)
+        short = tenant.register(treatment_commit="9e107dd9")
+        other = tenant.register(treatment_commit="1234567890")
         awaited = {
-            experiment: service.get(f"/v1/reward/{experiment}/registration").json()
+            experiment: tenant.get(f"/v1/reward/{experiment}/registration").json()
             for experiment in (slipped, short, other)
         }
         assert awaited[slipped]["waits_for_deploy"] == {
@@ -98,14 +93,14 @@ class TestRegistering:
         assert awaited[short]["waits_for_deploy"]["nearest"] == "9e107d9d" * 5
         assert awaited[other]["waits_for_deploy"]["nearest"] is None
         assert awaited[other]["first_look_at"] is None
-        evidence = service.get(f"/v1/reward/{slipped}/evidence")
+        evidence = tenant.get(f"/v1/reward/{slipped}/evidence")
         assert evidence.json()["detail"].startswith("It begins with a deploy of 4f2a9cd14f2a")
 
-    def test_says_when_the_target_can_be_looked_at_first(self, service: Any) -> None:
-        service.settings(metrics={"slow": {"window_seconds": 14 * 86_400}})
-        deployed(service, "4f2a9c1d", "9e107d9d")
-        said = service.post(REGISTER, {"target_metric": "slow"})
-        registration = service.get(f"/v1/reward/{said.json()['experiment_id']}/registration").json()
+    def test_says_when_the_target_can_be_looked_at_first(self, tenant: Any) -> None:
+        tenant.settings(metrics={"slow": {"window_seconds": 14 * 86_400}})
+        deployed(tenant, "4f2a9c1d", "9e107d9d")
+        said = tenant.post(REGISTER, {"target_metric": "slow"})
+        registration = tenant.get(f"/v1/reward/{said.json()['experiment_id']}/registration").json()
         first = datetime.fromisoformat(registration["first_look_at"])
         begun = datetime.fromisoformat(registration["starts_at"])
         # A block of 5 minutes, its grace of 2, and the window.
@@ -113,31 +108,39 @@ class TestRegistering:
         # A guardrail may be breached before, so that an hourly pace is worth its while.
         assert said.headers["Retry-After"] == "3600"
 
-    def test_before_any_deploy_waits_for_the_next_one(self, service: Any) -> None:
-        deployed(service, "aaaaaaa")
-        experiment_id = registered(service, treatment_commit="BBBBBBB", target_metric="signup")
-        assert service.get("/v1/reward").json()["experiments"][0]["deploy_id"] is None
-        (deploy_id,) = deployed(service, "bbbbbbb")
-        (listed,) = service.get("/v1/reward").json()["experiments"]
+    def test_before_any_deploy_waits_for_the_next_one(self, tenant: Any) -> None:
+        deployed(tenant, "aaaaaaa")
+        experiment_id = tenant.register(treatment_commit="BBBBBBB", target_metric="signup")
+        assert tenant.listed()[0]["deploy_id"] is None
+        (deploy_id,) = deployed(tenant, "bbbbbbb")
+        (listed,) = tenant.listed()
         assert (listed["experiment_id"], listed["deploy_id"]) == (experiment_id, deploy_id)
 
-    def test_the_same_change_and_metric_is_the_same_experiment(self, service: Any) -> None:
-        deployed(service, "aaaaaaa", "bbbbbbb")
-        first = registered(service)
-        assert registered(service, treatment_commit="bbbbbbb") == first
-        assert registered(service, target_metric="activation") == first
-        assert registered(service, target_metric="other") != first
+    @pytest.mark.requirement(
+        "endpoint.register.deploy_id",
+        "endpoint.register.treatment_commit",
+        "endpoint.register.target_metric",
+        "experiment.members",
+        "experiment.target_metric.string",
+    )
+    def test_the_same_change_and_metric_is_the_same_experiment(self, tenant: Any) -> None:
+        _, latest = deployed(tenant, "aaaaaaa", "bbbbbbb")
+        first = tenant.register()
+        assert tenant.register(treatment_commit="bbbbbbb") == first
+        assert tenant.register(deploy_id=latest) == first
+        assert tenant.register(deploy_id=latest, treatment_commit="bbbbbbb") == first
+        assert tenant.register(target_metric="activation") == first
+        assert tenant.register(target_metric="other") != first
 
     def test_the_same_change_in_another_environment_is_an_experiment_of_its_own(
-        self, service: Any
+        self, tenant: Any
     ) -> None:
         experiments: dict[str, str] = {}
         for environment in ("staging", "production"):
             for commit in ("aaaaaaa", "bbbbbbb"):
-                body = {"commit": {"sha": commit}, "environment": environment}
-                deploy_id = service.post("/v1/deploys", body).json()["deploy"]["deploy_id"]
-            experiments[environment] = registered(service, deploy_id=deploy_id)
-        listed = service.get("/v1/reward").json()["experiments"]
+                deploy_id = tenant.deploy(commit, environment=environment)["deploy_id"]
+            experiments[environment] = tenant.register(deploy_id=deploy_id)
+        listed = tenant.listed()
         assert {one["environment"]: one["experiment_id"] for one in listed} == experiments
 
     @pytest.mark.parametrize(
@@ -145,11 +148,11 @@ class TestRegistering:
         [({"routes": ["/a"]}, "routes"), ({"guardrails": ["latency"]}, "guardrails")],
     )
     def test_with_other_members_while_open_is_a_conflict_that_names_the_member(
-        self, service: Any, members: dict[str, Any], named: str
+        self, tenant: Any, members: dict[str, Any], named: str
     ) -> None:
-        deployed(service, "aaaaaaa", "bbbbbbb")
-        registered(service)
-        answer = service.post(REGISTER, members)
+        deployed(tenant, "aaaaaaa", "bbbbbbb")
+        tenant.register()
+        answer = tenant.post(REGISTER, members)
         assert (answer.status_code, answer.json()["code"]) == (409, "experiment_open")
         assert named in answer.json()["detail"]
 
@@ -164,22 +167,22 @@ class TestRegistering:
         ],
     )
     def test_what_the_project_keeps_for_itself_is_refused_by_name(
-        self, service: Any, member: str, body: dict[str, Any]
+        self, tenant: Any, member: str, body: dict[str, Any]
     ) -> None:
-        deployed(service, "aaaaaaa", "bbbbbbb")
-        service.settings(locked=[member])
-        answer = service.post(REGISTER, body)
+        deployed(tenant, "aaaaaaa", "bbbbbbb")
+        tenant.settings(locked=[member])
+        answer = tenant.post(REGISTER, body)
         assert (answer.status_code, answer.json()["code"]) == (403, "locked")
         assert member in answer.json()["detail"]
-        assert service.get("/v1/reward").json()["experiments"] == []
-        service.settings(locked=[])
-        assert service.post(REGISTER, body).status_code == 201
+        assert tenant.listed() == []
+        tenant.settings(locked=[])
+        assert tenant.post(REGISTER, body).status_code == 201
 
-    def test_a_registration_adds_guardrails_to_the_project_s(self, service: Any) -> None:
-        deployed(service, "aaaaaaa", "bbbbbbb")
-        experiment = registered(service, guardrails=["latency"])
-        assert registered(service, guardrails=["latency", "error"]) == experiment
-        policy = service.in_store(
+    def test_a_registration_adds_guardrails_to_the_project_s(self, tenant: Any) -> None:
+        deployed(tenant, "aaaaaaa", "bbbbbbb")
+        experiment = tenant.register(guardrails=["latency"])
+        assert tenant.register(guardrails=["latency", "error"]) == experiment
+        policy = tenant.in_store(
             lambda connection: connection.execute(
                 text("SELECT policy FROM experiments WHERE experiment_id = :id"),
                 {"id": experiment},
@@ -187,20 +190,20 @@ class TestRegistering:
         )
         assert [guardrail["name"] for guardrail in policy["guardrails"]] == ["error", "latency"]
 
-    def test_registrations_of_one_key_are_limited(self, service: Any) -> None:
-        deployed(service, "aaaaaaa", "bbbbbbb")
-        service.settings(rate_limits={"registrations_per_key": 2})
-        answers = [service.post(REGISTER, {}) for _ in range(3)]
+    def test_registrations_of_one_key_are_limited(self, tenant: Any) -> None:
+        deployed(tenant, "aaaaaaa", "bbbbbbb")
+        tenant.settings(rate_limits={"registrations_per_key": 2})
+        answers = [tenant.post(REGISTER, {}) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [201, 201, 429]
         assert answers[2].json()["detail"] == "more than 2 registrations a minute by one key"
 
-    def test_from_many_clients_makes_one_experiment(self, service: Any) -> None:
-        deployed(service, "aaaaaaa", "bbbbbbb")
+    def test_from_many_clients_makes_one_experiment(self, tenant: Any) -> None:
+        deployed(tenant, "aaaaaaa", "bbbbbbb")
         with ThreadPoolExecutor(12) as clients:
             for n in range(4):
                 metric = f"metric-{n}"
                 ids = set(
-                    clients.map(lambda _, m=metric: registered(service, target_metric=m), range(12))
+                    clients.map(lambda _, m=metric: tenant.register(target_metric=m), range(12))
                 )
                 assert len(ids) == 1
 
@@ -241,26 +244,27 @@ class TestRegistering:
         ],
     )
     def test_what_breaks_a_rule_is_refused_with_where(
-        self, service: Any, members: dict[str, Any], pointer: str, code: str
+        self, tenant: Any, members: dict[str, Any], pointer: str, code: str
     ) -> None:
-        deployed(service, "aaaaaaa", "bbbbbbb")
-        answer = service.post(REGISTER, members)
+        deployed(tenant, "aaaaaaa", "bbbbbbb")
+        answer = tenant.post(REGISTER, members)
         assert answer.status_code == 422
         (fault,) = answer.json()["errors"]
         assert (fault["pointer"], fault["code"]) == (pointer, code)
-        assert service.get("/v1/reward").json()["experiments"] == []
+        assert tenant.listed() == []
 
-    def test_a_deploy_of_another_commit_contradicts(self, service: Any) -> None:
-        (deploy_id,) = deployed(service, "aaaaaaa")
+    def test_a_deploy_of_another_commit_contradicts(self, tenant: Any) -> None:
+        (deploy_id,) = deployed(tenant, "aaaaaaa")
         members = {"deploy_id": deploy_id, "treatment_commit": "bbbbbbb"}
-        (fault,) = service.post(REGISTER, members).json()["errors"]
+        (fault,) = tenant.post(REGISTER, members).json()["errors"]
         assert fault["code"] == "commit_contradicts_deploy"
 
-    @pytest.mark.requirement("endpoint.register", "experiment.members")
-    def test_every_member_at_once_is_accepted(self, service: Any) -> None:
-        _, deploy_id = deployed(service, "aaaaaaa", "bbbbbbb")
-        registered(
-            service,
+    @pytest.mark.requirement(
+        "endpoint.register", "experiment.members", "experiment.target_metric.object"
+    )
+    def test_every_member_at_once_is_accepted(self, tenant: Any) -> None:
+        _, deploy_id = deployed(tenant, "aaaaaaa", "bbbbbbb")
+        tenant.register(
             deploy_id=deploy_id,
             treatment_commit="bbbbbbb",
             target_metric={"name": "trial_to_paid", "value_per_conversion": 49},
@@ -287,9 +291,9 @@ class TestPolling:
         "status.poll",
         "status.abstain",
     )
-    def test_a_new_experiment_abstains_for_power(self, service: Any) -> None:
-        experiment_id = registered(service)
-        answer = service.get(f"/v1/reward/{experiment_id}")
+    def test_a_new_experiment_abstains_for_power(self, tenant: Any) -> None:
+        experiment_id = tenant.register()
+        answer = tenant.get(f"/v1/reward/{experiment_id}")
         assert answer.status_code == 200
         assert tuple(answer.json()) == Contract.__struct_fields__
         assert answer.json() == {
@@ -307,16 +311,46 @@ class TestPolling:
         assert answer.headers["Retry-After"] == "60"
 
     @pytest.mark.requirement("endpoint.poll.experiment_id", "contract.experiment_id")
-    def test_the_path_names_the_experiment(self, service: Any) -> None:
-        names = [registered(service, target_metric=metric) for metric in ("a", "b")]
-        polled = [service.get(f"/v1/reward/{name}").json()["experiment_id"] for name in names]
+    def test_the_path_names_the_experiment(self, tenant: Any) -> None:
+        names = [tenant.register(target_metric=metric) for metric in ("a", "b")]
+        polled = [tenant.get(f"/v1/reward/{name}").json()["experiment_id"] for name in names]
         assert polled == names
-        assert service.get("/v1/reward/exp_00000000000000000000").status_code == 404
+        assert tenant.get("/v1/reward/exp_00000000000000000000").status_code == 404
 
-    def test_the_published_contract_is_served_to_the_byte(self, service: Any) -> None:
-        experiment_id = registered(service)
-        text = published(service, experiment_id)
-        answer = service.get(f"/v1/reward/{experiment_id}")
+    @pytest.mark.requirement(
+        "contract.verdict", "contract.abstain_reason", "contract.guardrail_breaches"
+    )
+    @pytest.mark.parametrize(
+        ("verdict", "reason"),
+        [
+            *((verdict, None) for verdict in ("keep", "rollback", "iterate")),
+            *(("abstain", reason) for reason in ("power", "non_identifiable", "interacting")),
+        ],
+    )
+    def test_every_word_of_the_contract_can_be_served(
+        self, tenant: Any, verdict: str, reason: str | None
+    ) -> None:
+        experiment_id, breaches = tenant.register(), ["error", "slow"]
+        answer = {"verdict": verdict, "abstain_reason": reason, "guardrail_breaches": breaches}
+        published(tenant, experiment_id, **answer)
+        assert tenant.contract(experiment_id).items() >= answer.items()
+
+    @pytest.mark.requirement("contract.verdict", "contract.abstain_reason")
+    @pytest.mark.parametrize(
+        ("verdict", "reason"),
+        [("maybe", None), ("abstain", "tired"), ("abstain", None), ("keep", "power")],
+    )
+    def test_no_other_word_can_be_served(
+        self, tenant: Any, verdict: str, reason: str | None
+    ) -> None:
+        experiment_id = tenant.register()
+        with pytest.raises(IntegrityError):
+            published(tenant, experiment_id, verdict=verdict, abstain_reason=reason)
+
+    def test_the_published_contract_is_served_to_the_byte(self, tenant: Any) -> None:
+        experiment_id = tenant.register()
+        text = published(tenant, experiment_id)
+        answer = tenant.get(f"/v1/reward/{experiment_id}")
         assert answer.text == text
         # Decided: there is nothing to come back for.
         assert "Retry-After" not in answer.headers
@@ -326,129 +360,129 @@ class TestPolling:
         [(timedelta(seconds=300), 280, 300), (timedelta(seconds=-5), 1, 1)],
     )
     def test_says_when_the_next_look_can_come(
-        self, service: Any, next_look: timedelta, least: int, most: int
+        self, tenant: Any, next_look: timedelta, least: int, most: int
     ) -> None:
-        experiment_id = registered(service)
-        published(service, experiment_id, next_look=next_look)
-        seconds = int(service.get(f"/v1/reward/{experiment_id}").headers["Retry-After"])
+        experiment_id = tenant.register()
+        published(tenant, experiment_id, next_look=next_look)
+        seconds = int(tenant.get(f"/v1/reward/{experiment_id}").headers["Retry-After"])
         assert least <= seconds <= most
 
-    def test_an_answer_that_the_client_has_is_not_sent_again(self, service: Any) -> None:
-        path = f"/v1/reward/{registered(service)}"
-        etag = service.get(path).headers["ETag"]
+    def test_an_answer_that_the_client_has_is_not_sent_again(self, tenant: Any) -> None:
+        path = f"/v1/reward/{tenant.register()}"
+        etag = tenant.get(path).headers["ETag"]
         for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
-            answer = service.get(path, headers={**service.reward, "If-None-Match": known})
+            answer = tenant.get(path, headers={**tenant.reward, "If-None-Match": known})
             assert (answer.status_code, answer.content) == (304, b"")
             assert answer.headers["ETag"] == etag
-        other = service.get(path, headers={**service.reward, "If-None-Match": '"other"'})
+        other = tenant.get(path, headers={**tenant.reward, "If-None-Match": '"other"'})
         assert other.status_code == 200
 
-    def test_a_changed_verdict_has_another_etag(self, service: Any) -> None:
-        experiment_id = registered(service)
-        before = service.get(f"/v1/reward/{experiment_id}").headers["ETag"]
-        published(service, experiment_id)
-        assert service.get(f"/v1/reward/{experiment_id}").headers["ETag"] != before
+    def test_a_changed_verdict_has_another_etag(self, tenant: Any) -> None:
+        experiment_id = tenant.register()
+        before = tenant.get(f"/v1/reward/{experiment_id}").headers["ETag"]
+        published(tenant, experiment_id)
+        assert tenant.get(f"/v1/reward/{experiment_id}").headers["ETag"] != before
 
     @pytest.mark.parametrize(
         "name", ["exp_none", "x" * 5000, "%00", "%ff", "a%2Fb", "..", "🦆", " "]
     )
-    def test_what_cannot_be_an_experiment_is_an_unknown_one(self, service: Any, name: str) -> None:
+    def test_what_cannot_be_an_experiment_is_an_unknown_one(self, tenant: Any, name: str) -> None:
         path = name if name.startswith(("%", "a%")) else quote(name, safe="")
-        answer = service.get(f"/v1/reward/{path}")
+        answer = tenant.get(f"/v1/reward/{path}")
         assert (answer.status_code, answer.headers["Content-Type"]) == (
             404,
             "application/problem+json",
         )
 
-    def test_the_address_of_registering_is_no_experiments(self, service: Any) -> None:
-        assert service.get(REGISTER).status_code == 405
+    def test_the_address_of_registering_is_no_experiments(self, tenant: Any) -> None:
+        assert tenant.get(REGISTER).status_code == 405
 
 
 class TestEvidence:
-    def test_is_served_as_it_was_published(self, service: Any) -> None:
-        experiment_id = registered(service)
-        published(service, experiment_id)
-        answer = service.get(f"/v1/reward/{experiment_id}/evidence")
+    def test_is_served_as_it_was_published(self, tenant: Any) -> None:
+        experiment_id = tenant.register()
+        published(tenant, experiment_id)
+        answer = tenant.get(f"/v1/reward/{experiment_id}/evidence")
         assert (answer.status_code, answer.text) == (200, '{"looks": [1,  2], "lift": 0.10}')
         assert answer.headers["Content-Type"] == "application/json"
 
-    def test_is_404_before_the_first_look_with_when_to_come_back(self, service: Any) -> None:
-        answer = service.get(f"/v1/reward/{registered(service)}/evidence")
+    def test_is_404_before_the_first_look_with_when_to_come_back(self, tenant: Any) -> None:
+        answer = tenant.get(f"/v1/reward/{tenant.register()}/evidence")
         assert (answer.status_code, answer.json()["code"]) == (404, "no_evidence_yet")
         assert answer.headers["Retry-After"] == "60"
 
-    def test_of_an_unknown_experiment_is_404(self, service: Any) -> None:
-        answer = service.get("/v1/reward/exp_none/evidence")
+    def test_of_an_unknown_experiment_is_404(self, tenant: Any) -> None:
+        answer = tenant.get("/v1/reward/exp_none/evidence")
         assert (answer.status_code, answer.json()["code"]) == (404, "unknown_experiment")
 
 
 class TestClosing:
-    def test_answers_with_the_contract_and_makes_no_verdict(self, service: Any) -> None:
-        experiment_id = registered(service)
+    def test_answers_with_the_contract_and_makes_no_verdict(self, tenant: Any) -> None:
+        experiment_id = tenant.register()
         for body in ({"json": {}}, {}):
-            answer = service.client.post(
-                f"/v1/reward/{experiment_id}/close", headers=service.reward, **body
+            answer = tenant.client.post(
+                f"/v1/reward/{experiment_id}/close", headers=tenant.reward, **body
             )
             assert answer.status_code == 200
             assert tuple(answer.json()) == Contract.__struct_fields__
             assert answer.json()["verdict"] == "abstain"
 
-    def test_takes_no_members(self, service: Any) -> None:
-        answer = service.post(f"/v1/reward/{registered(service)}/close", {"verdict": "keep"})
+    def test_takes_no_members(self, tenant: Any) -> None:
+        answer = tenant.post(f"/v1/reward/{tenant.register()}/close", {"verdict": "keep"})
         assert answer.status_code == 422
 
-    def test_frees_the_change_for_another_attempt(self, service: Any) -> None:
-        deployed(service, "aaaaaaa", "bbbbbbb")
-        first = registered(service)
-        service.post(f"/v1/reward/{first}/close", {})
-        assert registered(service) != first
+    def test_frees_the_change_for_another_attempt(self, tenant: Any) -> None:
+        deployed(tenant, "aaaaaaa", "bbbbbbb")
+        first = tenant.register()
+        tenant.post(f"/v1/reward/{first}/close", {})
+        assert tenant.register() != first
 
-    def test_of_an_unknown_experiment_is_404(self, service: Any) -> None:
-        assert service.post("/v1/reward/exp_none/close", {}).status_code == 404
+    def test_of_an_unknown_experiment_is_404(self, tenant: Any) -> None:
+        assert tenant.post("/v1/reward/exp_none/close", {}).status_code == 404
 
 
 class TestTheList:
     @pytest.fixture
-    def three(self, service: Any) -> Sequence[str]:
+    def three(self, tenant: Any) -> Sequence[str]:
         """Three experiments, the oldest first; the second is decided."""
-        _, deploy_id = deployed(service, "aaaaaaa", "bbbbbbb")
+        _, deploy_id = deployed(tenant, "aaaaaaa", "bbbbbbb")
         ids = [
-            registered(service, target_metric="a", deploy_id=deploy_id),
-            registered(service, target_metric="b"),
-            registered(service, target_metric="c", treatment_commit="ccccccc"),
+            tenant.register(target_metric="a", deploy_id=deploy_id),
+            tenant.register(target_metric="b"),
+            tenant.register(target_metric="c", treatment_commit="ccccccc"),
         ]
-        published(service, ids[1])
+        published(tenant, ids[1])
         return ids
 
-    def listed(self, service: Any, **filters: Any) -> list[str]:
-        answer = service.get("/v1/reward", params=filters)
+    def listed(self, tenant: Any, **filters: Any) -> list[str]:
+        answer = tenant.get("/v1/reward", params=filters)
         assert answer.status_code == 200
         return [one["experiment_id"] for one in answer.json()["experiments"]]
 
-    def test_shows_the_newest_first(self, service: Any, three: Sequence[str]) -> None:
-        assert self.listed(service) == list(reversed(three))
+    def test_shows_the_newest_first(self, tenant: Any, three: Sequence[str]) -> None:
+        assert self.listed(tenant) == list(reversed(three))
 
-    def test_shows_each_with_its_contract(self, service: Any, three: Sequence[str]) -> None:
-        shown = service.get("/v1/reward", params={"metric": "b"}).json()["experiments"][0]
-        served = service.get(f"/v1/reward/{three[1]}").text
+    def test_shows_each_with_its_contract(self, tenant: Any, three: Sequence[str]) -> None:
+        shown = tenant.get("/v1/reward", params={"metric": "b"}).json()["experiments"][0]
+        served = tenant.get(f"/v1/reward/{three[1]}").text
         assert json.dumps(shown["contract"]) == json.dumps(json.loads(served))
         assert shown["as_of"].endswith("Z")
 
-    def test_is_narrowed_by_each_filter(self, service: Any, three: Sequence[str]) -> None:
+    def test_is_narrowed_by_each_filter(self, tenant: Any, three: Sequence[str]) -> None:
         first, second, third = three
-        deploy_id = service.get("/v1/deploys/last").json()["deploy"]["deploy_id"]
-        assert self.listed(service, status="open") == [third, first]
-        assert self.listed(service, status="decided") == [second]
-        assert self.listed(service, metric="a") == [first]
-        assert self.listed(service, treatment_commit="CCCCCCC") == [third]
-        assert self.listed(service, deploy_id=deploy_id) == [second, first]
-        assert self.listed(service, decided_after="2026-01-01T00:00:00Z") == [second]
-        assert self.listed(service, decided_after="2100-01-01T00:00:00Z") == []
-        assert self.listed(service, status="decided", metric="a") == []
+        deploy_id = tenant.get("/v1/deploys/last").json()["deploy"]["deploy_id"]
+        assert self.listed(tenant, status="open") == [third, first]
+        assert self.listed(tenant, status="decided") == [second]
+        assert self.listed(tenant, metric="a") == [first]
+        assert self.listed(tenant, treatment_commit="CCCCCCC") == [third]
+        assert self.listed(tenant, deploy_id=deploy_id) == [second, first]
+        assert self.listed(tenant, decided_after="2026-01-01T00:00:00Z") == [second]
+        assert self.listed(tenant, decided_after="2100-01-01T00:00:00Z") == []
+        assert self.listed(tenant, status="decided", metric="a") == []
 
-    def test_comes_in_pages(self, service: Any, three: Sequence[str]) -> None:
-        page = service.get("/v1/reward", params={"limit": 2}).json()
-        rest = service.get("/v1/reward", params={"limit": 2, "cursor": page["next_cursor"]}).json()
+    def test_comes_in_pages(self, tenant: Any, three: Sequence[str]) -> None:
+        page = tenant.get("/v1/reward", params={"limit": 2}).json()
+        rest = tenant.get("/v1/reward", params={"limit": 2, "cursor": page["next_cursor"]}).json()
         ids = [one["experiment_id"] for one in (*page["experiments"], *rest["experiments"])]
         assert ids == list(reversed(three))
         assert rest["next_cursor"] is None
@@ -472,8 +506,8 @@ class TestTheList:
         ],
     )
     def test_names_a_parameter_that_breaks_its_rule(
-        self, service: Any, name: str, value: str
+        self, tenant: Any, name: str, value: str
     ) -> None:
-        answer = service.get("/v1/reward", params={name: value})
+        answer = tenant.get("/v1/reward", params={name: value})
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["parameter"] == name

@@ -12,36 +12,29 @@ from sqlalchemy.exc import IntegrityError
 from storage.postgres.refusal import Invalid
 from storage.schema.tables import runtime_events
 from storage.tenants.keys import KeyKind
-from tests.world import World
 
 PATH = "/v1/events"
-
-
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
 
 
 def ago(**span: float) -> str:
     return (datetime.now(UTC) - timedelta(**span)).isoformat()
 
 
-def rows(service: Any) -> list[Any]:
-    query = select(runtime_events).where(runtime_events.c.project_id == service.project_id)
+def rows(tenant: Any) -> list[Any]:
+    query = select(runtime_events).where(runtime_events.c.project_id == tenant.project_id)
     ordered = query.order_by(runtime_events.c.session_id)
-    return service.in_store(lambda connection: connection.execute(ordered).all())
+    return tenant.in_store(lambda connection: connection.execute(ordered).all())
 
 
-def sent(service: Any, body: Any, **options: Any) -> Any:
-    return service.client.post(PATH, json=body, **{"headers": service.public, **options})
+def sent(tenant: Any, body: Any, **options: Any) -> Any:
+    return tenant.client.post(PATH, json=body, **{"headers": tenant.public, **options})
 
 
 @pytest.mark.requirement("endpoint.events", "inbound.runtime", "runtime-event.sender")
-def test_one_event_is_stored_with_every_member_it_names(service: Any) -> None:
+def test_one_event_is_stored_with_every_member_it_names(tenant: Any) -> None:
     occurred_at = datetime.now(UTC) - timedelta(hours=1)
     answer = sent(
-        service,
+        tenant,
         {
             "event": "page_view",
             "session_id": "s-1",
@@ -57,7 +50,7 @@ def test_one_event_is_stored_with_every_member_it_names(service: Any) -> None:
         },
     )
     assert (answer.status_code, answer.json()) == (202, {"accepted": 1, "late": 0, "rejected": []})
-    (row,) = rows(service)
+    (row,) = rows(tenant)
     assert (row.event, row.session_id, row.environment) == ("page_view", "s-1", "staging")
     assert (row.occurred_at, row.commit_sha) == (occurred_at, "abcdef1")
     assert row.route == "/checkout/[id]"
@@ -67,17 +60,17 @@ def test_one_event_is_stored_with_every_member_it_names(service: Any) -> None:
 
 
 def test_an_event_without_a_time_occurred_when_it_was_received(
-    service: Any, runtime_event: dict[str, Any]
+    tenant: Any, runtime_event: dict[str, Any]
 ) -> None:
-    assert sent(service, runtime_event).status_code == 202
-    (row,) = rows(service)
+    assert sent(tenant, runtime_event).status_code == 202
+    (row,) = rows(tenant)
     assert abs(row.occurred_at - row.received_at) < timedelta(seconds=5)
     assert row.environment == "production"
 
 
-def test_valid_events_of_a_batch_are_stored_although_others_are_rejected(service: Any) -> None:
+def test_valid_events_of_a_batch_are_stored_although_others_are_rejected(tenant: Any) -> None:
     answer = sent(
-        service,
+        tenant,
         {
             "events": [
                 {"event": "a", "session_id": "s-0"},
@@ -103,31 +96,34 @@ def test_valid_events_of_a_batch_are_stored_although_others_are_rejected(service
         (4, [("/events/4", "invalid_member")]),
         (5, [("/events/5/commit", "invalid_member")]),
     ]
-    assert [row.session_id for row in rows(service)] == ["s-0", "s-6"]
+    assert [row.session_id for row in rows(tenant)] == ["s-0", "s-6"]
 
 
-def test_a_batch_without_a_valid_event_is_422_with_the_same_errors(service: Any) -> None:
-    answer = sent(service, {"events": [{"event": "a"}, {"session_id": "s"}]})
+def test_a_batch_without_a_valid_event_is_422_with_the_same_errors(tenant: Any) -> None:
+    answer = sent(tenant, {"events": [{"event": "a"}, {"session_id": "s"}]})
     assert answer.status_code == 422
     assert [error["pointer"] for error in answer.json()["errors"]] == [
         "/events/0/session_id",
         "/events/1/event",
     ]
-    assert rows(service) == []
+    for events in ([], {}):
+        answer = sent(tenant, {"events": events})
+        assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/events")
+    assert rows(tenant) == []
 
 
-def test_unknown_members_are_ignored_and_named_once(service: Any) -> None:
+def test_unknown_members_are_ignored_and_named_once(tenant: Any) -> None:
     event = {"event": "a", "session_id": "s", "colour": 1}
-    answer = sent(service, {"events": [event, {**event, "shape": [[]]}], "sdk": "2"})
+    answer = sent(tenant, {"events": [event, {**event, "shape": [[]]}], "sdk": "2"})
     assert (answer.status_code, answer.json()["ignored"]) == (202, ["colour", "sdk", "shape"])
     assert answer.json()["accepted"] == 2
 
 
-def test_late_events_are_accepted_and_counted(service: Any) -> None:
+def test_late_events_are_accepted_and_counted(tenant: Any) -> None:
     # The longest of the defaults is 14 days, the grace two minutes.
     window = {"days": 14, "minutes": 2}
     answer = sent(
-        service,
+        tenant,
         {
             "events": [
                 {"event": "a", "session_id": "1", "occurred_at": ago(**window, seconds=1)},
@@ -138,112 +134,70 @@ def test_late_events_are_accepted_and_counted(service: Any) -> None:
     assert (answer.json()["accepted"], answer.json()["late"]) == (2, 1)
 
 
-def test_what_is_late_follows_the_projects_longest_window(service: Any) -> None:
-    service.settings(metrics={"slow": {"window_seconds": 28 * 86_400}}, grace_seconds=0)
+def test_what_is_late_follows_the_projects_longest_window(tenant: Any) -> None:
+    tenant.settings(metrics={"slow": {"window_seconds": 28 * 86_400}}, grace_seconds=0)
     event = {"event": "a", "session_id": "1", "occurred_at": ago(days=20)}
-    assert sent(service, event).json()["late"] == 0
+    assert sent(tenant, event).json()["late"] == 0
 
 
-def test_what_is_late_follows_a_metrics_own_grace(service: Any) -> None:
-    service.settings(metrics={"order": {"window_seconds": 86_400, "grace_seconds": 7 * 86_400}})
+def test_what_is_late_follows_a_metrics_own_grace(tenant: Any) -> None:
+    tenant.settings(metrics={"order": {"window_seconds": 86_400, "grace_seconds": 7 * 86_400}})
     event = {"event": "a", "session_id": "1", "occurred_at": ago(days=7.9)}
-    assert sent(service, event).json()["late"] == 0
+    assert sent(tenant, event).json()["late"] == 0
 
 
-def test_a_client_clock_that_is_wrong_is_corrected_by_sent_at(service: Any) -> None:
-    behind = timedelta(days=3)
-    now = datetime.now(UTC)
-    occurred_at, sent_at = now - behind - timedelta(minutes=10), now - behind
-    body = {
-        "events": [{"event": "a", "session_id": "s", "occurred_at": occurred_at.isoformat()}],
-        "sent_at": sent_at.isoformat(),
-    }
-    assert sent(service, body).status_code == 202
-    (row,) = rows(service)
-    assert abs(row.occurred_at - (now - timedelta(minutes=10))) < timedelta(seconds=30)
-
-
-def test_a_skew_of_less_than_five_seconds_is_left_alone(service: Any) -> None:
-    now = datetime.now(UTC)
-    occurred_at = now - timedelta(minutes=10)
-    body = {
-        "events": [{"event": "a", "session_id": "s", "occurred_at": occurred_at.isoformat()}],
-        "sent_at": now.isoformat(),
-    }
-    assert sent(service, body).status_code == 202
-    assert rows(service)[0].occurred_at == occurred_at
-
-
-def test_an_event_of_the_future_is_rejected(service: Any) -> None:
-    answer = sent(service, {"event": "a", "session_id": "s", "occurred_at": ago(minutes=-3)})
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["code"] == "in_the_future"
-    assert (
-        sent(service, {"event": "a", "session_id": "s", "occurred_at": ago(minutes=-1)}).status_code
-        == 202
-    )
-
-
-def test_a_future_event_of_a_fast_clock_is_corrected_first(service: Any) -> None:
-    body = {
-        "events": [{"event": "a", "session_id": "s", "occurred_at": ago(days=-30)}],
-        "sent_at": ago(days=-30),
-    }
-    assert sent(service, body).json()["accepted"] == 1
-
-
-def test_events_with_the_write_key_are_trusted(service: Any, runtime_event: Any) -> None:
-    assert service.post(PATH, runtime_event).status_code == 202
-    assert rows(service)[0].trusted is True
+def test_events_with_the_write_key_are_trusted(tenant: Any, runtime_event: Any) -> None:
+    assert tenant.post(PATH, runtime_event).status_code == 202
+    assert rows(tenant)[0].trusted is True
 
 
 class TestAHistory:
-    def test_is_received_when_it_occurred(self, service: Any) -> None:
+    def test_is_received_when_it_occurred(self, tenant: Any) -> None:
         occurred_at = datetime(2025, 3, 1, 12, tzinfo=UTC)
         event = {"event": "a", "session_id": "s", "occurred_at": occurred_at.isoformat()}
-        answer = service.post(f"{PATH}?replay=true", event)
+        answer = tenant.post(f"{PATH}?replay=true", event)
         assert (answer.status_code, answer.json()["late"]) == (202, 0)
-        (row,) = rows(service)
+        (row,) = rows(tenant)
         assert row.received_at == row.occurred_at == occurred_at
 
-    def test_takes_the_write_key_alone(self, service: Any, runtime_event: Any) -> None:
-        assert sent(service, runtime_event, params={"replay": "true"}).status_code == 403
+    def test_takes_the_write_key_alone(self, tenant: Any, runtime_event: Any) -> None:
+        assert sent(tenant, runtime_event, params={"replay": "true"}).status_code == 403
 
-    def test_says_when_its_events_occurred(self, service: Any, runtime_event: Any) -> None:
-        answer = service.post(f"{PATH}?replay=true", runtime_event)
+    def test_says_when_its_events_occurred(self, tenant: Any, runtime_event: Any) -> None:
+        answer = tenant.post(f"{PATH}?replay=true", runtime_event)
         assert answer.json()["errors"][0] == {
             "pointer": "/occurred_at",
             "code": "missing",
             "detail": "history must say when it occurred",
         }
 
-    def test_is_closed_where_a_bound_experiment_measures(self, service: Any) -> None:
+    def test_is_closed_where_a_bound_experiment_measures(self, tenant: Any) -> None:
         for sha, day in (("aaaaaaa", "01"), ("bbbbbbb", "02")):
             body = {"commit": {"sha": sha}, "deployed_at": f"2026-01-{day}T00:00:00Z"}
-            assert service.post("/v1/deploys", body).status_code == 201
-        assert service.post("/v1/reward/register", {}).status_code == 201
+            assert tenant.post("/v1/deploys", body).status_code == 201
+        assert tenant.post("/v1/reward/register", {}).status_code == 201
         before, after = (
             {"event": "a", "session_id": "s", "occurred_at": f"2026-01-0{day}T12:00:00Z"}
             for day in (1, 3)
         )
-        refused = service.post(f"{PATH}?replay=true", {"events": [before, after]})
+        refused = tenant.post(f"{PATH}?replay=true", {"events": [before, after]})
         assert (refused.status_code, refused.json()["code"]) == (409, "history_closed")
-        assert rows(service) == []
-        assert service.post(f"{PATH}?replay=true", before).status_code == 202
+        assert rows(tenant) == []
+        assert tenant.post(f"{PATH}?replay=true", before).status_code == 202
         elsewhere = {**after, "environment": "staging"}
-        assert service.post(f"{PATH}?replay=true", elsewhere).status_code == 202
+        assert tenant.post(f"{PATH}?replay=true", elsewhere).status_code == 202
 
-    def test_is_asked_for_by_true_and_no_other_word(self, service: Any, runtime_event: Any) -> None:
-        answer = service.post(f"{PATH}?replay=yes", runtime_event)
+    def test_is_asked_for_by_true_and_no_other_word(self, tenant: Any, runtime_event: Any) -> None:
+        answer = tenant.post(f"{PATH}?replay=yes", runtime_event)
         assert answer.json()["errors"][0]["parameter"] == "replay"
 
 
 class TestABrowser:
     def test_sends_a_beacon_as_text_with_the_key_in_the_address(
-        self, service: Any, runtime_event: Any
+        self, tenant: Any, runtime_event: Any
     ) -> None:
-        key = service.project.keys[KeyKind.PUBLIC]
-        answer = service.client.post(
+        key = tenant.project.keys[KeyKind.PUBLIC]
+        answer = tenant.client.post(
             f"{PATH}?key={key}",
             content=json.dumps(runtime_event),
             headers={"Content-Type": "text/plain;charset=UTF-8", "Origin": "https://shop.example"},
@@ -251,8 +205,8 @@ class TestABrowser:
         assert answer.status_code == 202
         assert answer.headers["Access-Control-Allow-Origin"] == "https://shop.example"
 
-    def test_may_ask_first(self, service: Any) -> None:
-        answer = service.client.options(
+    def test_may_ask_first(self, tenant: Any) -> None:
+        answer = tenant.client.options(
             PATH,
             headers={
                 "Origin": "https://shop.example",
@@ -266,100 +220,94 @@ class TestABrowser:
         assert "POST" in answer.headers["Access-Control-Allow-Methods"]
 
     def test_of_an_origin_that_the_project_does_not_name_is_refused(
-        self, service: Any, runtime_event: Any
+        self, tenant: Any, runtime_event: Any
     ) -> None:
-        service.settings(allowed_origins=["https://shop.example"])
-        key = service.project.keys[KeyKind.PUBLIC]
+        tenant.settings(allowed_origins=["https://shop.example"])
+        key = tenant.project.keys[KeyKind.PUBLIC]
         for origin, status in (("https://evil.example", 403), ("https://shop.example", 202)):
-            answer = sent(service, runtime_event, headers={**service.public, "Origin": origin})
+            answer = sent(tenant, runtime_event, headers={**tenant.public, "Origin": origin})
             assert answer.status_code == status
             allowed = "Access-Control-Allow-Origin" in answer.headers
             assert allowed == (status == 202)
-        asked = service.client.options(
+        asked = tenant.client.options(
             f"{PATH}?key={key}", headers={"Origin": "https://evil.example"}
         )
         assert asked.status_code == 403
         assert "Access-Control-Allow-Origin" not in asked.headers
         # A server sends no Origin.
-        assert sent(service, runtime_event).status_code == 202
+        assert sent(tenant, runtime_event).status_code == 202
 
-    def test_reads_problems_too(self, service: Any) -> None:
-        answer = service.client.post(PATH, json={}, headers={"Origin": "https://shop.example"})
+    def test_reads_problems_too(self, tenant: Any) -> None:
+        answer = tenant.client.post(PATH, json={}, headers={"Origin": "https://shop.example"})
         assert answer.status_code == 401
         assert answer.headers["Access-Control-Allow-Origin"] == "https://shop.example"
 
     @pytest.mark.requirement("key.write.secret")
-    def test_is_let_in_where_events_come_alone(self, service: Any) -> None:
+    def test_is_let_in_where_events_come_alone(self, tenant: Any) -> None:
         origin = {"Origin": "https://shop.example"}
-        documented = service.client.get("/openapi.json").json()["paths"]
+        documented = tenant.client.get("/openapi.json").json()["paths"]
         paths = {path: operations for path, operations in documented.items() if path[:4] == "/v1/"}
         for path, operations in paths.items():
             for method in ("options", *operations):
-                answer = service.client.request(method, path, headers={**service.write, **origin})
+                answer = tenant.client.request(method, path, headers={**tenant.write, **origin})
                 let_in = "Access-Control-Allow-Origin" in answer.headers
                 assert let_in == (path in (PATH, "/v1/logs")), (method, path)
 
 
 class TestGzip:
-    def headers(self, service: Any) -> dict[str, str]:
+    def headers(self, tenant: Any) -> dict[str, str]:
         return {
-            **service.public,
+            **tenant.public,
             "Content-Encoding": "gzip",
             "Content-Type": "application/json",
         }
 
-    def test_is_inflated(self, service: Any, runtime_event: Any) -> None:
+    def test_is_inflated(self, tenant: Any, runtime_event: Any) -> None:
         content = gzip.compress(json.dumps(runtime_event).encode())
-        answer = service.client.post(PATH, content=content, headers=self.headers(service))
+        answer = tenant.client.post(PATH, content=content, headers=self.headers(tenant))
         assert answer.status_code == 202
 
-    def test_that_inflates_beyond_the_limit_is_413(self, service: Any) -> None:
-        content = gzip.compress(b" " * (64 * 2**20))
-        assert len(content) < 2**20
-        answer = service.client.post(PATH, content=content, headers=self.headers(service))
-        assert answer.status_code == 413
-
     @pytest.mark.parametrize("harm", ["not gzip", "cut off", "followed"])
-    def test_that_is_broken_is_400(self, service: Any, runtime_event: Any, harm: str) -> None:
+    def test_that_is_broken_is_400(self, tenant: Any, runtime_event: Any, harm: str) -> None:
         whole = gzip.compress(json.dumps(runtime_event).encode())
         content = {"not gzip": b"{}", "cut off": whole[:-9], "followed": whole + b"x"}[harm]
-        answer = service.client.post(PATH, content=content, headers=self.headers(service))
+        answer = tenant.client.post(PATH, content=content, headers=self.headers(tenant))
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_encoding")
 
 
 class TestTheLimits:
     @pytest.mark.requirement("limit.rate.key")
     def test_end_a_keys_minute_with_when_to_come_back(
-        self, service: Any, runtime_event: Any
+        self, tenant: Any, runtime_event: Any
     ) -> None:
-        service.settings(rate_limits={"per_key": 3, "per_address": 100})
-        statuses = [sent(service, runtime_event).status_code for _ in range(4)]
+        tenant.settings(rate_limits={"per_key": 3, "per_address": 100})
+        statuses = [sent(tenant, runtime_event).status_code for _ in range(4)]
         assert statuses == [202, 202, 202, 429]
-        refused = sent(service, runtime_event)
+        refused = sent(tenant, runtime_event)
         assert 1 <= int(refused.headers["Retry-After"]) <= 60
         assert refused.headers["RateLimit-Policy"] == '"key";q=3;w=60'
         assert refused.headers["RateLimit"].startswith('"key";r=0;t=')
         # Another key of the same project has a minute of its own.
-        other = {"X-Service-Project-Key": service.new_key(KeyKind.PUBLIC)}
-        assert sent(service, runtime_event, headers=other).status_code == 202
+        other = {"X-Service-Project-Key": tenant.new_key(KeyKind.PUBLIC)}
+        assert sent(tenant, runtime_event, headers=other).status_code == 202
 
     @pytest.mark.requirement("limit.rate.address")
-    def test_end_an_addresss_minute(self, service: Any, runtime_event: Any) -> None:
-        service.settings(rate_limits={"per_key": 100, "per_address": 2})
-        other = {"X-Service-Project-Key": service.new_key(KeyKind.PUBLIC)}
+    def test_end_an_addresss_minute(self, tenant: Any, runtime_event: Any) -> None:
+        tenant.settings(rate_limits={"per_key": 100, "per_address": 2})
+        other = {"X-Service-Project-Key": tenant.new_key(KeyKind.PUBLIC)}
         statuses = [
-            sent(service, runtime_event, headers=key).status_code
-            for key in (service.public, other, service.public, other)
+            sent(tenant, runtime_event, headers=key).status_code
+            for key in (tenant.public, other, tenant.public, other)
         ]
         assert statuses == [202, 202, 429, 429]
 
-    def test_believe_no_forwarded_address(self, service: Any, runtime_event: Any) -> None:
-        service.settings(rate_limits={"per_key": 100, "per_address": 2})
+    def test_believe_no_forwarded_address(self, tenant: Any, runtime_event: Any) -> None:
+        tenant.settings(rate_limits={"per_key": 100, "per_address": 2})
         statuses = [
             sent(
-                service,
+                tenant,
                 runtime_event,
-                headers={**service.public, "X-Forwarded-For": f"203.0.113.{n}"},
+                headers={**tenant.public, "X-Forwarded-For": f"203.0.113.{n}"},
             ).status_code
             for n in range(3)
         ]
@@ -367,33 +315,9 @@ class TestTheLimits:
 
 
 @pytest.mark.parametrize(
-    ("member", "longest"),
-    [
-        ("event", "x" * 128),
-        ("session_id", "x" * 128),
-        ("route", "/" + "x" * 511),
-        ("environment", "x" * 64),
-        ("user_ref", "é" * 256),
-        ("event_id", "x" * 64),
-        ("commit", "f" * 64),
-    ],
-)
-def test_a_text_is_accepted_up_to_its_limit(service: Any, member: str, longest: str) -> None:
-    event = {"event": "a", "session_id": "s", member: longest}
-    assert sent(service, event).status_code == 202
-    answer = sent(service, {**event, member: longest + longest[-1]})
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["pointer"] == f"/{member}"
-
-
-@pytest.mark.parametrize(
     ("member", "value", "status"),
     [
-        ("properties", {"p": "x" * (4096 - 8)}, 202),
-        ("properties", {"p": "x" * (4096 - 7)}, 422),
         ("properties", [], 422),
-        ("flags", {f"f{n}": True for n in range(50)}, 202),
-        ("flags", {f"f{n}": True for n in range(51)}, 422),
         ("flags", {"f": 1}, 422),
         ("value", 1e9, 202),
         ("value", -1e9, 202),
@@ -406,6 +330,8 @@ def test_a_text_is_accepted_up_to_its_limit(service: Any, member: str, longest: 
         ("value", "1", 422),
         ("value", 2**63 - 1, 422),
         ("value", 2**63, 422),
+        ("commit", "f" * 64, 202),
+        ("commit", "f" * 65, 422),
         ("commit", "abcdef", 422),
         ("commit", "abcdef1\n", 422),
         ("commit", None, 202),
@@ -414,8 +340,8 @@ def test_a_text_is_accepted_up_to_its_limit(service: Any, member: str, longest: 
         ("session_id", 5, 422),
     ],
 )
-def test_a_member_is_held_to_its_rule(service: Any, member: str, value: Any, status: int) -> None:
-    answer = sent(service, {"event": "a", "session_id": "s", member: value})
+def test_a_member_is_held_to_its_rule(tenant: Any, member: str, value: Any, status: int) -> None:
+    answer = sent(tenant, {"event": "a", "session_id": "s", member: value})
     assert answer.status_code == status
     if status == 422:
         assert answer.json()["errors"][0]["pointer"].startswith(f"/{member}")
@@ -424,53 +350,40 @@ def test_a_member_is_held_to_its_rule(service: Any, member: str, value: Any, sta
 @pytest.mark.parametrize("more", [{}, {"unheard_of": 1}], ids=["known members", "an unknown one"])
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/events?replay=true"])
 def test_a_value_beyond_the_bound_rejects_its_own_event_alone(
-    service: Any, runtime_event: dict[str, Any], path: str, more: dict[str, Any]
+    tenant: Any, runtime_event: dict[str, Any], path: str, more: dict[str, Any]
 ) -> None:
     event = {**runtime_event, "occurred_at": "2026-10-01T00:00:00Z"}
     batch = [event, {**event, "value": 1e200, **more}, {**event, "value": 40.25}]
-    answer = service.post(path, {"events": batch})
+    answer = tenant.post(path, {"events": batch})
     assert answer.status_code == 202
     (rejected,) = answer.json()["rejected"]
     assert rejected["index"] == 1
     (error,) = rejected["errors"]
     assert (error["pointer"], error["code"]) == ("/events/1/value", "out_of_range")
     assert "from -1000000000 to 1000000000" in error["detail"]
-    assert sorted(str(row.value) for row in rows(service)) == ["40250000", "None"]
+    assert sorted(str(row.value) for row in rows(tenant)) == ["40250000", "None"]
 
 
-def test_the_database_refuses_a_value_beyond_the_bound(service: Any, runtime_event: Any) -> None:
-    assert sent(service, {**runtime_event, "value": 1e9}).status_code == 202
+def test_the_database_refuses_a_value_beyond_the_bound(tenant: Any, runtime_event: Any) -> None:
+    assert sent(tenant, {**runtime_event, "value": 1e9}).status_code == 202
     with pytest.raises(IntegrityError, match="ck_runtime_events_value"):
-        service.in_store(lambda c: c.execute(text("UPDATE runtime_events SET value = value + 1")))
-
-
-def test_a_batch_holds_one_to_five_hundred_events(service: Any, runtime_event: Any) -> None:
-    for count, status in ((0, 422), (500, 202), (501, 422)):
-        answer = sent(service, {"events": [runtime_event] * count})
-        assert answer.status_code == status
-    assert sent(service, {"events": {}}).json()["errors"][0]["pointer"] == "/events"
-
-
-def test_sent_at_must_be_a_time(service: Any, runtime_event: Any) -> None:
-    answer = sent(service, {"events": [runtime_event], "sent_at": "yesterday"})
-    assert answer.json()["errors"][0]["pointer"] == "/sent_at"
-    assert rows(service) == []
+        tenant.in_store(lambda c: c.execute(text("UPDATE runtime_events SET value = value + 1")))
 
 
 # An accent typed as a character of its own, and as one with its letter.
 APART, TOGETHER = "cafe\u0301", "caf\u00e9"
 
 
-def test_a_name_is_the_same_however_its_accents_are_typed(service: Any) -> None:
-    service.settings(default_metric=APART, metrics={APART: {"sources": [APART]}})
+def test_a_name_is_the_same_however_its_accents_are_typed(tenant: Any) -> None:
+    tenant.settings(default_metric=APART, metrics={APART: {"sources": [APART]}})
     events = [{"event": name, "session_id": name} for name in (APART, TOGETHER)]
-    assert sent(service, events[0]).status_code == 202
-    assert sent(service, {"events": events}).json()["accepted"] == 2
-    assert {row.event for row in rows(service)} == {TOGETHER}
+    assert sent(tenant, events[0]).status_code == 202
+    assert sent(tenant, {"events": events}).json()["accepted"] == 2
+    assert {row.event for row in rows(tenant)} == {TOGETHER}
     # A session is whatever its sender calls it.
-    assert {row.session_id for row in rows(service)} == {APART, TOGETHER}
+    assert {row.session_id for row in rows(tenant)} == {APART, TOGETHER}
     registered = {
-        service.post("/v1/reward/register", body).json()["experiment_id"]
+        tenant.post("/v1/reward/register", body).json()["experiment_id"]
         for body in (
             {},
             {"target_metric": APART},
@@ -478,26 +391,26 @@ def test_a_name_is_the_same_however_its_accents_are_typed(service: Any) -> None:
         )
     }
     assert len(registered) == 1
-    listed = service.get("/v1/reward", params={"metric": APART}).json()["experiments"]
+    listed = tenant.get("/v1/reward", params={"metric": APART}).json()["experiments"]
     assert [experiment["metric"] for experiment in listed] == [TOGETHER]
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\u2028b", " a", "a ", "a\u00a0", "\t", "a\r"])
-def test_a_name_with_a_line_break_or_spaces_around_it_is_refused(service: Any, name: str) -> None:
+def test_a_name_with_a_line_break_or_spaces_around_it_is_refused(tenant: Any, name: str) -> None:
     rule = "must be 1 to 128 characters without line breaks, and without spaces around them"
     fault = {"pointer": "/event", "code": "invalid_name", "detail": rule}
     wrong, right = {"event": name, "session_id": "s"}, {"event": "a b", "session_id": "s"}
-    answer = sent(service, wrong)
+    answer = sent(tenant, wrong)
     assert (answer.status_code, answer.json()["errors"]) == (422, [fault])
-    answer = sent(service, {"events": [right, wrong]})
+    answer = sent(tenant, {"events": [right, wrong]})
     assert answer.json()["accepted"] == 1
     assert answer.json()["rejected"] == [
         {"index": 1, "errors": [{**fault, "pointer": "/events/1/event"}]}
     ]
     for member, value in (("target_metric", name), ("guardrails", [name])):
-        answer = service.post("/v1/reward/register", {member: value})
+        answer = tenant.post("/v1/reward/register", {member: value})
         assert (answer.status_code, answer.json()["errors"][0]["detail"]) == (422, rule)
-    gate = service.get("/v1/reward/gate", params={"target_metric": name})
+    gate = tenant.get("/v1/reward/gate", params={"target_metric": name})
     assert (gate.status_code, gate.json()["errors"][0]["parameter"]) == (422, "target_metric")
     for chosen, pointer in (
         ({"default_metric": name}, "/default_metric"),
@@ -506,13 +419,13 @@ def test_a_name_with_a_line_break_or_spaces_around_it_is_refused(service: Any, n
         ({"metrics": {"a": {"sources": [name]}}}, "/metrics/*/sources/0"),
     ):
         with pytest.raises(Invalid) as refused:
-            service.settings(**chosen)
+            tenant.settings(**chosen)
         assert refused.value.pointer == pointer
 
 
 @pytest.mark.parametrize("commit", ["", "abc", "4f2a9c1d\n"])
-def test_a_commit_that_is_none_is_refused_in_words(service: Any, commit: str) -> None:
-    answer = sent(service, {"event": "a", "session_id": "s", "commit": commit})
+def test_a_commit_that_is_none_is_refused_in_words(tenant: Any, commit: str) -> None:
+    answer = sent(tenant, {"event": "a", "session_id": "s", "commit": commit})
     (fault,) = answer.json()["errors"]
     assert fault["pointer"] == "/commit"
     assert fault["detail"] == (
@@ -520,21 +433,21 @@ def test_a_commit_that_is_none_is_refused_in_words(service: Any, commit: str) ->
     )
 
 
-def test_a_member_named_twice_counts_as_the_last(service: Any) -> None:
+def test_a_member_named_twice_counts_as_the_last(tenant: Any) -> None:
     content = b'{"event": "a", "event": "b", "session_id": "s"}'
-    answer = service.client.post(
-        PATH, content=content, headers={**service.public, "Content-Type": "application/json"}
+    answer = tenant.client.post(
+        PATH, content=content, headers={**tenant.public, "Content-Type": "application/json"}
     )
     assert answer.status_code == 202
-    assert rows(service)[0].event == "b"
+    assert rows(tenant)[0].event == "b"
 
 
 @pytest.mark.parametrize("text", ["\\u0000", "\\ud800", "\\udc00", "\\udc00\\ud800"])
-def test_text_that_the_store_cannot_hold_rejects_its_event_alone(service: Any, text: str) -> None:
+def test_text_that_the_store_cannot_hold_rejects_its_event_alone(tenant: Any, text: str) -> None:
     first = f'{{"event": "a", "session_id": "s", "properties": {{"x": "{text}"}}}}'
     content = f'{{"events": [{first}, {{"event": "a", "session_id": "\\ud83d\\ude00"}}]}}'
-    answer = service.client.post(
-        PATH, content=content, headers={**service.public, "Content-Type": "application/json"}
+    answer = tenant.client.post(
+        PATH, content=content, headers={**tenant.public, "Content-Type": "application/json"}
     )
     assert answer.status_code == 202
     assert answer.json()["rejected"][0]["errors"] == [
@@ -544,12 +457,12 @@ def test_text_that_the_store_cannot_hold_rejects_its_event_alone(service: Any, t
             "detail": answer.json()["rejected"][0]["errors"][0]["detail"],
         }
     ]
-    assert [row.session_id for row in rows(service)] == ["😀"]
+    assert [row.session_id for row in rows(tenant)] == ["😀"]
 
 
 def test_a_redelivered_event_is_stored_again_and_left_to_the_reader(
-    service: Any, runtime_event: Any
+    tenant: Any, runtime_event: Any
 ) -> None:
     for _ in range(2):
-        assert sent(service, {**runtime_event, "event_id": "e"}).status_code == 202
-    assert len(rows(service)) == 2
+        assert sent(tenant, {**runtime_event, "event_id": "e"}).status_code == 202
+    assert len(rows(tenant)) == 2

@@ -250,7 +250,7 @@ def test_the_right_key_is_admitted_however_the_header_is_spelled(
                     assert answer.headers["Content-Type"] == "application/json"
 
 
-@pytest.mark.requirement("service.project-scope", "auth.reward.scope")
+@pytest.mark.requirement("service.project-scope", "service.key-per-project", "auth.reward.scope")
 @every_operation
 def test_another_projects_resource_is_byte_for_byte_an_unknown_one(
     service: Any, path: str, method: str, operation: dict[str, Any]

@@ -46,7 +46,7 @@ class Sent:
 
 
 class Talk:
-    """A connection that is kept, and hence one worker's."""
+    """A connection that is kept open, so that the same worker answers all of it."""
 
     def __init__(self, port: int) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -105,7 +105,7 @@ class Api:
         return None
 
     def talks(self, stack: ExitStack, key: str) -> list[Talk]:
-        """Connections of which each worker has one at least, each let in with a key."""
+        """Connections to all workers, each let in with a key."""
         talks: list[Talk] = []
 
         def everybody_is_met() -> bool:

@@ -27,7 +27,7 @@ EVENT = {"event": "a", "session_id": "s"}
 
 
 class Redis:
-    """A Redis of one test."""
+    """A Redis of a test's own."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.port = port
@@ -78,7 +78,7 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 
 @pytest.fixture
 def two(store: Any, redis: Redis) -> Iterator[list[World]]:
-    """Two processes' worth of the API, on one store and one Redis."""
+    """The API in two processes, on the same store and Redis."""
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
     settings = ApiSettings(

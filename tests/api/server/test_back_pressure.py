@@ -1,4 +1,4 @@
-"""What waits to be written is bounded: beyond it clients are told to come again."""
+"""Events that wait to be written are bounded: beyond the bound clients shall come again."""
 
 import json
 from collections import Counter

@@ -28,7 +28,7 @@ EVENT = {"event": "a", "session_id": "s"}
 
 @pytest.fixture
 def flooded() -> Iterator[tuple[ApiProcess, str, str]]:
-    """A service, the key of a quiet project, and the key of one with a small limit."""
+    """A service, the key of a quiet project, and the key of a project with a small limit."""
     # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
     folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
     folder.chmod(0o711)

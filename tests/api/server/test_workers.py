@@ -1,4 +1,4 @@
-"""Worker processes on one address, and how they come to their end."""
+"""Worker processes on an address, and how they end."""
 
 import os
 import re

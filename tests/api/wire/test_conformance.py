@@ -1,4 +1,4 @@
-"""Requests that our OpenAPI document allows or forbids: each answer is one that it tells of."""
+"""Requests that our OpenAPI document allows or forbids: it describes each answer."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The two ways to read a body, in one pass or member by member, tell the same."""
+"""Both ways to read a body, in a single pass or member by member, give the same events."""
 
 import json
 from dataclasses import asdict, replace

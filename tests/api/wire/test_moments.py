@@ -118,6 +118,7 @@ PLACES: list[tuple[str, str, Callable[[Any], Any], bool]] = [
 ]
 
 
+@pytest.mark.requirement("revenue.occurred_at")
 @pytest.mark.parametrize(("path", "pointer", "body", "future"), PLACES)
 def test_a_time_is_taken_or_refused_by_one_rule(
     service: Any, path: str, pointer: str, body: Callable[[Any], Any], future: bool

@@ -1,4 +1,4 @@
-"""`sample_rate` at ingress: whose events are stored, and what a sender is told of the others."""
+"""`sample_rate` at ingress: whose events are stored, and how the others are counted."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ SESSIONS = [f"s-{number}" for number in range(400)]
 
 @pytest.fixture
 def service(tenant: World) -> World:
-    """A project of the test's own that measures one unit in ten."""
+    """A project of the test's own that measures a tenth of its units."""
     tenant.settings(sample_rate=0.1)
     return tenant
 

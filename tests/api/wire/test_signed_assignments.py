@@ -1,4 +1,4 @@
-"""A router's token vouches for one session, build and environment of one project, and no more."""
+"""A router's token vouches for a session, build and environment of a project, and no more."""
 
 import importlib.util
 import json
@@ -16,39 +16,32 @@ from sqlalchemy import text
 
 from storage.postgres.refusal import Invalid
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
-from tests.world import World
 
 PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
 SERVED = {"session_id": "s-1", "commit": "4f2a9c1d", "environment": "production"}
 
 
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
-
-
-def token(service: Any, *, epoch: int = 1, project_id: int | None = None, **members: Any) -> str:
-    key = Assignments(b"a secret of the tests").key(project_id or service.project_id, epoch)
+def token(tenant: Any, *, epoch: int = 1, project_id: int | None = None, **members: Any) -> str:
+    key = Assignments(b"a secret of the tests").key(project_id or tenant.project_id, epoch)
     return assignment_token(key, assignment_message(**{**SERVED, **members}))
 
 
-def stored(service: Any) -> list[bool]:
+def stored(tenant: Any) -> list[bool]:
     """Whether each stored event is signed, in the order in which they occurred."""
-    with service.store.engine.connect() as connection:
+    with tenant.store.engine.connect() as connection:
         rows = connection.execute(
             text("SELECT signed FROM runtime_events WHERE project_id = :id ORDER BY event"),
-            {"id": service.project_id},
+            {"id": tenant.project_id},
         )
         return list(rows.scalars())
 
 
 @pytest.fixture
-def metered(service: Any) -> Callable[[], dict[str, float]]:
+def metered(tenant: Any) -> Callable[[], dict[str, float]]:
     """How many assignments the service has judged since the test began."""
 
     def judged() -> dict[str, float]:
-        told = service.client.get("/metrics").text
+        told = tenant.client.get("/metrics").text
         found = re.findall(r'deploy_reward_assignments_total\{outcome="(\w+)"\} ([\d.]+)', told)
         return {outcome: float(count) for outcome, count in found}
 
@@ -56,34 +49,34 @@ def metered(service: Any) -> Callable[[], dict[str, float]]:
     return lambda: {outcome: count - before[outcome] for outcome, count in judged().items()}
 
 
-def sent(service: Any, *events: Mapping[str, Any], **options: Any) -> Any:
+def sent(tenant: Any, *events: Mapping[str, Any], **options: Any) -> Any:
     told = [{**SERVED, "event": f"e{i:03}", **event} for i, event in enumerate(events)]
     body = told[0] if len(told) == 1 else {"events": told}
-    return service.post("/v1/events", body, **{"headers": service.public, **options})
+    return tenant.post("/v1/events", body, **{"headers": tenant.public, **options})
 
 
 # --- What holds -----------------------------------------------------------------------------
 
 
-def test_an_event_is_signed_by_its_router_s_token(service) -> None:
-    answer = sent(service, {"assignment": token(service)})
+def test_an_event_is_signed_by_its_router_s_token(tenant) -> None:
+    answer = sent(tenant, {"assignment": token(tenant)})
     assert (answer.status_code, answer.json()["accepted"]) == (202, 1)
     assert "ignored" not in answer.json()
-    assert stored(service) == [True]
+    assert stored(tenant) == [True]
 
 
 @pytest.mark.parametrize("more", [{}, {"unheard_of": 1}], ids=["known members", "an unknown one"])
-def test_each_event_of_a_batch_is_judged_by_its_own_token(service, metered, more) -> None:
-    other = token(service, session_id="s-2")
+def test_each_event_of_a_batch_is_judged_by_its_own_token(tenant, metered, more) -> None:
+    other = token(tenant, session_id="s-2")
     answer = sent(
-        service,
-        {"assignment": token(service), **more},
+        tenant,
+        {"assignment": token(tenant), **more},
         {"assignment": other, **more},
         {"assignment": other, "session_id": "s-2", **more},
         more,
     )
     assert answer.json()["accepted"] == 4
-    assert stored(service) == [True, False, True, False]
+    assert stored(tenant) == [True, False, True, False]
     assert metered() == {"valid": 2, "invalid": 1}
 
 
@@ -97,9 +90,9 @@ def test_each_event_of_a_batch_is_judged_by_its_own_token(service, metered, more
     ],
     ids=["a commit in capitals", "no environment", "members beside", "another event"],
 )
-def test_what_a_token_is_not_about_does_not_matter(service, members) -> None:
-    assert sent(service, {"assignment": token(service), **members}).status_code == 202
-    assert stored(service) == [True]
+def test_what_a_token_is_not_about_does_not_matter(tenant, members) -> None:
+    assert sent(tenant, {"assignment": token(tenant), **members}).status_code == 202
+    assert stored(tenant) == [True]
 
 
 @pytest.mark.parametrize(
@@ -113,43 +106,43 @@ def test_what_a_token_is_not_about_does_not_matter(service, members) -> None:
     ],
     ids=["session", "commit", "no commit", "environment", "flags"],
 )
-def test_a_token_holds_for_nothing_else(service, metered, members) -> None:
-    assert sent(service, {"assignment": token(service), **members}).status_code == 202
-    assert stored(service) == [False]
+def test_a_token_holds_for_nothing_else(tenant, metered, members) -> None:
+    assert sent(tenant, {"assignment": token(tenant), **members}).status_code == 202
+    assert stored(tenant) == [False]
     assert metered() == {"valid": 0, "invalid": 1}
 
 
-def test_flags_are_signed_whatever_their_order(service) -> None:
+def test_flags_are_signed_whatever_their_order(tenant) -> None:
     flags = {"z": "on", "new_cart": True, "a": False, "ä": "ö"}
-    signed = token(service, flags=flags)
+    signed = token(tenant, flags=flags)
     turned = dict(reversed(flags.items()))
     sent(
-        service,
+        tenant,
         {"assignment": signed, "flags": turned},
         {"assignment": signed, "flags": {**flags, "a": True}},
         {"assignment": signed, "flags": {**flags, "b": "on"}},
         {"assignment": signed},
     )
-    assert stored(service) == [True, False, False, False]
+    assert stored(tenant) == [True, False, False, False]
 
 
-def test_another_project_s_key_signs_nothing(service) -> None:
-    other = service.new_project("other").project_id
-    sent(service, {"assignment": token(service, project_id=other)})
-    assert stored(service) == [False]
+def test_another_project_s_key_signs_nothing(tenant) -> None:
+    other = tenant.new_project("other").project_id
+    sent(tenant, {"assignment": token(tenant, project_id=other)})
+    assert stored(tenant) == [False]
 
 
-def test_the_keys_in_force_are_those_that_the_setting_names(service) -> None:
-    service.settings(assignment_epochs=[3, 2])
-    sent(service, *({"assignment": token(service, epoch=epoch)} for epoch in (1, 2, 3, 4)))
-    assert stored(service) == [False, True, True, False]
+def test_the_keys_in_force_are_those_that_the_setting_names(tenant) -> None:
+    tenant.settings(assignment_epochs=[3, 2])
+    sent(tenant, *({"assignment": token(tenant, epoch=epoch)} for epoch in (1, 2, 3, 4)))
+    assert stored(tenant) == [False, True, True, False]
 
 
-def test_history_may_carry_tokens(service) -> None:
-    told = {"assignment": token(service), "occurred_at": "2026-01-31T12:00:00Z"}
-    answer = service.post("/v1/events?replay=true", {**SERVED, "event": "page_view", **told})
+def test_history_may_carry_tokens(tenant) -> None:
+    told = {"assignment": token(tenant), "occurred_at": "2026-01-31T12:00:00Z"}
+    answer = tenant.post("/v1/events?replay=true", {**SERVED, "event": "page_view", **told})
     assert answer.status_code == 202
-    assert stored(service) == [True]
+    assert stored(tenant) == [True]
 
 
 # --- What is sent instead -------------------------------------------------------------------
@@ -157,39 +150,37 @@ def test_history_may_carry_tokens(service) -> None:
 ODD = ["x", "0" * 64, "0" * 256, "ß∂ƒ" * 20, "\U0001f511", "' OR 1=1 --", "\n", "ak_" + "0" * 64]
 
 
-def test_a_token_that_does_not_hold_is_answered_like_one_that_does(service) -> None:
-    good, *bad = (
-        sent(service, {"assignment": assignment}) for assignment in (token(service), *ODD)
-    )
+def test_a_token_that_does_not_hold_is_answered_like_one_that_does(tenant) -> None:
+    good, *bad = (sent(tenant, {"assignment": assignment}) for assignment in (token(tenant), *ODD))
     assert {answer.status_code for answer in (good, *bad)} == {202}
     assert {answer.text for answer in bad} == {good.text}
 
 
 @pytest.mark.parametrize("assignment", ["", "x" * 257, 1, True, {}, ["x"]], ids=repr)
-def test_what_is_no_token_is_a_fault_of_its_event(service, assignment) -> None:
-    answer = sent(service, {"assignment": assignment}, {})
+def test_what_is_no_token_is_a_fault_of_its_event(tenant, assignment) -> None:
+    answer = sent(tenant, {"assignment": assignment}, {})
     assert (answer.status_code, answer.json()["accepted"]) == (202, 1)
     (rejected,) = answer.json()["rejected"]
     assert rejected["errors"][0]["pointer"] == "/events/0/assignment"
 
 
-def test_nothing_is_asked_of_events_without_a_token(service, metered) -> None:
-    assert sent(service, {}, {"assignment": None}).status_code == 202
-    assert stored(service) == [False, False]
+def test_nothing_is_asked_of_events_without_a_token(tenant, metered) -> None:
+    assert sent(tenant, {}, {"assignment": None}).status_code == 202
+    assert stored(tenant) == [False, False]
     assert metered() == {"valid": 0, "invalid": 0}
 
 
-def test_a_token_cannot_vouch_for_a_user(service) -> None:
+def test_a_token_cannot_vouch_for_a_user(tenant) -> None:
     with pytest.raises(Invalid, match="vouches for sessions"):
-        service.settings(signed_assignments=True, unit="user")
-    service.settings(unit="user")
+        tenant.settings(signed_assignments=True, unit="user")
+    tenant.settings(unit="user")
     with pytest.raises(Invalid, match="vouches for sessions"):
-        service.settings(signed_assignments=True)
+        tenant.settings(signed_assignments=True)
 
 
-def test_an_assignment_key_is_no_key_of_the_api(service) -> None:
-    key = Assignments(b"a secret of the tests").key(service.project_id, 1)
-    answer = sent(service, {}, headers={"X-Service-Project-Key": key})
+def test_an_assignment_key_is_no_key_of_the_api(tenant) -> None:
+    key = Assignments(b"a secret of the tests").key(tenant.project_id, 1)
+    answer = sent(tenant, {}, headers={"X-Service-Project-Key": key})
     assert (answer.status_code, answer.json()["code"]) == (401, "malformed_key")
 
 

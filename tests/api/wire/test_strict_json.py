@@ -25,7 +25,7 @@ def told(read: Any, raw: bytes) -> tuple[object, ...]:
 
 
 def strictly(raw: bytes) -> object:
-    """The strict reader's document: the one that the fast reader must agree with."""
+    """The strict reader's document, with which the fast reader must agree."""
     document, faults = examined(raw)
     if faults:
         raise Problem("invalid_request", "", faults=faults)

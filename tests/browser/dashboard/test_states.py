@@ -1,4 +1,4 @@
-"""What the page of an experiment says in each state that one can be in."""
+"""The page of an experiment says what is known in each state of an experiment."""
 
 import re
 from collections.abc import Iterator
@@ -117,7 +117,7 @@ STATES = {
 
 
 def words(markup: str) -> str:
-    """What a page says, in one line."""
+    """The text of a page, in a line."""
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", markup)).split())
 
 

@@ -31,7 +31,7 @@ class Visitors:
     ordered: Counter[str] = field(default_factory=Counter)
 
     def come(self, count: int) -> None:
-        """So many come, one after the other."""
+        """So many come in turn."""
         for _ in range(count):
             self._come()
 
