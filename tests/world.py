@@ -86,6 +86,7 @@ class World:
         registration: The members that each registration has unless a test gives its own.
         events: Those that wait to be sent.
         units: How many sessions were made.
+        begin: Minute 0 of its times.
     """
 
     store: "Store"
@@ -94,6 +95,7 @@ class World:
     registration: dict[str, Any] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     units: int = 0
+    begin: datetime = T
     write: dict[str, str] = field(init=False)
     public: dict[str, str] = field(init=False)
     reward: dict[str, str] = field(init=False)
@@ -140,6 +142,10 @@ class World:
         key = self.reward if path.startswith("/v1/reward") else self.write
         return self.client.get(path, **{"headers": key, **options})
 
+    def at(self, minutes: float) -> str:
+        """The time so many minutes after its beginning, as a request has it."""
+        return (self.begin + timedelta(minutes=minutes)).isoformat()
+
     # --- Deploys and traffic ----------------------------------------------------------------
 
     def deploy(
@@ -151,12 +157,12 @@ class World:
         base: str | None = None,
         **members: Any,
     ) -> dict[str, Any]:
-        """Posts a deploy, now or so many minutes after T, and returns its record."""
+        """Posts a deploy, now or so many minutes after its beginning, and returns its record."""
         body: dict[str, Any] = {**members, "commit": {"sha": sha, **members.get("commit", {})}}
         if allocation is not None:
             body["allocation"] = allocation
         if minutes is not None:
-            body["deployed_at"] = at(minutes)
+            body["deployed_at"] = self.at(minutes)
         if base is not None:
             body["diff"] = {"base_commit": base, "files": []}
         answer = self.post("/v1/deploys", body)
@@ -171,12 +177,12 @@ class World:
         self, commit: str, *, minutes: float, units: int, converting: int = 0, **members: Any
     ) -> list[str]:
         """Sessions that a commit served, the first ones of which convert a minute later."""
-        sessions = self._sessions(units)
+        sessions = self.new_sessions(units)
         for i, session in enumerate(sessions):
             event = {"session_id": session, "commit": commit, **members}
-            self.events.append({**event, "event": "page_view", "occurred_at": at(minutes)})
+            self.events.append({**event, "event": "page_view", "occurred_at": self.at(minutes)})
             if i < converting:
-                self.events.append({**event, "event": "order", "occurred_at": at(minutes + 1)})
+                self.events.append({**event, "event": "order", "occurred_at": self.at(minutes + 1)})
         return sessions
 
     def crowd(
@@ -194,19 +200,20 @@ class World:
         Events come a minute after the exposure, except errors, which come at once. The rates of
         several events are spread apart, so that no two go hand in hand.
         """
-        sessions = self._sessions(units)
+        sessions = self.new_sessions(units)
         for i, session in enumerate(sessions):
             when = start + minutes * (i + 0.5) / units
             visit = {"session_id": session, "commit": commit, **members}
-            self.events.append({**visit, "event": "page_view", "occurred_at": at(when)})
+            self.events.append({**visit, "event": "page_view", "occurred_at": self.at(when)})
             for number, (event, rate) in enumerate((rates or {}).items()):
                 place = (i * 7919 ** (number + 1)) % units if units % 7919 else i
                 if int((place + 1) * rate) > int(place * rate):
                     later = when if event == "error" else when + 1
-                    self.events.append({**visit, "event": event, "occurred_at": at(later)})
+                    self.events.append({**visit, "event": event, "occurred_at": self.at(later)})
         return sessions
 
-    def _sessions(self, units: int) -> list[str]:
+    def new_sessions(self, units: int) -> list[str]:
+        """Ids of sessions that no event has named yet."""
         self.units += units
         return [f"s{number}" for number in range(self.units - units, self.units)]
 
@@ -228,8 +235,8 @@ class World:
         return answer.json()["experiment_id"]
 
     def tick(self, *, minutes: float | None = None) -> None:
-        """Runs the pipeline once, now or as of so many minutes after T."""
-        as_of = None if minutes is None else T + timedelta(minutes=minutes)
+        """Runs the pipeline once, now or as of so many minutes after its beginning."""
+        as_of = None if minutes is None else self.begin + timedelta(minutes=minutes)
         run_pipeline(self.store.engine, as_of=as_of)
 
     def publish(

@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from cli.repository.private_service import PrivateService, private_service
 from orchestration.pipeline.steps import note_seen
 from storage.schema.clock import claim_derived_tables, closed_instant
-from storage.tenants.keys import KeyKind
-from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from tests.conftest import Store
+from tests.world import World
 
 pytestmark = pytest.mark.process
 
@@ -30,86 +29,76 @@ BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
 
 
 @dataclasses.dataclass(kw_only=True)
-class Release:
+class Release(World):
     """A project of its own, and the time in which its releases are made."""
 
     service: PrivateService
     now: datetime
-    sessions: Iterator[int] = dataclasses.field(default_factory=itertools.count)
 
     def wait_until(self, moment: datetime) -> None:
         """Lets time pass, and the API learn the store's time, by a write that names none."""
         self.now = moment
         self.service.clock.move(moment)
         beat = {"event": "beat", "session_id": "clock", "environment": "clock"}
-        self.service.post_events([beat])
+        assert self.post("/v1/events", {"events": [beat]}).status_code == 202
 
     def wait(self, minutes: float) -> None:
         self.wait_until(self.now + timedelta(minutes=minutes))
 
-    def deploy(self, commit: str, share: float | None = None, **members: Any) -> dict[str, Any]:
-        body: dict[str, Any] = {"commit": {"sha": commit}, "deployed_at": self.now.isoformat()}
-        if (base := members.pop("base", None)) is not None:
-            body["diff"] = {"base_commit": base, "files": []}
-        if share is not None:
-            body["allocation"] = share
-        record = self.service.deploy({**body, **members})
+    def deploy(self, sha: str, allocation: float | None = None, **members: Any) -> dict[str, Any]:
+        record = super().deploy(sha, allocation, deployed_at=self.now.isoformat(), **members)
         self.wait(0.5)
         return record
 
     def serve(
-        self, shares: dict[str, float], *, sessions: int = 100, key: str | None = None
+        self, shares: dict[str, float], *, sessions: int = 100, key: dict[str, str] | None = None
     ) -> None:
         """Lets a block pass in which builds are served, and another until it has closed."""
         start = BEGIN + ((self.now - BEGIN) // BLOCK + 1) * BLOCK
         events = [
             {
                 "event": "page_view",
-                "session_id": f"s{next(self.sessions)}",
+                "session_id": session,
                 "commit": commit,
                 "occurred_at": (start + timedelta(minutes=2)).isoformat(),
             }
             for commit, share in shares.items()
-            for _ in range(round(share * sessions))
+            for session in self.new_sessions(round(share * sessions))
         ]
         self.wait_until(start + timedelta(minutes=3))
-        headers = {"X-Service-Project-Key": key or self.service.project.keys[KeyKind.WRITE]}
-        sent = self.service.client.post("/v1/events", json={"events": events}, headers=headers)
-        assert sent.status_code == 202, sent.text
+        answer = self.post("/v1/events", {"events": events}, headers=key or self.write)
+        assert answer.status_code == 202, answer.text
         self.wait_until(start + BLOCK + timedelta(minutes=2, seconds=1))
-        self.tick()
+        self.in_store(note_served)
 
-    def tick(self) -> None:
-        with self.service.engine.begin() as connection:
-            claim_derived_tables(connection)
-            note_seen(connection, as_of=closed_instant(connection))
+    def register_commit(self, commit: str, **members: Any) -> str:
+        return self.register(treatment_commit=commit, **members)
 
-    def register(self, commit: str, **members: Any) -> str:
-        body = {"treatment_commit": commit, "target_metric": "order", **members}
-        return self.service.reward("POST", "/register", body)["experiment_id"]
-
-    def registered(self, commit: str, **members: Any) -> dict[str, Any]:
-        return self.service.reward("GET", f"/{self.register(commit, **members)}/registration")
+    def bound_commit(self, commit: str, **members: Any) -> dict[str, Any]:
+        return self.bound(self.register_commit(commit, **members))
 
     def compared(self, commit: str, **members: Any) -> tuple[str | None, list[str]]:
         """The control of a commit that is registered, and the change under test."""
-        registration = self.registered(commit, **members)
+        registration = self.bound_commit(commit, **members)
         return registration["control_commit"], registration["change"]
 
     def checklist(self) -> dict[str, dict[str, Any]]:
-        headers = {"X-Service-Project-Key": self.service.project.keys[KeyKind.PROJECT]}
-        lines = self.service.client.get("/v1/reward/checklist", headers=headers).json()
-        return {line["check"]: line for line in lines}
+        return {line["check"]: line for line in self.get("/v1/reward/checklist").json()}
 
     def announced(self, experiment: str) -> list[tuple[str, str]]:
         of = text("SELECT kind, subject FROM announcements WHERE experiment_id = :id")
-        with self.service.engine.begin() as connection:
-            return [(row.kind, row.subject) for row in connection.execute(of, {"id": experiment})]
+        rows = self.in_store(lambda c: c.execute(of, {"id": experiment}).all())
+        return [(row.kind, row.subject) for row in rows]
 
     def standing(self) -> str | None:
-        headers = {"X-Service-Project-Key": self.service.project.keys[KeyKind.WRITE]}
-        answer = self.service.client.get("/v1/deploys/last?standing=true", headers=headers)
+        answer = self.get("/v1/deploys/last?standing=true")
         return answer.json()["deploy"]["commit"]["sha"] if answer.status_code == 200 else None
+
+
+def note_served(connection: Connection) -> None:
+    """Notes the builds that sessions were served, as a tick does."""
+    claim_derived_tables(connection)
+    note_seen(connection, as_of=closed_instant(connection))
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +110,16 @@ def simulated() -> Iterator[PrivateService]:
 @pytest.fixture
 def release(simulated: PrivateService, request: pytest.FixtureRequest) -> Release:
     with simulated.engine.begin() as connection:
-        project = create_project(connection, f"flow {request.node.name}"[:100])
         now: datetime = closed_instant(connection)
-    own = dataclasses.replace(simulated, project=project)
-    return Release(service=own, now=now)
+    engine = simulated.engine
+    return Release.new(
+        Store(url=str(engine.url), engine=engine),
+        simulated.client,
+        f"flow {request.node.name}"[:100],
+        service=simulated,
+        now=now,
+        registration={"target_metric": "order"},
+    )
 
 
 # --- The twenty-two flows -------------------------------------------------------------------------
@@ -167,14 +162,14 @@ def test_4_what_was_promoted_is_the_next_base_with_a_verdict_or_without(
     release.deploy(B0)
     release.deploy(C1, 0.2, base=B0)
     if registered:
-        release.register(C1)
+        release.register_commit(C1)
     release.serve({B0: 0.8, C1: 0.2})
     release.deploy(C1, 1)
     assert release.standing() == C1
     release.serve({C1: 1})
     assert release.deploy(C2, 0.1)["base_commit"] == C1
     assert release.compared(C2) == (C1, [C2])
-    assert release.registered(C2)["base_moved"] is None
+    assert release.bound_commit(C2)["base_moved"] is None
 
 
 def test_5_a_promotion_without_a_share_counts_once_nearly_all_sessions_are_served(
@@ -182,7 +177,7 @@ def test_5_a_promotion_without_a_share_counts_once_nearly_all_sessions_are_serve
 ) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.2, base=B0)
-    release.register(C1)
+    release.register_commit(C1)
     release.serve({B0: 0.8, C1: 0.2})
     release.deploy(C1)
     release.serve({B0: 0.5, C1: 0.5})
@@ -206,7 +201,7 @@ def test_7_a_hotfix_on_an_old_build_is_compared_with_what_users_have(release: Re
     release.deploy(B1, 1, base=B0)
     release.serve({B1: 1})
     release.deploy(HOTFIX, 0.1, base=B0)
-    registration = release.registered(HOTFIX)
+    registration = release.bound_commit(HOTFIX)
     assert (registration["control_commit"], registration["change"]) == (B1, [HOTFIX])
     # The hotfix takes B1 away again, so nothing that is served differs by the hotfix alone.
     assert registration["base_moved"]["rebase_on"] == B1
@@ -247,16 +242,14 @@ def test_12_a_preview_without_its_base_has_nothing_to_compare(release: Release) 
     release.deploy(B0)
     release.serve({B0: 1})
     deploy = release.deploy(C1, base=B0, environment="preview")
-    body = {"deploy_id": deploy["deploy_id"], "target_metric": "order"}
-    experiment = release.service.reward("POST", "/register", body)["experiment_id"]
-    registration = release.service.reward("GET", f"/{experiment}/registration")
+    registration = release.bound(release.register(deploy_id=deploy["deploy_id"]))
     assert registration["nothing_to_compare"] == {"unknown_commit": None, "part": None}
 
 
 def test_13_a_canary_beside_an_unknown_build_names_it_and_its_part(release: Release) -> None:
     release.deploy(C1, 0.1)
     release.serve({C1: 0.1, UNKNOWN: 0.9})
-    registration = release.registered(C1)
+    registration = release.bound_commit(C1)
     assert registration["nothing_to_compare"] == {"unknown_commit": UNKNOWN, "part": 0.9}
     assert release.standing() is None
 
@@ -273,9 +266,8 @@ def test_14_a_base_that_is_named_late_holds_for_experiments_bound_later(release:
 
 def test_16_a_flag_is_compared_inside_its_build(release: Release) -> None:
     release.deploy(B0)
-    body = {"treatment_flag": {"name": "cart", "treatment": True}, "target_metric": "order"}
-    experiment = release.service.reward("POST", "/register", body)["experiment_id"]
-    registration = release.service.reward("GET", f"/{experiment}/registration")
+    flag = {"name": "cart", "treatment": True}
+    registration = release.bound(release.register(treatment_flag=flag))
     assert (registration["control_commit"], registration["change"]) == (B0, ["cart=true"])
     assert registration["nothing_to_compare"] is None
 
@@ -294,9 +286,9 @@ def test_19_and_20_half_and_half_undeclared_leaves_the_old_build_what_users_have
     release.deploy(B0)
     release.serve({B0: 1})
     release.deploy(C1, base=B0)
-    experiment = release.register(C1)
+    experiment = release.register_commit(C1)
     if closed:
-        release.service.reward("POST", f"/{experiment}/close")
+        assert release.post(f"/v1/reward/{experiment}/close", None).status_code == 200
     release.serve({B0: 0.5, C1: 0.5})
     assert release.standing() == B0
     release.serve({B0: 0.08, C1: 0.92})
@@ -311,16 +303,16 @@ def test_21_an_undeclared_canary_without_a_base_is_compared_with_what_stands_bes
     release.deploy(C1)
     release.serve({B0: 0.6, C1: 0.4})
     assert release.compared(C1) == (B0, [C1])
-    assert release.registered(C1)["base_moved"] is None
+    assert release.bound_commit(C1)["base_moved"] is None
 
 
 def test_22_a_registration_before_its_deploy_is_frozen_at_the_binding(release: Release) -> None:
     release.deploy(B0)
-    experiment = release.register(C1)
+    experiment = release.register_commit(C1)
     release.deploy(B1, 1)
     release.serve({B1: 1})
     release.deploy(C1, 0.1, base=B1)
-    registration = release.service.reward("GET", f"/{experiment}/registration")
+    registration = release.bound(experiment)
     assert (registration["control_commit"], registration["change"]) == (B1, [C1])
 
 
@@ -336,7 +328,7 @@ def test_every_deploy_may_be_registered_in_any_order(
     release.deploy(C2, 0.1, base=B0)
     release.serve({B0: 0.8, C1: 0.1, C2: 0.1})
     commits = {"B0": B0, "C1": C1, "C2": C2}
-    answers = {name: release.registered(commits[name]) for name in order}
+    answers = {name: release.bound_commit(commits[name]) for name in order}
     for canary in ("C1", "C2"):
         assert answers[canary]["control_commit"] == B0
         assert answers[canary]["attempt"] == 1
@@ -344,7 +336,7 @@ def test_every_deploy_may_be_registered_in_any_order(
     assert answers["B0"]["nothing_to_compare"] == {"unknown_commit": None, "part": None}
     # Registered again, each is the experiment that it was.
     for name in order:
-        assert release.register(commits[name]) == answers[name]["experiment_id"]
+        assert release.register_commit(commits[name]) == answers[name]["experiment_id"]
 
 
 def test_a_canary_that_is_registered_again_after_its_base_went_is_the_same_experiment(
@@ -353,9 +345,9 @@ def test_a_canary_that_is_registered_again_after_its_base_went_is_the_same_exper
     release.deploy(B0)
     release.deploy(C1, 0.2, base=B0)
     release.deploy(C2, 0.1, base=C1)
-    experiment = release.register(C2)
+    experiment = release.register_commit(C2)
     release.deploy(C1, 0)
-    assert release.register(C2) == experiment
+    assert release.register_commit(C2) == experiment
 
 
 def test_a_canary_that_is_registered_again_after_its_promotion_is_the_same_experiment(
@@ -363,11 +355,11 @@ def test_a_canary_that_is_registered_again_after_its_promotion_is_the_same_exper
 ) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.5, base=B0)
-    experiment = release.register(C1)
+    experiment = release.register_commit(C1)
     release.deploy(C1, 1)
     release.serve({C1: 1})
     release.deploy(C2, 1, base=C1)
-    assert release.register(C1) == experiment
+    assert release.register_commit(C1) == experiment
 
 
 def test_a_hotfix_for_everybody_that_is_registered_moves_the_base_of_every_canary(
@@ -375,16 +367,16 @@ def test_a_hotfix_for_everybody_that_is_registered_moves_the_base_of_every_canar
 ) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.1, base=B0)
-    canary = release.register(C1)
+    canary = release.register_commit(C1)
     release.serve({B0: 0.9, C1: 0.1})
     release.deploy(HOTFIX, base=B0)
-    release.register(HOTFIX)
+    release.register_commit(HOTFIX)
     assert release.announced(canary) == []
     release.serve({HOTFIX: 0.9, C1: 0.1})
     assert release.standing() == HOTFIX
     # No deploy came since: the tick that saw the sessions says so.
     assert release.announced(canary) == [("base_moved", HOTFIX)]
-    moved = release.service.reward("GET", f"/{canary}/registration")["base_moved"]
+    moved = release.bound(canary)["base_moved"]
     assert (moved["rebase_on"], moved["continues"]) == (HOTFIX, True)
 
 
@@ -394,7 +386,7 @@ def test_a_full_deploy_has_nothing_to_be_compared_with_and_is_a_base_like_any_ot
     release.deploy(B0)
     release.serve({B0: 1})
     release.deploy(B1, 1, base=B0)
-    registration = release.registered(B1)
+    registration = release.bound_commit(B1)
     assert registration["nothing_to_compare"] == {"unknown_commit": None, "part": None}
     release.serve({B1: 1})
     assert release.standing() == B1
@@ -403,13 +395,11 @@ def test_a_full_deploy_has_nothing_to_be_compared_with_and_is_a_base_like_any_ot
 
 
 def test_sessions_of_a_stranger_move_no_build_where_arms_are_signed(release: Release) -> None:
-    with release.service.engine.begin() as connection:
-        apply_settings(connection, release.service.project.project_id, {"signed_assignments": True})
-    stranger = release.service.project.keys[KeyKind.PUBLIC]
+    release.settings(signed_assignments=True)
     release.deploy(B0)
     release.serve({B0: 1})
     release.deploy(B1)
-    release.serve({B1: 1}, key=stranger)
+    release.serve({B1: 1}, key=release.public)
     assert release.standing() == B0
     release.serve({B1: 1})
     assert release.standing() == B1
@@ -425,7 +415,7 @@ def test_over_two_weeks_of_releases_no_face_contradicts_another(release: Release
     def ship(commit: str, share: float | None = None, *, base: str | None = None) -> None:
         release.deploy(commit, share, base=base)
         if share != 0:
-            opened[commit] = release.register(commit)
+            opened[commit] = release.register_commit(commit)
 
     def live(shares: dict[str, float], *, standing: str, moved: dict[str, str]) -> None:
         for _ in range(3):
@@ -434,7 +424,7 @@ def test_over_two_weeks_of_releases_no_face_contradicts_another(release: Release
         release.service.look()
         assert release.standing() == standing
         for commit, experiment in opened.items():
-            if release.service.reward("GET", f"/{experiment}")["power_state"]["decided"]:
+            if release.contract(experiment)["power_state"]["decided"]:
                 continue
             _agree(release, experiment, standing=standing, moved=moved.get(commit))
 
@@ -461,13 +451,14 @@ def test_over_two_weeks_of_releases_no_face_contradicts_another(release: Release
 
 def _agree(release: Release, experiment: str, *, standing: str, moved: str | None) -> None:
     """Holds what the registration, the evidence and the checklist say against one another."""
-    registration = release.service.reward("GET", f"/{experiment}/registration")
-    told = registration["base_moved"]
-    assert (None if told is None else told["rebase_on"]) == moved
-    evidence = release.service.evidence(experiment)
+    registration = release.bound(experiment)
+    base_moved = registration["base_moved"]
+    assert (None if base_moved is None else base_moved["rebase_on"]) == moved
+    own = dataclasses.replace(release.service, project=release.project)
+    evidence = own.evidence(experiment)
     if evidence is not None:
         alone = evidence.nothing_to_compare
-        assert (evidence.base_moved is None) == (told is None)
+        assert (evidence.base_moved is None) == (base_moved is None)
         assert msgspec.to_builtins(alone) == registration["nothing_to_compare"]
         assert ("nothing to compare" in evidence.sentence) == (
             registration["nothing_to_compare"] is not None

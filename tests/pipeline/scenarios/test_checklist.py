@@ -13,12 +13,10 @@ from api.app import create_app
 from api.runtime.settings import ApiSettings
 from domain.checklist.lines import CHECKS
 from storage.schema.partitions import create_days
-from storage.tenants.keys import KeyKind
-from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.settings import apply_settings
 from storage.upkeep.forgetting import forget_session
-from tests.conftest import Store, fresh_store
+from tests.conftest import fresh_store, serving_store
 from tests.stores.pipeline_run import run_pipeline
+from tests.world import World
 
 A, K, NEVER_DEPLOYED = "aaaaaaa1", "ccccccc3", "b" * 40
 GRAPH = {"schema_version": "1", "routes": [{"path": "/checkout/[id]"}, {"path": "/"}]}
@@ -29,12 +27,9 @@ def ago(**span: float) -> str:
 
 
 @dataclass(kw_only=True)
-class Shop:
+class Shop(World):
     """A project that is set up right, but for what a test makes wrong of its members."""
 
-    store: Store
-    client: TestClient
-    project: CreatedProject
     # What the page views of now say.
     page_view: dict[str, Any] = field(
         default_factory=lambda: {
@@ -51,20 +46,14 @@ class Shop:
     users_named: bool = True
     sticky: bool = True
 
-    def post(self, path: str, body: Any, *, kind: KeyKind = KeyKind.WRITE) -> Any:
-        key = {"X-Service-Project-Key": self.project.keys[kind]}
-        return self.client.post(path, json=body, headers=key)
-
-    def posted(self, path: str, body: Any, **options: Any) -> Any:
-        answer = self.post(path, body, **options)
+    def posted(self, path: str, body: Any) -> None:
+        answer = self.post(path, body)
         assert answer.status_code in (200, 201, 202), answer.text
-        return answer.json()
 
-    def deploy(self) -> None:
+    def send_out(self) -> None:
         self.posted("/v1/static-graphs", GRAPH)
-        self.posted("/v1/deploys", {"commit": {"sha": A}, "deployed_at": ago(days=1)})
-        canary = {"commit": {"sha": K}, "deployed_at": ago(hours=1), "allocation": 0.5}
-        self.posted("/v1/deploys", {**canary, "diff": {"base_commit": A, "files": []}})
+        self.deploy(A, deployed_at=ago(days=1))
+        self.deploy(K, 0.5, base=A, deployed_at=ago(hours=1))
 
     def send_past(self) -> None:
         """What was half an hour ago: forty units, and six payments."""
@@ -91,10 +80,6 @@ class Shop:
         ]
         self.posted("/v1/revenue/events?replay=true", {"events": payments})
 
-    def register(self) -> None:
-        body = {"target_metric": "order"}
-        self.posted("/v1/reward/register", body, kind=KeyKind.PROJECT)
-
     def send_present(self) -> None:
         events = [{**self.page_view, "session_id": f"n{number}"} for number in range(20)]
         events.append({**self.page_view, "event": self.outcome, "session_id": "n1"})
@@ -102,22 +87,26 @@ class Shop:
 
     def live(self) -> None:
         """Lives the whole story."""
-        self.deploy()
+        self.send_out()
         self.send_past()
-        self.register()
+        self.register(target_metric="order")
         self.send_present()
 
     def lines(self) -> dict[str, dict[str, Any]]:
-        key = {"X-Service-Project-Key": self.project.keys[KeyKind.PROJECT]}
-        answer = self.client.get("/v1/reward/checklist", headers=key)
+        answer = self.get("/v1/reward/checklist")
         assert answer.status_code == 200, answer.text
         assert [line["check"] for line in answer.json()] == list(CHECKS)
         assert all(line.keys() == {"check", "ok", "seen", "fix"} for line in answer.json())
         return {line["check"]: line for line in answer.json()}
 
-    def set(self, **settings: Any) -> None:
-        with self.store.engine.begin() as connection:
-            apply_settings(connection, self.project.project_id, settings)
+    def line(self, check: str) -> dict[str, Any]:
+        return self.lines()[check]
+
+    def age(self, *, minutes: float) -> None:
+        self.in_store(lambda connection: age(connection, self.project_id, minutes=minutes))
+
+    def execute(self, statement: str) -> None:
+        self.in_store(lambda connection: connection.execute(text(statement)))
 
 
 def age(connection: Connection, project_id: int, *, minutes: float) -> None:
@@ -136,19 +125,18 @@ def age(connection: Connection, project_id: int, *, minutes: float) -> None:
 
 
 def nothing_is_sent(shop: Shop) -> None:
-    shop.deploy()
+    shop.send_out()
 
 
 def sending_stopped(shop: Shop) -> None:
     shop.outcome = "page_view"
     shop.live()
-    with shop.store.engine.begin() as connection:
-        age(connection, shop.project.project_id, minutes=30)
+    shop.age(minutes=30)
 
 
 def another_environment_is_named(shop: Shop) -> None:
     shop.page_view["environment"] = "prod"
-    shop.deploy()
+    shop.send_out()
     shop.send_present()
 
 
@@ -165,7 +153,7 @@ def one_build_is_not_recorded(shop: Shop) -> None:
 
 def a_commit_is_written_too_short(shop: Shop) -> None:
     for last in "45":
-        shop.posted("/v1/deploys", {"commit": {"sha": f"eeeeeee{last}"}, "allocation": 0})
+        shop.deploy(f"eeeeeee{last}", 0)
     shop.page_view["commit"] = "eeeeeee"
     shop.live()
 
@@ -228,17 +216,16 @@ def events_break_a_rule(shop: Shop) -> None:
 
 
 def the_site_is_not_allowed(shop: Shop) -> None:
-    shop.set(allowed_origins=["https://shop.example"])
+    shop.settings(allowed_origins=["https://shop.example"])
     shop.live()
-    key = {"X-Service-Project-Key": shop.project.keys[KeyKind.PUBLIC]}
-    origin = {**key, "Origin": "https://www.shop.example"}
+    origin = {**shop.public, "Origin": "https://www.shop.example"}
     for _ in range(3):
         event = {**shop.page_view, "session_id": "n1"}
-        assert shop.client.post("/v1/events", json=event, headers=origin).status_code == 403
+        assert shop.post("/v1/events", event, headers=origin).status_code == 403
 
 
 def requests_are_too_many(shop: Shop) -> None:
-    shop.set(rate_limits={"per_key": 3, "per_address": 60_000})
+    shop.settings(rate_limits={"per_key": 3, "per_address": 60_000})
     shop.live()
     answers = [shop.post("/v1/events", {**shop.page_view, "session_id": "n1"}) for _ in range(4)]
     assert answers[-1].status_code == 429
@@ -254,7 +241,7 @@ def events_come_too_late(shop: Shop) -> None:
 
 
 def half_is_measured(shop: Shop) -> None:
-    shop.set(sample_rate=0.5)
+    shop.settings(sample_rate=0.5)
     shop.live()
     orders = [{**shop.page_view, "event": "order", "session_id": f"n{n}"} for n in range(20)]
     shop.posted("/v1/events", {"events": orders})
@@ -293,26 +280,18 @@ ALSO_RED = {
 }
 
 
-def opened(store: Store) -> TestClient:
-    secret = b"a secret of the tests"
-    settings = ApiSettings(database_url=store.url, secret=secret, checklist_seconds=0)
-    return TestClient(create_app(settings))
-
-
 @pytest.fixture(scope="module")
 def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]]:
     """Every project of this page in one store: each lives its story, then the pipeline runs."""
     with fresh_store(postgres_url, migrated_template) as store:
         by_story: dict[str, Shop] = {}
         # When the API ends, what it refused is noted.
-        with opened(store) as client:
+        with serving_store(store) as client:
             for live in (Shop.live, half_is_measured, *(way[0] for way in WAYS)):
-                with store.engine.begin() as connection:
-                    project = create_project(connection, live.__name__)
-                by_story[live.__name__] = Shop(store=store, client=client, project=project)
+                by_story[live.__name__] = Shop.new(store, client, live.__name__)
                 live(by_story[live.__name__])
         run_pipeline(store.engine)
-        with opened(store) as client:
+        with serving_store(store) as client:
             for shop in by_story.values():
                 shop.client = client
             yield by_story
@@ -353,124 +332,102 @@ def test_no_line_is_longer_than_a_glance_takes(shops: dict[str, Shop]) -> None:
 # --- In time --------------------------------------------------------------------------------------
 
 
-class Lived:
-    """One project, told by the service's own fixture."""
-
-    def __init__(self, service: Any) -> None:
-        self.service = service
-        project, client = service.project, service.client
-        self.shop = Shop(store=service.store, client=client, project=project)
-
-    def age(self, *, minutes: float) -> None:
-        project_id = self.shop.project.project_id
-        self.service.in_store(lambda connection: age(connection, project_id, minutes=minutes))
-
-    def execute(self, statement: str) -> None:
-        self.service.in_store(lambda connection: connection.execute(text(statement)))
-
-    def line(self, check: str) -> dict[str, Any]:
-        return self.shop.lines()[check]
-
-
 @pytest.fixture
-def lived(service: Any) -> Lived:
-    return Lived(service)
+def shop(service: World) -> Shop:
+    return Shop(store=service.store, client=service.client, project=service.project)
 
 
-def test_a_line_turns_green_with_its_fix(lived: Lived) -> None:
-    lived.shop.send_present()
-    assert lived.line("commit known")["ok"] is False
-    lived.shop.deploy()
-    assert lived.line("commit known")["ok"] is True
-    assert lived.line("routes matched")["ok"] is True
+def test_a_line_turns_green_with_its_fix(shop: Shop) -> None:
+    shop.send_present()
+    assert shop.line("commit known")["ok"] is False
+    shop.send_out()
+    assert shop.line("commit known")["ok"] is True
+    assert shop.line("routes matched")["ok"] is True
 
 
-def test_a_checklist_is_computed_once_a_minute_however_many_ask(lived: Lived) -> None:
-    settings = ApiSettings(database_url=lived.shop.store.url, secret=b"a secret of the tests")
+def test_a_checklist_is_computed_once_a_minute_however_many_ask(shop: Shop) -> None:
+    settings = ApiSettings(database_url=shop.store.url, secret=b"a secret of the tests")
     with TestClient(create_app(settings)) as client:
-        lived.shop.client = client
-        before = lived.shop.lines()
-        lived.shop.send_present()
-        assert lived.shop.lines() == before
-        key = {"X-Service-Project-Key": lived.shop.project.keys[KeyKind.PROJECT]}
-        assert int(client.get("/v1/reward/checklist", headers=key).headers["Age"]) >= 0
+        shop.client = client
+        before = shop.lines()
+        shop.send_present()
+        assert shop.lines() == before
+        assert int(shop.get("/v1/reward/checklist").headers["Age"]) >= 0
 
 
-def test_events_may_write_more_of_a_commit_than_its_deploy(lived: Lived) -> None:
+def test_events_may_write_more_of_a_commit_than_its_deploy(shop: Shop) -> None:
     whole = {A: A.ljust(40, "9"), K: K.ljust(40, "9")}
-    lived.shop.builds = tuple(whole.values())
-    lived.shop.page_view["commit"] = whole[K]
-    lived.shop.live()
-    run_pipeline(lived.shop.store.engine)
-    lines = lived.shop.lines()
+    shop.builds = tuple(whole.values())
+    shop.page_view["commit"] = whole[K]
+    shop.live()
+    shop.tick()
+    lines = shop.lines()
     assert all(lines[check]["ok"] for check in ("commit known", "both arms in one block")), lines
 
 
-def test_silence_turns_the_first_line_red(lived: Lived) -> None:
-    lived.shop.live()
-    assert lived.line("events")["ok"] is True
-    lived.age(minutes=16)
-    assert lived.line("events")["ok"] is False
-    assert lived.line("events")["seen"] == "The last event came 16 minutes ago."
+def test_silence_turns_the_first_line_red(shop: Shop) -> None:
+    shop.live()
+    assert shop.line("events")["ok"] is True
+    shop.age(minutes=16)
+    assert shop.line("events")["ok"] is False
+    assert shop.line("events")["seen"] == "The last event came 16 minutes ago."
 
 
-def test_history_alone_is_said_and_no_fault(lived: Lived) -> None:
-    lived.shop.deploy()
-    lived.shop.send_past()
-    lived.shop.register()
-    run_pipeline(lived.shop.store.engine)
-    assert lived.line("events")["ok"] is None
-    assert lived.line("events")["seen"].startswith("History alone came, with units up to ")
-    lived.execute("UPDATE verdicts SET decided = true")
-    assert lived.line("events")["ok"] is True
+def test_history_alone_is_said_and_no_fault(shop: Shop) -> None:
+    shop.send_out()
+    shop.send_past()
+    shop.register(target_metric="order")
+    shop.tick()
+    assert shop.line("events")["ok"] is None
+    assert shop.line("events")["seen"].startswith("History alone came, with units up to ")
+    shop.execute("UPDATE verdicts SET decided = true")
+    assert shop.line("events")["ok"] is True
 
 
-def test_history_without_an_experiment_is_said_too(lived: Lived) -> None:
-    lived.shop.send_past()
-    assert lived.line("events")["ok"] is True
-    assert lived.line("events")["seen"] == "History alone came."
-    assert lived.line("events")["fix"] == ""
+def test_history_without_an_experiment_is_said_too(shop: Shop) -> None:
+    shop.send_past()
+    assert shop.line("events")["ok"] is True
+    assert shop.line("events")["seen"] == "History alone came."
+    assert shop.line("events")["fix"] == ""
 
 
-def test_silence_is_no_fault_where_no_experiment_is_open(lived: Lived) -> None:
-    lived.shop.send_present()
-    lived.age(minutes=1200)
-    assert lived.line("events")["ok"] is True
-    assert lived.line("events")["seen"] == (
+def test_silence_is_no_fault_where_no_experiment_is_open(shop: Shop) -> None:
+    shop.send_present()
+    shop.age(minutes=1200)
+    assert shop.line("events")["ok"] is True
+    assert shop.line("events")["seen"] == (
         "The last event came 20 hours ago; no experiment waits for any."
     )
 
 
-def test_where_nothing_ticks_the_first_line_says_since_when(lived: Lived) -> None:
-    lived.shop.live()
-    assert lived.line("events")["ok"] is True
-    lived.execute("UPDATE projects SET created_at = created_at - interval '11 minutes'")
-    stopped = lived.line("events")
+def test_where_nothing_ticks_the_first_line_says_since_when(shop: Shop) -> None:
+    shop.live()
+    assert shop.line("events")["ok"] is True
+    shop.execute("UPDATE projects SET created_at = created_at - interval '11 minutes'")
+    stopped = shop.line("events")
     assert stopped["seen"] == "No verdict is computed: no tick ever came."
     assert "deploy-reward up" in stopped["fix"]
-    run_pipeline(lived.shop.store.engine)
-    assert lived.line("events")["ok"] is True
-    lived.execute("UPDATE ticks SET succeeded_at = succeeded_at - interval '11 minutes'")
-    stopped = lived.line("events")
+    shop.tick()
+    assert shop.line("events")["ok"] is True
+    shop.execute("UPDATE ticks SET succeeded_at = succeeded_at - interval '11 minutes'")
+    stopped = shop.line("events")
     assert stopped["ok"] is False
     assert stopped["seen"].startswith("No verdict is computed: no tick ended well since ")
-    assert lived.line("commit known")["ok"] is True
+    assert shop.line("commit known")["ok"] is True
 
 
-def test_the_paths_of_whoever_is_forgotten_are_forgotten(lived: Lived) -> None:
-    lived.shop.live()
-    member = {**lived.shop.page_view, "route": "/members/jane", "session_id": "n2"}
-    lived.shop.posted("/v1/events", {"events": [member] * 9})
-    assert "/members/jane" in lived.line("routes matched")["seen"]
-    lived.service.in_store(
-        lambda connection: forget_session(connection, lived.service.project_id, "n2")
-    )
-    assert "jane" not in str(lived.shop.lines())
+def test_the_paths_of_whoever_is_forgotten_are_forgotten(shop: Shop) -> None:
+    shop.live()
+    member = {**shop.page_view, "route": "/members/jane", "session_id": "n2"}
+    shop.posted("/v1/events", {"events": [member] * 9})
+    assert "/members/jane" in shop.line("routes matched")["seen"]
+    shop.in_store(lambda connection: forget_session(connection, shop.project_id, "n2"))
+    assert "jane" not in str(shop.lines())
 
 
-def test_another_project_sees_nothing_of_it(lived: Lived) -> None:
-    other = lived.service.new_project("other")
-    lived.shop.live()
-    theirs = Shop(store=lived.shop.store, client=lived.shop.client, project=other)
+def test_another_project_sees_nothing_of_it(shop: Shop) -> None:
+    other = shop.new_project("other")
+    shop.live()
+    theirs = Shop(store=shop.store, client=shop.client, project=other)
     assert theirs.lines()["events"]["seen"] == "No event has come yet."
     assert [line for line in theirs.lines().values() if line["ok"]] == []

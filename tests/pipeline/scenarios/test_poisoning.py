@@ -12,12 +12,9 @@ import pytest
 from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
-from orchestration.pipeline.drafts import draft_evidence
-from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.schema.clock import claim_derived_tables
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
 from storage.upkeep.invariants import lost_sessions, units_that_do_not_add_up
-from storage.verdicts.publication import publish_verdicts, stage_evidence
+from tests.world import ON_ORDERS, World
 
 PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
 
@@ -30,68 +27,52 @@ Event = dict[str, Any]
 
 
 @dataclass(kw_only=True)
-class Siege:
+class Siege(World):
     """A canary at one half, its real traffic of the last hour, and a forger with the public key.
 
     Everything is sent now, by the keys that a browser and a server have; the grace is an hour, so
     that the last hour's blocks are still open. The tick comes hours later.
     """
 
-    service: Any
     signed: bool = False
     experiment: str = ""
-    start: datetime = field(init=False)
     sessions: dict[str, list[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        now = datetime.now(UTC)
-        epoch = datetime(1970, 1, 1, tzinfo=UTC)
-        self.start = now - (now - epoch) % BLOCK - timedelta(minutes=MINUTES)
-
-    def at(self, minutes: float) -> str:
-        return (self.start + timedelta(minutes=minutes)).isoformat()
 
     # --- The team ---------------------------------------------------------------------------
 
-    def begin(self, *, share: float | None = 0.5, **asked: Any) -> None:
-        self.service.settings(locked=[], signed_assignments=self.signed, ofrep="browser")
-        for sha, minutes, more in (
-            (A, -1440, {}),
-            (K, 0, {"allocation": share, "diff": {"base_commit": A, "files": []}}),
-        ):
-            body = {"commit": {"sha": sha}, "deployed_at": self.at(minutes), **more}
-            assert self.service.post("/v1/deploys", body).status_code == 201
-        answer = self.service.post("/v1/reward/register", {"treatment_commit": K, **asked})
-        assert answer.status_code == 201, answer.text
-        self.experiment = answer.json()["experiment_id"]
+    def send_out(self, *, share: float | None = 0.5, **asked: Any) -> None:
+        self.settings(locked=[], signed_assignments=self.signed, ofrep="browser")
+        self.deploy(A, minutes=-1440)
+        self.deploy(K, share, minutes=0, base=A)
+        self.experiment = self.register(treatment_commit=K, **asked)
 
     def traffic(self, rates: Mapping[str, tuple[float, float]]) -> None:
         """The real sessions; of each event control's rate and treatment's."""
         for number, commit in enumerate((A, K)):
             self.sessions[commit] = [f"real-{commit}-{i}" for i in range(UNITS)]
             own = {event: pair[number] for event, pair in rates.items()}
-            self.send(self.served(self.visits(self.sessions[commit], commit, own)))
+            self.post_events(self.served(self.visits(self.sessions[commit], commit, own)))
 
     def users_pay(self) -> list[str]:
-        """A tenth of the real sessions sign in and pay, both told by the server; their names."""
+        """A tenth of the real sessions sign in and pay, as the server says; their names."""
         payers = [(i, commit) for commit in (A, K) for i in range(0, UNITS, 10)]
         paid: list[Event] = []
         for i, commit in payers:
             when = (MINUTES - 2) * (i + 0.5) / UNITS
-            told = {"user_ref": f"user-{commit}-{i}", "occurred_at": self.at(when + 1)}
+            member = {"user_ref": f"user-{commit}-{i}", "occurred_at": self.at(when + 1)}
             session = self.sessions[commit][i]
-            self.send([{"event": "login", "session_id": session, **told}], trusted=True)
+            self.post_events([{"event": "login", "session_id": session, **member}], trusted=True)
             amount = {"value": 900, "currency": "USD"}
             key = {"idempotency_key": f"paid-{commit}-{i}"}
-            paid.append({"event": "trial_to_paid", "amount": amount, **key, **told})
+            paid.append({"event": "trial_to_paid", "amount": amount, **key, **member})
         for begin in range(0, len(paid), 50):
             body = {"events": paid[begin : begin + 50]}
-            assert self.service.post("/v1/revenue/events", body).status_code == 200
+            assert self.post("/v1/revenue/events", body).status_code == 200
         return [event["user_ref"] for event in paid]
 
     def token(self, session: str, commit: str, flags: Mapping[str, bool] | None = None) -> str:
         """What the router signs."""
-        key = Assignments(b"a secret of the tests").key(self.service.project_id, 1)
+        key = Assignments(b"a secret of the tests").key(self.project_id, 1)
         message = assignment_message(
             environment="production", session_id=session, commit=commit, flags=flags
         )
@@ -112,11 +93,11 @@ class Siege:
         """Sessions spread evenly over the time, each seen once; of each event exactly its rate."""
         for i, session in enumerate(sessions):
             when = (MINUTES - 2) * (i + 0.5) / len(sessions)
-            told = {"session_id": session} | ({"commit": commit} if commit else {})
-            yield {**told, "event": "page_view", "occurred_at": self.at(when)}
+            visit = {"session_id": session} | ({"commit": commit} if commit else {})
+            yield {**visit, "event": "page_view", "occurred_at": self.at(when)}
             for event, rate in rates.items():
                 if int((i + 1) * rate) > int(i * rate):
-                    yield {**told, "event": event, "occurred_at": self.at(when + 0.5)}
+                    yield {**visit, "event": event, "occurred_at": self.at(when + 0.5)}
 
     # --- The forger -------------------------------------------------------------------------
 
@@ -124,7 +105,7 @@ class Siege:
         """What remote evaluation says of a session that the forger names: its build, and more."""
         body = {"context": {"targetingKey": session}}
         path = "/ofrep/v1/evaluate/flags/commit"
-        return self.service.post(path, body, headers=self.service.public).json()["metadata"]
+        return self.post(path, body, headers=self.public).json()["metadata"]
 
     def forge(self, events: Iterable[Event]) -> None:
         """Sends events with the public key, with all that can be had instead of a token."""
@@ -136,67 +117,53 @@ class Siege:
                 {"assignment": "ß∂ƒ"},
             ]
         )
-        self.send({**claim, **event} for event, claim in zip(events, claims, strict=False))
+        self.post_events({**claim, **event} for event, claim in zip(events, claims, strict=False))
 
-    def send(self, events: Iterable[Event], *, trusted: bool = False) -> None:
-        key = self.service.write if trusted else self.service.public
+    def post_events(self, events: Iterable[Event], *, trusted: bool = False) -> None:
+        key = self.write if trusted else self.public
         waiting = list(events)
         for begin in range(0, len(waiting), 500):
             batch = waiting[begin : begin + 500]
-            answer = self.service.post("/v1/events", {"events": batch}, headers=key)
+            answer = self.post("/v1/events", {"events": batch}, headers=key)
             assert answer.status_code == 202, answer.text
             assert answer.json()["rejected"] == []
 
     # --- The answer -------------------------------------------------------------------------
 
-    def tick(self) -> None:
-        as_of = datetime.now(UTC) + timedelta(hours=4)
-
-        def step(work: Callable[[Any], Any]) -> None:
-            with self.service.store.engine.begin() as connection:
-                claim_derived_tables(connection)
-                work(connection)
-
-        step(lambda c: extend_exposures(c, as_of=as_of))
-        step(extend_cells)
-        step(lambda c: stage_evidence(c, [d.draft for d in draft_evidence(c, as_of=as_of)]))
-        step(publish_verdicts)
-
-    def answer(self) -> str:
+    def verdict(self) -> str:
         """The verdict, or why there is none; the gates that are up, and what is breached."""
-        self.tick()
+        self.tick(minutes=MINUTES + 4 * 60)
         self.account()
-        contract = self.service.get(f"/v1/reward/{self.experiment}").json()
+        contract = self.contract(self.experiment)
         word = contract["abstain_reason"] or contract["verdict"]
-        gates = self.evidence()["gates"]["interacting_because"]
+        gates = self.evidence(self.experiment)["gates"]["interacting_because"]
         shown = ", ".join(
             [*gates, *(f"{name} breached" for name in contract["guardrail_breaches"])]
         )
         return f"{word} ({shown})" if shown else word
 
-    def evidence(self) -> dict[str, Any]:
-        return self.service.get(f"/v1/reward/{self.experiment}/evidence").json()
-
-    def units(self) -> tuple[int, int]:
+    def exposed(self) -> tuple[int, int]:
         """The exposed units of control and treatment."""
-        with self.service.store.engine.connect() as connection:
+        with self.store.engine.connect() as connection:
             rows = connection.execute(text("SELECT arm, count(*) FROM exposures GROUP BY arm"))
             units = {row.arm: row.count for row in rows}
         return units["control"], units["treatment"]
 
     def account(self) -> None:
         """Whatever was forged: the counts add up, and the audit from raw events agrees."""
-        with self.service.store.engine.connect() as connection:
+        with self.store.engine.connect() as connection:
             assert units_that_do_not_add_up(connection) == []
             assert lost_sessions(connection) == {}
-        assert audit(self.service.store.engine, self.experiment).differences == []
+        assert audit(self.store.engine, self.experiment).differences == []
 
 
 @pytest.fixture
 def siege(service) -> Siege:
     windows = {"order": {"window_seconds": 300}, "trial_to_paid": {"window_seconds": 3600}}
     service.settings(grace_seconds=3600, metrics=windows)
-    return Siege(service=service)
+    now = datetime.now(UTC)
+    begin = now - (now - datetime(1970, 1, 1, tzinfo=UTC)) % BLOCK - timedelta(minutes=MINUTES)
+    return Siege(store=service.store, client=service.client, project=service.project, begin=begin)
 
 
 # --- Attacks --------------------------------------------------------------------------------
@@ -227,10 +194,10 @@ def sessions_of_both_arms(siege: Siege, number: int, event: str = "order") -> It
 def sessions_that_were_drawn(siege: Siege, number: int) -> Iterator[Event]:
     drawn = {session: siege.drawn(session) for session in forged(number)}
     for commit, rates in ((A, {}), (K, {"order": 1.0})):
-        sessions = [session for session, told in drawn.items() if told["commit"] == commit]
+        sessions = [session for session, build in drawn.items() if build["commit"] == commit]
         for event in siege.visits(sessions, commit, rates):
-            told = drawn[event["session_id"]]
-            yield event | {name: told[name] for name in ("assignment",) if name in told}
+            build = drawn[event["session_id"]]
+            yield event | {name: build[name] for name in ("assignment",) if name in build}
 
 
 def orders_of_known_sessions(siege: Siege, number: int) -> Iterator[Event]:
@@ -312,17 +279,17 @@ def answers_of_the_page() -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(heads, row, strict=True)) for row in rows[2:]}
 
 
-def test_the_page_tells_of_every_attack() -> None:
+def test_the_page_names_every_attack() -> None:
     assert answers_of_the_page().keys() == ATTACKS.keys()
 
 
 @pytest.mark.parametrize(("name", "scale"), [*((name, 1) for name in ATTACKS), *LARGE_ATTACKS])
 def test_an_attack_is_answered_as_the_page_says(siege: Siege, name: str, scale: int) -> None:
     attack = ATTACKS[name]
-    siege.begin(target_metric="order", guardrails=list(attack.guardrails), share=attack.share)
+    siege.send_out(target_metric="order", guardrails=list(attack.guardrails), share=attack.share)
     siege.traffic(attack.rates)
     siege.forge(attack.events(siege, scale * 2 * UNITS))
-    assert siege.answer() == answers_of_the_page()[name][f"{scale}×"]
+    assert siege.verdict() == answers_of_the_page()[name][f"{scale}×"]
 
 
 @pytest.mark.parametrize(("name", "scale"), LARGE_ATTACKS)
@@ -331,35 +298,35 @@ def test_signed_assignments_answer_an_attack_as_the_page_says(
 ) -> None:
     attack = ATTACKS[name]
     siege.signed = True
-    siege.begin(target_metric="order", guardrails=list(attack.guardrails), share=attack.share)
+    siege.send_out(target_metric="order", guardrails=list(attack.guardrails), share=attack.share)
     siege.traffic(attack.rates)
     siege.forge(attack.events(siege, scale * 2 * UNITS))
-    assert siege.answer() == answers_of_the_page()[name]["10× and 100×, signed"]
-    assert siege.units() == (UNITS, UNITS)
+    assert siege.verdict() == answers_of_the_page()[name]["10× and 100×, signed"]
+    assert siege.exposed() == (UNITS, UNITS)
 
 
 def test_remote_evaluation_signs_for_no_session_that_nobody_served(siege: Siege) -> None:
     siege.signed = True
-    siege.begin(target_metric="order", guardrails=[])
+    siege.send_out(target_metric="order", guardrails=[])
     siege.traffic({"order": (0.1, 0.1)})
     siege.forge(sessions_that_were_drawn(siege, 2 * UNITS))
-    assert siege.answer() == "power"
-    assert siege.units() == (UNITS, UNITS)
+    assert siege.verdict() == "power"
+    assert siege.exposed() == (UNITS, UNITS)
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_who_was_really_served_can_forge_what_he_did(siege: Siege, scale: int) -> None:
     siege.signed = True
-    siege.begin(target_metric="order", guardrails=[])
+    siege.send_out(target_metric="order", guardrails=[])
     siege.traffic({"order": (0.1, 0.1)})
     # So many times he asked the router, and half of the times he drew the treatment.
-    siege.send(siege.served(sessions_of_both_arms(siege, scale * 2 * UNITS)))
-    assert siege.answer() == "keep"
+    siege.post_events(siege.served(sessions_of_both_arms(siege, scale * 2 * UNITS)))
+    assert siege.verdict() == "keep"
 
 
 def test_a_token_is_worth_one_unit_in_one_arm(siege: Siege) -> None:
     siege.signed = True
-    siege.begin(target_metric="order", guardrails=[])
+    siege.send_out(target_metric="order", guardrails=[])
     siege.traffic({"order": (0.1, 0.1)})
     own = [{"session_id": "mine", "commit": A, "assignment": siege.token("mine", A)}]
     moved = [
@@ -370,10 +337,12 @@ def test_a_token_is_worth_one_unit_in_one_arm(siege: Siege) -> None:
         {"session_id": "mine", "assignment": siege.token("mine", A)},
     ]
     replayed = [{**event, "event": "page_view"} for event in (own * 100 + moved)]
-    siege.send({**event, "occurred_at": siege.at(1 + i / 100)} for i, event in enumerate(replayed))
-    assert siege.answer() == "power"
-    assert siege.units() == (UNITS + 1, UNITS)
-    evidence = siege.evidence()
+    siege.post_events(
+        {**event, "occurred_at": siege.at(1 + i / 100)} for i, event in enumerate(replayed)
+    )
+    assert siege.verdict() == "power"
+    assert siege.exposed() == (UNITS + 1, UNITS)
+    evidence = siege.evidence(siege.experiment)
     counts = evidence["counts"]
     assert (counts["crossover"], counts["unsigned"]) == (0, 100)
     assert "unsigned" in evidence["warnings"]
@@ -381,18 +350,19 @@ def test_a_token_is_worth_one_unit_in_one_arm(siege: Siege) -> None:
 
 def test_a_server_s_events_count_without_a_token(siege: Siege) -> None:
     siege.signed = True
-    siege.begin(target_metric="order", guardrails=[])
+    siege.send_out(target_metric="order", guardrails=[])
     for commit in (A, K):
-        siege.send(siege.visits([f"{commit}-{i}" for i in range(50)], commit, {}), trusted=True)
-    assert siege.answer() == "power"
-    assert siege.units() == (50, 50)
+        siege.post_events(
+            siege.visits([f"{commit}-{i}" for i in range(50)], commit, {}), trusted=True
+        )
+    assert siege.verdict() == "power"
+    assert siege.exposed() == (50, 50)
 
 
 def test_a_flag_is_served_by_whoever_signs_it(siege: Siege) -> None:
     siege.signed = True
-    siege.service.settings(signed_assignments=True, locked=[])
-    body = {"commit": {"sha": A}, "deployed_at": siege.at(0)}
-    assert siege.service.post("/v1/deploys", body).status_code == 201
+    siege.settings(signed_assignments=True, locked=[])
+    siege.deploy(A, minutes=0)
 
     def flagged(event: Event, *, minutes: float) -> Event:
         on = {"flags": {"new": event["session_id"].endswith("on")}}
@@ -400,16 +370,14 @@ def test_a_flag_is_served_by_whoever_signs_it(siege: Siege) -> None:
 
     sessions = [f"{i}-{state}" for i in range(30) for state in ("on", "off")]
     siege.forge(flagged(event, minutes=1) for event in siege.visits(forged(30), A, {}))
-    siege.send(siege.served(flagged(e, minutes=20) for e in siege.visits(sessions, A, {})))
-    siege.send(flagged(event, minutes=21) for event in siege.visits(["late-on"], A, {}))
+    siege.post_events(siege.served(flagged(e, minutes=20) for e in siege.visits(sessions, A, {})))
+    siege.post_events(flagged(event, minutes=21) for event in siege.visits(["late-on"], A, {}))
     flag = {"name": "new", "treatment": True}
-    asked = {"treatment_flag": flag, "target_metric": "order", "guardrails": []}
-    answer = siege.service.post("/v1/reward/register", asked)
-    siege.experiment = answer.json()["experiment_id"]
-    assert siege.answer() == "power"
+    siege.experiment = siege.register(treatment_flag=flag, **ON_ORDERS)
+    assert siege.verdict() == "power"
     # Nor did the forger say when the flag was first on.
-    assert siege.units() == (30, 30)
-    with siege.service.store.engine.connect() as connection:
+    assert siege.exposed() == (30, 30)
+    with siege.store.engine.connect() as connection:
         starts = connection.execute(text("SELECT starts_at FROM experiments")).scalar_one()
     assert starts.isoformat() == siege.at(20)
 
@@ -426,9 +394,9 @@ def test_a_flag_is_served_by_whoever_signs_it(siege: Siege) -> None:
 def test_users_who_pay_are_claimed_for_real_sessions_of_treatment(
     siege: Siege, chosen: dict[str, bool], answer: str
 ) -> None:
-    siege.service.settings(**chosen)
+    siege.settings(**chosen)
     siege.signed = "signed_assignments" in chosen
-    siege.begin(target_metric="trial_to_paid", guardrails=[])
+    siege.send_out(target_metric="trial_to_paid", guardrails=[])
     siege.traffic({})
     users = siege.users_pay()
     claimed = siege.visits(siege.sessions[K], None, {})
@@ -436,7 +404,7 @@ def test_users_who_pay_are_claimed_for_real_sessions_of_treatment(
         {**event, "event": "login", "user_ref": users[i % len(users)]}
         for i, event in enumerate(claimed)
     )
-    assert siege.answer() == answer
+    assert siege.verdict() == answer
 
 
 @pytest.mark.parametrize(
@@ -451,13 +419,13 @@ def test_users_who_pay_are_claimed_for_real_sessions_of_treatment(
 def test_users_who_pay_are_claimed_for_treatment(
     siege: Siege, chosen: dict[str, bool], answer: str
 ) -> None:
-    siege.service.settings(**chosen)
+    siege.settings(**chosen)
     siege.signed = "signed_assignments" in chosen
-    siege.begin(target_metric="trial_to_paid", guardrails=[])
+    siege.send_out(target_metric="trial_to_paid", guardrails=[])
     siege.traffic({})
     users = iter(siege.users_pay())
     siege.forge(
         event if event["commit"] == A else {**event, "user_ref": next(users, "nobody")}
         for event in sessions_of_both_arms(siege, 20 * UNITS)
     )
-    assert siege.answer() == answer
+    assert siege.verdict() == answer
