@@ -54,7 +54,7 @@ class Barrier:
         return self._execute(_HELD) > 0
 
     def take_down(self) -> None:
-        """Lets go on who is held, if that one still lives."""
+        """Lets the held process go on, if it still lives."""
         self._execute(_OPEN)
         self._execute(_TAKE_DOWN)
 

@@ -1,4 +1,4 @@
-"""What the derived tables hold, to the byte: what one walk made, against what another one did."""
+"""The rows of the derived tables, to the byte, and how those of two runs differ."""
 
 from collections.abc import Mapping, Sequence
 
@@ -34,12 +34,12 @@ def derived_of(engine: Engine) -> Derived:
         return derived(connection)
 
 
-def between(one: Derived, other: Derived) -> Mapping[str, Sequence[str]]:
-    """Returns the rows that one of two walks made alone, by table; none where they agree."""
-    apart = {name: sorted({*rows} ^ {*other[name]}) for name, rows in one.items()}
+def between(first: Derived, other: Derived) -> Mapping[str, Sequence[str]]:
+    """Returns the rows that only either of two runs made, by table; none where they agree."""
+    apart = {name: sorted({*rows} ^ {*other[name]}) for name, rows in first.items()}
     return {name: rows for name, rows in apart.items() if rows}
 
 
 def _row(table: Table) -> Cast[str]:
-    columns = [cast(one, Text) for one in table.c if one.name not in _UNSTABLE]
+    columns = [cast(first, Text) for first in table.c if first.name not in _UNSTABLE]
     return cast(func.json_build_array(*columns), Text)

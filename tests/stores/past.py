@@ -1,4 +1,4 @@
-"""A shop's past: a day of a canary that is told as history, and where two readings of it end."""
+"""A shop's past: a day of a canary that is sent as history, and where two readings of it end."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ class Ending:
 
 
 def ending(engine: Engine, *, as_of: datetime | None = None) -> Ending:
-    """Walks beside the served tables, in one go and with nobody in the way, now or as of a time."""
+    """Computes everything beside the served tables in one go, undisturbed, now or as of a time."""
     with engine.connect() as connection:
         now = closed_instant(connection)
     with separate_reading(engine) as separate:
@@ -93,13 +93,13 @@ def _steps(as_of: datetime) -> Sequence[Callable[[Connection], object]]:
     return (
         lambda c: extend_exposures(c, as_of=as_of),
         extend_cells,
-        lambda c: stage_evidence(c, [one.draft for one in draft_evidence(c, as_of=as_of)]),
+        lambda c: stage_evidence(c, [entry.draft for entry in draft_evidence(c, as_of=as_of)]),
         publish_verdicts,
     )
 
 
 class Bookmark:
-    """The state of the derived tables at one time, to which a test returns for another attempt."""
+    """The state of the derived tables at a time, to which a test returns for another attempt."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

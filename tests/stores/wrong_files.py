@@ -1,4 +1,4 @@
-"""Wrong files: the ways in which a file of the lake may stop being the listed one."""
+"""Wrong files: the ways in which a file of the lake may stop being the listed file."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

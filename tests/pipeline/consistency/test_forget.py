@@ -236,7 +236,7 @@ class Shop:
             return {row[0]: (row[1], row[2]) for row in rows}
 
     def read_at_once(self, as_of: datetime) -> dict[str, tuple[str, str]]:
-        """What one reading of the log gives, tombstones included."""
+        """The answers of a reading of the log in one go, tombstones included."""
         with separate_reading(self.engine) as connection:
             return {
                 entry.draft.experiment_id: (entry.draft.contract, entry.draft.document)
@@ -548,11 +548,11 @@ def test_a_reading_under_way_sees_the_log_as_it_was(shop: Shop) -> None:
     with separate_reading(shop.engine) as connection:
         assert bound_experiments(connection)
         shop.forget(user=1)
-        told = {
-            one.draft.experiment_id: (one.draft.contract, one.draft.document)
-            for one in evaluate_as_of(connection, as_of=NIGHT)
+        computed = {
+            drafted.draft.experiment_id: (drafted.draft.contract, drafted.draft.document)
+            for drafted in evaluate_as_of(connection, as_of=NIGHT)
         }
-    assert told == shop.served()
+    assert computed == shop.served()
 
 
 # --- What the public key ties --------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """A verdict is a function of the log: of neither the way it came nor the time of its reading.
 
-That ticks of any rhythm end where one reading ends is held by `tests/pipeline/engines/`.
+That ticks of any rhythm end where a single reading ends is held by `tests/pipeline/engines/`.
 """
 
 import secrets

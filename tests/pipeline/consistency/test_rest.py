@@ -37,8 +37,11 @@ def _staged(story: Any) -> dict[str, tuple[Any, ...]]:
 
 def _computed_anew(story: Any, as_of: datetime) -> dict[str, tuple[Any, ...]]:
     with story.store.engine.begin() as connection:
-        drafts = [one.draft for one in draft_evidence(connection, as_of=as_of)]
-    return {one.experiment_id: (one.document, one.contract, one.next_look_at) for one in drafts}
+        drafts = [entry.draft for entry in draft_evidence(connection, as_of=as_of)]
+    return {
+        entry.experiment_id: (entry.document, entry.contract, entry.next_look_at)
+        for entry in drafts
+    }
 
 
 def test_a_deploy_that_cuts_a_block_is_seen_by_the_tick_that_closes_it(story: Any) -> None:

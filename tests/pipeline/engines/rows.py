@@ -1,4 +1,4 @@
-"""Rows of the derived tables as three sides tell them: PostgreSQL's, DuckDB's and the oracle's."""
+"""Rows of the derived tables of three sides: PostgreSQL's, DuckDB's and the oracle's."""
 
 from collections import Counter, defaultdict
 from datetime import datetime
@@ -92,7 +92,7 @@ def recomputed_rows(
 
 
 def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) -> Rows:
-    """Returns the rows that a plain reading of the specification tells."""
+    """Returns the rows that a plain reading of the specification gives."""
     experiment = read_frozen(connection, experiment_id)
     calendar = Calendar.of(experiment, until=microseconds(until))
     attribution = attribution_of(connection, experiment, calendar, until=until)
@@ -181,5 +181,5 @@ def _block_units(experiment: FrozenExperiment, attribution: Attribution) -> list
 
 
 def without_keys(amounts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Returns amounts as the oracle tells them."""
+    """Returns amounts as the oracle has them."""
     return sorted(((*row[:2], *row[3:]) for row in amounts), key=repr)

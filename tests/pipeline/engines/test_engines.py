@@ -79,7 +79,7 @@ def extended(
 ) -> None:
     """Takes both steps at each tick, in PostgreSQL, in tables or without, or days in an engine.
 
-    After one of the ticks somebody is forgotten in some of the worlds.
+    After a tick somebody is forgotten in some of the worlds.
 
     Args:
         store: Where the worlds are.
@@ -202,7 +202,7 @@ def unequal_rows(
         for world in worlds:
             for number, experiment in enumerate(world.experiments):
                 if experiment not in ends:
-                    # It begins after the end of its world, which one in two thousand does.
+                    # It begins after the end of its world, which a world in two thousand does.
                     stored = stored_rows(connection, experiment)
                     if any(stored.values()):
                         by_world[f"world {world.seed}, experiment {number}"] = {"stored": stored}

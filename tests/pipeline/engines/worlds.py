@@ -61,7 +61,7 @@ class World:
 
 
 def build_world(connection: Connection, seed: int) -> World:
-    """Stores a world; the same seed gives the same one but for its ids."""
+    """Stores a world; the same seed gives the same world but for its ids."""
     draw = Random(seed)
     project_id = create_project(connection, secrets.token_hex(8)).project_id
     unit = draw.choice(["session", "session", "user"])

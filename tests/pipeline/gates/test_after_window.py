@@ -10,7 +10,7 @@ WINDOW = 30.0
 
 
 def orders_move(story, commit: str, *, one_in: int, minutes: float) -> None:
-    """Lets one in so many orders of a commit come so much later."""
+    """Lets a share of the orders of a commit come so much later."""
     turn: Iterator[int] = cycle(range(one_in))
     for event in story.events:
         if event["commit"] == commit and event["event"] == "order" and next(turn) == 0:

@@ -88,13 +88,13 @@ def answered(story: Any, experiment: str, truth: float) -> Change:
     )
 
 
-def told(changes: Sequence[Change]) -> dict[str, Reading]:
+def follow(changes: Sequence[Change]) -> dict[str, Reading]:
     readings = {
         name: Reading.of((number(change), change.truth) for change in changes)
         for name, number in NUMBERS.items()
     }
-    for name, one in readings.items():
-        print(one.row(name))  # noqa: T201
+    for name, each in readings.items():
+        print(each.row(name))  # noqa: T201
     for basis in sorted({change.basis for change in changes}):
         inside = [change.covered for change in changes if change.basis == basis]
         print(f"| interval {basis} | {sum(inside)} of {len(inside)} |")  # noqa: T201
@@ -136,7 +136,7 @@ def test_a_unit_of_the_served_effect_is_a_unit_of_truth(
     assert {change.basis for change in changes} >= {"open", "after_decision"}
     assert sum(change.covered for change in changes) >= 0.95 * len(changes) - 1
     if rounds > 1:
-        readings = told(changes)
+        readings = follow(changes)
         effect = readings["effect, open or at the decision"]
         assert abs(effect.slope - 1) < max(0.05, 4 * effect.error)
         assert readings["the contract's lift"].slope < effect.slope

@@ -1,4 +1,4 @@
-"""A fleet of which one change in ten has an effect: how many keeps stand, and are false."""
+"""A fleet of which a tenth of the changes has an effect: how many keeps stand, and are false."""
 
 from datetime import UTC, datetime
 
@@ -23,7 +23,7 @@ HORIZON = 10 * DAY
 def drawn(
     number: int, lift: float, *, alpha: float = 0.05, decided_at: int | None = None
 ) -> Series:
-    """An hourly canary at one half; from the decision on control keeps a tenth of other units."""
+    """An hourly canary at a half; from the decision on control keeps a tenth of other units."""
     at = np.arange(DAYS * 24) * 3600
     counts: list[Ints] = []
     for seed, share in ((number, 0.5), (10**6 + number, 0.9)):
@@ -52,7 +52,7 @@ def drawn(
 
 
 def judged(number: int, lift: float, alpha: float) -> tuple[Entry, Entry]:
-    """A change of the fleet: without a hold-back after its keep, and with one of a week."""
+    """A change of the fleet: without a hold-back after its keep, and with a hold-back of a week."""
     (seen,) = evaluate([drawn(number, lift, alpha=alpha)])
     decision, log_e = seen.decision, seen.log_e
     alone = Entry(
@@ -95,11 +95,11 @@ def test_of_the_keeps_that_stand_few_are_false_and_at_0_05_few_stand_without_a_h
     real = np.random.default_rng(16).random(count) < 0.1
     pairs = [judged(number, LIFT if real[number] else 0.0, alpha) for number in range(count)]
     keeps = [number for number in range(count) if pairs[number][0].verdict == "keep"]
-    told: list[tuple[int, int]] = []
+    stands: list[tuple[int, int]] = []
     for name, entries in zip(("alone", "with a hold-back"), zip(*pairs, strict=True), strict=True):
         stood = [int(key) for key, answer in standing(entries).items() if answer == "yes"]
         false = sum(not real[number] for number in stood)
-        told.append((len(stood), false))
+        stands.append((len(stood), false))
         print(f"{name}: {len(stood)} of {len(keeps)} keeps stand, {false} of them false")  # noqa: T201
     false_keeps = sum(not real[number] for number in keeps)
     days = [pairs[number][0].at.timestamp() / DAY for number in keeps if real[number]]
@@ -108,10 +108,10 @@ def test_of_the_keeps_that_stand_few_are_false_and_at_0_05_few_stand_without_a_h
         f" false; {len(days)} of the real ones kept, in {np.median(days):.2f} days (median),"
         f" {np.quantile(days, 0.9):.2f} (nine in ten)"
     )
-    (alone, _), (held, false) = told
+    (alone, _), (held, false) = stands
     assert false <= max(2, 0.1 * held)
     assert held > 0.5 * (len(keeps) - false_keeps)
-    # Where one in ten is real, e-values of 100 stand by themselves, and those of 20 do not.
+    # Where a tenth is real, e-values of 100 stand by themselves, and those of 20 do not.
     assert alone < held if alpha == 0.05 else alone <= held
     half = alpha / 2 * count
     assert false_keeps <= half + 3 * np.sqrt(half)

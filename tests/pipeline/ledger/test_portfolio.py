@@ -108,7 +108,7 @@ def measured(postgres_url: str, lived: Model) -> Iterator[Model]:
     name, week = lived
 
     def fill(store: Store) -> Week:
-        with told(store, week) as story:
+        with opened(store, week) as story:
             measure(story, week)
         return week
 
@@ -117,7 +117,7 @@ def measured(postgres_url: str, lived: Model) -> Iterator[Model]:
 
 
 @contextmanager
-def told(store: Store, week: Week) -> Generator[World]:
+def opened(store: Store, week: Week) -> Generator[World]:
     """The story that a store holds."""
     with serving_store(store) as client:
         yield World(
@@ -133,7 +133,7 @@ def told(store: Store, week: Week) -> Generator[World]:
 def story(postgres_url: str, measured: Model) -> Iterator[World]:
     """The story after the week, in which both canaries were kept."""
     name, week = measured
-    with fresh_store(postgres_url, name) as store, told(store, week) as story:
+    with fresh_store(postgres_url, name) as store, opened(store, week) as story:
         yield story
 
 
@@ -239,8 +239,8 @@ def test_it_hides_no_build_and_is_no_change_of_the_ledger(
     canary = story.deploy(M, minutes=3 * DAY, allocation=0.1)
     assert (canary["base_commit"], canary["base_assumed"]) == (L, True)
     other = story.register(treatment_commit=M)
-    told = story.get(f"/v1/reward/{other}/registration").json()
-    assert (told["control_commit"], told["base_moved"]) == (L, None)
+    opened = story.get(f"/v1/reward/{other}/registration").json()
+    assert (opened["control_commit"], opened["base_moved"]) == (L, None)
     story.tick(minutes=5 * DAY)
     assert story.get("/v1/reward/ledger").json()["kept"] == 2
 
@@ -249,7 +249,7 @@ def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so
     postgres_url: str, lived: Model
 ) -> None:
     name, week = lived
-    with fresh_store(postgres_url, name) as store, told(store, week) as story:
+    with fresh_store(postgres_url, name) as store, opened(store, week) as story:
         story.deploy(M, minutes=4 * DAY, base=L, allocation=1)
         story.deploy(L, minutes=4 * DAY, allocation=0.1)
         # M lifts by as much again: whoever counted its units would say so.

@@ -125,7 +125,7 @@ def test_a_hold_back_gives_a_fresh_effect_and_leaves_the_verdict_alone(story, ke
     story.tick(minutes=10 * DAY)
     final = read(story, experiment).json()
     assert (final["basis"], final["final"]) == ("after_decision", True)
-    # The lift that was served since the decision, not the one that decided.
+    # The lift that was served since the decision, not the lift that decided.
     assert final["estimate"] < before[2]["estimate"]
     low, high = final["interval"]
     assert low < final["estimate"] < high

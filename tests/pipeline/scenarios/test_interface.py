@@ -81,37 +81,37 @@ def judged(story) -> Callable[..., dict[str, Any]]:
     "cadence.fast",
 )
 def test_a_canary_that_doubles_conversions_is_kept(story, judged) -> None:
-    told = judged((200, 120), (200, 60), target_metric="order")
-    assert (told["verdict"], told["abstain_reason"]) == ("keep", None)
-    assert told["power_state"] == {"clock": "decided", "decided": True}
-    assert told["lift"] == pytest.approx(120 / 200 - 60 / 200)
-    low, high = told["ci"]
-    assert 0 < low < told["lift"] < high
-    totals = story.evidence(told["experiment_id"])["totals"]
-    assert told["confidence"] == 1 - totals["p_running_min"] > 0.95
-    assert told["ci"] == totals["ci"]
-    assert told["cadence"] == "fast"
-    assert told["value_at_risk"] is None
-    assert told["guardrail_breaches"] == []
+    answer = judged((200, 120), (200, 60), target_metric="order")
+    assert (answer["verdict"], answer["abstain_reason"]) == ("keep", None)
+    assert answer["power_state"] == {"clock": "decided", "decided": True}
+    assert answer["lift"] == pytest.approx(120 / 200 - 60 / 200)
+    low, high = answer["ci"]
+    assert 0 < low < answer["lift"] < high
+    totals = story.evidence(answer["experiment_id"])["totals"]
+    assert answer["confidence"] == 1 - totals["p_running_min"] > 0.95
+    assert answer["ci"] == totals["ci"]
+    assert answer["cadence"] == "fast"
+    assert answer["value_at_risk"] is None
+    assert answer["guardrail_breaches"] == []
 
 
 @pytest.mark.requirement("verdict.rollback", "power_state.decided", "contract.lift")
 def test_a_canary_that_halves_conversions_is_rolled_back(judged) -> None:
-    told = judged((200, 60), (200, 120))
-    assert (told["verdict"], told["abstain_reason"]) == ("rollback", None)
-    assert told["power_state"] == {"clock": "decided", "decided": True}
-    assert told["lift"] == pytest.approx(-0.3)
-    assert told["ci"][1] < 0
+    answer = judged((200, 60), (200, 120))
+    assert (answer["verdict"], answer["abstain_reason"]) == ("rollback", None)
+    assert answer["power_state"] == {"clock": "decided", "decided": True}
+    assert answer["lift"] == pytest.approx(-0.3)
+    assert answer["ci"][1] < 0
 
 
 @pytest.mark.requirement("cadence.day", "cadence.fast", "contract.cadence")
 def test_a_small_lift_in_much_traffic_is_kept_by_the_day_cadence(story, judged) -> None:
-    told = judged((2400, 1350), (2400, 1200))
-    assert (told["verdict"], told["cadence"]) == ("keep", "day")
+    answer = judged((2400, 1350), (2400, 1200))
+    assert (answer["verdict"], answer["cadence"]) == ("keep", "day")
     # The cadences are those of `plan`: lifts of 20 and of 50 %.
     design = Design(sessions_per_day=4800, rate=0.5, share=0.5)
-    planned = {one.relative_lift: one for one in prospects(design, Boundary())}
-    sessions = story.evidence(told["experiment_id"])["sessions"]
+    planned = {each.relative_lift: each for each in prospects(design, Boundary())}
+    sessions = story.evidence(answer["experiment_id"])["sessions"]
     assert sessions["required"] == pytest.approx(planned[0.2].sessions_to_decide, rel=1e-3)
     assert sessions["required_fast"] == pytest.approx(planned[0.5].sessions_to_decide, rel=1e-3)
 
@@ -125,10 +125,10 @@ def test_a_small_lift_in_much_traffic_is_kept_by_the_day_cadence(story, judged) 
     "contract.ci.null",
 )
 def test_a_canary_without_an_effect_abstains_for_power(judged) -> None:
-    told = judged((100, 30), (100, 30))
-    assert (told["verdict"], told["abstain_reason"]) == ("abstain", "power")
-    assert told["power_state"] == {"clock": "open", "decided": False}
-    assert (told["lift"], told["confidence"], told["ci"]) == (None, None, None)
+    answer = judged((100, 30), (100, 30))
+    assert (answer["verdict"], answer["abstain_reason"]) == ("abstain", "power")
+    assert answer["power_state"] == {"clock": "open", "decided": False}
+    assert (answer["lift"], answer["confidence"], answer["ci"]) == (None, None, None)
 
 
 @pytest.mark.requirement(
@@ -143,9 +143,9 @@ def test_a_deploy_to_everyone_at_once_cannot_be_told_from_time(story) -> None:
     story.send()
     experiment_id = story.register(treatment_commit=K)
     story.tick()
-    told = served(story, experiment_id)
-    assert (told["verdict"], told["abstain_reason"]) == ("abstain", "non_identifiable")
-    assert (told["lift"], told["confidence"], told["ci"]) == (None, None, None)
+    answer = served(story, experiment_id)
+    assert (answer["verdict"], answer["abstain_reason"]) == ("abstain", "non_identifiable")
+    assert (answer["lift"], answer["confidence"], answer["ci"]) == (None, None, None)
     assert story.evidence(experiment_id)["gates"]["vif"] == "inf"
 
 
@@ -156,19 +156,23 @@ def test_a_deploy_to_everyone_at_once_cannot_be_told_from_time(story) -> None:
 def test_a_registered_value_makes_value_at_risk_known(
     judged, treated: tuple[int, int], sign: int
 ) -> None:
-    told = judged(treated, (200, 60), target_metric={"name": "order", "value_per_conversion": 2.5})
+    answer = judged(
+        treated, (200, 60), target_metric={"name": "order", "value_per_conversion": 2.5}
+    )
     # 400 units came in the five minutes of exposure until the look.
     baseline_a_day = 400 * DAY / 300 * 60 / 200
-    relative_lift = told["lift"] / (60 / 200)
-    assert told["value_at_risk"] == pytest.approx(baseline_a_day * relative_lift * 2.5)
-    assert told["value_at_risk"] * sign > 0
+    relative_lift = answer["lift"] / (60 / 200)
+    assert answer["value_at_risk"] == pytest.approx(baseline_a_day * relative_lift * 2.5)
+    assert answer["value_at_risk"] * sign > 0
 
 
 @pytest.mark.requirement("contract.value_at_risk.null")
 def test_value_at_risk_is_unknown_while_the_verdict_abstains(judged) -> None:
-    told = judged((50, 15), (50, 15), target_metric={"name": "order", "value_per_conversion": 2.5})
-    assert told["verdict"] == "abstain"
-    assert told["value_at_risk"] is None
+    answer = judged(
+        (50, 15), (50, 15), target_metric={"name": "order", "value_per_conversion": 2.5}
+    )
+    assert answer["verdict"] == "abstain"
+    assert answer["value_at_risk"] is None
 
 
 @pytest.mark.requirement("experiment.value-routes")
@@ -185,8 +189,8 @@ def test_value_routes_of_the_project_make_value_at_risk_known(
             {"metric": "another", "value_per_conversion": 11},
         ]
     )
-    told = judged((200, 120), (200, 60), **routes)
-    assert told["value_at_risk"] == pytest.approx(0.3 * 400 * DAY / 300 * value)
+    answer = judged((200, 120), (200, 60), **routes)
+    assert answer["value_at_risk"] == pytest.approx(0.3 * 400 * DAY / 300 * value)
 
 
 def test_a_stored_value_in_another_currency_puts_no_money_at_risk(service, judged) -> None:
@@ -197,20 +201,20 @@ def test_a_stored_value_in_another_currency_puts_no_money_at_risk(service, judge
             text("UPDATE projects SET settings = settings || CAST(:settings AS jsonb)"),
             {"settings": settings},
         )
-    told = judged((200, 120), (200, 60))
-    assert told["verdict"] == "keep"
-    assert told["value_at_risk"] is None
+    answer = judged((200, 120), (200, 60))
+    assert answer["verdict"] == "keep"
+    assert answer["value_at_risk"] is None
 
 
 def polled_until_resolved(story, experiment_id: str, *, since: float) -> list[dict[str, Any]]:
     """What a client sees that polls each hour and stops as the interface says."""
     seen: list[dict[str, Any]] = []
     for hour in range(1, 24):
-        told = served(story, experiment_id)
-        seen.append(told)
-        if told["power_state"]["decided"]:
+        answer = served(story, experiment_id)
+        seen.append(answer)
+        if answer["power_state"]["decided"]:
             return seen
-        if told["verdict"] != "abstain" and told["abstain_reason"] != "power":
+        if answer["verdict"] != "abstain" and answer["abstain_reason"] != "power":
             return seen
         story.tick(minutes=since + 60 * hour)
     raise AssertionError(seen[-1])
@@ -231,8 +235,10 @@ def test_a_thin_canary_abstains_on_each_poll_until_its_sessions_have_come(story)
     seen = polled_until_resolved(story, experiment_id, since=start)
     *waiting, last = seen
     assert len(waiting) >= 3
-    assert {(told["verdict"], told["abstain_reason"]) for told in waiting} == {("abstain", "power")}
-    assert {told["power_state"]["clock"] for told in waiting} == {"open"}
+    assert {(answer["verdict"], answer["abstain_reason"]) for answer in waiting} == {
+        ("abstain", "power")
+    }
+    assert {answer["power_state"]["clock"] for answer in waiting} == {"open"}
     assert (last["verdict"], last["power_state"]["decided"]) == ("keep", True)
     story.tick(minutes=start + 18 * 60)
     assert served(story, experiment_id) == last
@@ -245,9 +251,9 @@ def test_a_client_of_an_experiment_that_ends_without_an_answer_stops_too(story) 
     story.send()
     experiment_id = story.register(treatment_commit=K)
     story.tick()
-    (told,) = polled_until_resolved(story, experiment_id, since=0)
-    assert (told["verdict"], told["abstain_reason"]) == ("abstain", "power")
-    assert told["power_state"] == {"clock": "decided", "decided": True}
+    (answer,) = polled_until_resolved(story, experiment_id, since=0)
+    assert (answer["verdict"], answer["abstain_reason"]) == ("abstain", "power")
+    assert answer["power_state"] == {"clock": "decided", "decided": True}
 
 
 @pytest.mark.requirement("transition.keep-without-breaches")
@@ -303,7 +309,7 @@ def test_keys_are_made_listed_and_ended_with_a_project_s_settings(service, monke
 
     key = run("create", "public")["key"]
     assert status(key) == 202
-    assert [one["kind"] for one in run("list") if key.startswith(one["key"][:-1])] == ["public"]
+    assert [each["kind"] for each in run("list") if key.startswith(each["key"][:-1])] == ["public"]
     run("revoke", key)
     deadline, asked_at = time.monotonic() + 1, 0.0
     while status(key) != 401:

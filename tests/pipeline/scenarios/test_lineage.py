@@ -1,4 +1,4 @@
-"""Deploys of every kind, told through REST, with the cells that they must make.
+"""Deploys of every kind, posted over REST, with the cells that they must make.
 
 A cell is written (minutes after the canary's deploy, stratum, n1, x1, n0, x0).
 """
@@ -34,8 +34,8 @@ def test_a_first_canary_is_compared_with_the_base_that_nobody_recorded(story, st
     experiment = story.register(treatment_commit=K)
     story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 4, 3, 5, 2)]
-    told = story.get(f"/v1/reward/{experiment}/registration").json()
-    assert (told["control_commit"], told["change"], told["joint_with"]) == (A, [K], [])
+    bound = story.get(f"/v1/reward/{experiment}/registration").json()
+    assert (bound["control_commit"], bound["change"], bound["joint_with"]) == (A, [K], [])
 
 
 def test_a_canary_on_a_canary_is_compared_with_it_while_both_are_served(story, stratum) -> None:
@@ -51,8 +51,8 @@ def test_a_canary_on_a_canary_is_compared_with_it_while_both_are_served(story, s
     assert story.cells(experiment) == sorted(
         [(0, stratum(A, K), 3, 2, 2, 2), (0, stratum(A), 0, 0, 6, 1)]
     )
-    told = story.get(f"/v1/reward/{experiment}/registration").json()
-    assert (told["control_commit"], told["change"], told["joint_with"]) == (K, [L], [])
+    bound = story.get(f"/v1/reward/{experiment}/registration").json()
+    assert (bound["control_commit"], bound["change"], bound["joint_with"]) == (K, [L], [])
 
 
 def test_a_canary_on_a_canary_without_a_recorded_base_goes_back_to_what_came_before_both(
@@ -68,8 +68,8 @@ def test_a_canary_on_a_canary_without_a_recorded_base_goes_back_to_what_came_bef
     experiment = story.register(treatment_commit=L)
     story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 3, 2, 6, 1)]
-    told = story.get(f"/v1/reward/{experiment}/registration").json()
-    assert (told["control_commit"], told["joint_with"]) == (A, [K])
+    bound = story.get(f"/v1/reward/{experiment}/registration").json()
+    assert (bound["control_commit"], bound["joint_with"]) == (A, [K])
 
 
 def test_a_canary_that_replaces_another_is_judged_with_both_changes(story, stratum) -> None:

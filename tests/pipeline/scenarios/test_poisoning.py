@@ -28,7 +28,7 @@ Event = dict[str, Any]
 
 @dataclass(kw_only=True)
 class Siege(World):
-    """A canary at one half, its real traffic of the last hour, and a forger with the public key.
+    """A canary at a half, its real traffic of the last hour, and a forger with the public key.
 
     Everything is sent now, by the keys that a browser and a server have; the grace is an hour, so
     that the last hour's blocks are still open. The tick comes hours later.

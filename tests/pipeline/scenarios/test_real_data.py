@@ -48,8 +48,8 @@ def run(store, monkeypatch) -> Iterator[Run]:
 
 def arms(experiment: dict[str, Any]) -> dict[str, tuple[int, int]]:
     """Units and converting units of each arm, as the import counts them."""
-    found = experiment["arms"].items()
-    return {arm: (count["units"], count["converting"]) for arm, count in found}
+    counted = experiment["arms"].items()
+    return {arm: (count["units"], count["converting"]) for arm, count in counted}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +96,8 @@ def test_a_landing_page_without_effect_abstains_for_power(
     # 28 days of exposure are over: every block has closed.
     assert counts["open"] == counts["in_flight"] == 0
     for arm, count in arms(experiment).items():
-        found = evidence["arms"][arm]
-        assert (found["units"], found["conversions"]) == count
+        counted = evidence["arms"][arm]
+        assert (counted["units"], counted["conversions"]) == count
 
 
 def test_two_e_mails_with_large_effects_are_both_kept_against_one_control(run: Run) -> None:

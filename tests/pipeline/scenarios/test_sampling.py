@@ -45,7 +45,7 @@ def account(story: Any, experiment: str) -> None:
 
 
 def live(story: Any, session: str) -> dict[str, Any]:
-    """What a browser is told that sends an event now, by a key that no worker remembers."""
+    """The answer to a browser that sends an event now, by a key that no worker remembers."""
     key = {"X-Service-Project-Key": story.new_key(KeyKind.PUBLIC)}
     body = {"event": "order", "session_id": session, "commit": K}
     answer = story.client.post("/v1/events", json=body, headers=key)
@@ -67,7 +67,7 @@ def test_an_experiment_counts_its_sample_of_what_is_stored(story: Any) -> None:
     # A higher rate stores more, and changes nothing for who is open.
     story.settings(sample_rate=1)
     story.tick(minutes=DAY)
-    expected = {one for one in sessions if sample(story, 0.5).takes(one, None)}
+    expected = {name for name in sessions if sample(story, 0.5).takes(name, None)}
     assert counted(story, experiment) == expected
     assert sum(n1 + n0 for _, _, n1, _, n0, _ in story.cells(experiment)) == len(expected)
     assert story.evidence(experiment)["policy"]["sample_rate"] == 0.5
@@ -112,14 +112,14 @@ def test_a_lower_rate_keeps_the_events_of_units_that_an_open_experiment_counts(
     sessions = canary(story)
     first = story.register(treatment_commit=K)
     story.settings(sample_rate=0.1)
-    outside = next(one for one in sessions if not sample(story, 0.1).takes(one, None))
+    outside = next(name for name in sessions if not sample(story, 0.1).takes(name, None))
     assert live(story, outside) == {"accepted": 1, "late": 0, "rejected": []}
     # Who binds meanwhile counts the smaller sample from its first unit on.
     second = story.register(treatment_commit=K, target_metric="page_view")
     story.tick(minutes=DAY)
     assert counted(story, first) == set(sessions)
     assert counted(story, second) == {
-        one for one in sessions if sample(story, 0.1).takes(one, None)
+        name for name in sessions if sample(story, 0.1).takes(name, None)
     }
     account(story, second)
     close(story, first)
@@ -136,8 +136,8 @@ def test_the_largest_rate_of_open_experiments_is_in_force(story: Any) -> None:
     story.settings(sample_rate=0.2)
     story.register(treatment_commit=K, target_metric="page_view")
     story.settings(sample_rate=0.1)
-    told = live(story, sessions[0])
-    assert told["sampling"] == {"salt": salt_of(story.project_id), "session": 0.5}
+    response = live(story, sessions[0])
+    assert response["sampling"] == {"salt": salt_of(story.project_id), "session": 0.5}
     story.settings(unit="user")
     assert live(story, sessions[0])["sampling"]["user"] == 0.1
     assert live(story, sessions[0])["sampling"]["session"] == 0.5

@@ -1,4 +1,4 @@
-"""Guardrails, gates and concurrent changes, told through REST: each gets the answer it deserves."""
+"""Guardrails, gates and concurrent changes, over REST: each gets its answer."""
 
 import json
 import re
@@ -178,7 +178,7 @@ def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> No
     story.send()
     experiment = story.register(treatment_commit=K)
     story.deploy(K, minutes=300, allocation=0.5)
-    # Told ten minutes late, after blocks had closed; a reading of that time saw it so.
+    # It is posted ten minutes late, after blocks had closed; a reading of that time saw it so.
     with story.store.engine.begin() as connection:
         connection.execute(
             text("UPDATE deploys SET recorded_at = :late WHERE allocation = 0.5"),
@@ -405,7 +405,7 @@ def test_registering_again_after_an_answer_asks_for_stronger_evidence(story) -> 
     policy = story.evidence(again)["policy"]
     assert (policy["attempt"], policy["level"]) == (2, 0.05 / 4)
     listed = story.get("/v1/reward").json()["experiments"]
-    assert [one["experiment_id"] for one in listed] == [again, first]
+    assert [entry["experiment_id"] for entry in listed] == [again, first]
 
 
 # --- Units and metrics --------------------------------------------------------------------

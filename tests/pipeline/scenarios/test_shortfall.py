@@ -32,7 +32,7 @@ def served(story: Any, *spans: tuple[float, float, float]) -> None:
             story.crowd(commit, start=begin, minutes=end - begin, units=count, rates=HELPS[commit])
 
 
-def told(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Poll, list[str]]:
+def observe(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Poll, list[str]]:
     """Registers a canary at a declared half, serves it, and returns what the faces say of it."""
     with receiving() as receiver:
         story.settings(webhooks=[{"url": receiver.url}])
@@ -73,7 +73,7 @@ def gate(story: Any, policy: str) -> dict[str, Any]:
 
 
 def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> None:
-    experiment, seen, webhooks = told(story, (0, 600, 0.35))
+    experiment, seen, webhooks = observe(story, (0, 600, 0.35))
     assert seen.contract.guardrail_breaches == ("arrival",)
     short, sentence = shortfall(seen), seen.sentence
     assert (short.declared, short.steady) == (0.5, True)
@@ -84,9 +84,9 @@ def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> 
     )
 
     for policy in ("keep", "no-breach", "no-harm:1"):
-        found = gate(story, policy)
-        assert found["phase"] == "Running"
-        assert found["sentence"].endswith(CAUSES)
+        phase = gate(story, policy)
+        assert phase["phase"] == "Running"
+        assert phase["sentence"].endswith(CAUSES)
     end = end_of(seen)
     assert (end.exit, "arrival alone" in end.because) == (Exit.FAULT, True)
     assert "steady ratio" in markdown(seen, end, address=None)
@@ -105,12 +105,12 @@ def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> 
 
 
 def test_a_build_that_dies_at_some_moment_goes_back(story: Any) -> None:
-    _, seen, webhooks = told(story, (0, 300, 0.5), (300, 600, 0.2))
+    _, seen, webhooks = observe(story, (0, 300, 0.5), (300, 600, 0.2))
     assert seen.contract.guardrail_breaches == ("arrival",)
     assert shortfall(seen).steady is False
     assert "and its share fell: the build may die" in seen.sentence
-    found = gate(story, "no-breach")
-    assert (found["phase"], found["sentence"].split(".")[0]) == (
+    phase = gate(story, "no-breach")
+    assert (phase["phase"], phase["sentence"].split(".")[0]) == (
         "Failed",
         "Go back: arrival is breached",
     )
@@ -119,7 +119,7 @@ def test_a_build_that_dies_at_some_moment_goes_back(story: Any) -> None:
 
 
 def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story: Any) -> None:
-    _, seen, webhooks = told(story, (0, 360, 0.35), (360, 800, 0.05))
+    _, seen, webhooks = observe(story, (0, 360, 0.35), (360, 800, 0.05))
     assert shortfall(seen).steady is False
     assert gate(story, "keep")["phase"] == "Failed"
     assert end_of(seen).exit is Exit.BREACHED
@@ -128,7 +128,7 @@ def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story: 
 
 
 def test_a_weight_that_is_set_right_later_is_no_build_that_dies(story: Any) -> None:
-    _, seen, webhooks = told(story, (0, 300, 0.35), (300, 600, 0.5))
+    _, seen, webhooks = observe(story, (0, 300, 0.35), (300, 600, 0.5))
     assert seen.contract.guardrail_breaches == ("arrival",)
     assert shortfall(seen).steady is True
     assert gate(story, "no-breach")["phase"] == "Running"
@@ -136,6 +136,6 @@ def test_a_weight_that_is_set_right_later_is_no_build_that_dies(story: Any) -> N
 
 
 def test_a_build_of_which_hardly_anything_arrives_goes_back(story: Any) -> None:
-    _, seen, _ = told(story, (0, 300, 0.02))
+    _, seen, _ = observe(story, (0, 300, 0.02))
     assert shortfall(seen).steady is False
     assert gate(story, "keep")["phase"] == "Failed"

@@ -48,21 +48,21 @@ def test_a_ramp_that_is_named_by_one_of_its_steps_counts_from_its_first(story) -
     ("name", "allocation"), [("withdrawn", 0), ("promoted", 1), ("no longer declared", None)]
 )
 def test_a_declaration_that_was_broken_begins_again(story, name: str, allocation) -> None:
-    ramp(story, meanwhile=lambda told: told.deploy(K, minutes=110, base=A, allocation=allocation))
+    ramp(story, meanwhile=lambda world: world.deploy(K, minutes=110, base=A, allocation=allocation))
     assert treated(story, story.register(treatment_commit=K)) == 20, name
 
 
 def test_another_commit_that_takes_over_breaks_a_declaration(story) -> None:
-    ramp(story, meanwhile=lambda told: told.deploy(B, minutes=110, base=A))
+    ramp(story, meanwhile=lambda world: world.deploy(B, minutes=110, base=A))
     experiment = story.register(treatment_commit=K, control_commit=A)
     assert treated(story, experiment) == 20
 
 
 def test_a_deploy_that_was_posted_by_mistake_breaks_no_declaration(story) -> None:
-    def mistaken(told) -> None:
-        deploy = told.deploy(B, minutes=110, base=A)
+    def mistaken(world) -> None:
+        deploy = world.deploy(B, minutes=110, base=A)
         path = f"/v1/deploys/{deploy['deploy_id']}"
-        answer = told.client.delete(path, headers=told.write)
+        answer = world.client.delete(path, headers=world.write)
         assert answer.status_code == 200, answer.text
 
     ramp(story, meanwhile=mistaken)
@@ -71,7 +71,7 @@ def test_a_deploy_that_was_posted_by_mistake_breaks_no_declaration(story) -> Non
 
 @pytest.mark.parametrize("share", [0.1, 0])
 def test_a_canary_beside_it_or_its_end_breaks_no_declaration(story, share: float) -> None:
-    ramp(story, meanwhile=lambda told: told.deploy(L, minutes=110, base=A, allocation=share))
+    ramp(story, meanwhile=lambda world: world.deploy(L, minutes=110, base=A, allocation=share))
     assert treated(story, story.register(treatment_commit=K)) == 40
 
 

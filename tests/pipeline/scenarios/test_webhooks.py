@@ -1,4 +1,4 @@
-"""A webhook is told what the walk decided, and once alone, though all be walked anew."""
+"""A webhook gets each decision once, also when everything is computed anew."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_
         story.deploy(K, minutes=0, base=A, allocation=0.5)
         for start, units, order in ((0, 200, 0.40), (120, 300, 0.10)):
             story.crowd(A, start=start, minutes=60, units=units, rates={"order": 0.40})
-            told = {"order": order, "error": 0.30}
-            story.crowd(K, start=start, minutes=60, units=units, rates=told)
+            deliveries = {"order": order, "error": 0.30}
+            story.crowd(K, start=start, minutes=60, units=units, rates=deliveries)
         story.send()
         experiment = story.register(treatment_commit=K, guardrails=["error"])
         for minutes in (60, 120, 180, 300, None):
@@ -33,11 +33,11 @@ def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_
         done = deliver(story.store.engine, secret=OF_THE_TESTS)
 
     assert done.delivered == len(receiver.got) == 2
-    told = {got.document["type"]: got for got in receiver.got}
-    breached = told["deploy_reward.breached"].document["data"]
+    deliveries = {got.document["type"]: got for got in receiver.got}
+    breached = deliveries["deploy_reward.breached"].document["data"]
     assert breached["subject"] == "error"
     assert breached["contract"]["power_state"]["decided"] is False
-    decided = told["deploy_reward.decided"]
+    decided = deliveries["deploy_reward.decided"]
     assert decided.body.endswith(story.get(f"/v1/reward/{experiment}").content + b"}}")
     assert decided.is_signed_with(WebhookSecrets(OF_THE_TESTS).of(story.project_id))
     data = decided.document["data"]

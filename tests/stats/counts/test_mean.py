@@ -1,4 +1,4 @@
-"""Continuous metrics: the score, its variance, and what waits until they can be told."""
+"""Continuous metrics: the score, its variance, and what waits until they can be compared."""
 
 import math
 from collections.abc import Callable
@@ -54,7 +54,9 @@ def plain(blocks: list[tuple[Sample, Sample]]) -> dict[str, float]:
         per_unit[0] += w * w / t.size
         per_unit[1] += w * w / c.size
     arms = [np.concatenate([block[arm] for block in blocks]) for arm in (0, 1)]
-    V = max(V0, sum(arm.var(ddof=1) * one for arm, one in zip(arms, per_unit, strict=True)))
+    V = max(
+        V0, sum(arm.var(ddof=1) * per_cell for arm, per_cell in zip(arms, per_unit, strict=True))
+    )
     scale = abs(C / W) / (V0 / W)
     parts = []
     for rho in (25.0, 4.0):
@@ -100,8 +102,8 @@ def test_the_test_of_a_mean_is_that_of_the_specification(
     blocks = drawn(seed, shift=shift, spread=spread)
     seen = seen_of(series, blocks, policy=Policy(alpha=1e-300))
     expected = plain(blocks)
-    found = {"S": seen.S, "W": seen.W, "V": seen.V, "log_e": seen.log_e}
-    assert found == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    computed = {"S": seen.S, "W": seen.W, "V": seen.V, "log_e": seen.log_e}
+    assert computed == pytest.approx(expected, rel=1e-6, abs=1e-6)
     assert seen.arms.control.mean == pytest.approx(
         np.concatenate([c for _, c in blocks]).mean(), rel=1e-9
     )
@@ -125,16 +127,16 @@ def test_the_unit_that_values_are_counted_in_does_not_matter(series: Maker) -> N
     assert cents.log_e == pytest.approx(seen.log_e, rel=1e-9)
 
 
-@pytest.mark.parametrize(("units", "told"), [(99, False), (100, True)])
+@pytest.mark.parametrize(("units", "answered"), [(99, False), (100, True)])
 def test_a_mean_is_looked_at_from_a_hundred_units_in_each_arm(
-    *, units: int, told: bool, series: Maker
+    *, units: int, answered: bool, series: Maker
 ) -> None:
     rng = np.random.default_rng(5)
     seen = seen_of(series, [(rng.normal(9, 1, units), rng.normal(5, 1, 400))])
-    assert (seen.decision.verdict == "keep") == told
-    assert (seen.lift is not None) == told
-    assert (seen.ci is not None) == told
-    assert (seen.log_e == 0.0) != told
+    assert (seen.decision.verdict == "keep") == answered
+    assert (seen.lift is not None) == answered
+    assert (seen.ci is not None) == answered
+    assert (seen.log_e == 0.0) != answered
     assert seen.vif == pytest.approx(1.0)
 
 
@@ -205,8 +207,8 @@ def test_what_a_mean_needs_is_where_its_lift_is_found_in_80_of_100(
     # At the lower fifth of all scores under this lift the test just fires.
     score = np.array([drift - Z_POWER * math.sqrt(V)])
     assert mixture.excess(score, np.array([V]))[0] == pytest.approx(0, abs=1e-8)
-    found = smallest_lift_of_mean(*known[1:3], np.array([needed]), mixture)
-    assert found[0] == pytest.approx(relative * abs(mean), rel=1e-8)
+    computed = smallest_lift_of_mean(*known[1:3], np.array([needed]), mixture)
+    assert computed[0] == pytest.approx(relative * abs(mean), rel=1e-8)
 
 
 def test_what_a_mean_needs_is_told_of_its_own_values(series: Maker) -> None:
@@ -247,8 +249,8 @@ def test_means_and_rates_in_one_batch_are_what_they_are_alone(
         rows, values = valued(drawn(seed, shift=0.1))
         built.append(series(rows, values=values, as_of=9000))
     together = evaluate(built)
-    for one, seen in zip(built, together, strict=True):
-        (alone,) = evaluate([one])
+    for per_cell, seen in zip(built, together, strict=True):
+        (alone,) = evaluate([per_cell])
         assert (seen.S, seen.V, seen.log_e, seen.ci) == (alone.S, alone.V, alone.log_e, alone.ci)
         assert seen.decision == alone.decision
 
@@ -259,8 +261,8 @@ def test_swapping_the_arms_of_a_mean_mirrors_its_score(series: Maker, seed: int)
     seen = seen_of(series, blocks)
     mirror = seen_of(series, [(c, t) for t, c in blocks])
     assume(seen.as_of == mirror.as_of)
-    found, expected = (mirror.S, mirror.V), (-seen.S, seen.V)
-    assert found == pytest.approx(expected, rel=1e-9)
+    computed, expected = (mirror.S, mirror.V), (-seen.S, seen.V)
+    assert computed == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("wrong", [np.array([math.nan]), np.array([1.0, 2.0])])

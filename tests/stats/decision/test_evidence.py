@@ -61,14 +61,14 @@ def histories(draw: st.DrawFn, strata: int = 3) -> list[Row]:
 @st.composite
 def watched(draw: st.DrawFn, rows: list[Row]) -> tuple[Guardrail, ...]:
     """Guardrails on the same units: harmed or not, closing before the target or after it."""
-    found: list[Guardrail] = []
+    rails: list[Guardrail] = []
     for name in draw(st.sampled_from([[], ["error"], ["error", "bounce"]])):
         rates = draw(st.sampled_from([(0.02, 0.02), (0.4, 0.02), (0.0, 0.3)]))
         cells: list[Row] = [
             (block, stratum, n1, round(n1 * rates[0]), n0, round(n0 * rates[1]))
             for block, stratum, n1, _, n0, _ in rows
         ]
-        found.append(
+        rails.append(
             make_guardrail(
                 cells,
                 name=name,
@@ -77,7 +77,7 @@ def watched(draw: st.DrawFn, rows: list[Row]) -> tuple[Guardrail, ...]:
                 margin=draw(st.sampled_from(["default", 0.3, None])),
             )
         )
-    return tuple(found)
+    return tuple(rails)
 
 
 @st.composite
@@ -146,7 +146,7 @@ def experiments(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def one(series: Maker, experiment: dict[str, Any], **changed: Any) -> Evidence:
+def evidence_of(series: Maker, experiment: dict[str, Any], **changed: Any) -> Evidence:
     (seen,) = evaluate([series(**{**experiment, **changed})])
     return seen
 
@@ -161,7 +161,7 @@ def test_a_batch_gives_each_experiment_what_it_gets_alone_to_the_bit(
 
 @given(experiments())
 def test_cells_that_close_later_change_nothing(series: Maker, experiment: dict[str, Any]) -> None:
-    given_all = one(series, experiment)
+    given_all = evidence_of(series, experiment)
     as_of = experiment["as_of"]
     closed = [row for row in experiment["rows"] if row[0] * 300 + 300 <= as_of - 1920]
     guardrails = tuple(
@@ -172,30 +172,30 @@ def test_cells_that_close_later_change_nothing(series: Maker, experiment: dict[s
     for name in ("crossings", "late"):
         if name in experiment:
             changed[name] = experiment[name][experiment[name].at <= as_of]
-    assert bits(one(series, experiment, **changed)) == bits(given_all)
+    assert bits(evidence_of(series, experiment, **changed)) == bits(given_all)
 
 
 @given(experiments(), st.integers(0, 3 * DAY))
 def test_what_is_decided_stays_decided_to_the_bit(
     series: Maker, experiment: dict[str, Any], later: int
 ) -> None:
-    now = one(series, experiment)
+    now = evidence_of(series, experiment)
     if now.decision.decided:
-        assert bits(one(series, experiment, as_of=experiment["as_of"] + later)) == bits(now)
+        assert bits(evidence_of(series, experiment, as_of=experiment["as_of"] + later)) == bits(now)
 
 
 @given(experiments())
 def test_between_looks_nothing_changes(series: Maker, experiment: dict[str, Any]) -> None:
-    now = one(series, experiment, closed_at=None)
+    now = evidence_of(series, experiment, closed_at=None)
     if now.as_of is not None:
-        assert bits(one(series, experiment, closed_at=None, as_of=now.as_of)) == bits(now)
+        assert bits(evidence_of(series, experiment, closed_at=None, as_of=now.as_of)) == bits(now)
 
 
 @given(experiments())
 def test_the_running_p_never_rises_and_gated_looks_do_not_enter_it(
     series: Maker, experiment: dict[str, Any]
 ) -> None:
-    looks = one(series, experiment).looks
+    looks = evidence_of(series, experiment).looks
     before = np.concatenate(([1.0], looks.p_running_min))[: looks.at.size]
     assert np.all(looks.p_running_min <= before)
     assert np.all(looks.p_running_min[looks.gated] == before[looks.gated])
@@ -211,10 +211,10 @@ def test_swapping_the_arms_mirrors_verdict_and_sign(
     swapped = [(b, s, n0, x0, n1, x1) for b, s, n1, x1, n0, x0 in experiment["rows"]]
     plain: dict[str, Any] = {"policy": policy, "guardrails": (), "allocation": None}
     late = experiment.get("late")
-    seen = one(series, experiment, **plain)
+    seen = evidence_of(series, experiment, **plain)
     if late is not None:
         plain["late"] = replace(late, arm=1 - late.arm)
-    mirror = one(series, experiment, **plain, rows=swapped)
+    mirror = evidence_of(series, experiment, **plain, rows=swapped)
     ours, theirs = seen.decision, mirror.decision
     assert theirs.verdict == MIRRORED.get(ours.verdict, ours.verdict)
     assert theirs.ended_because == MIRRORED.get(ours.ended_because or "", ours.ended_because)
@@ -230,7 +230,7 @@ def test_swapping_the_arms_mirrors_verdict_and_sign(
 def test_an_answer_carries_its_numbers_and_an_abstention_none(
     series: Maker, experiment: dict[str, Any]
 ) -> None:
-    seen = one(series, experiment)
+    seen = evidence_of(series, experiment)
     decision = seen.decision
     answered = decision.verdict != "abstain"
     carried = (decision.lift, decision.confidence, decision.ci)
@@ -250,7 +250,7 @@ def test_an_answer_carries_its_numbers_and_an_abstention_none(
 
 @given(experiments())
 def test_what_is_kept_breaches_no_guardrail(series: Maker, experiment: dict[str, Any]) -> None:
-    seen = one(series, experiment)
+    seen = evidence_of(series, experiment)
     breached = tuple(rail.metric for rail in seen.guardrails if rail.breached_at is not None)
     assert seen.decision.guardrail_breaches == breached
     if seen.decision.verdict == "keep":
@@ -264,8 +264,8 @@ def test_what_is_kept_breaches_no_guardrail(series: Maker, experiment: dict[str,
 def test_a_breach_and_a_sticky_gate_stay(
     series: Maker, experiment: dict[str, Any], later: int
 ) -> None:
-    now = one(series, experiment)
-    then = one(series, experiment, as_of=experiment["as_of"] + later)
+    now = evidence_of(series, experiment)
+    then = evidence_of(series, experiment, as_of=experiment["as_of"] + later)
     assert set(now.guardrail_breaches) <= set(then.guardrail_breaches)
     stay = set(now.gates.interacting_because) - {"interaction"}
     assert stay <= set(then.gates.interacting_because)
@@ -298,12 +298,12 @@ def test_counts_add_within_an_analysis_block(series: Maker, rows: list[Row]) -> 
 def test_units_in_cells_are_those_of_closed_analysis_blocks(
     series: Maker, experiment: dict[str, Any]
 ) -> None:
-    seen = one(series, experiment)
+    seen = evidence_of(series, experiment)
     ended = {
-        (one.stratum, block)
-        for one in joined(series(**experiment))
-        if one.end is not None and one.end <= seen.closed_until
-        for block in range(one.begin, one.end, 300)
+        (evidence_of.stratum, block)
+        for evidence_of in joined(series(**experiment))
+        if evidence_of.end is not None and evidence_of.end <= seen.closed_until
+        for block in range(evidence_of.begin, evidence_of.end, 300)
     }
     inside = [row for row in experiment["rows"] if (row[1], row[0] * 300) in ended]
     assert seen.units_in_cells == sum(row[2] + row[4] for row in inside)

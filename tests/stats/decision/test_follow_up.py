@@ -21,7 +21,7 @@ WEEK = 7 * DAY
 def drawn(
     series: Maker, generator: np.random.Generator, *, decided_at: int | None, lift: float = LIFT
 ) -> Series:
-    """Four weeks of an hourly canary at one half; after a decision control keeps a tenth."""
+    """Four weeks of an hourly canary at a half; after a decision control keeps a tenth."""
     hour = np.arange(28 * 24)
     after = hour * 3600 >= (10**12 if decided_at is None else decided_at)
     share = np.where(after, 0.9, 0.5)

@@ -21,7 +21,7 @@ MIXTURE = Mixture(
 
 
 def alone(seen: Evidence) -> float:
-    """The sessions that would be required in one stratum, at a constant share."""
+    """The sessions that would be required in a single stratum, at a constant share."""
     treatment, control = seen.arms.treatment, seen.arms.control
     share = np.array([treatment.units / (treatment.units + control.units)])
     return float(required_sessions(np.array([control.rate]), share, np.array([0.2]), MIXTURE)[0])

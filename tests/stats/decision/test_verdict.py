@@ -44,23 +44,27 @@ def decided(series: Maker, rows: list[Row], **options: object) -> Decision:
 def test_a_crossing_decides_by_the_side_that_is_better(
     better: str, cell: tuple[int, int, int, int], verdict: str, series: Maker
 ) -> None:
-    found = decided(series, hourly([cell]), as_of=4000, policy=Policy(better=better))
-    assert (found.verdict, found.decided) == (verdict, True)
-    assert found.lift == pytest.approx((cell[1] - cell[3]) / 2000)
-    assert found.at == 300 + DELAY
+    decision = decided(series, hourly([cell]), as_of=4000, policy=Policy(better=better))
+    assert (decision.verdict, decision.decided) == (verdict, True)
+    assert decision.lift == pytest.approx((cell[1] - cell[3]) / 2000)
+    assert decision.at == 300 + DELAY
 
 
 def test_the_first_crossing_wins_whatever_comes_later(series: Maker) -> None:
-    found = decided(series, hourly([EVEN, BETTER, WORSE, WORSE]), as_of=10 * 3600)
-    assert found.verdict == "keep"
-    assert found.at == 3600 + 300 + DELAY
+    decision = decided(series, hourly([EVEN, BETTER, WORSE, WORSE]), as_of=10 * 3600)
+    assert decision.verdict == "keep"
+    assert decision.at == 3600 + 300 + DELAY
 
 
 @pytest.mark.requirement("verdict.abstain")
 def test_too_little_evidence_abstains_and_stays_open(series: Maker) -> None:
-    found = decided(series, hourly([EVEN] * 3), as_of=10 * 3600)
-    assert (found.verdict, found.abstain_reason, found.decided) == ("abstain", "power", False)
-    assert found.ended_because is None
+    decision = decided(series, hourly([EVEN] * 3), as_of=10 * 3600)
+    assert (decision.verdict, decision.abstain_reason, decision.decided) == (
+        "abstain",
+        "power",
+        False,
+    )
+    assert decision.ended_because is None
 
 
 def test_the_horizon_decides_also_without_a_crossing(series: Maker) -> None:
@@ -75,9 +79,9 @@ def test_the_horizon_decides_also_without_a_crossing(series: Maker) -> None:
 
 
 def test_the_horizon_decides_also_when_nobody_ever_came(series: Maker) -> None:
-    found = decided(series, [], start=1000, as_of=40 * DAY)
-    assert found.ended_because == "horizon"
-    assert found.at == (1000 + 28 * DAY) // 300 * 300 + DELAY
+    decision = decided(series, [], start=1000, as_of=40 * DAY)
+    assert decision.ended_because == "horizon"
+    assert decision.at == (1000 + 28 * DAY) // 300 * 300 + DELAY
 
 
 @pytest.mark.parametrize(
@@ -87,18 +91,18 @@ def test_a_day_without_contrast_closes_and_names_the_arm_that_is_left(
     tail: tuple[int, int, int, int], reason: str, series: Maker
 ) -> None:
     rows = hourly([EVEN] * 5 + [tail] * 40)
-    found = decided(series, rows, as_of=3 * DAY)
-    assert (found.verdict, found.decided, found.ended_because) == ("abstain", True, reason)
+    decision = decided(series, rows, as_of=3 * DAY)
+    assert (decision.verdict, decision.decided, decision.ended_because) == ("abstain", True, reason)
     # No concurrent control is left: more traffic would not help.
-    assert found.abstain_reason == "non_identifiable"
+    assert decision.abstain_reason == "non_identifiable"
     last_contrast = 4 * 3600 + 300
-    assert found.at is not None
-    assert 0 <= found.at - DELAY - last_contrast - DAY <= 3600
+    assert decision.at is not None
+    assert 0 <= decision.at - DELAY - last_contrast - DAY <= 3600
 
 
 def test_silence_is_no_lack_of_contrast(series: Maker) -> None:
-    found = decided(series, hourly([EVEN] * 5), as_of=5 * DAY)
-    assert not found.decided
+    decision = decided(series, hourly([EVEN] * 5), as_of=5 * DAY)
+    assert not decision.decided
 
 
 def test_a_thin_canary_that_misses_a_day_by_chance_stays_open(series: Maker) -> None:
@@ -117,8 +121,8 @@ def test_thin_canaries_are_never_closed_by_a_quiet_day(series: Maker) -> None:
     for _ in range(40):
         treated = generator.binomial(4, 0.01, size=28 * 24)
         cells = [(int(n), 0, 4 - int(n), 0) for n in treated]
-        found = decided(series, hourly(cells), as_of=27 * DAY)
-        closed += found.ended_because == "withdrawn"
+        decision = decided(series, hourly(cells), as_of=27 * DAY)
+        closed += decision.ended_because == "withdrawn"
     assert closed == 0
 
 
@@ -148,28 +152,32 @@ def test_a_gated_look_neither_fires_nor_enters_the_running_minimum(series: Maker
 def test_closing_by_hand_ends_at_the_last_look_before_it(series: Maker) -> None:
     rows = hourly([EVEN, EVEN, BETTER])
     closed_at = 3600 + 300 + DELAY + 10
-    found = decided(series, rows, as_of=10 * 3600, closed_at=closed_at)
-    assert (found.verdict, found.ended_because) == ("abstain", "closed")
-    assert found.at == 3600 + 300 + DELAY
+    decision = decided(series, rows, as_of=10 * 3600, closed_at=closed_at)
+    assert (decision.verdict, decision.ended_because) == ("abstain", "closed")
+    assert decision.at == 3600 + 300 + DELAY
 
 
 def test_closing_by_hand_after_an_answer_changes_nothing(series: Maker) -> None:
     rows = hourly([EVEN, BETTER, WORSE])
     look = 3600 + 300 + DELAY
     for closed_at in (look, look + 1, look + 3600):
-        found = decided(series, rows, as_of=10 * 3600, closed_at=closed_at)
-        assert (found.verdict, found.at) == ("keep", look)
+        decision = decided(series, rows, as_of=10 * 3600, closed_at=closed_at)
+        assert (decision.verdict, decision.at) == ("keep", look)
 
 
 def test_closing_by_hand_is_not_known_before_it_happens(series: Maker) -> None:
-    found = decided(series, hourly([EVEN]), as_of=4000, closed_at=4001)
-    assert not found.decided
+    decision = decided(series, hourly([EVEN]), as_of=4000, closed_at=4001)
+    assert not decision.decided
 
 
 def test_closing_by_hand_before_any_look_is_a_decision_of_that_moment(series: Maker) -> None:
-    found = decided(series, hourly([BETTER]), as_of=10**6, closed_at=100)
-    assert (found.verdict, found.decided, found.ended_because) == ("abstain", True, "closed")
-    assert found.at == 100
+    decision = decided(series, hourly([BETTER]), as_of=10**6, closed_at=100)
+    assert (decision.verdict, decision.decided, decision.ended_because) == (
+        "abstain",
+        True,
+        "closed",
+    )
+    assert decision.at == 100
 
 
 def test_a_crossing_at_the_horizon_itself_comes_too_late(series: Maker) -> None:
@@ -188,15 +196,15 @@ def test_a_crossing_at_the_horizon_itself_comes_too_late(series: Maker) -> None:
 def test_either_cadence_fires_where_the_other_alone_would_not(
     cell: tuple[int, int, int, int], cadence: str, series: Maker
 ) -> None:
-    found = decided(series, hourly([cell]), as_of=4000)
-    assert (found.decided, found.cadence) == (True, cadence)
+    decision = decided(series, hourly([cell]), as_of=4000)
+    assert (decision.decided, decision.cadence) == (True, cadence)
 
 
 @pytest.mark.requirement("cadence.day")
 def test_a_day_of_24_thousand_sessions_closes_a_lift_of_20_percent(series: Maker) -> None:
     # As many conversions as 5 % and 6 % are expected to give, 500 sessions an hour in each arm.
-    found = decided(series, hourly([(500, 30, 500, 25)] * 24), as_of=DAY + DELAY)
-    assert (found.verdict, found.decided, found.cadence) == ("keep", True, "day")
+    decision = decided(series, hourly([(500, 30, 500, 25)] * 24), as_of=DAY + DELAY)
+    assert (decision.verdict, decision.decided, decision.cadence) == ("keep", True, "day")
 
 
 @pytest.mark.requirement("cadence.day", "cadence.fast")
@@ -210,5 +218,5 @@ def test_an_open_experiment_names_the_cadence_that_its_traffic_suffices_for(
     per_hour: int, cadence: str | None, series: Maker
 ) -> None:
     rows = hourly([(per_hour, per_hour // 20) * 2] * 120)
-    found = decided(series, rows, as_of=120 * 3600)
-    assert (found.decided, found.cadence) == (False, cadence)
+    decision = decided(series, rows, as_of=120 * 3600)
+    assert (decision.decided, decision.cadence) == (False, cadence)

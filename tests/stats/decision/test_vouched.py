@@ -41,7 +41,7 @@ def seen_of(cell: Cell, vouched: tuple[int, int] | None, *, hours: int = 4) -> E
         ((70, 50), True),  # as large a gain, but too few to show it yet
         ((500, 300), False),
         ((560, 400), False),  # all of them
-        ((0, 0), False),  # none: nothing of it can be told apart
+        ((0, 0), False),  # none: nothing of it can be separated
         (None, False),
     ],
 )

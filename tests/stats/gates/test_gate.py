@@ -55,8 +55,8 @@ def declared(*shares: float | None, every: int = 2 * 3600) -> tuple[Epoch, ...]:
 
 
 def crossed(count: int, *, at: int = 0, block: int = 0) -> Findings:
-    found = np.arange(count, dtype=np.int64)
-    return Findings(block=0 * found + block * 300, stratum=0 * found, at=0 * found + at)
+    computed = np.arange(count, dtype=np.int64)
+    return Findings(block=0 * computed + block * 300, stratum=0 * computed, at=0 * computed + at)
 
 
 def late(treated: int, controlled: int, *, at: int = 300 + DELAY, block: int = 0) -> LateUnits:
@@ -77,14 +77,14 @@ def test_the_one_sided_sample_ratio_averages_the_likelihood_over_smaller_shares(
 
     peak = min(max(n1 / max(n1 + n0, 1), 1e-9 * share), share)
     value, _ = quad(ratio, 1e-12 * share, share, points=[peak], epsabs=0, epsrel=1e-9, limit=500)
-    found = log_one_sided(np.array([float(n1)]), np.array([float(n0)]), share)[0]
+    computed = log_one_sided(np.array([float(n1)]), np.array([float(n0)]), share)[0]
     expected = math.log(value / share)
-    assert found == pytest.approx(expected, abs=1e-6) or found < expected < -2
+    assert computed == pytest.approx(expected, abs=1e-6) or computed < expected < -2
 
 
 def test_far_too_many_treatment_units_leave_the_one_sided_evidence_finite_and_small() -> None:
-    found = log_one_sided(np.array([1e6]), np.array([1e6]), 0.01)[0]
-    assert -20 < found < -10
+    computed = log_one_sided(np.array([1e6]), np.array([1e6]), 0.01)[0]
+    assert -20 < computed < -10
 
 
 def test_the_evidence_averages_to_one_under_the_declared_share() -> None:
@@ -146,9 +146,9 @@ def test_a_candidate_whose_treatment_dies_is_not_kept(series: Maker) -> None:
     # Few enough missing that only the one-sided evidence has reached its threshold.
     for missing in range(80, 200):
         counts = (500 - missing, 500)
-        arrays = [np.array([float(one)]) for one in counts]
-        one, two = log_one_sided(*arrays, 0.5)[0], log_two_sided(*arrays, 0.5)[0]
-        if one >= math.log(1000) > two:
+        arrays = [np.array([float(one_sided)]) for one_sided in counts]
+        one_sided, two_sided = log_one_sided(*arrays, 0.5)[0], log_two_sided(*arrays, 0.5)[0]
+        if one_sided >= math.log(1000) > two_sided:
             break
     else:
         pytest.skip("both evidences reach the threshold together")
@@ -198,10 +198,10 @@ def test_outcomes_that_come_too_late_in_one_arm_are_interacting(series: Maker) -
 
 def test_a_late_outcome_counts_once_received(series: Maker) -> None:
     cells = [[(5000, 400, 5000, 400)] * 3]
-    found = late(100, 0, at=3600 + 300 + DELAY)
-    before = seen_of(series, cells, late=found, as_of=3600 + 300 + DELAY - 1)
+    computed = late(100, 0, at=3600 + 300 + DELAY)
+    before = seen_of(series, cells, late=computed, as_of=3600 + 300 + DELAY - 1)
     assert before.gates.lateness_e == 1.0
-    then = seen_of(series, cells, late=found, as_of=3600 + 300 + DELAY)
+    then = seen_of(series, cells, late=computed, as_of=3600 + 300 + DELAY)
     assert then.gates.lateness_e == pytest.approx(plain_e_value((500, 100), (400, 0)), rel=1e-9)
 
 
@@ -249,10 +249,10 @@ def test_the_evidence_of_interaction_is_that_of_the_specification(series: Maker)
 
 
 def test_with_more_strata_the_evidence_is_shared_by_their_number(series: Maker) -> None:
-    two = seen_of(series, [[scaled(0.1, 1.5)], [scaled(0.1, 1.0, 8000)]])
+    two_sided = seen_of(series, [[scaled(0.1, 1.5)], [scaled(0.1, 1.0, 8000)]])
     three = seen_of(series, [[scaled(0.1, 1.5)], [scaled(0.1, 1.0)], [scaled(0.1, 1.0)]])
-    assert two.gates.interaction_e is not None
-    assert three.gates.interaction_e == pytest.approx(two.gates.interaction_e / 3, rel=1e-9)
+    assert two_sided.gates.interaction_e is not None
+    assert three.gates.interaction_e == pytest.approx(two_sided.gates.interaction_e / 3, rel=1e-9)
 
 
 @pytest.mark.parametrize("cell", [(500, 9, 500, 50), (500, 50, 500, 9), (500, 50, 0, 0)])

@@ -1,4 +1,4 @@
-"""Guardrails: when harm is told, when it is excluded, and what that does to a verdict."""
+"""Guardrails: when harm is reported, when it is excluded, and what that does to a verdict."""
 
 import math
 from collections.abc import Callable
@@ -54,8 +54,8 @@ def test_harm_is_a_half_normal_mixture(score: float, variance: float) -> None:
         log = 0.5 * math.log(rho / total) + score**2 / (2 * total)
         parts.append(math.log(2) + log + float(norm.logcdf(score / math.sqrt(total))))
     expected = np.logaddexp(*parts) - math.log(2)
-    found = log_harm(np.array([score]), np.array([variance]), np.array([[25.0, 4.0]]))[0]
-    assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    computed = log_harm(np.array([score]), np.array([variance]), np.array([[25.0, 4.0]]))[0]
+    assert computed == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @given(st.floats(-20, 20), st.floats(1, 1e4))

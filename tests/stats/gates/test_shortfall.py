@@ -1,4 +1,4 @@
-"""The shortfall: a share that fell is told from one that was never what was declared."""
+"""The shortfall: a share that fell differs from a share that never was the declared one."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def last(counts: Counts, *epochs: Epoch) -> Shortfall:
 def drawn(seed: int, shares: list[float], units: int = 100) -> Counts:
     rng = np.random.default_rng(seed)
     treated = rng.binomial(units, shares)
-    return [(int(one), units - int(one)) for one in treated]
+    return [(int(arrived), units - int(arrived)) for arrived in treated]
 
 
 @pytest.mark.parametrize("dies_at", [5, 30, 55])

@@ -21,7 +21,7 @@ Arms = list[tuple[int, int]]
 
 
 def seen_of(series: Maker, arms: Arms, **options: object) -> Evidence:
-    """Evidence of one stratum whose blocks hold (n1, n0), each its own analysis block."""
+    """Evidence of a stratum whose blocks hold (n1, n0), each its own analysis block."""
     rows = [(i, 0, n1, 0, n0, 0) for i, (n1, n0) in enumerate(arms)]
     as_of = 300 * len(arms) + 1920
     (seen,) = evaluate(

@@ -24,7 +24,7 @@ NOBODY = Arrivals(block=NOTHING, treatment=NOTHING, others=NOTHING)
 
 
 def declared(*shares: float | None, every: int = 4 * HOUR) -> dict[str, Any]:
-    """Shares declared one after the other."""
+    """Shares that are declared in turn."""
     last = len(shares) - 1
     epochs = tuple(
         Epoch(start=i * every, end=None if i == last else (i + 1) * every, share=share)
@@ -70,10 +70,8 @@ def test_with_an_undeclared_share_twenty_units_of_a_stratum_are_enough(series: M
 
 @pytest.mark.parametrize("share", [None, 0.0, 1.0])
 def test_a_share_of_none_or_all_is_no_declared_split(series: Maker, share: float | None) -> None:
-    found = ends_by_stratum(
-        series(few(6), as_of=6 * 300 + DELAY, **declared(0.5, share, every=600))
-    )
-    assert found == {0: [600, 1200, 1800]}
+    ends = ends_by_stratum(series(few(6), as_of=6 * 300 + DELAY, **declared(0.5, share, every=600)))
+    assert ends == {0: [600, 1200, 1800]}
 
 
 def test_a_thin_stratum_ends_after_an_hour_in_which_others_had_twenty_units(
@@ -81,10 +79,10 @@ def test_a_thin_stratum_ends_after_an_hour_in_which_others_had_twenty_units(
 ) -> None:
     crowd = few(40, 2)
     rows = together(crowd, [(0, 1, 1, 0, 1, 0), (20, 1, 1, 0, 1, 0)])
-    found = ends_by_stratum(series(rows, as_of=40 * 300 + DELAY))
-    assert found[1] == [HOUR, 2 * HOUR]
-    found = ends_by_stratum(series(rows, as_of=40 * 300 + DELAY, **declared(0.5)))
-    assert 1 not in found
+    ends = ends_by_stratum(series(rows, as_of=40 * 300 + DELAY))
+    assert ends[1] == [HOUR, 2 * HOUR]
+    ends = ends_by_stratum(series(rows, as_of=40 * 300 + DELAY, **declared(0.5)))
+    assert 1 not in ends
 
 
 def test_where_hardly_anybody_comes_an_undeclared_one_ends_after_six_hours(series: Maker) -> None:
@@ -94,8 +92,8 @@ def test_where_hardly_anybody_comes_an_undeclared_one_ends_after_six_hours(serie
 
 def test_a_declared_one_ends_after_a_day_and_the_next_begins_there(series: Maker) -> None:
     rows = [(2, 0, 1, 0, 1, 0), (290, 0, 1, 0, 1, 0)]
-    found = ends_by_stratum(series(rows, start=299, as_of=3 * DAY, **declared(0.5)))
-    assert found == {0: [DAY, 2 * DAY]}
+    ends = ends_by_stratum(series(rows, start=299, as_of=3 * DAY, **declared(0.5)))
+    assert ends == {0: [DAY, 2 * DAY]}
 
 
 def test_an_analysis_block_without_a_unit_closes_nothing(series: Maker) -> None:
@@ -127,10 +125,10 @@ def test_a_cut_ends_those_of_every_stratum_at_the_block_that_contains_it(series:
 
 
 def test_an_end_of_the_declaration_is_a_cut_and_changes_the_rule(series: Maker) -> None:
-    found = ends_by_stratum(
+    ends = ends_by_stratum(
         series(few(20, 5), as_of=21 * 300 + DELAY, **declared(0.5, None, every=1000))
     )
-    assert found == {0: [900, 2100, 3300, 4500, 5700]}
+    assert ends == {0: [900, 2100, 3300, 4500, 5700]}
 
 
 def test_a_cut_where_an_analysis_block_ends_anyway_changes_nothing(series: Maker) -> None:
@@ -144,8 +142,8 @@ def test_the_last_analysis_block_ends_with_the_last_whole_block_of_the_horizon(
 ) -> None:
     policy = Policy(horizon_seconds=2000)
     rows = [row for row in few(20) if row[0] >= 1]
-    found = ends_by_stratum(series(rows, policy=policy, start=350, as_of=10**6, **declared(0.5)))
-    assert found == {0: [300 + 5 * 300, 2100]}
+    ends = ends_by_stratum(series(rows, policy=policy, start=350, as_of=10**6, **declared(0.5)))
+    assert ends == {0: [300 + 5 * 300, 2100]}
 
 
 @pytest.mark.parametrize(("late", "expected"), [(0, {0: [300]}), (-1, {})])
@@ -202,10 +200,10 @@ def test_analysis_blocks_are_those_of_a_second_reading_of_the_rule(
     series: Maker, drawn: dict[str, Any]
 ) -> None:
     own = series(**drawn)
-    expected = [one for one in joined(own) if one.units and one.end is not None]
-    found = analysis_blocks(own)
-    assert list(zip(found.stratum.tolist(), found.end.tolist(), strict=True)) == [
-        (one.stratum, one.end) for one in expected
+    expected = [joint for joint in joined(own) if joint.units and joint.end is not None]
+    ends = analysis_blocks(own)
+    assert list(zip(ends.stratum.tolist(), ends.end.tolist(), strict=True)) == [
+        (joint.stratum, joint.end) for joint in expected
     ]
 
 
@@ -215,16 +213,20 @@ def test_the_cells_of_a_look_are_those_of_analysis_blocks_that_have_closed(
 ) -> None:
     own = series(**drawn)
     (seen,) = evaluate([own])
-    closed = [one for one in joined(own) if one.end is not None and one.end <= seen.closed_until]
-    assert seen.units_in_cells == sum(one.units for one in closed)
-    score = sum(_score(own, one) for one in closed)
+    closed = [
+        joint for joint in joined(own) if joint.end is not None and joint.end <= seen.closed_until
+    ]
+    assert seen.units_in_cells == sum(joint.units for joint in closed)
+    score = sum(_score(own, joint) for joint in closed)
     assert pytest.approx(score, abs=1e-9) == seen.S
 
 
-def _score(series: Series, one: Joined) -> float:
-    assert one.end is not None
+def _score(series: Series, joint: Joined) -> float:
+    assert joint.end is not None
     cells = series.target
-    rows = (cells.stratum == one.stratum) & (cells.block >= one.begin) & (cells.block < one.end)
+    rows = (
+        (cells.stratum == joint.stratum) & (cells.block >= joint.begin) & (cells.block < joint.end)
+    )
     n1, x1, n0, x0 = (
         int(column[rows].sum()) for column in (cells.n1, cells.x1, cells.n0, cells.x0)
     )

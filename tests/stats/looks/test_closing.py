@@ -49,8 +49,8 @@ def test_an_arm_is_gone_once_its_absence_has_a_chance_below_one_in_a_million(
     *, last: int, gone: bool, series: Maker
 ) -> None:
     # Four cells of ten at a quarter, and one more: (0.75 ** 10) ** 4 * 0.75 ** 8 = 1.006e-6.
-    found = decided(series, [*BOTH, *alone(4, 4, 10), *alone(30, 1, last)], (0, 0.25))
-    assert (found.ended_because == "withdrawn") == gone
+    decision = decided(series, [*BOTH, *alone(4, 4, 10), *alone(30, 1, last)], (0, 0.25))
+    assert (decision.ended_because == "withdrawn") == gone
 
 
 def test_a_ramp_that_steps_down_is_judged_at_the_share_declared_now(series: Maker) -> None:
@@ -83,8 +83,8 @@ def test_a_declared_end_leaves_the_share_out_that_it_declares(
     share: float, rest: str, series: Maker
 ) -> None:
     tail = [(4 + i, 0, *((3, 0) if share else (0, 3))) for i in range(30)]
-    found = decided(series, [*BOTH, *tail], (0, 0.25), (4, share))
-    assert (found.ended_because, found.abstain_reason) == (rest, "non_identifiable")
+    decision = decided(series, [*BOTH, *tail], (0, 0.25), (4, share))
+    assert (decision.ended_because, decision.abstain_reason) == (rest, "non_identifiable")
 
 
 def test_where_nothing_is_declared_an_arm_may_be_as_thin_as_one_percent(series: Maker) -> None:
@@ -107,16 +107,16 @@ def test_a_cell_of_one_unit_is_no_evidence_of_a_missing_arm(series: Maker) -> No
 
 def test_arms_that_miss_each_other_in_thin_strata_are_not_superseded(series: Maker) -> None:
     def strata(units: int) -> list[Row]:
-        found: list[Row] = []
+        decision: list[Row] = []
         for number in range(24):
             counts = (units, 0) if number % 2 else (0, units)
-            found.append((4 + 2 * number, number, *counts))
-        return found
+            decision.append((4 + 2 * number, number, *counts))
+        return decision
 
     # Twelve pairs at a half: a chance of one in four thousand. Then fives: one in 10 ** 28.
     assert not decided(series, [*BOTH, *strata(2)], (0, 0.5)).decided
-    found = decided(series, [*BOTH, *strata(5)], (0, 0.5))
-    assert (found.ended_because, found.abstain_reason) == ("superseded", "non_identifiable")
+    decision = decided(series, [*BOTH, *strata(5)], (0, 0.5))
+    assert (decision.ended_because, decision.abstain_reason) == ("superseded", "non_identifiable")
 
 
 def test_the_chance_of_two_arms_is_that_of_the_rarer_one(series: Maker) -> None:
@@ -127,6 +127,6 @@ def test_the_chance_of_two_arms_is_that_of_the_rarer_one(series: Maker) -> None:
 
 def test_lack_of_contrast_takes_a_day_however_many_units_come(series: Maker) -> None:
     assert not decided(series, [*BOTH, *alone(4, 22, 5000)], (0, 0.5), (4, 0.0)).decided
-    found = decided(series, [*BOTH, *alone(4, 30, 5000)], (0, 0.5), (4, 0.0))
-    assert found.at is not None
-    assert found.at - 1920 - (3 * WHOLE_HOUR + 300) >= DAY
+    decision = decided(series, [*BOTH, *alone(4, 30, 5000)], (0, 0.5), (4, 0.0))
+    assert decision.at is not None
+    assert decision.at - 1920 - (3 * WHOLE_HOUR + 300) >= DAY

@@ -86,14 +86,14 @@ def test_pooling_loses_no_unit() -> None:
 
 def test_the_arms_mirror_each_other_in_every_stage() -> None:
     series = one_series(Build(draw=correlated, lifts=(0.0, 0.5), units=6000), 3)
-    (one,) = evaluate([series])
+    (plain,) = evaluate([series])
     cells = series.target
     mirrored = replace(cells, n1=cells.n0, x1=cells.x0, n0=cells.n1, x0=cells.x1)
     swapped = replace(series, target=mirrored)
     (other,) = evaluate([swapped])
-    assert [split.since for split in one.splits] == [split.since for split in other.splits]
-    assert pytest.approx(-other.S) == one.S
-    assert one.W == other.W
+    assert [split.since for split in plain.splits] == [split.since for split in other.splits]
+    assert pytest.approx(-other.S) == plain.S
+    assert plain.W == other.W
 
 
 def many_lineages(lineages: int, units: int) -> Series:

@@ -21,9 +21,9 @@ def test_the_result_is_inside_and_the_boundary_is_within_the_tolerance(
 
     inside, outside = widened(np.zeros(root.size), np.ones(root.size), slice(None), excess)
     tolerance = 1e-9 * root
-    found = last_inside(inside, outside, tolerance, excess)
-    assert np.all(found < root)
-    assert np.all(found + 1.001 * tolerance >= root)
+    result = last_inside(inside, outside, tolerance, excess)
+    assert np.all(result < root)
+    assert np.all(result + 1.001 * tolerance >= root)
 
 
 def test_a_set_without_a_boundary_is_not_a_guess() -> None:

@@ -58,7 +58,7 @@ def plain_log_e(table: list[Cell], delta: float) -> float:
         for rho in (25.0, 4.0)
     ]
     top = max(logs)
-    return top + math.log(sum(math.exp(one - top) for one in logs) / 2)
+    return top + math.log(sum(math.exp(each - top) for each in logs) / 2)
 
 
 def with_contrast(table: list[Cell]) -> bool:
@@ -144,10 +144,10 @@ def test_the_interval_of_a_table_does_not_depend_on_its_neighbours(
     others = [table, [(9, 3, 8, 1)], [(1, 1, 1, 0)], [(500, 20, 900, 300)] * 3]
     others += [[(3000, 3000, 3000, 0)], [(2, 0, 3000, 1)]]
     chosen = [others[i] for i in order if with_contrast(others[i])]
-    rows = [Totals.of(*columns(one)) for one in chosen]
+    rows = [Totals.of(*columns(each)) for each in chosen]
     stacked = Totals.from_rows(
         np.concatenate([np.stack((r.S, r.W, r.V0, r.Q, r.P, r.C)) for r in rows], axis=1)
     )
     mix = mixture()[np.zeros(len(chosen), dtype=np.int64)]
     together = [tuple(pair) for pair in confidence_sequence(stacked, mix).tolist()]
-    assert together == [interval(one) for one in chosen]
+    assert together == [interval(each) for each in chosen]

@@ -32,7 +32,7 @@ def required(p: float, share: float = 0.5, relative: float = 0.2) -> float:
 
 def log_e(u: float, V: float) -> float:
     logs = [0.5 * math.log(r / (r + V)) + u * u / (2 * (r + V)) for r in (25.0, 4.0)]
-    return max(logs) + math.log(sum(math.exp(one - max(logs)) for one in logs) / 2)
+    return max(logs) + math.log(sum(math.exp(each - max(logs)) for each in logs) / 2)
 
 
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5])
@@ -59,8 +59,8 @@ def test_the_smallest_lift_of_the_required_sessions_is_the_lift_they_are_require
     p: float,
 ) -> None:
     sessions = required(p)
-    found = smallest_lift(np.array([p]), np.array([0.5]), np.array([sessions]), mixture())
-    assert float(found[0]) == pytest.approx(0.2 * p, rel=1e-8)
+    computed = smallest_lift(np.array([p]), np.array([0.5]), np.array([sessions]), mixture())
+    assert float(computed[0]) == pytest.approx(0.2 * p, rel=1e-8)
 
 
 def test_a_rate_that_cannot_rise_so_far_is_asked_to_fall() -> None:
@@ -71,14 +71,14 @@ def test_a_rate_that_cannot_rise_so_far_is_asked_to_fall() -> None:
 def test_nothing_is_required_where_nothing_is_known_and_others_are_not_disturbed() -> None:
     rate = np.array([np.nan, 0.05, 0.0, 0.05])
     share = np.array([0.5, 0.5, 0.5, np.nan])
-    found = required_sessions(rate, share, np.full(4, 0.2), mixture(4))
-    assert np.isnan(found).tolist() == [True, False, True, True]
-    assert found[1] == required(0.05)
+    computed = required_sessions(rate, share, np.full(4, 0.2), mixture(4))
+    assert np.isnan(computed).tolist() == [True, False, True, True]
+    assert computed[1] == required(0.05)
 
 
 def test_a_handful_of_sessions_finds_no_lift_at_all() -> None:
-    found = smallest_lift(np.array([0.5]), np.array([0.5]), np.array([4.0]), mixture())
-    assert np.isnan(found).tolist() == [True]
+    computed = smallest_lift(np.array([0.5]), np.array([0.5]), np.array([4.0]), mixture())
+    assert np.isnan(computed).tolist() == [True]
 
 
 def test_requirements_wait_for_a_hundred_control_units(series: Maker) -> None:
