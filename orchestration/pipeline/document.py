@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,12 +20,9 @@ from domain.evidence.counts import Arms, Counts, LeftOut
 from domain.evidence.document import Evidence as EvidenceDocument
 from domain.evidence.policy import EvidencePolicy
 from domain.evidence.results import (
-    EvidenceGates,
-    EvidenceGuardrail,
     EvidenceLook,
     EvidenceSplit,
     MetricRow,
-    ShareShortfall,
     State,
     Totals,
 )
@@ -43,7 +40,6 @@ from orchestration.pipeline.members.policy import policy_of
 from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import seconds
 from stats.decision.evidence import Arm, Evidence
-from stats.gates.guardrail import GuardrailReading
 from stats.looks.policy import Policy
 from storage.verdicts.evidence import ExperimentReading, UnitCounts
 from storage.verdicts.gates import ReturningUsers
@@ -114,9 +110,11 @@ def evidence_document(
         yes_no=evidence.yes_no,
         known=structs.replace(evidence.known, sentence=known_sentence(evidence, measure)),
         looks=_looks(evidence),
-        gates=_gates(reading, evidence, changes),
+        gates=structs.replace(
+            evidence.gates, aliased_with=_aliased_with(reading, evidence, changes)
+        ),
         splits=_splits(evidence),
-        guardrails=tuple(map(_guardrail, evidence.guardrails)),
+        guardrails=evidence.guardrails,
         candidate=evidence.candidate,
         sessions=evidence.sessions,
         tipping_point=evidence.tipping_point,
@@ -152,7 +150,7 @@ def _left_out(evidence: Evidence, counts: UnitCounts) -> tuple[LeftOut, ...]:
     """Returns the outcomes of counted units that do not count, by reason and arm."""
     reasons = [("late", counts.late_control, counts.late_treatment)] + [
         (str(outcomes.reason), outcomes.control, outcomes.treatment)
-        for outcomes in evidence.gates.left_out
+        for outcomes in evidence.left_out
     ]
     return tuple(
         LeftOut(reason=reason, of="outcomes", control=control, treatment=treatment)
@@ -210,52 +208,14 @@ def _splits(evidence: Evidence) -> tuple[EvidenceSplit, ...]:
     )
 
 
-def _gates(
-    reading: ExperimentReading, evidence: Evidence, changes: Mapping[str, frozenset[str]]
-) -> EvidenceGates:
-    gates = evidence.gates
-    short = gates.shortfall
-    return EvidenceGates(
-        vif=_finite(gates.vif),
-        aliased_with=_aliased_with(reading, evidence, changes),
-        sample_ratio_e=_finite(gates.sample_ratio_e),
-        crossover_share=gates.crossover_share,
-        lateness_e=_finite(gates.lateness_e),
-        interaction_e=_finite(gates.interaction_e),
-        after_window_e=_finite(gates.after_window_e),
-        left_out_e={str(outcomes.reason): outcomes.e_value for outcomes in gates.left_out},
-        interacting_because=gates.interacting_because,
-        shortfall=None
-        if short is None
-        else ShareShortfall(declared=short.declared, seen=short.actual, steady=short.steady),
-        checks=gates.checks,
-    )
-
-
 def _aliased_with(
     reading: ExperimentReading, evidence: Evidence, changes: Mapping[str, frozenset[str]]
 ) -> tuple[str, ...]:
-    vif, confounded = evidence.gates.vif, evidence.confounded_by
+    vif, confounded = evidence.vif, evidence.confounded_by
     if vif is None or vif <= Policy.vif_limit:
         return confounded
     aliases = aliased_with(reading.cells, reading.strata, changes, before=evidence.closed_until)
     return tuple(sorted({*aliases, *confounded} - ({TIME} if confounded else set[str]())))
-
-
-def _finite(number: float | None) -> float | Literal["inf"] | None:
-    """Returns a number as JSON can say it: infinity is a word."""
-    return "inf" if number is not None and math.isinf(number) else number
-
-
-def _guardrail(reading: GuardrailReading) -> EvidenceGuardrail:
-    return EvidenceGuardrail(
-        metric=reading.metric,
-        e_value=reading.e_value,
-        threshold=reading.threshold,
-        breached_at=_time(reading.breached_at),
-        non_inferior_at=_time(reading.non_inferior_at),
-        lift=reading.lift,
-    )
 
 
 def _metrics(
@@ -273,20 +233,7 @@ def _metrics(
         interval=evidence.ci,
         state=_ANSWERS.get(evidence.decision.verdict, unknown) if fair else "unfair",
     )
-    return (target, *map(_guardrail_row, evidence.guardrails))
-
-
-def _guardrail_row(reading: GuardrailReading) -> MetricRow:
-    unharmed = "not_known" if reading.non_inferior_at is None else "unharmed"
-    return MetricRow(
-        metric=reading.metric,
-        role="guardrail",
-        control=reading.control,
-        treatment=reading.treatment,
-        difference=reading.lift,
-        interval=reading.interval,
-        state=unharmed if reading.breached_at is None else "breached",
-    )
+    return (target, *evidence.guardrail_rows)
 
 
 def _warnings(
@@ -313,7 +260,7 @@ def _warnings(
         "unsigned": bool(units.unsigned),
         "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),
         "outcomes_left_out": any(
-            outcomes.control or outcomes.treatment for outcomes in evidence.gates.left_out
+            outcomes.control or outcomes.treatment for outcomes in evidence.left_out
         ),
         "uncapped": _is_uncapped(reading.policy),
         "sticky_by_user": _is_sticky_by_user(evidence, returning),

@@ -59,7 +59,7 @@ def statement(
         said = nothing_to_compare_sentence(alone)
         return of_the_experiment("Can't say", said[:1].lower() + said[1:])
     said = _statement(evidence, measure, policy)
-    shortfall = evidence.gates.shortfall
+    shortfall = evidence.shortfall
     more = [left_out, None if shortfall is None else _shortfall(shortfall)]
     return Statement(
         sentence=" ".join(filter(None, [said.sentence, *more])),
@@ -120,7 +120,7 @@ def _unfair(evidence: Evidence) -> str:
         return CONTRAST.why
     causes = evidence.gates.interacting_because
     why = " and ".join(gate.why for gate in GATES if gate.cause in causes)
-    if evidence.gates.shortfall is not None and causes == (Cause.SAMPLE_RATIO,):
+    if evidence.shortfall is not None and causes == (Cause.SAMPLE_RATIO,):
         return why
     return f"{why}, so the difference is not the change's alone"
 

@@ -10,7 +10,14 @@ import numpy as np
 
 from domain.document import moment
 from domain.evidence.counts import Sessions, TippingPoint, Vouched
-from domain.evidence.results import Candidate, Known, YesNo
+from domain.evidence.results import (
+    Candidate,
+    EvidenceGates,
+    EvidenceGuardrail,
+    Known,
+    MetricRow,
+    YesNo,
+)
 from domain.words import Verdict
 from stats.counts.cell import number_or_none
 from stats.decision.decision import Decision, Interval, abstention, answer, cadence_fired
@@ -23,7 +30,9 @@ from stats.decision.vouched import vouched_outcomes
 from stats.gates.fading import fading_log_e
 from stats.gates.guardrail import GuardrailReading, Watch, guardrail_watches, readings
 from stats.gates.interaction import MIN_CONVERSIONS
-from stats.gates.readings import NO_GATES, GateReadings, Gates, gate_readings
+from stats.gates.left_out import LeftOutReading
+from stats.gates.readings import NO_GATES, GateReadings, gate_readings
+from stats.gates.shortfall import Shortfall
 from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.stratification import Split, Stratification, stratified
@@ -36,8 +45,6 @@ __all__ = [
     "Candidate",
     "Decision",
     "Evidence",
-    "Gates",
-    "GuardrailReading",
     "Known",
     "Looks",
     "Series",
@@ -113,7 +120,10 @@ class Evidence:
         closed_until: Exposure time that closed cells reach: the end of the last analysis block of
             the target that has closed; in other strata the last may end earlier.
         gates: Readings of the gates.
-        guardrails: Reading of each guardrail; `arrival` last, where shares are declared.
+        guardrails: Test of each guardrail; `arrival` last, where shares are declared.
+        guardrail_rows: Their levels in both arms.
+        left_out: The outcomes that the target leaves out, by reason.
+        shortfall: Treatment's share of arrivals; None unless `arrival` is breached.
         candidate: The test that first held on the better side; None where it did not.
         warnings: Codes of the cautions to show beside the verdict.
         decision: The verdict.
@@ -146,11 +156,14 @@ class Evidence:
     eligible_per_day: float | None
     units_in_cells: int
     closed_until: int
-    gates: Gates
-    guardrails: tuple[GuardrailReading, ...]
+    gates: EvidenceGates
+    guardrails: tuple[EvidenceGuardrail, ...]
+    guardrail_rows: tuple[MetricRow, ...]
     candidate: Candidate | None
     warnings: tuple[str, ...]
     decision: Decision
+    left_out: tuple[LeftOutReading, ...] = ()
+    shortfall: Shortfall | None = None
     yes_no: YesNo | None = None
     effect: Effect | None = None
     splits: tuple[Split, ...] = ()
@@ -283,6 +296,11 @@ class _Readings:
     vouched: Vouched | None
     fading: bool
 
+    @property
+    def tests(self) -> tuple[EvidenceGuardrail, ...]:
+        """The guardrails' tests of harm."""
+        return tuple(test for test, _ in self.guardrails)
+
 
 def _guardrail_readings(views: Sequence[_View]) -> list[tuple[GuardrailReading, ...]]:
     each = [view.guardrails for view in views]
@@ -356,7 +374,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         p_value=float(p_value(now.log_e)[0]),
         p_running_min=float(looks.p_running_min[-1]),
         ci=ci,
-        vif=gates.vif,
+        vif=view.gates.vif(ruling.look),
         looks=looks,
         sessions=outlook.sessions,
         known=_known(series.policy, ci, float(now.totals.control_rate[0]), outlook),
@@ -364,10 +382,13 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         units_in_cells=int(now.n0[0] + now.n1[0]),
         closed_until=int(now.end[0]),
         gates=gates,
-        guardrails=read.guardrails,
-        candidate=_candidate(view, looks, read.guardrails),
+        guardrails=read.tests,
+        guardrail_rows=tuple(row for _, row in read.guardrails),
+        candidate=_candidate(view, looks, read.tests),
         warnings=_warnings(series, ruling, fading=read.fading, vouched=read.vouched),
-        decision=_decision(view, looks, outlook, read.guardrails),
+        decision=_decision(view, looks, outlook, read.tests),
+        left_out=view.gates.left_out(ruling.look),
+        shortfall=view.gates.shortfall(ruling.look),
         yes_no=_yes_no(series, now),
         effect=read.effect,
         splits=view.strata.splits(int(now.at[0])),
@@ -395,7 +416,7 @@ def _yes_no(series: Series, now: Trace) -> YesNo | None:
 
 
 def _decision(
-    view: _View, looks: Looks, outlook: Outlook, guardrails: Sequence[GuardrailReading]
+    view: _View, looks: Looks, outlook: Outlook, guardrails: Sequence[EvidenceGuardrail]
 ) -> Decision:
     ruling, trace = view.ruling, view.trace
     breaches = tuple(
@@ -418,7 +439,7 @@ def _decision(
 
 
 def _candidate(
-    view: _View, looks: Looks, guardrails: Sequence[GuardrailReading]
+    view: _View, looks: Looks, guardrails: Sequence[EvidenceGuardrail]
 ) -> Candidate | None:
     look = view.ruling.candidate
     if look is None:
@@ -504,7 +525,8 @@ def _evidence_before_looks(view: _View, read: _Readings) -> Evidence:
         units_in_cells=0,
         closed_until=series.begin,
         gates=NO_GATES,
-        guardrails=read.guardrails,
+        guardrails=read.tests,
+        guardrail_rows=tuple(row for _, row in read.guardrails),
         candidate=None,
         warnings=_warnings(series, ruling, fading=False, vouched=None),
         decision=abstention(ruling, at=series.closed_at if ruling.decided else None, cadence=None),

@@ -8,6 +8,8 @@ from itertools import islice, pairwise
 
 import numpy as np
 
+from domain.document import Moment, moment
+from domain.evidence.results import EvidenceGuardrail, MetricRow
 from stats.counts.cell import Floats, Ints, Totals, number_or_none
 from stats.counts.columns import Columns
 from stats.gates.arm_levels import ArmLevels, LevelsAt, intervals
@@ -20,33 +22,8 @@ DEFAULT_RELATIVE_MARGIN = 0.2
 # Of a rate at most half a point, and no more than it is itself, or a thousandth where it is less:
 # half a point alone let errors triple from 0.1 % in most runs.
 LARGEST_FLOOR, SMALLEST_FLOOR = 0.005, 0.001
-
-
-@dataclass(frozen=True, kw_only=True)
-class GuardrailReading:
-    """A guardrail's test as of a look.
-
-    Attributes:
-        metric: Its name.
-        e_value: Evidence of harm, capped at 1e300.
-        threshold: Where that evidence is a breach.
-        breached_at: When it first was; it stays breached.
-        non_inferior_at: When harm beyond the margin was first excluded.
-        lift: Treatment's rate minus control's; None where nothing was compared.
-        control: Control's rate or mean; None without units, and of `arrival`.
-        treatment: Treatment's.
-        interval: The lifts that the test excludes on neither side; None where it excludes none.
-    """
-
-    metric: str
-    e_value: float
-    threshold: float
-    breached_at: int | None
-    non_inferior_at: int | None
-    lift: float | None
-    control: float | None = None
-    treatment: float | None = None
-    interval: tuple[float, float] | None = None
+# A guardrail as of a look: its test of harm, and its levels in both arms.
+GuardrailReading = tuple[EvidenceGuardrail, MetricRow]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,17 +91,27 @@ def _reading(
     interval: tuple[float, float] | None,
 ) -> GuardrailReading:
     closed = closing >= 0
-    return GuardrailReading(
+    breached_at, non_inferior_at = _until(watch.breached_at, at), _until(watch.non_inferior_at, at)
+    lift = number_or_none(watch.lift[closing]) if closed else None
+    unharmed = "not_known" if non_inferior_at is None else "unharmed"
+    test = EvidenceGuardrail(
         metric=watch.metric,
         e_value=float(e_value(watch.log_e[closing : closing + 1])[0]) if closed else 1.0,
         threshold=watch.threshold,
-        breached_at=_until(watch.breached_at, at),
-        non_inferior_at=_until(watch.non_inferior_at, at),
-        lift=number_or_none(watch.lift[closing]) if closed else None,
+        breached_at=breached_at,
+        non_inferior_at=non_inferior_at,
+        lift=lift,
+    )
+    row = MetricRow(
+        metric=watch.metric,
+        role="guardrail",
         control=None if levels is None else number_or_none(levels.levels.control[closing]),
         treatment=None if levels is None else number_or_none(levels.levels.treatment[closing]),
+        difference=lift,
         interval=interval,
+        state=unharmed if breached_at is None else "breached",
     )
+    return test, row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,5 +241,5 @@ def _margins(guardrails: Sequence[Guardrail], totals: Totals, sizes: Ints) -> Fl
     return np.where(np.repeat(is_default, sizes), default, np.repeat(fixed, sizes))
 
 
-def _until(moment: int | None, at: int) -> int | None:
-    return None if moment is None or moment > at else moment
+def _until(epoch_seconds: int | None, at: int) -> Moment | None:
+    return None if epoch_seconds is None or epoch_seconds > at else moment(epoch_seconds)

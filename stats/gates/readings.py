@@ -1,15 +1,16 @@
 """The gates, and their readings of an experiment at every look."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from domain.cause import Cause, GateCheck
-from stats.counts.cell import Ints
+from domain.evidence.results import EvidenceGates, ShareShortfall
+from stats.counts.cell import Ints, number_or_none
 from stats.gates.after_window import AfterWindow
 from stats.gates.crossover import Crossover
 from stats.gates.gate import Flags, Gate, Reading, Units
@@ -36,36 +37,18 @@ GATES: tuple[Gate, ...] = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gates:
-    """The gates as of a look; None where there is nothing to read.
-
-    Attributes:
-        vif: Variance inflation factor, infinite where W = 0.
-        sample_ratio_e: Evidence against the declared shares; alarm at 1000.
-        crossover_share: Share of units seen in both arms; alarm above 5 %, of 10 units at least.
-        lateness_e: Evidence that outcomes come too late more often in an arm; alarm at 100.
-        interaction_e: Evidence that the relative effect differs between strata; alarm at 100.
-        after_window_e: Evidence that outcomes come after the window more often in an arm.
-        left_out: The outcomes that the target leaves out, by reason; alarm at 100.
-        interacting_because: The causes that hold, each also where another gate masks it.
-        shortfall: Treatment's share of arrivals; None unless `arrival` is breached.
-        checks: Each gate that is asked, as a row.
-    """
-
-    vif: float | None = None
-    sample_ratio_e: float | None = None
-    crossover_share: float | None = None
-    lateness_e: float | None = None
-    interaction_e: float | None = None
-    after_window_e: float | None = None
-    left_out: tuple[LeftOutReading, ...] = ()
-    interacting_because: tuple[Cause, ...] = ()
-    shortfall: Shortfall | None = None
-    checks: tuple[GateCheck, ...] = ()
-
-
-NO_GATES = Gates()
+NO_GATES = EvidenceGates(
+    vif=None,
+    aliased_with=(),
+    sample_ratio_e=None,
+    crossover_share=None,
+    lateness_e=None,
+    interaction_e=None,
+    after_window_e=None,
+    left_out_e={},
+    interacting_because=(),
+    shortfall=None,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,27 +109,39 @@ class GateReadings:
         """Whether a share was declared by a look."""
         return bool(~np.isnan(self.by_gate[SAMPLE_RATIO].statistic[look]))
 
-    def shown(self, look: int, units: Units) -> Gates:
-        """The gates as of a look, at which there were so many units."""
-        members: dict[str, Any] = {
-            gate.member: gate.served(float(reading.statistic[look]))
-            for gate, reading in self.by_gate.items()
-            if not isinstance(gate, LeftOut)
-        }
-        left_out = [
+    def vif(self, look: int) -> float | None:
+        """The variance inflation factor as of a look, infinite where W = 0."""
+        return number_or_none(self.by_gate[CONTRAST].statistic[look])
+
+    def left_out(self, look: int) -> tuple[LeftOutReading, ...]:
+        """The outcomes that the target leaves out as of a look, by reason."""
+        outcomes = [
             gate.shown(reading, look)
             for gate, reading in self.by_gate.items()
             if isinstance(gate, LeftOut)
         ]
-        return Gates(
+        return tuple(each for each in outcomes if each is not None)
+
+    def shown(self, look: int, units: Units) -> EvidenceGates:
+        """The gates as of a look, at which there were so many units; aliases are not read here."""
+        members: dict[str, Any] = {
+            gate.member: _finite(gate.served(float(reading.statistic[look])))
+            for gate, reading in self.by_gate.items()
+            if not isinstance(gate, LeftOut)
+        }
+        short = self.shortfall(look)
+        return EvidenceGates(
             **members,
-            left_out=tuple(outcomes for outcomes in left_out if outcomes is not None),
+            aliased_with=(),
+            left_out_e={str(each.reason): each.e_value for each in self.left_out(look)},
             interacting_because=tuple(
                 gate.cause
                 for gate, holds in self.holds.items()
                 if gate.cause is not None and holds[look]
             ),
-            shortfall=self._shortfall(look),
+            shortfall=None
+            if short is None
+            else ShareShortfall(declared=short.declared, seen=short.actual, steady=short.steady),
             checks=tuple(
                 gate.check(reading, look, holds=bool(self.holds[gate][look]), units=units)
                 for gate, reading in self.by_gate.items()
@@ -154,7 +149,8 @@ class GateReadings:
             ),
         )
 
-    def _shortfall(self, look: int) -> Shortfall | None:
+    def shortfall(self, look: int) -> Shortfall | None:
+        """Treatment's share of arrivals as of a look; None unless `arrival` is breached."""
         series, arrival = self.series, self.arrival
         if arrival is None or arrival.breached_at is None or series.arrivals is None:
             return None
@@ -185,6 +181,11 @@ def gate_readings(batch: Batch) -> list[GateReadings]:
         )
         for number, own in enumerate(batch.stages)
     ]
+
+
+def _finite(number: float | None) -> float | Literal["inf"] | None:
+    """Returns a number as JSON can say it: infinity is a word."""
+    return "inf" if number is not None and math.isinf(number) else number
 
 
 def _any(holds: Iterable[Flags]) -> Flags:

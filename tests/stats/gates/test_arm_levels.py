@@ -39,12 +39,12 @@ def test_it_excludes_zero_when_breached_and_lies_in_the_margin_when_unharmed(
         ),
         [40.0],
     )
-    (reading,) = readings([(rail_watch, 300)])
-    assert reading.interval is not None
-    low, high = reading.interval
+    ((reading, row),) = readings([(rail_watch, 300)])
+    assert row.interval is not None
+    low, high = row.interval
     assert reading.lift is not None
     assert low <= reading.lift <= high
-    assert (reading.control, reading.treatment) == (x0 / n0, x1 / n1)
+    assert (row.control, row.treatment) == (x0 / n0, x1 / n1)
     harm, room = (low, margin - high) if better == "lower" else (-high, margin + low)
     assume(min(abs(harm), abs(room)) > 1e-9)
     assert (reading.breached_at is not None) == (harm > 0)
@@ -98,8 +98,8 @@ def test_before_any_comparison_there_is_no_interval() -> None:
         ),
         [20.0],
     )
-    (reading,) = readings([(rail_watch, 300)])
-    assert (reading.interval, reading.control, reading.treatment) == (
+    ((_, row),) = readings([(rail_watch, 300)])
+    assert (row.interval, row.control, row.treatment) == (
         None,
         None,
         pytest.approx(0.2),

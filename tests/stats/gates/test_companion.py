@@ -74,7 +74,7 @@ def series_of(
 def e_value_of(seen: Evidence, cause: Cause) -> float | None:
     if cause is Cause.AFTER_WINDOW:
         return seen.gates.after_window_e
-    return next((each.e_value for each in seen.gates.left_out if each.reason is cause), None)
+    return next((each.e_value for each in seen.left_out if each.reason is cause), None)
 
 
 @pytest.mark.parametrize("cause", CAUSES)
@@ -147,7 +147,7 @@ def test_units_are_tested_and_outcomes_that_are_left_out_are_counted(series: Mak
     lost = [Uncounted(units=(80, 60), each=3)] * HOURS
     (seen,) = evaluate([series_of(series, Cause.OTHER_CURRENCY, LESS, lost)])
     hours = seen.arms.control.units // 4000
-    (outcomes,) = seen.gates.left_out
+    (outcomes,) = seen.left_out
     assert (outcomes.treatment, outcomes.control) == (hours * 240, hours * 180)
     expected = plain_e_value((4000, 80), (4000, 60), cells=hours)
     assert outcomes.e_value == pytest.approx(expected, rel=1e-9)

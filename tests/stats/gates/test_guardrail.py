@@ -128,7 +128,7 @@ def test_a_breach_is_told_before_the_target_has_closed_and_stays(
     assert early.guardrail_breaches == ("error",)
     late = seen_of(series, [EVEN] * 6, (rail,), as_of=DAY)
     assert late.guardrails[0].e_value < late.guardrails[0].threshold
-    assert late.guardrails[0].breached_at == 300 + RAIL_DELAY
+    assert late.guardrails[0].breached_at == moment(300 + RAIL_DELAY)
 
 
 def test_several_guardrails_share_their_level(series: Maker, guardrail: RailMaker) -> None:

@@ -48,7 +48,7 @@ def test_what_is_read_of_one_experiment_does_not_depend_on_the_stages_of_another
         arrivals=Arrivals(block=block, treatment=0 * block + 100, others=0 * block + 900),
     )
     (alone,), (_, beside) = evaluate([few]), evaluate([many, few])
-    assert alone.gates.shortfall is not None
+    assert alone.shortfall is not None
     assert beside.gates == alone.gates
 
 
