@@ -22,6 +22,7 @@ from orchestration.pipeline.steps import publish, stage_due
 from storage.experiments.experiments import register
 from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
+from storage.schema.encoding import epoch_microseconds
 from storage.tenants.projects import create_project
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
@@ -32,9 +33,9 @@ BLOCKS = 168
 A_PROJECT = 10
 
 # Of each experiment other counts, and the same ones in every run of the benchmark: a hash draws.
-_CELLS = text("""
+_CELLS = text(f"""
 INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0)
-SELECT x.experiment_id, m ->> 'name', t.block, 'whole', :units + d.a % 2,
+SELECT x.experiment_id, m ->> 'name', {epoch_microseconds("t.block")}, 'whole', :units + d.a % 2,
     (:units * d.b % 16 = 0)::int + :units / 16, :units + d.c % 2,
     (:units * d.d % 16 = 0)::int + :units / 16
 FROM experiments AS x

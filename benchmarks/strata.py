@@ -30,9 +30,9 @@ SELECT c.experiment_id, c.metric, c.block, 's' || s.number, 1 + d.drawn % 3,
 FROM whole_cells AS c
 CROSS JOIN generate_series(1, :strata) AS s (number)
 CROSS JOIN LATERAL (
-    SELECT hashtextextended(s.number || c.metric || extract(epoch FROM c.block), 11) & 2147483647
+    SELECT hashtextextended(s.number || c.metric || c.block, 11) & 2147483647
         AS drawn,
-        hashtextextended(s.number || ' ' || extract(epoch FROM c.block), 5) & 2147483647 AS place
+        hashtextextended(s.number || ' ' || c.block, 5) & 2147483647 AS place
 ) AS d
 WHERE d.place % :blocks < :each_in
 """)

@@ -294,7 +294,7 @@ class World:
     def cells(self, experiment_id: str) -> list[Cell]:
         """(minutes after T, stratum, n1, x1, n0, x0) of the cells of `order`."""
         cells = text(
-            "SELECT block, stratum, n1, x1, n0, x0 FROM cells"
+            "SELECT block, stratum, n1, x1, n0, x0 FROM cells_in_words"
             " WHERE experiment_id = :id AND metric = 'order' ORDER BY block, stratum"
         )
         rows = self.in_store(lambda c: c.execute(cells, {"id": experiment_id}).all())

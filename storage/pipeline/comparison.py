@@ -13,9 +13,9 @@ from sqlalchemy import Connection, Table, text
 
 from storage.pipeline.cursors import read_cursors
 from storage.pipeline.experiments import PipelineExperiment
-from storage.pipeline.moments import block_of, microseconds, moment_of
+from storage.pipeline.moments import block_of, microseconds
 from storage.postgres.engine import SCHEMA
-from storage.schema.tables import metadata
+from storage.schema.tables import in_words, metadata
 
 # The report names so many rows of each table, and counts all of them.
 MOST = 1000
@@ -73,15 +73,15 @@ _CREATE_REACHES = text("""
 CREATE TEMP TABLE reaches ON COMMIT DROP AS
 SELECT * FROM unnest(
     CAST(:experiments AS text[]), CAST(:over AS boolean[]),
-    CAST(:from_block AS timestamptz[]), CAST(:to_block AS timestamptz[]),
-    CAST(:known_after AS timestamptz[]), CAST(:known_to AS timestamptz[]),
-    CAST(:received_to AS timestamptz[])
+    CAST(:from_block AS bigint[]), CAST(:to_block AS bigint[]),
+    CAST(:known_after AS bigint[]), CAST(:known_to AS bigint[]),
+    CAST(:received_to AS bigint[])
 ) AS b (experiment_id, is_over, from_block, to_block, known_after, known_to, received_to)
 """)
 _CREATE_CLOSED = text("""
 CREATE TEMP TABLE closed_metrics ON COMMIT DROP AS
 SELECT * FROM unnest(
-    CAST(:experiments AS text[]), CAST(:metrics AS text[]), CAST(:closed_to AS timestamptz[])
+    CAST(:experiments AS text[]), CAST(:metrics AS text[]), CAST(:closed_to AS bigint[])
 ) AS m (experiment_id, metric, closed_to)
 """)
 
@@ -105,11 +105,11 @@ def create_reaches(
         {
             "experiments": ids,
             "over": [experiment_id in over for experiment_id in ids],
-            "from_block": [moment_of(at) for at in firsts],
-            "to_block": [moment_of(each.to_block) for each in reaches],
-            "known_after": [moment_of(at) for at in known_after],
-            "known_to": [moment_of(each.to_block + each.experiment.grace) for each in reaches],
-            "received_to": [moment_of(each.read_to + each.experiment.grace) for each in reaches],
+            "from_block": firsts,
+            "to_block": [each.to_block for each in reaches],
+            "known_after": known_after,
+            "known_to": [each.to_block + each.experiment.grace for each in reaches],
+            "received_to": [each.read_to + each.experiment.grace for each in reaches],
         },
     )
     metrics = [(each, metric) for each in reaches for metric in each.experiment.metrics]
@@ -118,7 +118,7 @@ def create_reaches(
         {
             "experiments": [each.experiment.experiment_id for each, _ in metrics],
             "metrics": [metric.name for _, metric in metrics],
-            "closed_to": [moment_of(each.closed_to(metric.open_for)) for each, metric in metrics],
+            "closed_to": [each.closed_to(metric.open_for) for each, metric in metrics],
         },
     )
 
@@ -128,7 +128,7 @@ _OF_UNIT = "p.experiment_id = r.experiment_id AND p.unit = r.unit"
 _EXPOSED = f"""
 r.received_at <= b.received_to AND NOT EXISTS (
     SELECT FROM {{schema}}.exposures AS p WHERE {_OF_UNIT} AND p.block >= b.to_block
-) AND (b.from_block = timestamptz 'epoch' OR EXISTS (
+) AND (b.from_block = {_BEFORE_ALL} OR EXISTS (
     SELECT FROM {{schema}}.exposures AS p WHERE {_OF_UNIT} AND p.block >= b.from_block
 ))
 """
@@ -141,7 +141,7 @@ WITHIN: dict[str, str] = {
 {_IN_BLOCKS} AND (NOT b.is_over OR (r.experiment_id, r.unit) IN (
     SELECT s.experiment_id, s.unit
     FROM {{schema}}.sightings AS s
-    JOIN reaches AS o ON o.experiment_id = s.experiment_id AND s.at <= o.known_to
+    JOIN reaches AS o ON o.experiment_id = s.experiment_id AND s.sighted_at <= o.known_to
     WHERE o.is_over
 ))
 """,
@@ -154,9 +154,9 @@ NOT b.is_over AND EXISTS (
 )
 """,
     "block_units": _IN_BLOCKS,
-    "sightings": "r.at > b.known_after AND r.at <= b.known_to",
+    "sightings": "r.sighted_at > b.known_after AND r.sighted_at <= b.known_to",
     "conversions": f"""
-CASE WHEN b.is_over THEN r.late AND r.received_at <= b.received_to AND {_IN_BLOCKS}
+CASE WHEN b.is_over THEN r.late = 1 AND r.received_at <= b.received_to AND {_IN_BLOCKS}
      ELSE {_EXPOSED} END
 """,
     "amounts": f"NOT b.is_over AND {_EXPOSED}",
@@ -367,8 +367,17 @@ WHERE s.experiment_id IS NULL OR c.experiment_id IS NULL OR {unlike}
 
 def _first_rows(connection: Connection, table: Table) -> list[DifferingRow]:
     keys, values = _columns(table)
+    read = [f"{in_words(table.c[key], key)} AS {key}" for key in keys]
+    read += [
+        f"{in_words(table.c[name], f'{side}_{name}')} AS {side}_{name}"
+        for name in values
+        for side in ("served", "computed")
+    ]
     rows = connection.execute(
-        text(f"SELECT * FROM differing ORDER BY {', '.join(keys)} LIMIT {MOST}")
+        text(
+            f"SELECT missing, surplus, {', '.join(read)} FROM differing"
+            f" ORDER BY {', '.join(f'differing.{key}' for key in keys)} LIMIT {MOST}"
+        )
     ).mappings()
     return [
         DifferingRow(

@@ -17,12 +17,7 @@ from storage.pipeline.derived import (
     STRATA,
     Derived,
 )
-from storage.pipeline.engines.postgres_engine import (
-    AT_ONCE,
-    PostgresEngine,
-    epoch_microseconds,
-    moment,
-)
+from storage.pipeline.engines.postgres_engine import AT_ONCE, PostgresEngine
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
@@ -59,22 +54,18 @@ from storage.pipeline.steps import (
     USER_EXPOSURES,
 )
 from storage.pipeline.sums import CELLS, COMPUTED_CELLS, stored_cell
+from storage.schema.encoding import SIGHTINGS as KINDS
+from storage.schema.encoding import epoch_microseconds
 
 # --- What both halves read ---------------------------------------------------------------------
 
 _OCCURRED, _RECEIVED = epoch_microseconds("e.occurred_at"), epoch_microseconds("e.received_at")
 
 
-def _stored(table: Derived) -> str:
-    """Returns the rows of a derived table, as the text knows them."""
-    return f"SELECT p.experiment_id AS experiment, {table.read('p')} FROM {table.name} AS p"
-
-
 def _buried(table: Derived, on: str) -> str:
     """Returns the tombstones of a derived table that hold a condition on the scope `s`."""
     return (
-        f"SELECT s.number, {table.read('p')}"
-        f" FROM scope AS s JOIN tombstone_{table.name} AS p"
+        f"SELECT s.number, p.* FROM scope AS s JOIN tombstone_{table.name} AS p"
         f" ON p.experiment_id = s.experiment AND {on}"
     )
 
@@ -98,15 +89,11 @@ WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
   )
 """
 
-_KNOWN_IN_FLIGHT = """
-SELECT experiment_id AS experiment, unit FROM sightings WHERE kind = 'in_flight'
-"""
+_KNOWN_IN_FLIGHT = f"{SIGHTINGS.stored} WHERE p.kind = {KINDS['in_flight']}"
 
-_BURIED_EXPOSURES = _buried(
-    EXPOSURES, f"p.block >= {moment('s.from_block')} AND p.block < {moment('s.to_block')}"
-)
+_BURIED_EXPOSURES = _buried(EXPOSURES, "p.block >= s.from_block AND p.block < s.to_block")
 _BURIED_SIGHTINGS = _buried(
-    SIGHTINGS, f"p.at >= {moment('s.from_block')} AND p.at <= {moment('s.received_to')}"
+    SIGHTINGS, "p.sighted_at >= s.from_block AND p.sighted_at <= s.received_to"
 )
 
 _IDENTITY = f"interval '{IDENTITY // 1_000_000} seconds'"
@@ -207,7 +194,7 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
     for name, sql in (
-        ("known_exposures", _stored(EXPOSURES)),
+        ("known_exposures", EXPOSURES.stored),
         ("known_in_flight", _KNOWN_IN_FLIGHT),
         ("buried_exposures", _BURIED_EXPOSURES),
         ("buried_sightings", _BURIED_SIGHTINGS),
@@ -259,20 +246,19 @@ WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
 
 _CLOSING_BLOCKS = {"experiment": "experiment", "from_block": "bigint", "to_block": "bigint"}
 _CLOSING_EXPOSURES = f"""
-{_stored(EXPOSURES)} JOIN closing_blocks AS c
+{EXPOSURES.stored} JOIN closing_blocks AS c
   ON p.experiment_id = c.experiment
- AND p.block >= {moment("c.from_block")} AND p.block < {moment("c.to_block")}
+ AND p.block >= c.from_block AND p.block < c.to_block
 """
 
-_RECEIVED_NOW = f"""
+_RECEIVED_NOW = """
 p.metric IN (SELECT m.metric FROM metrics AS m WHERE m.number = s.number)
- AND p.received_at > {moment("s.from_block")}
- AND p.received_at <= {moment("(s.to_block + s.grace)")}
+ AND p.received_at > s.from_block AND p.received_at <= s.to_block + s.grace
 """
 
-_ADD_CELLS = f"""
+_ADD_CELLS = """
 INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0)
-SELECT s.experiment, n.metric, {moment("n.block")}, n.stratum, n.n1, n.x1, n.n0, n.x0
+SELECT s.experiment, n.metric, n.block, n.stratum, n.n1, n.x1, n.n0, n.x0
 FROM new_cells AS n JOIN scope AS s ON s.number = n.number
 WHERE n.is_mean = 0
 ON CONFLICT DO NOTHING
@@ -370,13 +356,13 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     engine.define("outcome_events", _OUTCOME_EVENTS.format(**span))
     engine.define("revenue", _REVENUE.format(**span))
     for name, sql in (
-        ("exposed_units", _stored(EXPOSURES)),
-        ("exposed_users", _stored(EXPOSURES)),
+        ("exposed_units", EXPOSURES.stored),
+        ("exposed_users", EXPOSURES.stored),
         ("closing_exposures", _CLOSING_EXPOSURES),
         ("buried_conversions", _buried(CONVERSIONS, _RECEIVED_NOW)),
         ("buried_amounts", _buried(AMOUNTS, _RECEIVED_NOW)),
-        ("known_conversions", _stored(CONVERSIONS)),
-        ("known_amounts", _stored(AMOUNTS)),
+        ("known_conversions", CONVERSIONS.stored),
+        ("known_amounts", AMOUNTS.stored),
     ):
         engine.view(name, sql)
     for step in (PAID, OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):

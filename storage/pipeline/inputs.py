@@ -33,7 +33,6 @@ from storage.pipeline.experiments import (
 from storage.pipeline.moments import EARLIEST, LATEST, block_of, microseconds, moment_of
 from storage.pipeline.steps import (
     AMBIGUOUS_ARM,
-    ARMS,
     FLAG_SETS,
     LOG_WITH_CONTEXTS,
     LOG_WITH_TIES,
@@ -49,6 +48,7 @@ from storage.pipeline.steps import (
     with_segments,
 )
 from storage.postgres.engine import SCHEMA
+from storage.schema.encoding import ARMS
 
 EnvironmentKey = tuple[int, str]
 
@@ -174,7 +174,7 @@ _ASSIGNMENTS = {
     "stratum": "text",
     "resolved": "text",
 }
-_STRATUM_FLAGS = {"number": "int", "stratum": "text", "lineage": "text", "flags": "text"}
+_STRATUM_FLAGS = {"number": "int", "stratum": "text", "lineage": "text", "flags": "json"}
 _ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)} | {
     "unassigned": UNASSIGNED,
     AMBIGUOUS: AMBIGUOUS_ARM,

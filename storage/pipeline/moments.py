@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from storage.pipeline.steps import BLOCK
+from storage.schema.encoding import BLOCK
 
 SECOND = 1_000_000
 # Earlier and later than any time that is ever compared.

@@ -167,7 +167,7 @@ def _copy(
         f"{table.step} AS r JOIN experiment_ids AS x ON x.number = r.number"
         f" WHERE {since} AND (x.evidence_only = 0 OR {table.evidence}) AND {condition}"
     )
-    copied = copy_into_store(engine, connection, f"{prefix}{table.name}", table.fields, source)
+    copied = copy_into_store(engine, connection, f"{prefix}{table.name}", table.table, source)
     sample_grown(connection, f"{prefix}{table.name}", copied)
     return copied
 

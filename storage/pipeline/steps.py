@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from domain.cause import LEFT_OUT, Cause
 from domain.currency import RATE_SCALE
 from domain.millionths import MILLION
+from storage.schema.encoding import ARMS, BLOCK, CONTROL, TREATMENT
 
-BLOCK = 300_000_000
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
 AHEAD = 180_000_000
 # Units seen so long before the start are in flight: control would have them, treatment none.
@@ -51,22 +51,10 @@ COMPUTED_ONCE = "<computed once>"
 REASONS = {reason: number for number, reason in enumerate(LEFT_OUT, 1)}
 _OTHER_CURRENCY, _NO_VALUE = REASONS[Cause.OTHER_CURRENCY], REASONS[Cause.NO_VALUE]
 
-# What the text calls arms, and kinds of sightings.
-TREATMENT, CONTROL = 1, 0
-ARMS = ("control", "treatment", "partial", "in_flight", "excluded", "warming")
 # Of an assignment alone: its events expose no unit.
 UNASSIGNED = len(ARMS)
 # Likewise: their commit's id begins several known commits.
 AMBIGUOUS_ARM = UNASSIGNED + 1
-SIGHTING_KINDS = {
-    1: "in_flight",
-    2: "unmatched_route",
-    3: "unsigned",
-    4: "late",
-    5: "unknown_commit",
-    7: "crossover",
-    8: "ambiguous_commit",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -660,15 +648,17 @@ WHERE arm <= 1
 NEW_CONVERSIONS = Step(
     name="new_conversions",
     sql="""
-SELECT number, metric, unit, min(received) AS received, min(late) AS late, min(block) AS block,
-    min(arm) AS arm, min(stratum COLLATE "C") AS stratum
+SELECT number, metric, unit, min(received_at) AS received_at, min(late) AS late,
+    CASE WHEN min(late) = 1 THEN min(block) END AS block,
+    CASE WHEN min(late) = 1 THEN min(arm) END AS arm,
+    CASE WHEN min(late) = 1 THEN min(stratum COLLATE "C") END AS stratum
 FROM (
-    SELECT number, metric, unit, received, CASE WHEN received > closes_at THEN 1 ELSE 0 END AS late,
-        block, arm, stratum
+    SELECT number, metric, unit, received AS received_at,
+        CASE WHEN received > closes_at THEN 1 ELSE 0 END AS late, block, arm, stratum
     FROM outcomes
     UNION ALL
-    SELECT number, metric, unit, received, late, block, arm, stratum FROM buried_conversions
-) AS received
+    SELECT number, metric, unit, received_at, late, block, arm, stratum FROM buried_conversions
+) AS outcomes_of_units
 GROUP BY number, metric, unit
 """,
 )
@@ -677,19 +667,19 @@ GROUP BY number, metric, unit
 NEW_AMOUNTS = Step(
     name="new_amounts",
     sql="""
-SELECT number, metric, unit, event_key, received, value
+SELECT number, metric, unit, event_key, received_at, value
 FROM (
-    SELECT number, metric, unit, event_key, received, value,
+    SELECT number, metric, unit, event_key, received_at, value,
         row_number() OVER (
-            PARTITION BY number, metric, unit, event_key ORDER BY received, value
+            PARTITION BY number, metric, unit, event_key ORDER BY received_at, value
         ) AS place
     FROM (
-        SELECT number, metric, unit, event_key, received,
+        SELECT number, metric, unit, event_key, received AS received_at,
             greatest(least(value, cap), -cap) AS value
         FROM outcomes
         WHERE is_mean = 1 AND value IS NOT NULL
         UNION ALL
-        SELECT number, metric, unit, event_key, received, value FROM buried_amounts
+        SELECT number, metric, unit, event_key, received_at, value FROM buried_amounts
     ) AS delivered
 ) AS deliveries
 WHERE place = 1
@@ -752,7 +742,7 @@ FROM (
         FROM closing AS c
         JOIN known_amounts AS k
           ON k.experiment = c.experiment AND k.metric = c.metric AND k.unit = c.unit
-        WHERE c.is_mean = 1 AND k.received <= c.closes_at
+        WHERE c.is_mean = 1 AND k.received_at <= c.closes_at
         GROUP BY c.number, c.metric, c.block, c.stratum, c.arm, c.unit
     ) AS earned
 ) AS halved

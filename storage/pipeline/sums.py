@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from domain.millionths import MILLION
-from storage.pipeline.moments import moment_of
 from storage.pipeline.steps import HALF
 
 
@@ -48,7 +47,7 @@ def stored_cell(row: Sequence[Any]) -> tuple[Any, ...]:
     if counts[4]:
         treatment, control = (ArmSums(*map(int, counts[at : at + 4])) for at in (5, 9))
         sums = (treatment.y, treatment.yy, control.y, control.yy)
-    return (experiment_id, metric, moment_of(block), stratum, *map(int, counts[:4]), *sums)
+    return (experiment_id, metric, block, stratum, *map(int, counts[:4]), *sums)
 
 
 CELLS = (

@@ -57,24 +57,25 @@ def _register_buried(
 ) -> None:
     """Registers the tombstones of a table that hold a condition."""
     by_id = {part.experiment.experiment_id: part for part in read}
-    columns = table.read("p", encoded=True)
     rows = connection.execute(
-        text(
-            f"SELECT p.experiment_id, {columns} FROM tombstone_{table.name} AS p"
-            " WHERE p.experiment_id = ANY(:ids)"
-        ),
+        text(f"SELECT * FROM tombstone_{table.name} WHERE experiment_id = ANY(:ids)"),
         {"ids": list(by_id)},
     ).mappings()
     engine.register(
         f"tombstone_{table.name}",
         {"number": "int", **table.inputs},
         (
-            (part.experiment.number, *(row[name] for name in table.inputs))
+            (part.experiment.number, *(_encoded(row[name]) for name in table.inputs))
             for row in rows
             if is_read(part := by_id[row["experiment_id"]], row)
         ),
     )
     engine.distribute(f"buried_{table.name}", f"SELECT * FROM tombstone_{table.name}", ("unit",))
+
+
+def _encoded(value: object) -> object:
+    # Engines of whole days hold bytes as their hex.
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _register_buried_units(
@@ -107,7 +108,7 @@ def _register_buried_outcomes(
             connection,
             read,
             table,
-            is_read=lambda part, row: row["received"] <= part.received_to,
+            is_read=lambda part, row: row["received_at"] <= part.received_to,
         )
 
 

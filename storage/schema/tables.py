@@ -30,6 +30,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.schema import SchemaItem
 
+from storage.schema.encoding import (
+    ARMS,
+    SIGHTING_KINDS,
+    arm_name,
+    listed,
+    moment,
+    sighting_name,
+)
+
 # No schema in the names: every connection's search path puts SCHEMA first, so that a reading as
 # of an earlier time can lay temporary tables of the same names over the derived ones.
 metadata = MetaData(
@@ -65,11 +74,24 @@ def _experiment_of_unit() -> Column[object]:
     return Column("experiment_id", Text, nullable=False)
 
 
+# Columns of derived tables, which hold what the pipeline's text computes, in its units; `words` is
+# SQL for what a person reads instead.
+
+
+def _microseconds(name: str, *, nullable: bool = False) -> Column[object]:
+    """Returns a column of times, in whole microseconds since the epoch."""
+    return Column(name, BigInteger, nullable=nullable, info={"words": moment})
+
+
+def _arm(*, nullable: bool = False) -> Column[object]:
+    return Column("arm", SmallInteger, nullable=nullable, info={"words": arm_name})
+
+
 def _exposure_of_unit() -> tuple[Column[object], ...]:
     """Block, arm and stratum of the unit's exposure, so that no reader joins all units."""
     return (
-        _moment("block", nullable=True),
-        Column("arm", Text),
+        _microseconds("block", nullable=True),
+        _arm(nullable=True),
         Column("stratum", Text),
     )
 
@@ -316,17 +338,15 @@ exposures = _table(
     "exposures",
     _experiment_of_unit(),
     Column("unit", Text, nullable=False),
-    _moment("exposed_at"),
-    _moment("block"),
-    Column("arm", Text, nullable=False),
+    _microseconds("exposed_at"),
+    _microseconds("block"),
+    _arm(),
     Column("stratum", Text),
     # The build that served the exposure, as a known commit.
     Column("commit_sha", Text, nullable=False),
     Column("pseudonym", LargeBinary),
     PrimaryKeyConstraint("experiment_id", "unit"),
-    CheckConstraint(
-        "arm IN ('treatment', 'control', 'partial', 'in_flight', 'excluded', 'warming')", name="arm"
-    ),
+    CheckConstraint(f"arm IN {listed(range(len(ARMS)))}", name="arm"),
     Index(None, "experiment_id", "block"),
     Index(None, "experiment_id", "pseudonym", postgresql_where=text("pseudonym IS NOT NULL")),
 )
@@ -348,17 +368,13 @@ strata = _table(
 sightings = _table(
     "sightings",
     _experiment_of_unit(),
-    Column("kind", Text, nullable=False),
+    Column("kind", SmallInteger, nullable=False, info={"words": sighting_name}),
     Column("unit", Text, nullable=False),
-    _moment("at"),
+    _microseconds("sighted_at"),
     # Of a crossover.
     *_exposure_of_unit(),
     PrimaryKeyConstraint("experiment_id", "kind", "unit"),
-    CheckConstraint(
-        "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route', 'crossover',"
-        " 'unsigned', 'ambiguous_commit')",
-        name="kind",
-    ),
+    CheckConstraint(f"kind IN {listed(SIGHTING_KINDS)}", name="kind"),
 )
 
 # What the exposures of a block add up to, so that no tick counts them again: units by arm; `own`,
@@ -367,7 +383,7 @@ sightings = _table(
 block_units = _table(
     "block_units",
     _experiment(),
-    _moment("block"),
+    _microseconds("block"),
     *(
         Column(name, BigInteger, nullable=False)
         for name in (
@@ -384,12 +400,13 @@ conversions = _table(
     _experiment_of_unit(),
     Column("metric", Text, nullable=False),
     Column("unit", Text, nullable=False),
-    _moment("received_at"),
-    Column("late", Boolean, nullable=False),
+    _microseconds("received_at"),
+    # 1 of one that is late, else 0.
+    Column("late", SmallInteger, nullable=False),
     # Of one that is late.
     *_exposure_of_unit(),
     PrimaryKeyConstraint("experiment_id", "metric", "unit"),
-    Index(None, "experiment_id", "metric", postgresql_where=text("late")),
+    Index(None, "experiment_id", "metric", postgresql_where=text("late = 1")),
 )
 
 # What an exposed unit brought of a metric of kind `mean`, event by event; the key makes another
@@ -399,11 +416,11 @@ amounts = _table(
     _experiment_of_unit(),
     Column("metric", Text, nullable=False),
     Column("unit", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    _moment("received_at"),
+    Column("event_key", Text, nullable=False),
+    _microseconds("received_at"),
     # In whole millionths; of revenue too, of which an amount can be larger than a `value`.
     Column("value", BigInteger, nullable=False),
-    PrimaryKeyConstraint("experiment_id", "metric", "unit", "key"),
+    PrimaryKeyConstraint("experiment_id", "metric", "unit", "event_key"),
 )
 
 # Units and conversions of both arms in a block and stratum: the sufficient statistics.
@@ -411,7 +428,7 @@ cells = _table(
     "cells",
     _experiment(),
     Column("metric", Text, nullable=False),
-    _moment("block"),
+    _microseconds("block"),
     Column("stratum", Text, nullable=False),
     Column("n1", BigInteger, nullable=False),
     Column("x1", BigInteger, nullable=False),
@@ -818,7 +835,7 @@ def _tombstones_of(rows: Table) -> Table:
         *(
             _experiment()
             if column.name == "experiment_id"
-            else Column(column.name, column.type, nullable=column.nullable)
+            else Column(column.name, column.type, nullable=column.nullable, info=column.info)
             for column in rows.columns
         ),
         PrimaryKeyConstraint(*(column.name for column in rows.primary_key)),
@@ -839,6 +856,24 @@ forgettings = _table(
     CheckConstraint("kind IN ('user_ref', 'session')", name="kind"),
     Index(None, "project_id"),
 )
+
+# --- What people read --------------------------------------------------------------------------
+
+
+def in_words(column: Column[object], sql: str) -> str:
+    """Returns SQL for a value of a derived column as a person reads it: its time, or its word."""
+    return column.info.get("words", str)(sql)
+
+
+def _view_in_words(table: Table) -> None:
+    """Gives a derived table a view with times and words in the place of numbers."""
+    columns = ", ".join(f"{in_words(each, each.name)} AS {each.name}" for each in table.columns)
+    view = DDL(f"CREATE VIEW {table.name}_in_words AS SELECT {columns} FROM {table.name}")
+    event.listen(table, "after_create", view)
+
+
+for _rows in (exposures, sightings, block_units, conversions, amounts, cells, *tombstones):
+    _view_in_words(_rows)
 
 # Everything that the pipeline fills from the log, in its order.
 DERIVED = (

@@ -15,6 +15,7 @@ from storage.log.erasures import note_erasure
 from storage.log.lake import Lake, LakeError, open_lake
 from storage.log.reader import Extent, read_apart
 from storage.log.sealed_hours import moved_to
+from storage.pipeline.derived import AMOUNTS, UNIT_TABLES
 from storage.pipeline.engines.day_engines import day_engine_settings, open_day_engine
 from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
 from storage.pipeline.log_relations import attach_log
@@ -23,6 +24,7 @@ from storage.pipeline.recompute import store_rows_of_units
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
 from storage.schema.clock import await_rebuild, claim_derived_tables, closed_instant
+from storage.schema.encoding import BLOCK, TREATMENT, epoch_microseconds
 from storage.schema.partitions import share_past_days
 from storage.schema.policy_columns import (
     COMPANIONS,
@@ -425,11 +427,11 @@ WITH gone AS (
 INSERT INTO shared SELECT experiment_id, ghost, ghost FROM renamed
 """)
 
-_MASKS = text("""
+_MASKS = text(f"""
 -- That sessions of one experiment were one user's is kept where several were: it is counted.
 CREATE TEMP TABLE masks ON COMMIT DROP AS
 SELECT p.experiment_id, p.pseudonym,
-    CASE WHEN count(*) FILTER (WHERE p.arm IN ('treatment', 'control')) > 1
+    CASE WHEN count(*) FILTER (WHERE p.arm <= {TREATMENT}) > 1
         THEN uuid_send(gen_random_uuid()) END AS mask
 FROM exposures AS p JOIN experiments AS x USING (experiment_id)
 WHERE x.project_id = :project_id AND p.pseudonym = ANY(:users)
@@ -437,13 +439,13 @@ GROUP BY p.experiment_id, p.pseudonym
 """)
 
 # The next whole second, which all closings and looks are: what was known at each is the same.
-_SECOND = "date_trunc('second', {moment} + interval '999999 microseconds')"
+_SECOND = "({at} + 999999) / 1000000 * 1000000"
 
 _CLOSED = f"""
 JOIN exposures AS p ON p.experiment_id = o.experiment_id AND p.unit = o.unit
 JOIN experiments AS x ON x.experiment_id = o.experiment_id
 CROSS JOIN LATERAL (
-    SELECT p.block + interval '5 minutes' + m.open_for + {GRACE} AS at
+    SELECT p.block + {BLOCK} + {epoch_microseconds(f"m.open_for + {GRACE}")} AS at
     FROM ({TARGET_AND_GUARDRAILS} UNION ALL {COMPANIONS}) AS m
     WHERE m.name = o.metric
     LIMIT 1
@@ -460,13 +462,14 @@ JOIN exposures AS o USING (experiment_id, unit)
 LEFT JOIN masks AS m USING (experiment_id, pseudonym)
 """,
     "sightings": f"""
-SELECT experiment_id, o.kind, f.ghost, {_SECOND.format(moment="o.at")}, o.block, o.arm, o.stratum
+SELECT experiment_id, o.kind, f.ghost, {_SECOND.format(at="o.sighted_at")}, o.block, o.arm,
+    o.stratum
 FROM forgotten AS f JOIN sightings AS o USING (experiment_id, unit)
 """,
     "conversions": f"""
 SELECT o.experiment_id, o.metric, f.ghost,
     CASE WHEN o.received_at <= closed.at THEN closed.at
-        ELSE {_SECOND.format(moment="o.received_at")} END,
+        ELSE {_SECOND.format(at="o.received_at")} END,
     o.late, o.block, o.arm, o.stratum
 FROM forgotten AS f JOIN conversions AS o USING (experiment_id, unit)
 {_CLOSED}
@@ -488,30 +491,6 @@ FROM masks AS m, shared AS s
 WHERE m.experiment_id = p.experiment_id AND m.pseudonym = p.pseudonym
   AND s.experiment_id = p.experiment_id AND s.unit = p.unit
 """)
-
-# A place keeps its name and what was derived of it, which its remaining events no longer tell.
-_KEPT = {
-    "exposures": """
-SELECT o.* FROM shared AS s JOIN exposures AS o USING (experiment_id, unit)
-ON CONFLICT (experiment_id, unit) DO UPDATE SET pseudonym = excluded.pseudonym
-""",
-    "sightings": """
-SELECT o.* FROM shared AS s JOIN sightings AS o USING (experiment_id, unit)
-ON CONFLICT (experiment_id, kind, unit) DO UPDATE
-SET at = excluded.at, block = excluded.block, arm = excluded.arm, stratum = excluded.stratum
-""",
-    "conversions": """
-SELECT o.* FROM shared AS s JOIN conversions AS o USING (experiment_id, unit)
-ON CONFLICT (experiment_id, metric, unit) DO UPDATE
-SET received_at = excluded.received_at, late = excluded.late, block = excluded.block,
-    arm = excluded.arm, stratum = excluded.stratum
-""",
-    "amounts": """
-SELECT o.* FROM shared AS s JOIN amounts AS o USING (experiment_id, unit)
-WHERE o.key IN (SELECT key FROM erased)
-ON CONFLICT (experiment_id, metric, unit, key) DO NOTHING
-""",
-}
 
 _COUNTED = text("""
 SELECT count(*) FILTER (WHERE source <> 'revenue_events') AS runtime_events,
@@ -632,9 +611,23 @@ def _rename(connection: Connection, bound: Mapping[str, Any]) -> None:
 
 
 def _keep_places(connection: Connection) -> None:
+    """Keeps the names of places, and what was derived of them, which no event tells any more."""
     connection.execute(_MASK_SHARED)
-    for table, kept in _KEPT.items():
-        connection.execute(text(f"INSERT INTO tombstone_{table} {kept}"))
+    for rows in UNIT_TABLES:
+        # An amount whose event stays is computed from that.
+        gone = "WHERE o.event_key IN (SELECT key FROM erased)" if rows is AMOUNTS else ""
+        values = ", ".join(
+            f"{column.name} = excluded.{column.name}"
+            for column in rows.columns
+            if not column.primary_key
+        )
+        connection.execute(
+            text(
+                f"INSERT INTO tombstone_{rows.name} SELECT o.* FROM shared AS s"
+                f" JOIN {rows.name} AS o USING (experiment_id, unit) {gone}"
+                f" ON CONFLICT ({rows.key}) DO UPDATE SET {values}"
+            )
+        )
 
 
 def _bury(connection: Connection) -> None:

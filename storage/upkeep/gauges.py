@@ -10,6 +10,7 @@ from storage.experiments.commit_ids import event_commits
 from storage.log.status import read_sealing
 from storage.postgres.dagster_schema import DAGSTER_SCHEMA
 from storage.postgres.engine import SCHEMA
+from storage.schema.encoding import epoch_microseconds
 from storage.schema.partitions import newest_partitions
 from storage.schema.policy_columns import GRACE, HORIZON, TARGET_OPEN_FOR
 
@@ -247,6 +248,8 @@ SELECT stage, seconds,
 FROM pipeline_steps
 """)
 
+# Of the last two hours.
+_RECENT = epoch_microseconds("o.exposed_to - interval '2 hours'")
 _PROGRESS = text(f"""
 WITH progress AS MATERIALIZED (
     SELECT x.experiment_id, exposed.at AS exposed_to,
@@ -285,7 +288,7 @@ SELECT count(*) AS experiments,
         SELECT extract(epoch FROM max(o.overdue)) FROM overdue AS o
         WHERE EXISTS (
             SELECT FROM exposures AS e
-            WHERE e.experiment_id = o.experiment_id AND e.block >= o.exposed_to - interval '2 hours'
+            WHERE e.experiment_id = o.experiment_id AND e.block >= {_RECENT}
         )
     ), 0)::float AS overdue
 FROM progress

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Row, text
 
 from domain.route import RouteTable, canonical_route
 from storage.experiments.graphs import graph_patterns
+from storage.schema.encoding import moment, sightings
 from storage.schema.policy_columns import BY_USER, GRACE, GRAPH_ID, ROUTES, TRUSTED_IDENTITY
 from storage.tenants.sample import BOUND_OF_POLICY, IN_SAMPLE
 
@@ -66,6 +67,9 @@ def risen_running_p(connection: Connection) -> list[str]:
     return list(connection.execute(_RISES).scalars())
 
 
+# Kinds of sightings that account for a unit without an exposure.
+_UNEXPOSED = sightings("late", "unknown_commit", "ambiguous_commit", "unsigned")
+
 _UNACCOUNTED = text(f"""
 WITH told AS (
     SELECT v.experiment_id, v.as_of,
@@ -84,11 +88,10 @@ WITH told AS (
     SELECT experiment_id, count(DISTINCT unit) AS units
     FROM (
         SELECT t.experiment_id, p.unit FROM told AS t JOIN exposures AS p USING (experiment_id)
-        WHERE p.block + interval '5 minutes' + t.grace <= t.as_of
+        WHERE {moment("p.block")} + interval '5 minutes' + t.grace <= t.as_of
         UNION ALL
         SELECT t.experiment_id, s.unit FROM told AS t JOIN sightings AS s USING (experiment_id)
-        WHERE s.kind IN ('late', 'unknown_commit', 'ambiguous_commit', 'unsigned')
-          AND s.at <= t.as_of
+        WHERE s.kind IN {_UNEXPOSED} AND {moment("s.sighted_at")} <= t.as_of
     ) AS units
     GROUP BY experiment_id
 )
@@ -156,7 +159,7 @@ WHERE s.unit IS NOT NULL AND {IN_SAMPLE}
   AND NOT EXISTS (
       SELECT FROM sightings AS g
       WHERE g.experiment_id = s.experiment_id AND g.unit = s.unit
-        AND g.kind IN ('late', 'unknown_commit', 'ambiguous_commit', 'unsigned')
+        AND g.kind IN {_UNEXPOSED}
   )
 GROUP BY s.experiment_id
 ORDER BY s.experiment_id

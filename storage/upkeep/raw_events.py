@@ -89,11 +89,11 @@ def read_frozen(connection: Connection, experiment_id: str) -> FrozenExperiment:
 _COUNTED = text(f"""
 SELECT DISTINCT block AS from_moment,
     block + interval '5 minutes' + make_interval(secs => :grace) AS to_moment
-FROM {SCHEMA}.cells WHERE experiment_id = :id AND block <= :until AND n1 + n0 > 0
+FROM {SCHEMA}.cells_in_words WHERE experiment_id = :id AND block <= :until AND n1 + n0 > 0
 UNION ALL
-SELECT DISTINCT s.at - interval '5 minutes' - make_interval(secs => :grace), s.at
-FROM {SCHEMA}.sightings AS s
-WHERE s.experiment_id = :id AND s.kind = 'in_flight' AND s.at <= :until
+SELECT DISTINCT s.sighted_at - interval '5 minutes' - make_interval(secs => :grace), s.sighted_at
+FROM {SCHEMA}.sightings_in_words AS s
+WHERE s.experiment_id = :id AND s.kind = 'in_flight' AND s.sighted_at <= :until
 """)
 
 

@@ -5,6 +5,7 @@ from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection, text
 
+from storage.schema.encoding import epoch_microseconds
 from storage.schema.policy_columns import COMPANIONS, GRACE, HORIZON, TARGET_OPEN_FOR
 from storage.verdicts.set_aside import ANY_DUE
 
@@ -112,7 +113,8 @@ WITH open AS MATERIALIZED (
         SELECT FROM closings AS c
         JOIN block_units AS b
           ON b.experiment_id = c.experiment_id
-         AND b.block >= c.from_block AND b.block < c.until_block
+         AND b.block >= {epoch_microseconds("c.from_block")}
+         AND b.block < {epoch_microseconds("c.until_block")}
         WHERE c.experiment_id = m.experiment_id AND c.to_block = m.to_block
           AND b.treatment + b.control > 0
     )

@@ -15,6 +15,14 @@ from domain.metric import metrics_of
 from domain.registration import PORTFOLIO
 from storage.experiments.histories import joint_with, read_facts
 from storage.postgres.rows import value_of
+from storage.schema.encoding import (
+    BLOCK,
+    CONTROL,
+    SIGHTINGS,
+    TREATMENT,
+    epoch_microseconds,
+    sightings,
+)
 from storage.schema.policy_columns import GRACE
 from storage.verdicts.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
 from storage.verdicts.packed_cells import NO_CELLS, CellColumns, read_cells, read_strata
@@ -261,7 +269,8 @@ class UnitCounts:
 
 _COUNTS = text(f"""
 WITH asked AS (
-    SELECT a.experiment_id, a.look, {GRACE} AS grace, x.target_metric
+    SELECT a.experiment_id, {epoch_microseconds("a.look")} AS look,
+        {epoch_microseconds(f"a.look - {GRACE}")} - {BLOCK} AS last_block, x.target_metric
     FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
     JOIN experiments AS x USING (experiment_id)
 ), exposed AS (
@@ -273,52 +282,57 @@ WITH asked AS (
         sum(u.warming)::bigint AS warming
     FROM asked AS a
     JOIN block_units AS u
-      ON u.experiment_id = a.experiment_id AND u.block + interval '5 minutes' + a.grace <= a.look
+      ON u.experiment_id = a.experiment_id AND u.block <= a.last_block
     GROUP BY a.experiment_id
 ), seen AS (
     SELECT a.experiment_id,
-        count(*) FILTER (WHERE s.kind = 'late' AND p.unit IS NULL AND u.kind IS NULL) AS late,
-        count(*) FILTER (WHERE s.kind = 'unknown_commit' AND p.unit IS NULL) AS unknown_commit,
         count(*) FILTER (
-            WHERE s.kind = 'ambiguous_commit' AND p.unit IS NULL AND u.kind = s.kind
+            WHERE s.kind = {SIGHTINGS["late"]} AND p.unit IS NULL AND u.kind IS NULL
+        ) AS late,
+        count(*) FILTER (
+            WHERE s.kind = {SIGHTINGS["unknown_commit"]} AND p.unit IS NULL
+        ) AS unknown_commit,
+        count(*) FILTER (
+            WHERE s.kind = {SIGHTINGS["ambiguous_commit"]} AND p.unit IS NULL AND u.kind = s.kind
         ) AS ambiguous_commit,
-        count(*) FILTER (WHERE s.kind = 'unmatched_route') AS unmatched_route,
-        count(*) FILTER (WHERE s.kind = 'crossover') AS crossover,
+        count(*) FILTER (WHERE s.kind = {SIGHTINGS["unmatched_route"]}) AS unmatched_route,
+        count(*) FILTER (WHERE s.kind = {SIGHTINGS["crossover"]}) AS crossover,
         count(*) FILTER (
-            WHERE s.kind = 'unsigned' AND p.unit IS NULL AND u.kind IS NULL AND l.unit IS NULL
+            WHERE s.kind = {SIGHTINGS["unsigned"]} AND p.unit IS NULL AND u.kind IS NULL
+              AND l.unit IS NULL
         ) AS unsigned
     FROM asked AS a
-    JOIN sightings AS s ON s.experiment_id = a.experiment_id AND s.at <= a.look
+    JOIN sightings AS s ON s.experiment_id = a.experiment_id AND s.sighted_at <= a.look
     -- Each looked up by its key, which LIMIT holds the planner to: there are few sightings, and it
     -- would else read all units that there ever were.
     LEFT JOIN LATERAL (
         SELECT p.unit FROM exposures AS p
         WHERE p.experiment_id = a.experiment_id AND p.unit = s.unit
-          AND p.block + interval '5 minutes' + a.grace <= a.look
+          AND p.block <= a.last_block
         LIMIT 1
     ) AS p ON true
     LEFT JOIN LATERAL (
         SELECT u.kind FROM sightings AS u
         WHERE u.experiment_id = a.experiment_id AND u.unit = s.unit
-          AND u.kind IN ('unknown_commit', 'ambiguous_commit') AND u.at <= a.look
-        ORDER BY u.kind DESC
+          AND u.kind IN {sightings("unknown_commit", "ambiguous_commit")} AND u.sighted_at <= a.look
+        ORDER BY u.kind
         LIMIT 1
     ) AS u ON true
     LEFT JOIN LATERAL (
         SELECT l.unit FROM sightings AS l
-        WHERE l.experiment_id = a.experiment_id AND l.unit = s.unit AND l.kind = 'late'
-          AND l.at <= a.look
+        WHERE l.experiment_id = a.experiment_id AND l.unit = s.unit AND l.kind = {SIGHTINGS["late"]}
+          AND l.sighted_at <= a.look
         LIMIT 1
     ) AS l ON true
     GROUP BY a.experiment_id
 ), tardy AS (
     SELECT a.experiment_id,
-        count(*) FILTER (WHERE c.arm = 'treatment') AS late_treatment,
-        count(*) FILTER (WHERE c.arm = 'control') AS late_control
+        count(*) FILTER (WHERE c.arm = {TREATMENT}) AS late_treatment,
+        count(*) FILTER (WHERE c.arm = {CONTROL}) AS late_control
     FROM asked AS a
     JOIN conversions AS c
       ON c.experiment_id = a.experiment_id AND c.metric = a.target_metric
-     AND c.late AND c.received_at <= a.look
+     AND c.late = 1 AND c.received_at <= a.look
     GROUP BY a.experiment_id
 )
 SELECT a.experiment_id,

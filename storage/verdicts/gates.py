@@ -10,6 +10,14 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from storage.postgres.rows import value_of
+from storage.schema.encoding import (
+    BLOCK,
+    SIGHTINGS,
+    TREATMENT,
+    arms,
+    epoch_microseconds,
+    moment,
+)
 from storage.schema.policy_columns import GRACE
 from storage.verdicts.packed_cells import AT, integers_sent, packed
 
@@ -145,13 +153,14 @@ _MOVED_ARRIVALS = text(f"""
 -- A unit arrives with its first event on the eligible routes, whatever build served it: one that
 -- nobody had told of is another build.
 WITH unknown AS (
-    SELECT s.experiment_id, s.unit, s.at - interval '5 minutes' - {GRACE} AS block
+    SELECT s.experiment_id, s.unit, s.sighted_at - {BLOCK} - {epoch_microseconds(GRACE)} AS block
     FROM sightings AS s JOIN experiments AS x USING (experiment_id)
-    WHERE s.kind = 'unknown_commit' AND s.experiment_id = ANY(:ids)
+    WHERE s.kind = {SIGHTINGS["unknown_commit"]} AND s.experiment_id = ANY(:ids)
       -- Nor does one in flight arrive, whether or not it is exposed later.
       AND NOT EXISTS (
           SELECT FROM sightings AS f
-          WHERE f.experiment_id = s.experiment_id AND f.unit = s.unit AND f.kind = 'in_flight'
+          WHERE f.experiment_id = s.experiment_id AND f.unit = s.unit
+            AND f.kind = {SIGHTINGS["in_flight"]}
       )
 ), met AS (
     -- Those of them who were exposed as well: they arrived with whichever came first.
@@ -163,7 +172,7 @@ WITH unknown AS (
     LEFT JOIN LATERAL (
         SELECT p.block, p.commit_sha FROM exposures AS p
         WHERE p.experiment_id = u.experiment_id AND p.unit = u.unit
-          AND p.arm IN ('treatment', 'control', 'partial', 'warming')
+          AND p.arm IN {arms("treatment", "control", "partial", "warming")}
         LIMIT 1
     ) AS p ON true
 ), moved AS (
@@ -179,24 +188,25 @@ WITH unknown AS (
     UNION ALL
     SELECT experiment_id, unknown_from, 0, 1 FROM met WHERE exposed_from IS NULL
 )
-SELECT experiment_id, extract(epoch FROM block)::bigint AS block,
+SELECT experiment_id, block / 1000000 AS block,
     sum(treatment)::bigint AS treatment, sum(other)::bigint AS other
 FROM moved
 GROUP BY experiment_id, block
 """)
 
-_CROSSINGS = text("""
-SELECT experiment_id, block, stratum, at
+_CROSSINGS = text(f"""
+SELECT experiment_id, {moment("block")} AS block, stratum, {moment("sighted_at")} AS at
 FROM sightings
-WHERE kind = 'crossover' AND experiment_id = ANY(:ids)
+WHERE kind = {SIGHTINGS["crossover"]} AND experiment_id = ANY(:ids)
 ORDER BY experiment_id, at, block, stratum COLLATE "C"
 """)
 
-_LATE = text("""
-SELECT c.experiment_id, c.block, c.stratum, c.arm = 'treatment' AS treated, c.received_at
+_LATE = text(f"""
+SELECT c.experiment_id, {moment("c.block")} AS block, c.stratum, c.arm = {TREATMENT} AS treated,
+    {moment("c.received_at")} AS received_at
 FROM conversions AS c
 JOIN experiments AS x ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
-WHERE c.experiment_id = ANY(:ids) AND c.late
+WHERE c.experiment_id = ANY(:ids) AND c.late = 1
 ORDER BY c.experiment_id, c.received_at, c.block, c.stratum COLLATE "C", treated, c.unit COLLATE "C"
 """)
 
@@ -264,7 +274,7 @@ def _with_moved(arrivals: ArrivalColumns, moved: Iterable[Row[Any]]) -> ArrivalC
 
 _RETURNING = text(f"""
 WITH asked AS (
-    SELECT a.experiment_id, a.look, {GRACE} AS grace
+    SELECT a.experiment_id, {epoch_microseconds(f"a.look - {GRACE}")} - {BLOCK} AS last_block
     FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
     JOIN experiments AS x USING (experiment_id)
 )
@@ -272,7 +282,7 @@ SELECT a.experiment_id, sum(u.returned)::bigint AS users,
     sum(u.returned - u.strayed)::bigint AS faithful
 FROM asked AS a
 JOIN block_units AS u
-  ON u.experiment_id = a.experiment_id AND u.block + interval '5 minutes' + a.grace <= a.look
+  ON u.experiment_id = a.experiment_id AND u.block <= a.last_block
 -- Most blocks have no returning unit: leaving them out keeps the join small.
 WHERE u.returned > 0 OR u.strayed > 0
 GROUP BY a.experiment_id

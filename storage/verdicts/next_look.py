@@ -6,6 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
+from storage.schema.encoding import epoch_microseconds
 from storage.schema.policy_columns import (
     BLOCK_MIN_UNITS,
     GRACE,
@@ -111,7 +112,7 @@ WHERE NOT coalesce(v.decided, false) AND (
     OR EXISTS (
         SELECT FROM cells AS c
         WHERE c.experiment_id = x.experiment_id AND c.metric = first.metric
-          AND c.block >= look.units_since
+          AND c.block >= {epoch_microseconds("look.units_since")}
         GROUP BY c.stratum
         HAVING sum(c.n1 + c.n0) >= CASE WHEN look.crowd_since IS NULL THEN enough.declared
             ELSE enough.undeclared END
@@ -119,7 +120,7 @@ WHERE NOT coalesce(v.decided, false) AND (
     OR (
         SELECT sum(c.n1 + c.n0) FROM cells AS c
         WHERE c.experiment_id = x.experiment_id AND c.metric = first.metric
-          AND c.block >= look.crowd_since
+          AND c.block >= {epoch_microseconds("look.crowd_since")}
     ) >= enough.undeclared
 )
 ORDER BY x.experiment_id

@@ -159,7 +159,7 @@ def packed(send: str, *names: str, order: str) -> str:
 
 
 # Where a block begins, in seconds since the epoch.
-AT = "date_part('epoch', block)::bigint AS at"
+AT = "block / 1000000 AS at"
 
 
 # In the order of the primary key, in which they are read.

@@ -21,6 +21,7 @@ from storage.experiments.serving import read_serving
 from storage.log.admissions import read_admissions
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
+from storage.schema.encoding import BLOCK, SIGHTINGS, moment
 from storage.schema.policy_columns import IS_MEAN, TARGET, TARGET_SOURCES
 from storage.tenants.settings import parse_settings
 from storage.verdicts.set_aside import read_set_aside
@@ -33,7 +34,7 @@ _APART = timedelta(hours=1)
 
 _LIMIT = text("SELECT set_config('statement_timeout', '10s', true)")
 
-_PROJECT = text("""
+_PROJECT = text(f"""
 SELECT p.settings, p.current_graph_id, p.created_at, statement_timestamp() AS now,
     (SELECT succeeded_at FROM ticks) AS ticked_at,
     latest.environment AS latest,
@@ -53,7 +54,7 @@ SELECT p.settings, p.current_graph_id, p.created_at, statement_timestamp() AS no
         WHERE s.project_id = p.project_id AND NOT isfinite(s.newest_at)
     ) AS has_history,
     (
-        SELECT max(newest.block)
+        SELECT max({moment("newest.block")})
         FROM experiments AS x
         CROSS JOIN LATERAL (
             SELECT u.block FROM block_units AS u
@@ -117,7 +118,8 @@ SELECT x.experiment_id, x.environment, x.treatment_commit,
         WHERE o.experiment_id = x.experiment_id AND o.metric = x.target_metric
     ) AS converted,
     coalesce(greatest(0, extract(epoch FROM c.at - x.starts_at)::int / 300), 0) AS closed_blocks,
-    newest.block AS newest_block, shared.block AS newest_shared_block, crossings.crossed,
+    {moment("newest.block")} AS newest_block, {moment("shared.block")} AS newest_shared_block,
+    crossings.crossed,
     coalesce(recent.treated, 0) AS treated, coalesce(recent.controlled, 0) AS controlled,
     -- Only where the share could matter: it is a sum over the whole life.
     CASE WHEN crossings.crossed >= :some THEN (
@@ -143,11 +145,11 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT sum(u.treatment)::bigint AS treated, sum(u.control)::bigint AS controlled
     FROM block_units AS u
-    WHERE u.experiment_id = x.experiment_id AND u.block > newest.block - interval '1 day'
+    WHERE u.experiment_id = x.experiment_id AND u.block > newest.block - {288 * BLOCK}
 ) AS recent ON true
 CROSS JOIN LATERAL (
     SELECT count(*) AS crossed FROM sightings AS s
-    WHERE s.experiment_id = x.experiment_id AND s.kind = 'crossover'
+    WHERE s.experiment_id = x.experiment_id AND s.kind = {SIGHTINGS["crossover"]}
 ) AS crossings
 WHERE NOT v.decided AND v.project_id = :project_id
 ORDER BY x.registered_at, x.experiment_id

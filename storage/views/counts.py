@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from storage.postgres.rows import value_of
+from storage.schema.encoding import epoch_microseconds, moment
 
 _UNITS = text("""
 SELECT count(*) AS experiments, coalesce(sum(u.units), 0)::bigint AS units, min(c.at) AS read_to
@@ -32,7 +33,7 @@ def open_units(connection: Connection) -> Row[Any]:
     return connection.execute(_UNITS).one()
 
 
-_DAYS = text("""
+_DAYS = text(f"""
 SELECT day, sum(cells)::bigint AS cells, count(*) AS experiments, sum(units)::bigint AS units
 FROM (
     -- Every metric counts all units, the one with the shortest window first.
@@ -41,8 +42,8 @@ FROM (
         SELECT asked.day, c.experiment_id, count(*) AS cells, sum(c.n1 + c.n0) AS units
         FROM unnest(CAST(:days AS date[])) AS asked (day)
         JOIN cells AS c
-          ON c.block >= asked.day::timestamp AT TIME ZONE 'UTC'
-         AND c.block < (asked.day + 1)::timestamp AT TIME ZONE 'UTC'
+          ON c.block >= {epoch_microseconds("asked.day")}
+         AND c.block < {epoch_microseconds("(asked.day + 1)")}
         GROUP BY asked.day, c.experiment_id, c.metric
     ) AS of_metric
     GROUP BY day, experiment_id
@@ -84,13 +85,14 @@ def closed_cells(connection: Connection) -> dict[tuple[str, str], datetime]:
     return {(row.experiment_id, row.metric): row.at for row in rows}
 
 
-_ADDED = text("""
-SELECT (c.block AT TIME ZONE 'UTC')::date AS day, count(*) AS cells
+_ADDED = text(f"""
+SELECT ({moment("c.block")} AT TIME ZONE 'UTC')::date AS day, count(*) AS cells
 FROM unnest(
     CAST(:experiments AS text[]), CAST(:metrics AS text[]), CAST(:begins AS timestamptz[])
 ) AS before (experiment_id, metric, at)
 JOIN cells AS c
-  ON c.experiment_id = before.experiment_id AND c.metric = before.metric AND c.block >= before.at
+  ON c.experiment_id = before.experiment_id AND c.metric = before.metric
+ AND c.block >= {epoch_microseconds("before.at")}
 GROUP BY 1
 """)
 _EARLIEST = datetime(1, 1, 1, tzinfo=UTC)

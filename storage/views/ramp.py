@@ -25,7 +25,7 @@ WHERE experiment_id = :experiment_id AND policy IS NOT NULL
 _UNITS = text("""
 SELECT date_bin(CAST(:period AS interval), block, CAST(:since AS timestamptz)) AS begins_at,
     sum(n0)::bigint AS control, sum(n1)::bigint AS treatment
-FROM cells
+FROM cells_in_words
 WHERE experiment_id = :experiment_id AND metric = :metric AND block <= :until
 GROUP BY begins_at ORDER BY begins_at
 """)

@@ -11,19 +11,21 @@ _READ = {
     "exposures": """
         SELECT unit, exposed_at, block, arm, stratum, o.commit_sha, pseudonym,
             coalesce(s.lineage, stratum) AS lineage, coalesce(s.flags, '{}') AS flags
-        FROM tombstone_exposures AS o LEFT JOIN strata AS s USING (experiment_id, stratum)
+        FROM tombstone_exposures_in_words AS o LEFT JOIN strata AS s USING (experiment_id, stratum)
         WHERE experiment_id = :id
           AND block + interval '5 minutes' + make_interval(secs => :grace) <= :until
     """,
     "sightings": """
-        SELECT kind, unit, at FROM tombstone_sightings WHERE experiment_id = :id AND at <= :until
+        SELECT kind, unit, sighted_at AS at FROM tombstone_sightings_in_words
+        WHERE experiment_id = :id AND sighted_at <= :until
     """,
     "conversions": """
-        SELECT metric, unit, received_at FROM tombstone_conversions
+        SELECT metric, unit, received_at FROM tombstone_conversions_in_words
         WHERE experiment_id = :id AND received_at <= :until
     """,
     "amounts": """
-        SELECT metric, unit, key, received_at, value FROM tombstone_amounts
+        SELECT metric, unit, event_key AS key, received_at, value
+        FROM tombstone_amounts_in_words
         WHERE experiment_id = :id AND received_at <= :until
     """,
 }

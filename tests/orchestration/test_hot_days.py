@@ -278,7 +278,7 @@ def test_an_experiment_that_is_bound_afterwards_counts_the_units_of_one_before(w
 
     def units(experiment_id: str) -> Any:
         query = text(
-            "SELECT block, treatment, control, in_flight FROM block_units"
+            "SELECT block, treatment, control, in_flight FROM block_units_in_words"
             " WHERE experiment_id = :id ORDER BY block"
         )
         with walked.engine.begin() as connection:

@@ -1,13 +1,12 @@
 """Copying: rows of an engine into tables of the store, as the text that COPY reads."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute
-from sqlalchemy import Connection
+from sqlalchemy import Column, Connection, Integer, LargeBinary, Table
 
 from storage.log.parquet import Batch
 from storage.pipeline.engines.engine import DayEngine
@@ -17,41 +16,22 @@ Array: TypeAlias = Any
 _compute: Any = pyarrow.compute
 
 
-@dataclass(frozen=True, kw_only=True)
-class Field:
-    """A column that is copied.
-
-    Attributes:
-        sql: The engine's expression for it.
-        as_text: Converts its values to the texts that COPY reads.
-    """
-
-    sql: str
-    as_text: Callable[[Array], Array]
-
-
-def as_plain_text(array: Array) -> Array:
-    """Returns numbers, or texts that hold no character to escape, as COPY reads them."""
-    return array.cast(pa.string())
-
-
-def as_moments(array: Array) -> Array:
-    """Returns times, which an engine holds as microseconds since the epoch."""
-    return _concatenated(array.cast(pa.timestamp("us")).cast(pa.string()), "+00")
-
-
-def as_bytes(array: Array) -> Array:
-    """Returns bytes, which an engine holds as lower-case hex."""
-    return _concatenated("\\\\x", array)
-
-
 # Characters that end a field or a row of COPY's text, and the backslash that escapes them.
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 
-def as_escaped_text(array: Array) -> Array:
+def _as_text(column: Column[object], values: Array) -> Array:
+    """Returns an engine's values of a column as the texts that COPY reads."""
+    if isinstance(column.type, Integer):
+        return values.cast(pa.string())
+    if isinstance(column.type, LargeBinary):
+        # An engine holds bytes as lower-case hex.
+        return _concatenated("\\\\x", values)
+    return _escaped(values.cast(pa.string()))
+
+
+def _escaped(array: Array) -> Array:
     """Returns texts that hold any character."""
-    array = array.cast(pa.string())
     if not _compute.any(_compute.match_substring_regex(array, r"[\\\t\n\r]")).as_py():
         return array
     for character, escape in _ESCAPES.items():
@@ -64,11 +44,7 @@ def _concatenated(*parts: Array | str) -> Array:
 
 
 def copy_into_store(
-    engine: DayEngine,
-    connection: Connection,
-    target: str,
-    fields: Mapping[str, Field],
-    source: str,
+    engine: DayEngine, connection: Connection, target: str, table: Table, source: str
 ) -> int:
     """Copies rows of an engine into a table of the store.
 
@@ -77,30 +53,37 @@ def copy_into_store(
 
     Args:
         engine: Which holds them.
-        target: The table.
-        fields: By its columns.
-        source: The SQL after FROM.
+        target: The name of the table that they are copied into.
+        table: Its columns.
+        source: The SQL after FROM: rows `r` of those columns, and `x` of the experiment's id.
 
     Returns:
         The number of rows.
     """
-    # Fields have names of their own: a column's name may be a keyword of an engine.
-    columns = ", ".join(
-        f"{field.sql} AS field_{number}" for number, field in enumerate(fields.values())
-    )
+    columns = list(table.columns)
+    # A column's name may be a keyword of an engine.
+    read = ", ".join(f"{_computed(column)} AS column_{n}" for n, column in enumerate(columns))
     count = 0
-    statement = f"COPY {target} ({', '.join(fields)}) FROM STDIN"
+    statement = f"COPY {target} ({', '.join(column.name for column in columns)}) FROM STDIN"
     with _cursor(connection).copy(statement.encode()) as copy:
-        for batch in engine.batches(f"SELECT {columns} FROM {source}"):
-            copy.write(_lines(batch, fields))
+        for batch in engine.batches(f"SELECT {read} FROM {source}"):
+            copy.write(_lines(batch, columns))
             count += batch.num_rows
     return count
 
 
-def _lines(batch: Batch, fields: Mapping[str, Field]) -> memoryview:
+def _computed(column: Column[object]) -> str:
+    if column.name == "experiment_id":
+        return "x.experiment_id"
+    # Some numbers are sums, of which engines choose different types.
+    is_number = isinstance(column.type, Integer)
+    return f"CAST(r.{column.name} AS BIGINT)" if is_number else f"r.{column.name}"
+
+
+def _lines(batch: Batch, columns: Sequence[Column[object]]) -> memoryview:
     texts = [
-        _compute.fill_null(field.as_text(column), "\\N")
-        for field, column in zip(fields.values(), batch.columns, strict=True)
+        _compute.fill_null(_as_text(column, values), "\\N")
+        for column, values in zip(columns, batch.columns, strict=True)
     ]
     return _characters(_concatenated(_compute.binary_join_element_wise(*texts, "\t"), "\n"))
 

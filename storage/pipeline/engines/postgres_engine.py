@@ -19,6 +19,7 @@ from storage.pipeline.steps import (
     SEEN,
     Step,
 )
+from storage.schema.encoding import epoch_microseconds
 from storage.tenants.sample import IN_SAMPLE as UNIT_IN_SAMPLE
 
 _TYPES = {
@@ -44,20 +45,6 @@ AT_ONCE = 5_000
 _COUNTED = (SEEN, CANDIDATES)
 
 _READ = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
-
-
-def epoch_microseconds(column: str) -> str:
-    """Returns SQL for a time as whole microseconds since the epoch.
-
-    `date_part` is a double: with the product it is within 0.49 of a microsecond until the year
-    2106, which the cast rounds away. `extract` would be exact, and takes six times as long.
-    """
-    return f"(date_part('epoch', {column}) * 1000000)::bigint"
-
-
-def moment(column: str) -> str:
-    """Returns SQL for the time of whole microseconds since the epoch."""
-    return f"timestamptz 'epoch' + {column} * interval '1 microsecond'"
 
 
 # The key of an event of the log as it is stored, `e`.

@@ -66,7 +66,8 @@ def test_units_are_told_as_soon_as_their_block_has_closed(owner: Owner, experime
         connection.exec_driver_sql(
             "INSERT INTO deploy_reward.block_units (experiment_id, block, treatment, control,"
             " partial, in_flight, excluded, own, returned, strayed, warming)"
-            " VALUES (%s, date_bin('5 minutes', now(), 'epoch'), 3, 4, 0, 0, 0, 3, 0, 0, 0)",
+            " VALUES (%s, (extract(epoch FROM now())::bigint / 300) * 300000000,"
+            " 3, 4, 0, 0, 0, 3, 0, 0, 0)",
             (experiment,),
         )
     page = verdict(owner, experiment)

@@ -125,8 +125,8 @@ def test_an_audit_compares_it_and_names_what_was_tampered_with(run: Any, store: 
         )
         connection.execute(
             text(
-                "INSERT INTO sightings (experiment_id, kind, unit, at)"
-                " VALUES (:id, 'late', 'v7', '2026-08-02')"
+                "INSERT INTO sightings (experiment_id, kind, unit, sighted_at)"
+                " VALUES (:id, 4, 'v7', extract(epoch FROM date '2026-08-02') * 1000000)"
             ),
             {"id": ids[0]},
         )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
+from storage.pipeline.moments import microseconds
 from storage.schema.clock import closed_instant
 from storage.tenants.settings import apply_settings
 from tests.stores.past import walk_to
@@ -88,18 +89,20 @@ def test_a_fact_of_the_evidence_that_differs_is_named(
 
 # Each changes one row of a stage, which is named by its key, or an event behind one.
 TAMPERINGS = {
-    "UPDATE cells SET x1 = x1 + 1 WHERE metric = 'order' AND block = '{block}'": "cell order 2026",
-    "DELETE FROM cells WHERE metric = 'order' AND block = '{block}'": "cell order 2026",
-    "UPDATE exposures SET arm = 'treatment' WHERE unit = 's12'": "exposure s12: served",
+    "UPDATE cells_in_words SET x1 = x1 + 1 WHERE metric = 'order'"
+    " AND block = '{block}'": "cell order 2026",
+    "DELETE FROM cells_in_words WHERE metric = 'order' AND block = '{block}'": "cell order 2026",
+    "UPDATE exposures SET arm = 1 WHERE unit = 's12'": "exposure s12: served",
     "DELETE FROM exposures WHERE unit = 's12'": "exposure s12: served none, raw 2026",
-    "UPDATE block_units SET returned = 1 WHERE block = '{block}'": "units of a block 2026",
+    "UPDATE block_units_in_words SET returned = 1 WHERE block = '{block}'": "units of a block 2026",
     "UPDATE strata SET stratum = 'another'": "stratum ",
-    "INSERT INTO sightings (experiment_id, kind, unit, at)"
-    " SELECT experiment_id, 'late', 'stranger', '{block}' FROM experiments": (
+    "INSERT INTO sightings (experiment_id, kind, unit, sighted_at)"
+    " SELECT experiment_id, 4, 'stranger', "
+    " extract(epoch FROM timestamptz '{block}') * 1000000 FROM experiments": (
         "sighting late stranger: served 2026"
     ),
     "DELETE FROM conversions WHERE metric = 'order' AND unit = 's12'": "conversion order s12",
-    "UPDATE conversions SET received_at = received_at + interval '1 microsecond'"
+    "UPDATE conversions SET received_at = received_at + 1"
     " WHERE metric = 'order' AND unit = 's12'": "conversion order s12",
     "UPDATE amounts SET value = value + 1 WHERE unit = 's12'": "amount basket s12",
     "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{{totals,W}}', '1')::json": (
@@ -132,11 +135,11 @@ def test_of_a_thousand_rows_and_more_the_first_are_named_and_all_are_counted(
     with stored.store.engine.begin() as connection:
         connection.execute(
             text(
-                "INSERT INTO sightings (experiment_id, kind, unit, at)"
-                " SELECT :id, 'late', 'stranger' || to_char(n, 'FM0000'), :at"
+                "INSERT INTO sightings (experiment_id, kind, unit, sighted_at)"
+                " SELECT :id, 4, 'stranger' || to_char(n, 'FM0000'), :at"
                 " FROM generate_series(1, 1005) AS n"
             ),
-            {"id": experiment, "at": START},
+            {"id": experiment, "at": microseconds(START)},
         )
     report = json.loads(command("audit", experiment, "--json").stdout)
     assert (len(report["differences"]), report["difference_count"]) == (1000, 1005)

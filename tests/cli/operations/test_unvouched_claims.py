@@ -100,7 +100,7 @@ def of_the_write_key(shop: Any) -> list[str]:
 
 def arms(shop: Any) -> dict[str, str]:
     with shop.store.engine.begin() as connection:
-        rows = connection.execute(text("SELECT unit, arm FROM exposures ORDER BY unit"))
+        rows = connection.execute(text("SELECT unit, arm FROM exposures_in_words ORDER BY unit"))
         return {row.unit: row.arm for row in rows}
 
 

@@ -48,7 +48,10 @@ def held(canary) -> dict[str, int]:
     """The cells that the store holds, by the day of their units' exposure."""
     with canary.engine.connect() as connection:
         rows = connection.execute(
-            text("SELECT (block AT TIME ZONE 'UTC')::date AS day, count(*) FROM cells GROUP BY 1")
+            text(
+                "SELECT (block AT TIME ZONE 'UTC')::date AS day, count(*)"
+                " FROM cells_in_words GROUP BY 1"
+            )
         )
         return {day.isoformat(): count for day, count in rows}
 

@@ -103,7 +103,8 @@ def test_a_running_p_that_rises_is_seen(bench) -> None:
             " '3')::json WHERE experiment_id = '{view}'"
         ),
         (
-            "INSERT INTO sightings SELECT experiment_id, 'late', 'stranger', starts_at"
+            "INSERT INTO sightings SELECT experiment_id, 4, 'stranger',"
+            " extract(epoch FROM starts_at) * 1000000"
             " FROM experiments WHERE experiment_id = '{view}'"
         ),
     ],

@@ -25,18 +25,18 @@ def compared(canary: Any, *, day: int = 0, tampering: str | None = None) -> Comp
 
 OF_THE_DAY = "experiment_id = '{view}' AND block >= '{day}' AND block < date '{day}' + 1"
 UNITS = (
-    "experiment_id = '{view}' AND unit IN (SELECT unit FROM deploy_reward.exposures"
+    "experiment_id = '{view}' AND unit IN (SELECT unit FROM deploy_reward.exposures_in_words"
     f" WHERE {OF_THE_DAY})"
 )
 # By table, a change of the rows of a day.
 TAMPERINGS = {
-    "exposures": f"UPDATE deploy_reward.exposures SET pseudonym = 'x' WHERE {OF_THE_DAY}",
+    "exposures": f"UPDATE deploy_reward.exposures_in_words SET pseudonym = 'x' WHERE {OF_THE_DAY}",
     "strata": "UPDATE deploy_reward.strata SET stratum = 'another'",
-    "sightings": "INSERT INTO deploy_reward.sightings SELECT experiment_id, 'crossover', unit,"
-    f" block + interval '1 hour' FROM deploy_reward.exposures WHERE {OF_THE_DAY}",
-    "block_units": f"UPDATE deploy_reward.block_units SET returned = 7 WHERE {OF_THE_DAY}",
-    "conversions": f"UPDATE deploy_reward.conversions SET late = NOT late WHERE {UNITS}",
-    "cells": f"DELETE FROM deploy_reward.cells WHERE {OF_THE_DAY}",
+    "sightings": "INSERT INTO deploy_reward.sightings SELECT experiment_id, 7, unit,"
+    f" block + 3600000000 FROM deploy_reward.exposures WHERE {UNITS}",
+    "block_units": f"UPDATE deploy_reward.block_units_in_words SET returned = 7 WHERE {OF_THE_DAY}",
+    "conversions": f"UPDATE deploy_reward.conversions SET late = 1 - late WHERE {UNITS}",
+    "cells": f"DELETE FROM deploy_reward.cells_in_words WHERE {OF_THE_DAY}",
 }
 
 

@@ -150,9 +150,9 @@ def test_a_run_is_due_for_new_units_and_for_what_comes_whatever_the_traffic(quie
         " ON CONFLICT (place) DO UPDATE SET looked_to = now()"
     )
     outcomes = (
-        f"UPDATE block_units SET block = (SELECT at FROM cursors {of_view}"
-        f" AND stage = 'cells/view') {of_view} AND block = (SELECT max(block) FROM block_units"
-        f" {of_view})"
+        "UPDATE block_units SET block = (SELECT extract(epoch FROM at) * 1000000"
+        f" FROM cursors {of_view} AND stage = 'cells/view') {of_view}"
+        f" AND block = (SELECT max(block) FROM block_units {of_view})"
     )
     five_earlier = "published_to = published_to - interval '5 minutes'"
     cases: list[tuple[str, list[str], set[str]]] = [

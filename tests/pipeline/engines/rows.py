@@ -12,7 +12,7 @@ from storage.pipeline.engines.day_engines import DayEngineSettings
 from storage.pipeline.experiments import blocks_to_expose, open_experiments
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.recompute import every_row, recompute
-from storage.pipeline.steps import ARMS
+from storage.schema.encoding import ARMS, SIGHTINGS
 from storage.upkeep.raw_events import FrozenExperiment, read_frozen
 from storage.upkeep.reading import separate_reading
 from tests.conftest import Store
@@ -26,22 +26,18 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 _STORED = {
     "exposures": "unit, exposed_at, block, arm, stratum, commit_sha, encode(pseudonym, 'hex')",
-    "sightings": "kind, unit, at, block, arm, stratum",
+    "sightings": "kind, unit, sighted_at, block, arm, stratum",
     "block_units": "block, treatment, control, partial, in_flight, excluded, warming, own,"
     " returned, strayed",
     "conversions": "metric, unit, received_at, late",
     "late_outcomes": "metric, unit, block, arm, stratum",
-    "amounts": "metric, unit, key, received_at, value",
+    "amounts": "metric, unit, event_key, received_at, value",
     "cells": "metric, block, stratum, n1, x1, n0, x0, y1, yy1, y0, yy0",
 }
 
 
 def _sorted(rows: Any) -> list[tuple[Any, ...]]:
-    plain = (
-        tuple(microseconds(value) if isinstance(value, datetime) else value for value in row)
-        for row in rows
-    )
-    return sorted(plain, key=repr)
+    return sorted(map(tuple, rows), key=repr)
 
 
 def stored_rows(connection: Connection, experiment_id: str) -> Rows:
@@ -53,7 +49,7 @@ def stored_rows(connection: Connection, experiment_id: str) -> Rows:
                     f"SELECT {columns} FROM"
                     f" {'conversions' if name == 'late_outcomes' else name}"
                     " WHERE experiment_id = :id"
-                    f"{' AND late' if name == 'late_outcomes' else ''}"
+                    f"{' AND late = 1' if name == 'late_outcomes' else ''}"
                 ),
                 {"id": experiment_id},
             )
@@ -68,7 +64,7 @@ def evidence_rows(rows: Rows) -> Rows:
     return {
         **rows,
         "exposures": [row for row in rows["exposures"] if row[0] in sighted],
-        "conversions": [row for row in rows["conversions"] if row[3]],
+        "conversions": [row for row in rows["conversions"] if row[3] == 1],
         "amounts": [],
     }
 
@@ -107,7 +103,7 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
                 unit,
                 exposure.at,
                 exposure.block,
-                exposure.arm,
+                ARMS.index(exposure.arm),
                 exposure.standing.stratum,
                 exposure.standing.commit,
                 None if exposure.pseudonym is None else exposure.pseudonym.hex(),
@@ -116,11 +112,15 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
         ),
         "sightings": _sorted(
             (
-                kind,
+                SIGHTINGS[kind],
                 unit,
                 at,
                 *(
-                    (exposed[unit].block, exposed[unit].arm, exposed[unit].standing.stratum)
+                    (
+                        exposed[unit].block,
+                        ARMS.index(exposed[unit].arm),
+                        exposed[unit].standing.stratum,
+                    )
                     if kind == "crossover"
                     else (None, None, None)
                 ),
@@ -134,7 +134,7 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
                 outcomes.metric.name,
                 unit,
                 received,
-                received > calendar.closes(exposed[unit].block, outcomes.metric.open_for),
+                int(received > calendar.closes(exposed[unit].block, outcomes.metric.open_for)),
             )
             for outcomes in attribution.outcomes
             for unit, received in outcomes.received.items()
@@ -142,7 +142,7 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
         "cells": _sorted(
             (
                 outcomes.metric.name,
-                *(cell.block, cell.stratum, cell.n1, cell.x1, cell.n0, cell.x0),
+                *(microseconds(cell.block), cell.stratum, cell.n1, cell.x1, cell.n0, cell.x0),
                 *(cell.y1, cell.yy1, cell.y0, cell.yy0),
             )
             for outcomes in attribution.outcomes

@@ -145,7 +145,9 @@ class Siege(World):
     def exposed(self) -> tuple[int, int]:
         """The exposed units of control and treatment."""
         with self.store.engine.connect() as connection:
-            rows = connection.execute(text("SELECT arm, count(*) FROM exposures GROUP BY arm"))
+            rows = connection.execute(
+                text("SELECT arm, count(*) FROM exposures_in_words GROUP BY arm")
+            )
             units = {row.arm: row.count for row in rows}
         return units["control"], units["treatment"]
 

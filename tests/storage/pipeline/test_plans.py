@@ -16,6 +16,7 @@ from orchestration.pipeline.day_check import compare_days
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.pipeline.moments import microseconds
 from storage.schema.partitions import create_days, partition_name
 from storage.tenants.projects import create_project
 from storage.upkeep.invariants import lost_sessions
@@ -254,7 +255,7 @@ def test_events_are_compared_with_no_input_of_another_experiment(store, canaries
 # Experiments that were bound before, each with units of its own.
 _PAST = text("""
 INSERT INTO exposures (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha)
-SELECT 'exp_' || md5(n::text), md5(n || ' ' || u), :at, :at, 'control', 'whole', :control
+SELECT 'exp_' || md5(n::text), md5(n || ' ' || u), :at, :at, 0, 'whole', :control
 FROM generate_series(1, CAST(:experiments AS integer)) AS n
 CROSS JOIN generate_series(1, CAST(:units AS integer)) AS u
 """)
@@ -286,7 +287,7 @@ def test_a_unit_is_looked_up_among_those_of_its_own_experiment(
         shown = {"project": project, "control": CONTROL, "treatment": TREATMENT, "units": 80}
         connection.execute(_VISITS, {**shown, "first": first, "last": last})
         past = {"experiments": experiments, "units": 200_000 // experiments}
-        connection.execute(_PAST, {**past, "at": OLDEST, "control": CONTROL})
+        connection.execute(_PAST, {**past, "at": microseconds(OLDEST), "control": CONTROL})
         extend_exposures(connection, as_of=TODAY - timedelta(hours=2))
         connection.execute(text("ANALYZE"))
         with executed_plans(connection) as plans:

@@ -173,8 +173,9 @@ class TestAVerdict:
             "UPDATE verdicts SET next_look_at = clock_timestamp() - interval '3 hours'",
             "INSERT INTO cursors VALUES ('exposures', :id, clock_timestamp())",
             "INSERT INTO exposures (experiment_id, unit, exposed_at, block, arm, commit_sha)"
-            " SELECT :id, 's', at, at, 'control', 'a'"
-            " FROM (SELECT clock_timestamp() - make_interval(hours => :hours) AS at) AS x",
+            " SELECT :id, 's', at, at, 0, 'a'"
+            " FROM (SELECT extract(epoch FROM clock_timestamp() - make_interval(hours => :hours))"
+            " * 1000000 AS at) AS x",
             id=experiment,
             hours=unit_hours,
         )

@@ -1,0 +1,66 @@
+"""The encoding of derived tables: whole numbers for times, arms and kinds of sightings.
+
+The pipeline's text computes these numbers, and the tables keep them as they are. People read the
+views, which say times and words.
+"""
+
+from collections.abc import Iterable, Mapping
+
+TREATMENT, CONTROL = 1, 0
+ARMS = ("control", "treatment", "partial", "in_flight", "excluded", "warming")
+SIGHTING_KINDS = {
+    1: "in_flight",
+    2: "unmatched_route",
+    3: "unsigned",
+    4: "late",
+    5: "unknown_commit",
+    7: "crossover",
+    8: "ambiguous_commit",
+}
+# By its words, the number of a kind.
+SIGHTINGS = {name: number for number, name in SIGHTING_KINDS.items()}
+BLOCK = 300_000_000
+
+
+def epoch_microseconds(time: str) -> str:
+    """Returns SQL for a time as whole microseconds since the epoch, or for an interval.
+
+    `date_part` is a double: with the product it is within 0.49 of a microsecond until the year
+    2106, which the cast rounds away. `extract` would be exact, and takes six times as long.
+    """
+    return f"(date_part('epoch', {time}) * 1000000)::bigint"
+
+
+def moment(microseconds: str) -> str:
+    """Returns SQL for the time of whole microseconds since the epoch."""
+    return f"(timestamptz 'epoch' + {microseconds} * interval '1 microsecond')"
+
+
+def arm_name(number: str) -> str:
+    """Returns SQL for the name of an arm."""
+    return _names(number, dict(enumerate(ARMS)))
+
+
+def sighting_name(number: str) -> str:
+    """Returns SQL for the name of a kind of sightings."""
+    return _names(number, SIGHTING_KINDS)
+
+
+def _names(number: str, names: Mapping[int, str]) -> str:
+    cases = " ".join(f"WHEN {key} THEN '{name}'" for key, name in names.items())
+    return f"CASE {number} {cases} END"
+
+
+def sightings(*names: str) -> str:
+    """Returns SQL for a list of the numbers of kinds."""
+    return listed(SIGHTINGS[name] for name in names)
+
+
+def arms(*names: str) -> str:
+    """Returns SQL for a list of the numbers of arms."""
+    return listed(ARMS.index(name) for name in names)
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Returns SQL for a list of numbers."""
+    return f"({', '.join(map(str, numbers))})"
