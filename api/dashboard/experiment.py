@@ -186,12 +186,13 @@ def _known(read: _Reading) -> dict[str, Any]:
     contract = contract_of(finding.contract)
     # An experiment that no deploy came for has a sentence and nothing else.
     document = looked_at(evidence)
-    bound = finding.starts_at is not None
+    bound = finding.registration.starts_at is not None
     candidate = document is not None and document.candidate is not None
     fair = is_fair(contract, document)
     registration = finding.registration
     return {
         "finding": finding,
+        "registration": registration,
         "fault": read.fault,
         "contract": contract,
         "contract_text": msgspec.json.format(finding.contract, indent=2),
@@ -296,11 +297,11 @@ def _is_overdue(finding: Finding) -> bool:
 
 def _ends(finding: Finding, document: Evidence | None) -> datetime | None:
     """Returns when it ends in any case."""
-    if finding.starts_at is None:
-        return finding.registered_at + WAITS_FOR_DEPLOY
+    if finding.registration.starts_at is None:
+        return finding.registration.registered_at + WAITS_FOR_DEPLOY
     if document is None:
         return None
-    return finding.starts_at + timedelta(days=document.policy.horizon_days)
+    return finding.registration.starts_at + timedelta(days=document.policy.horizon_days)
 
 
 def _looks(document: Evidence) -> list[tuple[EvidenceLook, bool]]:

@@ -70,21 +70,12 @@ class Finding:
         after: The units after its decision; None where it is open or ended without an answer.
     """
 
-    experiment_id: str
-    metric: str
-    environment: str
-    registered_at: datetime
-    starts_at: datetime | None
     closed_at: datetime | None
-    treatment_commit: str | None
-    control_commit: str | None
-    deploy_id: str | None
     message: str | None
     url: str | None
     pull_request: str | None
     note: str | None
     registration: RegistrationAnswer
-    attempt: int
     contrast_seconds: int | None
     flag: dict[str, Any] | None
     contract: str
@@ -118,10 +109,8 @@ _ARRIVALS = """CASE
 END"""
 
 _FIND = text(f"""
-SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at, x.starts_at,
-    x.closed_at, x.treatment_commit, x.control_commit, x.deploy_id,
-    d.commit ->> 'message' AS message, d.commit ->> 'url' AS url,
-    d.commit ->> 'pull_request' AS pull_request, x.note, x.attempt,
+SELECT x.closed_at, d.commit ->> 'message' AS message, d.commit ->> 'url' AS url,
+    d.commit ->> 'pull_request' AS pull_request, x.note,
     {CONTRAST_SECONDS} AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
