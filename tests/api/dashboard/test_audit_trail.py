@@ -45,12 +45,8 @@ Added = Callable[[], list[dict[str, Any]]]
 
 
 def register(service: Any) -> str:
-    service.post("/v1/deploys", {"commit": {"sha": "a" * 8}, "allocation": 0.1})
-    return service.post("/v1/reward/register", {}).json()["experiment_id"]
-
-
-def close(service: Any, experiment_id: str) -> Any:
-    return service.post(f"/v1/reward/{experiment_id}/close", {})
+    service.deploy("a" * 8, 0.1)
+    return service.register()
 
 
 class TestAnEntry:
@@ -99,7 +95,7 @@ class TestAnEntry:
 
     def test_of_a_close_names_the_key_that_closed(self, service: Any, added: Added) -> None:
         experiment_id = register(service)
-        assert close(service, experiment_id).status_code == 200
+        assert service.post(f"/v1/reward/{experiment_id}/close", {}).status_code == 200
         (entry,) = added()
         assert (entry["action"], entry["subject"]) == ("experiment_closed", experiment_id)
         display = service.project.keys[KeyKind.PROJECT][:8]
@@ -115,10 +111,9 @@ class TestAnEntry:
         assert entry["subject"] in page
 
     def test_of_a_withdrawal_names_the_deploy(self, service: Any, added: Added) -> None:
-        deploy = service.post("/v1/deploys", {"commit": {"sha": "a" * 8}}).json()["deploy"]
-        path = f"/v1/deploys/{deploy['deploy_id']}"
+        deploy = service.deploy("a" * 8)
         for _ in range(2):
-            assert service.client.delete(path, headers=service.write).status_code == 200
+            assert service.withdraw(deploy).status_code == 200
         (entry,) = added()
         assert (entry["action"], entry["subject"]) == ("deploy_withdrawn", deploy["deploy_id"])
         assert entry["actor"]["identity"] == service.project.keys[KeyKind.WRITE][:8]
@@ -173,13 +168,13 @@ class TestNoEntry:
         assert owner.save().status_code == 303
         assert owner.post(KEYS, {"action": "revoke", "key": "wk_00000"}).status_code == 409
         assert owner.post(KEYS, {"action": "create", "kind": "nothing"}).status_code == 422
-        assert close(service, "exp_" + "0" * 20).status_code == 404
+        assert service.post(f"/v1/reward/{'exp_' + '0' * 20}/close", {}).status_code == 404
         assert added() == []
 
     def test_is_made_of_what_stood_so_already(self, service: Any, added: Added) -> None:
         experiment_id = register(service)
         for _ in range(2):
-            assert close(service, experiment_id).status_code == 200
+            assert service.post(f"/v1/reward/{experiment_id}/close", {}).status_code == 200
         assert len(added()) == 1
         service.settings(alpha=0.05)
         service.settings(rate_limits={})

@@ -3,13 +3,11 @@
 import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
-from typing import Any
 
 import pytest
 
 from tests.clients.owner import Owner
 from tests.processes.api_process import eventually
-from tests.stores.pipeline_run import run_pipeline
 
 OLD, NEW = "a" * 40, "b" * 40
 BEGUN = datetime.now(UTC) - timedelta(minutes=12)
@@ -22,13 +20,10 @@ def words(page: str) -> str:
 @pytest.fixture
 def experiment(owner: Owner) -> str:
     """A canary of 12 minutes ago, whose metric waits 30 minutes for outcomes."""
-    at = {"deployed_at": BEGUN.isoformat()}
-    before = {"deployed_at": (BEGUN - timedelta(days=1)).isoformat()}
-    canary = {"allocation": 0.5, "diff": {"base_commit": OLD, "files": []}}
-    owner.service.post("/v1/deploys", {"commit": {"sha": OLD}, **before})
-    owner.service.post("/v1/deploys", {"commit": {"sha": NEW}, **canary, **at})
-    registered = owner.service.post("/v1/reward/register", {"target_metric": "order"})
-    return registered.json()["experiment_id"]
+    before = (BEGUN - timedelta(days=1)).isoformat()
+    owner.service.deploy(OLD, deployed_at=before)
+    owner.service.deploy(NEW, 0.5, base=OLD, deployed_at=BEGUN.isoformat())
+    return owner.service.register(target_metric="order")
 
 
 def send(owner: Owner, minutes: float) -> None:
@@ -82,11 +77,10 @@ def test_units_are_told_as_soon_as_their_block_has_closed(owner: Owner, experime
 def test_the_first_look_is_told_by_the_page_the_checklist_and_the_registration(
     owner: Owner, experiment: str
 ) -> None:
-    told: Any = owner.service.get(f"/v1/reward/{experiment}/registration").json()
-    at = datetime.fromisoformat(told["first_look_at"])
+    at = datetime.fromisoformat(owner.service.bound(experiment)["first_look_at"])
     # A block, the metric's window, and the grace.
     assert timedelta(minutes=32) <= at - BEGUN <= timedelta(minutes=37)
-    run_pipeline(owner.service.store.engine)
+    owner.service.tick()
     page = owner.page(f"/dashboard/experiments/{experiment}")
     assert f'First look</dt><dd><time datetime="{at:%Y-%m-%dT%H:%M:%SZ}"' in page
     assert "Next look" not in page

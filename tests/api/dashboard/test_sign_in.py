@@ -44,14 +44,6 @@ def is_in(client: Any) -> bool:
 
 
 class TestSigningIn:
-    def test_by_a_project_key_lets_one_read(self, service: Any, door: Any) -> None:
-        assert not is_in(door)
-        answer = sign_in(door, key(service))
-        assert (answer.status_code, answer.headers["Location"]) == (303, "/dashboard")
-        page = door.get("/dashboard")
-        assert page.status_code == 200
-        assert "shop" in page.text
-
     def test_says_what_a_key_lets_one_do_and_who_is_in_already(
         self, service: Any, door: Any
     ) -> None:
@@ -62,15 +54,6 @@ class TestSigningIn:
         again = door.get(SIGN_IN).text
         assert "You are signed in to <strong>shop</strong>." in again
         assert '<a href="/dashboard">Go on</a>' in again
-
-    def test_by_a_link_works_once(self, service: Any, door: Any) -> None:
-        code = link(service)
-        assert sign_in(door, code).status_code == 303
-        door.cookies.clear()
-        again = sign_in(door, code)
-        assert again.status_code == 403
-        assert LINK_GONE in again.text
-        assert not is_in(door)
 
     def test_by_a_link_is_over_after_its_minutes(self, service: Any, door: Any) -> None:
         code = link(service)
@@ -144,9 +127,9 @@ class TestSigningIn:
 
 class TestTheCookie:
     def test_is_out_of_reach_of_scripts_and_other_sites(self, service: Any, door: Any) -> None:
-        told = sign_in(door, key(service)).headers["Set-Cookie"]
+        cookie = sign_in(door, key(service)).headers["Set-Cookie"]
         assert re.match(
-            r"deploy_reward=[\w-]{43}; HttpOnly; Max-Age=\d+; Path=/; SameSite=lax", told
+            r"deploy_reward=[\w-]{43}; HttpOnly; Max-Age=\d+; Path=/; SameSite=lax", cookie
         )
 
     def test_goes_over_https_alone_where_there_is_https(self, store: Any, service: Any) -> None:
@@ -156,9 +139,9 @@ class TestTheCookie:
         with TestClient(
             create_app(settings), base_url="https://testserver", follow_redirects=False
         ) as client:
-            told = sign_in(client, key(service)).headers["Set-Cookie"]
-            assert told.startswith("__Host-deploy_reward=")
-            assert "Secure" in told
+            cookie = sign_in(client, key(service)).headers["Set-Cookie"]
+            assert cookie.startswith("__Host-deploy_reward=")
+            assert "Secure" in cookie
             assert is_in(client)
 
     def test_ends_with_the_key_that_it_came_by(self, service: Any, door: Any) -> None:
@@ -324,16 +307,16 @@ class TestAPage:
         header = {"X-Service-Project-Key": other.keys[KeyKind.WRITE]}
         deploy = service.post("/v1/deploys", {"commit": {"sha": "a" * 8}}, headers=header).json()
         header = {"X-Service-Project-Key": other.keys[KeyKind.PROJECT]}
-        told = service.post("/v1/reward/register", {}, headers=header).json()["experiment_id"]
+        experiment = service.post("/v1/reward/register", {}, headers=header).json()["experiment_id"]
         sign_in(door, key(service))
-        real = (f"deploys/{deploy['deploy']['deploy_id']}", f"experiments/{told}")
+        real = (f"deploys/{deploy['deploy']['deploy_id']}", f"experiments/{experiment}")
         none = ("deploys/dep_" + "0" * 20, "experiments/exp_" + "0" * 20)
         for one, another in zip(real, none, strict=True):
             found, missing = (door.get(f"/dashboard/{path}") for path in (one, another))
             assert found.status_code == missing.status_code == 404
             assert found.text == missing.text
         for data in ("live", "evidence"):
-            assert door.get(f"/dashboard/experiments/{told}/{data}").status_code == 404
+            assert door.get(f"/dashboard/experiments/{experiment}/{data}").status_code == 404
 
     def test_that_cannot_be_is_a_page_that_says_so(self, service: Any, door: Any) -> None:
         sign_in(door, key(service))
@@ -444,9 +427,9 @@ def test_what_pages_load_never_changes_under_its_name(door: Any) -> None:
     paths = re.findall(r'(?:href|src)="(/dashboard/static/[^"]+)"', page)
     assert len(paths) == 3
     for path in paths:
-        found = door.get(path)
-        assert found.status_code == 200
-        assert "immutable" in found.headers["Cache-Control"]
-        again = door.get(path, headers={"If-None-Match": found.headers["ETag"]})
+        answer = door.get(path)
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["Cache-Control"]
+        again = door.get(path, headers={"If-None-Match": answer.headers["ETag"]})
         assert again.status_code == 304
     assert not re.findall(r"""(?:href|src)=["']?(?:https?:)?//""", page)

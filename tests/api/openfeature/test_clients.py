@@ -109,14 +109,13 @@ def service(tenant: World) -> World:
     """A project with a canary of a quarter, and two flags under test."""
     # Hundreds of sessions ask from one address.
     tenant.settings(rate_limits={"per_key": 100_000, "per_address": 100_000}, ofrep="browser")
-    tenant.post("/v1/deploys", {"commit": {"sha": BASE}})
+    tenant.deploy(BASE)
     for flag in (
         {"name": "one-step", "treatment": "true"},
         {"name": "layout", "treatment": "grid"},
     ):
-        body = {"treatment_flag": flag, "target_metric": "activation"}
-        assert tenant.post("/v1/reward/register", body).status_code == 201
-    tenant.post("/v1/deploys", {"commit": {"sha": CANARY}, "allocation": 0.25})
+        tenant.register(treatment_flag=flag, target_metric="activation")
+    tenant.deploy(CANARY, 0.25)
     return tenant
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from domain.draw import Offer, drawn, is_drawn, murmur2
 from storage.tenants.keys import KeyKind
@@ -25,11 +24,6 @@ def service(tenant: World) -> World:
     return tenant
 
 
-def deployed(service: Any, sha: str, share: float | None = None, **members: Any) -> None:
-    body = {"commit": {"sha": sha}, **members, **({} if share is None else {"allocation": share})}
-    assert service.post("/v1/deploys", body).status_code == 201
-
-
 def asked(
     service: Any,
     unit: str | None,
@@ -43,8 +37,8 @@ def asked(
 
 
 def test_a_unit_gets_the_build_that_the_published_hash_draws(service: Any) -> None:
-    deployed(service, BASE)
-    deployed(service, CANARY, 0.1)
+    service.deploy(BASE)
+    service.deploy(CANARY, 0.1)
     for unit in UNITS[:200]:
         document = asked(service, unit).json()
         inside = murmur2(f"{CANARY}:{unit}") < 1000 * 0xFFFFFFFF // 10000
@@ -85,10 +79,10 @@ def test_a_step_of_the_ramp_takes_nobody_out_and_orders_nothing_anew() -> None:
 
 
 def test_the_first_deployed_canary_draws_first_whatever_step_came_last(service: Any) -> None:
-    deployed(service, BASE, deployed_at="2026-11-01T00:00:00Z")
-    deployed(service, CANARY, 0.2, deployed_at="2026-11-02T00:00:00Z")
-    deployed(service, OTHER, 0.5, deployed_at="2026-11-03T00:00:00Z")
-    deployed(service, CANARY, 0.4, deployed_at="2026-11-04T00:00:00Z")
+    service.deploy(BASE, deployed_at="2026-11-01T00:00:00Z")
+    service.deploy(CANARY, 0.2, deployed_at="2026-11-02T00:00:00Z")
+    service.deploy(OTHER, 0.5, deployed_at="2026-11-03T00:00:00Z")
+    service.deploy(CANARY, 0.4, deployed_at="2026-11-04T00:00:00Z")
     offers = [Offer(salt=CANARY, share=0.4), Offer(salt=OTHER, share=0.5)]
     for unit in UNITS[:100]:
         offer = drawn(unit, offers)
@@ -96,17 +90,17 @@ def test_the_first_deployed_canary_draws_first_whatever_step_came_last(service: 
 
 
 def test_without_a_canary_everybody_gets_the_build_that_stands(service: Any) -> None:
-    deployed(service, BASE)
-    deployed(service, CANARY, 0.5)
-    deployed(service, CANARY, 0)
+    service.deploy(BASE)
+    service.deploy(CANARY, 0.5)
+    service.deploy(CANARY, 0)
     document = asked(service, "s-1").json()
     assert (document["value"], document["reason"]) == (BASE, "STATIC")
     assert "share" not in document["metadata"]
 
 
 def test_each_environment_hands_out_its_own(service: Any) -> None:
-    deployed(service, BASE)
-    deployed(service, OTHER, environment="preview")
+    service.deploy(BASE)
+    service.deploy(OTHER, environment="preview")
     assert asked(service, "s-1").json()["value"] == BASE
     assert asked(service, "s-1", environment="preview").json()["value"] == OTHER
 
@@ -117,9 +111,8 @@ FLAG = {"name": "one-step", "treatment": "true"}
 @pytest.fixture
 def tested(service: Any) -> str:
     """An experiment on a flag."""
-    deployed(service, BASE)
-    body = {"treatment_flag": FLAG, "target_metric": "activation"}
-    return service.post("/v1/reward/register", body).json()["experiment_id"]
+    service.deploy(BASE)
+    return service.register(treatment_flag=FLAG, target_metric="activation")
 
 
 def test_a_flag_under_test_is_on_for_half_of_the_units(service: Any, tested: str) -> None:
@@ -143,9 +136,9 @@ def test_a_flag_is_handed_out_no_more_once_its_experiment_is_closed(
 
 
 def test_control_of_a_flag_without_a_control_value_keeps_the_code_s_default(service: Any) -> None:
-    deployed(service, BASE)
+    service.deploy(BASE)
     flag = {"name": "layout", "treatment": "grid"}
-    service.post("/v1/reward/register", {"treatment_flag": flag, "target_metric": "activation"})
+    service.register(treatment_flag=flag, target_metric="activation")
     documents = [asked(service, unit, "layout").json() for unit in UNITS[:50]]
     assert {document.get("value") for document in documents} == {"grid", None}
     for document in documents:
@@ -156,7 +149,7 @@ def test_control_of_a_flag_without_a_control_value_keeps_the_code_s_default(serv
 def test_one_request_evaluates_every_flag_and_is_answered_anew_only_where_it_changed(
     service: Any,
 ) -> None:
-    deployed(service, CANARY, 0.5)
+    service.deploy(CANARY, 0.5)
     answer = asked(service, "s-1", None)
     assert [flag["key"] for flag in answer.json()["flags"]] == ["commit", "one-step"]
     known = {**service.public, "If-None-Match": answer.headers["ETag"]}
@@ -168,7 +161,7 @@ def test_one_request_evaluates_every_flag_and_is_answered_anew_only_where_it_cha
 
 @pytest.mark.usefixtures("tested")
 def test_the_token_vouches_for_what_was_handed_out_and_for_nothing_else(service: Any) -> None:
-    deployed(service, CANARY, 0.5)
+    service.deploy(CANARY, 0.5)
     key = Assignments(b"a secret of the tests").key(service.project_id, 1)
     for unit in UNITS[:20]:
         by = service.write
@@ -185,21 +178,6 @@ def test_the_token_vouches_for_what_was_handed_out_and_for_nothing_else(service:
         assert alone == assignment_token(key, assignment_message(**served))
 
 
-def test_events_that_carry_the_token_are_signed(service: Any) -> None:
-    deployed(service, BASE)
-    deployed(service, CANARY, 0.5)
-    shown = asked(service, "s-7", by=service.write).json()["metadata"]
-    event = {"session_id": "s-7", "commit": shown["commit"]}
-    for name, token in (("a", shown["assignment"]), ("b", "f" * 64)):
-        body = {**event, "event": name, "assignment": token}
-        assert service.client.post("/v1/events", json=body, headers=service.public).is_success
-    query = (
-        f"SELECT signed FROM runtime_events WHERE project_id = {service.project_id} ORDER BY event"
-    )
-    rows = service.in_store(lambda connection: connection.execute(text(query)).scalars().all())
-    assert list(rows) == [True, False]
-
-
 @pytest.mark.parametrize(
     "context",
     [
@@ -208,7 +186,7 @@ def test_events_that_carry_the_token_are_signed(service: Any) -> None:
     ],
 )
 def test_no_unit_s_name_can_speak_of_another_assignment(service: Any, context: Any) -> None:
-    deployed(service, BASE)
+    service.deploy(BASE)
     answer = service.client.post(PATH, json={"context": context}, headers=service.public)
     assert answer.status_code == 400
 
@@ -244,7 +222,7 @@ def test_what_is_no_evaluation_is_refused_in_the_protocol_s_words(
 def test_the_setting_says_to_which_key_arms_are_handed_out_and_the_write_key_s_are_signed(
     service: Any, setting: str, kind: str, key: str | None
 ) -> None:
-    deployed(service, CANARY, 0.5)
+    service.deploy(CANARY, 0.5)
     service.settings(ofrep=setting)
     by = {"X-Service-Project-Key": service.new_key(KeyKind(kind))}
     answer = asked(service, "s-1", key, by=by)
@@ -262,7 +240,7 @@ def test_the_setting_says_to_which_key_arms_are_handed_out_and_the_write_key_s_a
 
 
 def test_until_a_project_asks_for_it_no_arm_is_handed_out(tenant: World) -> None:
-    deployed(tenant, BASE)
+    tenant.deploy(BASE)
     for by in (tenant.write, tenant.public):
         assert asked(tenant, "s-1", by=by).status_code == 403
 
@@ -283,7 +261,7 @@ def test_a_page_may_ask_from_its_own_origin(service: Any) -> None:
 
 
 def test_the_key_may_stand_where_openfeature_s_clients_put_theirs(service: Any) -> None:
-    deployed(service, BASE)
+    service.deploy(BASE)
     bearer = {"Authorization": f"Bearer {service.project.keys[KeyKind.PUBLIC]}"}
     body = {"context": {"targetingKey": "s-1"}}
     answer = service.client.post(f"{PATH}/commit", json=body, headers=bearer)

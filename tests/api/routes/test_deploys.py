@@ -38,8 +38,8 @@ class TestAStaticGraph:
         tenant.post(GRAPHS, {"schema_version": 1, "routes": [{"path": "/old"}]})
         answer = tenant.post(GRAPHS, GRAPH)
         assert answer.status_code == 201
-        told = answer.json()
-        assert told.keys() == {
+        document = answer.json()
+        assert document.keys() == {
             "graph_id",
             "schema_version",
             "route_count",
@@ -48,9 +48,13 @@ class TestAStaticGraph:
             "uploaded_at",
             "current",
         }
-        assert (told["schema_version"], told["route_count"], told["current"]) == ("2.1", 3, True)
+        assert (document["schema_version"], document["route_count"], document["current"]) == (
+            "2.1",
+            3,
+            True,
+        )
         deploy = tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}).json()["deploy"]
-        assert deploy["graph_id"] == told["graph_id"]
+        assert deploy["graph_id"] == document["graph_id"]
         assert tenant.get(LAST).json()["graph"] == GRAPH
 
     def test_sent_again_is_the_same_graph(self, tenant: Any) -> None:

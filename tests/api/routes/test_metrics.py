@@ -31,9 +31,9 @@ def is_up(told: bytes) -> bool:
 def test_the_gauges_stand_beside_the_counters(service: Any, runtime_event: dict[str, Any]) -> None:
     service.post("/v1/events", runtime_event)
     # On a machine that is busy the store may take longer than is waited for.
-    told = eventually(lambda: is_up(told := service.client.get("/metrics").content) and told)
-    assert AGE in told
-    assert b"\ndeploy_reward_requests_total{" in told
+    answer = eventually(lambda: is_up(answer := service.client.get("/metrics").content) and answer)
+    assert AGE in answer
+    assert b"\ndeploy_reward_requests_total{" in answer
 
 
 def test_a_store_that_is_away_takes_no_counter_with_it() -> None:
@@ -92,7 +92,7 @@ def test_several_workers_tell_each_gauge_once(
     with ApiProcess(log=tmp_path / "api.log", database_url=safe_postgres.url, workers=2) as api:
         api.start()
         for _ in range(4):
-            told = httpx2.get(f"{api.url}/metrics").text
-            names = Counter(re.findall(r"^(deploy_reward_\w+(?:{[^}]*})?) ", told, re.MULTILINE))
+            answer = httpx2.get(f"{api.url}/metrics").text
+            names = Counter(re.findall(r"^(deploy_reward_\w+(?:{[^}]*})?) ", answer, re.MULTILINE))
             assert names["deploy_reward_store_up"] == 1
             assert set(names.values()) == {1}

@@ -21,7 +21,7 @@ def is_read_of_verdicts(path: str, method: str) -> bool:
 def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
     tenant: Any, path: str, method: str, operation: dict[str, Any]
 ) -> None:
-    tenant.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}, "allocation": 0.1})
+    tenant.deploy("aaaaaaa", 0.1)
     experiment_id = tenant.post(REGISTER, {}).json()["experiment_id"]
     read_key, project_key = tenant.new_key(KeyKind.READ), tenant.project.keys[KeyKind.PROJECT]
     by_reader, by_project = (

@@ -130,8 +130,8 @@ def test_a_post_registers_a_deployed_commit_once_and_a_get_never_does(canary) ->
     asked(canary, treatment_commit=B, policy="no-breach")
     assert experiments(canary) == []
 
-    told = flagged(canary, {})
-    assert (told.status_code, told.text) == (
+    answer = flagged(canary, {})
+    assert (answer.status_code, answer.text) == (
         403,
         "Hold: keep is not shown yet. No look yet: nothing was measured.",
     )
@@ -155,8 +155,8 @@ def held(tenant: Any, **question: Any) -> str:
     found = asked(tenant, **question)
     assert found["phase"] == HOLD
     for address in (GATE, f"{GATE}?want=rollback"):
-        told = flagged(tenant, question, address)
-        assert (told.status_code, told.text) == (403, found["sentence"])
+        answer = flagged(tenant, question, address)
+        assert (answer.status_code, answer.text) == (403, found["sentence"])
     assert experiments(tenant) == before
     return found["sentence"]
 
@@ -361,9 +361,9 @@ def test_while_frozen_every_gate_holds_and_none_asks_to_go_back(canary, policy: 
     canary.in_store(lambda connection: freeze(connection, "an incident"))
     for verdict in ("rollback", "keep"):
         published(canary, {"verdict": verdict, **LIFT, "decided": False}, not_worse_than=-0.01)
-        found = asked(canary, policy=policy)
-        assert found["phase"] == HOLD
-        assert found["sentence"].startswith("Hold: frozen, an incident.")
+        answer = asked(canary, policy=policy)
+        assert answer["phase"] == HOLD
+        assert answer["sentence"].startswith("Hold: frozen, an incident.")
         for address in (GATE, f"{GATE}?want=rollback"):
             assert flagged(canary, {"policy": policy}, address).status_code == 403
     shown = canary.get("/v1/reward/freeze").json()

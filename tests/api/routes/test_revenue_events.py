@@ -88,9 +88,9 @@ def test_a_key_used_with_another_payload_is_a_conflict_and_nothing_is_stored(
 def test_duplicates_inside_one_batch_count_as_duplicates_of_each_other(
     tenant: Any, revenue_event: dict[str, Any]
 ) -> None:
-    told = tenant.post(PATH, {"events": [revenue_event, revenue_event]}).json()
-    assert (told["accepted"], told["duplicates"]) == (1, 1)
-    assert [one["status"] for one in told["results"]] == ["accepted", "duplicate"]
+    receipt = tenant.post(PATH, {"events": [revenue_event, revenue_event]}).json()
+    assert (receipt["accepted"], receipt["duplicates"]) == (1, 1)
+    assert [one["status"] for one in receipt["results"]] == ["accepted", "duplicate"]
 
 
 def test_two_payloads_under_one_key_in_one_batch_are_a_conflict(

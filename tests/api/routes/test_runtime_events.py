@@ -84,11 +84,11 @@ def test_valid_events_of_a_batch_are_stored_although_others_are_rejected(tenant:
         },
     )
     assert answer.status_code == 202
-    told = answer.json()
-    assert (told["accepted"], told["late"]) == (2, 0)
+    document = answer.json()
+    assert (document["accepted"], document["late"]) == (2, 0)
     assert [
         (one["index"], [(error["pointer"], error["code"]) for error in one["errors"]])
-        for one in told["rejected"]
+        for one in document["rejected"]
     ] == [
         (1, [("/events/1/session_id", "missing")]),
         (2, [("/events/2/occurred_at", "invalid_time")]),

@@ -47,9 +47,9 @@ def key(safe_project: CreatedProject) -> str:
 
 def counted(api: ApiProcess) -> int:
     """How many requests to an unknown path all workers together have answered."""
-    told = httpx2.get(f"{api.url}/metrics").text
+    answer = httpx2.get(f"{api.url}/metrics").text
     found = re.search(
-        r'^deploy_reward_requests_total{[^}]*status="404"} (\S+)$', told, re.MULTILINE
+        r'^deploy_reward_requests_total{[^}]*status="404"} (\S+)$', answer, re.MULTILINE
     )
     return int(float(found[1])) if found else 0
 

@@ -40,15 +40,15 @@ def service(tenant: World) -> World:
 
 
 def _in_event(member: str) -> Callable[[Any], Any]:
-    return lambda told: {**_EVENT, member: told}
+    return lambda value: {**_EVENT, member: value}
 
 
 def _in_revenue(member: str) -> Callable[[Any], Any]:
-    return lambda told: {**_REVENUE, member: told}
+    return lambda value: {**_REVENUE, member: value}
 
 
 def _in_commit(member: str) -> Callable[[Any], Any]:
-    return lambda told: {"commit": {"sha": "abcdef1", member: told}}
+    return lambda value: {"commit": {"sha": "abcdef1", member: value}}
 
 
 TEXTS: list[tuple[str, str, int, Callable[[str], Any]]] = [
@@ -58,19 +58,24 @@ TEXTS: list[tuple[str, str, int, Callable[[str], Any]]] = [
     (EVENTS, "/environment", 64, _in_event("environment")),
     (EVENTS, "/user_ref", 256, _in_event("user_ref")),
     (EVENTS, "/event_id", 64, _in_event("event_id")),
-    (EVENTS, "/flags", 128, lambda told: {**_EVENT, "flags": {told: True}}),
-    (EVENTS, "/flags", 256, lambda told: {**_EVENT, "flags": {"f": told}}),
+    (EVENTS, "/flags", 128, lambda value: {**_EVENT, "flags": {value: True}}),
+    (EVENTS, "/flags", 256, lambda value: {**_EVENT, "flags": {"f": value}}),
     (REVENUE, "/user_ref", 256, _in_revenue("user_ref")),
     (REVENUE, "/idempotency_key", 255, _in_revenue("idempotency_key")),
-    (DEPLOYS, "/environment", 64, lambda told: {**_in_commit("author")("a"), "environment": told}),
+    (
+        DEPLOYS,
+        "/environment",
+        64,
+        lambda name: {**_in_commit("author")("a"), "environment": name},
+    ),
     (DEPLOYS, "/commit/message", 65_536, _in_commit("message")),
     (DEPLOYS, "/commit/author", 256, _in_commit("author")),
     (DEPLOYS, "/commit/branch", 256, _in_commit("branch")),
-    (REGISTER, "/target_metric", 128, lambda told: {"target_metric": told}),
-    (REGISTER, "/guardrails/0", 128, lambda told: {"guardrails": [told]}),
-    (REGISTER, "/routes/0", 512, lambda told: {"routes": [told]}),
-    (REGISTER, "/treatment_flag/name", 128, lambda told: _flag(name=told)),
-    (REGISTER, "/treatment_flag/treatment", 256, lambda told: _flag(treatment=told)),
+    (REGISTER, "/target_metric", 128, lambda value: {"target_metric": value}),
+    (REGISTER, "/guardrails/0", 128, lambda value: {"guardrails": [value]}),
+    (REGISTER, "/routes/0", 512, lambda value: {"routes": [value]}),
+    (REGISTER, "/treatment_flag/name", 128, lambda value: _flag(name=value)),
+    (REGISTER, "/treatment_flag/treatment", 256, lambda value: _flag(treatment=value)),
 ]
 
 

@@ -84,26 +84,26 @@ FUTURE = {
 NO_TEXT: Sequence[Any] = (0, 1769860800, 1.5, True, [], {}, ["2026-01-31T12:00:00Z"])
 
 
-def _event(told: Any) -> Any:
-    return {"event": "a", "session_id": "s", "occurred_at": told}
+def _event(value: Any) -> Any:
+    return {"event": "a", "session_id": "s", "occurred_at": value}
 
 
-def _sent(told: Any) -> Any:
-    return {"events": [{"event": "a", "session_id": "s"}], "sent_at": told}
+def _sent(value: Any) -> Any:
+    return {"events": [{"event": "a", "session_id": "s"}], "sent_at": value}
 
 
-def _revenue(told: Any) -> Any:
-    key = f"{told!r}"[:250]
+def _revenue(value: Any) -> Any:
+    key = f"{value!r}"[:250]
     # A body's own text may hold what no key may.
-    return {"event": "activation", "user_ref": "u", "idempotency_key": key, "occurred_at": told}
+    return {"event": "activation", "user_ref": "u", "idempotency_key": key, "occurred_at": value}
 
 
-def _deploy(told: Any) -> Any:
-    return {"commit": {"sha": "abcdef1"}, "deployed_at": told}
+def _deploy(value: Any) -> Any:
+    return {"commit": {"sha": "abcdef1"}, "deployed_at": value}
 
 
-def _commit(told: Any) -> Any:
-    return {"commit": {"sha": "abcdef1", "committed_at": told}}
+def _commit(value: Any) -> Any:
+    return {"commit": {"sha": "abcdef1", "committed_at": value}}
 
 
 # Each member that takes a time, and whether it may lie in the future.

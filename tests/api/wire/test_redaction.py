@@ -174,8 +174,8 @@ def test_what_a_request_says_is_heard_nowhere_but_where_it_is_meant_to_be(
     canaries = Canaries()
     # What a gate is asked of a declared canary is registered.
     service.settings(ofrep="browser")
-    service.post("/v1/deploys", {"commit": {"sha": "abcdef2"}, "allocation": 0.1})
-    experiment_id = service.post("/v1/reward/register", {}).json()["experiment_id"]
+    service.deploy("abcdef2", 0.1)
+    experiment_id = service.register()
     problems: list[str] = []
     keys = set(service.project.keys.values())
     statuses: set[int] = set()
@@ -202,6 +202,7 @@ def test_what_a_request_says_is_heard_nowhere_but_where_it_is_meant_to_be(
         for record in caplog.records
         if not record.name.startswith("httpx")
     )
+    assert "POST /v1/events 202" in ours
     metrics = service.client.get("/metrics").text
     for text in (ours, metrics, "\n".join(problems)):
         assert canaries.heard(text) == {}

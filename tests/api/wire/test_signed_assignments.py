@@ -41,8 +41,8 @@ def metered(tenant: Any) -> Callable[[], dict[str, float]]:
     """How many assignments the service has judged since the test began."""
 
     def judged() -> dict[str, float]:
-        told = tenant.client.get("/metrics").text
-        found = re.findall(r'deploy_reward_assignments_total\{outcome="(\w+)"\} ([\d.]+)', told)
+        answer = tenant.client.get("/metrics").text
+        found = re.findall(r'deploy_reward_assignments_total\{outcome="(\w+)"\} ([\d.]+)', answer)
         return {outcome: float(count) for outcome, count in found}
 
     before = judged()

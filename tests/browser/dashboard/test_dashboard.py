@@ -85,21 +85,6 @@ def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, wo
         expect(page.locator(".readout")).to_contain_text("between")
 
 
-def test_an_open_experiment_says_what_it_waits_for_and_what_is_known(
-    signed_in: Opened, world: Pages
-) -> None:
-    page = signed_in()
-    page.goto(f"{world.url}{world.path('open')}")
-    evidence = world.served.evidence(world.experiments["open"])
-    known = evidence["known"]["sentence"].replace("-", "−").replace(" %", "\u202f%")
-    expect(page.get_by_label("Verdict", exact=True)).to_contain_text(known)
-    expect(page.get_by_role("progressbar")).to_have_attribute(
-        "value", str(evidence["sessions"]["accumulated"])
-    )
-    for word in ("Next look", "Ends in any case", "A day of waiting costs at most $"):
-        expect(page.get_by_text(word)).to_be_visible()
-
-
 @pytest.mark.requirement("deploy.listed")
 def test_a_deploy_tells_its_commit_its_diff_and_whom_it_reaches(
     signed_in: Opened, world: Pages

@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 from sqlalchemy import text
 
-from storage.tenants.keys import list_keys
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.sign_ins import Role
 from tests.browser.dashboard.world import Pages, Served
@@ -251,34 +250,3 @@ def test_markup_that_got_through_would_not_run_either(
         )
     assert watch.ran == []
     assert [url for url in watch.asked if not url.startswith(f"{world.url}/")] == []
-
-
-def test_a_post_of_another_site_does_nothing_with_the_visitors_cookie_or_without(
-    new_context: Callable[..., BrowserContext], world: Pages
-) -> None:
-    page = _owner(new_context, world, world.bare)
-    page.goto(f"{world.url}{SETTINGS}/keys")
-    seen = page.locator("input[name=seen]").get_attribute("value")
-    form = (
-        f"<form method=post action={world.url}{SETTINGS}/keys><input name=action value=create>"
-        f"<input name=kind value=write><input name=seen value={seen}><button>Win</button></form>"
-    )
-    sent: list[dict[str, str]] = []
-    page.on(
-        "request",
-        lambda request: sent.append(request.all_headers()) if request.method == "POST" else None,
-    )
-    # The same host under another port is the same site, to which SameSite lets the cookie go.
-    for address, same_site in (
-        ("http://127.0.0.1:1/", True),
-        ("http://evil.example/", False),
-    ):
-        page.route(address, lambda route: route.fulfill(body=form, content_type="text/html"))
-        page.goto(address)
-        with page.expect_response(f"{world.url}{SETTINGS}/keys") as response:
-            page.get_by_role("button").click()
-        assert response.value.status == 403
-        assert ("cookie" in sent[-1]) is same_site
-        expect(page.get_by_role("heading", name="Origin not allowed")).to_be_visible()
-    with world.served.store.engine.begin() as connection:
-        assert len(list_keys(connection, world.bare.project.project_id)) == 3
