@@ -108,11 +108,11 @@ def test_an_agent_learns_which_kind_of_change_pays_and_users_get_it(product: Pro
         clock=product.seconds,
     )
     shipped: list[dict[str, Any]] = []
-    while {one["kind"] for one in shipped} != KINDS.keys() or len(shipped) < 4:
+    while {line["kind"] for line in shipped} != KINDS.keys() or len(shipped) < 4:
         shipped.append(agent.ship())
         print(json.dumps(shipped[-1]))  # noqa: T201  # the transcript
         assert len(shipped) < 9
-    answers = {(one["kind"], one["verdict"]) for one in shipped}
+    answers = {(line["kind"], line["verdict"]) for line in shipped}
     assert ("speed", "keep") in answers
     assert ("nagging", "rollback") in answers
     assert not answers & {("speed", "rollback"), ("nagging", "keep"), ("wording", "rollback")}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tests.world import World, at
+from tests.world import World
 
 PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
 A, WORSE, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
@@ -24,13 +24,7 @@ def service(tenant: World) -> World:
 
 def canary(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
     """Posts a change of the agent's as a canary on A."""
-    body = {
-        "commit": {"sha": sha, "actor": AGENT, **commit},
-        "deployed_at": at(minutes),
-        "allocation": 0.5,
-        "diff": {"base_commit": A, "files": []},
-    }
-    assert story.post("/v1/deploys", body).status_code == 201
+    story.deploy(sha, 0.5, minutes=minutes, base=A, commit={"actor": AGENT, **commit})
 
 
 def begun(story: Any, **commit: Any) -> None:
@@ -132,7 +126,7 @@ TRIES: dict[str, Callable[[Any], str]] = {
 }
 
 
-def told() -> dict[str, str]:
+def answers_of_the_page() -> dict[str, str]:
     """What the page says that each try gets."""
     section = PAGE.read_text().split("## An agent that wants a keep")[1].split("\n## ")[0]
     rows = re.findall(r"^\| ([^|]+) \| `([^`|]+)`", section, re.MULTILINE)
@@ -140,9 +134,9 @@ def told() -> dict[str, str]:
 
 
 def test_the_page_tells_of_every_try() -> None:
-    assert told().keys() == TRIES.keys()
+    assert answers_of_the_page().keys() == TRIES.keys()
 
 
 @pytest.mark.parametrize("tried", TRIES)
 def test_a_try_gets_what_the_page_says(story, tried: str) -> None:
-    assert TRIES[tried](story) == told()[tried]
+    assert TRIES[tried](story) == answers_of_the_page()[tried]

@@ -18,7 +18,7 @@ def service(tenant: World) -> World:
     return tenant
 
 
-def deployed(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
+def canary(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
     """Posts a canary on A."""
     story.deploy(sha, 0.5, minutes=minutes, base=A, commit=commit)
 
@@ -36,9 +36,9 @@ def attempt(story: Any, experiment: str) -> int:
 def tried(story: Any, first: dict[str, Any], again: dict[str, Any]) -> tuple[str, str]:
     """Two experiments: of a canary, and of another commit after it."""
     story.deploy(A, minutes=0)
-    deployed(story, K, minutes=10, **first)
+    canary(story, K, minutes=10, **first)
     earlier = story.register(treatment_commit=K)
-    deployed(story, L, minutes=20, **again)
+    canary(story, L, minutes=20, **again)
     return earlier, story.register(treatment_commit=L)
 
 
@@ -74,7 +74,7 @@ def test_commits_of_the_default_branch_are_first_attempts(story) -> None:
 def test_a_branch_of_many_commits_is_shared(story) -> None:
     story.deploy(A, minutes=0)
     for number in range(21):
-        deployed(story, f"{number:040x}", minutes=1 + number, branch="team")
+        canary(story, f"{number:040x}", minutes=1 + number, branch="team")
     experiments = [story.register(treatment_commit=f"{number:040x}") for number in range(2)]
     assert attempt(story, experiments[1]) == 1
 
@@ -87,7 +87,7 @@ def test_other_changes_are_first_attempts(story) -> None:
 
 def test_a_second_target_of_one_deploy_is_a_second_attempt_from_the_same_start(story) -> None:
     story.deploy(A, minutes=0)
-    deployed(story, K, minutes=10)
+    canary(story, K, minutes=10)
     first = story.register(treatment_commit=K, target_metric="order")
     second = story.register(treatment_commit=K, target_metric="basket")
     assert attempt(story, second) == 2
@@ -103,7 +103,7 @@ def test_flags_of_one_build_are_first_attempts_each(story) -> None:
 
 def test_an_attempt_that_ended_before_anything_was_compared_does_not_count(story) -> None:
     story.deploy(A, minutes=0)
-    deployed(story, K, minutes=10)
+    canary(story, K, minutes=10)
     first = story.register(treatment_commit=K)
     story.post(f"/v1/reward/{first}/close", {})
     story.tick()

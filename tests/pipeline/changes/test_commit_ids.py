@@ -135,7 +135,7 @@ def test_the_steps_of_a_ramp_may_write_their_commit_each_in_another_way(story) -
     serve(story, A, K)
     experiment = story.register(treatment_commit=K[:20])
     story.tick()
-    registration = story.get(f"/v1/reward/{experiment}/registration").json()
+    registration = story.bound(experiment)
     # The declaration counts from its first step.
     assert registration["starts_at"] == first["deployed_at"]
     assert registration["control_commit"] == A[:8]
@@ -177,10 +177,10 @@ def test_an_experiment_waits_for_its_commit_however_both_write_it(
     # The same commit, as long as nothing says otherwise.
     assert story.register(treatment_commit=K[:12]) == experiment
     story.deploy(deployed, minutes=0, base=A, allocation=0.5, environment="staging")
-    registration = story.get(f"/v1/reward/{experiment}/registration").json()
+    registration = story.bound(experiment)
     assert registration["waits_for_deploy"]["elsewhere"] == ["staging"]
     story.deploy(deployed, minutes=0, base=A, allocation=0.5)
-    registration = story.get(f"/v1/reward/{experiment}/registration").json()
+    registration = story.bound(experiment)
     assert registration["waits_for_deploy"] is None
     listed = story.get(f"/v1/reward?treatment_commit={K[:9]}").json()["experiments"]
     assert [each["experiment_id"] for each in listed] == [experiment]
@@ -189,7 +189,7 @@ def test_an_experiment_waits_for_its_commit_however_both_write_it(
 def test_a_slip_in_a_registration_is_told_by_a_deploy_that_writes_less(story) -> None:
     story.deploy(K[:8], minutes=0)
     experiment = story.register(treatment_commit=f"{K[:6]}8{K[7:]}")
-    registration = story.get(f"/v1/reward/{experiment}/registration").json()
+    registration = story.bound(experiment)
     assert registration["waits_for_deploy"]["nearest"] == K[:8]
 
 

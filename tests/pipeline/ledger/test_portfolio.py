@@ -239,7 +239,7 @@ def test_it_hides_no_build_and_is_no_change_of_the_ledger(
     canary = story.deploy(M, minutes=3 * DAY, allocation=0.1)
     assert (canary["base_commit"], canary["base_assumed"]) == (L, True)
     other = story.register(treatment_commit=M)
-    opened = story.get(f"/v1/reward/{other}/registration").json()
+    opened = story.bound(other)
     assert (opened["control_commit"], opened["base_moved"]) == (L, None)
     story.tick(minutes=5 * DAY)
     assert story.get("/v1/reward/ledger").json()["kept"] == 2
@@ -297,12 +297,7 @@ def test_by_default_the_build_of_seven_days_ago_is_held_back(
 ) -> None:
     now = datetime.now(UTC)
     for sha, base, days in ((A, None, 20), (K, A, 9), (L, K, 3), (M, L, 1)):
-        body = {
-            "commit": {"sha": sha},
-            "deployed_at": (now - timedelta(days=days)).isoformat(),
-            **({} if base is None else {"diff": {"base_commit": base, "files": []}}),
-        }
-        assert service.post("/v1/deploys", body).status_code == 201
+        service.deploy(sha, base=base, deployed_at=(now - timedelta(days=days)).isoformat())
     monkeypatch.delenv("SERVICE_API_URL", raising=False)
     monkeypatch.setenv("SERVICE_DATABASE_URL", service.store.url)
 

@@ -34,7 +34,7 @@ def test_a_first_canary_is_compared_with_the_base_that_nobody_recorded(story, st
     experiment = story.register(treatment_commit=K)
     story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 4, 3, 5, 2)]
-    bound = story.get(f"/v1/reward/{experiment}/registration").json()
+    bound = story.bound(experiment)
     assert (bound["control_commit"], bound["change"], bound["joint_with"]) == (A, [K], [])
 
 
@@ -51,7 +51,7 @@ def test_a_canary_on_a_canary_is_compared_with_it_while_both_are_served(story, s
     assert story.cells(experiment) == sorted(
         [(0, stratum(A, K), 3, 2, 2, 2), (0, stratum(A), 0, 0, 6, 1)]
     )
-    bound = story.get(f"/v1/reward/{experiment}/registration").json()
+    bound = story.bound(experiment)
     assert (bound["control_commit"], bound["change"], bound["joint_with"]) == (K, [L], [])
 
 
@@ -68,7 +68,7 @@ def test_a_canary_on_a_canary_without_a_recorded_base_goes_back_to_what_came_bef
     experiment = story.register(treatment_commit=L)
     story.tick()
     assert story.cells(experiment) == [(0, stratum(A), 3, 2, 6, 1)]
-    bound = story.get(f"/v1/reward/{experiment}/registration").json()
+    bound = story.bound(experiment)
     assert (bound["control_commit"], bound["joint_with"]) == (A, [K])
 
 

@@ -168,10 +168,7 @@ CHANGED = [
 
 def test_a_real_diff_reaches_the_routes_that_it_should(service, graphs, releases) -> None:
     commits = {release["tag"]: release["commit"] for release in releases}
-    service.post(
-        "/v1/deploys",
-        {"commit": {"sha": commits["v3.0.0"]}, "graph": graph_of("v3.0.0", graphs)},
-    )
+    service.deploy(commits["v3.0.0"], graph=graph_of("v3.0.0", graphs))
     answer = service.post(
         "/v1/deploys",
         {
@@ -194,10 +191,7 @@ def test_a_real_diff_reaches_the_routes_that_it_should(service, graphs, releases
 
 def test_a_renamed_file_affects_the_routes_of_both_its_names(service, graphs) -> None:
     old, new = graphs["v2.20.0"], graphs["v3.0.0"]
-    service.post(
-        "/v1/deploys",
-        {"commit": {"sha": old["commit"]}, "graph": graph_of("v2.20.0", graphs)},
-    )
+    service.deploy(old["commit"], graph=graph_of("v2.20.0", graphs))
     answer = service.post(
         "/v1/deploys",
         {

@@ -404,7 +404,7 @@ def test_registering_again_after_an_answer_asks_for_stronger_evidence(story) -> 
     assert story.contract(again)["verdict"] == "abstain"
     policy = story.evidence(again)["policy"]
     assert (policy["attempt"], policy["level"]) == (2, 0.05 / 4)
-    listed = story.get("/v1/reward").json()["experiments"]
+    listed = story.listed()
     assert [entry["experiment_id"] for entry in listed] == [again, first]
 
 
