@@ -114,7 +114,7 @@ UNREACHABLE = "sqlalchemy.exc.OperationalError"
 PLAIN_FAULTS = frozenset(
     {
         "cli.processes.supervisor.ChildFailedError",
-        "storage.log.lake.LakeError",
+        "storage.lake.lake.LakeError",
         "storage.pipeline.engines.engine.EngineError",
         "storage.postgres.durability.WeakStoreError",
         "storage.postgres.embedded.EmbeddedPostgresError",

@@ -21,8 +21,8 @@ from benchmarks.store import MeasuredStore, deploy, measured_store
 from domain.registration import PRODUCTION, Registration
 from orchestration.pipeline.day_check import compare_days
 from storage.experiments.experiments import register
-from storage.log.lake import open_lake
-from storage.log.sealing import Sealer
+from storage.lake.lake import open_lake
+from storage.lake.sealing import Sealer
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables
 from storage.schema.partitions import create_days, partition_name

@@ -25,9 +25,9 @@ from benchmarks.days.whole_lives import computed_in_duckdb
 from benchmarks.report import options, report
 from benchmarks.store import measured_store
 from domain.registration import PRODUCTION
-from storage.log.lake import file_sha256, open_lake
-from storage.log.sealed_hours import sealed_files
-from storage.log.verification import wrong_files
+from storage.lake.lake import file_sha256, open_lake
+from storage.lake.sealed_hours import sealed_files
+from storage.lake.verification import wrong_files
 from storage.postgres.engine import open_engine
 
 HOURS = 24

@@ -14,9 +14,9 @@ from sqlalchemy import text
 from benchmarks.days.rebuild import laid
 from benchmarks.report import options, report
 from benchmarks.store import MeasuredStore, measured_store
-from storage.log.comparison import compare_files
-from storage.log.lake import FolderLake
-from storage.log.sealing import Sealer
+from storage.lake.comparison import compare_files
+from storage.lake.lake import FolderLake
+from storage.lake.sealing import Sealer
 from storage.schema.partitions import partition_name
 
 SIZES = (100_000, 1_000_000, 10_000_000)

@@ -27,11 +27,11 @@ from rich.console import Console
 from benchmarks.days.rebuild import stored
 from benchmarks.report import options, report
 from benchmarks.store import measured_store
-from storage.log.lake import FolderLake
-from storage.log.reader import read_apart
-from storage.log.sealing import Sealer
-from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
-from storage.pipeline.engines.duckdb_engine import DuckDBLimits
+from storage.lake.day_engines import DayEngineSettings, open_day_engine
+from storage.lake.duckdb_engine import DuckDBLimits
+from storage.lake.lake import FolderLake
+from storage.lake.reader import read_apart
+from storage.lake.sealing import Sealer
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives

@@ -23,10 +23,10 @@ from benchmarks.days.rebuild import COUNT, Laid, stored, timed
 from benchmarks.memory import memory_mib
 from benchmarks.report import numbers, options, report
 from benchmarks.store import measured_store
-from storage.log.lake import open_lake
-from storage.log.reader import read_apart
-from storage.pipeline.engines.day_engines import day_engine_settings
-from storage.pipeline.engines.duckdb_engine import DuckDBEngine, open_duckdb
+from storage.lake.day_engines import day_engine_settings
+from storage.lake.duckdb_engine import DuckDBEngine, open_duckdb
+from storage.lake.lake import open_lake
+from storage.lake.reader import read_apart
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds

@@ -12,7 +12,7 @@ from cli.operations.store import store_engine
 from domain.document import document_text
 from orchestration.pipeline.audit import Audit
 from orchestration.pipeline.audit import audit as audited
-from storage.log.lake import LakeError, open_lake
+from storage.lake.lake import LakeError, open_lake
 from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.experiments import UnreadablePolicyError
 from storage.pipeline.inputs import TooManyAssignmentsError

@@ -21,8 +21,8 @@ from domain.document import document_text
 from orchestration.pipeline.drafts import Drafted
 from orchestration.pipeline.recompute import evaluate_as_of
 from storage.experiments.experiments import experiments_of_project
-from storage.log.lake import open_lake
-from storage.log.verification import WrongFileError
+from storage.lake.lake import open_lake
+from storage.lake.verification import WrongFileError
 from storage.pipeline.engines.engine import watched_parts
 from storage.postgres.engine import opened_engine
 from storage.schema.clock import closed_instant

@@ -16,7 +16,7 @@ from cli.operations.projects import json_option
 from cli.operations.store import store_engine
 from domain.document import document_text
 from domain.figures import counted
-from storage.log.lake import open_lake
+from storage.lake.lake import open_lake
 from storage.schema.clock import is_rebuilding
 from storage.tenants.projects import find_project
 from storage.tenants.secret import Pseudonyms, service_secret

@@ -14,7 +14,7 @@ from cli.operations.options import data_dir_option
 from cli.operations.store import store_engine
 from domain.contract import contract_of
 from orchestration.pipeline.full_rebuild import PHASES, Rebuilt, rebuild_all
-from storage.log.lake import open_lake
+from storage.lake.lake import open_lake
 from storage.pipeline.engines.engine import watched_parts
 from storage.upkeep.side_tables import Difference
 from storage.verdicts.publication import all_contracts

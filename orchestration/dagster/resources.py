@@ -13,7 +13,7 @@ from sqlalchemy import Engine as Pool
 from sqlalchemy.exc import OperationalError
 
 from orchestration.pipeline.failed_tick import failures_counted
-from storage.pipeline.engines.day_engines import (
+from storage.lake.day_engines import (
     ENGINE,
     MEMORY,
     REMOTE,

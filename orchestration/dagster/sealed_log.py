@@ -18,12 +18,12 @@ from orchestration.dagster.keys import (
 from orchestration.dagster.partitions import DAYS, days_between, run_days
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import markdown, plain
-from storage.log.comparison import SealedDay, compare_files, sealed_day
-from storage.log.lake import open_lake
-from storage.log.removal import delete_unlisted
-from storage.log.sealing import SealedRun, Sealer
+from storage.lake.comparison import SealedDay, compare_files, sealed_day
+from storage.lake.lake import open_lake
+from storage.lake.removal import delete_unlisted
+from storage.lake.scrubbing import scrub
+from storage.lake.sealing import SealedRun, Sealer
 from storage.log.status import note_sealing, read_sealing
-from storage.upkeep.scrubbing import scrub
 
 # A run seals so many hours, and the next run the rest.
 _MOST_SECONDS = 1200.0

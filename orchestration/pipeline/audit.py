@@ -13,10 +13,10 @@ from domain.contract import waiting_contract
 from domain.document import document_text
 from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
-from storage.log.lake import Lake, open_lake
-from storage.log.reader import SealedLog, open_log
+from storage.lake.day_engines import DayEngineSettings, day_engine_settings
+from storage.lake.lake import Lake, open_lake
+from storage.lake.reader import SealedLog, open_log
 from storage.pipeline.comparison import Reach, compare, over_when_first_read
-from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
 from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.experiments import PipelineExperiment, bound_experiment
 from storage.pipeline.moments import block_of, microseconds, moment_of

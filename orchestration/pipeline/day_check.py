@@ -9,8 +9,9 @@ from sqlalchemy import Connection
 from orchestration.pipeline.batch import work_apart
 from orchestration.pipeline.follow_up import differing_follow_ups
 from orchestration.pipeline.recompute import PATIENCE, stage_drafts
-from storage.log.lake import open_lake
-from storage.log.reader import open_log
+from storage.lake.day_engines import DayEngineSettings, day_engine_settings
+from storage.lake.lake import open_lake
+from storage.lake.reader import open_log
 from storage.pipeline.comparison import (
     Days,
     Differences,
@@ -20,7 +21,6 @@ from storage.pipeline.comparison import (
     compare,
     reaches_on_days,
 )
-from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
 from storage.pipeline.experiments import PipelineExperiment, open_experiments
 from storage.pipeline.moments import moment_of
 from storage.pipeline.recompute import RowSelection, SelectedRows, recompute

@@ -8,9 +8,9 @@ from sqlalchemy import Connection, Engine
 from orchestration.pipeline.batch import REBUILD, compute
 from orchestration.pipeline.follow_up import differing_follow_ups
 from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
-from storage.log.lake import Lake, open_lake
-from storage.log.reader import read_apart
-from storage.pipeline.engines.day_engines import day_engine_settings
+from storage.lake.day_engines import day_engine_settings
+from storage.lake.lake import Lake, open_lake
+from storage.lake.reader import read_apart
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.recompute import every_row, recompute
 from storage.schema.clock import claim_derived_tables, closed_instant

@@ -7,9 +7,9 @@ from sqlalchemy import Connection
 
 from orchestration.pipeline.batch import Patience, work_apart
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
-from storage.log.lake import Lake, open_lake
-from storage.log.reader import open_log
-from storage.pipeline.engines.day_engines import day_engine_settings
+from storage.lake.day_engines import day_engine_settings
+from storage.lake.lake import Lake, open_lake
+from storage.lake.reader import open_log
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.recompute import evidence_rows, recompute
 from storage.verdicts.publication import stage_evidence

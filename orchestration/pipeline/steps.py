@@ -10,9 +10,9 @@ from orchestration.pipeline.batch import RUN, Patience, compute
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
+from storage.lake.day_engines import DayEngineSettings, day_engine_settings
 from storage.log.seen_commits import note_seen_commits
 from storage.pipeline.catching_up import catch_up
-from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import closed_instant
 from storage.verdicts.announcements import announce_seen_base_moves

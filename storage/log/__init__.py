@@ -1,5 +1,4 @@
-"""The sealed log: hours of receipt in Parquet files, their list, and the reader of both tiers.
+"""The log: runtime events and revenue as they are appended to PostgreSQL, in parts of hours.
 
-Everything about runtime events that are no longer in PostgreSQL alone. Imported by what appends to
-the log or reads whole days of it: events, forgetting, retention, pipeline, orchestration and cli.
+Hours that have ended are written to files by `storage/lake`.
 """

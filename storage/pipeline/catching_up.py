@@ -12,11 +12,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-from storage.log.lake import open_lake
-from storage.log.reader import read_apart
-from storage.log.sealed_hours import moved_to
+from storage.lake.day_engines import DayEngineSettings
+from storage.lake.lake import open_lake
+from storage.lake.reader import read_apart
+from storage.lake.sealed_hours import moved_to
 from storage.pipeline.cursors import read_cursors, set_cursors
-from storage.pipeline.engines.day_engines import DayEngineSettings
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from storage.log.reader import Extent, LogFile, LogRows
-from storage.log.sealed_hours import Erasure
+from storage.lake.reader import Extent, LogFile, LogRows
+from storage.lake.sealed_hours import Erasure
 from storage.pipeline.engines.engine import DayEngine
 
 _NAMES = {"event": "text"}

@@ -12,12 +12,12 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from storage.log.lake import Lake
-from storage.log.reader import SealedLog, read_apart
+from storage.lake.day_engines import DayEngineSettings, open_day_engine
+from storage.lake.lake import Lake
+from storage.lake.reader import SealedLog, read_apart
 from storage.pipeline.cursors import outcome_cursors
 from storage.pipeline.derived import COPIED_TABLES, UNIT_TABLES, Derived
 from storage.pipeline.engines.copying import copy_into_store, copy_rows
-from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import (
     PipelineExperiment,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, RowMapping, text
 
 from domain.millionths import LARGEST_AMOUNT
-from storage.log.reader import Extent, SealedLog
+from storage.lake.reader import Extent, SealedLog
 from storage.pipeline.derived import AMOUNTS, CONVERSIONS, EXPOSURES, SIGHTINGS, Derived
 from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import (

@@ -11,12 +11,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from storage.log.erasures import note_erasure
-from storage.log.lake import Lake, LakeError, open_lake
-from storage.log.reader import Extent, read_apart
-from storage.log.sealed_hours import moved_to
+from storage.lake.day_engines import day_engine_settings, open_day_engine
+from storage.lake.erasures import note_erasure
+from storage.lake.lake import Lake, LakeError, open_lake
+from storage.lake.reader import Extent, read_apart
+from storage.lake.sealed_hours import moved_to
 from storage.pipeline.derived import AMOUNTS, UNIT_TABLES
-from storage.pipeline.engines.day_engines import day_engine_settings, open_day_engine
 from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
 from storage.pipeline.log_relations import attach_log
 from storage.pipeline.moments import microseconds

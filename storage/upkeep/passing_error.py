@@ -4,8 +4,8 @@ import psycopg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from storage.log.lake import LakeError
-from storage.log.verification import WrongFileError
+from storage.lake.lake import LakeError
+from storage.lake.verification import WrongFileError
 from storage.pipeline.engines.engine import EngineError, EngineMemoryError
 from storage.postgres.engine import StoreUnavailable
 

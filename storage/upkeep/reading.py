@@ -7,7 +7,7 @@ from typing import Literal
 import psycopg
 from sqlalchemy import Connection, Engine, Table, text
 
-from storage.log.reader import keep_log
+from storage.lake.reader import keep_log
 from storage.schema.tables import DERIVED
 
 # Whole days are read at once: what is sorted or hashed stays in memory, and of tables that last for

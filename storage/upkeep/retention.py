@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
-from storage.log.removal import unlist_day
+from storage.lake.removal import unlist_day
 from storage.postgres.engine import SCHEMA
 from storage.schema.clock import claim_derived_tables, receipt_time
 from storage.schema.partitions import claim_past_days, day_of, existing_days, partition_name

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from domain.contract import Contract, contract_of
 from domain.evidence.document import AnyEvidence, evidence_of
-from storage.log.verification import WrongFileError
+from storage.lake.verification import WrongFileError
 from storage.postgres.rows import value_of
 
 # In the order of the pipeline: whoever breaks in a stage is left out of those that follow.

@@ -91,7 +91,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="so it does in files, at once and when they are written anew",
-        of="storage.log.parquet.EventKeys.matches",
+        of="storage.lake.parquet.EventKeys.matches",
         edits=[
             swap(
                 "('session_id', self.claimed, by_public_key)", "('session_id', self.claimed, True)"
@@ -120,7 +120,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="a file is on the disk before it is listed",
-        of="storage.log.lake.FolderLake.writing",
+        of="storage.lake.lake.FolderLake.writing",
         edits=[drop("_sync(unfinished)")],
         tests=[
             "tests/storage/log/test_durability.py::test_a_file_and_its_name_are_on_the_disk_before_it_is_listed"
@@ -128,7 +128,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="no file is deleted while somebody reads who may have its name",
-        of="storage.log.removal.delete_unlisted",
+        of="storage.lake.removal.delete_unlisted",
         edits=[drop("claim_files(connection)")],
         tests=[
             "tests/storage/log/test_durability.py::test_a_file_that_is_listed_no_longer_stays_until_its_readers_have_ended"
@@ -163,7 +163,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="a day leaves PostgreSQL only when each of its files was read back",
-        of="storage.upkeep.hot_days.move_old_days",
+        of="storage.lake.hot_days.move_old_days",
         edits=[swap("_wrong_files(engine, lake, day)", "False")],
         tests=[
             "tests/storage/log/test_hot_days.py::test_a_day_stays_whose_file_cannot_be_read_back"
@@ -179,7 +179,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="PostgreSQL keeps of a moved day whom its sessions named",
-        of="storage.upkeep.hot_days._ALL_NAMED",
+        of="storage.lake.hot_days._ALL_NAMED",
         edits=[reword("pseudonym IS NOT NULL", "false")],
         tests=[
             "tests/orchestration/test_hot_days.py::test_the_increment_finds_the_users_that_moved_days_named"
@@ -195,7 +195,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="an erasure ends only when no file holds anything of that person",
-        of="storage.log.erasures._rewrite",
+        of="storage.lake.erasures._rewrite",
         edits=[swap("holds_any(path, keys)", "file.part and holds_any(path, keys)")],
         tests=[
             "tests/storage/log/test_erasures.py::test_the_nights_rewriting_leaves_no_trace_in_any_file"
@@ -203,7 +203,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="a file of the lake is read only where it is as it is listed",
-        of="storage.log.reader.SealedLog.rows",
+        of="storage.lake.reader.SealedLog.rows",
         edits=[swap("wrong_files(self.lake, listed)", "{}")],
         tests=[
             "tests/storage/log/test_wrong_files.py::test_an_hour_whose_file_is_wrong_is_read_from_postgresql_while_that_has_it",
@@ -213,7 +213,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="a file of the lake is as it is listed only where its bytes are",
-        of="storage.log.verification._fault_of_bytes",
+        of="storage.lake.verification._fault_of_bytes",
         edits=[swap("file_sha256(path) != file.sha256", "False")],
         tests=[
             "tests/storage/log/test_wrong_files.py::test_a_wrong_file_that_alone_holds_its_events_is_named_and_every_other_hour_read"
@@ -221,7 +221,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="no file is written anew from one that is not as it is listed",
-        of="storage.log.erasures._rewrite",
+        of="storage.lake.erasures._rewrite",
         edits=[swap("verified(lake, file)", "lake.reading(file.name)")],
         tests=[
             "tests/storage/log/test_wrong_files.py::test_a_wrong_file_of_a_hot_day_is_written_anew_from_postgresql_without_the_person",
@@ -230,7 +230,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="a wrong file stops nobody else's erasure",
-        of="storage.log.erasures.rewrite_files",
+        of="storage.lake.erasures.rewrite_files",
         edits=[swap("_leave(connection, file, error, done)", "next(iter(()))")],
         tests=[
             "tests/storage/log/test_wrong_files.py::test_a_wrong_file_that_alone_holds_its_events_stops_nobody_elses_erasure"
@@ -238,7 +238,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="an erasure stays while a listed file may hold anything of that person",
-        of="storage.log.erasures._END",
+        of="storage.lake.erasures._END",
         edits=[reword("s.last_erasure < e.erasure_id", "false")],
         tests=[
             "tests/storage/log/test_wrong_files.py::test_a_wrong_file_that_alone_holds_its_events_stops_nobody_elses_erasure"

@@ -15,14 +15,14 @@ from domain.registration import Registration
 from orchestration.dagster.upkeep.housekeeping import RetentionError, hot_days
 from orchestration.definitions import definitions
 from storage.experiments.experiments import register
-from storage.log.comparison import compare_files
+from storage.lake.comparison import compare_files
+from storage.lake.hot_days import move_old_days
+from storage.lake.lake import open_lake
+from storage.lake.scrubbing import scrub
+from storage.lake.sealing import Sealer
 from storage.log.events import RuntimeEvent, append_history
-from storage.log.lake import open_lake
-from storage.log.sealing import Sealer
 from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
-from storage.upkeep.hot_days import move_old_days
-from storage.upkeep.scrubbing import scrub
 from tests.processes.api_process import eventually
 from tests.processes.command import Command
 from tests.repetition import also_nightly

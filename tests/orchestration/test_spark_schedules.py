@@ -4,8 +4,8 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from storage.log.lake import open_lake
-from storage.log.sealing import Sealer
+from storage.lake.lake import open_lake
+from storage.lake.sealing import Sealer
 from storage.schema.clock import claim_derived_tables
 from tests.processes.spark_cluster import ON_A_CLUSTER, running_cluster
 from tests.stores.emptied import empty_derived_tables

@@ -15,11 +15,11 @@ from cli.operations.forget import INCOMPLETE
 from cli.operations.rebuild import LEFT_OUT
 from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held
 from orchestration.definitions import definitions
-from storage.log.comparison import compare_files
-from storage.log.lake import open_lake
-from storage.log.sealing import Sealer
+from storage.lake.comparison import compare_files
+from storage.lake.hot_days import move_old_days
+from storage.lake.lake import open_lake
+from storage.lake.sealing import Sealer
 from storage.upkeep.gauges import read_gauges
-from storage.upkeep.hot_days import move_old_days
 from tests.repetition import also_nightly
 from tests.stores.derived import derived_of
 from tests.stores.wrong_files import HARMS

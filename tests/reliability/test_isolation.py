@@ -16,15 +16,15 @@ from orchestration.dagster.resources import Store
 from orchestration.pipeline.batch import Patience, compute
 from orchestration.pipeline.day_check import compare_days
 from orchestration.pipeline.steps import expose
-from storage.log.comparison import compare_files
-from storage.log.lake import open_lake
-from storage.log.sealing import Sealer
+from storage.lake.comparison import compare_files
+from storage.lake.hot_days import move_old_days
+from storage.lake.lake import open_lake
+from storage.lake.scrubbing import scrub
+from storage.lake.sealing import Sealer
 from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.upkeep.forgetting import forget_session
 from storage.upkeep.gauges import read_gauges
-from storage.upkeep.hot_days import move_old_days
 from storage.upkeep.reading import separate_reading
-from storage.upkeep.scrubbing import scrub
 from storage.verdicts.set_aside import read_set_aside
 from tests.clients.owner import Owner
 from tests.repetition import also_nightly

@@ -8,10 +8,10 @@ import dagster as dg
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.own_runs import OwnRuns
-from storage.log.erasures import Rewriting, rewrite_files
-from storage.log.lake import open_lake
-from storage.log.removal import delete_unlisted, sweep
-from storage.upkeep.hot_days import DEFAULT_HOT_DAYS, LEAST_HOT_DAYS, move_old_days
+from storage.lake.erasures import Rewriting, rewrite_files
+from storage.lake.hot_days import DEFAULT_HOT_DAYS, LEAST_HOT_DAYS, move_old_days
+from storage.lake.lake import open_lake
+from storage.lake.removal import delete_unlisted, sweep
 from storage.upkeep.retention import (
     DEFAULT_DAYS,
     LEAST_DAYS,

@@ -1,4 +1,4 @@
-"""The engines of the pipeline's text: PostgreSQL, DuckDB and Spark, one a file.
+"""The engine of the minute's increment, PostgreSQL, and the methods of an engine of whole days.
 
 They import the text and nothing else of the pipeline, which opens and feeds them.
 """

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute
 from sqlalchemy import Column, Connection, Integer, LargeBinary, Table
 
-from storage.log.parquet import Batch
-from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.engines.engine import Batch, DayEngine
 
 # pyarrow has no types.
 Array: TypeAlias = Any

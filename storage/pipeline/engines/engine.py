@@ -3,10 +3,13 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
-from storage.log.parquet import Batch, Batches
 from storage.pipeline.steps import Step
+
+# Arrow's record batches: pyarrow has no types.
+Batch: TypeAlias = Any
+Batches: TypeAlias = Iterable[Any]
 
 # The columns of an input and their types: `int`, `bigint`, `text`, or `json` (text of JSON, which
 # PostgreSQL holds as JSONB) and `experiment` (what the derived relations know an experiment by).

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from cli.main import main
-from storage.log.lake import open_lake
-from storage.log.sealing import Sealer
+from storage.lake.lake import open_lake
+from storage.lake.sealing import Sealer
 from storage.tenants.projects import create_project
 
 UNITS = 1200

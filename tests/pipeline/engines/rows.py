@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from storage.log.lake import Lake, open_lake
-from storage.log.reader import open_log
-from storage.pipeline.engines.day_engines import DayEngineSettings
+from storage.lake.day_engines import DayEngineSettings
+from storage.lake.lake import Lake, open_lake
+from storage.lake.reader import open_log
 from storage.pipeline.experiments import blocks_to_expose, open_experiments
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.recompute import every_row, recompute

@@ -16,9 +16,9 @@ from orchestration.pipeline.recompute import evaluate_as_of
 from orchestration.pipeline.steps import publish, stage
 from stats.gates.sample_ratio import SampleRatio
 from storage.experiments.experiments import publish_waiting
+from storage.lake.day_engines import DayEngineSettings
+from storage.lake.duckdb_engine import DuckDBLimits
 from storage.pipeline.catching_up import catch_up
-from storage.pipeline.engines.day_engines import DayEngineSettings
-from storage.pipeline.engines.duckdb_engine import DuckDBLimits
 from storage.pipeline.engines.engine import watched_parts
 from storage.pipeline.engines.postgres_engine import AT_ONCE
 from storage.pipeline.increment import extend_cells, extend_exposures

@@ -3,7 +3,7 @@
 import duckdb
 import pytest
 
-from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.lake.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.steps import Step
 
 

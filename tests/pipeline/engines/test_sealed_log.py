@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from storage.log.lake import FolderLake
-from storage.log.sealing import Sealer
+from storage.lake.lake import FolderLake
+from storage.lake.sealing import Sealer
 from tests.conftest import Store
 from tests.pipeline.engines.rows import recomputed_rows
 from tests.pipeline.engines.test_engines import END, SETTINGS, built

@@ -20,9 +20,9 @@ from rich.console import Console
 from cli.main import main
 from cli.traffic.demo import Keys, play
 from orchestration.pipeline.day_check import Comparison, compare_days
-from storage.log.lake import FolderLake
-from storage.log.sealing import Sealer
-from storage.pipeline.engines.day_engines import DayEngineSettings
+from storage.lake.day_engines import DayEngineSettings
+from storage.lake.lake import FolderLake
+from storage.lake.sealing import Sealer
 from storage.schema.clock import closed_instant
 from storage.tenants.keys import FIRST_KINDS
 from storage.tenants.projects import create_project

@@ -12,11 +12,11 @@ import duckdb
 import pytest
 from sqlalchemy import Engine, text
 
+from storage.lake.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.lake.lake import FolderLake
+from storage.lake.reader import Extent, read_apart
+from storage.lake.sealing import SealedRun, Sealer
 from storage.log.events import RuntimeEvent, append_history
-from storage.log.lake import FolderLake
-from storage.log.reader import Extent, read_apart
-from storage.log.sealing import SealedRun, Sealer
-from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.log_relations import attach_log
 from storage.tenants.projects import create_project
 

@@ -6,9 +6,9 @@ import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.log.erasures import rewrite_files
-from storage.log.removal import delete_unlisted, sweep
-from storage.log.sealing import Sealer
+from storage.lake.erasures import rewrite_files
+from storage.lake.removal import delete_unlisted, sweep
+from storage.lake.sealing import Sealer
 from storage.postgres.engine import open_engine
 from tests.storage.log.conftest import WatchedLake
 

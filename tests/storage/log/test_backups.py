@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.log.comparison import compare_files
-from storage.log.lake import FolderLake
-from storage.log.removal import sweep
+from storage.lake.comparison import compare_files
+from storage.lake.lake import FolderLake
+from storage.lake.removal import sweep
 from storage.postgres.engine import open_engine
 from tests.storage.log.conftest import World
 from tests.stores.backup import address, dump, empty_database, restore

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from storage.log.comparison import compare_files
-from storage.log.erasures import rewrite_files
-from storage.log.lake import BucketLake, FolderLake, LakeError, open_lake
-from storage.log.removal import delete_unlisted
+from storage.lake.comparison import compare_files
+from storage.lake.erasures import rewrite_files
+from storage.lake.lake import BucketLake, FolderLake, LakeError, open_lake
+from storage.lake.removal import delete_unlisted
 from storage.upkeep.forgetting import forget_session
 from tests.storage.log.conftest import World
 

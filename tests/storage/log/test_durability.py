@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.log.removal import delete_unlisted, sweep
-from storage.log.sealed_hours import keep_files
-from storage.log.sealing import Sealer
+from storage.lake.removal import delete_unlisted, sweep
+from storage.lake.sealed_hours import keep_files
+from storage.lake.sealing import Sealer
 from tests.storage.log.conftest import WatchedLake
 
 

@@ -5,10 +5,10 @@ from collections import Counter
 import duckdb
 import pytest
 
-from storage.log.comparison import compare_files
-from storage.log.erasures import rewrite_files
-from storage.log.removal import delete_unlisted
-from storage.log.sealing import Sealer
+from storage.lake.comparison import compare_files
+from storage.lake.erasures import rewrite_files
+from storage.lake.removal import delete_unlisted
+from storage.lake.sealing import Sealer
 from storage.upkeep.forgetting import forget_session, forget_user
 from tests.storage.log.conftest import WatchedLake, World
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from storage.log.comparison import compare_files
-from storage.log.erasures import rewrite_files
-from storage.log.lake import FolderLake
-from storage.log.reader import keep_log
-from storage.log.verification import WrongFileError
+from storage.lake.comparison import compare_files
+from storage.lake.erasures import rewrite_files
+from storage.lake.hot_days import DayMove, move_old_days
+from storage.lake.lake import FolderLake
+from storage.lake.reader import keep_log
+from storage.lake.scrubbing import scrub
+from storage.lake.verification import WrongFileError
 from storage.upkeep.forgetting import forget_session, forget_user
-from storage.upkeep.hot_days import DayMove, move_old_days
 from storage.upkeep.retention import drop_old_days
-from storage.upkeep.scrubbing import scrub
 from storage.views.history_counts import names_in_log
 from tests.storage.log.conftest import BEGIN, World
 

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from storage.log.parquet import COLUMNS
+from storage.lake.parquet import COLUMNS
 from storage.postgres.engine import connection_string
 
 PAGE = (Path(__file__).parents[3] / "docs/operations/lake.md").read_text()

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from storage.log.erasures import rewrite_files
-from storage.log.lake import FolderLake
-from storage.log.reader import open_log, read_apart
-from storage.log.removal import delete_unlisted
-from storage.log.verification import WrongFileError
-from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.lake.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.lake.erasures import rewrite_files
+from storage.lake.lake import FolderLake
+from storage.lake.reader import open_log, read_apart
+from storage.lake.removal import delete_unlisted
+from storage.lake.verification import WrongFileError
 from storage.pipeline.log_relations import attach_log
 from storage.upkeep.forgetting import forget_session
 from tests.storage.log.conftest import BEGIN, World

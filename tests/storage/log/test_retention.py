@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from storage.log.removal import delete_unlisted
+from storage.lake.removal import delete_unlisted
 from storage.upkeep.retention import drop_old_days
 from tests.storage.log.conftest import BEGIN, World
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from storage.log.lake import Lake, open_lake
-from storage.log.removal import sweep
+from storage.lake.lake import Lake, open_lake
+from storage.lake.removal import sweep
 from tests.storage.log.conftest import World
 
 ROWS = b"rows of a step"

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import text
 
-from storage.log.comparison import compare_files
+from storage.lake.comparison import compare_files
+from storage.lake.lake import FolderLake
+from storage.lake.sealing import Sealer
 from storage.log.events import copy_history, history_lines
-from storage.log.lake import FolderLake
-from storage.log.sealing import Sealer
 from storage.schema.partitions import write_past_days
 from tests.storage.log.conftest import BEGIN
 

@@ -14,18 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import text
 
-from storage.log.comparison import compare_files
-from storage.log.erasures import Rewriting, rewrite_files
-from storage.log.lake import BucketLake, open_lake
-from storage.log.reader import read_apart
-from storage.log.removal import delete_unlisted
-from storage.log.verification import WrongFileError
-from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.lake.comparison import compare_files
+from storage.lake.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.lake.erasures import Rewriting, rewrite_files
+from storage.lake.hot_days import move_old_days
+from storage.lake.lake import BucketLake, open_lake
+from storage.lake.reader import read_apart
+from storage.lake.removal import delete_unlisted
+from storage.lake.scrubbing import scrub
+from storage.lake.verification import WrongFileError
 from storage.pipeline.log_relations import attach_log
 from storage.upkeep.forgetting import Forgotten, forget_session
 from storage.upkeep.gauges import read_gauges
-from storage.upkeep.hot_days import move_old_days
-from storage.upkeep.scrubbing import scrub
 from tests.repetition import also_nightly, times
 from tests.storage.log.conftest import BEGIN, WatchedLake, World
 from tests.stores.wrong_files import HARMS

@@ -10,21 +10,18 @@ import pyarrow as pa
 from psycopg import sql
 from sqlalchemy import Connection, Engine, text
 
-from storage.log.lake import Lake
-from storage.log.parquet import (
+from storage.lake.lake import Lake
+from storage.lake.parquet import (
     COLUMNS,
     EVENT_COLUMNS,
     REVENUE_COLUMNS,
-    Batch,
-    Batches,
     Schema,
     SnapshotReader,
     export_snapshot,
     read_events,
     read_revenue,
 )
-from storage.log.parts import HOUR
-from storage.log.sealed_hours import (
+from storage.lake.sealed_hours import (
     Erasure,
     SealedFile,
     UnsealedRange,
@@ -33,7 +30,9 @@ from storage.log.sealed_hours import (
     sealed_files,
     unsealed_ranges,
 )
-from storage.log.verification import WrongFileError, wrong_files
+from storage.lake.verification import WrongFileError, wrong_files
+from storage.log.parts import HOUR
+from storage.pipeline.engines.engine import Batch, Batches
 from storage.schema.partitions import existing_days, partition_name
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from storage.log.parquet import Batch, Batches
-from storage.pipeline.engines.engine import Columns, EngineMemoryError, tell_part
-from storage.pipeline.engines.input_tables import input_table
+from storage.lake.input_tables import input_table
+from storage.pipeline.engines.engine import Batch, Batches, Columns, EngineMemoryError, tell_part
 from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from datetime import UTC, date, datetime, timedelta
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
-from storage.log.lake import Lake
-from storage.log.sealed_hours import NAMED_DAYS, files_of_day, keep_files, note_verified
-from storage.log.verification import wrong_files
+from storage.lake.lake import Lake
+from storage.lake.sealed_hours import NAMED_DAYS, files_of_day, keep_files, note_verified
+from storage.lake.verification import wrong_files
 from storage.pipeline.steps import IDENTITY
 from storage.postgres.engine import SCHEMA
 from storage.schema.clock import receipt_time

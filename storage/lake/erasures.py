@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Engine, text
 
-from storage.log.lake import Lake
-from storage.log.parquet import EventKeys, holds_any, rewrite_without
-from storage.log.sealed_hours import FILE, Erasure, SealedFile, note_verified, read_erasures
-from storage.log.sealing import Written, sealing_alone, store_file
-from storage.log.verification import WrongFileError, verified
+from storage.lake.lake import Lake
+from storage.lake.parquet import EventKeys, holds_any, rewrite_without
+from storage.lake.sealed_hours import FILE, Erasure, SealedFile, note_verified, read_erasures
+from storage.lake.sealing import Written, sealing_alone, store_file
+from storage.lake.verification import WrongFileError, verified
 
 _NOTE = text("""
 INSERT INTO erasures (project_id, session_id, public_only, pseudonym, erased_at)

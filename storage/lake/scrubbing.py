@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, text
 
-from storage.log.comparison import DifferentFile
-from storage.log.lake import Lake
-from storage.log.sealed_hours import FILE, SealedFile, keep_files, note_verified
-from storage.log.verification import lost_files, wrong_files
+from storage.lake.comparison import DifferentFile
+from storage.lake.lake import Lake
+from storage.lake.sealed_hours import FILE, SealedFile, keep_files, note_verified
+from storage.lake.verification import lost_files, wrong_files
 
 # Whatever a run reads, it reads what was wrong, or set an experiment aside, once more: that a
 # file was put back is known within the hour.

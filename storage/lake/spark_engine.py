@@ -14,10 +14,9 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.log.lake import Lake
-from storage.log.parquet import Batch, Batches
-from storage.pipeline.engines.engine import Columns, EngineError
-from storage.pipeline.engines.input_tables import input_table
+from storage.lake.input_tables import input_table
+from storage.lake.lake import Lake
+from storage.pipeline.engines.engine import Batch, Batches, Columns, EngineError
 from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step
 
 REMOTE = "SERVICE_SPARK_REMOTE"

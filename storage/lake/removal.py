@@ -5,8 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
-from storage.log.lake import Lake
-from storage.log.sealed_hours import claim_files
+from storage.lake.lake import Lake
+from storage.lake.sealed_hours import claim_files
 
 _LOCK_NOT_AVAILABLE = "55P03"
 # Longer than any run that writes a file and has not listed it yet.

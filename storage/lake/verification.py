@@ -5,9 +5,9 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from storage.log.lake import VARIABLE, FileStamp, Lake, LakeError, file_sha256
-from storage.log.parquet import count_rows
-from storage.log.sealed_hours import SealedFile
+from storage.lake.lake import VARIABLE, FileStamp, Lake, LakeError, file_sha256
+from storage.lake.parquet import count_rows
+from storage.lake.sealed_hours import SealedFile
 
 MISSING = "is missing"
 

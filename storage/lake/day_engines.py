@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from storage.log.lake import Lake
-from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.lake.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.lake.lake import Lake
+from storage.lake.spark_engine import PORT, REMOTE, open_spark
 from storage.pipeline.engines.engine import DayEngine, EngineError
-from storage.pipeline.engines.spark_engine import PORT, REMOTE, open_spark
 
 ENGINE = "SERVICE_ENGINE"
 MEMORY, THREADS = "SERVICE_ENGINE_MEMORY_MIB", "SERVICE_ENGINE_THREADS"

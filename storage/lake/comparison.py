@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, text
 
-from storage.log.lake import Lake
-from storage.log.parquet import canonical_json
-from storage.log.parts import HOUR
-from storage.log.sealed_hours import (
+from storage.lake.lake import Lake
+from storage.lake.parquet import canonical_json
+from storage.lake.sealed_hours import (
     FILE,
     SealedFile,
     UnsealedRange,
     keep_files,
     note_verified,
 )
-from storage.log.verification import WrongFileError, verified
+from storage.lake.verification import WrongFileError, verified
+from storage.log.parts import HOUR
 from storage.postgres.rows import value_of
 
 if TYPE_CHECKING:

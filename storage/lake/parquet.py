@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Generator, Iterable, Iterator, Set
+from collections.abc import Generator, Iterator, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from sqlalchemy import Connection, Engine, event, text
 
+from storage.pipeline.engines.engine import Batch, Batches
 from storage.postgres.engine import SCHEMA, connection_string
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import adbc_driver_postgresql.dbapi as adbc
 
 # pyarrow has no types.
-Batch: TypeAlias = Any
-Batches: TypeAlias = Iterable[Any]
 Table: TypeAlias = Any
 Schema: TypeAlias = Any
 _compute: Any = pyarrow.compute

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from storage.log.lake import Lake, file_sha256
-from storage.log.parquet import (
+from storage.lake.lake import Lake, file_sha256
+from storage.lake.parquet import (
     SnapshotReader,
     count_rows,
     export_snapshot,
     read_events,
     write_events,
 )
+from storage.lake.sealed_hours import UnsealedRange
 from storage.log.parts import HOUR
-from storage.log.sealed_hours import UnsealedRange
 from storage.postgres.rows import value_of
 from storage.schema.clock import closed_instant
 from storage.schema.partitions import claim_past_days, day_of, existing_days

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.log.parquet import Schema, Table
+from storage.lake.parquet import Schema, Table
 from storage.pipeline.engines.engine import Columns
 
 _TYPES = {
