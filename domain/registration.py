@@ -10,6 +10,7 @@ from domain.document import Document, Moment
 from domain.lineage.control_state import BaseMove
 from domain.lineage.flag import Flag
 from domain.lineage.serving import MissingControl
+from domain.words import Action, State
 
 # The environment that a registration means where it names no deploy.
 PRODUCTION = "production"
@@ -68,6 +69,35 @@ class MissingDeploy(Document, frozen=True, kw_only=True):
     ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """The traffic of an experiment that has no complete unit yet.
+
+    Attributes:
+        units: The units of both arms, in the blocks that have closed.
+        events: Whether an event came since the experiment began.
+    """
+
+    units: int
+    events: bool
+
+
+class Situation(Document, frozen=True, kw_only=True):
+    """The state of an experiment, and what to do about it."""
+
+    state: Annotated[State, Meta(description="By what is served, its evidence and its verdict.")]
+    action: Annotated[Action, Meta(description="The next step, in a word for programs.")]
+    advice: Annotated[
+        tuple[str, ...], Meta(description="What to do now, the most important first.")
+    ]
+    sentence: Annotated[
+        str | None, Meta(description="The state in words; absent where the evidence says it.")
+    ] = None
+    until: Annotated[
+        Moment | None, Meta(description="When a state without comparison ends the experiment.")
+    ] = None
+
+
 class RegistrationAnswer(Document, frozen=True, kw_only=True):
     """An experiment as it was registered and bound, with its needs before it can answer."""
 
@@ -107,3 +137,4 @@ class RegistrationAnswer(Document, frozen=True, kw_only=True):
         Moment | None,
         Meta(description="When the target can be looked at first; null before the deploy."),
     ]
+    situation: Situation

@@ -1,4 +1,4 @@
-"""The verdict's vocabulary: verdicts, abstain reasons, endings and cadences."""
+"""The verdict's vocabulary: verdicts, abstain reasons, endings, states and cadences."""
 
 from enum import StrEnum
 
@@ -37,3 +37,31 @@ class Cadence(StrEnum):
 
     DAY = "day"
     FAST = "fast"
+
+
+class State(StrEnum):
+    """The state of an experiment, by the builds served, its evidence and its verdict."""
+
+    WAITS_FOR_DEPLOY = "waits_for_deploy"
+    NOTHING_TO_COMPARE = "nothing_to_compare"
+    WITHDRAWN = "withdrawn"
+    PROMOTED = "promoted"
+    HELD = "held"
+    BASE_GONE = "base_gone"
+    ARRIVING = "arriving"
+    COMPARING = "comparing"
+    ALMOST = "almost"
+    DECIDED = "decided"
+    ENDED = "ended"
+
+
+class Action(StrEnum):
+    """The next step of whoever owns the change, for a program."""
+
+    WAIT = "wait"
+    FIX = "fix"
+    REBASE = "rebase"
+    SHIP = "ship"
+    ROLL_BACK = "roll_back"
+    REVISE = "revise"
+    NONE = "none"

@@ -1,13 +1,13 @@
 """The advice of a verdict, in at most 300 characters."""
 
+import textwrap
 from collections.abc import Sequence
 
 from domain.contract import Contract
 from domain.figures import counted
 from domain.registration import RegistrationAnswer
 from domain.wording.headline import ABSTENTIONS, headline_of
-from domain.wording.registration import registration_note
-from domain.words import AbstainReason, Verdict
+from domain.words import State, Verdict
 
 LONGEST = 300
 DAY_PACE_SECONDS = 3600
@@ -15,11 +15,6 @@ FAST_PACE_SECONDS = 300
 # The service looks at new events every 30 seconds: no answer changes sooner.
 SOONEST_SECONDS = 30
 
-WAITING = {
-    AbstainReason.POWER: "Leave the canary running and log abstain_reason.",
-    AbstainReason.NON_IDENTIFIABLE: "Log abstain_reason; give both arms traffic at the same time.",
-    AbstainReason.INTERACTING: "Log abstain_reason; call explain to see what to repair.",
-}
 ACTIONS = {
     Verdict.KEEP: "Ship the treatment.",
     Verdict.ROLLBACK: "Revert the treatment.",
@@ -40,19 +35,18 @@ def advice(
     Returns:
         A line of at most 300 characters.
     """
-    if registration is not None and (need := _need(registration)) is not None:
-        return _cut(registration_note(registration) or "", need)
-    doing = f"{_action(contract)} {_next_look(contract, retry_after)}"
-    return _cut(_sentence(contract), doing)
-
-
-def _need(registration: RegistrationAnswer) -> str | None:
-    """Returns the need of an open experiment that no waiting meets; None where it has none."""
-    if registration.waits_for_deploy is not None:
-        return "Do not poll until that deploy is posted: no traffic counts before."
-    if registration.base_moved is not None:
-        return "Call explain: rebase says on what, and which changes to post."
-    return None
+    situation = None if registration is None else registration.situation
+    if situation is None or contract.decided or contract.abstain_reason is None:
+        return _cut(_sentence(contract), f"{_action(contract)} {_next_look(contract, retry_after)}")
+    if situation.state is State.WAITS_FOR_DEPLOY:
+        doing = "Do not poll until that deploy is posted: no traffic counts before."
+    elif situation.state is State.BASE_GONE:
+        doing = "Call explain: rebase says on what, and which changes to post."
+    else:
+        step = next(iter(situation.advice), "Call explain to see what to repair.")
+        step = textwrap.shorten(step, LONGEST // 2, placeholder="…")
+        doing = f"{step} Log abstain_reason. {_next_look(contract, retry_after)}"
+    return _cut(situation.sentence or _sentence(contract), doing)
 
 
 def _cut(sentence: str, doing: str) -> str:
@@ -61,16 +55,11 @@ def _cut(sentence: str, doing: str) -> str:
 
 
 def _sentence(contract: Contract) -> str:
-    if contract.abstain_reason is not None:
-        reason = contract.abstain_reason
-        if contract.decided:
-            return f"{_headline(contract)} (abstain, {reason}): it ended without a verdict."
-        return f"{_headline(contract)} (abstain, {reason}): {ABSTENTIONS[reason]}."
-    return f"{_headline(contract)}: {_measured(contract)}."
-
-
-def _headline(contract: Contract) -> str:
-    return headline_of(contract).text
+    headline, reason = headline_of(contract).text, contract.abstain_reason
+    if reason is None:
+        return f"{headline}: {_measured(contract)}."
+    why = "it ended without a verdict" if contract.decided else ABSTENTIONS[reason]
+    return f"{headline} (abstain, {reason}): {why}."
 
 
 def _measured(contract: Contract) -> str:
@@ -87,9 +76,8 @@ def _measured(contract: Contract) -> str:
 
 def _action(contract: Contract) -> str:
     if contract.abstain_reason is not None:
-        if contract.decided:
-            return "Log abstain_reason. Call explain to see what ended it."
-        return WAITING[contract.abstain_reason]
+        ended = " what ended it" if contract.decided else ""
+        return f"Log abstain_reason. Call explain to see{ended or ' what to do'}."
     return ACTIONS[contract.verdict].format(breaches=_named(contract.guardrail_breaches))
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,7 +16,7 @@ from api.dashboard.page.assets import VERSION
 from api.dashboard.page.figures import signs
 from api.dashboard.page.markup import markup, page
 from api.dashboard.page.visit import read_for_visitor
-from api.dashboard.verdict import advice_of, measured, reason_of, value_of
+from api.dashboard.verdict import BEFORE_ANY_LOOK, advice_of, measured, reason_of, value_of
 from api.routes.verdicts import known_id
 from api.wire.answer import answer
 from api.wire.problem import Problem
@@ -30,19 +29,14 @@ from domain.evidence.document import AnyEvidence, Evidence, evidence_of, looked_
 from domain.evidence.effect import AfterDecision, Effect
 from domain.evidence.results import EvidenceLook
 from domain.measure import measure_of, typical_lift
-from domain.registration import RegistrationAnswer
-from domain.wording.advice import lasts, while_arriving
-from domain.wording.base_move import base_move_advice, base_move_sentence
+from domain.registration import Situation
 from domain.wording.effect import MOMENTS, near_end
 from domain.wording.headline import headline_of
 from domain.wording.looks import fired_at, looks_of
 from domain.wording.metrics import metric_rows
 from domain.wording.picture import picture_of
-from domain.wording.registration import (
-    joint_sentence,
-    nothing_to_compare_advice,
-    nothing_to_compare_sentence,
-)
+from domain.wording.registration import joint_sentence
+from domain.wording.situation import lasts
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
 from domain.wording.warnings import warning_sentences
@@ -198,14 +192,11 @@ def _known(read: _Reading) -> dict[str, Any]:
         "contract_text": msgspec.json.format(finding.contract, indent=2),
         "document": document,
         "headline": headline_of(contract, candidate=candidate),
-        "reason": reason_of(contract, evidence, bound=bound, arrivals=finding.arrivals),
-        "arriving": 0 if finding.arrivals is None else finding.arrivals.units,
+        "reason": reason_of(contract, evidence, registration.situation),
         "first_look_at": _first_look(finding),
-        "moved": _beside(registration),
+        "beside": _beside(registration.situation),
         "joint": joint_sentence(joint) if (joint := registration.joint_with) else None,
-        "advice": _advice(registration)
-        or _while_arriving(finding)
-        or advice_of(contract, evidence, bound=bound),
+        "advice": advice_of(finding),
         "followed": _is_followed(finding, contract),
         "bound": bound,
         "value": value_of(contract, document),
@@ -238,28 +229,9 @@ def _is_followed(finding: Finding, contract: Contract) -> bool:
     return finding.acted is not None and finding.acted.word == advised
 
 
-def _beside(registration: RegistrationAnswer) -> str | None:
-    """Returns the sentence on a change that has nothing to be compared with; None for others."""
-    if registration.nothing_to_compare is not None:
-        return nothing_to_compare_sentence(registration.nothing_to_compare)
-    moved = registration.base_moved
-    return None if moved is None else base_move_sentence(moved.rebase_on)
-
-
-def _advice(registration: RegistrationAnswer) -> list[str]:
-    """Returns the steps of a change that has nothing to be compared with: they come first."""
-    if registration.nothing_to_compare is not None:
-        return nothing_to_compare_advice(registration.nothing_to_compare)
-    moved = registration.base_moved
-    if moved is None:
-        return []
-    return base_move_advice(moved.rebase_on, moved.changes, continues=moved.continues)
-
-
-def _while_arriving(finding: Finding) -> Sequence[str]:
-    """Returns the steps while traffic comes that the evidence does not know of yet."""
-    arrivals = finding.arrivals
-    return while_arriving() if arrivals is not None and (arrivals.units or arrivals.events) else []
+def _beside(situation: Situation) -> str | None:
+    """Returns the sentence on a canary to which nothing is compared any more."""
+    return None if situation.state in BEFORE_ANY_LOOK else situation.sentence
 
 
 def _plot(document: Evidence, contract: Contract, ramp: Ramp | None) -> dict[str, Any] | None:

@@ -1,59 +1,32 @@
 """A verdict as a page shows it: its reason, its advice, and the numbers beside them."""
 
-import math
-
 from api.dashboard.page.figures import signs
-from domain.contract import Contract
+from domain.contract import Contract, contract_of
 from domain.document import Interval
-from domain.evidence.document import AnyEvidence, Evidence, looked_at
+from domain.evidence.document import AnyEvidence, ClosedExperiment, Evidence, looked_at
 from domain.measure import Measure, measure_of
-from domain.wording.advice import advice, units_arriving
-from storage.views.findings import Arrivals
+from domain.registration import Situation
+from domain.words import State, Verdict
+from storage.views.findings import Finding
+
+BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.ARRIVING)
 
 
-def reason_of(
-    contract: Contract,
-    document: AnyEvidence | None,
-    *,
-    bound: bool = True,
-    arrivals: Arrivals | None = None,
-) -> str:
+def reason_of(contract: Contract, document: AnyEvidence | None, situation: Situation) -> str:
     """Returns the evidence in one or two sentences, to be read after the headline.
 
     Args:
         document: The evidence document; None before the first look.
-        bound: Whether the deploy that it tests has come.
-        arrivals: The traffic so far; None once a unit is complete.
+        situation: The experiment's; before any unit is complete its sentence is all there is.
     """
-    if units := _units_in(contract, document, arrivals):
-        return _arriving(units, document)
-    if arrivals is not None and arrivals.events:
-        return "Events are coming in. Units are counted when a block of 5 minutes has closed."
+    if situation.state in BEFORE_ANY_LOOK and situation.sentence is not None:
+        return situation.sentence
     known = looked_at(document)
+    if isinstance(document, ClosedExperiment):
+        return document.reason
     if known is None or not known.sessions.accumulated:
-        return before_any_look(contract, bound=bound)
+        return before_any_look(contract, bound=True)
     return signs(known.reason)
-
-
-def _units_in(contract: Contract, document: AnyEvidence | None, arrivals: Arrivals | None) -> int:
-    """Returns the units that arrived while none is complete: as stored, or by the evidence."""
-    if contract.decided:
-        return 0
-    if arrivals is not None and arrivals.units:
-        return arrivals.units
-    known = looked_at(document)
-    return 0 if known is None else units_arriving(known)
-
-
-def _arriving(units: int, document: AnyEvidence | None) -> str:
-    known = looked_at(document)
-    unit = "unit" if known is None else known.policy.unit
-    are_in = f"1 {unit} is" if units == 1 else f"{units:,} {unit}s are"
-    said = f"{are_in} in, and none is complete yet"
-    if known is None:
-        return f"{said}."
-    minutes = math.ceil(known.policy.window_seconds / 60)
-    return f"{said}: each has {minutes:,} min for its outcome."
 
 
 def before_any_look(contract: Contract, *, bound: bool) -> str:
@@ -65,20 +38,14 @@ def before_any_look(contract: Contract, *, bound: bool) -> str:
     return "Nothing was measured yet."
 
 
-def advice_of(contract: Contract, document: AnyEvidence | None, *, bound: bool = True) -> list[str]:
-    """Returns what to do now, the most important first.
-
-    Args:
-        document: The evidence document; None before the first look.
-        bound: Whether the deploy that it tests has come.
-    """
-    lines = None if document is None else document.advice
+def advice_of(finding: Finding) -> list[str]:
+    """Returns what to do now, the most important first."""
     # A page has a button for it.
-    request = f" (POST /v1/reward/{contract.experiment_id}/close)"
-    return [
-        signs(line.replace(request, ""))
-        for line in lines or advice(contract, document, bound=bound)
-    ]
+    request = f" (POST /v1/reward/{finding.registration.experiment_id}/close)"
+    withdrawn = finding.acted is not None and finding.acted.allocation == 0
+    if withdrawn and contract_of(finding.contract).verdict is Verdict.KEEP:
+        return ["To ship it after all, deploy it again, to everybody."]
+    return [signs(line.replace(request, "")) for line in finding.registration.situation.advice]
 
 
 def value_of(contract: Contract, document: Evidence | None) -> tuple[float, float] | None:

@@ -27,7 +27,6 @@ from api.server.workers import STARTUP_FAILURE, Workers
 from storage.postgres.durability import WeakStoreError, refuse_weak_store
 from storage.postgres.engine import open_engine
 from storage.schema.migrate import StoreVersionError, is_newest, refuse_unknown_version
-from storage.tenants.settings import uncounted_values
 
 _log = logging.getLogger("api")
 
@@ -146,9 +145,6 @@ def _refuse_store(url: str) -> None:
             refuse_unknown_version(connection)
             if not is_newest(connection):
                 _log.warning("the store has no tables yet: run `deploy-reward migrate`")
-                return
-            for line in uncounted_values(connection):
-                _log.warning("%s", line)
     finally:
         engine.dispose()
 

@@ -14,6 +14,7 @@ from domain.contract import Contract
 from domain.evidence.effect import Effect
 from domain.registration import RegistrationAnswer
 from domain.wording.registration import first_look_sentence
+from domain.words import State
 
 if TYPE_CHECKING:
     from mcp_server.client import Answer
@@ -67,12 +68,19 @@ class Experiment:
         return self.service.ask("POST", f"{self._path}/close", {})
 
 
-def first_look_of(handle: Experiment, contract: Contract | None = None) -> str | None:
-    """Returns when the target can be looked at first, in a sentence; None where it is unknown."""
+def situation_of(handle: Experiment, contract: Contract | None = None) -> str | None:
+    """Returns the situation of an open experiment, and when its first look can come.
+
+    None where the evidence says all, and where the service cannot be asked.
+    """
     try:
-        return first_look_sentence(handle.registration(), contract)
+        registration = handle.registration()
     except RemoteFault:
         return None
+    situation, first_look = registration.situation, None
+    if situation.state is State.ARRIVING:
+        first_look = first_look_sentence(registration, contract)
+    return " ".join(filter(None, [situation.sentence, first_look])) or None
 
 
 @contextmanager

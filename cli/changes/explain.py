@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.changes.experiment import experiment as reached
-from cli.changes.experiment import first_look_of
+from cli.changes.experiment import situation_of
 from cli.changes.interval_plot import interval_plot
 from cli.operations.options import data_dir_option
 from domain.document import Interval
@@ -40,16 +40,15 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
         text = handle.evidence()
         # The evidence of a decided verdict stands; its effect may have been measured since.
         effect = None if as_json or text is None else handle.effect()
-        first_look = None if as_json else first_look_of(handle)
+        beside = None if as_json else situation_of(handle)
     if text is None:
-        waiting = "nothing was evaluated yet: no block of units has closed"
-        raise click.ClickException(waiting if first_look is None else f"{waiting}. {first_look}")
+        raise click.ClickException(beside or "nothing was evaluated yet")
     if as_json:
         click.echo(text)
     else:
         _print(text, effect)
-        if first_look is not None:
-            click.echo(first_look)
+        if beside is not None:
+            click.echo(beside)
 
 
 def _print(text: str, effect: Effect | None) -> None:

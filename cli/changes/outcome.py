@@ -38,12 +38,12 @@ class Poll:
     Attributes:
         contract: The verdict contract.
         evidence: The evidence document, never newer than the contract; None before any look.
-        first_look: When the target can be looked at first, in a sentence; None once it was.
+        beside: The state of the canary, or when the first look can come, in a sentence.
     """
 
     contract: Contract
     evidence: AnyEvidence | None
-    first_look: str | None = None
+    beside: str | None = None
 
     @property
     def decided(self) -> bool:
@@ -58,9 +58,8 @@ class Poll:
     @property
     def sentence(self) -> str:
         """The evidence in a sentence."""
-        waiting = "No look yet: nothing was measured."
-        said = waiting if self.evidence is None else self.evidence.sentence
-        return said if self.first_look is None else f"{said} {self.first_look}"
+        said = None if self.evidence is None else self.evidence.sentence
+        return " ".join(filter(None, [said, self.beside])) or "No look yet: nothing was measured."
 
 
 @dataclass(frozen=True, kw_only=True)

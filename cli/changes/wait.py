@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from cli.changes.experiment import Experiment, first_look_of
+from cli.changes.experiment import Experiment, situation_of
 from cli.changes.experiment import experiment as reached
 from cli.changes.outcome import UNIT_SECONDS, Outcome, Poll, outcome, while_frozen
 from cli.changes.report import junit, markdown
 from cli.operations.options import Share, data_dir_option
 from cli.operations.remote import RemoteFault, decoded
 from domain.contract import Contract
-from domain.evidence.document import Evidence, evidence_of
+from domain.evidence.document import evidence_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -189,11 +189,8 @@ def _polled(handle: Experiment) -> tuple[Poll, "Answer"]:
     evidence = handle.evidence()
     contract = handle.contract()
     answer, known = decoded(contract.text, Contract), evidence_of(evidence)
-    # Asked for where it is ahead only.
-    ahead = known is None or (isinstance(known, Evidence) and not known.sessions.accumulated)
-    first_look = first_look_of(handle, answer) if ahead else None
-    poll = Poll(contract=answer, evidence=known, first_look=first_look)
-    return poll, contract
+    beside = None if answer.decided else situation_of(handle, answer)
+    return Poll(contract=answer, evidence=known, beside=beside), contract
 
 
 class _Progress:

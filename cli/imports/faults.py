@@ -17,10 +17,6 @@ class MapError(ImportFailedError):
     """A map that cannot be read, or that does not fit the file; the message names the member."""
 
 
-class CellError(ValueError):
-    """A cell that cannot be read; the message says why, without the cell."""
-
-
 class RowError(ImportFailedError):
     """A row that is no event.
 

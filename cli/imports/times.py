@@ -108,22 +108,25 @@ def time_fault(times: Times, text: str, unit: str | None) -> str:
     """Returns why a text is no time."""
     if times.format is None and (times.unit is not None or _NUMBER.fullmatch(text)):
         return _number_fault(times, text, unit)
+    zone = ZoneInfo(times.zone)
     try:
         clock = (
             datetime.fromisoformat(text)
             if times.format is None
             else datetime.strptime(text, times.format)  # noqa: DTZ007 - the zone is the map's
         )
+        before, after = (clock.replace(tzinfo=zone, fold=each).utcoffset() for each in (0, 1))
     except ValueError:
+        before = after = None
+    # Python reads forms that DuckDB does not, such as 20261025T010000Z.
+    if before is None or after is None or before == after:
         if times.format is not None:
             return f"is not of the format {times.format!r}"
         return (
             "is no ISO 8601 time such as 2026-10-25T01:00:00Z; name another form by format in"
             ' [times], such as format = "%m/%d/%Y %H:%M"'
         )
-    zone = ZoneInfo(times.zone)
-    before, after = (clock.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))
-    if before is not None and after is not None and before > after:
+    if before > after:
         return (
             f"is twice in {times.zone}, where clocks go back; give times with an offset, or set"
             ' ambiguous = "earlier" or "later" in [times]'

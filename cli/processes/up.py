@@ -27,7 +27,7 @@ from storage.schema.migrate import upgrade
 from storage.tenants.keys import FIRST_KINDS, KeyKind, create_key
 from storage.tenants.projects import CreatedProject, create_project, list_projects
 from storage.tenants.secret import service_secret
-from storage.tenants.settings import apply_settings, uncounted_values
+from storage.tenants.settings import apply_settings
 
 FIRST_PROJECT = "default"
 DEMO_PROJECT = "demo"
@@ -157,9 +157,6 @@ class Start:
     def _prepare_store(self) -> None:
         refuse_weak_store(self.url)
         upgrade(self.url)
-        with opened_engine(self.url) as engine, engine.connect() as connection:
-            for line in uncounted_values(connection):
-                self._console.print(f"! {line}", markup=False)
         service_secret(self._plan.data_dir)
 
     def _servers(self) -> Generator[Child]:

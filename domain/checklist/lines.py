@@ -252,7 +252,11 @@ def _both_arms(setup: ProjectSetup) -> _Judgment:
     if not setup.experiments:
         return _no_experiment()
     # What everybody gets has nothing to be compared with, and stands in no canary's way.
-    compared = [each for each in setup.experiments if each.control_state.missing is None]
+    compared = [
+        each
+        for each in setup.experiments
+        if each.control_state.missing is None and each.control_state.ending is None
+    ]
     return _worst(_shares(experiment, setup) for experiment in compared or setup.experiments)
 
 
@@ -303,6 +307,9 @@ def _beside(experiment: OpenExperiment) -> _Judgment | None:
         alone = state.missing
         seen = f"{name}: {nothing_to_compare_sentence(alone)}"
         return None, seen, nothing_to_compare_advice(alone)[0]
+    if state.ending is not None:
+        over = "withdrawn" if state.ending.allocation == 0 else "given to everybody"
+        return None, f"{name}: the canary was {over}.", "Nothing to do: it ends by itself."
     if state.moved is not None:
         base = state.moved.rebase_on
         fix = f"Rebase it on {base[:12]}: `deploy-reward explain {name}` says how."

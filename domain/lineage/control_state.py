@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from domain.document import Document, Moment
 from domain.lineage.history import History
-from domain.lineage.serving import MissingControl, Serving, Standing
+from domain.lineage.serving import MissingControl, ReleaseStep, Serving, Standing
 
 
 class BaseMove(Document, frozen=True, kw_only=True):
@@ -40,11 +40,13 @@ class ControlState:
     Attributes:
         moved: The build in the place of its control; None while that is served.
         missing: That no build without the change is served, and no unit was compared yet.
+        ending: The step that withdrew the treatment or gave it to everybody.
         differs: Whether users have another build than the deploys declare.
     """
 
     moved: BaseMove | None = None
     missing: MissingControl | None = None
+    ending: ReleaseStep | None = None
     differs: bool = False
 
 
@@ -70,7 +72,7 @@ def control_state(
     standing = serving.standing()
     # Most treatments stand on what users have, and then no lineage need be computed.
     if standing and standing.commit == control and history.stands_on(treatment, standing.commit):
-        return ControlState(differs=standing.differs)
+        return ControlState(ending=serving.ending(treatment), differs=standing.differs)
     missing = None
     if not compared:
         missing = serving.missing_control(treatment, control=control, change=change)
@@ -79,6 +81,7 @@ def control_state(
             serving, history, standing, treatment=treatment, control=control, change=change
         ),
         missing=missing,
+        ending=serving.ending(treatment),
         differs=standing is not None and standing.differs,
     )
 

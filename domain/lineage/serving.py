@@ -276,6 +276,11 @@ class Serving:
     def _bases_of(self, commit: str) -> Iterator[str]:
         return self._history.chain(commit, self._history.named_base)
 
+    def ending(self, treatment: str) -> ReleaseStep | None:
+        """Returns the step that withdrew a canary or gave it to everybody; None where none did."""
+        own = self._last.get(treatment)
+        return own if own is not None and own.allocation in {0, 1} else None
+
     def missing_control(
         self, treatment: str, *, control: str | None, change: frozenset[str]
     ) -> MissingControl | None:

@@ -7,7 +7,7 @@ from domain.contract import Contract
 from domain.figures import first_names, length_of_time
 from domain.lineage.serving import MissingControl
 from domain.registration import MissingDeploy, RegistrationAnswer
-from domain.wording.base_move import base_move_sentence
+from domain.words import State
 
 _NEXT_CANARY = (
     "Nothing to do. Deploy the next change as a canary: deploy-reward deploy COMMIT --allocation"
@@ -19,17 +19,10 @@ _SHOWN, _NAMED = 12, 5
 
 def registration_note(registration: RegistrationAnswer) -> str | None:
     """Returns the sentences of a registration; None where there is nothing to say."""
-    awaited, moved = registration.waits_for_deploy, registration.base_moved
-    if awaited is not None:
-        return awaited_sentence(awaited, registration.environment)
-    lines: list[str] = []
-    if registration.nothing_to_compare is not None:
-        lines.append(nothing_to_compare_sentence(registration.nothing_to_compare))
-    if moved is not None:
-        lines.append(base_move_sentence(moved.rebase_on))
-    if registration.joint_with:
-        lines.append(joint_sentence(registration.joint_with))
-    return " ".join(lines) or None
+    situation = registration.situation
+    said = None if situation.state is State.ARRIVING else situation.sentence
+    joint = joint_sentence(registration.joint_with) if registration.joint_with else None
+    return " ".join(filter(None, [said, joint])) or None
 
 
 def first_look_sentence(

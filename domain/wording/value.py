@@ -9,7 +9,7 @@ def value_range(interval: Interval | None, dollars: float | None) -> ValueRange 
 
     Args:
         interval: Of treatment minus control, a unit.
-        dollars: What a conversion more of each unit is worth a day.
+        dollars: The worth of a conversion more of each unit, a day.
 
     Returns:
         None where either is unknown.

@@ -176,7 +176,7 @@ def _compared(
     *,
     events: int,
 ) -> Audit:
-    """Compares what was recomputed with what is served."""
+    """Compares the recomputed documents with those served."""
     (drafted,) = draft_bound(separate, only=[experiment.experiment_id])
     differences = _different_answers(served, drafted.draft)
     differences += _different_follow_ups(separate, followed)

@@ -29,9 +29,9 @@ from domain.evidence.results import (
 from domain.lineage.control_state import ControlState
 from domain.lineage.flag import is_segment
 from domain.measure import measure_of_policy
-from domain.wording.advice import advice
 from domain.wording.headline import headline_of
 from domain.wording.left_out import left_out_sentence
+from domain.wording.situation import situation
 from domain.wording.value import value_range
 from domain.words import Verdict
 from orchestration.pipeline.members.aliasing import TIME, aliased_with
@@ -128,7 +128,7 @@ def evidence_document(
         value_range=value_range(evidence.ci, dollars) if fair else None,
         effect=effect_at_look(evidence, dollars, fair=fair),
     )
-    return structs.replace(document, advice=advice(contract, document))
+    return structs.replace(document, advice=situation(contract, document, state).advice)
 
 
 def _time(epoch_seconds: int | None) -> datetime | None:

@@ -566,21 +566,7 @@ FROM (
 """,
 )
 
-# The units that outcomes may be of, and the users that revenue without a session names.
-OUTCOME_UNITS = f"""
-SELECT number, unit
-FROM (
-    SELECT s.number, {_UNIT} AS unit
-    FROM outcome_events AS e
-    JOIN sources AS o ON o.event = e.event
-    JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
-        AND s.environment = e.environment
-    UNION ALL
-    SELECT number, unit FROM paid
-) AS units
-WHERE unit IS NOT NULL AND {IN_PART}
-GROUP BY number, unit
-"""
+# The users that revenue without a session names.
 OUTCOME_USERS = """
 SELECT number, pseudonym FROM paid WHERE session_id IS NULL AND by_user = 0
 GROUP BY number, pseudonym

@@ -254,18 +254,6 @@ def _is_network(text: str) -> bool:
     return True
 
 
-def uncounted_values(connection: Connection) -> list[str]:
-    """Returns a line for each stored value that is not in dollars: no verdict counts it."""
-    return [
-        f"project {name}: {value['metric']} on {value.get('route', '*')} is worth"
-        f" {value['value_per_conversion']:g} {value['currency']} by `value_routes`, which does not"
-        f" count: give it in dollars ({DOLLARS})"
-        for name, stored in connection.execute(select(projects.c.name, projects.c.settings))
-        for value in stored.get("value_routes", ())
-        if value.get("currency", DOLLARS).upper() != DOLLARS
-    ]
-
-
 def stored_settings(connection: Connection, project_id: int) -> dict[str, Any]:
     """Returns a project's choices, without defaults."""
     return _stored(connection, select(projects.c.settings), project_id)

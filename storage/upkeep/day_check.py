@@ -111,5 +111,5 @@ ORDER BY rebuilt.experiment_id
 
 
 def differing_verdicts(separate: Connection) -> list[str]:
-    """Returns the ids of experiments whose served verdict is not what a reading staged."""
+    """Returns the ids of experiments whose served verdict differs from the staged verdict."""
     return list(separate.execute(_DIFFERING_VERDICTS).scalars())

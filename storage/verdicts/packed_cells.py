@@ -153,7 +153,7 @@ def packed(send: str, *names: str, order: str) -> str:
     Args:
         send: The function that sends a value.
         names: The columns.
-        order: What the values are in order of; that of an index spares a sort.
+        order: The order of the values; that of an index spares a sort.
     """
     return ", ".join(f"string_agg({send}({name}), '' ORDER BY {order}) AS {name}" for name in names)
 

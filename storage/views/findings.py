@@ -18,7 +18,7 @@ from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CONTRAST_SECONDS
 from storage.verdicts.publication import follow_up_of
-from storage.views.registrations import read_registration
+from storage.views.registrations import ARRIVALS, read_registration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,19 +40,6 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrivals:
-    """The traffic of an experiment that has no complete unit yet.
-
-    Attributes:
-        units: The units of both arms, in the blocks that have closed.
-        events: Whether an event came since the experiment began.
-    """
-
-    units: int
-    events: bool
-
-
-@dataclass(frozen=True, kw_only=True)
 class Finding:
     """An experiment with the verdict and the evidence that are served of it.
 
@@ -65,7 +52,6 @@ class Finding:
         note: The team's note on it.
         registration: The experiment as it is bound, and its needs.
         contrast_seconds: After so long without a comparison it ends; None before its deploy.
-        arrivals: The traffic so far; None once a unit is complete, or it is decided.
         acted: The step that was taken after its decision; None where none was.
         after: The units after its decision; None where it is open or ended without an answer.
     """
@@ -83,7 +69,6 @@ class Finding:
     decided: bool
     published_at: datetime
     next_look_at: datetime | None
-    arrivals: Arrivals | None
     acted: Step | None
     after: AfterDecision | None
 
@@ -97,24 +82,13 @@ _ACTED = """(
     ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1
 )"""
 
-_ARRIVALS = """CASE
-    WHEN NOT v.decided AND coalesce((v.evidence #>> '{sessions,accumulated}')::bigint, 0) = 0
-    THEN (
-        SELECT json_build_array(coalesce(sum(u.treatment + u.control), 0), coalesce((
-            SELECT bool_or(a.accepted > 0) FROM admissions AS a
-            WHERE a.project_id = x.project_id AND a.minute >= date_trunc('minute', x.starts_at)
-        ), false))
-        FROM block_units AS u WHERE u.experiment_id = x.experiment_id
-    )
-END"""
-
 _FIND = text(f"""
 SELECT x.closed_at, d.commit ->> 'message' AS message, d.commit ->> 'url' AS url,
     d.commit ->> 'pull_request' AS pull_request, x.note,
     {CONTRAST_SECONDS} AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
-    v.next_look_at, {_ARRIVALS} AS arrivals, {_ACTED} AS acted,
+    v.next_look_at, {_ACTED} AS acted,
     f.state, f.begins_at, f.ends_at, f.effect::text AS fresh
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
@@ -127,7 +101,7 @@ WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 _VERSION = text(f"""
 SELECT md5(concat_ws(
     ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, x.note, {ELSEWHERE},
-    {_ACTED}, {_ARRIVALS}, f.state, f.effect,
+    {_ACTED}, {ARRIVALS}, f.state, f.effect,
     (SELECT max(d.recorded_at) FROM deploys AS d
      WHERE NOT v.decided AND d.project_id = x.project_id AND d.environment = x.environment)
 ))
@@ -147,12 +121,11 @@ def read_finding(connection: Connection, project_id: int, experiment_id: str) ->
     row = connection.execute(_FIND, bound).one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-    acted, arrivals = row.acted, row.arrivals
+    acted = row.acted
     return value_of(
         Finding,
         row,
         registration=read_registration(connection, project_id, experiment_id),
-        arrivals=None if arrivals is None else Arrivals(units=arrivals[0], events=arrivals[1]),
         acted=None if acted is None else Step(allocation=acted[0], at=acted[1]),
         after=follow_up_of(row),
     )

@@ -6,24 +6,42 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from domain.contract import contract_of
+from domain.evidence.document import evidence_of
 from domain.lineage.control_state import ControlState
-from domain.registration import MissingDeploy, RegistrationAnswer
+from domain.registration import Arrivals, MissingDeploy, RegistrationAnswer
+from domain.wording.situation import situation
 from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
 from storage.experiments.histories import joint_with
 from storage.experiments.policy import first_look_at
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
+from storage.schema.policy_columns import CONTRAST_SECONDS
 
 # Two ids of forty digits by chance share about half of them; a slip of the finger leaves most.
 _LIKENESS = 0.8
 _RECENT_COMMITS = 500
 
 
+# Arrivals as JSON; NULL once a unit is complete, or it is decided.
+ARRIVALS = """CASE
+    WHEN NOT v.decided AND coalesce((v.evidence #>> '{sessions,accumulated}')::bigint, 0) = 0
+    THEN (
+        SELECT json_build_object('units', coalesce(sum(u.treatment + u.control), 0),
+            'events', coalesce((
+            SELECT bool_or(a.accepted > 0) FROM admissions AS a
+            WHERE a.project_id = x.project_id AND a.minute >= date_trunc('minute', x.starts_at)
+        ), false))
+        FROM block_units AS u WHERE u.experiment_id = x.experiment_id
+    )
+END"""
 _READ = text(f"""
 SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric AS metric,
     x.treatment_commit, x.control_commit, x.deploy_id, x.change, {joint_with("x")} AS joint_with,
-    x.attempt, x.starts_at, x.policy, {ELSEWHERE} AS elsewhere, v.decided
+    x.attempt, x.starts_at, x.policy, {ELSEWHERE} AS elsewhere, v.decided,
+    v.contract::text AS contract, v.evidence::text AS evidence, {CONTRAST_SECONDS} AS contrast,
+    {ARRIVALS} AS arrivals
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 """)
@@ -64,6 +82,15 @@ def read_registration(
         base_moved=state.moved,
         nothing_to_compare=state.missing,
         first_look_at=first_look_of(row.starts_at, row.policy),
+        situation=situation(
+            contract_of(row.contract),
+            evidence_of(row.evidence),
+            state,
+            awaited=awaited,
+            environment=row.environment,
+            contrast_seconds=row.contrast,
+            arrivals=None if row.arrivals is None else Arrivals(**row.arrivals),
+        ),
     )
 
 

@@ -28,6 +28,29 @@ WAITING = KEEP | {
     "power_state": {"clock": "open", "decided": False},
 }
 
+# The first message of a client of MCP.
+HANDSHAKE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "0"},
+    },
+}
+TOOLS = [
+    "register_experiment",
+    "get_verdict",
+    "subscribe",
+    "list_experiments",
+    "explain",
+    "check_setup",
+    "set_up",
+    "plan",
+    "portfolio",
+]
+
 # `GET /v1/reward/portfolio` before there is a build to hold back.
 NO_PORTFOLIO = {
     **dict.fromkeys(Portfolio.__struct_fields__),

@@ -22,30 +22,9 @@ from mcp_server.explanation import LONGEST_BYTES
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 from tests.conftest import Store
+from tests.mcp_server.contracts import HANDSHAKE, TOOLS
 from tests.processes.api_process import eventually
 from tests.processes.served import Served
-
-TOOLS = {
-    "register_experiment",
-    "get_verdict",
-    "subscribe",
-    "list_experiments",
-    "explain",
-    "check_setup",
-    "set_up",
-    "portfolio",
-    "plan",
-}
-HANDSHAKE = {
-    "jsonrpc": "2.0",
-    "id": 0,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "0"},
-    },
-}
 
 
 @pytest.fixture
@@ -103,8 +82,8 @@ def sent(served: Served, keys: Any) -> Callable[..., httpx2.Response]:
 
 
 def test_the_same_tools_are_there_as_over_stdio(in_session: Any, keys: Any) -> None:
-    async def listed(client: Client) -> set[str]:
-        return {tool.name for tool in (await client.list_tools()).tools}
+    async def listed(client: Client) -> list[str]:
+        return [tool.name for tool in (await client.list_tools()).tools]
 
     assert in_session(listed, keys["shop"][KeyKind.PROJECT]) == TOOLS
 

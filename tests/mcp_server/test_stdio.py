@@ -17,7 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator, validate
 
 from mcp_server.server import run
-from tests.mcp_server.contracts import NO_PORTFOLIO, WAITING, listed_row
+from tests.mcp_server.contracts import HANDSHAKE, NO_PORTFOLIO, WAITING, listed_row
 from tests.processes.api_process import PATIENCE_SECONDS, eventually
 from tests.stores.example import example_document
 
@@ -27,19 +27,7 @@ LONGEST_SECONDS = 10
 END_SECONDS = 2
 MODULE = [sys.executable, "-m", "mcp_server"]
 COMMAND = [sys.executable, "-c", "from cli.processes.mcp import mcp; mcp()"]
-HANDSHAKE = [
-    {
-        "jsonrpc": "2.0",
-        "id": 0,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "0"},
-        },
-    },
-    {"jsonrpc": "2.0", "method": "notifications/initialized"},
-]
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 def started(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
@@ -103,10 +91,10 @@ class Session:
         return answer
 
     def opened(self) -> dict[str, Any]:
-        self.write(json.dumps(HANDSHAKE[0]))
+        self.write(json.dumps(HANDSHAKE))
         # Nothing is promised of the start, which loads its libraries first.
         answer = self.message(within=PATIENCE_SECONDS)
-        self.write(json.dumps(HANDSHAKE[1]))
+        self.write(json.dumps(INITIALIZED))
         return answer["result"]
 
     def call(self, number: int, tool: str, arguments: dict[str, Any], **meta: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from mcp import Client
 
 from domain.registration import RegistrationAnswer
-from tests.mcp_server.contracts import KEEP, WAITING, listed_row
+from tests.mcp_server.contracts import KEEP, TOOLS, WAITING, listed_row
 from tests.stores.example import example_document
 
 
@@ -41,17 +41,7 @@ class TestTheListOfTools:
     def test_the_three_tools_of_the_seed_and_six_of_ours_are_listed(
         self, tools: dict[str, Any]
     ) -> None:
-        assert list(tools) == [
-            "register_experiment",
-            "get_verdict",
-            "subscribe",
-            "list_experiments",
-            "explain",
-            "check_setup",
-            "set_up",
-            "plan",
-            "portfolio",
-        ]
+        assert list(tools) == TOOLS
 
     def test_every_tool_describes_itself_and_every_member_it_takes_and_gives(
         self, tools: dict[str, Any]
@@ -475,8 +465,15 @@ REGISTRATION = {
     "metric": "activation",
     "joint_with": [],
     "attempt": 1,
+    "situation": {"state": "comparing", "action": "wait", "advice": ["Leave it running."]},
 }
-AWAITED = {"commit": "c0ffee12", "elsewhere": [], "nearest": "c0ffee21"}
+
+
+def registration(state: str, action: str, sentence: str, **members: Any) -> dict[str, Any]:
+    known = {"state": state, "action": action, "sentence": sentence}
+    return {**REGISTRATION, "situation": {**REGISTRATION["situation"], **known}, **members}
+
+
 MOVED = {
     "rebase_on": "b1" * 20,
     "changes": ["c0ffee12"],
@@ -492,14 +489,13 @@ class TestWhatNoWaitingBrings:
         self, service: Any, call: Any
     ) -> None:
         service.answers_with("/v1/reward/exp_1", WAITING)
-        service.answers_with(
-            "/v1/reward/exp_1/registration", {**REGISTRATION, "waits_for_deploy": AWAITED}
-        )
+        sentence = "It begins with a deploy of c0ffee12 to production."
+        waits = registration("waits_for_deploy", "wait", sentence)
+        service.answers_with("/v1/reward/exp_1/registration", waits)
         result = call("get_verdict", {"experiment_id": "exp_1"})
         assert result.structured_content == WAITING
         said = texts(result)[1]
-        assert "It begins with a deploy of c0ffee12 to production" in said
-        assert "Did you mean c0ffee21" in said
+        assert said.startswith(sentence)
         assert "Do not poll" in said
         assert len(said) <= 300
 
@@ -518,9 +514,10 @@ class TestWhatNoWaitingBrings:
         service.answers_with("/v1/reward/exp_1", WAITING)
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
         service.answers_with("/v1/reward/checklist", CHECKLIST)
-        service.answers_with("/v1/reward/exp_1/registration", {**REGISTRATION, "base_moved": MOVED})
+        moved = registration("base_gone", "rebase", "Users have b1b1b1b1b1b1.", base_moved=MOVED)
+        service.answers_with("/v1/reward/exp_1/registration", moved)
         said = texts(call("get_verdict", {"experiment_id": "exp_1"}))[1]
-        assert "Users have b1b1b1b1b1b1 now" in said
+        assert "Users have b1b1b1b1b1b1." in said
         assert "Call explain" in said
         explained = call("explain", {"experiment_id": "exp_1"}).structured_content
         assert explained["rebase"] == {
@@ -528,7 +525,7 @@ class TestWhatNoWaitingBrings:
             "changes": ["c0ffee12"],
             "continues": True,
         }
-        assert "Users have b1b1b1b1b1b1 now" in explained["warnings"][0]
+        assert "Users have b1b1b1b1b1b1." in explained["warnings"][0]
 
 
 class TestExplaining:

@@ -38,7 +38,11 @@ def workers() -> int:
 
 
 @pytest.fixture
-def api(folder: Path, shop: Shop, workers: int) -> Iterator[ApiProcess]:
+def api(
+    folder: Path, shop: Shop, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ApiProcess]:
+    # Readers wait for whatever else a test does, and are not to be hung up on.
+    monkeypatch.setenv("SERVICE_IDLE_SECONDS", "600")
     with ApiProcess(log=folder / "api.log", database_url=shop.url, workers=workers) as api:
         api.start()
         yield api

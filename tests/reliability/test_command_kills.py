@@ -178,14 +178,6 @@ def shop(postgres: EmbeddedPostgres) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def api(folder: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiProcess]:
-    monkeypatch.setenv("SERVICE_IDLE_SECONDS", "600")
-    with ApiProcess(log=folder / "api.log", database_url=shop.url) as api:
-        api.start()
-        yield api
-
-
-@pytest.fixture
 def stage(folder: Path, shop: Shop, api: ApiProcess) -> Iterator[Stage]:
     metrics = {"order": shop.orders}
     with shop.engine.begin() as connection:

@@ -207,15 +207,6 @@ def runs(folder: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield Runs(url=shop.url, instance=instance, env=env, log=folder / "runs.log")
 
 
-@pytest.fixture
-def api(folder: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiProcess]:
-    # Readers wait for whatever else the test does, and are not to be hung up on.
-    monkeypatch.setenv("SERVICE_IDLE_SECONDS", "600")
-    with ApiProcess(log=folder / "api.log", database_url=shop.url) as api:
-        api.start()
-        yield api
-
-
 def theatre(shop: Shop) -> Theatre:
     """Walks half of the history; the other half is to come."""
     half_way = datetime.now(UTC) - timedelta(hours=16)

@@ -13,11 +13,12 @@ from api.dashboard.reach import reach_of
 from api.dashboard.verdict import reason_of, value_of
 from domain.cause import Cause
 from domain.comparison import is_fair
-from domain.contract import contract
+from domain.contract import Contract, contract
 from domain.evidence.document import Evidence
+from domain.lineage.control_state import ControlState
 from domain.measure import measure_of
-from domain.wording.advice import advice
 from domain.wording.headline import ABSTENTIONS, headline_of
+from domain.wording.situation import situation
 from domain.wording.value import value_range
 from domain.wording.warnings import WARNINGS
 from domain.words import AbstainReason, EndedBecause
@@ -39,6 +40,14 @@ from tests.stores.example import example_evidence
 def told(verdict: str, *, reason: str | None = None, decided: bool = True, **known: Any) -> Any:
     why = None if reason is None else AbstainReason(reason)
     return contract("exp_1", verdict=Word(verdict), abstain_reason=why, decided=decided, **known)
+
+
+def advice(contract: Contract, evidence: Any, **more: Any) -> tuple[str, ...]:
+    return situation(contract, evidence, ControlState(), **more).advice
+
+
+def reason(contract: Contract, evidence: Any, **more: Any) -> str:
+    return reason_of(contract, evidence, situation(contract, evidence, ControlState(), **more))
 
 
 def document(**members: Any) -> Evidence:
@@ -153,10 +162,10 @@ def test_a_change_whose_arms_came_at_different_times_is_to_get_them_at_the_same_
 
 def test_a_page_says_the_evidence_s_reason_in_print() -> None:
     waiting = told("abstain", reason="power", decided=False)
-    assert reason_of(waiting, document()) == "On spent: 200 units so far."
+    assert reason(waiting, document()) == "On spent: 200 units so far."
     kept = told("keep", lift=0.02, confidence=0.96, ci=[-0.01, 0.05])
     known = document(reason="With this change, spent rose by 2.00 points, between -1.00 and 5.")
-    assert "\N{MINUS SIGN}1.00" in reason_of(kept, known)
+    assert "\N{MINUS SIGN}1.00" in reason(kept, known)
 
 
 def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:

@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from domain.contract import Contract, contract
 from domain.document import document_text
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
+from tests.mcp_server.contracts import WAITING
 
 REGISTER = "/v1/reward/register"
 
@@ -296,18 +297,7 @@ class TestPolling:
         answer = tenant.get(f"/v1/reward/{experiment_id}")
         assert answer.status_code == 200
         assert tuple(answer.json()) == Contract.__struct_fields__
-        assert answer.json() == {
-            "experiment_id": experiment_id,
-            "lift": None,
-            "confidence": None,
-            "ci": None,
-            "verdict": "abstain",
-            "abstain_reason": "power",
-            "value_at_risk": None,
-            "cadence": None,
-            "power_state": {"clock": "open", "decided": False},
-            "guardrail_breaches": [],
-        }
+        assert answer.json() == {**WAITING, "experiment_id": experiment_id}
         assert answer.headers["Retry-After"] == "60"
 
     @pytest.mark.requirement("endpoint.poll.experiment_id", "contract.experiment_id")

@@ -73,8 +73,8 @@ STATES = {
     "withdrawn": Told("No answer", "treatment was withdrawn", "Deploy it again as a canary"),
     "superseded": Told("No answer", "another change took over", "Look at that deploy’s experiment"),
     "shipped": Told("Keep", "At least +", "Done: promoted"),
-    # A step against the advice, which stands.
-    "dropped": Told("Keep", "Since then: withdrawn", "Ship it"),
+    # A step against the advice: what is left to do follows from it.
+    "dropped": Told("Keep", "Since then: withdrawn", "To ship it after all, deploy it again"),
     "closed": Told("No answer", "it was closed by hand", "Register the change again to go on"),
     "almost": Told(
         "Almost: keep",
@@ -96,17 +96,17 @@ STATES = {
     ),
     "next": Told(
         "Can’t say yet",
-        "It begins with its deploy, which has not come yet",
+        "It begins with the next deploy to production",
         "Deploy the change as a canary",
         "Its deploy the next one to production",
     ),
     "awaited": Told(
         "Can’t say yet",
-        "It begins with its deploy, which has not come yet",
+        "It begins with a deploy of c0ffeec0ffee to production",
         "post the deploy to /v1/deploys",
         "Its deploy of c0ffeec0ff to production",
     ),
-    "never": Told("No answer", "No deploy came for it", "post its deploy and register it again"),
+    "never": Told("No answer", "No deploy came for this", "post its deploy and register it again"),
     "second": Told(
         "Can’t say yet",
         "Nothing was measured yet",

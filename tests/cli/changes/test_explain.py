@@ -188,7 +188,7 @@ def test_before_any_look_it_says_so(served, command) -> None:
     experiment_id = served.post("/v1/reward/register", body).json()["experiment_id"]
     result = command("explain", experiment_id)
     assert result.exit_code == 1
-    assert "nothing was evaluated yet" in result.stderr
+    assert "Nothing was measured yet" in result.stderr
     assert "The first look at activation can come at" in result.stderr
 
 

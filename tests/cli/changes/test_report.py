@@ -128,7 +128,7 @@ def test_each_guardrail_is_a_case_of_its_own(reported) -> None:
 def test_before_any_look_there_is_a_report_as_well(reported) -> None:
     summary, suite = reported(ABSTAIN, None)
     assert summary.startswith("## Can't say yet\n")
-    assert "No look yet" in summary
+    assert "Nothing was measured yet" in summary
     assert [child.tag for child in suite.findall("testcase")[0]] == ["skipped"]
 
 

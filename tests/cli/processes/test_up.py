@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
-from storage.postgres.embedded import EmbeddedPostgres
-from storage.postgres.engine import opened_engine
 from tests.processes.api_process import eventually
 
 pytestmark = [
@@ -136,12 +133,6 @@ def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(
     assert second.process.wait(timeout=SECONDS) == 1
     assert f"runs already on {data_dir}" in second.printed()
 
-    # As an earlier release took it.
-    value = {"metric": "order", "route": "/cart", "value_per_conversion": 4500, "currency": "JPY"}
-    yen = json.dumps({"value_routes": [value]})
-    with opened_engine(EmbeddedPostgres(data_dir).url) as engine, engine.begin() as connection:
-        connection.execute(text("UPDATE projects SET settings = :settings"), {"settings": yen})
-
     assert up.end(signal.SIGKILL) == -signal.SIGKILL
     # Nothing outlives it, though who was killed may still be on the way out.
     eventually(lambda: processes(data_dir) == [])
@@ -149,9 +140,6 @@ def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(
     last = start(data_dir)
     assert last.healthy()
     assert "wk_" not in last.printed()
-    log = (data_dir / "logs" / "api.log").read_text()
-    for output in (last.printed(), log):
-        assert "project default: order on /cart is worth 4500 JPY by `value_routes`" in output
     assert last.end(signal.SIGTERM) == 0, last.printed()
     eventually(lambda: processes(data_dir) == [])
 

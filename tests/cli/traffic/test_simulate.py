@@ -22,9 +22,9 @@ from rich.console import Console
 from sqlalchemy import text
 
 from cli.main import main
-from cli.traffic.canary import Scenario, traffic
+from cli.traffic.canary import Scenario, Traffic, traffic
 from cli.traffic.posting import Refused, connected
-from cli.traffic.simulate import sent
+from cli.traffic.simulate import Summary, sent
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
 
@@ -150,24 +150,30 @@ def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(
     assert told["requests"] == len(service.bodies) >= 2
 
 
-def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(service: Any) -> None:
+def one_second(
+    service: Any, sessions: int, delay: timedelta, **members: Any
+) -> tuple[Traffic, Summary]:
+    """Sends a second of live traffic of which half converts, and returns it with its record."""
     start = datetime.now(UTC)
     scenario = Scenario(
         start=start,
         end=start + timedelta(seconds=1),
         control="c0ffee0",
         treatment="bada550",
-        sessions_per_day=60 * 86_400,
+        sessions_per_day=sessions * 86_400,
         baseline=0.5,
-        delay=timedelta(seconds=0.5),
+        delay=delay,
         delay_spread=0.1,
-        late=0.3,
-        lateness=timedelta(seconds=2),
-        revenue=0.5,
+        **members,
     )
     run = traffic(scenario, np.random.default_rng(3))
     with serving(service) as url, connected(url) as client:
-        told = sent(client, run, key=key(service), replay=False, console=nowhere())
+        return run, sent(client, run, key=key(service), replay=False, console=nowhere())
+
+
+def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(service: Any) -> None:
+    late = {"late": 0.3, "lateness": timedelta(seconds=2), "revenue": 0.5}
+    run, told = one_second(service, 60, timedelta(seconds=0.5), **late)
     assert not told.interrupted
     assert told.document["accepted"] == told.document["events"] == len(run)
     held = text("SELECT received_at - occurred_at FROM runtime_events")
@@ -183,20 +189,7 @@ def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(se
 
 def test_the_truth_of_the_sample_is_what_the_service_stored(service: Any) -> None:
     service.settings(sample_rate=0.5)
-    start = datetime.now(UTC)
-    scenario = Scenario(
-        start=start,
-        end=start + timedelta(seconds=1),
-        control="c0ffee0",
-        treatment="bada550",
-        sessions_per_day=100 * 86_400,
-        baseline=0.5,
-        delay=timedelta(seconds=0.1),
-        delay_spread=0.1,
-    )
-    run = traffic(scenario, np.random.default_rng(3))
-    with serving(service) as url, connected(url) as client:
-        told = sent(client, run, key=key(service), replay=False, console=nowhere())
+    run, told = one_second(service, 100, timedelta(seconds=0.1))
     assert told.document["accepted"] + told.document["sampled_out"] == len(run)
     assert told.sample is not None
     counted = text(

@@ -384,7 +384,7 @@ def test_a_flag_is_served_by_whoever_signs_it(siege: Siege) -> None:
     assert starts.isoformat() == siege.at(20)
 
 
-@pytest.mark.parametrize(
+CLAIMS = pytest.mark.parametrize(
     ("chosen", "answer"),
     [
         ({}, "keep"),
@@ -393,6 +393,9 @@ def test_a_flag_is_served_by_whoever_signs_it(siege: Siege) -> None:
     ],
     ids=["neither", "trusted identity", "signed assignments"],
 )
+
+
+@CLAIMS
 def test_users_who_pay_are_claimed_for_real_sessions_of_treatment(
     siege: Siege, chosen: dict[str, bool], answer: str
 ) -> None:
@@ -409,15 +412,7 @@ def test_users_who_pay_are_claimed_for_real_sessions_of_treatment(
     assert siege.verdict() == answer
 
 
-@pytest.mark.parametrize(
-    ("chosen", "answer"),
-    [
-        ({}, "keep"),
-        ({"trusted_identity": True}, "power"),
-        ({"signed_assignments": True}, "power"),
-    ],
-    ids=["neither", "trusted identity", "signed assignments"],
-)
+@CLAIMS
 def test_users_who_pay_are_claimed_for_treatment(
     siege: Siege, chosen: dict[str, bool], answer: str
 ) -> None:

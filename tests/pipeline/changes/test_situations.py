@@ -1,0 +1,49 @@
+"""The situation of a canary: every face says what was done to it, and asks for nothing else."""
+
+import pytest
+
+from storage.tenants.keys import KeyKind
+from tests.world import World
+
+BASE, CANARY = "aaaaaaa1", "ccccccc1"
+DAY, HOURS = 1440.0, 360.0
+
+
+@pytest.mark.parametrize(
+    ("allocation", "state", "sentence", "again"),
+    [
+        (0, "withdrawn", "The canary was withdrawn at 01 Oct 06:00 UTC", "as a canary again"),
+        (1, "promoted", "Everybody has had the change since 01 Oct 06:00 UTC", "the next change"),
+    ],
+)
+def test_nobody_is_asked_to_leave_a_canary_running_that_is_gone(
+    story: World, allocation: int, state: str, sentence: str, again: str
+) -> None:
+    story.deploy(BASE, minutes=-DAY)
+    story.deploy(CANARY, 0.5, minutes=0, base=BASE)
+    for commit in (BASE, CANARY):
+        story.crowd(commit, start=0, minutes=HOURS, units=300, rates={"order": 0.2})
+    story.send()
+    experiment = story.register(treatment_commit=CANARY)
+    story.tick(minutes=HOURS + 60)
+    running = story.bound(experiment)["situation"]
+    assert (running["state"], running["action"]) == ("comparing", "wait")
+    assert running["advice"] == story.evidence(experiment)["advice"]
+
+    story.deploy(CANARY, allocation, minutes=HOURS)
+
+    situation = story.bound(experiment)["situation"]
+    assert (situation["state"], situation["action"]) == (state, "none")
+    assert situation["sentence"].startswith(sentence)
+    assert situation["until"] == "2026-10-02T06:00:00Z"
+    assert again in situation["advice"][1]
+    story.client.post(
+        "/dashboard/sign-in",
+        data={"secret": story.project.keys[KeyKind.PROJECT]},
+        headers={"Sec-Fetch-Site": "same-origin"},
+    )
+    page = story.client.get(f"/dashboard/experiments/{experiment}").text
+    assert sentence in page
+    assert "Leave the canary running" not in page
+    checks = story.get("/v1/reward/checklist").json()
+    assert not any("a share above 0" in check["fix"] for check in checks)
