@@ -4,11 +4,14 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from orchestration.dagster.jobs import fast
+from orchestration.dagster.jobs import INCREMENT, fast
 from orchestration.dagster.resources import Engine, Store
 from orchestration.definitions import definitions
 
-_QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+_CONFIG = {
+    "loggers": {"console": {"config": {"log_level": "ERROR"}}},
+    **INCREMENT.to_config_dict(),
+}
 
 
 def materialize_pipeline(url: str) -> bool:
@@ -22,7 +25,7 @@ def materialize_pipeline(url: str) -> bool:
             instance=instance,
             partition_key=datetime.now(UTC).date().isoformat(),
             resources={"store": Store(database_url=url), "engine": Engine()},
-            run_config=_QUIET,
+            run_config=_CONFIG,
             raise_on_error=False,
         )
     return result.success

@@ -3,20 +3,20 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 from sqlalchemy import Row
 
+from orchestration.dagster.cells import session_cells
 from orchestration.dagster.keys import (
-    CLOSES_TAG,
     DEPLOYS,
     EVIDENCE,
     EXPOSURES,
+    FRESHNESS,
     OWNERS,
     PREFIX,
-    REVENUE_EVENTS,
     RUNTIME_EVENTS,
     SEALED_LOG,
     SESSION_CELLS,
@@ -26,14 +26,14 @@ from orchestration.dagster.keys import (
     table_metadata,
 )
 from orchestration.dagster.links import experiment_link
-from orchestration.dagster.partitions import DAYS, days_between, key_of, run_days
+from orchestration.dagster.partitions import asked_to_close, patience
 from orchestration.dagster.report import MOST_SHOWN, chosen, report
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
-from orchestration.pipeline.batch import FAST, RUN, Patience
-from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
+from orchestration.pipeline.batch import FAST
+from orchestration.pipeline.steps import expose, publish, stage, stage_due
 from storage.schema.clock import seconds_until
-from storage.views.counts import cells_added_since, cells_of_days, closed_cells, open_units
+from storage.views.counts import open_units
 from storage.views.published import (
     count_answers,
     decided_lately,
@@ -41,10 +41,6 @@ from storage.views.published import (
     verdicts_changed_since,
 )
 
-# The hourly run touches each, also where no block holds a unit.
-FRESHNESS = dg.FreshnessPolicy.time_window(
-    fail_window=timedelta(hours=3), warn_window=timedelta(minutes=90)
-)
 # This tag of a run names the experiments whose answers it changed.
 TURNED_TAG = f"{PREFIX}/turned"
 _MOST_TAGGED = 10
@@ -53,19 +49,9 @@ _SHOWN_TO = "shown_to"
 _LONGEST_WAIT = 60.0
 
 
-def _asked_to_close(context: dg.AssetExecutionContext) -> datetime | None:
-    """Returns when the blocks close that the fast schedule requested a run; None of any other."""
-    closes_at = context.run.tags.get(CLOSES_TAG)
-    return None if closes_at is None else datetime.fromisoformat(closes_at)
-
-
-def _patience(context: dg.AssetExecutionContext) -> Patience:
-    return RUN if _asked_to_close(context) is None else FAST
-
-
 def _await_closing(context: dg.AssetExecutionContext, store: Store) -> None:
     """Waits for the instant at which the run's blocks close, by the store's clock."""
-    if (closes_at := _asked_to_close(context)) is None:
+    if (closes_at := asked_to_close(context.run.tags)) is None:
         return
     with store.reading() as connection:
         seconds = seconds_until(connection, closes_at)
@@ -78,17 +64,14 @@ def _step(
     deps: Sequence[dg.AssetKey],
     group: str,
     kinds: set[str],
-    partitions: dg.PartitionsDefinition[str] | None = None,
 ) -> Callable[[Callable[..., dg.MaterializeResult[Any]]], dg.AssetsDefinition]:
     """Returns the decorator that makes an asset of a step."""
     with warnings.catch_warnings():
-        # A single run computes a range of days, since a run a day would do the same each time.
-        # A command that names a range wants it of the steps without days as well.
+        # A command that names a range of days wants a single run of the steps without days as well.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return dg.asset(
             key=key,
             deps=deps,
-            partitions_def=partitions,
             backfill_policy=dg.BackfillPolicy.single_run(),
             group_name=f"{PREFIX}_{group}",
             owners=OWNERS,
@@ -119,7 +102,7 @@ def exposures(
     _await_closing(context, store)
     begun = time.monotonic()
     with store.step("exposures") as connection:
-        exposed = expose(connection, settings=engine.settings, patience=_patience(context))
+        exposed = expose(connection, settings=engine.settings, patience=patience(context.run.tags))
         units = open_units(connection)
     lag = (exposed.as_of - (units.read_to or exposed.as_of)).total_seconds()
     return dg.MaterializeResult(
@@ -137,58 +120,6 @@ def exposures(
 
 def _since(begun: float) -> float:
     return round(time.monotonic() - begun, 3)
-
-
-@_step(
-    SESSION_CELLS,
-    deps=[EXPOSURES, RUNTIME_EVENTS, REVENUE_EVENTS],
-    group="units",
-    kinds={"python", "postgres"},
-    partitions=DAYS,
-)
-def session_cells(
-    context: dg.AssetExecutionContext, store: Store, engine: Engine
-) -> dg.MaterializeResult[Any]:
-    """Its result: units and conversions of each block, stratum and arm.
-
-    - **Final** once the outcomes of a block have closed: its end, the metric's window, the
-      grace.
-    - **Backfill** any days in any order, by *Materialize* here or by `dagster asset
-      materialize`; a range is a single run, and a run without a partition is today's. Any run adds
-      whatever closed, on whichever day. To run one again changes nothing.
-    - **A partition** holds the cells of the units that were first exposed on that day. A run
-      reports its own days and every other day that it added cells to, each with its own counts.
-    - **Served** as looks in `GET /v1/reward/{experiment_id}/evidence`.
-    """
-    begun = time.monotonic()
-    requested = run_days(context.run.tags)
-    days = days_between(requested) if requested else [datetime.now(UTC).date()]
-    with store.step("session_cells") as connection:
-        before = closed_cells(connection)
-        close_cells(connection, settings=engine.settings, patience=_patience(context))
-        added = cells_added_since(connection, before)
-        cells = cells_of_days(connection, {*days, *added})
-    for day, counts in cells.items():
-        metadata = {
-            "dagster/partition_row_count": counts.cells,
-            "added": added.get(day, 0),
-            "experiments": counts.experiments,
-            "units": counts.units,
-        }
-        if requested and day in days:
-            context.add_asset_metadata(metadata, partition_key=day.isoformat())
-        elif DAYS.has_partition_key(day.isoformat()):
-            context.log_event(
-                dg.AssetMaterialization(SESSION_CELLS, partition=day.isoformat(), metadata=metadata)
-            )
-    run: dict[str, Any] = {
-        "added_by_the_run": sum(added.values()),
-        "days_added_to": len(added),
-        "seconds": _since(begun),
-    }
-    if not requested:
-        run["no_partition_was_named"] = f"today's is reported: {key_of(datetime.now(UTC))}"
-    return dg.MaterializeResult(metadata=run)
 
 
 @_step(
@@ -210,10 +141,10 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
       answer: the band is the interval of treatment minus control, the straight line no difference.
     """
     begun = time.monotonic()
-    patience = _patience(context)
+    given = patience(context.run.tags)
     with store.step("evidence") as connection:
-        work = stage_due if patience is FAST else stage
-        drafted = work(connection, patience=patience)
+        work = stage_due if given is FAST else stage
+        drafted = work(connection, patience=given)
     seconds = _since(begun)
     # This is read after the step, outside its lock: experiments without a new look are shown too.
     with store.reading() as connection:
@@ -246,7 +177,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     begun = time.monotonic()
     shown_to = _shown_to(context.instance)
     with store.step("verdicts") as connection:
-        published = publish(connection, patience=_patience(context))
+        published = publish(connection, patience=patience(context.run.tags))
         answers = count_answers(connection)
         changed = verdicts_changed_since(connection, shown_to, limit=MOST_ROWS)
     _tag(context, sorted(verdict.experiment_id for verdict in published if verdict.changed))

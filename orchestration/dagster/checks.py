@@ -4,21 +4,17 @@ None blocks: each looks at what is published already. What must not be published
 by the database and by the contract itself.
 """
 
-from collections.abc import Sequence, Sized
-from typing import Any, TypeGuard
+from collections.abc import Sequence
+from typing import Any
 
 import dagster as dg
 from sqlalchemy import Row
 
-from orchestration.dagster.keys import EVIDENCE, RUNTIME_EVENTS, SESSION_CELLS, VERDICTS
+from orchestration.dagster.keys import EVIDENCE, RUNTIME_EVENTS, VERDICTS
 from orchestration.dagster.links import experiment_link
-from orchestration.dagster.partitions import newest, run_days
-from orchestration.dagster.resources import Engine, Store
-from orchestration.dagster.table import Rows, markdown, plain
-from orchestration.pipeline.day_check import compare_days
+from orchestration.dagster.resources import Store
+from orchestration.dagster.table import MOST_ROWS, Rows, filled, pages, plain
 from orchestration.pipeline.regression import MOST_CELLS, read_inflations
-from storage.schema.clock import closed_instant
-from storage.upkeep.gauges import note_self_check
 from storage.upkeep.invariants import (
     decided_unlike_their_evidence,
     keeps_with_a_breach,
@@ -26,13 +22,10 @@ from storage.upkeep.invariants import (
     risen_running_p,
     units_that_do_not_add_up,
 )
-from storage.verdicts.backlog import settled_days
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.published import open_evidence_by_turns
 from storage.views.sources import lags_of_measured_projects
 
-# So many rows begin a search, and a check's record is kept for ever.
-_SHOWN = 20
 # A regression takes a tenth of a second, and the import of statsmodels some seconds.
 _REGRESSED = 20
 
@@ -42,26 +35,9 @@ def _holds_for_all(contradicting: Sequence[str]) -> dg.AssetCheckResult:
         passed=not contradicting,
         metadata={
             "contradicting": len(contradicting),
-            **_filled(first=contradicting[:_SHOWN], pages=_pages(contradicting)),
+            **filled(first=contradicting[:MOST_ROWS], pages=pages(contradicting)),
         },
     )
-
-
-def _filled(**entries: Sized) -> dict[str, Any]:
-    """Returns the entries that hold anything: a check's page hides each behind a click."""
-    return {
-        name: markdown(entry) if _is_table(entry) else entry
-        for name, entry in entries.items()
-        if len(entry)
-    }
-
-
-def _is_table(entry: Sized) -> TypeGuard[Rows]:
-    return isinstance(entry, list) and isinstance(entry[0], dict)
-
-
-def _pages(contradicting: Sequence[str]) -> Rows:
-    return [{"experiment": experiment_link(experiment_id)} for experiment_id in contradicting]
 
 
 @dg.asset_check(
@@ -132,7 +108,7 @@ def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
         metadata={
             "experiments": len(inflations),
             "too_many_cells": sum(inflation.regressed is None for inflation in inflations),
-            **_filled(unequal=unequal),
+            **filled(unequal=unequal),
         },
     )
 
@@ -156,11 +132,11 @@ def no_experiment_is_set_aside(store: Store) -> dg.AssetCheckResult:
             "error": plain(failure.error),
             "since, UTC": f"{failure.first_failed_at:%d %b %H:%M}",
         }
-        for failure in failures[:_SHOWN]
+        for failure in failures[:MOST_ROWS]
     ]
     return dg.AssetCheckResult(
         passed=not failures,
-        metadata={"set_aside": len(failures), **_filled(experiments=experiments)},
+        metadata={"set_aside": len(failures), **filled(experiments=experiments)},
     )
 
 
@@ -185,61 +161,9 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
         metadata={
             "uneven_experiments": len(uneven),
             "lost_units": sum(lost.values()),
-            **_filled(
+            **filled(
                 uneven=[{name: str(getattr(row, name)) for name in columns} for row in uneven],
-                lost_sessions=dict(list(lost.items())[:_SHOWN]),
-            ),
-        },
-    )
-
-
-@dg.asset_check(
-    asset=SESSION_CELLS,
-    additional_deps=[VERDICTS],
-    description="The run's days, computed anew from the log in one go, have the same exposures,"
-    " sightings, outcomes and cells as those built block by block, row for row; and the verdicts"
-    " and evidence that follow from the served cells are, byte for byte, those served.\n\n"
-    "Computes beside the store, so that no reader or writer notices: all experiments that read the"
-    " days and are decided by now, and of the open ones as many as half a minute of CPU computes,"
-    " others on each day; those that were decided on the days from their first block on. Of a run"
-    " without a partition the newest day that has settled. **When it fails**, the log or what was"
-    " derived from it has changed since: the rows that differ are below, `served` and `raw`;"
-    " `audit` compares one experiment's whole life. Experiments that cannot be computed, for want"
-    " of memory for one, are named as `not_computed`. Those that were over when they were first"
-    " read are left out: no day of theirs was added to another.",
-)
-def rebuild_equals_increment(
-    context: dg.AssetCheckExecutionContext, store: Store, engine: Engine
-) -> dg.AssetCheckResult:
-    """Computes beside the store, so that no reader or writer notices."""
-    with store.reading() as connection:
-        as_of = closed_instant(connection)
-        days = run_days(context.run.tags) or newest(settled_days(connection, as_of=as_of))
-    if days is None:
-        return dg.AssetCheckResult(passed=True, metadata={"experiments": 0})
-    with store.separate_reading() as separate:
-        comparison = compare_days(
-            separate, days.first, days.last, as_of=as_of, settings=engine.settings
-        )
-    with store.reading() as connection:
-        note_self_check(connection, first=days.first, last=days.last, equal=comparison.equal)
-    return dg.AssetCheckResult(
-        passed=comparison.equal and not comparison.not_computed,
-        metadata={
-            "first_day": days.first.isoformat(),
-            "last_day": days.last.isoformat(),
-            "experiments": comparison.experiments,
-            "left_for_another_day": comparison.left,
-            "different_rows": sum(count.total for count in comparison.counts),
-            **_filled(
-                without_their_events=list(comparison.gone[:_SHOWN]),
-                not_computed=list(comparison.not_computed[:_SHOWN]),
-                differing=[count.sentence for count in comparison.counts[:_SHOWN]],
-                first_rows=[
-                    f"{row.experiment_id} {row.sentence}" for row in comparison.rows[:_SHOWN]
-                ],
-                different_verdicts=list(comparison.verdicts[:_SHOWN]),
-                pages=_pages(comparison.verdicts),
+                lost_sessions=dict(list(lost.items())[:MOST_ROWS]),
             ),
         },
     )
@@ -262,7 +186,7 @@ def source_lag_is_under_the_grace(store: Store) -> dg.AssetCheckResult:
         metadata={
             "lag_seconds": max((row.lag_seconds for row in rows), default=0.0),
             "events_in_last_hour": sum(row.events for row in rows),
-            **_filled(projects=_lags(rows)),
+            **filled(projects=_lags(rows)),
         },
     )
 
@@ -287,6 +211,5 @@ FACTS = (
     vif_equals_that_of_a_regression,
     no_experiment_is_set_aside,
     every_received_unit_is_accounted,
-    rebuild_equals_increment,
     source_lag_is_under_the_grace,
 )

@@ -1,10 +1,16 @@
 """Asset keys, groups and owner: how our things are named in an instance that we may share."""
 
+from datetime import timedelta
+
 import dagster as dg
 
 from storage.postgres.engine import SCHEMA
 
 PREFIX = "deploy_reward"
+# The hourly run touches each asset, also where no block holds a unit.
+FRESHNESS = dg.FreshnessPolicy.time_window(
+    fail_window=timedelta(hours=3), warn_window=timedelta(minutes=90)
+)
 OWNERS = [f"team:{PREFIX}"]
 # An instance's catalogue finds all that is ours by this tag.
 TAGS = {"service": PREFIX}

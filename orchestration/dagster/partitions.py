@@ -1,10 +1,12 @@
 """The days, in UTC, that session cells are partitioned by: the days of their units' exposure."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 import dagster as dg
 
+from orchestration.dagster.keys import CLOSES_TAG
+from orchestration.pipeline.batch import FAST, RUN, Patience
 from storage.pipeline.comparison import Days
 
 # Today is a partition from its first minute on: units are counted as their blocks close. Cells
@@ -13,7 +15,7 @@ DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", timezone="UTC", end
 
 # Dagster's own tags, by which any launcher, backfills included, says what a run is of.
 PARTITION_TAG = "dagster/partition"
-_RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 
 
 def key_of(moment: datetime) -> str:
@@ -26,21 +28,21 @@ def days_of(keys: Sequence[str]) -> Days:
     return Days(first=date.fromisoformat(keys[0]), last=date.fromisoformat(keys[-1]))
 
 
-def days_between(days: Days) -> list[date]:
-    """Returns the days of a range, in order."""
-    count = (days.last - days.first).days + 1
-    return [days.first + timedelta(days=number) for number in range(count)]
-
-
 def run_days(tags: Mapping[str, str]) -> Days | None:
     """Returns the days that a run is of, None when it is of none."""
     if PARTITION_TAG in tags:
         return days_of([tags[PARTITION_TAG]])
-    if all(tag in tags for tag in _RANGE_TAGS):
-        return days_of([tags[tag] for tag in _RANGE_TAGS])
+    if all(tag in tags for tag in RANGE_TAGS):
+        return days_of([tags[tag] for tag in RANGE_TAGS])
     return None
 
 
-def newest(days: Sequence[date]) -> Days | None:
-    """Returns the last of days in order, None when there is none."""
-    return Days(first=days[-1], last=days[-1]) if days else None
+def asked_to_close(tags: Mapping[str, str]) -> datetime | None:
+    """Returns when the blocks close that the fast schedule requested a run; None of any other."""
+    closes_at = tags.get(CLOSES_TAG)
+    return None if closes_at is None else datetime.fromisoformat(closes_at)
+
+
+def patience(tags: Mapping[str, str]) -> Patience:
+    """Returns how long a run's statements may take, and who is tried again."""
+    return RUN if asked_to_close(tags) is None else FAST

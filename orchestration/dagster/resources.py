@@ -127,9 +127,13 @@ class Store(dg.ConfigurableResource[Any]):
             note_step(connection, stage=stage, seconds=time.monotonic() - begun)
 
     @contextmanager
-    def separate_reading(self) -> Generator[Connection]:
-        """Yields a connection on which the derived tables are empty and its own."""
-        with _tried_again_when_lost(), separate_reading(self.engine) as connection:
+    def separate_reading(self, *, swaps: bool = False) -> Generator[Connection]:
+        """Yields a connection on which the derived tables are empty and its own.
+
+        Args:
+            swaps: Whether the rows that are swapped in are committed at its end.
+        """
+        with _tried_again_when_lost(), separate_reading(self.engine, swaps=swaps) as connection:
             yield connection
 
 

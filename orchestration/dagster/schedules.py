@@ -7,7 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 
 from orchestration.dagster.assets import STEPS
-from orchestration.dagster.jobs import OTHERS, REBUILT, day, fast
+from orchestration.dagster.cells import REBUILT
+from orchestration.dagster.jobs import INCREMENT, OTHERS, day, fast
 from orchestration.dagster.keys import (
     CLOSES_TAG,
     DUE_TAG,
@@ -140,10 +141,9 @@ each_minute = fast_schedule(os.environ.get(_CRON_VARIABLE) or _EACH_MINUTE)
 
 # The run that rebuilt a day carries this tag: once its last metric has closed, once is enough.
 REBUILT_TAG = f"{PREFIX}/rebuilt"
+# A run whose day could not be made equal to the log has failed, and leaves the day red.
 _DONE_OR_TO_COME = [
-    status
-    for status in dg.DagsterRunStatus
-    if status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+    each for each in dg.DagsterRunStatus if each is not dg.DagsterRunStatus.CANCELED
 ]
 
 
@@ -167,6 +167,7 @@ def each_hour(context: dg.ScheduleEvaluationContext, store: Store) -> Iterator[d
             LEDGER,
         ],
         asset_check_keys=OTHERS,
+        run_config=INCREMENT,
     )
     with store.reading() as connection:
         settled = settled_days(connection, as_of=closed_instant(connection))

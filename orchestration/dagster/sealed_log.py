@@ -6,8 +6,8 @@ from typing import Any
 
 import dagster as dg
 
-from orchestration.dagster.assets import FRESHNESS
 from orchestration.dagster.keys import (
+    FRESHNESS,
     OWNERS,
     PREFIX,
     RUNTIME_EVENTS,
@@ -15,7 +15,7 @@ from orchestration.dagster.keys import (
     TAGS,
     table_metadata,
 )
-from orchestration.dagster.partitions import DAYS, days_between, run_days
+from orchestration.dagster.partitions import DAYS, run_days
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import markdown, plain
 from storage.lake.comparison import SealedDay, compare_files, sealed_day
@@ -60,7 +60,7 @@ with warnings.catch_warnings():
         """
         run, error = _sealed(store)
         requested = run_days(context.run.tags)
-        days = days_between(requested) if requested else [datetime.now(UTC).date()]
+        days = requested.each if requested else [datetime.now(UTC).date()]
         with store.reading() as connection:
             status = read_sealing(connection)
             reports = {day: _of_day(sealed_day(connection, day)) for day in days}

@@ -1,9 +1,12 @@
 """A table as Dagster's pages show it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any, TypeGuard
 
 import dagster as dg
+
+from orchestration.dagster.links import experiment_link
 
 # All rows have the same columns.
 Rows = Sequence[Mapping[str, str]]
@@ -36,3 +39,21 @@ def _line(first: tuple[str, str], *others: tuple[str, str]) -> str:
 def plain(text: str) -> str:
     """Returns a text of others, so that Markdown reads nothing into it."""
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def filled(**entries: Sized) -> dict[str, Any]:
+    """Returns the entries that hold anything: a check's page hides each behind a click."""
+    return {
+        name: markdown(entry) if _is_table(entry) else entry
+        for name, entry in entries.items()
+        if len(entry)
+    }
+
+
+def _is_table(entry: Sized) -> TypeGuard[Rows]:
+    return isinstance(entry, list) and isinstance(entry[0], dict)
+
+
+def pages(ids: Sequence[str]) -> Rows:
+    """Returns a table of links to experiments."""
+    return [{"experiment": experiment_link(experiment_id)} for experiment_id in ids]

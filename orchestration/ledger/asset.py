@@ -8,8 +8,7 @@ from typing import Any
 import dagster as dg
 
 from domain.ledger.account import Ledger, ledger_of
-from orchestration.dagster.assets import FRESHNESS
-from orchestration.dagster.keys import LEDGER, OWNERS, PREFIX, TAGS, VERDICTS
+from orchestration.dagster.keys import FRESHNESS, LEDGER, OWNERS, PREFIX, TAGS, VERDICTS
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
 from storage.ledger.entries import JudgedProject, judged_projects, read_entries

@@ -1,7 +1,7 @@
 """The day check: whether some days, computed anew from the log, are as they are served."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 
 from sqlalchemy import Connection
@@ -19,6 +19,7 @@ from storage.pipeline.comparison import (
     DifferingRow,
     Reach,
     compare,
+    over_when_first_read,
     reaches_on_days,
 )
 from storage.pipeline.experiments import PipelineExperiment, open_experiments
@@ -31,31 +32,63 @@ from storage.verdicts.set_aside import experiments_to_compute
 
 
 @dataclass(frozen=True, kw_only=True)
+class ComparedDay:
+    """The rows of a day that differed, of some experiments that read it."""
+
+    day: date
+    experiments: Sequence[str]
+    differences: Differences
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The differences between the served tables and a recomputation of some days.
 
     Attributes:
-        experiments: How many experiments were compared.
-        left: How many open experiments are left for another day.
+        days: The days on which experiments were compared, some of them at a time.
+        decided: The experiments that are decided, with the days of their decisions.
         gone: The experiments that are left out, since events which they read were dropped.
         not_computed: The experiments that are left out, since they cannot be computed.
-        counts: How many rows differ, by table and experiment.
-        rows: The first of them.
-        verdicts: The experiments whose contract or evidence differs in a byte, or the effect that
-            was measured after the decision.
+        verdicts: The experiments whose contract or evidence differs in a byte from those that the
+            served rows give, or the effect that was measured after the decision.
     """
 
-    experiments: int
-    left: int
+    days: Sequence[ComparedDay]
+    decided: Mapping[str, date]
     gone: Sequence[str]
     not_computed: Sequence[str]
-    counts: Sequence[DifferingCount]
-    rows: Sequence[DifferingRow]
     verdicts: Sequence[str]
+
+    def on(self, day: date) -> "Comparison":
+        """Returns the part of a day: a decided verdict is of the day of its decision.
+
+        The days of experiments that were not computed are unknown.
+        """
+        days = [part for part in self.days if part.day == day]
+        read = {experiment_id for part in days for experiment_id in part.experiments}
+        verdicts = [
+            each for each in self.verdicts if each in read and self.decided.get(each, day) == day
+        ]
+        return replace(self, days=days, verdicts=verdicts)
+
+    @property
+    def experiments(self) -> int:
+        """How many experiments were compared."""
+        return len({experiment_id for part in self.days for experiment_id in part.experiments})
+
+    @property
+    def counts(self) -> list[DifferingCount]:
+        """How many rows differed, by table and experiment."""
+        return [count for part in self.days for count in part.differences.counts]
+
+    @property
+    def rows(self) -> list[DifferingRow]:
+        """The first of them."""
+        return [row for part in self.days for row in part.differences.rows]
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs."""
+        """Whether nothing differed."""
         return not self.counts and not self.verdicts
 
 
@@ -66,17 +99,15 @@ def compare_days(
     *,
     as_of: datetime,
     settings: DayEngineSettings | None = None,
+    swap: bool = False,
 ) -> Comparison:
-    """Computes experiments that read some days from the log, and compares the days' rows.
+    """Computes the experiments that read some days from the log, and compares the days' rows.
 
     Experiments are computed from their first event on, so that a day costs as much as the lives of
-    the experiments that are checked. Those are all that are decided by now, and of the open ones as
-    many as `AFFORDED` says: the others come on other days, and each when it is decided. Whoever was
-    decided on the days is compared from its first block on. It does not see a row of another day
-    that changes after its check; `audit` and `deploy-reward rebuild` do.
-
-    The verdicts and evidence of experiments that are open, that read these days, or that were
-    decided lately are computed from the served tables and compared to the byte.
+    the experiments that read it. Whoever was decided on the days is compared from its first block
+    on. It does not see a row of another day that changes after its check; `audit` and
+    `deploy-reward rebuild` do. Then the verdicts and evidence of these experiments are computed
+    from the served rows, and compared to the byte.
 
     Args:
         separate: A separate reading of the store.
@@ -84,41 +115,61 @@ def compare_days(
         last: The last day, itself included.
         as_of: How far the log may be read.
         settings: Which engine computes; None for that of the environment.
+        swap: Whether rows that differ are served as computed: a commit of the reading serves them.
     """
     days, settings = Days(first=first, last=last), settings or day_engine_settings()
-    chosen = experiments_of_days(separate, days)
-    gone = sorted(days_dropped(separate).keys() & set(chosen.checked))
-    ids = [experiment_id for experiment_id in chosen.checked if experiment_id not in gone]
+    decided = experiments_of_days(separate, days)
+    gone = sorted(days_dropped(separate).keys() & decided.keys())
+    ids = [experiment_id for experiment_id in decided if experiment_id not in gone]
+    over = over_when_first_read(separate, ids)
     with open_log(separate, open_lake()) as log:
 
-        def compared(only: Sequence[str]) -> Differences:
+        def compared(only: Sequence[str]) -> list[ComparedDay]:
             experiments = open_experiments(separate, only=only)
-            reaches = reaches_on_days(separate, experiments, days, decided=chosen.decided)
+            reaches = _reaches(separate, experiments, days, decided)
             recompute(
                 log,
                 separate,
                 experiments,
                 as_of=min(as_of, _closed_by(reaches)),
                 settings=settings,
-                wanted=_rows_of(reaches),
+                wanted=_rows_of(reaches, over),
             )
-            return compare(separate, reaches)
+            parts: list[ComparedDay] = []
+            for day in days.each:
+                only_day = Days(first=day, last=day)
+                if reaches := _reaches(separate, experiments, only_day, decided):
+                    part = ComparedDay(
+                        day=day,
+                        experiments=[reach.experiment.experiment_id for reach in reaches],
+                        differences=compare(separate, reaches, swap=swap),
+                    )
+                    parts.append(part)
+            return parts
 
         parts, broken = work_apart(separate, ids, compared, patience=PATIENCE, limit=len(ids) + 1)
     computed = [experiment_id for experiment_id in ids if experiment_id not in broken]
-    read_served_tables(separate, checked=computed)
-    stage_drafts(separate, experiments_to_compute(separate, "verdicts"), as_of=as_of)
+    read_served_tables(separate)
+    drafted = [each for each in experiments_to_compute(separate, "verdicts") if each in computed]
+    stage_drafts(separate, drafted, as_of=as_of)
+    differing = {*differing_verdicts(separate), *differing_follow_ups(separate, only=computed)}
     return Comparison(
-        experiments=len(computed),
-        left=chosen.left,
+        days=[day for part in parts for day in part],
+        decided={experiment_id: at for experiment_id, at in decided.items() if at is not None},
         gone=gone,
         not_computed=sorted(broken),
-        counts=[count for part in parts for count in part.counts],
-        rows=[row for part in parts for row in part.rows],
-        verdicts=sorted(
-            {*differing_verdicts(separate), *differing_follow_ups(separate, only=computed)}
-        ),
+        verdicts=sorted(differing.intersection(computed)),
     )
+
+
+def _reaches(
+    separate: Connection,
+    experiments: Sequence[PipelineExperiment],
+    days: Days,
+    decided: Mapping[str, date | None],
+) -> list[Reach]:
+    lately = [each for each, at in decided.items() if at and days.first <= at <= days.last]
+    return reaches_on_days(separate, experiments, days, decided=lately)
 
 
 def _closed_by(reaches: Sequence[Reach]) -> datetime:
@@ -128,12 +179,14 @@ def _closed_by(reaches: Sequence[Reach]) -> datetime:
     )
 
 
-def _rows_of(reaches: Sequence[Reach]) -> SelectedRows:
+def _rows_of(reaches: Sequence[Reach], over: Collection[str]) -> SelectedRows:
     """Asks for the rows of the days alone: no row comes earlier than a clock may run ahead."""
     begins = {reach.experiment.experiment_id: reach.from_block for reach in reaches}
 
     def wanted(experiment: PipelineExperiment) -> RowSelection:
         from_block = begins[experiment.experiment_id]
-        return RowSelection() if from_block is None else RowSelection(since=from_block - AHEAD)
+        if from_block is None or experiment.experiment_id in over:
+            return RowSelection(evidence_only=experiment.experiment_id in over)
+        return RowSelection(since=from_block - AHEAD)
 
     return wanted

@@ -15,6 +15,7 @@ from storage.pipeline.cursors import read_cursors
 from storage.pipeline.experiments import PipelineExperiment
 from storage.pipeline.moments import block_of, microseconds
 from storage.postgres.engine import SCHEMA
+from storage.schema.clock import claim_derived_tables
 from storage.schema.tables import in_words, metadata
 
 # The report names so many rows of each table, and counts all of them.
@@ -37,6 +38,12 @@ class Days:
     def to_block(self) -> int:
         """The first moment after them."""
         return _midnight(self.last + timedelta(days=1))
+
+    @property
+    def each(self) -> list[date]:
+        """Each of them, in order."""
+        count = (self.last - self.first).days + 1
+        return [self.first + timedelta(days=number) for number in range(count)]
 
 
 def _midnight(day: date) -> int:
@@ -133,10 +140,11 @@ r.received_at <= b.received_to AND NOT EXISTS (
 ))
 """
 # By table the condition that a row `r` is within the reach `b` of its experiment, for the tables of
-# either schema. Conditions of other tables read exposures. An outcome of a person who was forgotten
+# either schema. Conditions read the tables before theirs. An outcome of a person who was forgotten
 # is dated to the closing of its cell, which may be later than all that was read: it is left out on
 # both sides.
 WITHIN: dict[str, str] = {
+    "sightings": "r.sighted_at > b.known_after AND r.sighted_at <= b.known_to",
     "exposures": f"""
 {_IN_BLOCKS} AND (NOT b.is_over OR (r.experiment_id, r.unit) IN (
     SELECT s.experiment_id, s.unit
@@ -154,7 +162,6 @@ NOT b.is_over AND EXISTS (
 )
 """,
     "block_units": _IN_BLOCKS,
-    "sightings": "r.sighted_at > b.known_after AND r.sighted_at <= b.known_to",
     "conversions": f"""
 CASE WHEN b.is_over THEN r.late = 1 AND r.received_at <= b.received_to AND {_IN_BLOCKS}
      ELSE {_EXPOSED} END
@@ -190,7 +197,7 @@ def reaches_on_days(
 
     Args:
         connection: A separate reading of the store.
-        experiments: Those that read some of the days.
+        experiments: Those that read none of the days are left out.
         days: The days.
         decided: Those of them that were decided on the days: they are compared from their first
             block on.
@@ -200,6 +207,10 @@ def reaches_on_days(
     reaches: list[Reach] = []
     for experiment in experiments:
         own = experiment.experiment_id
+        if not (
+            experiment.starts_at < days.to_block and cursors[own, "exposures"] > days.from_block
+        ):
+            continue
         is_whole = own in decided or experiment.starts_at >= days.from_block
         to_block = min(days.to_block, cursors[own, "exposures"])
         longest_open = max(metric.open_for for metric in experiment.metrics)
@@ -304,12 +315,13 @@ FROM differing GROUP BY experiment_id ORDER BY experiment_id
 """)
 
 
-def compare(connection: Connection, reaches: Sequence[Reach]) -> Differences:
+def compare(connection: Connection, reaches: Sequence[Reach], *, swap: bool = False) -> Differences:
     """Compares rows aside with the served ones, table after table.
 
     Args:
         connection: A separate reading of the store, in whose temporary tables the rows lie.
         reaches: The experiments, and how far each is compared.
+        swap: Whether rows that differ are served as they are aside from then on.
     """
     ids = [reach.experiment.experiment_id for reach in reaches]
     create_reaches(connection, reaches, over=over_when_first_read(connection, ids))
@@ -322,6 +334,10 @@ def compare(connection: Connection, reaches: Sequence[Reach]) -> Differences:
         counts += [DifferingCount(table=name, **row) for row in differing]
         if differing:
             rows += _first_rows(connection, table)
+        if differing and swap:
+            claim_derived_tables(connection)
+            for statement in _swaps(table):
+                connection.execute(text(statement))
         connection.execute(text("DROP TABLE differing"))
     connection.execute(text("DROP TABLE reaches, closed_metrics"))
     return Differences(counts=counts, rows=rows)
@@ -363,6 +379,30 @@ FROM ({served}) AS s FULL JOIN ({computed}) AS c
   ON {" AND ".join(f"s.{key} = c.{key}" for key in keys)}
 WHERE s.experiment_id IS NULL OR c.experiment_id IS NULL OR {unlike}
 """
+
+
+def _swaps(table: Table) -> Sequence[str]:
+    """Returns the statements that serve rows of `differing` as they are aside."""
+    keys = [column.name for column in table.primary_key]
+    of_key = " AND ".join(f"r.{key} = d.{key}" for key in keys)
+    columns, of_row = (
+        ", ".join(f"{alias}{column.name}" for column in table.columns) for alias in ("", "r.")
+    )
+    others = ", ".join(
+        f"{column.name} = excluded.{column.name}"
+        for column in table.columns
+        if not column.primary_key
+    )
+    surplus = f"""
+DELETE FROM {SCHEMA}.{table.name} AS r USING differing AS d WHERE d.surplus AND {of_key}
+"""
+    # Of a unit that is stored with a block of another day, the row is missing on its own day.
+    missing = f"""
+INSERT INTO {SCHEMA}.{table.name} ({columns})
+SELECT {of_row} FROM pg_temp.{table.name} AS r JOIN differing AS d ON {of_key}
+WHERE NOT d.surplus ON CONFLICT ({", ".join(keys)}) DO UPDATE SET {others}
+"""
+    return surplus, missing
 
 
 def _first_rows(connection: Connection, table: Table) -> list[DifferingRow]:

@@ -46,9 +46,7 @@ SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM 
 """)
 
 _CHECKED = text("""
-INSERT INTO self_checks (day, equal, checked_at)
-SELECT day::date, :equal, clock_timestamp()
-FROM generate_series(CAST(:first AS date), CAST(:last AS date), interval '1 day') AS day
+INSERT INTO self_checks (day, equal, checked_at) VALUES (:day, :equal, clock_timestamp())
 ON CONFLICT (day) DO UPDATE SET equal = excluded.equal, checked_at = excluded.checked_at
 """)
 
@@ -76,16 +74,9 @@ def note_failed_tick(connection: Connection, *, stage: str) -> None:
     connection.execute(_FAILED_TICK, {"stage": stage})
 
 
-def note_self_check(connection: Connection, *, first: date, last: date, equal: bool) -> None:
-    """Keeps whether days, computed anew from the log, equal what stands; the last time counts.
-
-    Args:
-        connection: In a transaction, of any kind.
-        first: The first day that was computed.
-        last: The last stage.
-        equal: Whether nothing differed on any of them.
-    """
-    connection.execute(_CHECKED, {"first": first, "last": last, "equal": equal})
+def note_self_check(connection: Connection, *, day: date, equal: bool) -> None:
+    """Keeps whether a day, computed anew from the log, equals the served rows; the last counts."""
+    connection.execute(_CHECKED, {"day": day, "equal": equal})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import psycopg
 from sqlalchemy import Connection, Engine, Table, text
 
 from storage.lake.reader import keep_log
+from storage.schema.clock import claim_rebuild
 from storage.schema.tables import DERIVED
 
 # Whole days are read at once: what is sorted or hashed stays in memory, and of tables that last for
@@ -16,13 +17,29 @@ SETTINGS = ("work_mem = '128MB'", "default_statistics_target = 10")
 
 
 @contextlib.contextmanager
-def separate_reading(engine: Engine) -> Generator[Connection]:
+def separate_reading(engine: Engine, *, swaps: bool = False) -> Generator[Connection]:
     """Yields a connection on which the derived tables are empty, temporary and its own.
 
     Temporary tables come first in every search path: the very statements that fill the served
     tables fill these instead. All is rolled back at the end.
+
+    Args:
+        swaps: Whether all is committed instead: rows are swapped in, as by a rebuild, and where
+            another transaction wrote one of them meanwhile, PostgreSQL refuses the commit.
     """
-    with engine.connect() as connection, unprepared(connection), connection.begin() as transaction:
+    with engine.connect() as connection, unprepared(connection):
+        if swaps:
+            # It is closed at the end rather than used again: its lock ends with the session.
+            connection.detach()
+            with connection.begin():
+                claim_rebuild(connection)
+        with _separate(connection, commits=swaps):
+            yield connection
+
+
+@contextlib.contextmanager
+def _separate(connection: Connection, *, commits: bool) -> Generator[None]:
+    with connection.begin() as transaction:
         # The reading sees a single state of the log: of whoever is forgotten meanwhile it would
         # else read both events and tombstones.
         connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
@@ -30,9 +47,8 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
         for setting in SETTINGS:
             connection.execute(text(f"SET LOCAL {setting}"))
         create_temporary_tables(connection, on_commit="DROP", keys=True)
-        try:
-            yield connection
-        finally:
+        yield
+        if not commits:
             transaction.rollback()
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from cli.processes.children import free_port
 from orchestration.dagster.assets import STEPS, session_cells
 from orchestration.dagster.keys import SESSION_CELLS
+from orchestration.dagster.partitions import RANGE_TAGS
 from orchestration.dagster.resources import Engine
 from storage.postgres.child_process import spawn
 from tests.processes.api_process import eventually
@@ -25,10 +26,7 @@ from tests.repetition import examples
 from tests.stores.derived import between, derived_of
 from tests.stores.emptied import empty_derived_tables
 
-RANGE_START, RANGE_END = (
-    "dagster/asset_partition_range_start",
-    "dagster/asset_partition_range_end",
-)
+RANGE_START, RANGE_END = RANGE_TAGS
 # From a day before the canary's first to today.
 DAYS = 6
 

@@ -7,8 +7,6 @@ import dagster as dg
 import pytest
 
 from orchestration.dagster import checks
-from orchestration.dagster.resources import Engine
-from storage.upkeep.gauges import read_gauges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,16 +16,13 @@ class Bench:
     canary: Any
     instance: dg.DagsterInstance
 
-    def outcome(
-        self, check: dg.AssetChecksDefinition, *tampering: str, day: str | None = None
-    ) -> dg.AssetCheckEvaluation:
+    def outcome(self, check: dg.AssetChecksDefinition, *tampering: str) -> dg.AssetCheckEvaluation:
         self.canary.tamper(*tampering)
         result = dg.materialize(
             [check, dg.AssetSpec(check.check_key.asset_key)],
             selection=dg.AssetSelection.checks(check),
             instance=self.instance,
-            tags={} if day is None else {"dagster/partition": day},
-            resources={"store": self.canary.resource, "engine": Engine()},
+            resources={"store": self.canary.resource},
         )
         (evaluation,) = result.get_asset_check_evaluations()
         return evaluation
@@ -138,44 +133,6 @@ def test_a_session_that_the_walk_lost_is_seen(bench) -> None:
 
     assert not result.passed
     assert result.metadata["lost_sessions"].value[bench.canary.experiments["view"]] == 1
-
-
-@pytest.mark.parametrize(
-    "tampering",
-    [
-        "UPDATE cells SET x1 = x1 + 1 WHERE n1 > x1 AND block = (SELECT min(block) FROM cells)",
-        "DELETE FROM cells WHERE block = (SELECT min(block) FROM cells)",
-        (
-            "UPDATE verdicts SET contract = replace(contract::text, 'keep', 'rollback')::json"
-            " WHERE decided"
-        ),
-    ],
-)
-def test_a_day_that_was_built_otherwise_than_a_rebuild_is_seen(bench, tampering) -> None:
-    day = bench.canary.first_day.date().isoformat()
-
-    result = bench.outcome(checks.rebuild_equals_increment, tampering, day=day)
-
-    assert not result.passed
-    with bench.canary.engine.begin() as connection:
-        assert read_gauges(connection).unequal_days == 1
-
-
-def test_the_rebuild_compares_the_experiments_of_its_day(bench) -> None:
-    day = bench.canary.first_day.date().isoformat()
-
-    result = bench.outcome(checks.rebuild_equals_increment, day=day)
-
-    assert result.passed
-    assert result.metadata["experiments"].value == 3
-
-
-def test_the_rebuild_leaves_the_served_tables_alone(bench) -> None:
-    before = bench.canary.derived()
-
-    bench.outcome(checks.rebuild_equals_increment, day=bench.canary.first_day.date().isoformat())
-
-    assert bench.canary.derived() == before
 
 
 def test_events_that_come_after_the_grace_are_warned_of(bench) -> None:

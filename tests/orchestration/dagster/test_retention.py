@@ -278,6 +278,11 @@ def test_the_days_self_check_passes_over_what_is_gone(decided) -> None:
         found = compare_days(separate, first, first + timedelta(days=3), as_of=NOW)
 
     assert found.equal
+    assert found.gone == sorted(decided.experiments.values())
+    # History that was dropped before an experiment was bound was never read for it.
+    decided.tamper("UPDATE dropped_days SET dropped_at = dropped_at - interval '1 year'")
+    with separate_reading(decided.engine) as separate:
+        assert compare_days(separate, first, first, as_of=NOW).gone == []
 
 
 def test_an_audit_names_the_days_that_are_gone(decided) -> None:

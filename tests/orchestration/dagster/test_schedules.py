@@ -6,7 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration.dagster.jobs import OTHERS, REBUILT
+from orchestration.dagster.cells import REBUILT
+from orchestration.dagster.jobs import OTHERS
 from orchestration.dagster.keys import SESSION_CELLS
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import REBUILT_TAG, each_hour

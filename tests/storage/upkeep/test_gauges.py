@@ -191,14 +191,14 @@ class TestAVerdict:
 def test_a_day_that_is_equal_when_checked_again_is_no_longer_unequal(
     service: Any, gauges: Callable[[], Gauges]
 ) -> None:
-    def check(first: int, last: int, *, equal: bool) -> int:
-        days = {"first": NOW.date() - timedelta(first), "last": NOW.date() - timedelta(last)}
-        service.in_store(lambda c: note_self_check(c, **days, equal=equal))
+    def check(days_ago: int, *, equal: bool) -> int:
+        day = NOW.date() - timedelta(days_ago)
+        service.in_store(lambda c: note_self_check(c, day=day, equal=equal))
         return gauges().unequal_days
 
-    assert check(5, 2, equal=False) == 4
-    assert check(4, 3, equal=True) == 2
-    assert check(4, 4, equal=False) == 3
+    assert check(5, equal=False) == 1
+    assert check(4, equal=False) == 2
+    assert check(5, equal=True) == 1
 
 
 def test_failed_runs_are_those_of_the_last_hour_that_dagster_keeps_beside(
