@@ -36,6 +36,10 @@ class CommitIds:
         for known in sorted(ids, key=lambda known: len(known.id)):
             self._by_beginning[known.id[:SHORTEST]].append(known)
 
+    def add(self, known: CommitId) -> None:
+        """Adds an id, longer than any other of its commit."""
+        self._by_beginning[known.id[:SHORTEST]].append(known)
+
     def meant(self, written: str, *, known_at: datetime) -> Sequence[CommitId]:
         """Returns the longest id of each commit that an id may mean at a time.
 

@@ -13,7 +13,7 @@ from domain.lineage.flag import Flag
 from domain.registration import Registration
 from domain.route import RouteTable, canonical_route
 from storage.experiments.attempts import earlier_attempts, provenance_of
-from storage.experiments.commit_ids import commit_meant, remember_commit_id
+from storage.experiments.commit_ids import commit_meant, remember_commit_ids
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_history, remember_base
 from storage.experiments.hold_backs import held_back_since
@@ -140,9 +140,11 @@ def binding_of(
         )
         control = serving.control_of(treatment)
     else:
-        control = commit_meant(connection, project_id, control_commit) or remember_commit_id(
-            connection, project_id, control_commit, recorded_at=bound_at
-        )
+        control = commit_meant(connection, project_id, control_commit)
+        if control is None:
+            named = [control_commit]
+            known = remember_commit_ids(connection, project_id, named, recorded_at=bound_at)
+            control = known[control_commit]
     if control is not None:
         remember_base(
             connection,

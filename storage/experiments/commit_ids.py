@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, func, select, text, update
+from sqlalchemy import Connection, func, insert, select, text, update
 
 from domain.lineage.commit_id import SHORTEST, CommitId, CommitIds, ambiguous
 from storage.postgres.refusal import Conflict
@@ -51,7 +51,19 @@ def commit_meant(connection: Connection, project_id: int, written: str) -> str |
     Raises:
         Conflict: It begins several.
     """
-    return _the_one(written, commits_meant(connection, project_id, written))
+    return commits_of(connection, project_id, [written])[written]
+
+
+def commits_of(
+    connection: Connection, project_id: int, written: Collection[str]
+) -> dict[str, str | None]:
+    """Returns the commit that each of some ids means; None where it is unknown.
+
+    Raises:
+        Conflict: An id begins several.
+    """
+    ids = read_commit_ids(connection, [project_id], like=written)[project_id]
+    return {each: _the_one(each, ids.meant(each, known_at=EVER)) for each in written}
 
 
 def _the_one(written: str, meant: Sequence[CommitId]) -> str | None:
@@ -133,33 +145,34 @@ def whole_id(connection: Connection, project_id: int, commit: str) -> str:
     return connection.execute(longest).scalar_one_or_none() or commit
 
 
-def remember_commit_id(
-    connection: Connection, project_id: int, written: str, *, recorded_at: datetime
-) -> str:
-    """Returns the commit that an id means, which becomes known by as much as it writes of it.
+def remember_commit_ids(
+    connection: Connection, project_id: int, written: Iterable[str], *, recorded_at: datetime
+) -> dict[str, str]:
+    """Returns the commit that each id means, which becomes known by as much as it writes of it.
 
     Events and registrations make no more known of a commit: anybody may send an event, and a slip
     in a registration would part a commit from its true id.
 
     Raises:
-        Conflict: It begins several.
+        Conflict: An id begins several commits.
     """
-    commit = commit_meant(connection, project_id, written) or written
-    connection.execute(
-        _REMEMBER,
-        {"project_id": project_id, "commit": commit, "id": written, "recorded_at": recorded_at},
-    )
-    return commit
-
-
-_REMEMBER = text("""
-INSERT INTO commit_ids (project_id, commit_sha, id, recorded_at)
-SELECT :project_id, :commit, :id, :recorded_at
-WHERE NOT EXISTS (
-    SELECT FROM commit_ids
-    WHERE project_id = :project_id AND commit_sha = :commit AND length(id) >= length(:id)
-)
-""")
+    asked = list(dict.fromkeys(written))
+    ids = read_commit_ids(connection, [project_id], like=asked)[project_id]
+    commits: dict[str, str] = {}
+    fresh: list[CommitId] = []
+    for each in asked:
+        meant = ids.meant(each, known_at=EVER)
+        commits[each] = _the_one(each, meant) or each
+        if not meant or len(meant[0].id) < len(each):
+            fresh.append(CommitId(commit=commits[each], id=each, recorded_at=recorded_at))
+            ids.add(fresh[-1])
+    if fresh:
+        rows = [
+            {"project_id": project_id, "commit_sha": known.commit, "id": known.id}
+            for known in fresh
+        ]
+        connection.execute(insert(commit_ids).values(recorded_at=recorded_at), rows)
+    return commits
 
 
 def recognize_awaited(connection: Connection, project_id: int, commit: str) -> None:

@@ -12,10 +12,10 @@ from sqlalchemy.dialects.postgresql import insert
 
 from storage.experiments.binding import bind_waiting
 from storage.experiments.commit_ids import (
-    commit_meant,
     commits_meant,
+    commits_of,
     recognize_awaited,
-    remember_commit_id,
+    remember_commit_ids,
 )
 from storage.experiments.graphs import (
     Graph,
@@ -117,11 +117,13 @@ def record_deploy(
             pointer="/deployed_at",
         )
 
-    def known(written: str) -> str:
-        return remember_commit_id(connection, project_id, written, recorded_at=recorded_at)
-
-    sha = known(request.commit["sha"])
-    named = None if request.named_base is None else known(request.named_base)
+    changes = request.commit.get("changes", ())
+    written = [request.commit["sha"], request.named_base, *changes]
+    known = remember_commit_ids(
+        connection, project_id, filter(None, written), recorded_at=recorded_at
+    )
+    sha = known[request.commit["sha"]]
+    named = None if request.named_base is None else known[request.named_base]
     base, assumed = _base(
         connection,
         project_id,
@@ -136,7 +138,7 @@ def record_deploy(
         project_id,
         request.environment,
         sha,
-        changes=list(map(known, request.commit.get("changes", ()))) or [sha],
+        changes=[known[change] for change in changes] or [sha],
         base=base,
         assumed=assumed,
         recorded_at=recorded_at,
@@ -207,10 +209,12 @@ def _spelled_as(connection: Connection, request: DeployRequest, row: Row[Any]) -
     written = [row.commit["sha"], *row.commit.get("changes", ())]
     if row.diff is not None and row.diff.get("base_commit") is not None:
         written.append(row.diff["base_commit"])
-    spelling = {commit_meant(connection, row.project_id, each): each for each in written}
+    asked = [request.commit["sha"], *request.commit.get("changes", ()), request.named_base or ""]
+    commits = commits_of(connection, row.project_id, {*written, *filter(None, asked)})
+    spelling = {commits[each]: each for each in written}
 
     def spelled(each: str) -> str:
-        return spelling.get(commit_meant(connection, row.project_id, each), each)
+        return spelling.get(commits[each], each)
 
     commit = {**request.commit, "sha": spelled(request.commit["sha"])}
     if "changes" in commit:

@@ -278,33 +278,6 @@ def test_history_is_received_when_it_occurred_until_an_experiment_is_bound(
     assert len(rows(tenant)) == 1
 
 
-def test_one_key_from_many_clients_is_stored_once(
-    tenant: Any, revenue_event: dict[str, Any]
-) -> None:
-    with ThreadPoolExecutor(12) as clients:
-        for n in range(5):
-            event = {**revenue_event, "idempotency_key": f"key-{n}"}
-            answers = list(clients.map(lambda _, sent=event: tenant.post(PATH, sent), range(12)))
-            assert [answer.status_code for answer in answers] == [200] * 12
-            assert sum(answer.json()["accepted"] for answer in answers) == 1
-    assert len(rows(tenant)) == 5
-
-
-def test_one_key_with_two_payloads_is_stored_once_and_refused_otherwise(
-    tenant: Any, revenue_event: dict[str, Any]
-) -> None:
-    with ThreadPoolExecutor(12) as clients:
-        for n in range(5):
-            events = [
-                {**revenue_event, "idempotency_key": f"key-{n}", "user_ref": f"user-{client}"}
-                for client in range(12)
-            ]
-            answers = list(clients.map(lambda event: tenant.post(PATH, event), events))
-            statuses = sorted(answer.status_code for answer in answers)
-            assert statuses == [200] + [409] * 11
-    assert len(rows(tenant)) == 5
-
-
 def test_revenue_and_deploys_of_one_project_do_not_wait_for_one_another(
     tenant: Any, revenue_event: dict[str, Any]
 ) -> None:
