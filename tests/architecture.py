@@ -83,7 +83,7 @@ def rooms() -> list[Path]:
 
 
 def docstring(path: Path) -> str:
-    """Returns a module's docstring, in one line a paragraph."""
+    """Returns a module's docstring, in a line a paragraph."""
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 

@@ -78,7 +78,7 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """The address of a PostgreSQL server that lives as long as the tests (of one worker)."""
+    """The address of a PostgreSQL server that lives as long as the tests (of a worker)."""
     with server_folder() as folder, EmbeddedPostgres(folder / "data") as postgres:
         yield postgres.url
         if administrator := _ADMINISTRATORS.pop(postgres.url, None):
@@ -113,7 +113,7 @@ def migrated_template(postgres_url: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """A migrated, empty store of one test."""
+    """A migrated, empty store of a test."""
 
     url: str
     engine: Engine
@@ -178,7 +178,7 @@ def _shared(postgres_url: str, migrated_template: str) -> Iterator[tuple[Store, 
 
 @pytest.fixture
 def tenant(_shared: tuple[Store, TestClient]) -> World:
-    """A project of the test's own in one running API, whose other tenants are the module's tests.
+    """A project of the test's own in a running API, whose other tenants are the module's tests.
 
     A store is made in a tenth of a second, a project in a hundredth of one.
     """

@@ -101,7 +101,7 @@ def figures() -> dict[str, float]:
 
 
 def words() -> dict[str, str]:
-    """Returns the words that modules and classes are named by, each with one such name."""
+    """Returns the words that modules and classes are named by, each with such a name."""
     named = defaultdict[str, list[str]](list)
     for path, tree in trees().items():
         if path.parent.name == "versions":  # a migration's name is the change that it makes

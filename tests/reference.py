@@ -46,15 +46,15 @@ def reference() -> str:
     """Returns the page."""
     document, kinds = openapi(), key_kinds()
     operations = [
-        (f"{method.upper()} {path}", told)
+        (f"{method.upper()} {path}", each)
         for path, ways in document["paths"].items()
-        for method, told in ways.items()
+        for method, each in ways.items()
     ]
-    common = _common_codes([told for _, told in operations])
+    common = _common_codes([each for _, each in operations])
     parts = [_OPENING, *_contents(operations), "\n## Problems of every endpoint\n"]
     parts += [*_codes(common), "\nWhen each comes: [problems](api.md#problems).\n"]
-    for name, told in operations:
-        parts += _operation(name, told, keys=kinds[name], common=common)
+    for name, each in operations:
+        parts += _operation(name, each, keys=kinds[name], common=common)
     parts += ["## Shapes\n"]
     for name, schema in sorted(document["components"]["schemas"].items()):
         parts += _shape(name, schema)
@@ -64,8 +64,8 @@ def reference() -> str:
 def _contents(operations: Sequence[tuple[str, Any]]) -> Iterator[str]:
     yield "| endpoint | |"
     yield "| --- | --- |"
-    for name, told in operations:
-        yield f"| [`{name}`](#{_anchor(name)}) | {told['summary']} |"
+    for name, each in operations:
+        yield f"| [`{name}`](#{_anchor(name)}) | {each['summary']} |"
 
 
 def _anchor(title: str) -> str:
@@ -73,8 +73,8 @@ def _anchor(title: str) -> str:
 
 
 def _common_codes(operations: Sequence[Any]) -> set[str]:
-    found = [set(_problem_codes(told)) for told in operations]
-    return set.intersection(*found)
+    result = [set(_problem_codes(each)) for each in operations]
+    return set.intersection(*result)
 
 
 def _problem_codes(operation: Any) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _codes(codes: set[str]) -> Iterator[str]:
     by_status = groupby(sorted(codes, key=_status_and_code), key=lambda code: CODES[code][0])
     yield (
         "; ".join(
-            f"{status} {', '.join(f'`{code}`' for code in told)}" for status, told in by_status
+            f"{status} {', '.join(f'`{code}`' for code in each)}" for status, each in by_status
         )
         + "."
     )
@@ -97,19 +97,19 @@ def _status_and_code(code: str) -> tuple[int, str]:
     return CODES[code][0], code
 
 
-def _operation(name: str, told: Any, *, keys: str, common: set[str]) -> Iterator[str]:
+def _operation(name: str, operation: Any, *, keys: str, common: set[str]) -> Iterator[str]:
     yield f"## {name}\n"
-    yield f"{told['summary']}. {told['description']}\n".replace("?.", "?")
+    yield f"{operation['summary']}. {operation['description']}\n".replace("?.", "?")
     yield f"Key: {keys}.\n"
-    if parameters := told.get("parameters"):
-        yield from _table("parameter", (_parameter(one) for one in parameters))
-    if body := told.get("requestBody"):
+    if parameters := operation.get("parameters"):
+        yield from _table("parameter", (_parameter(each) for each in parameters))
+    if body := operation.get("requestBody"):
         yield from _body(body)
     yield "Answers:\n"
-    for status, answer in sorted(told["responses"].items()):
+    for status, answer in sorted(operation["responses"].items()):
         if (line := _answer(answer)) is not None:
             yield f"- {status}: {line}"
-    own = set(_problem_codes(told)) - common
+    own = set(_problem_codes(operation)) - common
     yield ""
     if own:
         yield "Problems of its own: " + "".join(_codes(own)) + "\n"
@@ -123,9 +123,9 @@ def _answer(answer: Any) -> str | None:
     ]
     if not shown and "application/problem+json" in answer.get("content", {}):
         return None
-    told = "" if answer["description"] == "Successful Response" else answer["description"]
-    told = re.sub(r"\s*`\w+`: .*", "", told)
-    return "; ".join(filter(None, [told.rstrip("."), *shown])) or "nothing"
+    result = "" if answer["description"] == "Successful Response" else answer["description"]
+    result = re.sub(r"\s*`\w+`: .*", "", result)
+    return "; ".join(filter(None, [result.rstrip("."), *shown])) or "nothing"
 
 
 def _body(body: Any) -> Iterator[str]:
@@ -139,20 +139,20 @@ def _body(body: Any) -> Iterator[str]:
         yield f"```json\n{json.dumps(example['value'], indent=2, ensure_ascii=False)}\n```\n"
 
 
-def _parameter(one: Any) -> tuple[str, str, str]:
-    schema = one["schema"]
-    place = f"in the {one['in']}" + ("" if one.get("required") else _default(schema))
+def _parameter(parameter: Any) -> tuple[str, str, str]:
+    schema = parameter["schema"]
+    place = f"in the {parameter['in']}" + ("" if parameter.get("required") else _default(schema))
     return (
-        f"`{one['name']}`",
+        f"`{parameter['name']}`",
         f"{_type(schema)}, {place}",
-        one.get("description") or _meaning(schema),
+        parameter.get("description") or _meaning(schema),
     )
 
 
 def _shape(name: str, schema: Schema) -> Iterator[str]:
     yield f"### {name}\n"
-    if told := schema.get("description"):
-        yield " ".join(told.split()) + "\n"
+    if answer := schema.get("description"):
+        yield " ".join(answer.split()) + "\n"
     if schema.get("properties"):
         required = set(schema.get("required", ()))
         yield from _table(
@@ -160,10 +160,10 @@ def _shape(name: str, schema: Schema) -> Iterator[str]:
             (
                 (
                     f"`{member}`",
-                    _type(one) + ("" if member in required else _default(one)),
-                    _meaning(one),
+                    _type(each) + ("" if member in required else _default(each)),
+                    _meaning(each),
                 )
-                for member, one in schema["properties"].items()
+                for member, each in schema["properties"].items()
             ),
         )
     elif "enum" in schema or "type" not in schema:
@@ -187,20 +187,20 @@ def _default(schema: Schema) -> str:
 
 def _meaning(schema: Schema) -> str:
     """Returns what a member means; of what may be null it stands within."""
-    told = [schema, *schema.get("anyOf", ())]
-    return next((one["description"] for one in told if "description" in one), "")
+    answer = [schema, *schema.get("anyOf", ())]
+    return next((each["description"] for each in answer if "description" in each), "")
 
 
 def _type(schema: Schema) -> str:
     """Returns a schema in words."""
     for several in ("anyOf", "oneOf"):
         if several in schema:
-            return " or ".join(_type(one) for one in schema[several])
+            return " or ".join(_type(each) for each in schema[several])
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "prefixItems" in schema:
-        return "[" + ", ".join(_type(one) for one in schema["prefixItems"]) + "]"
+        return "[" + ", ".join(_type(each) for each in schema["prefixItems"]) + "]"
     if schema.get("type") == "array":
         return f"list{_rules(schema)} of {_type(schema['items'])}"
     return _values(schema) or _plain(schema) + _rules(schema)
@@ -255,11 +255,11 @@ _NO_LINE_FEED = r"(?!\n)"
 
 
 def _rules(schema: Schema) -> str:
-    told = [*_sizes(schema, "Length", "characters"), *_sizes(schema, "Items", "items")]
-    told += [text.format(_figure(schema[rule])) for rule, text in _RULES.items() if rule in schema]
+    rules = [*_sizes(schema, "Length", "characters"), *_sizes(schema, "Items", "items")]
+    rules += [text.format(_figure(schema[rule])) for rule, text in _RULES.items() if rule in schema]
     if (pattern := schema.get("pattern")) and pattern != _ANY_TEXT:
-        told.append(f"as `{pattern.removesuffix(_NO_LINE_FEED)}`")
-    return f" ({', '.join(told)})" if told else ""
+        rules.append(f"as `{pattern.removesuffix(_NO_LINE_FEED)}`")
+    return f" ({', '.join(rules)})" if rules else ""
 
 
 if __name__ == "__main__":

@@ -36,6 +36,6 @@ def test_every_member_that_a_sender_may_leave_out_or_must_not_is_told() -> None:
         shown = re.findall(r"^\| `(\w+)` \| (.+?) \| ", section, re.MULTILINE)
         assert [member for member, _ in shown] == list(schema.get("properties", ()))
         required = {
-            member for member, told in shown if not re.search(r", (optional|default)", told)
+            member for member, each in shown if not re.search(r", (optional|default)", each)
         }
         assert required == set(schema.get("required", ()))

@@ -1,4 +1,4 @@
-"""No room grows, unless another one shrinks by as much: sizes.toml holds the lines of each.
+"""No room grows, unless another shrinks by as much: sizes.toml holds the lines of each.
 
 A limit falls with its room, by `python -m tests.test_size`. Who needs more lines somewhere takes as
 many from another room by hand, in the same commit.

@@ -120,7 +120,7 @@ class World:
         return self.project.project_id
 
     def in_store(self, work: Callable[[Connection], Any]) -> Any:
-        """Returns what `work` returns in one transaction on the store."""
+        """Returns what `work` returns in a single transaction on the store."""
         with self.store.engine.begin() as connection:
             return work(connection)
 

@@ -31,7 +31,7 @@ _ARGUMENTS = (
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Chromium that lives as long as the tests (of one worker).
+    """The address of a Chromium that lives as long as the tests (of a worker).
 
     Playwright's own launch would keep an event loop running in this thread for just as long, and
     no other test could run one.
@@ -63,7 +63,7 @@ def _port(process: subprocess.Popen[bytes], profile: Path) -> str:
 
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Browser]:
-    """The session's browser, as the tests of one module hold it."""
+    """The session's browser, as the tests of a module hold it."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.connect_over_cdp(chromium)
         yield browser

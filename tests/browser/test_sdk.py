@@ -157,7 +157,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def open_shop(postgres_url: str, migrated_template: str) -> Iterator[Callable[[], Shop]]:
-    """Opens shops, each a project of its own, on one service and one site."""
+    """Opens shops, each a project of its own, on a service and a site."""
     with fresh_store(postgres_url, migrated_template) as store:
         settings = ApiSettings(database_url=store.url, secret=SECRET)
         moody, site = Moody(app=create_app(settings)), Site()

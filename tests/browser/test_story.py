@@ -285,7 +285,7 @@ def test_a_change_is_tried_on_half_of_all_visitors_and_kept(new_story: Told, fol
         engineer, visitors = story.engineer, story.visitors
         experiment = begins(story)
 
-        # Some of the five minutes must be left, so that all of them come in one block.
+        # Some of the five minutes must be left, so that all of them come in a block.
         waits_until(block_of(now() + timedelta(seconds=100)))
         visitors.come(54)
         first_ends = block_of(now()) + BLOCK

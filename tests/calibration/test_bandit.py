@@ -18,10 +18,10 @@ POLICY = Policy(horizon_seconds=3 * DAY)
 def rewards(changes: list[list[Change]]) -> Mapping[str, Floats]:
     """By name what each change of each agent is paid, (agents, changes)."""
     return {
-        "effect": np.array([[one.effect for one in agent] for agent in changes]),
+        "effect": np.array([[each.effect for each in agent] for agent in changes]),
         # Of an abstention the contract has none: nothing was earned.
-        "lift": np.array([[one.lift or 0.0 for one in agent] for agent in changes]),
-        "truth": np.array([[one.truth for one in agent] for agent in changes]),
+        "lift": np.array([[each.lift or 0.0 for each in agent] for agent in changes]),
+        "truth": np.array([[each.truth for each in agent] for agent in changes]),
     }
 
 
@@ -70,7 +70,7 @@ def test_who_trains_on_the_effect_finds_the_best_agent_in_fewer_changes() -> Non
         list(population(rng.normal(merit, SPREAD, 600), POLICY, seed=1000 * number))
         for number, merit in enumerate(MERITS)
     ]
-    answered = sum(one.lift is not None for agent in changes for one in agent)
+    answered = sum(each.lift is not None for agent in changes for each in agent)
     print(f"{answered} of {600 * len(MERITS)} have a contract's lift")  # noqa: T201
     pools = rewards(changes)
     needed = {name: changes_needed(pool, runs=1000, changes=600) for name, pool in pools.items()}

@@ -87,7 +87,7 @@ def test_the_simulation_would_notice_a_test_that_is_peeked_at() -> None:
     """The mutant: a plain z-test on the same looks."""
     fired, count = 0, 100
     for series in batches(Traffic(days=3), count, seed=20_260_104):
-        batch = traced([stratified(one) for one in series])
+        batch = traced([stratified(each) for each in series])
         totals = batch.trace.totals
         crossed = np.abs(totals.S) > 1.96 * np.sqrt(np.maximum(totals.V0, 1.0))
         fired += np.unique(np.searchsorted(batch.first, np.flatnonzero(crossed), "right")).size

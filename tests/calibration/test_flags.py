@@ -1,4 +1,4 @@
-"""Calibration of many flags in one build: pooled where they are independent, split where not."""
+"""Calibration of flags in a single build: independent flags are pooled, others split."""
 
 from typing import Any
 
@@ -33,9 +33,9 @@ def test_independent_flags_of_one_build_are_told_apart(flags: int) -> None:
     build = Build(draw=independent(flags), lifts=(0.5, *[0.0] * (flags - 1)))
     every = build.evidence(np.random.default_rng(20_261_221), *range(flags))
     assert every[0].decision.verdict == "keep"
-    assert sum(one.decision.verdict != "abstain" for one in every[1:]) <= 2 + flags // 20
-    assert all(one.decision.abstain_reason != "non_identifiable" for one in every)
-    used = [information(one) for one in every]
+    assert sum(each.decision.verdict != "abstain" for each in every[1:]) <= 2 + flags // 20
+    assert all(each.decision.abstain_reason != "non_identifiable" for each in every)
+    used = [information(each) for each in every]
     print(f"{flags} flags: information used {np.mean(used):.3f}, least {min(used):.3f}")  # noqa: T201 - read by people
     assert np.mean(used) > (0.95 if flags == 10 else 0.75)
 
@@ -73,7 +73,7 @@ def test_weak_dependences_of_one_direction_make_no_false_answer(count: int) -> N
 def test_an_independent_flag_seldom_splits_the_strata(count: int) -> None:
     build = Build(draw=independent(2), lifts=(0.0, 0.0))
     rng = np.random.default_rng(20_261_224)
-    split = sum(bool(one.splits) for _ in range(count) for one in build.evidence(rng, 0))
+    split = sum(bool(each.splits) for _ in range(count) for each in build.evidence(rng, 0))
     low, _ = report("an independent flag splits the strata", split, count, 1 / SPLIT_AT)
     assert low <= 1 / SPLIT_AT
 
@@ -91,5 +91,6 @@ def test_dependent_flags_are_split_and_only_what_is_aliased_stays_open(
 ) -> None:
     """The first flag has +50 %, the second nothing."""
     every = Build(draw=draw, lifts=(0.5, 0.0)).evidence(np.random.default_rng(20_261_225), 0, 1)
-    assert [(str(one.decision.verdict), one.decision.abstain_reason) for one in every] == verdicts
-    assert [[split.flag for split in one.splits] for one in every] == [["flag 1"], ["flag 0"]]
+    decisions = [each.decision for each in every]
+    assert [(str(each.verdict), each.abstain_reason) for each in decisions] == verdicts
+    assert [[split.flag for split in each.splits] for each in every] == [["flag 1"], ["flag 0"]]

@@ -63,9 +63,9 @@ def test_a_family_of_guardrails_is_falsely_breached_no_more_often_than_its_level
 def test_a_change_that_helps_the_target_and_raises_errors_is_seldom_kept(count: int) -> None:
     """Target +20 %, errors 1 → 1.5 %."""
     draw = better_target(errors=0.015)
-    found = [seen.decision for seen in evaluated(draw, count, 20_261_202)]
-    kept = sum(one.verdict == "keep" for one in found)
-    iterated = sum(one.verdict == "iterate" for one in found)
+    result = [seen.decision for seen in evaluated(draw, count, 20_261_202)]
+    kept = sum(each.verdict == "keep" for each in result)
+    iterated = sum(each.verdict == "iterate" for each in result)
     report("target +20 %, errors 1 → 1.5 %: iterate", iterated, count, None)
     low, _ = report("target +20 %, errors 1 → 1.5 %: kept", kept, count, 0.1)
     assert low <= 0.1
@@ -103,9 +103,9 @@ def test_declared_shares_that_are_kept_raise_no_alarm(name: str, count: int) -> 
     lag = 600 if "late" in name else 0
     both = few = 0
     for _ in range(count):
-        found = shares_seen(rng, allocation, days=days, lag=lag)
-        both += bool(np.any(found.statistic >= np.log(1000)))
-        few += bool(np.any(found.log_too_few >= np.log(1000)))
+        result = shares_seen(rng, allocation, days=days, lag=lag)
+        both += bool(np.any(result.statistic >= np.log(1000)))
+        few += bool(np.any(result.log_too_few >= np.log(1000)))
     low, _ = report(f"sample-ratio alarms, {name}", both, count, 0.001)
     assert low <= 0.001
     low, _ = report(f"arrival breaches, {name}", few, count, 0.001)
@@ -119,8 +119,8 @@ def test_arms_that_lose_units_are_found(share: float, seen: float, count: int) -
     split = np.full(3 * BLOCKS_A_DAY, seen)
     first: dict[str, list[int]] = {"sample ratio": [], "arrival": []}
     for _ in range(count):
-        found = of_shares(rng, ramp_declared(share), split)
-        for name, log_e in (("sample ratio", found.statistic), ("arrival", found.log_too_few)):
+        result = of_shares(rng, ramp_declared(share), split)
+        for name, log_e in (("sample ratio", result.statistic), ("arrival", result.log_too_few)):
             reached = np.flatnonzero(log_e >= np.log(1000))
             first[name].append(int(reached[0]) if reached.size else split.size)
     for name, looks in first.items():
@@ -297,8 +297,8 @@ def test_a_keep_that_forged_sessions_made_is_unverified(
     share: float, lift: float, unverified: float, count: int
 ) -> None:
     draw = with_forged_units(share, lift=lift, days=7)
-    found = list(evaluated(draw, count, 20_261_505))
-    kept = [seen for seen in found if seen.decision.verdict == "keep"]
+    result = list(evaluated(draw, count, 20_261_505))
+    kept = [seen for seen in result if seen.decision.verdict == "keep"]
     warned = sum("unverified" in seen.warnings for seen in kept)
     name = f"{share:.0%} forged, {lift:+.0%}"
     _, high = report(f"{name}: kept", len(kept), count, None)
@@ -331,9 +331,9 @@ def test_segments_that_the_arms_share_unequally_make_no_effect(
 ) -> None:
     days = 7 if count < 100 and is_read else 28
     draw = of_two_segments(rates, treated=treated, days=days, is_read=is_read)
-    found = list(evaluated(draw, count, 20_261_506))
-    hits = sum(seen.decision.verdict != "abstain" for seen in found)
-    split = sum(bool(seen.splits) for seen in found)
+    result = list(evaluated(draw, count, 20_261_506))
+    hits = sum(seen.decision.verdict != "abstain" for seen in result)
+    split = sum(bool(seen.splits) for seen in result)
     kind = "split by need" if is_read else "never split"
     name = f"segments at {treated[0]:.0%}, rates {rates[0]:.0%} and {rates[1]:.0%}, {kind}"
     report(f"{name}: split", split, count, None)

@@ -18,11 +18,11 @@ from benchmarks.peers import (
 
 
 def test_on_a_ramp_with_drift_a_pooled_test_answers_falsely_and_ours_does_not() -> None:
-    found = study(Traffic(days=5, share=ramp), 40, 20_261_310)
-    assert found.fired(PEEKED).share > 0.5
-    assert found.fired(GBSTATS).share > 0.5
-    assert found.fired(GBSTATS_RELATIVE).share > 0.5
-    assert found.fired(OURS).judgement != "**OUTSIDE**"
+    result = study(Traffic(days=5, share=ramp), 40, 20_261_310)
+    assert result.fired(PEEKED).share > 0.5
+    assert result.fired(GBSTATS).share > 0.5
+    assert result.fired(GBSTATS_RELATIVE).share > 0.5
+    assert result.fired(OURS).judgement != "**OUTSIDE**"
 
 
 def test_gbstats_s_formula_gives_what_gbstats_gave() -> None:

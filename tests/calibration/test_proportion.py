@@ -23,8 +23,8 @@ from benchmarks.calibration.proportion import Proportion
 def test_a_share_is_judged_by_its_bound_and_its_error(
     hits: int, at_most: float | None, at_least: float | None, judgement: str
 ) -> None:
-    found = Proportion(name="x", hits=hits, count=1000, at_most=at_most, at_least=at_least)
-    assert found.judgement == judgement
+    result = Proportion(name="x", hits=hits, count=1000, at_most=at_most, at_least=at_least)
+    assert result.judgement == judgement
 
 
 def test_a_chart_is_wellformed_and_draws_each_line_and_interval() -> None:

@@ -42,7 +42,7 @@ def visitors() -> Ints:
 
 
 def splits(visitors: Ints, count: int, seed: int) -> Iterator[list[Series]]:
-    """The same visitors as a day's traffic, one half of them drawn anew each time as treated."""
+    """The same visitors as a day's traffic, a half of them drawn anew each time as treated."""
     generator = np.random.default_rng(seed)
     for begin in range(0, count, AT_ONCE):
         yield [
@@ -54,8 +54,8 @@ def splits(visitors: Ints, count: int, seed: int) -> Iterator[list[Series]]:
 def _split(visitors: Ints, treated: Ints) -> Series:
     first = np.arange(LOOKS) * visitors.size // LOOKS
     units, conversions, n1, x1 = (
-        np.add.reduceat(one, first)
-        for one in (np.ones_like(visitors), visitors, treated, treated * visitors)
+        np.add.reduceat(each, first)
+        for each in (np.ones_like(visitors), visitors, treated, treated * visitors)
     )
     return Series(
         policy=Policy(),
@@ -83,11 +83,11 @@ def test_of_splits_of_the_same_traffic_no_more_than_alpha_find_an_effect_in_289_
     ours, peeked = 0, 0
     critical = norm.ppf(1 - ALPHA / 2)
     for series in splits(visitors, count, seed=20_260_105):
-        for one, evidence in zip(series, evaluate(series), strict=True):
+        for each, evidence in zip(series, evaluate(series), strict=True):
             fired = evidence.decision.verdict in ("keep", "rollback")
             assert fired or evidence.looks.at.size == LOOKS
             ours += fired
-            peeked += bool(np.any(np.abs(z_score(counts_of(one))) > critical))
+            peeked += bool(np.any(np.abs(z_score(counts_of(each))) > critical))
     print(f"{count} splits: ours {ours / count:.1%}, z at each look {peeked / count:.1%}")  # noqa: T201
     assert ours <= ALPHA * count
     # The mutant: a z test that is looked at as often.
@@ -104,9 +104,9 @@ def test_of_splits_of_a_sample_of_the_traffic_no_more_than_alpha_find_an_effect(
         for number in range(begin, min(begin + AT_ONCE, count)):
             # Each time another project's tenth.
             sample = Sample(salt=f"sample:{number}", rates={"session": 0.1})
-            taken = np.array([sample.takes(f"s-{one}", None) for one in range(0, 145_274, 5)])
+            taken = np.array([sample.takes(f"s-{each}", None) for each in range(0, 145_274, 5)])
             treated = generator.integers(0, 2, taken.size)
             measured = visitors[::5][taken]
             series.append(_split(measured, treated[taken]))
-        fired += sum(one.decision.verdict in ("keep", "rollback") for one in evaluate(series))
+        fired += sum(each.decision.verdict in ("keep", "rollback") for each in evaluate(series))
     assert fired <= ALPHA * count

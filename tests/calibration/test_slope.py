@@ -17,7 +17,7 @@ from benchmarks.calibration.reward.served import (
 )
 
 
-def told(name: str, changes: Sequence[Change]) -> dict[str, Reading]:
+def readings_of(name: str, changes: Sequence[Change]) -> dict[str, Reading]:
     readings = {
         number: Reading.of((read(change), change.truth) for change in changes)
         for number, read in NUMBERS.items()
@@ -25,8 +25,8 @@ def told(name: str, changes: Sequence[Change]) -> dict[str, Reading]:
     verdicts = [change.evidence.decision.verdict for change in changes]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("keep", "rollback", "abstain"))
     print(f"{name}: {len(changes)} changes, {counts}")  # noqa: T201
-    for number, one in readings.items():
-        print(one.row(number))  # noqa: T201
+    for number, each in readings.items():
+        print(each.row(number))  # noqa: T201
     for number, read in INTERVALS.items():
         held, count = coverage(changes, read)
         print(f"| interval {number} | {held} of {count} |")  # noqa: T201
@@ -42,7 +42,7 @@ def told(name: str, changes: Sequence[Change]) -> dict[str, Reading]:
 )
 def test_where_the_settings_know_the_fleet_a_unit_of_effect_is_a_unit_of_truth(count: int) -> None:
     changes = population(truths(count), KNOWN, seed=1, follow=True)
-    readings = told("expects 10 %", changes)
+    readings = readings_of("expects 10 %", changes)
     lift, effect = (
         readings[name] for name in ("contract's lift", "effect, open or at the decision")
     )
@@ -58,7 +58,7 @@ def test_where_the_settings_know_the_fleet_a_unit_of_effect_is_a_unit_of_truth(c
 @pytest.mark.timeout(7200)
 def test_by_default_it_expects_larger_effects_and_shrinks_too_little() -> None:
     changes = population(truths(4000), DEFAULT, seed=10**6, follow=True)
-    readings = told("expects 20 and 50 %, the default", changes)
+    readings = readings_of("expects 20 and 50 %, the default", changes)
     effect = readings["effect, open or at the decision"]
     assert readings["contract's lift"].slope < effect.slope < 1
     for read in INTERVALS.values():

@@ -87,6 +87,6 @@ def test_what_the_store_cannot_do_is_one_plain_line(
 @pytest.mark.parametrize("name", sorted({*PLAIN_FAULTS, UNREACHABLE}))
 def test_a_plain_fault_is_named_as_it_is_called(name: str) -> None:
     module, _, fault = name.rpartition(".")
-    found = getattr(import_module(module), fault)
-    assert issubclass(found, Exception)
-    assert f"{found.__module__}.{found.__qualname__}" == name
+    result = getattr(import_module(module), fault)
+    assert issubclass(result, Exception)
+    assert f"{result.__module__}.{result.__qualname__}" == name

@@ -11,7 +11,7 @@ NOBODY = "exp_00000000000000000000"
 
 
 def message(result: Any) -> str:
-    """What was said, on one line as it is meant."""
+    """What was said, on a line as it is meant."""
     return " ".join(result.output.split())
 
 

@@ -25,7 +25,7 @@ class Audit:
         phantoms: Rows in the store that nobody sent, as they stand there.
         copies: Rows of runtime events that are there again, by a delivery sent again.
         excess: Rows that are there more often than they were sent, or than they may.
-        accepted_again: Revenue events that more than one answer called new.
+        accepted_again: Revenue events that more than an answer called new.
     """
 
     deliveries: int
@@ -46,13 +46,13 @@ def require_all_kept(shop: Shop, load: Load, *, times: int, cuts: int | None = N
         times: How often it was disturbed; told with the counts.
         cuts: How many requests may have got no answer; None lets any.
     """
-    found = audit(shop.engine, load)
+    result = audit(shop.engine, load)
     print(  # noqa: T201 - the counts that `pytest -rP` shows
-        f"{times} times: {found}, answers {dict(load.statuses)}, cut off {len(load.cuts)}"
+        f"{times} times: {result}, answers {dict(load.statuses)}, cut off {len(load.cuts)}"
     )
     assert load.faults == []
-    assert found.deliveries == len(load.deliveries)
-    assert (found.lost, found.phantoms, found.excess, found.accepted_again) == (0, 0, 0, 0)
+    assert result.deliveries == len(load.deliveries)
+    assert (result.lost, result.phantoms, result.excess, result.accepted_again) == (0, 0, 0, 0)
     assert cuts is None or len(load.cuts) <= cuts, load.cuts
 
 
@@ -67,7 +67,7 @@ def audit(engine: Engine, load: Load) -> Audit:
         # Events alone may stand there once for each attempt.
         most = delivery.attempts if delivery.kind.path == "/v1/events" else 1
         sent.update(dict.fromkeys(_rows(delivery), most))
-    acknowledged = [row for one in load.deliveries if one.acknowledged for row in _rows(one)]
+    acknowledged = [row for each in load.deliveries if each.acknowledged for row in _rows(each)]
     return Audit(
         deliveries=sum(delivery.acknowledged for delivery in load.deliveries),
         rows=len(acknowledged),

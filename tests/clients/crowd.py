@@ -23,7 +23,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Crowd:
-    """Connections that stay open from one round to the next."""
+    """Connections that stay open from a round to the next."""
 
     connections: Sequence[http.client.HTTPConnection]
     key: str
@@ -35,14 +35,14 @@ class Crowd:
         return self.answers()
 
     def post(self, path: str, bodies: Sequence[Any]) -> list[Answer]:
-        """Posts one body on each connection, then returns the answers."""
+        """Posts a body on each connection, then returns the answers."""
         self.ask_all(path, bodies)
         return self.answers()
 
     def ask_all(self, path: str, bodies: Sequence[Any]) -> None:
-        """Posts one body on each connection, all of them written when this returns."""
-        told = [(path, json.dumps(body)) for body in bodies]
-        self._ask("POST", told, {"Content-Type": "application/json"})
+        """Posts a body on each connection, all of them written when this returns."""
+        answer = [(path, json.dumps(body)) for body in bodies]
+        self._ask("POST", answer, {"Content-Type": "application/json"})
 
     def answers(self) -> list[Answer]:
         """Returns the answers to what was asked."""

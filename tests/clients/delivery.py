@@ -17,7 +17,7 @@ class Kind:
     Attributes:
         path: Where it is posted to.
         key: By whose authority.
-        size: How many names one delivery has.
+        size: How many names a delivery has.
         body: What tells of these names, the same at each attempt.
     """
 
@@ -29,7 +29,7 @@ class Kind:
 
 @dataclass(kw_only=True)
 class Delivery:
-    """One body that a client sends until it is acknowledged."""
+    """A body that a client sends until it is acknowledged."""
 
     kind: Kind
     names: Sequence[str]
@@ -56,11 +56,11 @@ def converts(name: str) -> bool:
 
 
 def session(name: str) -> list[dict[str, Any]]:
-    """What one browser tells: an exposure, and of each third session an order."""
+    """What a browser tells: an exposure, and of each third session an order."""
     arm = TREATMENT if amount_of(name) % 2 else CONTROL
-    told = {"session_id": name, "commit": arm, "user_ref": name}
-    page_view = {**told, "event": "page_view", "event_id": f"view-{name}"}
-    order = {**told, "event": "order", "event_id": f"order-{name}", "value": amount_of(name)}
+    answer = {"session_id": name, "commit": arm, "user_ref": name}
+    page_view = {**answer, "event": "page_view", "event_id": f"view-{name}"}
+    order = {**answer, "event": "order", "event_id": f"order-{name}", "value": amount_of(name)}
     return [page_view, order] if converts(name) else [page_view]
 
 

@@ -56,7 +56,7 @@ class GitHub:
     refused: tuple[str, ...] = ()
 
     def push(self, sha: str, **members: Any) -> Commit:
-        """A commit on top of the last one, merged by its pull request where it has one."""
+        """A commit on top of the last, merged by its pull request where it has it."""
         parent = next(reversed(self.commits), None)
         commit = Commit(**{"sha": sha, "parent": parent, **members})
         self.commits[sha] = commit

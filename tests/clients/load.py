@@ -1,4 +1,4 @@
-"""Load: clients that each send one thing after another, until each is acknowledged."""
+"""Load: clients that each send a thing after another, until each is acknowledged."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ class Cut:
 
 @dataclass(kw_only=True)
 class Client(threading.Thread):
-    """Sends deliveries of one kind, never the next before one is acknowledged."""
+    """Sends deliveries of a kind, never the next before one is acknowledged."""
 
     url: str
     key: str

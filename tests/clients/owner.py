@@ -77,44 +77,44 @@ def forms(page: str) -> list[str]:
 
 
 def attributes(tag: str) -> dict[str, str]:
-    found = re.findall(r'([\w-]+)="([^"]*)"', tag)
-    return {name: html.unescape(value) for name, value in found}
+    result = re.findall(r'([\w-]+)="([^"]*)"', tag)
+    return {name: html.unescape(value) for name, value in result}
 
 
 def filled(page: str, number: int = 0) -> dict[str, Any]:
     """The fields of a page's form with what stands in them."""
     text = forms(page)[number]
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for tag in re.findall(r"<input[^>]*>", text):
-        told = attributes(tag)
-        if told.get("type") in ("checkbox", "radio"):
+        answer = attributes(tag)
+        if answer.get("type") in ("checkbox", "radio"):
             if " checked" in tag:
-                found.setdefault(told["name"], []).append(told["value"])
-        elif "name" in told:
-            found[told["name"]] = told.get("value", "")
+                result.setdefault(answer["name"], []).append(answer["value"])
+        elif "name" in answer:
+            result[answer["name"]] = answer.get("value", "")
     for head, inner in re.findall(r"(<textarea[^>]*>)\n?(.*?)</textarea>", text, re.DOTALL):
-        found[attributes(head)["name"]] = html.unescape(inner)
+        result[attributes(head)["name"]] = html.unescape(inner)
     for head, inner in re.findall(r"(<select[^>]*>)(.*?)</select>", text, re.DOTALL):
         (chosen,) = re.findall(r'value="([^"]*)" selected', inner) or [""]
-        found[attributes(head)["name"]] = html.unescape(chosen)
-    return found
+        result[attributes(head)["name"]] = html.unescape(chosen)
+    return result
 
 
 def faults(page: str) -> dict[str, str]:
     """What stands beside each field, by the field's id."""
-    found = re.findall(r'<p class="fault" id="([\w-]+)-fault">(.*?)</p>', page)
-    told = {name: html.unescape(text) for name, text in found}
-    for name in told:
+    result = re.findall(r'<p class="fault" id="([\w-]+)-fault">(.*?)</p>', page)
+    answer = {name: html.unescape(text) for name, text in result}
+    for name in answer:
         # Whoever does not see the page is told by the field itself.
         assert (
             f"{name}-fault" in re.findall(rf'id="{name}"[^>]*aria-describedby="([^"]*)"', page)[0]
         )
-    return told
+    return answer
 
 
 def meanwhile(page: str) -> dict[str, str]:
-    found = re.findall(r'id="([\w-]+)-meanwhile">Stored now: <strong>(.*?)</strong>', page)
-    return {name: html.unescape(text) for name, text in found}
+    result = re.findall(r'id="([\w-]+)-meanwhile">Stored now: <strong>(.*?)</strong>', page)
+    return {name: html.unescape(text) for name, text in result}
 
 
 def alert(page: str) -> str:

@@ -68,7 +68,7 @@ class Pollers:
         editions: By question, the answers that may be given, the earlier ones first.
         latest: By question, the edition that was seen last: none before it may come again.
         answers: How many there were in all.
-        flips: Those that were no edition, or an earlier one.
+        flips: Those that were no edition, or an earlier edition.
         opened: Those of the flips that let a rollout go on which was not to.
     """
 
@@ -107,10 +107,10 @@ class Pollers:
                 self.latest[number] = editions.index(answer, earliest)
                 continue
             question = self.questions[number]
-            told = f"{question.method} {question.path}: {answer[0]} {answer[1][:200]}"
-            self.flips.append(told)
+            result = f"{question.method} {question.path}: {answer[0]} {answer[1][:200]}"
+            self.flips.append(result)
             if question.opens(editions[earliest], answer):
-                self.opened.append(told)
+                self.opened.append(result)
 
 
 @contextmanager

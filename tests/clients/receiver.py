@@ -32,8 +32,8 @@ class Received:
         """Standard Webhooks 1.0.0, written down a second time."""
         key = base64.b64decode(secret.removeprefix("whsec_"))
         content = f"{self.id}.{self.headers['webhook-timestamp']}.".encode() + self.body
-        told = base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
-        return f"v1,{told}" in self.headers["webhook-signature"].split(" ")
+        answer = base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
+        return f"v1,{answer}" in self.headers["webhook-signature"].split(" ")
 
 
 @dataclass(kw_only=True)
@@ -53,8 +53,8 @@ class Receiver:
 
     def answer(self, *statuses: int, **headers: str) -> None:
         """The next answers."""
-        told = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.answers += [(status, told) for status in statuses]
+        result = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.answers += [(status, result) for status in statuses]
 
     def wait_for(self, count: int) -> None:
         with self.arrived:
@@ -70,12 +70,12 @@ def _handler(receiver: Callable[[], Receiver]) -> type[BaseHTTPRequestHandler]:
             received = Received(path=self.path, headers=headers, body=body)
             with to.arrived:
                 to.got.append(received)
-                status, told = to.answers.pop(0) if to.answers else (204, {})
+                status, answer = to.answers.pop(0) if to.answers else (204, {})
                 to.arrived.notify_all()
             to.meanwhile(received)
             try:
                 self.send_response(status)
-                for name, value in {"Content-Length": "0", **told}.items():
+                for name, value in {"Content-Length": "0", **answer}.items():
                     self.send_header(name, value)
                 self.end_headers()
             except OSError:
@@ -90,13 +90,13 @@ def _handler(receiver: Callable[[], Receiver]) -> type[BaseHTTPRequestHandler]:
 @contextmanager
 def receiving() -> Generator[Receiver]:
     """A receiver, for as long as the context lasts."""
-    found: list[Receiver] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(lambda: found[0]))
-    found.append(Receiver(port=server.server_address[1]))
+    result: list[Receiver] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(lambda: result[0]))
+    result.append(Receiver(port=server.server_address[1]))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield found[0]
+        yield result[0]
     finally:
         server.shutdown()
         server.server_close()

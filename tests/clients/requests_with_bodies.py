@@ -28,8 +28,8 @@ class RequestWithBody:
 
     @property
     def headers(self) -> dict[str, str]:
-        told = {"Content-Type": "application/json", "X-Service-Project-Key": self.key}
-        return told if self.encoding is None else told | {"Content-Encoding": self.encoding}
+        answer = {"Content-Type": "application/json", "X-Service-Project-Key": self.key}
+        return answer if self.encoding is None else answer | {"Content-Encoding": self.encoding}
 
     def write(self, folder: Path) -> Path:
         """Writes the body to a file of its own."""

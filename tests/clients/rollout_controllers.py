@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text()
 def resources(kind: str) -> Iterator[dict[str, Any]]:
     """The resources of a kind that docs/rollouts.md shows."""
     for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
-        yield from (found for found in yaml.safe_load_all(block) if found["kind"] == kind)
+        yield from (each for each in yaml.safe_load_all(block) if each["kind"] == kind)
 
 
 def request_target(url: str) -> str:
@@ -45,12 +45,13 @@ def argo_arguments(commit: str) -> dict[str, str]:
 
 def argo_measurement(service: World, template: str, commit: str) -> str:
     """What Argo Rollouts makes of a template's web metric: a GET, judged by two conditions."""
-    (found,) = (one for one in resources("AnalysisTemplate") if one["metadata"]["name"] == template)
-    (metric,) = found["spec"]["metrics"]
+    templates = {each["metadata"]["name"]: each for each in resources("AnalysisTemplate")}
+    result = templates[template]
+    (metric,) = result["spec"]["metrics"]
     web = metric["provider"]["web"]
     assert web["jsonPath"] == "{$}"
     values = {**argo_arguments(commit), "reward-key": service.project.keys[KeyKind.PROJECT]}
-    assert {argument["name"] for argument in found["spec"]["args"]} == set(values)
+    assert {argument["name"] for argument in result["spec"]["args"]} == set(values)
     headers = {header["key"]: _filled(header["value"], values) for header in web["headers"]}
     url = _filled(web["url"], values)
     answer = service.client.get(request_target(url), headers=headers)
@@ -66,13 +67,13 @@ def argo_measurement(service: World, template: str, commit: str) -> str:
 
 
 def _filled(text: str, values: dict[str, str]) -> str:
-    filled = re.sub(r"{{ args\.([\w-]+) }}", lambda found: values[found[1]], text)
+    filled = re.sub(r"{{ args\.([\w-]+) }}", lambda result: values[result[1]], text)
     assert "{{" not in filled
     return filled
 
 
 def _holds(condition: str, phase: str) -> bool:
-    """Whether a condition of the one form that the page uses holds."""
+    """Whether a condition of the only form that the page uses holds."""
     form = re.fullmatch(r'result\.phase (==|!=) "(\w+)"', condition)
     assert form is not None
     return (phase == form[2]) == (form[1] == "==")

@@ -65,7 +65,7 @@ class Shop:
             extend_exposures(connection, as_of=as_of)
             extend_cells(connection)
             drafted = draft_evidence(connection, as_of=as_of)
-            stage_evidence(connection, [one.draft for one in drafted])
+            stage_evidence(connection, [each.draft for each in drafted])
             publish_verdicts(connection)
         c = cells.c
         target = "order" if experiment_id == self.orders else "spent"
@@ -91,8 +91,8 @@ def open_shop(url: str, *, history: History | None = None) -> Shop:
         record_deploy(connection, project.project_id, CONTROL, now - timedelta(days=2))
         record_deploy(connection, project.project_id, TREATMENT, now - timedelta(days=1), 0.5)
         if history is not None:
-            told = list(history(project.project_id, now - timedelta(days=1)))
-            append_history(connection, told)
+            answer = list(history(project.project_id, now - timedelta(days=1)))
+            append_history(connection, answer)
         shop = Shop(url=url, engine=engine, project=project)
         return replace(
             shop,

@@ -1,4 +1,4 @@
-"""A client that sends bytes, and reads answers one after the other."""
+"""A client that sends bytes, and reads answers in turn."""
 
 import json
 import select
@@ -32,7 +32,7 @@ class Answer:
 
 
 class Wire:
-    """One connection to a server on this machine."""
+    """A connection to a server on this machine."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)

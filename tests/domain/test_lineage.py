@@ -109,8 +109,8 @@ FLAG = Flag(name="new_cart", treatment="true")
 def arm_of(served: str, *, flag: Flag = FLAG, **flags: datetime) -> tuple[str, str]:
     histories = KnownHistory([fact("a")], ids=ids("a"), flags={"new_cart": at(0), **flags})
     question = Question(change=frozenset({flag.change}), bound_at=at(10), flag=flag)
-    (found,) = histories.assignments(question, "a", values=json.loads(served))
-    return found.arm, found.stratum
+    (result,) = histories.assignments(question, "a", values=json.loads(served))
+    return result.arm, result.stratum
 
 
 def test_one_build_with_a_flag_has_both_arms_in_one_stratum() -> None:

@@ -9,7 +9,7 @@ MEAN = Measure(name="paid", mean=True, currency="EUR", unit="user", control=250.
 
 
 @pytest.mark.parametrize(
-    ("measure", "low", "high", "told"),
+    ("measure", "low", "high", "words"),
     [
         (RATE, -0.004, 0.034, "-0.40 to +3.40 points"),
         # Control has no error: the true difference cannot be below zero.
@@ -19,6 +19,6 @@ MEAN = Measure(name="paid", mean=True, currency="EUR", unit="user", control=250.
     ],
 )
 def test_an_end_has_its_sign_and_a_zero_has_none(
-    measure: Measure, low: float, high: float, told: str
+    measure: Measure, low: float, high: float, words: str
 ) -> None:
-    assert measure.interval(low, high) == told
+    assert measure.interval(low, high) == words

@@ -61,11 +61,11 @@ def test_it_asks_for_what_the_engine_asks_for(
         assert deciding_sessions(design, lift, boundary) == pytest.approx(expected, rel=1e-9)
     horizon = np.array([24_000.0 * HORIZON_DAYS])
     (smallest,) = requirement.smallest_lift(at, of, horizon, limits)
-    found = smallest_lift_by_horizon(design, boundary)
+    result = smallest_lift_by_horizon(design, boundary)
     if math.isnan(smallest):
-        assert found is None
+        assert result is None
     else:
-        assert found == pytest.approx(smallest / rate, rel=1e-7)
+        assert result == pytest.approx(smallest / rate, rel=1e-7)
 
 
 def test_nothing_is_found_by_the_horizon_where_nobody_comes() -> None:

@@ -1,4 +1,4 @@
-"""A real HTTP server that answers as it is told, and the MCP server in front of it."""
+"""A real HTTP server that answers as a test asks, and the MCP server in front of it."""
 
 import asyncio
 import json
@@ -152,7 +152,7 @@ def in_session(service: Service) -> Callable[..., Any]:
 
 @pytest.fixture
 def call(in_session: Callable[..., Any]) -> Callable[..., CallToolResult]:
-    """Calls one tool through an in-memory client."""
+    """Calls a tool through an in-memory client."""
 
     def called(tool: str, arguments: dict[str, Any] | None = None, **where: Any) -> CallToolResult:
         return in_session(lambda client: client.call_tool(tool, arguments or {}), **where)

@@ -40,16 +40,16 @@ def explained(checklist: Any = None, **members: Any) -> Explanation:
 def test_it_is_never_longer_than_a_kilobyte(
     sentence: str, known: str, checklist: Any, **members: Any
 ) -> None:
-    told = explained(checklist, sentence=sentence, known={"sentence": known}, **members)
-    text = json.dumps(told.model_dump(), ensure_ascii=False)
+    answer = explained(checklist, sentence=sentence, known={"sentence": known}, **members)
+    text = json.dumps(answer.model_dump(), ensure_ascii=False)
     assert len(text.encode("utf-8", "replace")) <= LONGEST_BYTES
 
 
 @given(checklist=CHECKS)
 def test_what_is_left_out_is_counted(checklist: list[dict[str, Any]]) -> None:
-    told = explained(checklist, metrics=[])
-    assert told.faults is not None
-    assert len(told.faults) + told.left_out == sum(not check["ok"] for check in checklist)
+    answer = explained(checklist, metrics=[])
+    assert answer.faults is not None
+    assert len(answer.faults) + answer.left_out == sum(not check["ok"] for check in checklist)
 
 
 def test_sessions_are_counted_in_whole_numbers() -> None:
@@ -76,20 +76,20 @@ def test_an_unharmed_guardrail_makes_room_before_a_warning_and_a_breached_one_af
         *({**row, "metric": f"calm {n}", "state": "unharmed"} for n in range(6)),
         {**row, "metric": "error", "state": "breached"},
     ]
-    told = explained([], sentence="word " * 60, metrics=metrics, warnings=["unsigned"])
-    assert [row.metric for row in told.metrics][:2] == ["order", "error"]
-    assert 2 <= len(told.metrics) < 8
-    assert told.warnings == ["unsigned"]
-    assert told.left_out == 8 - len(told.metrics)
+    answer = explained([], sentence="word " * 60, metrics=metrics, warnings=["unsigned"])
+    assert [row.metric for row in answer.metrics][:2] == ["order", "error"]
+    assert 2 <= len(answer.metrics) < 8
+    assert answer.warnings == ["unsigned"]
+    assert answer.left_out == 8 - len(answer.metrics)
 
 
 def test_a_sentence_that_fits_is_whole() -> None:
-    told = explained(sentence="A loss beyond 12 % is excluded.")
-    assert told.sentence == "A loss beyond 12 % is excluded."
+    answer = explained(sentence="A loss beyond 12 % is excluded.")
+    assert answer.sentence == "A loss beyond 12 % is excluded."
 
 
 def test_a_sentence_that_does_not_fit_ends_in_an_ellipsis() -> None:
-    told = explained(sentence="word " * 100)
-    assert told.sentence is not None
-    assert told.sentence.startswith("word word")
-    assert told.sentence.endswith("…")
+    answer = explained(sentence="word " * 100)
+    assert answer.sentence is not None
+    assert answer.sentence.startswith("word word")
+    assert answer.sentence.endswith("…")

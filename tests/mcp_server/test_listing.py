@@ -36,13 +36,13 @@ def page(rows: list[dict[str, Any]], cursor: str | None) -> Any:
 def test_a_page_that_does_not_fit_is_followed_by_one_that_does(
     rows: list[dict[str, Any]], cursor: str | None
 ) -> None:
-    found = page(rows, cursor)
-    while not fits(found):
-        fewer = room(found)
-        assert 0 < fewer < len(found.experiments)
-        found = page(rows[:fewer], cursor)
-    assert len(as_json(found.model_dump())) <= LONGEST_BYTES
-    assert bool(found.experiments) == bool(rows)
+    result = page(rows, cursor)
+    while not fits(result):
+        fewer = room(result)
+        assert 0 < fewer < len(result.experiments)
+        result = page(rows[:fewer], cursor)
+    assert len(as_json(result.model_dump())) <= LONGEST_BYTES
+    assert bool(result.experiments) == bool(rows)
 
 
 @examples(gate=15, deep=400)

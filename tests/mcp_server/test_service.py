@@ -20,7 +20,7 @@ OPEN = 20
 
 @pytest.fixture
 def in_project(store: Store, in_session: Any) -> Iterator[Callable[..., Any]]:
-    """Runs a coroutine function on a client of the tools of one project."""
+    """Runs a coroutine function on a client of the tools of a project."""
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
         read_key = create_key(connection, project.project_id, KeyKind.READ)
@@ -71,9 +71,9 @@ def test_each_refusal_of_the_service_comes_with_its_advice(in_project: Callable[
     async def refused(client: Client) -> dict[str, str]:
         change = {"treatment_commit": "4f2a9c1d", "routes": ["/cart"]}
         registered = await client.call_tool("register_experiment", change)
-        one = registered.structured_content
+        each = registered.structured_content
         calls = {
-            "no look": ("explain", one),
+            "no look": ("explain", each),
             "unknown": ("get_verdict", {"experiment_id": "exp_0"}),
             "conflict": ("register_experiment", change | {"routes": ["/"]}),
             "cursor": ("list_experiments", {"cursor": "none of ours"}),
@@ -85,15 +85,15 @@ def test_each_refusal_of_the_service_comes_with_its_advice(in_project: Callable[
             for case, (tool, arguments) in calls.items()
         }
 
-    told = in_project(refused)
-    assert "get_verdict answers meanwhile. Try again in 1 minute." in told["no look"]
-    assert "list_experiments shows" in told["unknown"]
-    assert "Without that member the call gives the open experiment" in told["conflict"]
-    assert "must be the next_cursor of an earlier page" in told["cursor"]
-    assert "Correct the arguments" in told["deploy"]
-    assert "keeps guardrails for the project: leave it out" in told["locked"]
-    assert "Leave that member out and call again" in told["locked"]
-    assert "key" not in told["locked"]
+    answer = in_project(refused)
+    assert "get_verdict answers meanwhile. Try again in 1 minute." in answer["no look"]
+    assert "list_experiments shows" in answer["unknown"]
+    assert "Without that member the call gives the open experiment" in answer["conflict"]
+    assert "must be the next_cursor of an earlier page" in answer["cursor"]
+    assert "Correct the arguments" in answer["deploy"]
+    assert "keeps guardrails for the project: leave it out" in answer["locked"]
+    assert "Leave that member out and call again" in answer["locked"]
+    assert "key" not in answer["locked"]
 
 
 def test_null_is_an_absent_argument_of_every_tool(in_project: Callable[..., Any]) -> None:

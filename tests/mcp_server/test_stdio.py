@@ -44,8 +44,8 @@ def started(command: list[str], environment: dict[str, str]) -> subprocess.Popen
 def seconds_without_a_core(pid: int) -> float:
     """How long others had the cores that a process's main thread could have run on, so far."""
     # Its second number, in nanoseconds: docs.kernel.org/scheduler/sched-stats.html
-    told = Path(f"/proc/{pid}/schedstat")
-    return int(told.read_text().split()[1]) / 1e9 if told.exists() else 0.0
+    answer = Path(f"/proc/{pid}/schedstat")
+    return int(answer.read_text().split()[1]) / 1e9 if answer.exists() else 0.0
 
 
 class Session:
@@ -194,7 +194,7 @@ def test_a_client_of_nobody_s_library_lists_calls_and_errs(
         service.answers_with(f"/v1/reward/{path}", body)
     path = "/v1/reward?status=open&limit=5"
     service.answers_with(path, {"experiments": [listed], "next_cursor": None})
-    one = {"experiment_id": "exp_1"}
+    each = {"experiment_id": "exp_1"}
     canary = {"sessions_per_day": 1000, "rate": 0.05, "share": 0.1}
     session = launched(MODULE)
     session.opened()
@@ -206,14 +206,14 @@ def test_a_client_of_nobody_s_library_lists_calls_and_errs(
         for part in ("inputSchema", "outputSchema"):
             Draft202012Validator.check_schema(schema[part])
         required = schema["inputSchema"].get("required", [])
-        given = {name: {**one, **canary}[name] for name in required}
+        given = {name: {**each, **canary}[name] for name in required}
         validate(given, schema["inputSchema"], Draft202012Validator)
         result = session.called(number, name, given)
         validate(result["structuredContent"], schema["outputSchema"], Draft202012Validator)
         assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
 
     # Progress comes before the answer that it belongs to, with the token that was sent.
-    session.call(20, "subscribe", one, progressToken="a token")
+    session.call(20, "subscribe", each, progressToken="a token")
     report = session.message()
     assert (report["method"], report["params"]["progressToken"]) == (
         "notifications/progress",

@@ -405,13 +405,13 @@ class TestListing:
         service.answers_with(
             "/v1/reward?status=open&limit=3", page(*long[:3], next_cursor="after 3")
         )
-        told = call("list_experiments").structured_content
-        assert [listed["experiment_id"] for listed in told["experiments"]] == [
+        answer = call("list_experiments").structured_content
+        assert [listed["experiment_id"] for listed in answer["experiments"]] == [
             "exp_0",
             "exp_1",
             "exp_2",
         ]
-        assert told["next_cursor"] == "after 3"
+        assert answer["next_cursor"] == "after 3"
 
     @pytest.mark.parametrize(
         "body",
@@ -589,10 +589,10 @@ class TestExplaining:
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
         service.answers_with("/v1/reward/checklist", faults)
         (text,) = texts(call("explain", {"experiment_id": "exp_1"}))
-        told = json.loads(text)
+        answer = json.loads(text)
         assert len(text.encode()) <= 1024
-        assert told["faults"]
-        assert len(told["warnings"] + told["faults"]) + told["left_out"] == 41
+        assert answer["faults"]
+        assert len(answer["warnings"] + answer["faults"]) + answer["left_out"] == 41
 
     def test_an_unknown_experiment_is_an_error(self, service: Any, call: Any) -> None:
         service.problem("/v1/reward/exp_9/evidence", 404, "There is no such experiment.")
@@ -625,11 +625,11 @@ class TestCheckingTheSetUp:
         ]
         service.answers_with("/v1/reward/checklist", lines)
         (text,) = texts(call("check_setup"))
-        told = json.loads(text)
+        answer = json.loads(text)
         assert len(text.encode()) <= 1024
-        assert told["red"]
-        assert told["green"] == []
-        assert len(told["red"]) + told["left_out"] == 10
+        assert answer["red"]
+        assert answer["green"] == []
+        assert len(answer["red"]) + answer["left_out"] == 10
 
     def test_an_answer_that_is_no_list_of_lines_is_an_error(self, service: Any, call: Any) -> None:
         service.answers_with("/v1/reward/checklist", [1, 2])

@@ -1,4 +1,4 @@
-"""A mutant: a small program that breaks one promise in a copy of the source.
+"""A mutant: a small program that breaks a promise in a copy of the source.
 
 It names a function, class or constant by its import path, and changes an expression, a statement or
 a text in it. What it looks for is compared as Python reads it: neither line breaks nor comments nor
@@ -23,7 +23,7 @@ class Mutant:
     Attributes:
         breaks: The promise.
         of: The import path of the function, class or constant that it changes.
-        edits: Each must fit in exactly one place.
+        edits: Each must fit in exactly a place.
         tests: Each must fail by itself.
     """
 
@@ -65,9 +65,9 @@ def swap(old: str, new: str) -> Edit:
     """Puts an expression or statements in the place of others; of nothing, takes them out."""
     before, after = ast.parse(dedent(old)).body, ast.parse(dedent(new)).body
     if len(before) == len(after) == 1 and isinstance(before[0], ast.Expr):
-        one = after[0]
-        assert isinstance(one, ast.Expr)
-        return _swap_expression(before[0].value, one.value)
+        each = after[0]
+        assert isinstance(each, ast.Expr)
+        return _swap_expression(before[0].value, each.value)
     return _swap_statements(before, after)
 
 
@@ -123,9 +123,9 @@ def _swap_expression(old: ast.expr, new: ast.expr) -> Edit:
                     setattr(parent, name, new)
                     places += 1
                 elif isinstance(value, list):
-                    found = [isinstance(v, ast.AST) and ast.dump(v) == wanted for v in value]
-                    value[:] = [new if hit else v for hit, v in zip(found, value, strict=True)]
-                    places += sum(found)
+                    result = [isinstance(v, ast.AST) and ast.dump(v) == wanted for v in value]
+                    value[:] = [new if hit else v for hit, v in zip(result, value, strict=True)]
+                    places += sum(result)
         return places
 
     return edit

@@ -37,7 +37,7 @@ def names_of_tests(path: Path) -> set[str]:
         if isinstance(node, ast.FunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.ClassDef):
-            tests = [one for one in node.body if isinstance(one, ast.FunctionDef)]
+            tests = [each for each in node.body if isinstance(each, ast.FunctionDef)]
             names |= {f"{node.name}::{test.name}" for test in tests}
     return {name for name in names if "test_" in name}
 

@@ -30,9 +30,9 @@ def joined(series: Series) -> list[Joined]:
         if block + closes_after <= series.as_of
     }
     return [
-        one
+        each
         for stratum in sorted({stratum for _, stratum in came})
-        for one in _of_stratum(series, stratum, came, closes_after)
+        for each in _of_stratum(series, stratum, came, closes_after)
     ]
 
 
@@ -41,24 +41,24 @@ def _of_stratum(
 ) -> list[Joined]:
     size = series.policy.block_seconds
     cuts = {moment - moment % size for moment in _cuts(series)}
-    found: list[Joined] = []
+    result: list[Joined] = []
     begin = block = series.begin
     own = everybody = 0
     while block + closes_after <= series.as_of and block + size <= series.horizon_end:
         if block in cuts and block > begin:
-            found.append(Joined(stratum=stratum, begin=begin, end=block, units=own))
+            result.append(Joined(stratum=stratum, begin=begin, end=block, units=own))
             begin, own, everybody = block, 0, 0
         own += came.get((block, stratum), 0)
         everybody += sum(units for (at, _), units in came.items() if at == block)
         block += size
         if _ends(series, begin, block, own, everybody) or block == series.horizon_end:
-            found.append(Joined(stratum=stratum, begin=begin, end=block, units=own))
+            result.append(Joined(stratum=stratum, begin=begin, end=block, units=own))
             begin, own, everybody = block, 0, 0
     if block in cuts and block > begin:
         # That a cut comes is known before its block is.
-        found.append(Joined(stratum=stratum, begin=begin, end=block, units=own))
+        result.append(Joined(stratum=stratum, begin=begin, end=block, units=own))
         begin, own = block, 0
-    return [*found, Joined(stratum=stratum, begin=begin, end=None, units=own)]
+    return [*result, Joined(stratum=stratum, begin=begin, end=None, units=own)]
 
 
 def _cuts(series: Series) -> list[int]:

@@ -45,20 +45,20 @@ class Answers:
 def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: datetime) -> Answers:
     """Returns an experiment's documents, worked out event by event."""
     calendar = Calendar.of(experiment, until=microseconds(until))
-    told = attribution_of(connection, experiment, calendar, until=until)
+    answer = attribution_of(connection, experiment, calendar, until=until)
     deploys = _log(connection, experiment, until=until).deploys(bound_at=experiment.bound_at)
-    reading = reading_of(experiment, told, calendar=calendar, deploys=deploys)
-    (found,) = evaluate([series_of(reading)])
-    look = (found.as_of or 0) * _SECOND
-    contract = evidence_contract(experiment.experiment_id, found)
+    reading = reading_of(experiment, answer, calendar=calendar, deploys=deploys)
+    (result,) = evaluate([series_of(reading)])
+    look = (result.as_of or 0) * _SECOND
+    contract = evidence_contract(experiment.experiment_id, result)
     document = evidence_document(
         reading,
-        found,
+        result,
         contract=contract,
-        counts=units_beside_cells(told, calendar, found, look=look),
-        changes=stratum_contents(told),
-        returning=users_who_returned(told, calendar, look=look),
-        state=_control_state(connection, experiment, reading, found),
+        counts=units_beside_cells(answer, calendar, result, look=look),
+        changes=stratum_contents(answer),
+        returning=users_who_returned(answer, calendar, look=look),
+        state=_control_state(connection, experiment, reading, result),
     )
     return Answers(
         contract=document_text(contract),
@@ -70,10 +70,10 @@ def _control_state(
     connection: Connection,
     experiment: FrozenExperiment,
     reading: ExperimentReading,
-    found: Evidence,
+    evidence: Evidence,
 ) -> ControlState:
     """Returns the builds beside the treatment as the product judges them: of no event's count."""
-    place, look = (experiment.project_id, experiment.environment), moment(found.as_of or 0)
+    place, look = (experiment.project_id, experiment.environment), moment(evidence.as_of or 0)
     return control_state_at(
         reading,
         History(
@@ -84,14 +84,14 @@ def _control_state(
         treatments_of(connection, [place])[place],
         seen_before(connection, [(place, look)])[place, look],
         look=look,
-        compared=found.W > 0,
+        compared=evidence.W > 0,
     )
 
 
 def attribution_of(
     connection: Connection, experiment: FrozenExperiment, calendar: Calendar, *, until: datetime
 ) -> Attribution:
-    """Returns an experiment's units, read from the log one event after the other."""
+    """Returns an experiment's units, read from the log event by event."""
     place = experiment.project_id, experiment.environment
     policy = experiment.policy
     log = _log(connection, experiment, until=until)

@@ -117,7 +117,7 @@ class Attributor:
         self._metrics = metrics_of(policy)
         self._warm_at: int = calendar.start + policy["warmup_seconds"] * SECOND
         self._candidates: dict[str, tuple[tuple[Any, ...], Standing]] = {}
-        self._told = Attribution(outcomes=[Outcomes(metric=metric) for metric in self._metrics])
+        self._facts = Attribution(outcomes=[Outcomes(metric=metric) for metric in self._metrics])
 
     def attribution(
         self,
@@ -143,7 +143,7 @@ class Attributor:
         by_pseudonym = self._by_pseudonym()
         for paid in revenue:
             self._credit(paid, by_pseudonym)
-        return self._told
+        return self._facts
 
     # --- Exposure --------------------------------------------------------------------------
 
@@ -160,18 +160,18 @@ class Attributor:
         in_time = event.received_at <= self._calendar.closes(block)
         if event.occurred_at < self._calendar.start:
             if in_time:
-                _earliest(self._told.in_flight, unit, self._calendar.closes(block))
+                _earliest(self._facts.in_flight, unit, self._calendar.closes(block))
         elif (exposes := self._exposes(event.route)) is None:
             known = max(self._calendar.closes(block), event.received_at)
-            _earliest(self._told.unmatched, unit, known)
+            _earliest(self._facts.unmatched, unit, known)
         elif exposes and not self._is_vouched_for(event):
             known = max(self._calendar.closes(block), event.received_at)
-            _earliest(self._told.unsigned, unit, known)
+            _earliest(self._facts.unsigned, unit, known)
         elif exposes and not self._is_unassigned(event, block):
             if in_time:
                 self._consider(event, unit, block)
             else:
-                _earliest(self._told.late, unit, event.received_at)
+                _earliest(self._facts.late, unit, event.received_at)
 
     def _is_unassigned(self, event: RawEvent, block: int) -> bool:
         """Tells whether the event does not carry the flag under test."""
@@ -191,8 +191,8 @@ class Attributor:
     def _consider(self, event: RawEvent, unit: str, block: int) -> None:
         standing = self._standings.of(event, known_at=self._calendar.known_at(block))
         if standing is None or standing.arm == AMBIGUOUS:
-            told = self._told.unknown if standing is None else self._told.ambiguous
-            _earliest(told, unit, block)
+            answer = self._facts.unknown if standing is None else self._facts.ambiguous
+            _earliest(answer, unit, block)
             return
         order = (
             event.occurred_at,
@@ -219,25 +219,27 @@ class Attributor:
                 standing=standing,
                 pseudonym=self._user(users.get(unit, ()), block_of(at)),
             )
-            if unit in self._told.in_flight:
+            if unit in self._facts.in_flight:
                 exposed = replace(exposed, arm="in_flight")
             elif exposed.block + BLOCK > self._calendar.horizon:
                 exposed = replace(exposed, arm="excluded")
             elif at < self._warm_at:
                 exposed = replace(exposed, arm="warming")
-            self._told.exposures[unit] = exposed
+            self._facts.exposures[unit] = exposed
 
     def _user(self, seen: Iterable[Sighting], block: int) -> bytes | None:
         closes = self._calendar.closes(block)
         opens = closes - IDENTITY // timedelta(microseconds=1)
         named = [
-            (one.occurred_at, one.pseudonym) for one in seen if opens < one.received_at <= closes
+            (each.occurred_at, each.pseudonym)
+            for each in seen
+            if opens < each.received_at <= closes
         ]
         return min(named)[1] if named else None
 
     def _unearth(self, tombstones: Tombstones) -> None:
         """Takes what was told before for told: what the log still tells of it is a part."""
-        strata = {one.standing.stratum: one.standing for one in self._told.exposures.values()}
+        strata = {each.standing.stratum: each.standing for each in self._facts.exposures.values()}
         for row in tombstones.exposures:
             block = microseconds(row.block)
             carried = (
@@ -246,7 +248,7 @@ class Attributor:
                 else self._standings.carried(row.commit_sha, self._calendar.known_at(block))
                 | {flag_change(name, value) for name, value in row.flags.items()}
             )
-            self._told.exposures[row.unit] = Exposed(
+            self._facts.exposures[row.unit] = Exposed(
                 at=microseconds(row.exposed_at),
                 block=block,
                 arm=row.arm,
@@ -260,13 +262,13 @@ class Attributor:
                 ),
                 pseudonym=row.pseudonym,
             )
-        known = self._told.sightings
+        known = self._facts.sightings
         for row in tombstones.sightings:
             at = microseconds(row.at)
             # A unit of an unknown commit is known by its block.
-            told = at - self._calendar.closes(0) if row.kind in BY_BLOCK else at
-            _earliest(known[row.kind], row.unit, told)
-        outcomes = {one.metric.name: one for one in self._told.outcomes}
+            answer = at - self._calendar.closes(0) if row.kind in BY_BLOCK else at
+            _earliest(known[row.kind], row.unit, answer)
+        outcomes = {each.metric.name: each for each in self._facts.outcomes}
         for row in tombstones.conversions:
             _earliest(outcomes[row.metric].received, row.unit, microseconds(row.received_at))
         for row in tombstones.amounts:
@@ -277,11 +279,11 @@ class Attributor:
 
     def _follow(self, event: RawEvent) -> None:
         unit = self._unit(event)
-        exposed = None if unit is None else self._told.exposures.get(unit)
+        exposed = None if unit is None else self._facts.exposures.get(unit)
         if unit is None or exposed is None or not exposed.counts:
             return
         since = event.occurred_at - exposed.at
-        for outcomes in self._told.outcomes:
+        for outcomes in self._facts.outcomes:
             metric = outcomes.metric
             if metric.reads(event) and 0 <= since <= metric.window:
                 key = event.event_id or (event.event, event.occurred_at, event.value)
@@ -304,23 +306,23 @@ class Attributor:
         )
         if not explained:
             known = max(event.received_at, self._calendar.closes(block))
-            _earliest(self._told.crossed, unit, known)
+            _earliest(self._facts.crossed, unit, known)
 
     # --- Revenue --------------------------------------------------------------------------------
 
     def _by_pseudonym(self) -> dict[bytes, list[tuple[int, str]]]:
         """Returns the admitted exposures of each user, the earliest first."""
-        found: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
-        for unit, exposed in self._told.exposures.items():
+        result: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
+        for unit, exposed in self._facts.exposures.items():
             if exposed.counts and exposed.pseudonym is not None:
-                found[exposed.pseudonym].append((exposed.at, unit))
-        return {pseudonym: sorted(exposures) for pseudonym, exposures in found.items()}
+                result[exposed.pseudonym].append((exposed.at, unit))
+        return {pseudonym: sorted(exposures) for pseudonym, exposures in result.items()}
 
     def _credit(
         self, paid: RawRevenue, by_pseudonym: Mapping[bytes, Sequence[tuple[int, str]]]
     ) -> None:
         exposures = self._payers(paid, by_pseudonym)
-        for outcomes in self._told.outcomes:
+        for outcomes in self._facts.outcomes:
             metric = outcomes.metric
             if not metric.counts(paid):
                 continue
@@ -338,7 +340,7 @@ class Attributor:
         if not self._by_user and paid.session_id is None:
             return by_pseudonym.get(paid.pseudonym, ())
         unit = paid.pseudonym.hex() if self._by_user else paid.session_id
-        exposed = None if unit is None else self._told.exposures.get(unit)
+        exposed = None if unit is None else self._facts.exposures.get(unit)
         return () if unit is None or exposed is None or not exposed.counts else [(exposed.at, unit)]
 
 

@@ -92,14 +92,14 @@ Values = dict[Any, tuple[int, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
-    """What became of the units, in one metric: the earliest receipt, and the values of means."""
+    """What became of the units, in a metric: the earliest receipt, and the values of means."""
 
     metric: Metric
     received: dict[str, int] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=lambda: defaultdict(dict))
 
     def note(self, unit: str, received: int, key: object, value: int | None) -> None:
-        """Counts a delivery: the first one of an event speaks for it."""
+        """Counts a delivery: the first of an event speaks for it."""
         self.received[unit] = min(received, self.received.get(unit, received))
         if self.metric.left_out is not None:
             value = MILLION

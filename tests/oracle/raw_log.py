@@ -1,4 +1,4 @@
-"""The raw log of one experiment, as the oracle reads it: row by row, from PostgreSQL."""
+"""The raw log of an experiment, as the oracle reads it: row by row, from PostgreSQL."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -105,7 +105,7 @@ ORDER BY deployed_at, recorded_at, deploy_id
 
 @dataclass(frozen=True, kw_only=True)
 class RawLog:
-    """The log of one project's environment over a span of time.
+    """The log of a project's environment over a span of time.
 
     Attributes:
         connection: To the store.

@@ -34,20 +34,20 @@ _SECOND = 1_000_000
 
 def reading_of(
     experiment: FrozenExperiment,
-    told: Attribution,
+    facts: Attribution,
     *,
     calendar: Calendar,
     deploys: Sequence[RawDeploy],
 ) -> ExperimentReading:
-    """Returns what the engine reads of an experiment, from what was told of its units.
+    """Returns what the engine reads of an experiment, from what was facts of its units.
 
     Args:
         experiment: The experiment.
-        told: Its units.
+        facts: Its units.
         calendar: When its blocks close.
         deploys: Of its environment, in order.
     """
-    standings = {one.standing.stratum: one.standing for one in told.exposures.values()}
+    standings = {each.standing.stratum: each.standing for each in facts.exposures.values()}
     strata = sorted(standings)
     counting = _in_force(deploys, calendar)
     spans = _declared_spans(experiment, counting, calendar)
@@ -69,9 +69,9 @@ def reading_of(
         flags=[standings[stratum].flags for stratum in strata],
         cells_by_metric={
             outcomes.metric.name: CellColumns.of(
-                cells_of(told, outcomes, calendar=calendar), strata=strata
+                cells_of(facts, outcomes, calendar=calendar), strata=strata
             )
-            for outcomes in told.outcomes
+            for outcomes in facts.outcomes
         },
         cuts=[moment_of(at) for at in _cuts(counting, calendar)],
         deploys=[
@@ -89,21 +89,21 @@ def reading_of(
         ),
         allocations=spans,
         gates=GateReading(
-            arrivals=_arrivals(experiment, told)
+            arrivals=_arrivals(experiment, facts)
             if any(span.share for span in spans)
             else NO_ARRIVALS,
             crossings=sorted(
                 (
                     Crossing(
-                        block=moment_of(told.exposures[unit].block),
-                        stratum=told.exposures[unit].standing.stratum,
+                        block=moment_of(facts.exposures[unit].block),
+                        stratum=facts.exposures[unit].standing.stratum,
                         at=moment_of(at),
                     )
-                    for unit, at in told.crossed.items()
+                    for unit, at in facts.crossed.items()
                 ),
                 key=lambda crossing: (crossing.at, crossing.block, crossing.stratum),
             ),
-            late=_late_outcomes(told, calendar),
+            late=_late_outcomes(facts, calendar),
         ),
     )
 
@@ -113,7 +113,7 @@ def reading_of(
 
 @dataclass(kw_only=True)
 class _ArmCount:
-    """What one arm of a cell adds up to, `y` in whole millionths and `yy` in their squares."""
+    """What an arm of a cell adds up to, `y` in whole millionths and `yy` in their squares."""
 
     n: int = 0
     x: int = 0
@@ -128,13 +128,13 @@ class _ArmCount:
             self.yy += amount * amount
 
 
-def cells_of(told: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> list[CellRow]:
+def cells_of(facts: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> list[CellRow]:
     """Returns the closed cells of a metric, by block and stratum."""
     window = outcomes.metric.open_for
     arms: dict[tuple[int, str], tuple[_ArmCount, _ArmCount]] = defaultdict(
         lambda: (_ArmCount(), _ArmCount())
     )
-    for unit, exposed in told.exposures.items():
+    for unit, exposed in facts.exposures.items():
         if not exposed.counts or not calendar.has_closed(exposed.block, window):
             continue
         closes = calendar.closes(exposed.block, window)
@@ -183,7 +183,7 @@ def _in_force(deploys: Sequence[RawDeploy], calendar: Calendar) -> list[tuple[in
     With its own block where that was still open at the recording, or the binding came later; else
     with the first block that was. A step that another of its commit has overtaken never does.
     """
-    told: list[tuple[int, RawDeploy]] = []
+    answer: list[tuple[int, RawDeploy]] = []
     for number, deploy in enumerate(deploys):
         begin = _comes_into_force(deploy, calendar)
         overtaken = any(
@@ -191,8 +191,8 @@ def _in_force(deploys: Sequence[RawDeploy], calendar: Calendar) -> list[tuple[in
             for other in deploys[number + 1 :]
         )
         if not overtaken:
-            told.append((begin, deploy))
-    return sorted(told, key=lambda one: one[0])
+            answer.append((begin, deploy))
+    return sorted(answer, key=lambda each: each[0])
 
 
 def _comes_into_force(deploy: RawDeploy, calendar: Calendar) -> int:
@@ -242,12 +242,12 @@ def _declared_spans(
 # --- Gates -------------------------------------------------------------------------------------
 
 
-def _arrivals(experiment: FrozenExperiment, told: Attribution) -> ArrivalColumns:
+def _arrivals(experiment: FrozenExperiment, facts: Attribution) -> ArrivalColumns:
     """Returns the units by block of arrival; one served by an unknown build is another's."""
     arrived: dict[int, Counter[bool]] = defaultdict(Counter)
-    for unit in told.exposures.keys() | told.unknown.keys():
-        exposed, unknown = told.exposures.get(unit), told.unknown.get(unit)
-        if unit in told.in_flight:
+    for unit in facts.exposures.keys() | facts.unknown.keys():
+        exposed, unknown = facts.exposures.get(unit), facts.unknown.get(unit)
+        if unit in facts.in_flight:
             continue
         if exposed is not None and exposed.arm not in (*ARMS, PARTIAL, "warming"):
             exposed = None
@@ -264,11 +264,11 @@ def _arrivals(experiment: FrozenExperiment, told: Attribution) -> ArrivalColumns
     )
 
 
-def _late_outcomes(told: Attribution, calendar: Calendar) -> list[LateOutcome]:
-    target = told.outcomes[0]
+def _late_outcomes(facts: Attribution, calendar: Calendar) -> list[LateOutcome]:
+    target = facts.outcomes[0]
     late: list[tuple[Any, ...]] = []
     for unit, received in target.received.items():
-        exposed = told.exposures[unit]
+        exposed = facts.exposures[unit]
         if received > calendar.closes(exposed.block, target.metric.open_for):
             treated = exposed.arm == TREATMENT
             late.append((received, exposed.block, exposed.standing.stratum, treated, unit))
@@ -287,36 +287,36 @@ def _late_outcomes(told: Attribution, calendar: Calendar) -> list[LateOutcome]:
 
 
 def units_beside_cells(
-    told: Attribution, calendar: Calendar, evidence: Evidence, *, look: int
+    facts: Attribution, calendar: Calendar, evidence: Evidence, *, look: int
 ) -> UnitCounts:
     """Returns the counts of units as of a look.
 
     Args:
         evidence: What the engine counted in cells.
-        told: The units.
+        facts: The units.
         calendar: When their blocks close.
         look: The look, in microseconds since the epoch.
     """
     exposed = {
-        unit: one for unit, one in told.exposures.items() if calendar.closes(one.block) <= look
+        unit: each for unit, each in facts.exposures.items() if calendar.closes(each.block) <= look
     }
-    arms = Counter(one.arm for one in exposed.values())
-    unknown = {unit for unit, block in told.unknown.items() if calendar.closes(block) <= look}
+    arms = Counter(each.arm for each in exposed.values())
+    unknown = {unit for unit, block in facts.unknown.items() if calendar.closes(block) <= look}
     ambiguous = {
         unit
-        for unit, block in told.ambiguous.items()
+        for unit, block in facts.ambiguous.items()
         if calendar.closes(block) <= look and unit not in unknown
     }
-    late = {unit for unit, received in told.late.items() if received <= look}
-    unsigned = {unit for unit, known in told.unsigned.items() if known <= look}
+    late = {unit for unit, received in facts.late.items() if received <= look}
+    unsigned = {unit for unit, known in facts.unsigned.items() if known <= look}
     tardy = Counter(
-        told.exposures[unit].arm
-        for unit, received in told.outcomes[0].received.items()
-        if calendar.closes(told.exposures[unit].block, told.outcomes[0].metric.open_for)
+        facts.exposures[unit].arm
+        for unit, received in facts.outcomes[0].received.items()
+        if calendar.closes(facts.exposures[unit].block, facts.outcomes[0].metric.open_for)
         < received
         <= look
     )
-    counted = sum(one.counts for one in exposed.values())
+    counted = sum(each.counts for each in exposed.values())
     units = Counts(
         in_cells=evidence.units_in_cells,
         open=counted - evidence.units_in_cells - evidence.units_excluded,
@@ -327,27 +327,27 @@ def units_beside_cells(
         partial=arms["partial"],
         excluded=arms["excluded"] + evidence.units_excluded,
         warming=arms["warming"],
-        unmatched_route=sum(at <= look for at in told.unmatched.values()),
-        crossover=sum(at <= look for at in told.crossed.values()),
+        unmatched_route=sum(at <= look for at in facts.unmatched.values()),
+        crossover=sum(at <= look for at in facts.crossed.values()),
         unsigned=len(unsigned - exposed.keys() - unknown - ambiguous - late),
     )
     return UnitCounts(units=units, late_treatment=tardy["treatment"], late_control=tardy["control"])
 
 
-def users_who_returned(told: Attribution, calendar: Calendar, *, look: int) -> ReturningUsers:
+def users_who_returned(facts: Attribution, calendar: Calendar, *, look: int) -> ReturningUsers:
     """Returns the users with two sessions or more as of a look, and who of them kept their arm."""
     sessions: dict[bytes, list[Exposed]] = defaultdict(list)
-    for exposed in told.exposures.values():
+    for exposed in facts.exposures.values():
         if exposed.pseudonym is None or not exposed.counts:
             continue
         if calendar.closes(exposed.block) <= look:
             sessions[exposed.pseudonym].append(exposed)
     returned = [own for own in sessions.values() if len(own) > 1]
     return ReturningUsers(
-        users=len(returned), faithful=sum(len({one.arm for one in own}) == 1 for own in returned)
+        users=len(returned), faithful=sum(len({each.arm for each in own}) == 1 for own in returned)
     )
 
 
-def stratum_contents(told: Attribution) -> Mapping[str, frozenset[str]]:
-    """Returns the changes that each stratum carries besides the one under test."""
-    return {one.standing.stratum: one.standing.carried for one in told.exposures.values()}
+def stratum_contents(facts: Attribution) -> Mapping[str, frozenset[str]]:
+    """Returns the changes that each stratum carries besides that under test."""
+    return {each.standing.stratum: each.standing.carried for each in facts.exposures.values()}

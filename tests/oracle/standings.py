@@ -26,7 +26,7 @@ class Standing:
         arm: `treatment`, `control`, `partial`, `unassigned` without the flag under test, or
             `ambiguous` where the commit id begins several commits.
         stratum: The name of its stratum.
-        carried: The changes besides the one under test: what the stratum is.
+        carried: The changes besides that under test: what the stratum is.
         commit: The build that served it, as a known commit.
         lineage: The digest of what its build carries besides the change under test.
         flags: The values of the other flags that experiments test.
@@ -74,7 +74,7 @@ class Standings:
             | {recorded_at for _, _, recorded_at in ids}
             | set(flags.values())
         )
-        self._found = cache(self._worked_out)
+        self._standing = cache(self._worked_out)
 
     def of(self, event: RawEvent, *, known_at: int) -> Standing | None:
         """Returns where an event stands; None while its commit is unknown."""
@@ -83,10 +83,10 @@ class Standings:
         turns = bisect_right(self._turns, known_at)
         if turns == 0:
             return None
-        return self._found(event.commit, self._served(event), self._turns[turns - 1])
+        return self._standing(event.commit, self._served(event), self._turns[turns - 1])
 
     def carried(self, commit: str, known_at: int) -> frozenset[str]:
-        """Returns the changes that a known commit brings besides the one under test."""
+        """Returns the changes that a known commit brings besides that under test."""
         turns = bisect_right(self._turns, known_at)
         return self._history(self._turns[turns - 1]).lineage(commit) - self._change
 
@@ -129,11 +129,11 @@ class Standings:
         known = next(iter(meant), None)
         if known is None or known not in history.commits:
             return None
-        found = assign(self._change, history.lineage(known) | self._values(served, turn))
+        result = assign(self._change, history.lineage(known) | self._values(served, turn))
         return Standing(
-            arm=self._arm_by_flag(dict(served)) or found.arm,
-            stratum=stratum_name(found.stratum),
-            carried=found.stratum,
+            arm=self._arm_by_flag(dict(served)) or result.arm,
+            stratum=stratum_name(result.stratum),
+            carried=result.stratum,
             commit=known,
             lineage=stratum_name(history.lineage(known) - self._change),
             flags={

@@ -33,7 +33,7 @@ _READ = {
 
 @dataclass(frozen=True, kw_only=True)
 class Tombstones:
-    """The tombstones of one experiment: rows as of the derived tables of these names."""
+    """The tombstones of an experiment: rows as of the derived tables of these names."""
 
     exposures: Sequence[Row[Any]] = ()
     sightings: Sequence[Row[Any]] = ()

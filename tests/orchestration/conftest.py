@@ -73,7 +73,7 @@ class Canary:
             ).scalar_one()
 
     def run(self, job: str, instance: dg.DagsterInstance, day: str, **options: Any) -> Any:
-        """Runs a job on one partition."""
+        """Runs a job on a partition."""
         return definitions.resolve_job_def(job).execute_in_process(
             instance=instance, partition_key=day, **options
         )
@@ -106,7 +106,7 @@ def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-def _told(store: Store) -> Canary:
+def _filled(store: Store) -> Canary:
     """The history first, then the registrations, as an import does it."""
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     # Four windows of the longest metric, which end four days after the last of its three days, are
@@ -133,7 +133,7 @@ def _told(store: Store) -> Canary:
 
 
 def _walked(store: Store) -> Canary:
-    canary = _told(store)
+    canary = _filled(store)
     run_pipeline(store.engine)
     return canary
 
@@ -141,7 +141,7 @@ def _walked(store: Store) -> Canary:
 # A store that holds them is copied in a tenth of the time in which they are told.
 @pytest.fixture(scope="module")
 def _canary_model(postgres_url: str, migrated_template: str) -> Iterator[tuple[str, Canary]]:
-    with filled_model(postgres_url, migrated_template, _told) as model:
+    with filled_model(postgres_url, migrated_template, _filled) as model:
         yield model
 
 

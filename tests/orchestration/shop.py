@@ -1,4 +1,4 @@
-"""A shop: a project that is told of its verdicts, and the ticks that tell it."""
+"""A shop: a project that hears of its verdicts, and the ticks that tell it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ NEWS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
-    """A project that is told of its verdicts, and the ticks that tell it."""
+    """A project that hears of its verdicts, and the ticks that tell it."""
 
     service: Any
     instance: dg.DagsterInstance

@@ -43,7 +43,7 @@ WEB_SOCKET = {
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """One request, as a browser or a program sends it."""
+    """A request, as a browser or a program sends it."""
 
     path: str = "/graphql"
     headers: dict[str, str] = field(default_factory=dict)
@@ -126,7 +126,7 @@ PASSED = {
     "the page's own socket": Sent(headers={**WEB_SOCKET, "Origin": OWN}),
     "a program's socket": Sent(headers=WEB_SOCKET),
 }
-# nginx passes no GraphQL by GET, and knows one name.
+# nginx passes no GraphQL by GET, and knows a single name.
 PASSED_BY_THE_GUARD = {
     "a query by GET": Sent(path="/graphql?query=%7Bversion%7D"),
     "a search in a page": Sent(path=f"/runs?query={quote(MUTATION)}"),

@@ -48,8 +48,8 @@ def workflow(name: str) -> dict[str, Any]:
     texts = [
         textwrap.dedent(text) for text in re.findall(r"^ *```yaml\n(.*?)^ *```$", PAGE, FENCED)
     ]
-    (found,) = (one for one in map(yaml.safe_load, texts) if one.get("name") == name)
-    return found
+    (result,) = (each for each in map(yaml.safe_load, texts) if each.get("name") == name)
+    return result
 
 
 def job(name: str) -> dict[str, Any]:
@@ -326,9 +326,9 @@ CONCLUSIONS = {
     ("answer", "code"),
     [
         *DECIDED[:2],
-        *(pytest.param(*found, marks=pytest.mark.nightly) for found in DECIDED[2:]),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in DECIDED[2:]),
     ],
-    ids=lambda found: str(found)[:8],
+    ids=lambda each: str(each)[:8],
 )
 def test_the_second_workflow_acts_on_each_end_by_its_exit_code(
     tenant: Any, runner: Runner, answer: dict[str, Any], code: int
@@ -442,7 +442,7 @@ def test_a_keep_after_a_rollback_and_a_rollback_after_a_keep_are_each_acted_on_o
     decided(tenant, canary(tenant, C1), ROLLBACK)
     decided(tenant, canary(tenant, C2), KEEP)
     assert act() == [f"roll-back {C1}", f"promote {C2}"]
-    # Whatever the next runs remember of the last one, which is nothing.
+    # Whatever the next runs remember of the last, which is nothing.
     assert act() == []
     third = canary(tenant, C3)
     assert act() == []

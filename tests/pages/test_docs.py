@@ -63,8 +63,8 @@ def every_command(group: click.Group, path: str = "") -> Iterator[str]:
 
 
 def options(command: click.Command) -> set[str]:
-    found = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
-    return {name for name in found if name.startswith("-")} | {"--help"}
+    result = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    return {name for name in result if name.startswith("-")} | {"--help"}
 
 
 def test_every_endpoint_is_named() -> None:
@@ -110,7 +110,7 @@ def test_every_setting_of_a_project_is_named_with_its_default() -> None:
         values = default.values() if isinstance(default, dict) else default
         shown = values if isinstance(default, dict | list) else [default]
         expected = ", ".join(
-            str(one).lower() if isinstance(one, bool) else str(one) for one in shown
+            str(each).lower() if isinstance(each, bool) else str(each) for each in shown
         )
         assert rows[name].replace("`", "").strip() == expected, name
 
@@ -154,16 +154,16 @@ def _at_an_address(document: dict[str, Any]) -> list[Any]:
 
 def test_configurations_of_clients_start_the_mcp_server() -> None:
     text = page("mcp.md")
-    found: list[dict[str, Any]] = [
+    result: list[dict[str, Any]] = [
         *(json.loads(block) for block in blocks(text, "json")),
         *(tomllib.loads(block) for block in blocks(text, "toml")),
     ]
-    over_http = [server for document in found for server in _at_an_address(document)]
+    over_http = [server for document in result for server in _at_an_address(document)]
     assert [server["url"] for server in over_http] == ["http://127.0.0.1:8000/mcp"]
     members = ("mcpServers", "servers", "context_servers", "mcp_servers")
     shown = [
         (member, document[member])
-        for document in found
+        for document in result
         for member in document.keys() & set(members)
         if not _at_an_address(document)
     ]
@@ -196,9 +196,9 @@ def test_relative_links_lead_somewhere(path: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
         if not link.startswith(("http:", "https:")):
             target, _, anchor = link.partition("#")
-            found = path.parent / target if target else path
-            assert found.exists(), link
-            assert not anchor or anchor in headings(found.read_text()), link
+            result = path.parent / target if target else path
+            assert result.exists(), link
+            assert not anchor or anchor in headings(result.read_text()), link
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -208,9 +208,9 @@ def test_commands_that_are_shown_exist_with_their_options(path: Path) -> None:
         words = line.split()
         command: click.Command = main
         while words and isinstance(command, click.Group):
-            found = command.get_command(click.Context(command), words.pop(0))
-            assert found is not None, line
-            command = found
+            result = command.get_command(click.Context(command), words.pop(0))
+            assert result is not None, line
+            command = result
         unknown = {word for word in words if word.startswith("-") and word != "-"}
         unknown -= options(command)
         assert not unknown, line
@@ -248,7 +248,7 @@ def test_the_source_quotes_headings_that_the_pages_have() -> None:
         for name, heading in re.findall(r"docs/([a-z]+\.md),\s+(?:# )?'([^']+)'", path.read_text())
     ]
     assert len(quoted) > 10
-    unknown = [one for one in quoted if f"# {one[1]}\n" not in page(one[0])]
+    unknown = [each for each in quoted if f"# {each[1]}\n" not in page(each[0])]
     assert unknown == []
 
 
@@ -259,8 +259,8 @@ def test_the_glossary_is_in_the_order_of_the_alphabet() -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_link_to_the_glossary_leads_to_a_word_that_stands_there(path: Path) -> None:
     anchors = headings("".join(f"### {word}\n" for word in WORDS))
-    found = re.findall(r"\]\([^)#\s]*glossary\.md#([^)]+)\)", path.read_text())
-    assert set(found) <= anchors
+    output = re.findall(r"\]\([^)#\s]*glossary\.md#([^)]+)\)", path.read_text())
+    assert set(output) <= anchors
 
 
 def test_the_glossary_has_the_words_that_answers_use() -> None:

@@ -223,8 +223,9 @@ def test_five_canaries_on_one_base_each_get_an_answer_where_the_recipe_rebases_t
     for name in still_open:
         evidence = service.evidence(experiments[name])
         assert evidence is not None
-        assert evidence["base_moved"]["rebase_on"] == promoted
-        assert f"--base {promoted} --change {canaries[name]}" in evidence["advice"][0]
+        assert evidence.base_moved is not None
+        assert evidence.base_moved.rebase_on == promoted
+        assert f"--base {promoted} --change {canaries[name]}" in evidence.advice[0]
 
     for name in still_open:
         url = str(service.client.base_url).rstrip("/")
@@ -244,8 +245,8 @@ def test_five_canaries_on_one_base_each_get_an_answer_where_the_recipe_rebases_t
     for name in ("footer", "typo"):
         evidence = service.evidence(experiments[name])
         assert evidence is not None
-        assert evidence["base_moved"] is None
-        low, high = evidence["totals"]["ci"]
+        assert evidence.base_moved is None
+        low, high = evidence.totals.ci or (0, 0)
         assert low < 0 < high
         # Units of both bases count: a tenth of 7 and of 23 hours.
-        assert evidence["arms"]["treatment"]["units"] > 3_200
+        assert evidence.arms.treatment.units > 3_200

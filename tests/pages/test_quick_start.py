@@ -31,13 +31,13 @@ class Step(NamedTuple):
 
 def steps() -> list[Step]:
     """The page's shell blocks in their order, without the block that installs and runs `up`."""
-    found: list[Step] = []
+    result: list[Step] = []
     for part in PAGE.split("\n```sh\n")[2:]:
         commands, after = part.split("\n```\n", 1)
         seen = re.match(r"\n```text\n(.*?)\n```\n", after, re.DOTALL)
         exits = re.search(r"It exits\s+with (\d+)", after)
-        found.append(Step(commands, seen[1] if seen else "", int(exits[1]) if exits else 0))
-    return found
+        result.append(Step(commands, seen[1] if seen else "", int(exits[1]) if exits else 0))
+    return result
 
 
 def masked(line: str) -> str:
@@ -77,7 +77,7 @@ def test_the_quick_start_leads_to_a_decided_verdict(
             assert seen.exit == step.exits, seen.text
             came = [masked(line) for line in seen.text.splitlines()]
             for line in filter(None, map(masked, step.seen.splitlines())):
-                assert any(one.startswith(line) for one in came), f"{line!r} not in {seen.text}"
+                assert any(each.startswith(line) for each in came), f"{line!r} not in {seen.text}"
         keys |= printed_keys(shell.type("echo $SERVICE_PROJECT_KEY").text)
 
     assert keys["rk_"] != first["rk_"]
@@ -86,8 +86,8 @@ def test_the_quick_start_leads_to_a_decided_verdict(
     # And the reader's own project is wired right, as far as four events can show.
     lines = read(service, "/v1/reward/checklist", first["rk_"])
     assert not [line for line in lines if line["ok"] is False]
-    told = {line["check"] for line in lines if line["ok"]}
-    assert told >= {"events", "commit on events", "commit known", "routes matched", "target seen"}
+    answer = {line["check"] for line in lines if line["ok"]}
+    assert answer >= {"events", "commit on events", "commit known", "routes matched", "target seen"}
     deploy = read(service, "/v1/deploys/last", first["wk_"])["deploy"]
     assert deploy["affected_routes"] == ["/checkout/[id]"]
 

@@ -64,6 +64,7 @@ def test_the_rollout_hands_the_same_arguments_to_each_analysis() -> None:
     (rollout,) = resources("Rollout")
     canary = rollout["spec"]["strategy"]["canary"]
     (step,) = (step["analysis"] for step in canary["steps"] if "analysis" in step)
-    named = [one["templateName"] for one in (*canary["analysis"]["templates"], *step["templates"])]
+    templates = (*canary["analysis"]["templates"], *step["templates"])
+    named = [template["templateName"] for template in templates]
     assert named == ["must-go-back", "may-go-on"]
     assert step["args"] == canary["analysis"]["args"]

@@ -58,7 +58,7 @@ def test_a_share_holds_and_a_greater_one_keeps_who_is_in_it(
     assert all(wide for narrow, wide in zip(arms[1000], arms[5000], strict=True) if narrow)
     # Another salt draws anew.
     anew = [in_canary(CONTROL, unit, 5000) for unit in units]
-    both = sum(one and other for one, other in zip(arms[5000], anew, strict=True))
+    both = sum(each and other for each, other in zip(arms[5000], anew, strict=True))
     assert abs(both / 4000 - 0.25) < 0.028
 
 
@@ -118,10 +118,10 @@ def test_the_middleware_sends_each_unit_to_its_build_and_keeps_it(
         const given = asked().kept();
         console.log(JSON.stringify([before, told, given, asked(given).to, asked(given).kept()]));
     """
-    before, told, given, to, again = run(script, tmp_path)
+    before, answer, given, to, again = run(script, tmp_path)
     assert before == "stable"
     builds = {True: "https://canary.example/cart?a=b", False: "stable"}
-    for unit, (build, kept) in zip(UNITS, told, strict=False):
+    for unit, (build, kept) in zip(UNITS, answer, strict=False):
         assert (build, kept) == (builds[in_canary(SALT, unit, SHARE)], unit)
     assert (len(given), again) == (36, given)
     assert to == builds[in_canary(SALT, given, SHARE)]

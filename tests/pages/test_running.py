@@ -44,7 +44,7 @@ def alerts() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def told(service: Any) -> dict[str, set[str]]:
+def exported(service: Any) -> dict[str, set[str]]:
     """The labels of each metric that a service with traffic tells."""
     service.post("/v1/deploys", {"commit": {"sha": "a" * 40}})
     event = {"event": "page_view", "session_id": "s", "commit": "a" * 40}
@@ -65,16 +65,16 @@ def told(service: Any) -> dict[str, set[str]]:
 
 
 def test_every_metric_that_an_alert_asks_for_is_told_with_its_labels(
-    told: dict[str, set[str]],
+    exported: dict[str, set[str]],
 ) -> None:
     for rule in rules():
         for name, matchers in METRIC.findall(rule["expr"]):
-            assert name in told, rule
-            assert set(re.findall(r"(\w+)\s*[=!]", matchers)) <= told[name], rule
+            assert name in exported, rule
+            assert set(re.findall(r"(\w+)\s*[=!]", matchers)) <= exported[name], rule
 
 
 def test_every_metric_that_the_dashboard_of_grafana_draws_is_told_with_its_labels(
-    told: dict[str, set[str]],
+    exported: dict[str, set[str]],
 ) -> None:
     dashboard = json.loads((DOCS / "grafana.json").read_text())
     drawn = [
@@ -88,18 +88,18 @@ def test_every_metric_that_the_dashboard_of_grafana_draws_is_told_with_its_label
         assert names, title
         grouped = re.findall(r"by \((\w+)\)", expression)
         for name in names:
-            assert name in told, title
+            assert name in exported, title
             # `job` is Prometheus's own.
-            assert set(grouped) - {"job"} <= told[name], title
+            assert set(grouped) - {"job"} <= exported[name], title
         assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= set(grouped), title
 
 
-def test_every_metric_that_the_pages_name_is_told(told: dict[str, set[str]]) -> None:
+def test_every_metric_that_the_pages_name_is_told(exported: dict[str, set[str]]) -> None:
     for path in DOCS.glob("*.md"):
         for name in re.findall(
             r"\bdeploy_reward_\w+_(?:seconds|bytes|total|ratio)\b", path.read_text()
         ):
-            assert name in told, (path.name, name)
+            assert name in exported, (path.name, name)
 
 
 def test_what_an_alert_compares_with_is_recorded() -> None:
@@ -150,9 +150,9 @@ def parse(words: list[str]) -> None:
     arguments = [re.sub("^/etc/.*/workspace.yaml$", workspace, word) for word in words[1:]]
     while isinstance(command, click.Group):
         context = click.Context(command, parent=context)
-        found = command.get_command(context, arguments.pop(0))
-        assert found is not None, words
-        command = found
+        result = command.get_command(context, arguments.pop(0))
+        assert result is not None, words
+        command = result
     command.make_context(words[0], arguments, parent=context)
 
 
@@ -315,7 +315,7 @@ def test_a_cluster_runs_the_parts_that_containers_run_by_the_same_commands() -> 
 @pytest.mark.parametrize("folder", ["systemd", "compose"])
 def test_the_workspace_names_where_the_code_server_listens(folder: str) -> None:
     workspace = yaml.safe_load((DEPLOYMENT / folder / "workspace.yaml").read_text())
-    (server,) = [one["grpc_server"] for one in workspace["load_from"]]
+    (server,) = [each["grpc_server"] for each in workspace["load_from"]]
     if folder == "systemd":
         words = unit_command(DEPLOYMENT / "systemd/deploy-reward-code.service")
         assert words[words.index("--host") + 1] == server["host"]

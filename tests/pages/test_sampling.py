@@ -48,7 +48,7 @@ def test_the_page_s_table_is_what_its_function_returns(in_sample: InSample) -> N
         assert in_sample(salt, unit, (int(position) + 1) / 2**32)
         assert not in_sample(salt, unit, int(position) / 2**32)
         assert [in_sample(salt, unit, rate) for rate in (0.1, 0.5)] == [
-            one == "in" for one in taken
+            each == "in" for each in taken
         ]
 
 
@@ -76,6 +76,6 @@ def test_the_sample_says_nothing_of_the_arm_that_a_router_draws(
     # The salt of the one and of the other may well be the same text.
     treated = [names["in_canary"](SALT, unit, share) for unit in units]
     sampled = [in_sample(SALT, unit, 0.1) for unit in units]
-    both = sum(one and other for one, other in zip(treated, sampled, strict=True))
+    both = sum(each and other for each, other in zip(treated, sampled, strict=True))
     assert binomtest(sum(sampled), len(units), 0.1).pvalue > 1e-3
     assert binomtest(both, sum(sampled), sum(treated) / len(units)).pvalue > 1e-3

@@ -58,8 +58,8 @@ process.exit(0);
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    return found
+    (result,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return result
 
 
 @dataclass(kw_only=True)
@@ -120,8 +120,8 @@ def test_the_servers_client_sends_again_when_it_is_asked_to(
     service: Any, served: Served, send: Callable[..., Any]
 ) -> None:
     events = [{"event": "a", "session_id": f"s-{number:03}"} for number in range(300)]
-    told = send(events, url=served.url, key=service.project.keys[KeyKind.WRITE])
-    assert told == {"accepted": 300, "late": 0, "rejected": []}
+    answer = send(events, url=served.url, key=service.project.keys[KeyKind.WRITE])
+    assert answer == {"accepted": 300, "late": 0, "rejected": []}
     assert stored(service) == [(event["session_id"], "a") for event in events]
     first, second = served.busy.times
     assert second - first >= 1
@@ -159,7 +159,7 @@ def test_the_browsers_client_keeps_what_was_not_taken_and_sends_the_last_by_beac
 def test_the_limits_are_those_of_the_service() -> None:
     section = PAGE.split("## Limits")[1]
     shown = re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", section, re.MULTILINE)
-    numbers = {name: [int(one) for one in re.findall(r"\d+", limit)] for name, limit in shown}
+    numbers = {name: [int(each) for each in re.findall(r"\d+", limit)] for name, limit in shown}
     rates = RateLimits()
     assert numbers == numbers | {
         "events in a request": [MOST_EVENTS, BATCH_SIZES["/v1/revenue/events"]],
@@ -175,4 +175,4 @@ def test_the_limits_are_those_of_the_service() -> None:
 def test_what_is_sent_again_is_what_our_own_client_sends_again() -> None:
     section = PAGE.split("## What to send again")[1]
     (row,) = re.findall(r"^\| ([\d, ]+) \| the same again, no sooner", section, re.MULTILINE)
-    assert {int(one) for one in row.split(",")} == PASSING
+    assert {int(each) for each in row.split(",")} == PASSING

@@ -127,11 +127,11 @@ def test_the_verifiers_that_are_shown_take_what_is_genuine_and_nothing_else(
     body, now = body_of(ANNOUNCEMENT, "raw").decode(), int(datetime.now(UTC).timestamp())
 
     def headers(timestamp: int, *, before: str = "") -> dict[str, str]:
-        told = SECRET.signature(1, webhook_id="msg_1", timestamp=timestamp, body=body.encode())
+        answer = SECRET.signature(1, webhook_id="msg_1", timestamp=timestamp, body=body.encode())
         return {
             "webhook-id": "msg_1",
             "webhook-timestamp": str(timestamp),
-            "webhook-signature": f"{before}{told}",
+            "webhook-signature": f"{before}{answer}",
         }
 
     asked = [

@@ -1,4 +1,4 @@
-"""The API as users start it: a command's processes, on one address through all their lives."""
+"""The API as users start it: a command's processes, on an address through all their lives."""
 
 import http.client
 import os
@@ -30,10 +30,10 @@ def eventually(
 ) -> Any:
     """Returns what the condition returns as soon as it is true."""
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(pause)
-    return found
+    return result
 
 
 @contextmanager
@@ -159,14 +159,14 @@ def members_of(session: int) -> dict[int, int]:
 
 def descendants_of(ancestor: int) -> set[int]:
     """The live processes that a process started, that these started, and so on."""
-    live, found = _live(), {ancestor}
-    while more := {pid for pid, (parent, _) in live.items() if parent in found} - found:
-        found |= more
-    return found - {ancestor}
+    live, result = _live(), {ancestor}
+    while more := {pid for pid, (parent, _) in live.items() if parent in result} - result:
+        result |= more
+    return result - {ancestor}
 
 
 def _live() -> dict[int, tuple[int, int]]:
-    found: dict[int, tuple[int, int]] = {}
+    result: dict[int, tuple[int, int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             status = (folder / "stat").read_text()
@@ -174,5 +174,5 @@ def _live() -> dict[int, tuple[int, int]]:
             continue
         state, parent, _, session = status.rpartition(")")[2].split()[:4]
         if state not in "ZX":
-            found[int(folder.name)] = (int(parent), int(session))
-    return found
+            result[int(folder.name)] = (int(parent), int(session))
+    return result

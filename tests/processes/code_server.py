@@ -25,7 +25,7 @@ _REPOSITORY = definitions.get_repository_def()
 
 
 def evaluate(url: str) -> str:
-    """Evaluates one tick of the fast schedule, and executes the run that it asks for, if any.
+    """Evaluates a tick of the fast schedule, and executes the run that it asks for, if any.
 
     Returns:
         Why it asks for none, or why it asks for one.
@@ -53,12 +53,12 @@ def evaluate(url: str) -> str:
 
 
 def command(words: Sequence[str]) -> None:
-    """Runs one of our commands, and exits as it does."""
+    """Runs a command of ours, and exits as it does."""
     main(list(words))
 
 
 def backfill(url: str, *, first: str, last: str) -> None:
-    """Materializes the pipeline for a range of days in one run, as Dagster's backfills do."""
+    """Materializes the pipeline for a range of days in a run, as Dagster's backfills do."""
     with dg.DagsterInstance.ephemeral() as instance:
         result = dg.materialize(
             STEPS,

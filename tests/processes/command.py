@@ -36,7 +36,7 @@ class Command:
         env = {
             "SERVICE_DATABASE_URL": self.url,
             "SERVICE_SECRET": "a secret of the tests",
-            # The process that it is forked from may have begun with another one.
+            # The process that it is forked from may have begun with another.
             "SERVICE_LAKE": os.environ["SERVICE_LAKE"],
         }
         self.process = FORKS.Process(target=_run, args=(self.words, env, str(self.log)))

@@ -1,4 +1,4 @@
-"""Other people's packages, for one test alone: npm's and PyPI's, in folders of their own."""
+"""Other people's packages, for a test alone: npm's and PyPI's, in folders of their own."""
 
 import os
 import shutil

@@ -43,7 +43,7 @@ class RunWorker:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """The runs of one instance whose records stand in the store."""
+    """The runs of an instance whose records stand in the store."""
 
     url: str
     instance: dg.DagsterInstance

@@ -58,6 +58,6 @@ def _parent() -> Path | None:
     """The disk in memory where there is one with room, from which programs can be started."""
     if not _MEMORY.is_dir() or not os.access(_MEMORY, os.W_OK | os.X_OK):
         return None
-    found = os.statvfs(_MEMORY)
-    has_room = found.f_bavail * found.f_frsize >= _ROOM
-    return _MEMORY if has_room and not found.f_flag & os.ST_NOEXEC else None
+    result = os.statvfs(_MEMORY)
+    has_room = result.f_bavail * result.f_frsize >= _ROOM
+    return _MEMORY if has_room and not result.f_flag & os.ST_NOEXEC else None

@@ -21,11 +21,11 @@ INSTALLED = REPOSITORY / "build" / "spark"
 
 
 def spark_home() -> Path | None:
-    """Returns the folder of an installed Spark, if there is one."""
+    """Returns the folder of an installed Spark, if any."""
     if named := os.environ.get("SPARK_HOME"):
         return Path(named)
-    found = sorted(INSTALLED.glob("lib/python*/site-packages/pyspark/jars"))
-    return found[0].parent if found else None
+    result = sorted(INSTALLED.glob("lib/python*/site-packages/pyspark/jars"))
+    return result[0].parent if result else None
 
 
 def missing_part() -> str | None:
@@ -55,7 +55,7 @@ def free_port() -> int:
 
 
 class Cluster:
-    """A master, its workers with one core each, and a Connect server.
+    """A master, its workers with a single core each, and a Connect server.
 
     Attributes:
         remote: What SERVICE_SPARK_REMOTE is set to.
@@ -136,17 +136,17 @@ class Cluster:
 
     def _processes(self) -> Sequence[tuple[int, float, float]]:
         groups = {os.getpgid(process.pid) for process in self._started.values()}
-        found: list[tuple[int, float, float]] = []
+        result: list[tuple[int, float, float]] = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 stat = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(stat[2]) in groups:
                     ticks, pages = int(stat[11]) + int(stat[12]), int(stat[21])
                     seconds = ticks / os.sysconf("SC_CLK_TCK")
-                    found.append((int(entry.name), seconds, pages * 4096 / 2**20))
+                    result.append((int(entry.name), seconds, pages * 4096 / 2**20))
             except (FileNotFoundError, ProcessLookupError):
                 continue
-        return found
+        return result
 
     def _run(
         self,

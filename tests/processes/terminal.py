@@ -1,4 +1,4 @@
-"""A terminal in which the commands of a page are typed, one block after another."""
+"""A terminal in which the commands of a page are typed, block after block."""
 
 import os
 import shutil
@@ -44,14 +44,14 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Terminal:
-    """A shell in a folder: what one block sets, the next one has."""
+    """A shell in a folder: what a block sets, the next has."""
 
     folder: Path
     environment: dict[str, str]
     commands: HTTPServer
 
     def type(self, block: str) -> Seen:
-        """Runs the commands of a block up to the first that fails, and returns what one sees."""
+        """Runs the commands of a block up to the first that fails, and returns what people see."""
         script = f'. ./.variables 2>/dev/null || true\ntrap "export -p > .variables" EXIT\n{block}'
         (self.folder / ".variables").touch()
         with (self.folder / ".printed").open("wb+") as printed:
@@ -105,12 +105,12 @@ class _Commands(BaseHTTPRequestHandler):
         values, words = given[: len(VARIABLES)], given[len(VARIABLES) :]
         environment = {name: value or None for name, value in zip(VARIABLES, values, strict=True)}
         done = CliRunner().invoke(main, words, env=environment, prog_name="deploy-reward")
-        told = done.stderr
+        answer = done.stderr
         if done.exception is not None and not isinstance(done.exception, SystemExit):
-            told += "".join(format_exception(done.exception))
+            answer += "".join(format_exception(done.exception))
         self.send_response(200)
         self.end_headers()
-        errors = b64encode(told.encode()).decode()
+        errors = b64encode(answer.encode()).decode()
         self.wfile.write(f"{done.exit_code}\n{errors}\n{done.stdout}".encode())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base's name)

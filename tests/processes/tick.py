@@ -34,13 +34,13 @@ class Tick:
         return self.process.is_alive()
 
     def last_words(self) -> str:
-        return self.told()
+        return self.output()
 
     def kill(self) -> None:
         self.process.kill()
         self.process.join()
 
-    def told(self) -> str:
+    def output(self) -> str:
         """Returns what it told when it ended, which it must have done in order."""
         self.process.join()
         assert self.process.exitcode == 0

@@ -37,9 +37,9 @@ class UpProcess:
 
     def _stands(self) -> bool:
         assert self.process is not None
-        told = self.log.read_text()
-        assert self.process.poll() is None, told
-        return "Running." in told
+        output = self.log.read_text()
+        assert self.process.poll() is None, output
+        return "Running." in output
 
     def kill(self) -> None:
         """Ends every process of the tree at once; none of them hears of it, nor of the others."""

@@ -275,7 +275,7 @@ def days() -> tuple[str, str]:
 
 
 def killed_erasures(stage: Stage, times: int) -> None:
-    """Kills `forget`, one session after another, and then forgets each of them."""
+    """Kills `forget`, session after session, and then forgets each of them."""
     words = ("forget", "--project", "shop", "--session")
     lasts = stage.unkilled(*words, "s0")
     for number in range(times):
@@ -294,7 +294,7 @@ SELECT (SELECT count(*) FROM runtime_events WHERE session_id = :session)
 
 
 def killed_imports(stage: Stage, times: int) -> None:
-    """Kills the import of one file, and then reads it: it ends as another that was not killed."""
+    """Kills the import of a file, and then reads it: it ends as another that was not killed."""
     begin = datetime.now(UTC) - timedelta(days=1)
     experiments: list[str] = []
     lasts = 0.0
@@ -315,7 +315,7 @@ def killed_imports(stage: Stage, times: int) -> None:
     stage.unkilled("evaluate")
     with stage.shop.engine.connect() as connection:
         rows = connection.execute(_CONTRACTS, {"ids": experiments}).scalars()
-        undisturbed, disturbed = ({**one, "experiment_id": ""} for one in rows)
+        undisturbed, disturbed = ({**each, "experiment_id": ""} for each in rows)
     assert undisturbed == disturbed
     assert disturbed["verdict"] == "rollback"
 
@@ -337,7 +337,7 @@ def take_out_what_is_whole(stage: Stage, environment: str) -> None:
 
 
 def released(stage: Stage, environment: str, treatment: str, begin: datetime) -> str:
-    """Posts the deploys of what was imported, and makes the second one an experiment."""
+    """Posts the deploys of what was imported, and makes the second an experiment."""
     project_id = stage.shop.project.project_id
     with stage.shop.engine.begin() as connection:
         for sha, at, share in ((CONTROL, begin - timedelta(days=1), None), (treatment, begin, 0.5)):

@@ -141,7 +141,7 @@ class Watch:
 
 @contextmanager
 def watched(api: ApiProcess, key: str) -> Iterator[Watch]:
-    """Looks at the process, and sends events as a quiet project does, one after the other."""
+    """Looks at the process, and sends events as a quiet project does, in turn."""
     watch, ended = Watch(), threading.Event()
 
     def look() -> None:

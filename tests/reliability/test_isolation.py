@@ -1,4 +1,4 @@
-"""Isolation: what one experiment's data breaks is set aside by name; every other one goes on."""
+"""Isolation: what an experiment's data breaks is set aside by name; every other one goes on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ class Neighbours:
 
     def set_aside(self) -> dict[str, str]:
         with self.guilty.store.engine.connect() as connection:
-            return {one.experiment_id: one.stage for one in read_set_aside(connection)}
+            return {each.experiment_id: each.stage for each in read_set_aside(connection)}
 
     def retry_is_due(self) -> None:
         self.sql("UPDATE set_aside SET last_tried_at = last_tried_at - interval '2 hours'")
@@ -320,16 +320,16 @@ def test_an_experiment_that_is_set_aside_is_named_wherever_a_person_looks(
     assert "\ndeploy_reward_experiments_set_aside 1.0\n" in metrics
     store = Store(database_url=guilty.store.url)
     store.setup_for_execution(build_init_resource_context())
-    found = checks.no_experiment_is_set_aside(store=store)
+    result = checks.no_experiment_is_set_aside(store=store)
     store.teardown_after_execution(build_init_resource_context())
-    assert isinstance(found, AssetCheckResult)
-    assert not found.passed
-    assert name in str(found.metadata["experiments"].value)
+    assert isinstance(result, AssetCheckResult)
+    assert not result.passed
+    assert name in str(result.metadata["experiments"].value)
     # Where, and what kind of error; no word of what the data said.
-    told = f"{line} {metrics} {found.metadata}"
-    assert "InvalidParameterValue" in told or "DataException" in told or "DataError" in told
-    assert "storage/pipeline/recompute.py" in told
-    assert "a secret value" not in told
+    answer = f"{line} {metrics} {result.metadata}"
+    assert "InvalidParameterValue" in answer or "DataException" in answer or "DataError" in answer
+    assert "storage/pipeline/recompute.py" in answer
+    assert "a secret value" not in answer
 
 
 def test_evidence_that_was_served_stays_and_says_that_nothing_new_can_be_computed(
@@ -409,9 +409,9 @@ def test_the_day_is_compared_without_an_experiment_that_is_set_aside(
     neighbours.tick()
     neighbours.sql(LATER)
     with separate_reading(neighbours.guilty.store.engine) as separate:
-        found = compare_days(separate, DAY, DAY, as_of=closed_instant(separate))
-    assert found.equal
-    assert found.experiments == 1
+        result = compare_days(separate, DAY, DAY, as_of=closed_instant(separate))
+    assert result.equal
+    assert result.experiments == 1
 
 
 @pytest.mark.deep

@@ -58,9 +58,9 @@ def test_what_is_sent_again_counts_once(shop: Shop, api: ApiProcess) -> None:
         for delivery in under_load.deliveries:
             assert client.post(delivery.kind.path, json=delivery.body).status_code == 202
             delivery.attempts += 1
-    found = audit(shop.engine, under_load)
-    assert found.copies == found.rows
-    assert found.excess == 0
+    result = audit(shop.engine, under_load)
+    assert result.copies == result.rows
+    assert result.excess == 0
     sessions = [delivery for delivery in under_load.deliveries if delivery.kind is SESSIONS]
     orders = [name for delivery in sessions for name in delivery.names if converts(name)]
     counted = shop.counted(shop.orders)

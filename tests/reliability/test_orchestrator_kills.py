@@ -77,7 +77,7 @@ class Victim(Protocol):
 
 @dataclass(kw_only=True)
 class Reader:
-    """Polls one experiment's verdict and evidence: each to the byte one of two editions.
+    """Polls an experiment's verdict and evidence: each to the byte one of two editions.
 
     Attributes:
         latest: The later edition that any connection was told of: none may be told less after.
@@ -92,9 +92,9 @@ class Reader:
     def poll(self, crowd: Crowd) -> None:
         """Reads the verdict, the evidence and the verdict again, over every connection."""
         path = f"/v1/reward/{self.experiment_id}"
-        contracts = [one.contract for one in self.editions]
+        contracts = [each.contract for each in self.editions]
         self._see(crowd, path, contracts)
-        self._see(crowd, f"{path}/evidence", [one.evidence for one in self.editions])
+        self._see(crowd, f"{path}/evidence", [each.evidence for each in self.editions])
         self._see(crowd, path, contracts)
 
     def _see(self, crowd: Crowd, path: str, published: Sequence[str | None]) -> None:
@@ -103,7 +103,7 @@ class Reader:
             body = answer.body.decode()
             assert (answer.status, body in published) == (200, True), f"{path} told {body}"
             # A verdict may say the same in both, while its evidence does not.
-            numbers = [number for number, one in enumerate(published) if one == body]
+            numbers = [number for number, each in enumerate(published) if each == body]
             assert numbers[-1] >= before, f"{path} went back to the old edition"
             self.latest = max(self.latest, numbers[0])
             self.answers += 1
@@ -148,7 +148,7 @@ class Theatre:
             reader.latest = 0
 
     def kill_at(self, place: Place, begin: Callable[[], Victim]) -> None:
-        """Kills a walk that begins from the old edition at one place, and heals it by ticks."""
+        """Kills a walk that begins from the old edition at a place, and heals it by ticks."""
         self.go_back()
         with barrier(self.shop.url, place) as held:
             victim = begin()
@@ -187,7 +187,7 @@ class Theatre:
     def _tick(self) -> str:
         tick = Tick(url=self.shop.url)
         self.poll_until(lambda: not tick.running())
-        return tick.told()
+        return tick.output()
 
 
 @pytest.fixture

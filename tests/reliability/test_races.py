@@ -47,7 +47,8 @@ def raced() -> Iterator[Raced]:
     with server_folder() as folder, migrated_server(folder) as postgres, ExitStack() as stack:
         shop = open_shop(postgres.url)
         stack.callback(shop.engine.dispose)
-        # A race inside one process is no race of transactions alone: two have pools of their own.
+        # A race inside a single process is no race of transactions alone: two have pools of their
+        # own.
         api = ApiProcess(log=folder / "api.log", database_url=shop.url, workers=2)
         stack.enter_context(api).start()
         yield Raced(shop=shop, port=api.port)
@@ -84,8 +85,8 @@ def test_one_key_from_fifty_clients_is_accepted_once(
     for turn in range(times):
         answers = writers.post("/v1/revenue/events", [invoice(f"k{times}-{turn}", 100)] * 2 * HALF)
         assert {answer.status for answer in answers} == {200}
-        told = Counter(answer.document["results"][0]["status"] for answer in answers)
-        assert told == {"accepted": 1, "duplicate": 2 * HALF - 1}
+        result = Counter(answer.document["results"][0]["status"] for answer in answers)
+        assert result == {"accepted": 1, "duplicate": 2 * HALF - 1}
     stored = rows_of(shop, revenue_events.c.idempotency_key, prefix=f"k{times}-")
     assert stored == {f"k{times}-{turn}": 1 for turn in range(times)}
 
@@ -98,13 +99,13 @@ def test_of_two_payloads_under_one_key_one_is_refused_to_all(
     for turn in range(times):
         bodies = [invoice(f"two{times}-{turn}", 100), invoice(f"two{times}-{turn}", 200)] * HALF
         answers = writers.post("/v1/revenue/events", bodies)
-        told = [
+        result = [
             answer.document["results"][0]["status"] if answer.status == 200 else answer.status
             for answer in answers
         ]
-        assert Counter(told) == {"accepted": 1, "duplicate": HALF - 1, 409: HALF}
-        first = told.index("accepted")
-        assert {told[i] for i in range(first % 2, 2 * HALF, 2)} == {"accepted", "duplicate"}
+        assert Counter(result) == {"accepted": 1, "duplicate": HALF - 1, 409: HALF}
+        first = result.index("accepted")
+        assert {result[i] for i in range(first % 2, 2 * HALF, 2)} == {"accepted", "duplicate"}
         amounts[f"two{times}-{turn}"] = bodies[first]["amount"]["value"]
     with shop.engine.begin() as connection:
         rows = connection.execute(

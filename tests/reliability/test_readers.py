@@ -1,4 +1,4 @@
-"""Readers while ticks publish: each sees whole verdicts, and never an earlier one again."""
+"""Readers while ticks publish: each sees whole verdicts, and never an older verdict again."""
 
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -26,8 +26,8 @@ _TICK_SECONDS = 0.02
 
 
 def edition(experiment_id: str, number: int) -> Draft:
-    """A verdict and its evidence, every number of which belongs to one edition."""
-    told = contract(
+    """A verdict and its evidence, every number of which belongs to the same edition."""
+    answer = contract(
         experiment_id,
         verdict="rollback",
         abstain_reason=None,
@@ -41,7 +41,7 @@ def edition(experiment_id: str, number: int) -> Draft:
     return Draft(
         experiment_id=experiment_id,
         document=document_text({"experiment_id": experiment_id, "looks": [number] * _LOOKS}),
-        contract=document_text(told),
+        contract=document_text(answer),
         as_of=as_of,
         next_look_at=as_of,
     )
@@ -49,7 +49,7 @@ def edition(experiment_id: str, number: int) -> Draft:
 
 @dataclass(kw_only=True)
 class Publisher(threading.Thread):
-    """Publishes one edition of every experiment after another, as the walk does."""
+    """Publishes an edition of every experiment after another, as the walk does."""
 
     shop: Shop
     ended: threading.Event = field(default_factory=threading.Event)
@@ -90,7 +90,7 @@ def publishing(shop: Shop) -> Generator[Publisher]:
 
 @dataclass(kw_only=True)
 class Reader:
-    """One client that polls over several connections, and what it has seen of one experiment."""
+    """A client that polls over several connections, and what it has seen of an experiment."""
 
     experiment_id: str
     crowd: Crowd
@@ -100,7 +100,7 @@ class Reader:
     unchanged: int = 0
 
     def poll(self) -> None:
-        """Reads the verdict, then the evidence, then the verdict if it is another one."""
+        """Reads the verdict, then the evidence, then the verdict if it is another edition."""
         etag = self._see(self._path, self._verdict)[-1].headers["etag"]
         self._see(f"{self._path}/evidence", self._evidence)
         self._see(self._path, self._verdict, unless=etag)
@@ -112,7 +112,7 @@ class Reader:
     def _see(
         self, path: str, edition_of: Callable[[Answer], int], *, unless: str | None = None
     ) -> Sequence[Answer]:
-        """Asks over every connection: nobody is told of an edition before the latest one."""
+        """Asks over every connection: nobody is told of an edition before the latest."""
         before, answers = self.latest, self.crowd.get(path, unless=unless)
         for answer in answers:
             number = edition_of(answer)

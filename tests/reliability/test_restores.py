@@ -55,7 +55,7 @@ def shop(postgres: EmbeddedPostgres) -> Iterator[Shop]:
 
 
 def command(*words: str, url: str) -> str:
-    """Runs one of our commands on a store, and returns what it says."""
+    """Runs a command of ours on a store, and returns what it says."""
     result = CliRunner().invoke(main, words, env={"SERVICE_DATABASE_URL": url})
     assert result.exit_code == 0, result.output
     return result.output

@@ -64,7 +64,7 @@ class Ending:
 
 
 def ending(engine: Engine, *, as_of: datetime | None = None) -> Ending:
-    """Computes everything beside the served tables in one go, undisturbed, now or as of a time."""
+    """Computes everything beside the served tables at once, undisturbed, now or as of a time."""
     with engine.connect() as connection:
         now = closed_instant(connection)
     with separate_reading(engine) as separate:

@@ -1,4 +1,4 @@
-"""The overview's checklist is one line that says how much is right, and how old that is."""
+"""The overview's checklist is a line that says how much is right, and how old that is."""
 
 import re
 from html import unescape

@@ -156,11 +156,11 @@ class TestEntries:
         for name, (text, words) in BROKEN[path].items():
             answer = add(owner, path, **{**typed, name: text})
             assert answer.status_code == 422
-            found = filled(answer.text, len(forms(answer.text)) - 1)
-            kept = {key: found.get(key, []) for key in typed}
-            (field, told), *_ = faults(answer.text).items()
+            result = filled(answer.text, len(forms(answer.text)) - 1)
+            kept = {key: result.get(key, []) for key in typed}
+            (field, reply), *_ = faults(answer.text).items()
             place = "url" if name == "format" else name
-            assert (field, words in told) == (f"new-{place}", True), told
+            assert (field, words in reply) == (f"new-{place}", True), reply
             expected = {**typed, name: text}
             assert all(
                 kept[key] in (expected[key], str(expected[key]).replace("\r", "")) for key in kept
@@ -219,8 +219,8 @@ def test_a_metric_takes_no_name_of_another(owner: Owner) -> None:
         owner.post(METRICS, {**edit(owner, METRICS, 1), "name": "a"}),
     ):
         assert answer.status_code == 422
-        ((_, told),) = faults(answer.text).items()
-        assert "entry of this name" in told
+        ((_, result),) = faults(answer.text).items()
+        assert "entry of this name" in result
     assert owner.stored()["metrics"] == {"a": {"cap": 1}, "b": {"cap": 2}}
 
 
@@ -271,7 +271,7 @@ def test_an_address_of_a_webhook_is_shown_to_nobody_and_kept_when_it_is_edited(
     assert answer.status_code == 422
     assert "secret-path" not in answer.text
     assert owner.post(WEBHOOKS, {**edit(owner, WEBHOOKS), "format": "raw"}).status_code == 303
-    assert [(one.url, one.format) for one in owner.settings().webhooks] == [(url, "raw")]
+    assert [(each.url, each.format) for each in owner.settings().webhooks] == [(url, "raw")]
     assert "secret-path" not in Owner(owner.service, Role.READ).page(WEBHOOKS)
     assert "secret-path" not in caplog.text
 
@@ -299,8 +299,8 @@ def test_names_of_events_that_came_are_offered(owner: Owner) -> None:
 
 def advanced(page: str) -> list[tuple[bool, list[str]]]:
     """Of each form, whether its advanced fields are open, and their names."""
-    found = re.findall(r'<details class="more" (open)?>(.*?)</details>', page, re.DOTALL)
-    return [(bool(opened), re.findall(r' name="([\w.]+)"', text)) for opened, text in found]
+    result = re.findall(r'<details class="more" (open)?>(.*?)</details>', page, re.DOTALL)
+    return [(bool(opened), re.findall(r' name="([\w.]+)"', text)) for opened, text in result]
 
 
 def test_a_new_metric_asks_for_the_usual_fields_and_folds_the_others(owner: Owner) -> None:

@@ -8,7 +8,7 @@ from storage.tenants.sign_ins import Role, create_link
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 PATH = "/dashboard/settings/{}"
-# Of each page the setting, a field that makes an entry another one, and what is typed.
+# Of each page the setting, a field that makes an entry another, and what is typed.
 TYPED = {
     "metrics": ("metrics", "name", {"name": "order", "kind": "mean"}),
     "values": ("value_routes", "metric", {"metric": "order", "value_per_conversion": "40"}),
@@ -21,9 +21,9 @@ TYPED = {
 
 
 def hidden(page: str, name: str) -> str:
-    found = re.search(rf'name="{name}" value="([^"]*)"', page)
-    assert found
-    return found[1]
+    result = re.search(rf'name="{name}" value="([^"]*)"', page)
+    assert result
+    return result[1]
 
 
 def test_an_entry_that_is_sent_again_is_there_once(service: Any) -> None:
@@ -36,7 +36,7 @@ def test_an_entry_that_is_sent_again_is_there_once(service: Any) -> None:
     def sent(name: str, form: dict[str, str]) -> list[Any]:
         answer = service.client.post(PATH.format(name), data=form, headers=OWN)
         assert answer.status_code == 303, answer.text
-        stored = service.in_store(lambda one: stored_settings(one, service.project_id))
+        stored = service.in_store(lambda each: stored_settings(each, service.project_id))
         return list(stored[TYPED[name][0]])
 
     for name, (_, what, typed) in TYPED.items():
@@ -45,7 +45,7 @@ def test_an_entry_that_is_sent_again_is_there_once(service: Any) -> None:
         assert len(sent(name, new)) == 1
 
         page = service.client.get(PATH.format(name)).text
-        shown = {one: hidden(page, one) for one in ("key", "seen")}
+        shown = {each: hidden(page, each) for each in ("key", "seen")}
         edited = {**new, **shown, what: f"{typed[what]}2"}
         assert sent(name, edited) == sent(name, edited)
         assert len(sent(name, edited)) == 1
@@ -61,6 +61,6 @@ def test_a_form_that_no_page_takes_is_answered_by_a_page(service: Any) -> None:
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         assert "Nothing was done." in answer.text
-        told = service.client.post(path, json={}, headers={"Accept": "application/json"})
-        assert (told.status_code, told.json()["code"]) == (405, "method_not_allowed")
+        result = service.client.post(path, json={}, headers={"Accept": "application/json"})
+        assert (result.status_code, result.json()["code"]) == (405, "method_not_allowed")
     assert service.client.post("/v1/nowhere", headers=browser).json()["code"] == "not_found"

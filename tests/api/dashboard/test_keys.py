@@ -17,10 +17,10 @@ def service(tenant: World) -> World:
     return tenant
 
 
-def create(owner: Owner, kind: str, **told: str) -> Any:
+def create(owner: Owner, kind: str, **members: str) -> Any:
     """Sends the form of a new key, the last of its page, as a browser does."""
     page = owner.page(KEYS)
-    return owner.post(KEYS, {**filled(page, len(forms(page)) - 1), "kind": kind, **told})
+    return owner.post(KEYS, {**filled(page, len(forms(page)) - 1), "kind": kind, **members})
 
 
 class TestKeys:
@@ -107,8 +107,8 @@ class TestKeys:
         for key in owner.all_keys()[1:]:
             assert owner.post(KEYS, {"action": "revoke", "key": key.display}).status_code == 303
         (last,) = (key for key in owner.all_keys() if key.revoked_at is None)
-        for told in ("", last.display[:3], last.display[:7], "wk_%_%__", SCRIPT):
-            assert owner.post(KEYS, {"action": "revoke", "key": told}).status_code == 422
+        for each in ("", last.display[:3], last.display[:7], "wk_%_%__", SCRIPT):
+            assert owner.post(KEYS, {"action": "revoke", "key": each}).status_code == 422
         gone = owner.all_keys()[-1].display
         assert owner.post(KEYS, {"action": "revoke", "key": gone}).status_code == 409
         assert [key.display for key in owner.all_keys() if key.revoked_at is None] == [last.display]

@@ -61,8 +61,8 @@ class TestWhoMayChange:
         before, keys = owner.stored(), owner.all_keys()
         for path in PATHS:
             form = {**owner.form(path), "alpha": "0.1", "kind": "write", "action": "create"}
-            for told in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}):
-                assert owner.post(path, form, headers=told).status_code == 403
+            for each in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}):
+                assert owner.post(path, form, headers=each).status_code == 403
         assert (owner.stored(), owner.all_keys()) == (before, keys)
 
     def test_nobody_who_is_signed_out_changes_anything(self, owner: Owner) -> None:
@@ -160,10 +160,10 @@ class TestSimpleSettings:
         typed |= {name: text for name, (text, _) in WRONG.items()}
         answer = owner.post(GENERAL, typed)
         assert answer.status_code == 422
-        told = faults(answer.text)
-        assert told.keys() == {f"settings-{name.replace('.', '-')}" for name in WRONG}
+        result = faults(answer.text)
+        assert result.keys() == {f"settings-{name.replace('.', '-')}" for name in WRONG}
         for name, (_, words) in WRONG.items():
-            assert words in told[f"settings-{name.replace('.', '-')}"]
+            assert words in result[f"settings-{name.replace('.', '-')}"]
         assert {**filled(answer.text), "unit": "visitor"} == typed
         assert f"{len(WRONG)} fields are wrong" in alert(answer.text)
         assert owner.stored() == before
@@ -238,11 +238,11 @@ class TestSimpleSettings:
     def test_a_form_that_no_browser_sends_is_refused(self, owner: Owner) -> None:
         before = owner.stored()
         form = owner.form()
-        for told in (
+        for each in (
             {**form, "default_metric": "a\x00b"},
             {**form, **{f"f{number}": "x" for number in range(99)}},
         ):
-            assert owner.post(GENERAL, told).status_code == 422
+            assert owner.post(GENERAL, each).status_code == 422
         assert owner.post(GENERAL, {"seen": ""}).status_code == 409
         for path in PATHS:
             text = {**OWN, "Content-Type": "text/plain"}

@@ -70,13 +70,13 @@ class TestSigningIn:
         for role in Role:
             # The browser's sign-in before is ended by the next.
             sign_in(door, link(service, role))
-            found = service.in_store(
+            rows = service.in_store(
                 lambda connection: connection.execute(sign_ins.select()).one().role
             )
-            assert found == role
+            assert rows == role
 
     def test_by_anything_else_is_refused_in_words_that_never_quote_it(self, door: Any) -> None:
-        for secret, told in {
+        for secret, each in {
             "": "no project key",
             "rk_" + "0" * 40: "no project key",
             "in_short": "no project key",
@@ -85,7 +85,7 @@ class TestSigningIn:
         }.items():
             answer = sign_in(door, secret)
             assert answer.status_code in (403, 422)
-            assert told in answer.text
+            assert each in answer.text
             assert not secret or secret not in answer.text
             assert not is_in(door)
 
@@ -234,10 +234,10 @@ FOREIGN: list[dict[str, str]] = [
 def test_a_post_of_another_site_is_refused(service: Any, door: Any) -> None:
     sign_in(door, key(service))
     code = link(service)
-    for told in FOREIGN:
+    for each in FOREIGN:
         for path in (SIGN_IN, "/dashboard/sign-out"):
-            answer = door.post(path, data={"secret": code}, headers=told)
-            assert answer.status_code == 403, told
+            answer = door.post(path, data={"secret": code}, headers=each)
+            assert answer.status_code == 403, each
             assert "Set-Cookie" not in answer.headers
     assert is_in(door)
     assert sign_in(door, code).status_code == 303
@@ -311,10 +311,10 @@ class TestAPage:
         sign_in(door, key(service))
         real = (f"deploys/{deploy['deploy']['deploy_id']}", f"experiments/{experiment}")
         none = ("deploys/dep_" + "0" * 20, "experiments/exp_" + "0" * 20)
-        for one, another in zip(real, none, strict=True):
-            found, missing = (door.get(f"/dashboard/{path}") for path in (one, another))
-            assert found.status_code == missing.status_code == 404
-            assert found.text == missing.text
+        for each, another in zip(real, none, strict=True):
+            result, missing = (door.get(f"/dashboard/{path}") for path in (each, another))
+            assert result.status_code == missing.status_code == 404
+            assert result.text == missing.text
         for data in ("live", "evidence"):
             assert door.get(f"/dashboard/experiments/{experiment}/{data}").status_code == 404
 
@@ -373,9 +373,9 @@ class TestAPage:
     ) -> None:
         sign_in(door, key(service))
         # As a newer version might have stored it, of which this one knows nothing.
-        told = {"a_setting_of_tomorrow": "s3cret"}
+        result = {"a_setting_of_tomorrow": "s3cret"}
         service.in_store(
-            lambda connection: connection.execute(projects.update(), {"settings": told})
+            lambda connection: connection.execute(projects.update(), {"settings": result})
         )
         answer = door.get("/dashboard/settings?saved")
         assert answer.status_code == 500

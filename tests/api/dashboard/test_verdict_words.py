@@ -37,7 +37,7 @@ from stats.gates.readings import GATES
 from tests.stores.example import example_evidence
 
 
-def told(verdict: str, *, reason: str | None = None, decided: bool = True, **known: Any) -> Any:
+def served(verdict: str, *, reason: str | None = None, decided: bool = True, **known: Any) -> Any:
     why = None if reason is None else AbstainReason(reason)
     return contract("exp_1", verdict=Word(verdict), abstain_reason=why, decided=decided, **known)
 
@@ -67,14 +67,14 @@ def document(**members: Any) -> Evidence:
 def test_every_answer_has_a_word_and_something_to_do() -> None:
     words: set[str] = set()
     for verdict in (Word.KEEP, Word.ROLLBACK, Word.ITERATE):
-        words.add(headline_of(told(verdict)).text)
-        assert advice(told(verdict), document())
+        words.add(headline_of(served(verdict)).text)
+        assert advice(served(verdict), document())
     for reason in ("power", "non_identifiable", "interacting"):
-        open_one = told("abstain", reason=reason, decided=False)
+        open_one = served("abstain", reason=reason, decided=False)
         words.add(headline_of(open_one).text)
         assert reason == "interacting" or advice(open_one, document())
-    words.add(headline_of(told("abstain", reason="power")).text)
-    words.add(headline_of(told("abstain", reason="power", decided=False), candidate=True).text)
+    words.add(headline_of(served("abstain", reason="power")).text)
+    words.add(headline_of(served("abstain", reason="power", decided=False), candidate=True).text)
     assert len(words) == 8
 
 
@@ -90,15 +90,15 @@ def test_every_answer_has_a_word_and_something_to_do() -> None:
     ids=str,
 )
 def test_an_agent_reads_the_headline_of_the_page(members: dict[str, Any]) -> None:
-    contract = told(**members)
+    contract = served(**members)
     headline = headline_of(contract).text
     assert for_agents(contract, 60).startswith(headline)
 
 
 @pytest.mark.parametrize("cause", EndedBecause)
 def test_every_end_has_advice_of_its_own(cause: EndedBecause) -> None:
-    ended = advice(told("abstain", reason="power"), document(ended_because=cause))
-    assert ended != advice(told("abstain", reason="power"), None)
+    ended = advice(served("abstain", reason="power"), document(ended_because=cause))
+    assert ended != advice(served("abstain", reason="power"), None)
 
 
 @pytest.mark.parametrize(("gated", "known"), [(False, True), (True, False)])
@@ -106,7 +106,7 @@ def test_what_was_compared_before_an_arm_was_left_alone_stays_worth_knowing(
     *, gated: bool, known: bool
 ) -> None:
     ended = document(ended_because="promoted", looks=[{"gated": gated}])
-    assert is_fair(told("abstain", reason="non_identifiable"), ended) == known
+    assert is_fair(served("abstain", reason="non_identifiable"), ended) == known
 
 
 CANDIDATE = {
@@ -119,7 +119,7 @@ CANDIDATE = {
 
 
 def test_a_candidate_waits_for_what_it_lacks() -> None:
-    waiting = told("abstain", reason="power", decided=False)
+    waiting = served("abstain", reason="power", decided=False)
     lacks = {
         (("error",), True): "until error is shown unharmed.",
         (("error",), False): "until error is shown unharmed and the difference is beyond chance",
@@ -137,12 +137,12 @@ def test_every_cause_that_forbids_a_comparison_has_its_remedy() -> None:
         gate.check(alarm, 0, holds=True, units=(1, 2)) for gate in GATES if gate.cause is not None
     ]
     gates: dict[str, Any] = {"checks": to_builtins(checks), "aliased_with": []}
-    remedies = advice(told("abstain", reason="interacting", decided=False), document(gates=gates))
+    remedies = advice(served("abstain", reason="interacting", decided=False), document(gates=gates))
     # The last: what was counted under most of them stays, so that a new experiment is the way on.
     assert len(set(remedies)) == len(Cause) + 1
     assert "/v1/reward/exp_1/close" in remedies[-1]
     gates["checks"] = [check for check in gates["checks"] if check["cause"] == Cause.INTERACTION]
-    (wait,) = advice(told("abstain", reason="interacting", decided=False), document(gates=gates))
+    (wait,) = advice(served("abstain", reason="interacting", decided=False), document(gates=gates))
     assert "until the other change is decided" in wait
 
 
@@ -155,15 +155,15 @@ def test_every_warning_is_explained() -> None:
 
 
 def test_a_change_whose_arms_came_at_different_times_is_to_get_them_at_the_same_time() -> None:
-    aliased = told("abstain", reason="non_identifiable", decided=False)
+    aliased = served("abstain", reason="non_identifiable", decided=False)
     alone = document(gates={"aliased_with": ["time"]})
     assert "same time" in advice(aliased, alone)[0]
 
 
 def test_a_page_says_the_evidence_s_reason_in_print() -> None:
-    waiting = told("abstain", reason="power", decided=False)
+    waiting = served("abstain", reason="power", decided=False)
     assert reason(waiting, document()) == "On spent: 200 units so far."
-    kept = told("keep", lift=0.02, confidence=0.96, ci=[-0.01, 0.05])
+    kept = served("keep", lift=0.02, confidence=0.96, ci=[-0.01, 0.05])
     known = document(reason="With this change, spent rose by 2.00 points, between -1.00 and 5.")
     assert "\N{MINUS SIGN}1.00" in reason(kept, known)
 
@@ -178,9 +178,9 @@ def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:
     paid = measure_of(document(policy={"target": {**target, "currency": "USD"}}, arms=arms))
     assert paid.difference(1013.0) == "+10.13 USD per session"
     assert (paid.size(-250_000.0), paid.level(5.8)) == ("2,500 USD per session", "0.058")
-    for currency, told in {"JPY": "+1,013", "KWD": "+1.013", "CLF": "+0.1013"}.items():
+    for currency, each in {"JPY": "+1,013", "KWD": "+1.013", "CLF": "+0.1013"}.items():
         of = replace(paid, currency=currency)
-        assert of.difference(1013.0) == f"{told} {currency} per session"
+        assert of.difference(1013.0) == f"{each} {currency} per session"
     assert measure.level(20.0) == "20"
     assert measure.interval(-1.0, 9.0) == "-1 to +9"
     # A rate cannot lose more than all of it; what refunds leave of a mean can.
@@ -192,12 +192,12 @@ def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:
 
 
 def test_what_a_day_is_worth_is_the_verdict_s_or_what_the_interval_leaves_open() -> None:
-    waiting = told("abstain", reason="power", decided=False)
+    waiting = served("abstain", reason="power", decided=False)
     assert value_range((-0.01, 0.05), None) is None
     left_open = value_range((-0.01, 0.05), 1000.0 * 40.0)
     known = structs.replace(document(), value_range=left_open)
     assert value_of(waiting, known) == pytest.approx((-400, 2000))
-    kept = told("keep", lift=0.02, confidence=0.96, ci=[0.01, 0.03], value_at_risk=800.0)
+    kept = served("keep", lift=0.02, confidence=0.96, ci=[0.01, 0.03], value_at_risk=800.0)
     assert value_of(kept, document()) == (800, 800)
 
 

@@ -34,12 +34,12 @@ def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(
     app = APPS[name]
     (tmp_path / ".git").mkdir()
     document = graph(cwd=written(app, tmp_path / "apps" / "web"))
-    found = {(route["path"], route["kind"]): set(route["files"]) for route in document["routes"]}
-    assert found.keys() == app.routes.keys()
+    result = {(route["path"], route["kind"]): set(route["files"]) for route in document["routes"]}
+    assert result.keys() == app.routes.keys()
     for (path, kind), files in app.routes.items():
         around = SVELTE_LAYOUT if app is SVELTE_KIT and kind == "page" else set[str]()
         expected = {f"apps/web/{file}" for file in files | app.everywhere | around}
-        assert found[path, kind] == expected, path
+        assert result[path, kind] == expected, path
 
 
 def test_the_file_of_a_page_of_svelte_is_its_component(tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_react_router_itself_tells_of_the_same_routes(name: str, tmp_path: Path)
     app = APPS[name]
     node_folder(tmp_path, OF_REACT_ROUTER)
     written(app, tmp_path)
-    told = json.loads(
+    answer = json.loads(
         output_of(["npx", "--no-install", "react-router", "routes", "--json"], folder=tmp_path)
     )
-    paths = set(paths_of(told, ""))
+    paths = set(paths_of(answer, ""))
     base = "/shop" if app is REACT_ROUTER else ""
     optional = {path for path in paths if "?" in path}
     expected = {re.sub(r"/$", "", base + path) or "/" for path in paths - optional}
@@ -108,13 +108,13 @@ def test_react_router_itself_tells_of_the_same_routes(name: str, tmp_path: Path)
 
 def paths_of(nodes: list[dict[str, Any]], above: str) -> list[str]:
     """The paths at which a route answers: its own, and those of the routes inside of it."""
-    found: list[str] = []
+    result: list[str] = []
     for node in nodes:
         path = f"{above}/{node['path']}" if node.get("path") else above
         if node.get("index") or node.get("path"):
-            found.append(path or "/")
-        found += paths_of(node.get("children", []), path)
-    return found
+            result.append(path or "/")
+        result += paths_of(node.get("children", []), path)
+    return result
 
 
 @pytest.mark.process
@@ -123,8 +123,8 @@ def test_sveltekit_itself_tells_of_the_same_pages(tmp_path: Path) -> None:
     node_folder(tmp_path, OF_SVELTE_KIT)
     written(SVELTE_KIT, tmp_path)
     output_of(["npx", "--no-install", "svelte-kit", "sync"], folder=tmp_path)
-    told = (tmp_path / ".svelte-kit/generated/client/app.js").read_text()
-    pages = set(re.findall(r'^\s+"(/[^"]*)": \[', told, re.MULTILINE))
+    output = (tmp_path / ".svelte-kit/generated/client/app.js").read_text()
+    pages = set(re.findall(r'^\s+"(/[^"]*)": \[', output, re.MULTILINE))
     ours = {
         re.sub(r"^src/routes|/\+page[^/]*$", "", route["file"]) or "/"
         for route in graph(cwd=tmp_path)["routes"]

@@ -116,13 +116,13 @@ def in_repository(files: set[str]) -> set[str]:
 
 
 def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(repository: Path) -> None:
-    found = {
+    result = {
         (route["path"], route["kind"]): set(route["files"])
         for route in graph(cwd=repository / "apps" / "web")["routes"]
     }
-    assert found.keys() == ROUTES.keys()
+    assert result.keys() == ROUTES.keys()
     for key, files in ROUTES.items():
-        assert found[key] == in_repository(files | EVERYWHERE), key
+        assert result[key] == in_repository(files | EVERYWHERE), key
 
 
 def test_the_file_of_a_route_is_its_own_page(repository: Path) -> None:

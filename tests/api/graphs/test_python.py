@@ -39,14 +39,14 @@ def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(
     app = APPS[name]
     (tmp_path / ".git").mkdir()
     document = graph(cwd=written(app, tmp_path / "services" / "shop"))
-    found = {
+    result = {
         (route["path"], route.get("method", "")): set(route["files"])
         for route in document["routes"]
     }
-    assert found.keys() == app.routes.keys()
+    assert result.keys() == app.routes.keys()
     for (path, method), files in app.routes.items():
         expected = {f"services/shop/{file}" for file in files | app.everywhere}
-        assert found[path, method] == expected, path
+        assert result[path, method] == expected, path
 
 
 def test_the_service_finds_what_a_diff_touches(service: Any, tmp_path: Path) -> None:

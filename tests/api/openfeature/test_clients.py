@@ -107,7 +107,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def service(tenant: World) -> World:
     """A project with a canary of a quarter, and two flags under test."""
-    # Hundreds of sessions ask from one address.
+    # Hundreds of sessions ask from an address.
     tenant.settings(rate_limits={"per_key": 100_000, "per_address": 100_000}, ofrep="browser")
     tenant.deploy(BASE)
     for flag in (

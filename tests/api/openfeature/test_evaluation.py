@@ -60,10 +60,10 @@ def test_arms_have_their_declared_size(share: float) -> None:
 def test_several_canaries_are_disjoint_and_each_has_its_declared_size() -> None:
     offers = [Offer(salt=CANARY, share=0.3), Offer(salt=OTHER, share=0.4)]
     units = [f"s-{number}" for number in range(20_000)]
-    found = Counter(getattr(drawn(unit, offers), "salt", None) for unit in units)
+    result = Counter(getattr(drawn(unit, offers), "salt", None) for unit in units)
     for salt, share in ((CANARY, 0.3), (OTHER, 0.4), (None, 0.3)):
         spread = math.sqrt(len(units) * share * (1 - share))
-        assert abs(found[salt] - share * len(units)) < 5 * spread
+        assert abs(result[salt] - share * len(units)) < 5 * spread
 
 
 def test_shares_that_add_up_to_more_than_all_leave_the_last_what_is_left() -> None:
@@ -116,9 +116,9 @@ def tested(service: Any) -> str:
 
 
 def test_a_flag_under_test_is_on_for_half_of_the_units(service: Any, tested: str) -> None:
-    found = Counter(asked(service, unit, "one-step").json()["value"] for unit in UNITS[:400])
-    assert abs(found[True] - 200) < 5 * 10
-    assert found[True] + found[False] == 400
+    result = Counter(asked(service, unit, "one-step").json()["value"] for unit in UNITS[:400])
+    assert abs(result[True] - 200) < 5 * 10
+    assert result[True] + result[False] == 400
     document = asked(service, "s-1", "one-step").json()
     assert document["metadata"]["experiment_id"] == tested
     assert document["variant"] == ("treatment" if document["value"] else "control")

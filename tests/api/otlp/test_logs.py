@@ -26,7 +26,7 @@ def sent(tenant: Any, document: Any, *, protobuf: bool, **headers: str) -> Any:
     return tenant.client.post("/v1/logs", content=encoded(document), headers=key | PROTOBUF)
 
 
-def told(answer: Any) -> tuple[int, str]:
+def receipt(answer: Any) -> tuple[int, str]:
     """The rejected records that an answer counts, and its message."""
     if answer.headers["Content-Type"] == "application/x-protobuf":
         partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
@@ -79,7 +79,7 @@ def test_an_evaluated_flag_is_an_exposure_and_any_other_event_an_outcome(
         deployment__environment__name="staging",
     )
     answer = sent(tenant, document, protobuf=protobuf)
-    assert (answer.status_code, told(answer)) == (200, (0, ""))
+    assert (answer.status_code, receipt(answer)) == (200, (0, ""))
     assert answer.content == (b"" if protobuf else b"{}")
     exposure, outcome = stored(tenant)
     assert exposure.event == "feature_flag.evaluation"
@@ -110,7 +110,7 @@ def test_both_encodings_are_stored_alike(tenant: Any, *, protobuf: bool) -> None
         record("", event__name="page_view", session__id="s-5", url__path="/a?who=ada"),
         record("page_view", session__id="s-6", vcs__ref__head__revision="ABCDEF1"),
     ]
-    assert told(sent(tenant, export(records), protobuf=protobuf, **tenant.write)) == (0, "")
+    assert receipt(sent(tenant, export(records), protobuf=protobuf, **tenant.write)) == (0, "")
     events = stored(tenant)
     assert [event.flags for event in events] == [
         {"layout": "grid"},
@@ -143,7 +143,7 @@ def test_records_that_say_too_little_are_counted_by_reason(tenant: Any, *, proto
         record("page_view", session__id="s-5"),
     ]
     answer = sent(tenant, export(records), protobuf=protobuf)
-    rejected, message = told(answer)
+    rejected, message = receipt(answer)
     assert (answer.status_code, rejected) == (200, 7)
     assert message.startswith("2 without session.id; ")
     assert "1 without an event name" in message
@@ -159,11 +159,11 @@ def test_a_version_that_is_no_commit_is_no_fault_and_an_exposure_without_a_build
     document = export([evaluation("f", "s-1")], service__version="1.4.2")
     resource = document["resourceLogs"][0]["resource"]
     resource["attributes"] = resource["attributes"][1:]
-    rejected, message = told(sent(tenant, document, protobuf=False))
+    rejected, message = receipt(sent(tenant, document, protobuf=False))
     assert rejected == 0
     assert message.startswith("1 stored without vcs.ref.head.revision: ")
     resource["attributes"][0]["value"] = {"stringValue": "4f2a9c1"}
-    assert told(sent(tenant, document, protobuf=False)) == (0, "")
+    assert receipt(sent(tenant, document, protobuf=False)) == (0, "")
     assert [event.commit_sha for event in stored(tenant)] == [None, "4f2a9c1"]
 
 
@@ -177,7 +177,7 @@ def test_a_value_that_is_no_finite_number_rejects_its_record(
     attribute = {"key": "deploy_reward.value", "value": given or {"stringValue": value}}
     event = record("order_placed", session__id="s-1")
     event["attributes"].append(attribute)
-    rejected, message = told(sent(tenant, export([event]), protobuf=protobuf))
+    rejected, message = receipt(sent(tenant, export([event]), protobuf=protobuf))
     assert rejected == 1
     assert message.startswith("1 whose deploy_reward.value is refused: a value is a finite number")
     assert stored(tenant) == []
@@ -192,11 +192,11 @@ def test_an_evaluation_by_its_older_name_is_an_exposure(tenant: Any, *, protobuf
         "feature_flag__variant": "on",
     }
     records = [record("feature_flag", **members), record("", event__name="feature_flag", **members)]
-    assert told(sent(tenant, export(records), protobuf=protobuf)) == (0, "")
+    assert receipt(sent(tenant, export(records), protobuf=protobuf)) == (0, "")
     assert [(event.event, event.flags) for event in stored(tenant)] == [
         ("feature_flag.evaluation", {"one-step": "on"})
     ] * 2
-    rejected, message = told(
+    rejected, message = receipt(
         sent(tenant, export([record("feature_flag", session__id="s-2")]), protobuf=protobuf)
     )
     assert (rejected, message) == (1, "1 without feature_flag.key and feature_flag.result.value")
@@ -206,7 +206,7 @@ def test_an_evaluation_by_its_older_name_is_an_exposure(tenant: Any, *, protobuf
 def test_a_large_export_is_stored_whole(tenant: Any, *, protobuf: bool) -> None:
     records = [record("page_view", session__id=f"s-{number}") for number in range(2000)]
     records[1234] = record("page_view")
-    rejected, message = told(sent(tenant, export(records), protobuf=protobuf))
+    rejected, message = receipt(sent(tenant, export(records), protobuf=protobuf))
     assert (rejected, message) == (1, "1 without session.id")
     assert len({event.session_id for event in stored(tenant)}) == 1999
 
@@ -223,7 +223,7 @@ def test_an_export_may_be_compressed(tenant: Any, *, protobuf: bool, zipped: boo
     answer = tenant.client.post(
         "/v1/logs", content=plain, headers=headers | {"Accept": headers["Content-Type"]}
     )
-    assert (answer.status_code, told(answer)) == (200, (0, ""))
+    assert (answer.status_code, receipt(answer)) == (200, (0, ""))
     assert len(stored(tenant)) == 1
 
 
@@ -259,7 +259,7 @@ def test_bytes_that_are_no_protobuf_are_400_in_protobuf(tenant: Any) -> None:
 def test_what_the_store_cannot_hold_rejects_its_record_alone(tenant: Any) -> None:
     records = [record("page\0view", session__id="s-1"), record("page_view", session__id="s-2")]
     for protobuf in (False, True):
-        rejected, _ = told(sent(tenant, export(records), protobuf=protobuf))
+        rejected, _ = receipt(sent(tenant, export(records), protobuf=protobuf))
         assert rejected == 1
     assert [event.session_id for event in stored(tenant)] == ["s-2", "s-2"]
 

@@ -180,7 +180,7 @@ request = urllib.request.Request(
 assert json.load(urllib.request.urlopen(request))["rejected"] == []
 """
     loop = IN_PYTHON.index("for number")
-    head, told = IN_PYTHON[:loop], IN_PYTHON[loop:]
+    head, answer = IN_PYTHON[:loop], IN_PYTHON[loop:]
     mine = """
 const { SERVICE_API_URL, SERVICE_WRITE_KEY, GIT_SHA } = process.env;
 const waiting = [];
@@ -202,10 +202,10 @@ if ((await answer.json()).rejected.length) throw new Error("rejected");
             page_python[WITH_SDK]
             + head
             + "\napi.add_hooks([Evaluations()])\n"
-            + told
+            + answer
             + "\nprovider.shutdown()\n"
         ),
-        "Python's hook alone": page_python[WITH_HOOK] + head + posting + told + posted,
+        "Python's hook alone": page_python[WITH_HOOK] + head + posting + answer + posted,
         "Node's SDK in JSON": WITHOUT_FEATURES.replace("KIND", "http"),
         "Node's SDK in protobuf": WITHOUT_FEATURES.replace("KIND", "proto"),
         "Node's SDK with its hook in JSON": node_sdk,
@@ -219,7 +219,7 @@ if ((await answer.json()).rejected.length) throw new Error("rejected");
     }[name]
 
 
-# By what they need. One service takes what all ways of a group send, each to its own project.
+# By what they need. A service takes what all ways of a group send, each to its own project.
 GROUPS = {
     "here": ["Python's SDK"],
     "python": ["Python's SDK with a hook", "Python's hook alone"],
@@ -249,14 +249,12 @@ def test_what_an_sdk_sends_is_counted_as_units_and_conversions(
             send(program(way), needs, place, environment(shop))
         service.clock.move(datetime.now(UTC) + timedelta(days=1))
         service.look()
-        found = {way: shop.evidence(experiments[way]) for way, shop in shops.items()}
-    counted = {
-        way: {arm: (one["units"], one["conversions"]) for arm, one in evidence["arms"].items()}
-        for way, evidence in found.items()
-        if evidence is not None
-    }
-    each = {arm: (SESSIONS // 2, BUYERS[arm == "treatment"]) for arm in ("treatment", "control")}
-    assert counted == dict.fromkeys(GROUPS[needs], each)
+        result = {way: shop.evidence(experiments[way]) for way, shop in shops.items()}
+    arms = [evidence.arms for evidence in result.values() if evidence is not None]
+    counted = [
+        (arm.units, arm.conversions) for both in arms for arm in (both.treatment, both.control)
+    ]
+    assert counted == [(SESSIONS // 2, BUYERS[True]), (SESSIONS // 2, BUYERS[False])] * len(shops)
 
 
 def own_project(service: PrivateService, name: str) -> PrivateService:

@@ -23,8 +23,8 @@ UP = re.compile(rb"^deploy_reward_store_up (\S+)$", re.MULTILINE)
 AGE = b"\ndeploy_reward_last_event_age_seconds "
 
 
-def is_up(told: bytes) -> bool:
-    (value,) = UP.findall(told)
+def is_up(polled: bytes) -> bool:
+    (value,) = UP.findall(polled)
     return float(value) == 1
 
 
@@ -53,7 +53,7 @@ def test_a_store_that_is_away_takes_no_counter_with_it() -> None:
 def test_the_store_is_asked_again_when_its_answer_is_old(
     service: Any, runtime_event: dict[str, Any], fresh_seconds: float, told_anew: bool
 ) -> None:
-    async def told() -> list[bytes]:
+    async def polled() -> list[bytes]:
         engine = open_async_engine(service.store.url)
         gauges = StoreGauges(Store(engine), fresh_seconds=fresh_seconds, patience_seconds=60)
         try:
@@ -63,14 +63,14 @@ def test_the_store_is_asked_again_when_its_answer_is_old(
         finally:
             await engine.dispose()
 
-    before, after = asyncio.run(told())
+    before, after = asyncio.run(polled())
     assert AGE not in before
     assert (AGE in after) == told_anew
 
 
 def test_a_store_that_hangs_is_not_waited_for(service: Any) -> None:
-    async def told() -> list[bool]:
-        # One connection: that the first reading gives it back is seen from the second.
+    async def polled() -> list[bool]:
+        # A connection: that the first reading gives it back is seen from the second.
         engine = open_async_engine(service.store.url, pool_size=1)
         gauges = StoreGauges(Store(engine), fresh_seconds=0, patience_seconds=0.2)
         patient = StoreGauges(Store(engine), patience_seconds=60)
@@ -82,7 +82,7 @@ def test_a_store_that_hangs_is_not_waited_for(service: Any) -> None:
         finally:
             await engine.dispose()
 
-    assert asyncio.run(told()) == [False, True]
+    assert asyncio.run(polled()) == [False, True]
 
 
 @pytest.mark.process

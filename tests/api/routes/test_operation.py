@@ -215,7 +215,7 @@ def test_every_answer_has_a_request_id_of_its_own(service: Any) -> None:
     ]
     ids = {answer.headers["X-Request-Id"] for answer in answers}
     assert len(ids) == len(answers)
-    assert all(re.fullmatch(r"[0-9a-f]{24}", one) for one in ids)
+    assert all(re.fullmatch(r"[0-9a-f]{24}", each) for each in ids)
 
 
 class TestTheOpenApiDocument:
@@ -291,7 +291,7 @@ class TestTheOpenApiDocument:
         assert listed.experiments[0].experiment_id == registered["experiment_id"]
 
     def test_tells_of_each_problem_by_its_status_and_code(self, document: dict[str, Any]) -> None:
-        told: set[str] = set()
+        answer: set[str] = set()
         for operations in document["paths"].values():
             for operation in operations.values():
                 assert "default" not in operation["responses"]
@@ -300,10 +300,10 @@ class TestTheOpenApiDocument:
                         schema = response["content"]["application/problem+json"]["schema"]
                         codes = schema["allOf"][1]["properties"]["code"]["enum"]
                         assert {CODES[code][0] for code in codes} == {int(status)}
-                        told.update(codes)
+                        answer.update(codes)
         # No path, a fault of ours, what only the store's own readers are told, and a fault of /mcp,
         # whose protocol describes itself.
-        assert CODES.keys() - told == {
+        assert CODES.keys() - answer == {
             *("not_found", "internal_error", "unknown_graph", "host_not_allowed"),
         }
 

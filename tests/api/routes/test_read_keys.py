@@ -29,12 +29,12 @@ def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
         for key in (read_key, project_key)
     )
     if is_read_of_verdicts(path, method):
-        told = [
+        result = [
             _OF_THE_REQUEST.sub("", answer.text.replace(answer.headers["X-Request-Id"], ""))
             for answer in (by_reader, by_project)
         ]
         assert by_reader.status_code == by_project.status_code
-        assert told[0] == told[1]
+        assert result[0] == result[1]
     else:
         assert (by_reader.status_code, code_of(by_reader)) == (403, "wrong_key_kind")
 

@@ -109,13 +109,13 @@ def test_a_rollout_goes_on_back_or_neither_as_its_policy_says(
     canary.register(treatment_commit=B)
     published(canary, answer, **known)
 
-    found = asked(canary, policy=policy)
-    assert found["phase"] == phase
-    assert found["verdict"] == answer["verdict"]
-    assert found["sentence"].endswith(" What is known.")
+    result = asked(canary, policy=policy)
+    assert result["phase"] == phase
+    assert result["verdict"] == answer["verdict"]
+    assert result["sentence"].endswith(" What is known.")
 
-    told = flagged(canary, {"policy": policy})
-    assert (told.status_code, told.text) == (200 if phase == GO else 403, found["sentence"])
+    reply = flagged(canary, {"policy": policy})
+    assert (reply.status_code, reply.text) == (200 if phase == GO else 403, result["sentence"])
     wanted = flagged(canary, {"policy": policy}, f"{GATE}?want=rollback")
     assert wanted.status_code == (200 if phase == BACK else 403)
 
@@ -152,13 +152,13 @@ def experiments(tenant: Any) -> list[dict[str, Any]]:
 def held(tenant: Any, **question: Any) -> str:
     """The sentence of a gate that holds whoever asks, and however; nothing is registered."""
     before = experiments(tenant)
-    found = asked(tenant, **question)
-    assert found["phase"] == HOLD
+    result = asked(tenant, **question)
+    assert result["phase"] == HOLD
     for address in (GATE, f"{GATE}?want=rollback"):
         answer = flagged(tenant, question, address)
-        assert (answer.status_code, answer.text) == (403, found["sentence"])
+        assert (answer.status_code, answer.text) == (403, result["sentence"])
     assert experiments(tenant) == before
-    return found["sentence"]
+    return result["sentence"]
 
 
 def test_a_question_names_its_change_metric_and_environment(canary) -> None:
@@ -168,7 +168,8 @@ def test_a_question_names_its_change_metric_and_environment(canary) -> None:
     flagged(canary, {"environment": "staging", "treatment_commit": B})
 
     assert {
-        (one["environment"], one["metric"], one["treatment_commit"]) for one in experiments(canary)
+        (each["environment"], each["metric"], each["treatment_commit"])
+        for each in experiments(canary)
     } == {("production", "signup_completed", B), ("staging", "activation", B)}
 
 
@@ -207,7 +208,7 @@ def test_a_beginning_of_several_commits_is_held_by_their_names(canary) -> None:
 def test_without_a_commit_the_one_declared_canary_is_meant_and_no_other_deploy(canary) -> None:
     experiment = canary.register(treatment_commit=B)
     published(canary, {"verdict": "rollback", **LIFT}, experiment=experiment)
-    # A hotfix; a second service; another commit promoted; another one withdrawn.
+    # A hotfix; a second service; another commit promoted; another withdrawn.
     for number, share in enumerate((None, None, 1, 0)):
         canary.deploy(f"{number}" * 40, share)
         assert asked(canary, policy="no-breach")["phase"] == BACK
@@ -219,7 +220,7 @@ def test_without_a_commit_the_one_declared_canary_is_meant_and_no_other_deploy(c
 
 
 def test_without_a_declared_canary_it_holds_and_says_what_to_send(canary) -> None:
-    told = (
+    answer = (
         "Hold: no canary is declared in this environment. Post the canary's deploy with its"
         " allocation, a share between 0 and 1, or name it by treatment_commit."
     )
@@ -228,15 +229,15 @@ def test_without_a_declared_canary_it_holds_and_says_what_to_send(canary) -> Non
         published(canary, {**ABSTAIN}, not_worse_than=-0.1)
         assert asked(canary, policy="no-harm:0.2")["phase"] == GO
         canary.deploy(B, ended)
-        assert held(canary, policy="no-harm:0.2") == told
+        assert held(canary, policy="no-harm:0.2") == answer
         canary.deploy(B, 0.25)
 
 
 def test_of_several_canaries_it_holds_and_names_them_with_their_shares(canary) -> None:
     published(canary, {"verdict": "keep", **LIFT}, experiment=canary.register(treatment_commit=B))
     canary.deploy(C, 0.025)
-    told = held(canary)
-    assert told == (
+    answer = held(canary)
+    assert answer == (
         f"Hold: 2 canaries are declared here: {B[:12]} at 10 %, {C[:12]} at 2.5 %. Name"
         " one by treatment_commit, or post allocation 0 for what is withdrawn and 1 for what is"
         " promoted."
@@ -331,9 +332,9 @@ def test_what_speaks_against_a_commit_is_hidden_by_no_other_experiment_of_it(
         assert again != first
     for metric in ("activation", "signup_completed", "trial_to_paid"):
         for policy in ("keep", "no-breach", "no-harm:1"):
-            found = asked(canary, policy=policy, target_metric=metric)
-            assert found["phase"] == BACK
-    assert f", by {first} on activation. " in found["sentence"]
+            result = asked(canary, policy=policy, target_metric=metric)
+            assert result["phase"] == BACK
+    assert f", by {first} on activation. " in result["sentence"]
 
 
 def test_of_one_metric_the_newest_verdict_holds(canary) -> None:

@@ -92,7 +92,7 @@ def test_no_gate_goes_on_with_a_canary_that_is_to_be_rolled_back(service) -> Non
             **dict.fromkeys(("confirm-rollout", "pre-rollout", "rollout"), False),
             **expected,
         }, name
-        # Who names no commit is told the same, or to hold while it is not clear which is meant.
+        # Who names no commit is expected the same, or to hold while it is not clear which is meant.
         assert phases(service) in ({BACK}, {HOLD}), name
         assert flagger_webhooks(service, None)["confirm-promotion"] is False, name
     # The one declared canary is meant again, whatever was deployed since.
@@ -110,9 +110,9 @@ STATES = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "told", "back"), STATES)
+@pytest.mark.parametrize(("answer", "expected", "back"), STATES)
 def test_what_is_posted_beside_a_canary_changes_no_answer_about_it(
-    service, answer: dict[str, Any], told: set[str], back: bool
+    service, answer: dict[str, Any], expected: set[str], back: bool
 ) -> None:
     experiment = service.register(treatment_commit=CANARY)
     published(service, answer, experiment=experiment)
@@ -122,10 +122,10 @@ def test_what_is_posted_beside_a_canary_changes_no_answer_about_it(
         *("a canary beside it", "and promoted", "and withdrawn", "a step of the ramp"),
     ):
         posts[name]()
-        assert phases(service, treatment_commit=CANARY) == told, name
+        assert phases(service, treatment_commit=CANARY) == expected, name
         assert hooks(service, treatment_commit=CANARY)["rollback"] is back, name
         # While a second canary is declared, nobody can tell which one is meant.
-        assert phases(service) == ({HOLD} if name == "a canary beside it" else told), name
+        assert phases(service) == ({HOLD} if name == "a canary beside it" else expected), name
 
 
 def test_a_freeze_holds_the_release_both_ways(service) -> None:

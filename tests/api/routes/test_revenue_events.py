@@ -15,10 +15,10 @@ FUNNEL = ("signup_completed", "trial_started", "paywall_viewed", "activation")
 
 def rows(tenant: Any, *others: int) -> list[Any]:
     """The stored events of the project, and of others."""
-    told = select(revenue_events).where(
+    answer = select(revenue_events).where(
         revenue_events.c.project_id.in_([tenant.project_id, *others])
     )
-    return tenant.in_store(lambda connection: connection.execute(told).all())
+    return tenant.in_store(lambda connection: connection.execute(answer).all())
 
 
 def faults(answer: Any) -> list[tuple[str, str]]:
@@ -90,7 +90,7 @@ def test_duplicates_inside_one_batch_count_as_duplicates_of_each_other(
 ) -> None:
     receipt = tenant.post(PATH, {"events": [revenue_event, revenue_event]}).json()
     assert (receipt["accepted"], receipt["duplicates"]) == (1, 1)
-    assert [one["status"] for one in receipt["results"]] == ["accepted", "duplicate"]
+    assert [each["status"] for each in receipt["results"]] == ["accepted", "duplicate"]
 
 
 def test_two_payloads_under_one_key_in_one_batch_are_a_conflict(
@@ -281,11 +281,11 @@ def test_history_is_received_when_it_occurred_until_an_experiment_is_bound(
 def test_revenue_and_deploys_of_one_project_do_not_wait_for_one_another(
     tenant: Any, revenue_event: dict[str, Any]
 ) -> None:
-    def one(n: int) -> int:
+    def posted(n: int) -> int:
         if n % 2:
             return tenant.post("/v1/deploys", {"commit": {"sha": f"{n:07x}"}}).status_code
         return tenant.post(PATH, {**revenue_event, "idempotency_key": str(n)}).status_code
 
     with ThreadPoolExecutor(8) as clients:
-        statuses = list(clients.map(one, range(80)))
+        statuses = list(clients.map(posted, range(80)))
     assert sorted(statuses) == [200] * 40 + [201] * 40

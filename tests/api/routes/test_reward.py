@@ -142,7 +142,7 @@ class TestRegistering:
                 deploy_id = tenant.deploy(commit, environment=environment)["deploy_id"]
             experiments[environment] = tenant.register(deploy_id=deploy_id)
         listed = tenant.listed()
-        assert {one["environment"]: one["experiment_id"] for one in listed} == experiments
+        assert {each["environment"]: each["experiment_id"] for each in listed} == experiments
 
     @pytest.mark.parametrize(
         ("members", "named"),
@@ -447,7 +447,7 @@ class TestTheList:
     def listed(self, tenant: Any, **filters: Any) -> list[str]:
         answer = tenant.get("/v1/reward", params=filters)
         assert answer.status_code == 200
-        return [one["experiment_id"] for one in answer.json()["experiments"]]
+        return [each["experiment_id"] for each in answer.json()["experiments"]]
 
     def test_shows_the_newest_first(self, tenant: Any, three: Sequence[str]) -> None:
         assert self.listed(tenant) == list(reversed(three))
@@ -473,7 +473,7 @@ class TestTheList:
     def test_comes_in_pages(self, tenant: Any, three: Sequence[str]) -> None:
         page = tenant.get("/v1/reward", params={"limit": 2}).json()
         rest = tenant.get("/v1/reward", params={"limit": 2, "cursor": page["next_cursor"]}).json()
-        ids = [one["experiment_id"] for one in (*page["experiments"], *rest["experiments"])]
+        ids = [each["experiment_id"] for each in (*page["experiments"], *rest["experiments"])]
         assert ids == list(reversed(three))
         assert rest["next_cursor"] is None
 

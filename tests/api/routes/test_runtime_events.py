@@ -87,8 +87,8 @@ def test_valid_events_of_a_batch_are_stored_although_others_are_rejected(tenant:
     document = answer.json()
     assert (document["accepted"], document["late"]) == (2, 0)
     assert [
-        (one["index"], [(error["pointer"], error["code"]) for error in one["errors"]])
-        for one in document["rejected"]
+        (each["index"], [(error["pointer"], error["code"]) for error in each["errors"]])
+        for each in document["rejected"]
     ] == [
         (1, [("/events/1/session_id", "missing")]),
         (2, [("/events/2/occurred_at", "invalid_time")]),

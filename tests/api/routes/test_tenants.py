@@ -116,13 +116,13 @@ OPEN = {
 
 
 def routes_of(routes: Sequence[Any]) -> set[tuple[str, str]]:
-    found: set[tuple[str, str]] = set()
+    result: set[tuple[str, str]] = set()
     for route in routes:
         if (inner := getattr(getattr(route, "original_router", route), "routes", None)) is not None:
-            found |= routes_of(inner)
+            result |= routes_of(inner)
         else:
-            found |= {(method, route.path) for method in route.methods}
-    return found
+            result |= {(method, route.path) for method in route.methods}
+    return result
 
 
 # Opened by a cookie instead of a key: test_dashboard.py says to whom.
@@ -306,7 +306,7 @@ SCOPED = {name for name, table in metadata.tables.items() if "project_id" in tab
 # Of the whole service: its version, whether it is frozen, when a tick last ended well, and how
 # sealing the log last ended.
 UNSCOPED = {"alembic_version", "freezes", "sealing_runs", "ticks"}
-# Of one experiment, and so of its project: read only beside `experiments` or `verdicts`.
+# Of an experiment, and so of its project: read only beside `experiments` or `verdicts`.
 OF_EXPERIMENT = {
     *("set_aside", "follow_ups", "block_units", "cursors", "whole_lives"),
     *("exposures", "sightings", "conversions", "amounts"),
@@ -335,9 +335,9 @@ def overheard(store: Any) -> Any:
         with log.open("rb") as file:
             file.seek(begin)
             lines = file.read().decode(errors="replace")
-        told = re.split(r"(?m)^\d{4}-\d\d-\d\d .*?(?:statement|execute [^:]*): ", lines)[1:]
-        # One message may hold several.
-        apart = [part for one in told for part in re.sub(r"--[^\n]*", "", one).split(";")]
+        answer = re.split(r"(?m)^\d{4}-\d\d-\d\d .*?(?:statement|execute [^:]*): ", lines)[1:]
+        # A message may hold several.
+        apart = [part for each in answer for part in re.sub(r"--[^\n]*", "", each).split(";")]
         statements += [" ".join(part.split()) for part in apart]
 
     return listening
@@ -369,12 +369,12 @@ def test_every_statement_of_the_api_is_of_one_project(store: Any, overheard: Any
     assert {"verdicts", "deploys", "graphs", "runtime_events", "revenue_events"} <= {
         table for tables in touched.values() for table in tables
     }
-    assert [one for one in touched if not touched[one] <= SCOPED | UNSCOPED | OF_EXPERIMENT] == []
-    of_experiments = [one for one in touched if touched[one] & OF_EXPERIMENT]
+    assert [sql for sql in touched if not touched[sql] <= SCOPED | UNSCOPED | OF_EXPERIMENT] == []
+    of_experiments = [sql for sql in touched if touched[sql] & OF_EXPERIMENT]
     beside = {"experiments", "verdicts"}
-    assert [one for one in of_experiments if not beside & touched[one]] == []
-    unscoped = [one for one in touched if touched[one] - {"keys"} and not _is_scoped(one)]
-    assert [one for one in unscoped if touched[one] - UNSCOPED] == []
+    assert [each for each in of_experiments if not beside & touched[each]] == []
+    unscoped = [each for each in touched if touched[each] - {"keys"} and not _is_scoped(each)]
+    assert [each for each in unscoped if touched[each] - UNSCOPED] == []
 
 
 def _examples(operation: dict[str, Any]) -> list[Any]:

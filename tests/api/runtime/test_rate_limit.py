@@ -123,19 +123,19 @@ def test_a_request_counts_by_the_bytes_and_values_of_its_body(
         sent = headers if body is content else {**tenant.public, "Content-Type": "application/json"}
         return tenant.client.post("/v1/events", content=body, headers=sent).status_code
 
-    told = [posted(content), posted(content), posted(EVENT), posted(EVENT)]
-    assert 429 not in told[:3]
-    assert told[3] == 429
+    answer = [posted(content), posted(content), posted(EVENT), posted(EVENT)]
+    assert 429 not in answer[:3]
+    assert answer[3] == 429
 
 
 def test_a_request_that_is_larger_than_a_whole_limit_is_taken_alone(tenant: World) -> None:
     tenant.settings(rate_limits={"per_key": 3})
     headers = {**tenant.public, "Content-Type": "application/json"}
-    told = [
+    answer = [
         tenant.client.post("/v1/events", content=content, headers=headers).status_code
         for content in (padded(2**20), EVENT)
     ]
-    assert told == [202, 429]
+    assert answer == [202, 429]
 
 
 @pytest.mark.requirement("limit.rate.address")

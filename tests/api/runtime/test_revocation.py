@@ -78,17 +78,18 @@ class Api:
 
     def command(self, *words: str) -> Any:
         environment = {"SERVICE_DATABASE_URL": self.served.database_url}
-        told = CliRunner().invoke(main, [*words, "--json"], env=environment, catch_exceptions=False)
-        assert told.exit_code == 0, told.output
-        return json.loads(told.stdout)
+        words = (*words, "--json")
+        result = CliRunner().invoke(main, words, env=environment, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
 
     def create_key(self, kind: KeyKind = KeyKind.PUBLIC) -> str:
         return self.command("keys", "create", kind.value, "-p", self.project)["key"]
 
     def last_use(self, key: str) -> str | None:
         listed = self.command("keys", "list", "-p", self.project)
-        (found,) = (row for row in listed if row["key"] == f"{key[:8]}…")
-        return found["last_used_at"]
+        (result,) = (row for row in listed if row["key"] == f"{key[:8]}…")
+        return result["last_used_at"]
 
     def worker_of(self, talk: Talk) -> int | None:
         """The worker that has accepted a connection, by the owner of the server's end of it."""
@@ -147,12 +148,12 @@ def test_a_revoked_key_is_refused_by_every_worker_within_a_second(
         # By the last request's beginning: however long one takes, some begin after the second.
         while not sent or sent[-1].at < revoked + 1.5 * REVOKED_SECONDS:
             sent += [talk.send(key) for talk in talks]
-        last = max((one.at - revoked for one in sent if one.status == 202), default=-math.inf)
+        last = max((each.at - revoked for each in sent if each.status == 202), default=-math.inf)
         with capsys.disabled():
-            told = f"last let in {1e3 * last:.0f} ms after `keys revoke`, of {len(sent)} requests"
-            sys.stdout.write(f"\n{told}\n")
-        assert {one.status for one in sent} <= {202, 401}
-        assert {one.status for one in sent if one.at >= revoked + REVOKED_SECONDS} == {401}
+            answer = f"last let in {1e3 * last:.0f} ms after `keys revoke`, of {len(sent)} requests"
+            sys.stdout.write(f"\n{answer}\n")
+        assert {each.status for each in sent} <= {202, 401}
+        assert {each.status for each in sent if each.at >= revoked + REVOKED_SECONDS} == {401}
         assert {talk.send(other).status for talk in talks} == {202}
         eventually(lambda: api.last_use(other))
 

@@ -84,8 +84,8 @@ def two(store: Any, redis: Redis) -> Iterator[list[World]]:
     settings = ApiSettings(
         database_url=store.url, secret=b"a secret of the tests", redis_url=redis.url
     )
-    with TestClient(create_app(settings)) as one, TestClient(create_app(settings)) as other:
-        yield [World(store=store, client=client, project=project) for client in (one, other)]
+    with TestClient(create_app(settings)) as each, TestClient(create_app(settings)) as other:
+        yield [World(store=store, client=client, project=project) for client in (each, other)]
 
 
 def statuses(services: list[World], requests: int) -> list[int]:

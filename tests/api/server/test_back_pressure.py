@@ -34,14 +34,14 @@ def test_what_cannot_wait_is_refused_and_what_waits_is_stored(service: Any) -> N
         refused = next(
             done.result() for done in as_completed(answers) if done.result().status_code != 202
         )
-        # One project leaves room for another.
+        # A project leaves room for another.
         neighbour = clients.submit(service.client.post, "/v1/events", content=body, headers=other)
     assert refused.json()["code"] == "overloaded"
     assert "more bytes of requests wait" in refused.json()["detail"]
     assert int(refused.headers["Retry-After"]) > 0
     assert neighbour.result().status_code == 202
-    told = Counter(answer.result().status_code for answer in answers)
-    assert told.keys() == {202, 503}
+    result = Counter(answer.result().status_code for answer in answers)
+    assert result.keys() == {202, 503}
     with service.store.engine.begin() as connection:
         stored = connection.execute(text("SELECT count(*) FROM runtime_events")).scalar_one()
-    assert stored == 250 * (told[202] + 1)
+    assert stored == 250 * (result[202] + 1)

@@ -59,10 +59,10 @@ def sent(safe_project: CreatedProject) -> Sequence[RequestWithBody]:
 
 def tool(name: str, package: str) -> str:
     """The path of a program of this machine; the test is skipped where it is missing."""
-    found = shutil.which(name)
-    if found is None:
+    result = shutil.which(name)
+    if result is None:
         pytest.skip(f"there is no {name} on this machine (Debian: apt-get install {package})")
-    return found
+    return result
 
 
 def statuses(*command: str) -> list[int]:

@@ -30,7 +30,7 @@ def administer(url: str, statement: str) -> None:
 def off(url: str, name: str) -> Iterator[None]:
     """The setting off, for as long as the context lasts."""
     if name == "synchronous_commit":
-        # One database's own, which no other test uses.
+        # A database's own, which no other test uses.
         database = make_url(url).database
         where = f'DATABASE "{database}"'
     else:

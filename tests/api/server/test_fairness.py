@@ -59,7 +59,7 @@ def asked(api: ApiProcess, key: str, seconds: float) -> list[float]:
 
 def flood(url: str, key: str, seconds: float) -> Counter[int]:
     """What a crowd is answered that asks as fast as it can."""
-    told: Counter[int] = Counter()
+    answer: Counter[int] = Counter()
     end = time.monotonic() + seconds
 
     def ask() -> None:
@@ -67,14 +67,14 @@ def flood(url: str, key: str, seconds: float) -> Counter[int]:
         with httpx2.Client(headers={"X-Service-Project-Key": key}, timeout=30) as client:
             while time.monotonic() < end:
                 statuses[client.post(f"{url}/v1/events", json=EVENT).status_code] += 1
-        told.update(statuses)
+        answer.update(statuses)
 
     crowd = [threading.Thread(target=ask) for _ in range(FLOODERS)]
-    for one in crowd:
-        one.start()
-    for one in crowd:
-        one.join()
-    return told
+    for each in crowd:
+        each.start()
+    for each in crowd:
+        each.join()
+    return answer
 
 
 def test_a_flood_is_cut_off_and_the_quiet_neighbour_served(
@@ -86,11 +86,11 @@ def test_a_flood_is_cut_off_and_the_quiet_neighbour_served(
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as elsewhere:
         flooding = elsewhere.submit(flood, api.url, loud, SECONDS)
         beside = asked(api, quiet, SECONDS)
-        told = flooding.result()
+        result = flooding.result()
     for name, took in (("alone", alone), ("beside a flood", beside)):
         median, late = took[len(took) // 2], took[int(len(took) * 0.99)]
         Console().print(f"{name}: median {median * 1e3:.1f} ms, p99 {late * 1e3:.1f} ms")
-    Console().print(f"the flood: {dict(told)}")
-    assert told.keys() == {202, 429}
+    Console().print(f"the flood: {dict(result)}")
+    assert result.keys() == {202, 429}
     # At most two windows of a minute touch half of one.
-    assert told[202] in (PER_MINUTE, 2 * PER_MINUTE)
+    assert result[202] in (PER_MINUTE, 2 * PER_MINUTE)

@@ -81,10 +81,10 @@ def locked(url: str, table: str) -> Iterator[None]:
 
 def waiting_for_locks(url: str) -> int:
     with psycopg.connect(connection_string(url)) as connection:
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
         ).fetchone()
-    return 0 if found is None else found[0]
+    return 0 if rows is None else rows[0]
 
 
 def all_asked(stack: ExitStack, port: int, requests: Sequence[bytes]) -> list[Wire]:
@@ -93,10 +93,10 @@ def all_asked(stack: ExitStack, port: int, requests: Sequence[bytes]) -> list[Wi
 
 def refused(answers: Sequence[Answer]) -> list[Answer]:
     """Those with 503, which must say when to come again."""
-    found = [answer for answer in answers if answer.status == 503]
-    assert all(answer.is_problem(503, "store_unavailable") for answer in found)
-    assert all(int(answer.headers["retry-after"]) > 0 for answer in found)
-    return found
+    result = [answer for answer in answers if answer.status == 503]
+    assert all(answer.is_problem(503, "store_unavailable") for answer in result)
+    assert all(int(answer.headers["retry-after"]) > 0 for answer in result)
+    return result
 
 
 def test_a_pool_without_a_free_connection_is_answered_503_and_events_are_taken(
@@ -185,8 +185,8 @@ def test_a_full_disk_is_answered_503_until_there_is_room(
     shop = open_shop(url)
     shop.engine.dispose()
     ballast = folder / "ballast"
-    one = {"event": "a", "session_id": "s", "route": "/r" * 200}
-    large = json.dumps({"events": [one] * 100}).encode()
+    each = {"event": "a", "session_id": "s", "route": "/r" * 200}
+    large = json.dumps({"events": [each] * 100}).encode()
     key = f"X-Service-Project-Key: {shop.keys[KeyKind.PUBLIC]}"
     statuses: set[int] = set()
     with ApiProcess(log=tmp_path / "api.log", database_url=url) as api:
@@ -206,9 +206,9 @@ def test_a_full_disk_is_answered_503_until_there_is_room(
                 *(post("/v1/events", large, key), graph(shop.project)),
                 get("/readyz").encode(),
             ):
-                told = wire.send(written).answer()
-                assert told.is_problem(503, "store_unavailable")
-                assert told.document["detail"].startswith(
+                result = wire.send(written).answer()
+                assert result.is_problem(503, "store_unavailable")
+                assert result.document["detail"].startswith(
                     "the store cannot be written: its disk is full"
                 )
             assert wire.send(get("/healthz")).answer().status == 200

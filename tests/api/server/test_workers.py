@@ -48,10 +48,10 @@ def key(safe_project: CreatedProject) -> str:
 def counted(api: ApiProcess) -> int:
     """How many requests to an unknown path all workers together have answered."""
     answer = httpx2.get(f"{api.url}/metrics").text
-    found = re.search(
+    result = re.search(
         r'^deploy_reward_requests_total{[^}]*status="404"} (\S+)$', answer, re.MULTILINE
     )
-    return int(float(found[1])) if found else 0
+    return int(float(result[1])) if result else 0
 
 
 def ask(api: ApiProcess, times: int) -> None:

@@ -150,8 +150,8 @@ Asking = Callable[[requests.Session, int, int], None]
 def variants(target: Target) -> Iterator[Asking]:
     """Every operation with each key that may call it, an identifier known and not, in each mode."""
     schema = schemathesis.openapi.from_url(f"{target.url}/openapi.json")
-    for found in schema.get_all_operations():
-        operation = found.ok()
+    for each in schema.get_all_operations():
+        operation = each.ok()
         for kind in KINDS.get(operation.path, {None}):
             # What takes nothing can't be asked wrongly.
             for mode in MODES if kind else MODES[:1]:
@@ -208,7 +208,7 @@ def _asking(
 
 def _checks(case: Any) -> list[Any]:
     """A body that breaks its schema is refused; keys are ours, an unknown parameter is no fault."""
-    broken = {place for place, told in case.meta.components.items() if told.mode.is_negative}
+    broken = {place for place, each in case.meta.components.items() if each.mode.is_negative}
     return [*CHECKS, negative_data_rejection] if broken == {ParameterLocation.BODY} else CHECKS
 
 

@@ -62,7 +62,7 @@ MEMBERS = {
     "value": st.one_of(LARGE, NUMBER, st.integers()),
     "properties": PROPERTIES,
 }
-# Nearly right, in all that only a look at one member tells; or right but for anything at all.
+# Nearly right, in all that only a look at a member tells; or right but for anything at all.
 EVENT = st.one_of(
     st.fixed_dictionaries({"event": NAME, "session_id": NAME}, optional=MEMBERS),
     st.fixed_dictionaries(
@@ -75,13 +75,13 @@ BATCH = st.fixed_dictionaries(
 )
 
 
-def told(document: dict[str, Any]) -> object:
+def outcome(document: dict[str, Any]) -> object:
     try:
         batch = READER.batch(json.dumps(document).encode())
     except Problem as problem:
         return problem.code, [asdict(fault) for fault in problem.faults]
     return [msgspec.structs.asdict(event) for event in batch.events], [
-        asdict(one) for one in batch.rejected
+        asdict(each) for each in batch.rejected
     ]
 
 
@@ -99,8 +99,8 @@ def deep(depth: int) -> dict[str, Any]:
 @examples(gate=100, deep=4_000)
 @given(document=st.one_of(EVENT, BATCH))
 def test_an_unknown_member_changes_nothing_of_what_is_read(document: dict[str, Any]) -> None:
-    # A body of known members is read in one pass, any other one member by member.
-    assert told(document) == told({**document, "unknown": 1})
+    # A body of known members is read in a single pass, any other a member by member.
+    assert outcome(document) == outcome({**document, "unknown": 1})
 
 
 FULL = {

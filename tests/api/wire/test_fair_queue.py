@@ -33,7 +33,7 @@ def played(story: Callable[[FairQueue], Awaitable[None]]) -> None:
 def test_a_flood_waits_for_its_own_and_a_neighbour_for_none_of_it() -> None:
     async def story(queue: FairQueue) -> None:
         flood = [reserved(queue, LOUD) for _ in range(20)]
-        turns = [asyncio.create_task(one.turn()) for one in flood]
+        turns = [asyncio.create_task(each.turn()) for each in flood]
         await settled()
         assert [turn.done() for turn in turns] == [True] * 8 + [False] * 12
         await asyncio.wait_for(reserved(queue, QUIET).turn(), 1)
@@ -49,7 +49,7 @@ def test_a_flood_waits_for_its_own_and_a_neighbour_for_none_of_it() -> None:
 def test_one_large_request_goes_on_however_large() -> None:
     async def story(queue: FairQueue) -> None:
         large = [reserved(queue, LOUD, 2**20) for _ in range(2)]
-        turns = [asyncio.create_task(one.turn()) for one in large]
+        turns = [asyncio.create_task(each.turn()) for each in large]
         await settled()
         assert [turn.done() for turn in turns] == [True, False]
         large[0].release()
@@ -61,7 +61,7 @@ def test_one_large_request_goes_on_however_large() -> None:
 def test_a_request_that_gave_up_holds_nobody_up() -> None:
     async def story(queue: FairQueue) -> None:
         requests = [reserved(queue, LOUD, 2**20) for _ in range(3)]
-        turns = [asyncio.create_task(one.turn()) for one in requests]
+        turns = [asyncio.create_task(each.turn()) for each in requests]
         await settled()
         turns[1].cancel()
         await settled()

@@ -105,7 +105,7 @@ ENDPOINTS = [
         status=201,
     ),
 ]
-every_endpoint = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda one: one.path)
+every_endpoint = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 
 
 def posted(service: Any, endpoint: Endpoint, content: bytes, **headers: str) -> Any:
@@ -200,12 +200,12 @@ def broken(endpoint: Endpoint) -> Iterator[tuple[str, bytes]]:
 
 @every_endpoint
 def test_what_is_not_json_is_400(service: Any, endpoint: Endpoint) -> None:
-    told = {
+    result = {
         name: (answer.status_code, answer.json()["code"])
         for name, content in broken(endpoint)
         for answer in [posted(service, endpoint, content)]
     }
-    assert told == dict.fromkeys(told, (400, "invalid_json"))
+    assert result == dict.fromkeys(result, (400, "invalid_json"))
 
 
 @every_endpoint

@@ -22,7 +22,7 @@ PAST = {
     "2026-02-30T00:00:00Z": False,
     "2026-00-10T00:00:00Z": False,
     "2026-13-10T00:00:00Z": False,
-    # A leap second is none to PostgreSQL, nor is the hour after the last one.
+    # A leap second is none to PostgreSQL, nor is the hour after the last.
     "2016-12-31T23:59:60Z": False,
     "2016-12-31T23:59:61Z": False,
     "2026-01-31T24:00:00Z": False,
@@ -123,9 +123,9 @@ PLACES: list[tuple[str, str, Callable[[Any], Any], bool]] = [
 def test_a_time_is_taken_or_refused_by_one_rule(
     service: Any, path: str, pointer: str, body: Callable[[Any], Any], future: bool
 ) -> None:
-    told = {**PAST, **{time: future and known for time, known in FUTURE.items()}}
+    result = {**PAST, **{time: future and known for time, known in FUTURE.items()}}
     wrong: list[tuple[str, int, str]] = []
-    for time, known in told.items():
+    for time, known in result.items():
         answer = service.post(path, body(time))
         refused = answer.status_code == 422 and answer.json()["errors"][0]["pointer"] == pointer
         if not (answer.is_success if known else refused):
@@ -135,14 +135,14 @@ def test_a_time_is_taken_or_refused_by_one_rule(
 
 @pytest.mark.parametrize("path", [EVENTS, REPLAY])
 def test_a_time_is_stored_as_told_cut_to_the_microsecond(service: Any, path: str) -> None:
-    told = [time for time, known in PAST.items() if known]
-    events = [{**_event(time), "session_id": time} for time in told]
-    assert service.post(path, {"events": events}).json()["accepted"] == len(told)
+    answer = [time for time, known in PAST.items() if known]
+    events = [{**_event(time), "session_id": time} for time in answer]
+    assert service.post(path, {"events": events}).json()["accepted"] == len(answer)
     stored = service.in_store(
         lambda c: c.execute(text("SELECT session_id, occurred_at FROM runtime_events")).all()
     )
     assert {row.session_id: row.occurred_at for row in stored} == {
-        time: datetime.fromisoformat(time.upper()).astimezone(UTC) for time in told
+        time: datetime.fromisoformat(time.upper()).astimezone(UTC) for time in answer
     }
 
 
@@ -163,7 +163,7 @@ def test_a_parameter_is_held_to_the_same_rule(service: Any) -> None:
         assert answer.status_code == (200 if known else 422), time
 
 
-def _told(moment: datetime) -> str:
+def _written(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
@@ -183,8 +183,8 @@ def test_a_clock_however_wrong_tells_when_an_event_occurred(service: Any, skew: 
     """The client's clock is ahead of ours by the skew; the event was ten seconds before it sent."""
     before = datetime.now(UTC)
     sent_at = before + skew
-    event = _event(_told(sent_at - 10 * SECOND))
-    answer = service.post(EVENTS, {"events": [event], "sent_at": _told(sent_at)})
+    event = _event(_written(sent_at - 10 * SECOND))
+    answer = service.post(EVENTS, {"events": [event], "sent_at": _written(sent_at)})
     assert (answer.status_code, answer.json()["accepted"]) == (202, 1)
     after = datetime.now(UTC)
     (occurred_at,) = service.in_store(
@@ -200,7 +200,7 @@ def test_a_clock_however_wrong_tells_when_an_event_occurred(service: Any, skew: 
 def test_without_sent_at_a_clock_that_is_ahead_is_refused_from_two_minutes_on(
     service: Any, ahead: int, status: int
 ) -> None:
-    event = _event(_told(datetime.now(UTC) + ahead * SECOND))
+    event = _event(_written(datetime.now(UTC) + ahead * SECOND))
     answer = service.post(EVENTS, event)
     assert answer.status_code == status
     if status == 422:

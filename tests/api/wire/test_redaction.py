@@ -100,7 +100,7 @@ class Canaries:
 
     places: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def one(self, path: str, place: str) -> str:
+    def make(self, path: str, place: str) -> str:
         name = f"canary{len(self.places):05d}"
         self.places[name] = (path, place)
         return name
@@ -114,7 +114,7 @@ class Canaries:
             }
         if isinstance(node, list):
             return [self.filled(path, place, value) for value in node]
-        return node.replace("?", self.one(path, place)) if isinstance(node, str) else node
+        return node.replace("?", self.make(path, place)) if isinstance(node, str) else node
 
     def heard(self, text: str) -> dict[str, tuple[str, str]]:
         return {name: place for name, place in self.places.items() if name in text}
@@ -122,26 +122,26 @@ class Canaries:
 
 def requests_of(canaries: Canaries, path: str, body: Any) -> Iterator[tuple[dict[str, Any], bool]]:
     """Requests with canaries all over, and whether their members' names are canaries too."""
-    headers = {name: canaries.one(path, name) for name in HEADERS}
+    headers = {name: canaries.make(path, name) for name in HEADERS}
     query = {
-        "q": canaries.one(path, "query"),
-        canaries.one(path, "query"): "1",
-        "cursor": canaries.one(path, "query"),
-        "decided_after": canaries.one(path, "query"),
+        "q": canaries.make(path, "query"),
+        canaries.make(path, "query"): "1",
+        "cursor": canaries.make(path, "query"),
+        "decided_after": canaries.make(path, "query"),
     }
     if body is None:
         yield {"headers": headers, "params": query}, False
         return
     taken = canaries.filled(path, "", body)
     yield {"headers": headers, "json": taken}, False
-    yield {"headers": headers, "json": taken, "params": {"q": canaries.one(path, "query")}}, False
+    yield {"headers": headers, "json": taken, "params": {"q": canaries.make(path, "query")}}, False
     for name in body:
         # Of another type, and where it is not expected.
-        for wrong in ([canaries.one(path, name)], {"x": canaries.one(path, name)}):
-            told = {**canaries.filled(path, "", body), name: wrong}
-            yield {"headers": headers, "json": told}, False
-    yield {"headers": headers, "json": {**taken, canaries.one(path, "name"): 1}}, True
-    text = canaries.one(path, "wrong")
+        for wrong in ([canaries.make(path, name)], {"x": canaries.make(path, name)}):
+            answer = {**canaries.filled(path, "", body), name: wrong}
+            yield {"headers": headers, "json": answer}, False
+    yield {"headers": headers, "json": {**taken, canaries.make(path, "name"): 1}}, True
+    text = canaries.make(path, "wrong")
     for content in (text, f'{{"{text}', f'{{"a": "{text}"}}}}', json.dumps(text)):
         yield (
             {
@@ -182,7 +182,7 @@ def test_what_a_request_says_is_heard_nowhere_but_where_it_is_meant_to_be(
     for parameter in OPERATIONS:
         path, method, _ = parameter.values
         body = BODIES[path] if method == "post" else None
-        for key in (service.project.keys[min(KINDS[path])], canaries.one(path, "key"), None):
+        for key in (service.project.keys[min(KINDS[path])], canaries.make(path, "key"), None):
             for options, names in requests_of(canaries, path, body):
                 sent = {**options["headers"], **({} if key is None else {HEADER: key})}
                 answer = service.client.request(
@@ -194,8 +194,8 @@ def test_what_a_request_says_is_heard_nowhere_but_where_it_is_meant_to_be(
                 if answer.status_code >= 400 and not names:
                     problems.append(f"{answer.text} {answer.headers}")
     assert {200, 201, 202, 400, 401, 415, 422} <= statuses
-    service.client.get(f"/v1/reward/{canaries.one('/v1/reward', 'path')}", headers=service.reward)
-    service.client.get(f"/{canaries.one('/', 'path')}")
+    service.client.get(f"/v1/reward/{canaries.make('/v1/reward', 'path')}", headers=service.reward)
+    service.client.get(f"/{canaries.make('/', 'path')}")
 
     ours = "\n".join(
         f"{record.getMessage()} {record.exc_info}"

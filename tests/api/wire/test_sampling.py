@@ -31,15 +31,15 @@ def sample(service: World, rate: float = 0.1) -> Sample:
 
 
 def inside(service: World) -> list[str]:
-    return [one for one in SESSIONS if sample(service).takes(one, None)]
+    return [each for each in SESSIONS if sample(service).takes(each, None)]
 
 
 def outside(service: World) -> list[str]:
-    return [one for one in SESSIONS if not sample(service).takes(one, None)]
+    return [each for each in SESSIONS if not sample(service).takes(each, None)]
 
 
 def events(sessions: list[str], **members: Any) -> dict[str, Any]:
-    return {"events": [{"event": "a", "session_id": one, **members} for one in sessions]}
+    return {"events": [{"event": "a", "session_id": each, **members} for each in sessions]}
 
 
 def sent(service: World, body: Any, **options: Any) -> Any:
@@ -68,7 +68,7 @@ def test_the_events_of_a_tenth_of_the_sessions_are_stored_and_the_others_counted
 
 def test_all_events_of_a_session_are_stored_or_none(service: World) -> None:
     for name in ("page_view", "order", "error"):
-        body = [{"event": name, "session_id": one, "user_ref": name} for one in SESSIONS]
+        body = [{"event": name, "session_id": each, "user_ref": name} for each in SESSIONS]
         assert sent(service, {"events": body}).status_code == 202
     seen = [row.session_id for row in stored(service)]
     assert sorted(seen) == sorted(inside(service) * 3)
@@ -78,11 +78,11 @@ def test_an_event_that_breaks_a_rule_is_rejected_whether_or_not_it_is_in_the_sam
     service: World,
 ) -> None:
     left_out, taken = outside(service)[0], inside(service)[0]
-    wrong = [{"event": "", "session_id": one} for one in (left_out, taken)]
+    wrong = [{"event": "", "session_id": each} for each in (left_out, taken)]
     answer = sent(service, {"events": [*wrong, {"event": "a", "session_id": left_out}]})
     receipt = answer.json()
     assert (answer.status_code, receipt["accepted"], receipt["sampled_out"]) == (202, 0, 1)
-    assert [one["index"] for one in receipt["rejected"]] == [0, 1]
+    assert [each["index"] for each in receipt["rejected"]] == [0, 1]
     assert sent(service, {"events": wrong}).status_code == 422
     assert stored(service) == []
 
@@ -119,14 +119,14 @@ def test_users_are_sampled_by_their_pseudonym_and_who_names_none_by_the_session(
 ) -> None:
     service.settings(unit="user")
     users = [f"user-{number}" for number in range(300)]
-    body = [{"event": "a", "session_id": f"of-{one}", "user_ref": one} for one in users]
+    body = [{"event": "a", "session_id": f"of-{each}", "user_ref": each} for each in users]
     assert sent(service, {"events": body}).json()["sampling"]["user"] == 0.1
     salt, bound = salt_of(service.project_id), f"{round(0.1 * 2**32):08x}"
     kept = stored(service)
     assert 12 < len(kept) < 55
     assert all(position_of(row.pseudonym.hex(), salt=salt) < bound for row in kept)
     # The same users in other sessions: the same ones again.
-    again = [{**one, "session_id": f"again-{number}"} for number, one in enumerate(body)]
+    again = [{**each, "session_id": f"again-{number}"} for number, each in enumerate(body)]
     assert sent(service, {"events": again}).json()["accepted"] == len(kept)
     nameless = sent(service, events(SESSIONS)).json()
     assert nameless["accepted"] == len(inside(service))

@@ -42,16 +42,16 @@ def metered(tenant: Any) -> Callable[[], dict[str, float]]:
 
     def judged() -> dict[str, float]:
         answer = tenant.client.get("/metrics").text
-        found = re.findall(r'deploy_reward_assignments_total\{outcome="(\w+)"\} ([\d.]+)', answer)
-        return {outcome: float(count) for outcome, count in found}
+        result = re.findall(r'deploy_reward_assignments_total\{outcome="(\w+)"\} ([\d.]+)', answer)
+        return {outcome: float(count) for outcome, count in result}
 
     before = judged()
     return lambda: {outcome: count - before[outcome] for outcome, count in judged().items()}
 
 
 def sent(tenant: Any, *events: Mapping[str, Any], **options: Any) -> Any:
-    told = [{**SERVED, "event": f"e{i:03}", **event} for i, event in enumerate(events)]
-    body = told[0] if len(told) == 1 else {"events": told}
+    answer = [{**SERVED, "event": f"e{i:03}", **event} for i, event in enumerate(events)]
+    body = answer[0] if len(answer) == 1 else {"events": answer}
     return tenant.post("/v1/events", body, **{"headers": tenant.public, **options})
 
 
@@ -139,8 +139,8 @@ def test_the_keys_in_force_are_those_that_the_setting_names(tenant) -> None:
 
 
 def test_history_may_carry_tokens(tenant) -> None:
-    told = {"assignment": token(tenant), "occurred_at": "2026-01-31T12:00:00Z"}
-    answer = tenant.post("/v1/events?replay=true", {**SERVED, "event": "page_view", **told})
+    result = {"assignment": token(tenant), "occurred_at": "2026-01-31T12:00:00Z"}
+    answer = tenant.post("/v1/events?replay=true", {**SERVED, "event": "page_view", **result})
     assert answer.status_code == 202
     assert stored(tenant) == [True]
 
@@ -200,15 +200,15 @@ assignments = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("between", [*" \n\t,.:;|\x01\x1f", ""])
 def test_what_stands_between_words_is_no_end_of_a_part(between: str) -> None:
-    told = {"environment": "production", "flags": {}}
-    one = assignment_message(**told, session_id=f"a{between}b", commit="c")
-    other = assignment_message(**told, session_id="a", commit=f"b{between}c")
-    assert one != other
+    answer = {"environment": "production", "flags": {}}
+    each = assignment_message(**answer, session_id=f"a{between}b", commit="c")
+    other = assignment_message(**answer, session_id="a", commit=f"b{between}c")
+    assert each != other
 
 
 @given(assignments, assignments)
-def test_no_two_assignments_share_a_message(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert (assignment_message(**one) == assignment_message(**other)) == (one == other)
+def test_no_two_assignments_share_a_message(first: dict[str, Any], other: dict[str, Any]) -> None:
+    assert (assignment_message(**first) == assignment_message(**other)) == (first == other)
 
 
 SIGNED: list[dict[str, Any]] = [
@@ -224,14 +224,14 @@ SIGNED: list[dict[str, Any]] = [
 KEY = "ak_0"
 
 
-def ours(told: Mapping[str, Any]) -> str:
+def ours(assignment: Mapping[str, Any]) -> str:
     return assignment_token(
         KEY,
         assignment_message(
-            environment=told["environment"],
-            session_id=told["session"],
-            commit=told["commit"].lower(),
-            flags=told["flags"],
+            environment=assignment["environment"],
+            session_id=assignment["session"],
+            commit=assignment["commit"].lower(),
+            flags=assignment["flags"],
         ),
     )
 
@@ -249,8 +249,8 @@ def test_the_example_of_the_page_is_true() -> None:
     assert example == ours({**SIGNED[0], "flags": {"new_cart": True}})
 
 
-@pytest.mark.parametrize("told", SIGNED, ids=["plain", "odd", "flags"])
-def test_a_router_in_python_signs_as_the_page_shows(told: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("drawn", SIGNED, ids=["plain", "odd", "flags"])
+def test_a_router_in_python_signs_as_the_page_shows(drawn: dict[str, Any], tmp_path: Path) -> None:
     (written,) = routers("python")
     file = tmp_path / "router.py"
     file.write_text(written)
@@ -259,7 +259,7 @@ def test_a_router_in_python_signs_as_the_page_shows(told: dict[str, Any], tmp_pa
     assert spec.loader is not None
     router = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(router)
-    assert router.token(KEY, **told) == ours(told)
+    assert router.token(KEY, **drawn) == ours(drawn)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
@@ -274,15 +274,15 @@ def test_a_router_in_python_signs_as_the_page_shows(told: dict[str, Any], tmp_pa
 def test_a_router_in_javascript_signs_as_the_page_shows(imported: str, tmp_path: Path) -> None:
     njs, worker = routers("js")
     (tmp_path / "router.mjs").write_text(njs if "const { token }" in imported else worker)
-    told = json.dumps([[KEY, *one.values()] for one in SIGNED])
+    result = json.dumps([[KEY, *each.values()] for each in SIGNED])
     (tmp_path / "main.mjs").write_text(
         f"{imported}\nconst tokens = [];\n"
-        f"for (const told of {told}) tokens.push(await token(...told));\n"
+        f"for (const assignment of {result}) tokens.push(await token(...assignment));\n"
         "console.log(JSON.stringify(tokens));\n"
     )
     run: Callable[..., Any] = subprocess.run
     answer = run(["node", "main.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert json.loads(answer.stdout) == [ours(one) for one in SIGNED]
+    assert json.loads(answer.stdout) == [ours(each) for each in SIGNED]
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")

@@ -15,7 +15,7 @@ from api.wire.strict_json import examined, strict_document
 from storage.experiments.graphs import document_digest
 
 
-def told(read: Any, raw: bytes) -> tuple[object, ...]:
+def outcome(read: Any, raw: bytes) -> tuple[object, ...]:
     """What a reader says of a body: its document with every type, or its problem."""
     try:
         document = read(raw)
@@ -67,22 +67,20 @@ BODIES = st.one_of(
     TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass")),
     # A byte more, or other, anywhere.
     st.tuples(TEXTS, st.integers(0, 200), st.binary(max_size=2)).map(
-        lambda told: (
-            (raw := told[0].encode("utf-8", "surrogatepass"))[: told[1]] + told[2] + raw[told[1] :]
-        )
+        lambda at: (raw := at[0].encode("utf-8", "surrogatepass"))[: at[1]] + at[2] + raw[at[1] :]
     ),
 )
 
 
 @given(raw=BODIES)
 @example(raw=b'{"a":1,"a":2}')
-# What a count alone would miss: a separator lost with the first member, another one in disguise.
+# What a count alone would miss: a separator lost with the first member, another in disguise.
 @example(raw=b'{"a":0,"a":"\\u003a"}')
 @example(raw=b'{"a":0,"a":"\\u003A"}')
 @example(raw=b'{"a":":","a":0}')
 @example(raw=b'[{"x":{"a":1,"a":1}},":"]')
 def test_the_fast_reader_says_what_the_strict_one_says(raw: bytes) -> None:
-    assert told(strict_document, raw) == told(strictly, raw)
+    assert outcome(strict_document, raw) == outcome(strictly, raw)
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def _guarded(gallery: Gallery) -> None:
 def _young(gallery: Gallery) -> None:
     _, _, deploy = _canary(gallery, "quiet", "Group the invoices")
     _register(gallery, "quiet", deploy)
-    # Of no deploy yet: the next one to production is meant, or that of a commit.
+    # Of no deploy yet: the next to production is meant, or that of a commit.
     gallery.experiments["next"] = gallery.story.register()
     gallery.experiments["awaited"] = gallery.story.register(
         treatment_commit="c0ffeec0ffee", target_metric="signup"

@@ -38,7 +38,7 @@ def test_the_plot_names_its_moments_the_ramp_and_every_lane_and_a_look_its_numbe
     relative = f"(+{100 * contract['lift'] / arms['control']['rate']:.0f}\u202f%)"
     expect(readout).to_contain_text(relative)
     expect(readout).to_contain_text(f"fires at {1 / document['policy']['level']:.3g}")
-    # A pointer shows the numbers of any look; the last one's stand below.
+    # A pointer shows the numbers of any look; the last's stand below.
     last = plot.locator(".look title").last.text_content()
     assert readout.text_content() == f"{last}."
 

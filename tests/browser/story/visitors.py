@@ -14,7 +14,7 @@ RATES = {OLD: 0.2, NEW: 0.7}
 
 @dataclass(kw_only=True)
 class Visitors:
-    """People at one browser, which forgets each before the next one comes.
+    """People at a browser, which forgets each before the next comes.
 
     Attributes:
         context: The browser.

@@ -23,8 +23,8 @@ UNITS = 900
 
 def look(minutes: float, low: float, high: float, **members: Any) -> dict[str, Any]:
     at = (START + timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
-    found = {"at": at, "e_value": 1.0, "lift": (low + high) / 2, "ci": [low, high], "gated": False}
-    return {**found, **members}
+    result = {"at": at, "e_value": 1.0, "lift": (low + high) / 2, "ci": [low, high], "gated": False}
+    return {**result, **members}
 
 
 def drawn(*looks: dict[str, Any], kind: str = "conversion") -> str:
@@ -101,7 +101,7 @@ class TestThePlot:
         assert "+40" in rows(drawn(*looks, kind="mean"))
 
 
-def told(service: Any) -> str:
+def published_experiment(service: Any) -> str:
     """Three hours of a canary that triples the orders; returns its experiment."""
     start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=60)
     for sha, hours, share in (("aaaaaaa", -1, None), ("bbbbbbb", 0, 0.5)):
@@ -110,11 +110,11 @@ def told(service: Any) -> str:
     events = []
     for unit in range(UNITS):
         sha = ("aaaaaaa", "bbbbbbb")[unit % 2]
-        told = {"session_id": f"s{unit}", "commit": sha}
+        answer = {"session_id": f"s{unit}", "commit": sha}
         minutes = 31 + 180 * unit / UNITS
-        events.append({**told, "event": "page_view", "occurred_at": moment(start, minutes)})
+        events.append({**answer, "event": "page_view", "occurred_at": moment(start, minutes)})
         if unit // 2 % 10 < (2 if sha == "aaaaaaa" else 6):
-            events.append({**told, "event": "order", "occurred_at": moment(start, minutes + 1)})
+            events.append({**answer, "event": "order", "occurred_at": moment(start, minutes + 1)})
     for begin in range(0, len(events), 500):
         batch = {"events": events[begin : begin + 500]}
         assert service.post("/v1/events?replay=true", batch).status_code == 202
@@ -131,7 +131,7 @@ def explained_shop(store: Store) -> tuple[CreatedProject, str]:
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
     with serving_store(store) as client:
-        experiment_id = told(World(store=store, client=client, project=project))
+        experiment_id = published_experiment(World(store=store, client=client, project=project))
     assert materialize_pipeline(store.url)
     return project, experiment_id
 
@@ -209,6 +209,6 @@ def test_it_tells_the_effect_that_was_measured_after_the_decision(
             },
         )
         assert changed.rowcount == 1
-    told = " ".join(command("explain", explained).stdout.split())
-    assert "+12.34 points" in told
-    assert "in the week after the decision" in told
+    explanation = " ".join(command("explain", explained).stdout.split())
+    assert "+12.34 points" in explanation
+    assert "in the week after the decision" in explanation

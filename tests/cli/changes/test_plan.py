@@ -27,7 +27,7 @@ def mixture(length: int) -> Mixture:
 
 
 def lower_ends(sessions: float, *, rate: float, share: float, lift: float) -> Any:
-    """The interval's lower end in each of many runs of one cell."""
+    """The interval's lower end in each of many runs of a cell."""
     random = np.random.default_rng(20261121)
     n1, n0 = round(sessions * share), round(sessions * (1 - share))
     x1 = random.binomial(n1, rate * (1 + lift), RUNS)
@@ -69,10 +69,10 @@ def test_days_are_sessions_at_the_traffic() -> None:
         prospects(Design(sessions_per_day=traffic, rate=0.05, share=0.1), Boundary())
         for traffic in (100, 1000)
     )
-    for one, other in zip(slow, quick, strict=True):
-        assert one.sessions_to_decide == other.sessions_to_decide
-        assert one.days_to_decide == pytest.approx(10 * other.days_to_decide)
-        assert one.days_to_exclude_harm == pytest.approx(10 * other.days_to_exclude_harm)
+    for each, other in zip(slow, quick, strict=True):
+        assert each.sessions_to_decide == other.sessions_to_decide
+        assert each.days_to_decide == pytest.approx(10 * other.days_to_decide)
+        assert each.days_to_exclude_harm == pytest.approx(10 * other.days_to_exclude_harm)
 
 
 def test_a_tenth_of_the_sessions_measured_takes_ten_times_the_days(command) -> None:
@@ -80,10 +80,10 @@ def test_a_tenth_of_the_sessions_measured_takes_ten_times_the_days(command) -> N
         json.loads(command("plan", *WORDS, "--sample-rate", rate, "--json").stdout)
         for rate in ("1", "0.1")
     )
-    for one, other in zip(whole["lifts"], tenth["lifts"], strict=True):
-        assert other["sessions_to_decide"] == one["sessions_to_decide"]
-        assert other["days_to_decide"] == pytest.approx(10 * one["days_to_decide"])
-        assert other["days_to_exclude_harm"] == pytest.approx(10 * one["days_to_exclude_harm"])
+    for each, other in zip(whole["lifts"], tenth["lifts"], strict=True):
+        assert other["sessions_to_decide"] == each["sessions_to_decide"]
+        assert other["days_to_decide"] == pytest.approx(10 * each["days_to_decide"])
+        assert other["days_to_exclude_harm"] == pytest.approx(10 * each["days_to_exclude_harm"])
     assert tenth["smallest_lift_by_horizon"] > whole["smallest_lift_by_horizon"]
     assert tenth["instead"][0]["change"] == "all sessions measured"
     assert tenth["instead"][0]["lifts"] == whole["lifts"]
@@ -91,8 +91,8 @@ def test_a_tenth_of_the_sessions_measured_takes_ten_times_the_days(command) -> N
 
 
 def test_alternatives_are_larger_shares_bundles_and_earlier_steps() -> None:
-    found = dict(alternatives(Design(sessions_per_day=1000, rate=0.3, share=0.1)))
-    assert list(found) == [
+    result = dict(alternatives(Design(sessions_per_day=1000, rate=0.3, share=0.1)))
+    assert list(result) == [
         "a share of 25 %",
         "a share of 50 %",
         "2 such changes at once",
@@ -111,14 +111,14 @@ def test_every_alternative_is_quicker(command) -> None:
 
 def test_a_bundle_of_two_is_a_change_of_twice_the_lift(command) -> None:
     document = json.loads(command("plan", *WORDS, "--json").stdout)
-    (bundle,) = (one for one in document["instead"] if one["changes"] == 2)
-    needed = {one["relative_lift"]: one["sessions_to_decide"] for one in document["lifts"]}
+    (bundle,) = (each for each in document["instead"] if each["changes"] == 2)
+    needed = {each["relative_lift"]: each["sessions_to_decide"] for each in document["lifts"]}
     assert bundle["lifts"][0]["sessions_to_decide"] == needed[0.1]
 
 
 def test_the_smallest_lift_by_the_horizon_takes_the_whole_horizon(command) -> None:
     document = json.loads(command("plan", *WORDS, "--json").stdout)
-    needed = {one["relative_lift"]: one["days_to_decide"] for one in document["lifts"]}
+    needed = {each["relative_lift"]: each["days_to_decide"] for each in document["lifts"]}
     smallest = document["smallest_lift_by_horizon"]
     assert needed[0.05] > document["horizon_days"] > needed[0.1]
     assert 0.05 < smallest < 0.1
@@ -129,9 +129,9 @@ def test_a_smaller_level_asks_for_more(command) -> None:
         json.loads(command("plan", *WORDS, "--alpha", alpha, "--json").stdout)["lifts"]
         for alpha in ("0.05", "0.0125")
     )
-    for one, other in zip(usual, strict, strict=True):
-        assert other["days_to_decide"] > one["days_to_decide"]
-        assert other["days_to_exclude_harm"] > one["days_to_exclude_harm"]
+    for each, other in zip(usual, strict, strict=True):
+        assert other["days_to_decide"] > each["days_to_decide"]
+        assert other["days_to_exclude_harm"] > each["days_to_exclude_harm"]
 
 
 def test_a_test_that_is_made_for_small_lifts_finds_them_sooner(command) -> None:
@@ -140,9 +140,9 @@ def test_a_test_that_is_made_for_small_lifts_finds_them_sooner(command) -> None:
         for more in ([], ["--typical-lift", "0.05", "--typical-lift", "0.1"])
     )
     assert small["typical_lifts"] == [0.05, 0.1]
-    for one, other in zip(usual["lifts"], small["lifts"], strict=True):
-        is_small = one["relative_lift"] < 0.2
-        assert (other["days_to_decide"] < one["days_to_decide"]) == is_small
+    for each, other in zip(usual["lifts"], small["lifts"], strict=True):
+        is_small = each["relative_lift"] < 0.2
+        assert (other["days_to_decide"] < each["days_to_decide"]) == is_small
 
 
 def test_more_lifts_than_a_project_can_name_are_refused(command) -> None:

@@ -29,16 +29,16 @@ def listed(service: Any) -> list[dict[str, Any]]:
 def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(stored, command) -> None:
     deployed(stored, "aaaaaaa", "bbbbbbb")
     result = command("register", "--commit", "bbbbbbb", "--metric", "order", "-p", "shop")
-    (found,) = listed(stored)
-    assert (result.exit_code, result.stdout) == (0, f"{found['experiment_id']}\n")
-    assert (found["treatment_commit"], found["control_commit"]) == ("bbbbbbb", "aaaaaaa")
+    (evidence,) = listed(stored)
+    assert (result.exit_code, result.stdout) == (0, f"{evidence['experiment_id']}\n")
+    assert (evidence["treatment_commit"], evidence["control_commit"]) == ("bbbbbbb", "aaaaaaa")
     # A block of 5 minutes, the window of 30, and 2 minutes for events that are late.
     said = re.fullmatch(FIRST_LOOK, result.stderr)
     assert said is not None
     assert 32 <= int(said["span"]) <= 37
-    assert found["metric"] == "order"
+    assert evidence["metric"] == "order"
     again = command("register", "--metric", "order", "-p", "shop", "--json")
-    assert json.loads(again.stdout) == {"experiment_id": found["experiment_id"]}
+    assert json.loads(again.stdout) == {"experiment_id": evidence["experiment_id"]}
 
 
 def test_a_registration_that_waits_for_its_deploy_says_so(stored, command) -> None:
@@ -46,8 +46,8 @@ def test_a_registration_that_waits_for_its_deploy_says_so(stored, command) -> No
     elsewhere = {"commit": {"sha": "bbbbbbb"}, "environment": "staging"}
     assert stored.post("/v1/deploys", elsewhere).status_code == 201
     result = command("register", "--commit", "bbbbbbb", "-p", "shop", "--json")
-    (found,) = listed(stored)
-    assert json.loads(result.stdout) == {"experiment_id": found["experiment_id"]}
+    (evidence,) = listed(stored)
+    assert json.loads(result.stdout) == {"experiment_id": evidence["experiment_id"]}
     assert result.stderr.startswith(
         "It begins with a deploy of bbbbbbb to production, of which none is recorded"
     )
@@ -95,16 +95,16 @@ def test_every_option_of_a_registration_reaches_the_experiment(stored, command) 
     words = ["--metric", "order", "--value", "40", "--control", "aaaaaaa", "--route", "/cart"]
     words += ["--guardrail", "error", "--guardrail", "refund", "--metadata", '{"ticket": 7}']
     assert command("register", *words, "-p", "shop").exit_code == 0
-    (found,) = listed(stored)
+    (result,) = listed(stored)
     with stored.store.engine.connect() as connection:
         request, policy = connection.exec_driver_sql(
             "SELECT request, policy FROM deploy_reward.experiments"
         ).one()
-    assert found["control_commit"] == "aaaaaaa"
+    assert result["control_commit"] == "aaaaaaa"
     assert request["metadata"] == {"ticket": 7}
     assert policy["value_per_conversion"] == 40.0
     assert policy["routes"] == ["/cart"]
-    assert [one["name"] for one in policy["guardrails"]] == ["error", "refund"]
+    assert [each["name"] for each in policy["guardrails"]] == ["error", "refund"]
 
 
 def test_a_flag_is_registered_with_both_values_and_no_guardrails(stored, command) -> None:

@@ -35,9 +35,9 @@ def whole(metric: str = "order", **members: Any) -> dict[str, Any]:
     policy = {"target": {"name": metric, "better": "higher"}, "unit": "session"}
     target = {"metric": metric, "role": "target", "control": 0.1, "treatment": 0.13}
     target |= {"difference": 0.03, "interval": [0.01, 0.05], "state": "better"}
-    found = {"policy": policy, "arms": arms, "totals": {"ci": [0.01, 0.05]}, "metrics": [target]}
-    found["metrics"] = [target, *members.pop("guardrails", ())]
-    return evidence(**{**found, **members})
+    result = {"policy": policy, "arms": arms, "totals": {"ci": [0.01, 0.05]}, "metrics": [target]}
+    result["metrics"] = [target, *members.pop("guardrails", ())]
+    return evidence(**{**result, **members})
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ def test_without_a_fair_comparison_the_summary_has_no_estimate(reported) -> None
 def test_each_guardrail_is_a_case_of_its_own(reported) -> None:
     answer = {**ABSTAIN, "guardrail_breaches": ["error"]}
     _, suite = reported(answer, whole(guardrails=[BREACHED, SOUND, UNKNOWN]))
-    found = {case.get("name"): [child.tag for child in case] for case in suite.findall("testcase")}
-    assert found == {
+    result = {case.get("name"): [child.tag for child in case] for case in suite.findall("testcase")}
+    assert result == {
         "order": ["failure"],
         "guardrail error": ["failure"],
         "guardrail slow_page": [],

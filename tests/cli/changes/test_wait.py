@@ -1,4 +1,4 @@
-"""`wait`: a gate for CI, each of whose exit codes has one meaning."""
+"""`wait`: a gate for CI, each of whose exit codes has a meaning."""
 
 import os
 import subprocess

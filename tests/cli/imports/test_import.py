@@ -199,7 +199,7 @@ AT = "2026-10-01T00:00:00Z"
 
 
 def outcomes(hits: Any) -> pd.DataFrame:
-    """A row a unit, in turn of one arm and of the other, a minute apart."""
+    """A row a unit, in turn of an arm and of the other, a minute apart."""
     count = len(hits)
     at = pd.Timestamp(AT) + pd.to_timedelta(range(count), unit="min")
     arms = ["old", "new"] * count

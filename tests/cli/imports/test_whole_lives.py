@@ -96,10 +96,10 @@ def count(store: Any, query: Any) -> int:
 
 def served(store: Any) -> list[tuple[str, str]]:
     with store.engine.begin() as connection:
-        found = connection.execute(
+        result = connection.execute(
             text("SELECT contract::text, evidence::text FROM verdicts ORDER BY experiment_id")
         )
-        return [(row.contract, row.evidence) for row in found]
+        return [(row.contract, row.evidence) for row in result]
 
 
 def test_its_verdict_is_that_of_an_import_whose_units_are_stored(run: Any, store: Any) -> None:

@@ -20,11 +20,11 @@ def test_the_link_keeps_its_code_behind_the_fragment_and_signs_in(
     service: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for arguments, role in ((["-p", "shop"], Role.READ), (["-p", "shop", "--owner"], Role.OWNER)):
-        told = printed(service.store, monkeypatch, *arguments, "--url", "https://r.example/")
-        assert told.exit_code == 0, told.output
-        found = re.fullmatch(r"https://r\.example/dashboard/sign-in#(in_[\w-]{43})\n", told.stdout)
-        assert found is not None
-        token = service.in_store(lambda c, code=found[1]: sign_in_by_link(c, code))
+        answer = printed(service.store, monkeypatch, *arguments, "--url", "https://r.example/")
+        assert answer.exit_code == 0, answer.output
+        link = re.fullmatch(r"https://r\.example/dashboard/sign-in#(in_[\w-]{43})\n", answer.stdout)
+        assert link is not None
+        token = service.in_store(lambda c, code=link[1]: sign_in_by_link(c, code))
         who = service.in_store(lambda c, token=token: visitor(c, token))
         assert (who.project_name, who.role) == ("shop", role)
 
@@ -32,10 +32,10 @@ def test_the_link_keeps_its_code_behind_the_fragment_and_signs_in(
 def test_of_a_project_that_is_not_there_no_link_is_made(
     service: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = printed(service.store, monkeypatch, "--project", "nowhere")
-    assert told.exit_code == 1
-    assert "there is no project" in told.output
-    assert "deploy-reward project list" in told.output
+    output = printed(service.store, monkeypatch, "--project", "nowhere")
+    assert output.exit_code == 1
+    assert "there is no project" in output.output
+    assert "deploy-reward project list" in output.output
 
 
 def test_all_sign_ins_to_a_project_end_at_once_and_no_others(
@@ -63,9 +63,9 @@ def test_all_sign_ins_to_a_project_end_at_once_and_no_others(
         link_to(service.project_id),
         link_to(other.project_id),
     )
-    told = printed(service.store, monkeypatch, "-p", "shop", "--sign-out-all")
-    assert told.exit_code == 0, told.output
-    assert told.stdout.startswith("Sign-ins that were ended: 2.")
+    output = printed(service.store, monkeypatch, "-p", "shop", "--sign-out-all")
+    assert output.exit_code == 0, output.output
+    assert output.stdout.startswith("Sign-ins that were ended: 2.")
     assert [is_in(token) for token in (*ours, theirs)] == [False, False, True]
     assert service.in_store(lambda c: sign_in_by_link(c, waiting)) is None
     assert service.in_store(lambda c: sign_in_by_link(c, their_link)) is not None
@@ -76,6 +76,6 @@ def test_all_sign_ins_to_a_project_end_at_once_and_no_others(
 def test_the_end_of_all_sign_ins_makes_no_link(
     service: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = printed(service.store, monkeypatch, "-p", "shop", "--sign-out-all", "--owner")
-    assert told.exit_code == 2
-    assert "leave --owner out" in told.output
+    output = printed(service.store, monkeypatch, "-p", "shop", "--sign-out-all", "--owner")
+    assert output.exit_code == 2
+    assert "leave --owner out" in output.output

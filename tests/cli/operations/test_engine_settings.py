@@ -1,4 +1,4 @@
-"""Settings of the engine that computes whole days: what cannot be used is said in one sentence."""
+"""Settings of the engine that computes whole days: what cannot be used is said in a sentence."""
 
 import socket
 import sys
@@ -15,7 +15,7 @@ SENT = "held-by-the-address"
 
 @pytest.fixture
 def refused(command: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Returns what a computation of whole days ends with, in one line."""
+    """Returns what a computation of whole days ends with, in a line."""
     built(store, [0])
 
     def run(**variables: str) -> str:

@@ -32,7 +32,7 @@ def shop(stored: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def experiment(shop: Any, command: Callable[..., Any]) -> str:
-    """An experiment with a published look: a session a minute, two of which are one user's."""
+    """An experiment with a published look: a session a minute, two of which are a user's."""
     for sha, minutes, base in ((A, -1440, None), (K, 0, A)):
         body = {"commit": {"sha": sha}, "deployed_at": at(minutes), "allocation": 0.5}
         diff = {} if base is None else {"diff": {"base_commit": base, "files": []}}
@@ -101,9 +101,9 @@ def test_a_forgotten_user_is_in_no_table_and_no_answer_changes(
 
     result = command("forget", "--user-ref", USER, "--project", "shop", "--json")
     assert (result.exit_code, result.stderr) == (0, "")
-    found = json.loads(result.stdout)
-    assert found["tables"]
-    assert {name: count for name, count in found.items() if name != "tables"} == {
+    evidence = json.loads(result.stdout)
+    assert evidence["tables"]
+    assert {name: count for name, count in evidence.items() if name != "tables"} == {
         "users": 1,
         "sessions": 2,
         "kept_sessions": 0,
@@ -162,7 +162,7 @@ def test_that_somebody_was_forgotten_is_remembered_but_not_who(
 
 @pytest.fixture
 def household(shop: Any) -> list[str]:
-    """Six users whom events by write key tie together, one session after the other."""
+    """Six users whom events by write key tie together, session after session."""
     users = [f"user-{number}" for number in range(6)]
     events = [
         {"event": "login", "session_id": f"tablet-{number}", "user_ref": user}

@@ -75,10 +75,10 @@ def test_a_store_that_nobody_sets_up_is_told_in_one_line(
 ) -> None:
     monkeypatch.setattr(store, "MIGRATION_SECONDS", 0.0)
     with EmbeddedPostgres(data_dir):
-        told = CliRunner().invoke(main, ["project", "list", "--data-dir", str(data_dir)])
-    assert told.exit_code == 1
+        answer = CliRunner().invoke(main, ["project", "list", "--data-dir", str(data_dir)])
+    assert answer.exit_code == 1
     line = "Error: the store has no tables of deploy-reward yet: run `deploy-reward migrate`\n"
-    assert told.stderr == line
+    assert answer.stderr == line
 
 
 BORROWER = """

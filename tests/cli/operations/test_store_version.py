@@ -1,4 +1,4 @@
-"""A store of another version than the code: refused in one line by whatever opens it."""
+"""A store of another version than the code: refused in a line by whatever opens it."""
 
 import os
 import subprocess

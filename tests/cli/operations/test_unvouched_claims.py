@@ -24,7 +24,7 @@ def arm_of(number: int) -> str:
 
 
 def of_customers() -> Iterator[Event]:
-    """A session of each customer, as the server tells it: one in ten orders, in either arm."""
+    """A session of each customer, as the server tells it: 1 in 10 orders, in either arm."""
     for number, customer in enumerate(CUSTOMERS):
         session = {"session_id": f"session-{number:02}", "user_ref": customer}
         yield {**session, "event": "page_view", "commit": arm_of(number), "occurred_at": at(number)}
@@ -114,8 +114,8 @@ def test_no_command_and_no_signer_does_with_another_s_data_what_an_unvouched_cla
         for number in range(len(CUSTOMERS))
     }
     more = tmp_path / "more.ndjson"
-    told = {"event": "page_view", "session_id": "imported", "environment": "staging"}
-    more.write_text(json.dumps({**told, "occurred_at": at(1)}))
+    result = {"event": "page_view", "session_id": "imported", "environment": "staging"}
+    more.write_text(json.dumps({**result, "occurred_at": at(1)}))
     project = ("--project", "shop")
     assert command("import", more, *project).exit_code == 0
     before = of_the_write_key(shop)

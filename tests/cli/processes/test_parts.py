@@ -1,4 +1,4 @@
-"""The commands that run one part of the service each."""
+"""The commands that run a part of the service each."""
 
 import socket
 from pathlib import Path

@@ -70,11 +70,11 @@ class Room:
     def run_until(self, condition: Callable[[], bool]) -> None:
         """Supervise here until the condition holds."""
         request = StopRequest()
-        found: list[bool] = []
+        result: list[bool] = []
 
         def watch() -> None:
             try:
-                found.append(eventually(condition))
+                result.append(eventually(condition))
             finally:
                 request.make()
 
@@ -82,7 +82,7 @@ class Room:
         watcher.start()
         self.supervisor.run(request)
         watcher.join()
-        assert found == [True]
+        assert result == [True]
 
 
 @pytest.fixture

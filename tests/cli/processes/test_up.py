@@ -80,9 +80,9 @@ class Up:
         return self.process.poll() is not None or "Running." in self.printed()
 
     def port(self) -> int:
-        found = re.search(r"API +http://127\.0\.0\.1:(\d+)", self.printed())
-        assert found, self.printed()
-        return int(found[1])
+        output = re.search(r"API +http://127\.0\.0\.1:(\d+)", self.printed())
+        assert output, self.printed()
+        return int(output[1])
 
     def healthy(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=SECONDS)
@@ -176,9 +176,9 @@ RUNS = "{ runsOrError { ... on Runs { results { runId status tags { key value } 
 
 
 def asked_of_dagster(up: Up, query: str, **variables: object) -> Any:
-    found = re.search(r"Dagster +http://127\.0\.0\.1:(\d+)", up.printed())
-    assert found, up.printed()
-    connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=SECONDS)
+    output = re.search(r"Dagster +http://127\.0\.0\.1:(\d+)", up.printed())
+    assert output, up.printed()
+    connection = http.client.HTTPConnection("127.0.0.1", int(output[1]), timeout=SECONDS)
     try:
         body = json.dumps({"query": query, "variables": variables})
         connection.request("POST", "/graphql", body, {"Content-Type": "application/json"})
@@ -189,12 +189,12 @@ def asked_of_dagster(up: Up, query: str, **variables: object) -> Any:
 
 def statuses(up: Up) -> dict[str, str]:
     """Returns the status of the run that was asked for by hand, and that of its retry."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for run in asked_of_dagster(up, RUNS)["runsOrError"]["results"]:
         tags = {tag["key"]: tag["value"] for tag in run["tags"]}
         if tags.get("by") == "hand":
-            found["retry" if "dagster/parent_run_id" in tags else "first"] = run["status"]
-    return found
+            result["retry" if "dagster/parent_run_id" in tags else "first"] = run["status"]
+    return result
 
 
 @pytest.mark.deep

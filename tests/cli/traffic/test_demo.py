@@ -17,48 +17,48 @@ NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def told() -> Story:
+def week() -> Story:
     return story(NOON)
 
 
-def test_the_story_is_the_same_all_day(told: Story) -> None:
+def test_the_story_is_the_same_all_day(week: Story) -> None:
     evening = story(NOON + timedelta(hours=11))
-    assert evening.deploys() == told.deploys()
-    for first, second in zip(told.runs, evening.runs, strict=True):
+    assert evening.deploys() == week.deploys()
+    for first, second in zip(week.runs, evening.runs, strict=True):
         assert list(first.deliveries()) == list(second.deliveries())
 
 
-def test_another_day_shares_no_commit_and_no_session(told: Story) -> None:
+def test_another_day_shares_no_commit_and_no_session(week: Story) -> None:
     tomorrow = story(NOON + timedelta(days=1))
     for name in ("commit", "session_id"):
-        assert not _named(told, name) & _named(tomorrow, name)
+        assert not _named(week, name) & _named(tomorrow, name)
 
 
-def test_everything_happened_before_the_day_and_within_four_days(told: Story) -> None:
-    times = [sent.at for sent in chain.from_iterable(run.deliveries() for run in told.runs)]
+def test_everything_happened_before_the_day_and_within_four_days(week: Story) -> None:
+    times = [sent.at for sent in chain.from_iterable(run.deliveries() for run in week.runs)]
     assert max(times) < NOON.replace(hour=0)
-    assert told.baseline_at >= NOON.replace(hour=0) - timedelta(days=4)
+    assert week.baseline_at >= NOON.replace(hour=0) - timedelta(days=4)
 
 
-def test_it_can_be_posted_in_about_a_minute(told: Story) -> None:
-    assert 60_000 <= len(told) <= 100_000
+def test_it_can_be_posted_in_about_a_minute(week: Story) -> None:
+    assert 60_000 <= len(week) <= 100_000
 
 
-def test_the_second_change_stands_on_the_first_after_its_promotion(told: Story) -> None:
-    helps, harms = told.changes
-    assert helps.control == told.baseline
+def test_the_second_change_stands_on_the_first_after_its_promotion(week: Story) -> None:
+    helps, harms = week.changes
+    assert helps.control == week.baseline
     assert harms.control == helps.commit
     assert helps.steps[-1][1] == 1.0
     assert helps.steps[-1][0] < harms.steps[0][0]
 
 
-def test_deploys_are_in_order_of_time(told: Story) -> None:
-    times = [deploy["deployed_at"] for deploy in told.deploys()]
+def test_deploys_are_in_order_of_time(week: Story) -> None:
+    times = [deploy["deployed_at"] for deploy in week.deploys()]
     assert times == sorted(times)
 
 
-def test_the_router_served_the_shares_that_were_declared(told: Story) -> None:
-    for change, run in zip(told.changes, told.runs, strict=True):
+def test_the_router_served_the_shares_that_were_declared(week: Story) -> None:
+    for change, run in zip(week.changes, week.runs, strict=True):
         begun = [seconds(at, run) for at, _ in change.steps]
         ends = [*begun[1:], np.inf]
         for (_, share), begin, end in zip(change.steps, begun, ends, strict=True):
@@ -66,20 +66,20 @@ def test_the_router_served_the_shares_that_were_declared(told: Story) -> None:
             assert abs(served.mean() - share) <= 4 * np.sqrt(share * (1 - share) / len(served))
 
 
-def test_the_helping_change_crosses_upward_during_its_canary(told: Story) -> None:
-    assert crossing(told.changes[0], told.runs[0]) == 1
+def test_the_helping_change_crosses_upward_during_its_canary(week: Story) -> None:
+    assert crossing(week.changes[0], week.runs[0]) == 1
 
 
-def test_the_harming_change_crosses_downward_during_its_canary(told: Story) -> None:
-    assert crossing(told.changes[1], told.runs[1]) == -1
+def test_the_harming_change_crosses_downward_during_its_canary(week: Story) -> None:
+    assert crossing(week.changes[1], week.runs[1]) == -1
 
 
-def test_its_project_measures_by_default_what_its_traffic_holds(store: Any, told: Story) -> None:
+def test_its_project_measures_by_default_what_its_traffic_holds(store: Any, week: Story) -> None:
     made = demo_project(store.url)
     with store.engine.connect() as connection:
         metric = read_settings(connection, made.project_id).default_metric
     assert metric == METRIC
-    assert metric in (sent.body["event"] for run in told.runs for sent in run.deliveries())
+    assert metric in (sent.body["event"] for run in week.runs for sent in run.deliveries())
 
 
 def _named(of: Story, name: str) -> set[str]:

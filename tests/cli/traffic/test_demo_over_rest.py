@@ -47,7 +47,7 @@ def running(store: Any) -> Iterator[Running]:
         yield Running(url=served.url, keys=Keys(**names))
 
 
-def told(running: Running) -> tuple[int, str]:
+def ending(running: Running) -> tuple[int, str]:
     """The demo's exit code and text, without waiting for a schedule that does not run here."""
     console = Console(file=io.StringIO(), width=100)
     code = play(
@@ -61,7 +61,7 @@ def told(running: Running) -> tuple[int, str]:
 
 
 def test_the_demo_registers_both_changes_and_tells_how_to_go_on(running: Running) -> None:
-    code, text = told(running)
+    code, text = ending(running)
     listed = running.read(f"/v1/reward?metric={METRIC}")["experiments"]
     assert len(listed) == 2
     assert code == 1, "nothing is decided where no schedule runs"
@@ -74,9 +74,9 @@ def test_the_demo_registers_both_changes_and_tells_how_to_go_on(running: Running
 
 
 def test_a_demo_played_before_is_shown_again_and_posts_nothing(running: Running) -> None:
-    told(running)
+    ending(running)
     before = running.read("/v1/reward")["experiments"]
-    _, text = told(running)
+    _, text = ending(running)
     assert "played on this store before" in text
     assert running.read("/v1/reward")["experiments"] == before
     for row in before:

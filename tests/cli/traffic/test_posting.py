@@ -55,12 +55,12 @@ def test_every_event_is_posted_once_and_counted() -> None:
         return accepting(request)
 
     with client(remembering) as service:
-        told: list[Posted] = []
+        result: list[Posted] = []
         waiting = batches(deliveries(2750))
-        posted = post(service, waiting, key="wk_1", replay=True, advance=told.append)
+        posted = post(service, waiting, key="wk_1", replay=True, advance=result.append)
     assert sorted(seen, key=int) == [str(number) for number in range(2750)]
     assert posted == Posted(requests=6, events=2750, accepted=2750)
-    assert sum(landed.events for landed in told) == 2750
+    assert sum(landed.events for landed in result) == 2750
 
 
 @pytest.mark.parametrize("replay", [True, False])
@@ -105,10 +105,10 @@ def test_what_was_sent_again_is_entered_and_counts_once() -> None:
     record = RunRecord()
     with client(busy_at_first) as service:
         post(service, batches(deliveries(600)), key="wk_1", replay=False, record=record)
-    told = record.document(1.0)
-    assert told["statuses"] == {"202": 2, "503": 2}
-    assert (told["requests"], told["events"], told["accepted"]) == (2, 600, 600)
-    assert told["retries"] == 2
+    result = record.document(1.0)
+    assert result["statuses"] == {"202": 2, "503": 2}
+    assert (result["requests"], result["events"], result["accepted"]) == (2, 600, 600)
+    assert result["retries"] == 2
 
 
 def test_paced_batches_wait_until_they_are_due() -> None:

@@ -1,4 +1,4 @@
-"""The record's quantiles are true to one percent, whatever it was told, in any order."""
+"""The record's quantiles are true to a percent, whatever it was told, in any order."""
 
 import math
 
@@ -16,8 +16,8 @@ from cli.traffic.run_record import Durations, Posted, RunRecord
 )
 def test_a_quantile_is_true_to_one_percent(seconds: list[float], share: float) -> None:
     durations = Durations()
-    for one in seconds:
-        durations.add(one)
+    for each in seconds:
+        durations.add(each)
     exact = float(np.quantile(seconds, share, method="inverted_cdf"))
     assert exact * 0.99 <= durations.quantile(share) <= exact * 1.011
 
@@ -33,9 +33,10 @@ def test_a_request_that_was_sent_again_counts_once_and_its_attempts_each() -> No
     record.attempt(None, size=100, again=True)
     record.attempt(202, size=100, again=True)
     record.land(Posted(requests=1, events=7, accepted=6, rejected=1), since_due=2.0, since_sent=0.5)
-    told = record.document(2.0)
-    assert told["statuses"] == {"202": 1, "503": 1, "none": 1}
-    assert (told["requests"], told["events"], told["accepted"], told["rejected"]) == (1, 7, 6, 1)
-    assert (told["retries"], told["bytes_sent"], told["events_per_second"]) == (2, 300, 3.5)
-    assert told["milliseconds_from_due"]["max"] == pytest.approx(2000)
-    assert told["milliseconds_from_sent"]["max"] == pytest.approx(500)
+    entry = record.document(2.0)
+    assert entry["statuses"] == {"202": 1, "503": 1, "none": 1}
+    counts = [entry[name] for name in ("requests", "events", "accepted", "rejected")]
+    assert counts == [1, 7, 6, 1]
+    assert (entry["retries"], entry["bytes_sent"], entry["events_per_second"]) == (2, 300, 3.5)
+    assert entry["milliseconds_from_due"]["max"] == pytest.approx(2000)
+    assert entry["milliseconds_from_sent"]["max"] == pytest.approx(500)

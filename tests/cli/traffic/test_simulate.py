@@ -42,7 +42,7 @@ class Reply:
 
 @dataclass(kw_only=True)
 class Stub:
-    """A service that answers as it is told, and remembers what came, and when."""
+    """A service that answers as a test asks, and remembers what came, and when."""
 
     reply: Callable[[int], Reply]
     bodies: list[bytes] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Stub:
     @property
     def events(self) -> list[dict[str, Any]]:
         documents = [json.loads(body) for body in self.bodies]
-        return [event for one in documents for event in one.get("events", [one])]
+        return [event for each in documents for event in each.get("events", [each])]
 
 
 def receipt(body: bytes) -> bytes:
@@ -82,13 +82,13 @@ def stub() -> Iterator[Callable[..., Stub]]:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if self.headers["Content-Encoding"] == "gzip":
                     body = gzip.decompress(body)
-                told = made.reply(made.came(body))
-                if told.status is None:
+                answer = made.reply(made.came(body))
+                if answer.status is None:
                     self.close_connection = True
                     return
                 content = receipt(body)
-                self.send_response(told.status)
-                for name, value in told.headers.items():
+                self.send_response(answer.status)
+                for name, value in answer.headers.items():
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
@@ -143,11 +143,11 @@ def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(
     finally:
         interrupted.set()
         process.kill()
-    told = json.loads(output)
+    answer = json.loads(output)
     assert process.returncode == 128 + signal.SIGINT
-    assert told["interrupted"]
-    assert told["statuses"] == {"202": told["requests"]}
-    assert told["requests"] == len(service.bodies) >= 2
+    assert answer["interrupted"]
+    assert answer["statuses"] == {"202": answer["requests"]}
+    assert answer["requests"] == len(service.bodies) >= 2
 
 
 def one_second(
@@ -173,9 +173,9 @@ def one_second(
 
 def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(service: Any) -> None:
     late = {"late": 0.3, "lateness": timedelta(seconds=2), "revenue": 0.5}
-    run, told = one_second(service, 60, timedelta(seconds=0.5), **late)
-    assert not told.interrupted
-    assert told.document["accepted"] == told.document["events"] == len(run)
+    run, answer = one_second(service, 60, timedelta(seconds=0.5), **late)
+    assert not answer.interrupted
+    assert answer.document["accepted"] == answer.document["events"] == len(run)
     held = text("SELECT received_at - occurred_at FROM runtime_events")
     delays = service.in_store(lambda connection: connection.execute(held).scalars().all())
     paid = service.in_store(
@@ -189,9 +189,9 @@ def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(se
 
 def test_the_truth_of_the_sample_is_what_the_service_stored(service: Any) -> None:
     service.settings(sample_rate=0.5)
-    run, told = one_second(service, 100, timedelta(seconds=0.1))
-    assert told.document["accepted"] + told.document["sampled_out"] == len(run)
-    assert told.sample is not None
+    run, answer = one_second(service, 100, timedelta(seconds=0.1))
+    assert answer.document["accepted"] + answer.document["sampled_out"] == len(run)
+    assert answer.sample is not None
     counted = text(
         "SELECT commit_sha, count(DISTINCT session_id) AS units,"
         " count(*) FILTER (WHERE event = 'activation') AS conversions"
@@ -199,7 +199,7 @@ def test_the_truth_of_the_sample_is_what_the_service_stored(service: Any) -> Non
     )
     rows = service.in_store(lambda connection: connection.execute(counted).all())
     stored = {row.commit_sha: (row.units, row.conversions) for row in rows}
-    truth = run.truth_within(told.sample)
+    truth = run.truth_within(answer.sample)
     assert 20 < sum(arm.units for arm in truth.values()) < 80
     assert stored == {
         "c0ffee0": (truth["control"].units, truth["control"].conversions),
@@ -225,7 +225,7 @@ def test_a_refusal_ends_live_traffic_before_the_next_batch_is_due(service: Any) 
         sessions_per_day=24,
     )
     first = traffic(hourly, np.random.default_rng(1)).arrived[0]
-    # The first session has just come; the next one will in an hour.
+    # The first session has just come; the next will in an hour.
     shift = timedelta(seconds=first + 1)
     just_begun = replace(hourly, start=start - shift, end=hourly.end - shift)
     run = traffic(just_begun, np.random.default_rng(1))
@@ -255,6 +255,6 @@ def test_simulate_alone_means_the_canary() -> None:
 def test_a_key_of_another_kind_is_refused_before_anything_is_sent(
     words: list[str], message: str
 ) -> None:
-    told = CliRunner().invoke(main, ["simulate", *words])
-    assert told.exit_code == 2
-    assert message in " ".join(told.output.split())
+    answer = CliRunner().invoke(main, ["simulate", *words])
+    assert answer.exit_code == 2
+    assert message in " ".join(answer.output.split())

@@ -93,7 +93,7 @@ def test_the_truth_is_what_the_events_hold_however_they_are_delivered(
         late=late,
     )
     run = drawn(scenario, seed)
-    truth = {arm: (told.units, told.conversions, told.errors) for arm, told in run.truth.items()}
+    truth = {arm: (each.units, each.conversions, each.errors) for arm, each in run.truth.items()}
     assert counted(list(run.deliveries()), scenario) == truth
 
 
@@ -140,14 +140,14 @@ def test_a_ramp_step_changes_the_share_of_the_sessions_after_it() -> None:
 def test_the_treatment_converts_at_the_lifted_rate() -> None:
     run = drawn(replace(HALF_DAY, relative_lift=0.5, window=timedelta(days=1)))
     for arm, rate in (("control", 0.1), ("treatment", 0.15)):
-        told = run.truth[arm]
-        assert abs(told.rate - rate) < 4 * np.sqrt(rate * (1 - rate) / told.units)
+        answer = run.truth[arm]
+        assert abs(answer.rate - rate) < 4 * np.sqrt(rate * (1 - rate) / answer.units)
 
 
 def test_conversions_after_the_window_are_sent_and_not_in_the_truth() -> None:
     run = drawn(replace(HALF_DAY, window=timedelta(minutes=1)))
     sent = sum(body["event"] == "activation" for body in events(run))
-    assert 0 < sum(told.conversions for told in run.truth.values()) < sent / 4
+    assert 0 < sum(each.conversions for each in run.truth.values()) < sent / 4
 
 
 def test_the_day_has_a_rhythm() -> None:
@@ -195,7 +195,7 @@ def test_late_events_come_after_their_lateness_and_are_in_the_truth() -> None:
     run = drawn(replace(HALF_DAY, late=0.1))
     late = [sent for sent in run.deliveries() if sent.at - occurred(sent.body) >= timedelta(days=1)]
     assert abs(len(late) / len(run) - 0.1) < 0.02
-    assert sum(told.late for told in run.truth.values()) > 0
+    assert sum(each.late for each in run.truth.values()) > 0
 
 
 def test_revenue_events_name_their_session_and_come_once() -> None:

@@ -1,4 +1,4 @@
-"""The checks: each holds of an honest store, and sees the one thing that would contradict it."""
+"""The checks: each holds of an honest store, and sees the only thing that would contradict it."""
 
 from dataclasses import dataclass
 from typing import Any

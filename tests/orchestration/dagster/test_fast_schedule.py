@@ -299,7 +299,7 @@ def test_a_run_that_begins_before_its_block_closes_waits_for_it(canary, instance
 
 @pytest.mark.parametrize(
     "stage",
-    # In the gate the last one, whose failure keeps the verdict itself back.
+    # In the gate the last, whose failure keeps the verdict itself back.
     [*(pytest.param(stage, marks=pytest.mark.nightly) for stage in PIPELINE[:-1]), PIPELINE[-1]],
 )
 def test_a_run_that_broke_off_in_any_step_is_finished_by_the_next_tick(

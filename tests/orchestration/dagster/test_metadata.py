@@ -23,7 +23,7 @@ from storage.views.published import decided_lately, nearest_to_an_answer, verdic
 from tests.stores.pipeline_run import run_pipeline
 
 CANARY = "canary-of-a-user"
-# Bytes of one materialization's metadata: it is kept with its run.
+# Bytes of a materialization's metadata: it is kept with its run.
 MOST_BYTES = 100_000
 
 
@@ -125,7 +125,7 @@ def test_an_hourly_run_adds_up_each_project_s_verdicts(canary, instance, today) 
         event for event in result.get_asset_materialization_events() if event.asset_key == LEDGER
     )
     metadata = {name: value.value for name, value in event.materialization.metadata.items()}
-    # Three registrations of one change are three attempts.
+    # Three registrations of a change are three attempts.
     counts = ("judged", "kept", "standing", "rolled_back", "expected_false")
     assert [metadata[name] for name in counts] == [3, 1, 1, 0, 0.034]
     sums = "judged 3; kept 1; stand 1; expected false, at most 0.0; rolled back 0"

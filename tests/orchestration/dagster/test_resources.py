@@ -38,7 +38,7 @@ def test_a_step_that_lost_its_connection_is_tried_again(canary, instance, today)
 
 
 def test_an_error_that_would_come_again_is_not_tried_again(canary, instance, today) -> None:
-    # No fault of one experiment's data, which would be set aside.
+    # No fault of an experiment's data, which would be set aside.
     canary.tamper("ALTER TABLE publication_progress ADD CONSTRAINT broken CHECK (false) NOT VALID")
     result = canary.run("deploy_reward_fast", instance, today, raise_on_error=False)
 

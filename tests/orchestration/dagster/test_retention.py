@@ -38,7 +38,7 @@ def drop(engine: Any, as_of: datetime = LATER, **options: Any) -> Any:
 
 
 def dropped(engine: Any, as_of: datetime = LATER) -> list[date]:
-    return [one.day for one in drop(engine, as_of).dropped]
+    return [each.day for each in drop(engine, as_of).dropped]
 
 
 def happened(project_id: int, at: datetime) -> RuntimeEvent:
@@ -165,7 +165,7 @@ def test_an_empty_day_goes_without_a_word(store) -> None:
     with store.engine.begin() as connection:
         create_days(connection, [NOW.date() - timedelta(days=200)])
 
-    assert [one.events for one in drop(store.engine, NOW).dropped] == [0]
+    assert [each.events for each in drop(store.engine, NOW).dropped] == [0]
     with store.engine.begin() as connection:
         assert connection.execute(text("SELECT count(*) FROM dropped_days")).scalar_one() == 0
 
@@ -275,10 +275,10 @@ def test_the_days_self_check_passes_over_what_is_gone(decided) -> None:
     first = decided.first_day.date()
 
     with separate_reading(decided.engine) as separate:
-        found = compare_days(separate, first, first + timedelta(days=3), as_of=NOW)
+        result = compare_days(separate, first, first + timedelta(days=3), as_of=NOW)
 
-    assert found.equal
-    assert found.gone == sorted(decided.experiments.values())
+    assert result.equal
+    assert result.gone == sorted(decided.experiments.values())
     # History that was dropped before an experiment was bound was never read for it.
     decided.tamper("UPDATE dropped_days SET dropped_at = dropped_at - interval '1 year'")
     with separate_reading(decided.engine) as separate:
@@ -288,10 +288,10 @@ def test_the_days_self_check_passes_over_what_is_gone(decided) -> None:
 def test_an_audit_names_the_days_that_are_gone(decided) -> None:
     drop(decided.engine, limit=1)
 
-    found = audit(decided.engine, decided.experiments["click"])
+    result = audit(decided.engine, decided.experiments["click"])
 
-    assert found.gone == [partition_name(decided.first_day.date())]
-    assert not found.equal
+    assert result.gone == [partition_name(decided.first_day.date())]
+    assert not result.equal
 
 
 @pytest.fixture
@@ -319,10 +319,10 @@ def test_what_stood_at_an_earlier_time_is_told_and_what_was_open_is_refused(
     assert command("evaluate", "--as-of", early).exit_code == 0
     drop(decided.engine)
 
-    told = command("evaluate", "--json", "--as-of", NOW.isoformat())
+    result = command("evaluate", "--json", "--as-of", NOW.isoformat())
     refused = command("evaluate", "--as-of", early)
 
-    assert json.loads(told.stdout) == whole
+    assert json.loads(result.stdout) == whole
     assert refused.exit_code == 3
     assert decided.experiments["click"] in refused.stderr
 

@@ -1,4 +1,4 @@
-"""The schedule: a checked walk each hour, and one rebuild of each day that has settled."""
+"""The schedule: a checked walk each hour, and a rebuild of each day that has settled."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -24,7 +24,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 
 @dataclass(kw_only=True)
 class Watch:
-    """An instance of Dagster, and the sensor's ticks on it, each from where the last one got to."""
+    """An instance of Dagster, and the sensor's ticks on it, each from where the last got to."""
 
     instance: dg.DagsterInstance
     cursor: str | None = field(default=None)

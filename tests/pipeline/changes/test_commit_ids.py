@@ -1,4 +1,4 @@
-"""A commit is one thing, however much of its id deploys, events and registrations write."""
+"""A commit is a single thing, however much of its id deploys, events and registrations write."""
 
 from typing import Any
 

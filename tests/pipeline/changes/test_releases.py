@@ -450,7 +450,7 @@ def test_over_two_weeks_of_releases_no_face_contradicts_another(release: Release
 
 
 def _agree(release: Release, experiment: str, *, standing: str, moved: str | None) -> None:
-    """Holds what the registration, the evidence and the checklist say against one another."""
+    """Holds what the registration, the evidence and the checklist say against each other."""
     registration = release.bound(experiment)
     base_moved = registration["base_moved"]
     assert (None if base_moved is None else base_moved["rebase_on"]) == moved

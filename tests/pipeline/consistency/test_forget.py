@@ -71,7 +71,7 @@ class Shop:
                 self.seen(f"other {number}", 2 * number, event=event, **served)
 
     def crowd(self) -> None:
-        """Users with one session or several, shared sessions, and a place that many pass by."""
+        """Users with a session or several, shared sessions, and a place that many pass by."""
         for number in range(140):
             self._visit(number)
         for number in range(60):
@@ -129,7 +129,7 @@ class Shop:
         self.revenue.append({**payment, **members})
 
     def _visit(self, number: int) -> None:
-        """A session: one user's as a rule, at times two users', nobody's or a place's."""
+        """A session: a user's as a rule, at times two users', nobody's or a place's."""
         draw = self.generator
         session = PLACE if number % 14 == 0 else f"session {number:04}"
         user = int(draw.integers(0, 45))
@@ -236,7 +236,7 @@ class Shop:
             return {row[0]: (row[1], row[2]) for row in rows}
 
     def read_at_once(self, as_of: datetime) -> dict[str, tuple[str, str]]:
-        """The answers of a reading of the log in one go, tombstones included."""
+        """The answers of a reading of the log at once, tombstones included."""
         with separate_reading(self.engine) as connection:
             return {
                 entry.draft.experiment_id: (entry.draft.contract, entry.draft.document)
@@ -281,7 +281,7 @@ class Shop:
         return row[0] - units, row[1] - conversions, row[2] - units, row[3] - conversions
 
     def adds_up(self, as_of: datetime) -> bool:
-        """Whether the audit finds no difference, and one reading gives what is served."""
+        """Whether the audit finds no difference, and a reading gives what is served."""
         with self.engine.begin() as connection:
             looked = connection.execute(text("SELECT bool_and(as_of IS NOT NULL) FROM verdicts"))
             assert looked.scalar_one(), "nothing is proven before a look"

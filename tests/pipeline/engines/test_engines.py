@@ -1,4 +1,4 @@
-"""One text on every engine: PostgreSQL's, DuckDB's and the oracle's rows of random worlds."""
+"""The same text on every engine: PostgreSQL's, DuckDB's and the oracle's rows of random worlds."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -227,7 +227,7 @@ def unequal_rows(
 def unequal_answers(store: Store, worlds: Iterable[World]) -> dict[str, Any]:
     """Returns the open experiments of which three sides give another contract or evidence.
 
-    They are the stored rows, a recomputation of the log in one go, and the oracle. The day check
+    They are the stored rows, a recomputation of the log at once, and the oracle. The day check
     must find no row that differs.
     """
     with separate_reading(store.engine) as separate:

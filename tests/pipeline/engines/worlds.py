@@ -22,7 +22,7 @@ T = datetime(2026, 10, 1, 20, 0, tzinfo=UTC)
 HOURS = 8
 A, B, K_ON_B, UNKNOWN, LATER = (f"{letter}" * 7 for letter in "adef9")
 K = "b" * 40
-# K's beginning means two commits once this one is recorded, B's another one once more of B is.
+# K's beginning means two commits once this one is recorded, B's another commit once more of B is.
 TWIN = f"{K[:9]}{'c' * 31}"
 B_WHOLE = f"{B}{'1' * 33}"
 COMMITS = (
@@ -98,7 +98,7 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
                 commit, flags = draw.choice(COMMITS), _flags(draw)
             if draw.random() < 0.3:
                 route = draw.choice(ROUTES)
-            # Whole seconds, so that events of one moment are no accident.
+            # Whole seconds, so that events of a moment are no accident.
             occurred = T + timedelta(seconds=round(begins + draw.choice([0, 0, 30, 900, 4000])))
             row = {
                 "project_id": project_id,
@@ -108,7 +108,7 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
                 "occurred_at": occurred,
                 "commit_sha": draw.choice([commit, commit, commit, None]),
                 "route": route,
-                # Of one user as a rule, and of some sessions two by turns.
+                # Of a user as a rule, and of some sessions two by turns.
                 "pseudonym": draw.choice(
                     [bytes([number % 17]), None, bytes([(number + draw.choice(others)) % 17])]
                 ),

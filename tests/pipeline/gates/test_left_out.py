@@ -12,7 +12,7 @@ MEAN = {"kind": "mean", "window_seconds": 3600, "cap": 10_000.0}
 
 
 def canary(story, *, other: Mapping[str, int], paid: bool, **chosen: Any) -> str:
-    """A canary of 3,000 sessions of which one in five pays 30 dollars, in both arms.
+    """A canary of 3,000 sessions of which 1 in 5 pays 30 dollars, in both arms.
 
     Args:
         other: Of each commit, one in so many payers pays 4,500 yen instead, or by an event without

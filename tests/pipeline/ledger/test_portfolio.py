@@ -24,7 +24,7 @@ from tests.world import ON_ORDERS, World
 
 A, K, L, M = "aaaaaaa1", "ccccccc3", "ddddddd4", "eeeeeee5"
 HOUR, DAY = 60.0, 1440.0
-# The truth: K doubles the rate and L lifts it by one half, so that few units prove it.
+# The truth: K doubles the rate and L lifts it by a half, so that few units prove it.
 RATES = {A: 0.10, K: 0.20, L: 0.30, M: 0.60}
 TOGETHER = RATES[L] / RATES[A] - 1
 

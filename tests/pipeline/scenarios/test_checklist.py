@@ -282,7 +282,7 @@ ALSO_RED = {
 
 @pytest.fixture(scope="module")
 def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]]:
-    """Every project of this page in one store: each lives its story, then the pipeline runs."""
+    """Every project of this page in a store: each lives its story, then the pipeline runs."""
     with fresh_store(postgres_url, migrated_template) as store:
         by_story: dict[str, Shop] = {}
         # When the API ends, what it refused is noted.

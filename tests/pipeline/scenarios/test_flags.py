@@ -1,4 +1,4 @@
-"""Many flags in one build: independent ones are pooled, what is aliased is named."""
+"""Many flags in a single build: independent ones are pooled, what is aliased is named."""
 
 from itertools import product
 

@@ -40,7 +40,7 @@ def deploy_canary(story, *, ago: timedelta = RECENT) -> float:
 
 
 def serve(story, *, at: float, treated: tuple[int, int], controlled: tuple[int, int]) -> None:
-    """Units and conversions of both arms in one block."""
+    """Units and conversions of both arms in a block."""
     for commit, (units, converting) in ((K, treated), (A, controlled)):
         story.units_of(commit, minutes=at, units=units, converting=converting, route="/checkout")
 

@@ -65,7 +65,7 @@ def test_an_unharmed_guardrail_lies_within_its_margin(canary) -> None:
     assert verdict == "keep"
     _, error, _ = evidence["metrics"]
     assert error["state"] == "unharmed"
-    # Half a point of a rate of one in a hundred.
+    # Half a point of a rate of 1 in 100.
     assert error["interval"][1] < 0.005
 
 
@@ -81,7 +81,7 @@ def test_rows_of_an_unfair_split_are_not_the_change_s_alone(story) -> None:
     assert story.evidence(experiment)["metrics"][0]["state"] == "unfair"
 
 
-# Events come live under one name, and two days late under the other.
+# Events come live under a name, and two days late under the other.
 LATE_BY = 2 * DAY
 BOTH = ("order", "billed")
 

@@ -24,7 +24,7 @@ CAUSES = (
 
 
 def served(story: Any, *spans: tuple[float, float, float]) -> None:
-    """Ten units a minute from one minute to another, of which treatment gets a share."""
+    """Ten units a minute from a minute to another, of which treatment gets a share."""
     for begin, end, share in spans:
         units = int(10 * (end - begin))
         treated = int(share * units)

@@ -37,7 +37,7 @@ def bits(value: Any) -> Any:
 
 @st.composite
 def histories(draw: st.DrawFn, strata: int = 3) -> list[Row]:
-    """Cells (block, stratum, n1, x1, n0, x0): often with an effect, often ending in one arm."""
+    """Cells (block, stratum, n1, x1, n0, x0): often with an effect, or ending in a single arm."""
     rates = draw(st.sampled_from([(0.1, 0.1), (0.3, 0.1), (0.05, 0.4), (0.0, 1.0)]))
     kept_arm = draw(st.sampled_from([None, None, 0, 1]))
     length = draw(st.integers(0, 16))

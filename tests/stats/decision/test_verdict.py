@@ -189,7 +189,7 @@ def test_a_crossing_at_the_horizon_itself_comes_too_late(series: Maker) -> None:
 @pytest.mark.requirement("cadence.concurrent")
 @pytest.mark.parametrize(
     ("cell", "cadence"),
-    # E_day and E_fast are 11 and 82 here, then 32 and 18: their mean is above 20, the other one
+    # E_day and E_fast are 11 and 82 here, then 32 and 18: their mean is above 20, the other
     # alone would not be.
     [((200, 60, 200, 30), "fast"), ((12_000, 713, 12_000, 600), "day")],
 )

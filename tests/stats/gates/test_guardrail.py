@@ -317,7 +317,7 @@ def test_the_margin_is_no_more_than_the_rate_itself_and_no_less_than_a_tenth_of_
 def test_a_fifth_of_the_control_rate_is_room_where_that_is_more(
     series: Maker, guardrail: RailMaker
 ) -> None:
-    # One point more on ten: beyond half a point, within a fifth.
+    # A point more on ten: beyond half a point, within a fifth.
     rail = guardrail(hourly([(60_000, 6300, 60_000, 6000)]))
     seen = seen_of(series, [(60_000, 600, 60_000, 600)], (rail,), as_of=4000)
     assert seen.guardrails[0].non_inferior_at is not None

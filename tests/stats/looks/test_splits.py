@@ -131,7 +131,7 @@ def test_only_the_first_256_lineages_are_compared() -> None:
 
 
 def test_flags_that_depend_but_cannot_all_split_are_named() -> None:
-    """Twelve flags on one hash with six others: eight split, and the rest confounds."""
+    """Twelve flags on a hash with six others: eight split, and the rest confounds."""
     build = Build(
         draw=lambda draw, units: np.hstack(
             [own := draw.random((units, 1)) < 0.5]

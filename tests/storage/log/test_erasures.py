@@ -15,7 +15,7 @@ from tests.storage.log.conftest import WatchedLake, World
 
 @pytest.fixture
 def person(day: World) -> World:
-    """The day with one person in it: a user, who shares no session with anybody."""
+    """The day with a person in it: a user, who shares no session with anybody."""
     day.append(
         *(
             day.event(f"own-{number % 2}", 20 + number, pseudonym=b"\xab" * 16)

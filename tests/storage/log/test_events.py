@@ -14,8 +14,8 @@ NOW = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 
 
 def event(session_id: str, **members: Any) -> RuntimeEvent:
-    told = {"project_id": 1, "environment": "production", "event": "page_view"}
-    return RuntimeEvent(**told, session_id=session_id, occurred_at=NOW, **members)
+    answer = {"project_id": 1, "environment": "production", "event": "page_view"}
+    return RuntimeEvent(**answer, session_id=session_id, occurred_at=NOW, **members)
 
 
 def appended(url: str, requests: Sequence[Sequence[RuntimeEvent]]) -> list[Any]:

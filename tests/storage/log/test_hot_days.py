@@ -86,7 +86,7 @@ def test_postgresql_keeps_what_is_looked_up_by_the_row(day) -> None:
         WHERE flags IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
     """)
 
-    def told() -> Any:
+    def stored() -> Any:
         with day.engine.begin() as connection:
             names = names_in_log(
                 connection,
@@ -97,10 +97,10 @@ def test_postgresql_keeps_what_is_looked_up_by_the_row(day) -> None:
             )
             return names, *(connection.execute(query).all() for query in (looked_up, flagged))
 
-    before = told()
+    before = stored()
     move(day)
 
-    assert told() == before
+    assert stored() == before
     assert named_or_valued <= day.stored()
 
 

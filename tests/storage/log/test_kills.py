@@ -18,7 +18,7 @@ from tests.storage.log.tending import tend, tend_and_die
 
 pytestmark = pytest.mark.process
 
-# A night with one person to forget has some 26 steps; far apart, so that few kills end many kinds.
+# A night with a person to forget has some 26 steps; far apart, so that few kills end many kinds.
 _STEPS, _STRIDE = 24, 7
 _NEVER = 10**9
 
@@ -45,12 +45,12 @@ def read_meanwhile(world: World, expected: Counter[Any]) -> Iterator[list[str]]:
     def read() -> None:
         while not over.is_set():
             try:
-                found = world.read()
+                result = world.read()
             except Exception as error:  # noqa: BLE001 - whatever it is, a reader met it
                 faults.append(repr(error))
                 return
-            if found != expected:
-                faults.append(f"{sum(found.values())} events, not {sum(expected.values())}")
+            if result != expected:
+                faults.append(f"{sum(result.values())} events, not {sum(expected.values())}")
 
     reader = threading.Thread(target=read)
     reader.start()

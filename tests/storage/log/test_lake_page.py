@@ -33,8 +33,8 @@ def test_a_teams_own_duckdb_reads_the_listed_files(day) -> None:
     )
 
     counts = Counter(row[2] for row in day.stored())
-    found = dict(re.findall(r"│ (\w+) +│ +(\d+) │", done.stdout))
-    assert found == {event: str(count) for event, count in counts.items()}
+    output = dict(re.findall(r"│ (\w+) +│ +(\d+) │", done.stdout))
+    assert output == {event: str(count) for event, count in counts.items()}
 
 
 def test_every_column_is_named_in_the_order_of_the_files() -> None:

@@ -32,8 +32,8 @@ def test_sealed_files_hold_exactly_what_the_log_held(day) -> None:
     assert day.files() == sorted(day.listed())
     assert {row[13] for row in day.in_files()} == {None, '{"b":true,"long-name":"b","ä":"x"}'}
     properties = [pq.read_table(path)["properties"].to_pylist() for path in day.listed()]
-    told = Counter(text for texts in properties for text in texts)
-    assert told == {None: 145, '{"note": "it\'s"}': 15}
+    answer = Counter(text for texts in properties for text in texts)
+    assert answer == {None: 145, '{"note": "it\'s"}': 15}
 
 
 def test_each_listed_file_is_named_with_its_digest_its_size_and_its_rows(day) -> None:
@@ -99,9 +99,9 @@ def test_a_reader_gets_each_event_once_whichever_hours_are_sealed(day) -> None:
 def test_a_reader_gets_what_was_received_between_two_times_alone(day) -> None:
     day.seal()
 
-    found = day.read(BEGIN + timedelta(minutes=11), BEGIN + timedelta(minutes=66))
+    result = day.read(BEGIN + timedelta(minutes=11), BEGIN + timedelta(minutes=66))
 
-    assert sum(found.values()) == 51
+    assert sum(result.values()) == 51
 
 
 def test_history_that_comes_to_a_sealed_hour_makes_a_further_part_of_it(day) -> None:
@@ -215,7 +215,7 @@ def test_a_file_that_differs_from_the_log_is_named(day, damage, reason) -> None:
     day.execute(damage)
 
     with day.engine.begin() as connection:
-        found = compare_files(connection, day.lake)
+        result = compare_files(connection, day.lake)
 
-    assert len(found.different) == 3
-    assert all(reason in one.reason for one in found.different)
+    assert len(result.different) == 3
+    assert all(reason in each.reason for each in result.different)

@@ -37,7 +37,7 @@ ERASED = also_nightly(_QUICK, [how for how in HARMS if how not in _QUICK])
 
 @pytest.fixture
 def hot(day: World) -> World:
-    """Three hours in files that were compared; in the last one there is nobody of the others."""
+    """Three hours in files that were compared; in the last there is nobody of the others."""
     day.append(*(day.event(f"last-{number}", 180 + number) for number in range(10)))
     day.seal()
     with day.engine.begin() as connection:
@@ -131,7 +131,7 @@ def test_who_asks_a_wrong_hour_for_its_users_alone_gets_them_from_postgresql(mov
     harm(moved, "other rows")
     assert named() == before
 
-    # A month after the hot days PostgreSQL has one event of each user and session.
+    # A month after the hot days PostgreSQL has an event of each user and session.
     moved.execute("UPDATE sealed_hours SET moved_at = hour + interval '40 days'")
     with pytest.raises(WrongFileError):
         named()
@@ -220,7 +220,7 @@ def test_a_wrong_file_that_alone_holds_its_events_stops_nobody_elses_erasure(mov
     whole = moved.read()
     right = moved.listed()[1].read_bytes()
     wrong = harm(moved, how)
-    # Both are in the first file too; the last one is in no other.
+    # Both are in the first file too; the last is in no other.
     for session in ("s3", "s4", "last-1"):
         forget(moved, session)
 
@@ -335,4 +335,4 @@ def test_another_byte_is_seen_in_its_turn_or_once_it_has_set_an_experiment_aside
     wrong = harm(moved, "another byte", number=2)
     name = name_of(moved, wrong)
     assert scrubbed(moved, limit=0) == []
-    assert [found for found, _ in scrubbed(moved, limit=3)] == [name]
+    assert [each for each, _ in scrubbed(moved, limit=3)] == [name]

@@ -29,7 +29,7 @@ STORED = 35
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 OLDEST = TODAY - timedelta(days=STORED)
 
-# One session an hour of each arm on each day: it names its user, converts, and meets an error.
+# A session an hour of each arm on each day: it names its user, converts, and meets an error.
 _TRAFFIC = text("""
 INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at, received_at,
     commit_sha, route, pseudonym, trusted)
@@ -270,7 +270,8 @@ CROSS JOIN generate_series(1, CAST(:units AS integer)) AS u
 """)
 
 
-# In tables of their own, and in one statement: PostgreSQL plans these for other numbers of them.
+# In tables of their own, and in a single statement: PostgreSQL plans these for other numbers of
+# them.
 @pytest.mark.parametrize(("at_once", "experiments"), [(0, 2), (1_000_000, 12)])
 def test_a_unit_is_looked_up_among_those_of_its_own_experiment(
     store, at_once: int, experiments: int

@@ -22,6 +22,6 @@ CANARY = "canary@shop.example"
 def test_an_error_quotes_no_value_of_a_row(store: Store, statement: str, named: str) -> None:
     with pytest.raises(DBAPIError) as failed, store.engine.begin() as connection:
         connection.execute(text(statement), {"value": CANARY})
-    told = "".join(traceback.format_exception(failed.value))
-    assert named in told
-    assert CANARY not in told
+    answer = "".join(traceback.format_exception(failed.value))
+    assert named in answer
+    assert CANARY not in answer

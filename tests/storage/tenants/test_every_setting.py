@@ -117,7 +117,7 @@ def project(store: Store, client: TestClient) -> World:
 
 @pytest.fixture(scope="module")
 def verdicts(postgres_url: str, migrated_template: str) -> Iterator[Mapping[str, Any]]:
-    """Contract and evidence of the same traffic, by each choice of settings; one run makes all."""
+    """Contract and evidence of the same traffic, by each choice of settings; a run makes all."""
     choices = {
         as_text(chosen): chosen for pair in [*VERDICTS.values(), ({}, SAME)] for chosen in pair
     }

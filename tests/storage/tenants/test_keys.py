@@ -56,9 +56,9 @@ def test_any_number_of_keys_are_live_until_each_is_revoked(store) -> None:
         second = create_key(connection, project.project_id, KeyKind.WRITE)
         revoke_key(connection, project.project_id, first)
         assert holder(connection, key_digest(first)) is None
-        found = holder(connection, key_digest(second))
-        assert found is not None
-        assert (found.project_id, found.kind) == (project.project_id, KeyKind.WRITE)
+        result = holder(connection, key_digest(second))
+        assert result is not None
+        assert (result.project_id, result.kind) == (project.project_id, KeyKind.WRITE)
         revoked = [key for key in list_keys(connection, project.project_id) if key.revoked_at]
         assert [key.display for key in revoked] == [first[:8]]
 
@@ -81,8 +81,8 @@ def test_the_use_of_a_key_is_noted_once_in_ten_minutes(store) -> None:
         """When each key was used, after a transaction in which one of them was."""
         with store.engine.begin() as connection:
             note_use(connection, digest)
-            found = list_keys(connection, project.project_id)
-        return {one.kind: one.last_used_at for one in found}
+            result = list_keys(connection, project.project_id)
+        return {each.kind: each.last_used_at for each in result}
 
     first = noted()
     assert first[KeyKind.PUBLIC] is not None

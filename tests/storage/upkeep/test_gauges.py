@@ -48,13 +48,13 @@ def in_store(service: Any, *statements: str, **values: Any) -> None:
 
 
 def test_a_new_store_has_nothing_to_tell(gauges: Callable[[], Gauges]) -> None:
-    found = gauges()
-    assert found.last_event_seconds is None
-    assert found.unknown_commit_share is None
-    assert found.last_walk_seconds is None
-    assert found.step_seconds == {}
-    assert (found.walk_behind_seconds, found.overdue_verdict_seconds) == (0, 0)
-    assert (found.open_experiments, found.unequal_days, found.failed_runs) == (0, 0, None)
+    result = gauges()
+    assert result.last_event_seconds is None
+    assert result.unknown_commit_share is None
+    assert result.last_walk_seconds is None
+    assert result.step_seconds == {}
+    assert (result.walk_behind_seconds, result.overdue_verdict_seconds) == (0, 0)
+    assert (result.open_experiments, result.unequal_days, result.failed_runs) == (0, 0, None)
 
 
 def test_the_age_is_that_of_the_newest_event(service: Any, gauges: Callable[[], Gauges]) -> None:
@@ -82,8 +82,8 @@ def test_no_age_is_negative_after_a_clock_that_ran_ahead(
         "INSERT INTO pipeline_steps (stage, ended_at, seconds)"
         " VALUES ('verdicts', now() + interval '39 h', 0)",
     )
-    found = gauges()
-    assert (found.last_event_seconds, found.last_walk_seconds) == (0, 0)
+    result = gauges()
+    assert (result.last_event_seconds, result.last_walk_seconds) == (0, 0)
 
 
 class TestTheShareOfUnknownCommits:
@@ -127,11 +127,11 @@ class TestTheWalk:
     def test_is_told_with_its_steps(self, service: Any, gauges: Callable[[], Gauges]) -> None:
         for stage, seconds in (("exposures", 9.0), ("exposures", 0.25), ("verdicts", 0.5)):
             service.in_store(partial(note_step, stage=stage, seconds=seconds))
-        found = gauges()
-        assert found.step_seconds == {"exposures": 0.25, "verdicts": 0.5}
-        assert found.last_walk_seconds is not None
-        assert found.last_tick_seconds is not None
-        assert 0 <= found.last_walk_seconds < 60
+        result = gauges()
+        assert result.step_seconds == {"exposures": 0.25, "verdicts": 0.5}
+        assert result.last_walk_seconds is not None
+        assert result.last_tick_seconds is not None
+        assert 0 <= result.last_walk_seconds < 60
 
     def test_is_behind_by_what_closed_and_is_in_no_verdict(
         self, service: Any, gauges: Callable[[], Gauges]
@@ -218,7 +218,7 @@ def test_failed_runs_are_those_of_the_last_hour_that_dagster_keeps_beside(
 
 
 def announce(service: Any, state: str) -> None:
-    """An announcement of an hour ago, with one delivery that waits, or came to an end now."""
+    """An announcement of an hour ago, with a delivery that waits, or came to an end now."""
     experiment = open_experiment(service)
     in_store(
         service,
@@ -246,10 +246,10 @@ def test_a_webhook_waits_until_it_is_delivered_or_given_up(
     given_up: int,
 ) -> None:
     announce(service, state)
-    found = gauges()
-    assert found.undelivered_webhooks == waiting
-    assert int(found.oldest_undelivered_seconds // 3600) == hours
-    assert found.abandoned_webhooks == given_up
+    result = gauges()
+    assert result.undelivered_webhooks == waiting
+    assert int(result.oldest_undelivered_seconds // 3600) == hours
+    assert result.abandoned_webhooks == given_up
 
 
 def test_a_freeze_is_told(service: Any, gauges: Callable[[], Gauges]) -> None:
@@ -260,5 +260,5 @@ def test_a_freeze_is_told(service: Any, gauges: Callable[[], Gauges]) -> None:
 
 def test_the_log_is_part_of_the_database(service: Any, gauges: Callable[[], Gauges]) -> None:
     send(service, None, 1)
-    found = gauges()
-    assert 0 < found.log_bytes < found.database_bytes
+    result = gauges()
+    assert 0 < result.log_bytes < result.database_bytes
