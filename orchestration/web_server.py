@@ -1,7 +1,7 @@
 """Dagster's web server behind the guard, as a process: `python -m orchestration.web_server`.
 
 Takes the words of `dagster-webserver`, which itself takes no middleware: its command hands the
-application to `uvicorn.run`, and so this hands on a guarded one.
+application to `uvicorn.run`, and so this hands on a guarded application.
 """
 
 import os

@@ -45,7 +45,7 @@ hypothesis.settings.load_profile("gate")
 
 _TEMPLATE = "migrated"
 
-# While tests are found nearly all that is made stays: to look through it took a seventh of that.
+# While tests are collected nearly all that is made stays: to look through it took a seventh.
 gc.disable()
 
 
@@ -180,7 +180,7 @@ def _shared(postgres_url: str, migrated_template: str) -> Iterator[tuple[Store, 
 def tenant(_shared: tuple[Store, TestClient]) -> World:
     """A project of the test's own in a running API, whose other tenants are the module's tests.
 
-    A store is made in a tenth of a second, a project in a hundredth of one.
+    A store is made in a tenth of a second, a project in a hundredth of a second.
     """
     store, client = _shared
     return World.new(store, client, f"shop {secrets.token_hex(6)}")

@@ -88,7 +88,7 @@ def run(stage: Stage) -> Outcome:
     begin = time.monotonic()
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     # Images of Python often forbid it. Each process of a test would compile all that it imports
-    # anew: four seconds of a core for Dagster's definitions, instead of one and a half.
+    # anew: four seconds of a core for Dagster's definitions, instead of 1.5.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = [subprocess.Popen(words, cwd=ROOT, env=environment) for words in stage.commands]
     passed = [process.wait() for process in started] == [0] * len(started)

@@ -158,7 +158,7 @@ def near_tests(changed: Collection[str]) -> list[NearTest]:
 
 
 def _shared_folders(test: str, changed: str) -> int:
-    """Counts folders that both paths begin with; a test named after the file counts one more."""
+    """Counts folders that both paths begin with; a test named after the file counts once more."""
     path, of = Path(test), Path(changed)
     pairs = zip(path.parent.parts[1:], of.parent.parts, strict=False)
     folders = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))

@@ -10,7 +10,7 @@ LONG_PROFILE = "long"
 
 
 def times(*, gate: int, deep: int, nightly: int | None = None) -> pytest.MarkDecorator:
-    """Gives a test its `times`; `nightly` where the gate has no time for as many as one wants."""
+    """Gives a test its `times`; `nightly` where the gate has no time for so many."""
     long = pytest.param(deep, marks=[pytest.mark.deep, pytest.mark.timeout(3600)])
     more = [] if nightly is None else [pytest.param(nightly, marks=pytest.mark.nightly)]
     return pytest.mark.parametrize("times", [gate, *more, long])
@@ -22,6 +22,6 @@ def also_nightly(gate: Iterable[Any], nightly: Iterable[Any]) -> list[Any]:
 
 
 def examples(*, gate: int, deep: int) -> hypothesis.settings:
-    """Gives a test so many examples, by the profile of Hypothesis (`make deep`: the long one)."""
+    """Gives a test so many examples, by Hypothesis' profile (`make deep`: the long profile)."""
     long = hypothesis.settings.get_current_profile_name() == LONG_PROFILE
     return hypothesis.settings(max_examples=deep if long else gate)

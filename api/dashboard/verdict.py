@@ -13,7 +13,7 @@ BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.ARRIVING)
 
 
 def reason_of(contract: Contract, document: AnyEvidence | None, situation: Situation) -> str:
-    """Returns the evidence in one or two sentences, to be read after the headline.
+    """Returns the evidence in a sentence or two, to be read after the headline.
 
     Args:
         document: The evidence document; None before the first look.

@@ -41,7 +41,7 @@ class Checklists:
     async def of(self, project_id: int) -> Checklist:
         """Returns a project's checklist, of this minute."""
         now = time.monotonic()
-        # A failed checklist counts as none, and so does an old one's: it goes, whoever's it is.
+        # A failed checklist counts as none, and so does an old checklist: it goes, whoever's it is.
         self._kept = {
             project: (until, task)
             for project, (until, task) in self._kept.items()

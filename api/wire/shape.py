@@ -173,5 +173,5 @@ def _pointer(location: Sequence[str | int], document: object) -> str:
 
 
 def by_form(value: object) -> str:
-    """Returns the branch of `text or object` that a value is read as: a fault names one cause."""
+    """Returns the branch of `text or object` that a value is read as, for a single fault."""
     return "<object>" if isinstance(value, dict) else "<text>"

@@ -142,7 +142,7 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         layout: `event`: a row an event. `unit`: a row a unit, exposed at its time, with a column
             that names its arm and columns that hold its outcomes.
         times: When a row happened.
-        where: A row is taken if it fulfils any of these: each column equals one of its values.
+        where: A row is taken if it fulfils any of these: each column equals any of its values.
             A value `@other` means the value of column `other` in the same row.
         unit: The column of the unit; None numbers the rows.
         columns: Event member -> column.

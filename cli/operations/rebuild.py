@@ -19,7 +19,7 @@ from storage.pipeline.engines.engine import watched_parts
 from storage.upkeep.side_tables import Difference
 from storage.verdicts.publication import all_contracts
 
-# Rebuilt, but at least one decided verdict is not what the log gives now, or an experiment stays
+# Rebuilt, but some decided verdict is not what the log gives now, or an experiment stays
 # as it was.
 DECIDED_OTHERWISE = 4
 LEFT_OUT = 5

@@ -42,7 +42,7 @@ def any_store_url(data_dir: Path) -> Generator[str]:
 
     `SERVICE_DATABASE_URL`, else the server that runs on the data directory, else the embedded
     PostgreSQL, started for this command, brought to this version, and stopped at its end. A
-    server started by one command waits at its end for the commands that use it.
+    server started by a command waits at its end for the commands that use it.
 
     Args:
         data_dir: the service's data directory; made when it does not stand.

@@ -145,5 +145,5 @@ def evidence_from(members: object) -> AnyEvidence:
 
 
 def looked_at(evidence: AnyEvidence | None) -> Evidence | None:
-    """Returns evidence with a look; None before the first, and where there never was one."""
+    """Returns evidence with a look; None before the first, and where there never was any."""
     return evidence if isinstance(evidence, Evidence) and evidence.as_of is not None else None

@@ -1,4 +1,4 @@
-"""The assets: the four steps from the log to a verdict, each one transaction of its own."""
+"""The assets: the four steps from the log to a verdict, each a transaction of its own."""
 
 import time
 import warnings
@@ -95,7 +95,7 @@ def exposures(
 
     - **Final** once the event's block of 5 minutes has closed, the grace after it included: what
       is received later can neither make nor move an exposure.
-    - **Backfill**: none is needed. Any run reads on from where the last one ended, however long
+    - **Backfill**: none is needed. Any run reads on from where the last run ended, however long
       ago.
     - **Served** as counts in `GET /v1/reward/{experiment_id}/evidence`.
     """
@@ -170,7 +170,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
 
     - **Final** once decided: the database itself refuses to rewrite it.
     - **Backfill**: none. A verdict is a function of the log alone, whenever it is computed.
-    - **Served** at `GET /v1/reward/{experiment_id}`, from this one row.
+    - **Served** at `GET /v1/reward/{experiment_id}`, from this row.
     - **Changes** since the last materialization are listed below, also those that a command
       published.
     """
@@ -201,7 +201,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
 
 
 def _shown_to(instance: dg.DagsterInstance) -> datetime | None:
-    """Returns up to when the last materialization told of changes, by the database's clock."""
+    """Returns up to when the last materialization named changes, by the database's clock."""
     event = instance.get_latest_materialization_event(VERDICTS)
     shown = event and event.asset_materialization and event.asset_materialization.metadata
     at = shown.get(_SHOWN_TO) if shown else None

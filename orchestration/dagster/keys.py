@@ -16,7 +16,7 @@ OWNERS = [f"team:{PREFIX}"]
 TAGS = {"service": PREFIX}
 # This tag of a run of the fast schedule says when the last block that it waits for closes.
 CLOSES_TAG = f"{PREFIX}/closes_at"
-# This one says why it was asked for.
+# This tag says why it was asked for.
 DUE_TAG = f"{PREFIX}/due"
 
 

@@ -1,4 +1,4 @@
-"""Links: where an experiment is told of outside of Dagster."""
+"""Links: the pages of an experiment outside of Dagster."""
 
 import os
 

@@ -114,7 +114,7 @@ class Store(dg.ConfigurableResource[Any]):
         """Yields a connection in a step's transaction, which is the only writer of derived tables.
 
         Args:
-            stage: The step, one of `PIPELINE`: when it last ended and how often it failed is kept.
+            stage: The step, of `PIPELINE`: when it last ended and how often it failed is kept.
         """
         begun = time.monotonic()
         with (
@@ -157,7 +157,7 @@ class Engine(dg.ConfigurableResource[Any]):
         """The settings.
 
         Raises:
-            storage.pipeline.engines.engine.EngineError: One of them cannot be used.
+            storage.pipeline.engines.engine.EngineError: An engine cannot be used.
         """
         chosen = {
             ENGINE: self.name,
@@ -171,7 +171,7 @@ class Engine(dg.ConfigurableResource[Any]):
 
 @contextmanager
 def _tried_again_when_lost() -> Generator[None]:
-    """Asks Dagster to try the op again that lost its connection; in a tick, the next one heals."""
+    """Asks Dagster to try the op again that lost its connection; in a tick, the next heals."""
     try:
         yield
     except Exception as error:

@@ -155,7 +155,7 @@ _DONE_OR_TO_COME = [
     description="Each hour; and, once per day of exposure, the rebuild of a day that has settled.",
 )
 def each_hour(context: dg.ScheduleEvaluationContext, store: Store) -> Iterator[dg.RunRequest]:
-    """Requests a checked run for yesterday, and for one settled day its rebuild."""
+    """Requests a checked run for yesterday, and for a settled day its rebuild."""
     at = context.scheduled_execution_time
     yield dg.RunRequest(
         run_key=at.isoformat(),

@@ -123,10 +123,10 @@ def _read_until(
 ) -> int:
     """Returns how far the log is read: to the verdict's look, and to where it was closed by hand.
 
-    One that was followed up after its decision is read as far as it was then.
+    An experiment that was followed up after its decision is read as far as it was then.
 
     Between looks nothing changes, so that nothing else of the pipeline's progress need be known.
-    The pipeline reads the log by whole blocks: to the first one that closes then or later.
+    The pipeline reads the log by whole blocks: to the first that closes then or later.
     """
     until = experiment.starts_at + experiment.grace
     if served.as_of is not None:
@@ -218,7 +218,7 @@ def _different_answers(served: ServedVerdict, draft: Draft) -> list[str]:
 
 
 def _different_follow_ups(connection: Connection, served: ServedFollowUp | None) -> list[str]:
-    """Returns the members in which the effect after the decision is another one."""
+    """Returns the members in which the effect after the decision differs."""
     if served is None or served.read_to is None:
         return []
     (draft,) = draft_follow_ups(connection, [served.planned])

@@ -1,4 +1,4 @@
-"""Batch: a stage's experiments worked on together; one whose data breaks it is found and set aside.
+"""Batch: a stage's experiments worked on together; whichever's data breaks it is set aside.
 
 Work on a batch is done in a savepoint. Where an error of the data ends it, all of it is undone and
 parts of the batch are tried, until the experiment that breaks it is alone.
@@ -22,7 +22,7 @@ from storage.verdicts.set_aside import (
 
 ResultT = TypeVar("ResultT")
 Work = Callable[[Sequence[str]], ResultT]
-# Into so many parts a batch is cut that one of its experiments breaks.
+# Into so many parts a batch is cut that an experiment of it breaks.
 _PARTS = 8
 # Where more than this many break at once, the rest waits for the next tick.
 MOST_SET_ASIDE = 20
@@ -64,7 +64,7 @@ def compute(
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        stage: One of `STAGES`.
+        stage: Of `STAGES`.
         work: The stage's work for the experiments named.
         ids: The experiments that are not set aside.
         patience: How long it may take.
@@ -145,8 +145,8 @@ def _tried(
     """Does work in a savepoint.
 
     Raises:
-        Exception: One that says nothing of the data: a lost connection, or the end of a time that
-            was given to the whole transaction.
+        Exception: An error that says nothing of the data: a lost connection, or the end of a time
+            that was given to the whole transaction.
     """
     try:
         with connection.begin_nested(), _limited(connection, seconds):

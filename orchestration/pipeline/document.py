@@ -71,7 +71,7 @@ def evidence_document(
         evidence: The engine's evaluation of them.
         contract: The verdict contract that the evidence supports.
         counts: Its units, as of the same look.
-        changes: The changes of each stratum besides the one under test.
+        changes: The changes of each stratum besides that under test.
         returning: Its users who came back, as of the same look.
         state: The builds beside its treatment then.
     """
@@ -264,7 +264,7 @@ def _warnings(
         ),
         "uncapped": _is_uncapped(reading.policy),
         "sticky_by_user": _is_sticky_by_user(evidence, returning),
-        # Of a decided one `ended_because` says it.
+        # Of a decided experiment `ended_because` says it.
         "base_moved": state.moved is not None and open_now,
         "declaration_differs": state.differs and open_now,
     }

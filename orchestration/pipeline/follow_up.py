@@ -94,7 +94,7 @@ def _stop(reading: ExperimentReading, plan: PlannedFollowUp) -> int | None:
 
 
 def differing_follow_ups(separate: Connection, *, only: Sequence[str] | None = None) -> list[str]:
-    """Returns the experiments whose ended follow-up is not the one that a reading gives.
+    """Returns the experiments whose ended follow-up differs from what a reading gives.
 
     Args:
         separate: A reading of the store whose own verdicts hold none of them for decided.

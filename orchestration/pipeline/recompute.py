@@ -26,7 +26,7 @@ def evaluate_as_of(
     lake: Lake | None = None,
     leave_out: Callable[[str, Exception], None] = lambda _id, _error: None,
 ) -> list[Drafted]:
-    """Computes evidence from the log in one go, by the engine of the settings, and stages it.
+    """Computes evidence from the log at once, by the engine of the settings, and stages it.
 
     Args:
         separate: A separate reading of the store: its derived tables are empty and its own.

@@ -1,4 +1,4 @@
-"""The sentence of an evidence document: its result so far, in one or two sentences."""
+"""The sentence of an evidence document: its result so far, in a sentence or two."""
 
 from dataclasses import dataclass
 

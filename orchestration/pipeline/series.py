@@ -30,7 +30,7 @@ def series_of(reading: ExperimentReading) -> Series:
     policy = reading.policy
     target_open_for = seconds_open(policy["target"], grace=policy["grace_seconds"])
     return Series(
-        # What is closed follows from windows and graces; of graces `stats` knows one.
+        # What is closed follows from windows and graces; of graces `stats` knows a single one.
         policy=Policy.from_json({**policy, "window_seconds": target_open_for}),
         start=seconds(reading.starts_at),
         as_of=seconds(reading.as_of),

@@ -1,4 +1,4 @@
-"""Evidence of experiments that are set aside: the last one that was served, and that it stands."""
+"""Evidence of experiments that are set aside: the last that was served, and that it stands."""
 
 from msgspec import structs
 from sqlalchemy import Connection
@@ -25,7 +25,7 @@ _CLOSED = of_the_experiment(
 def draft_set_aside(connection: Connection) -> list[Drafted]:
     """Returns drafts of the experiments that are set aside, as far as they say anything new.
 
-    An open one serves its contract on, and a warning in its evidence. One that was closed by hand
+    An open experiment serves its contract on, and a warning in its evidence. If closed by hand it
     is decided, whether or not it can be computed; the breaches that were found before stay.
     """
     served = served_of_set_aside(connection)

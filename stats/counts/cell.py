@@ -1,4 +1,4 @@
-"""Cells: the counts of one analysis block and stratum, and the sums that the test reads."""
+"""Cells: the counts of an analysis block and stratum, and the sums that the test reads."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ TERMS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Totals(Columns):
-    """Sums over cells; arrays of one shape, an entry a look.
+    """Sums over cells; arrays of the same shape, an entry a look.
 
     Attributes:
         S: Σ s, the score: treatment's conversions beyond their expectation under no effect.

@@ -51,7 +51,7 @@ class LevelsAt:
 
 
 def intervals(read: Sequence[LevelsAt]) -> list[tuple[float, float] | None]:
-    """Returns the differences that the one-sided test excludes on neither side, of each closing.
+    """Returns the differences that neither side's test excludes, of each closing.
 
     It excludes 0 on the harmful side where the guardrail's evidence of harm reaches its
     threshold, and lies within the margin where harm beyond it is excluded.

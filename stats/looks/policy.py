@@ -38,7 +38,7 @@ class Policy:
         futility_margin: The lift, relative to control's rate, inside which a change makes no
             difference; None where that ends nothing.
         guardrail_alpha: The level of all guardrails together, apart from the target's.
-        value_per_conversion: Dollars that one conversion is worth, where configured.
+        value_per_conversion: Dollars that a conversion is worth, where configured.
         sample_rate: The share of all units that are measured, in (0, 1].
         split_at: The evidence that the arms carry the values of another flag unequally from which
             on the strata are split by it.

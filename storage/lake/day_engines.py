@@ -41,7 +41,7 @@ def day_engine_settings(environment: Mapping[str, str] = os.environ) -> DayEngin
     """Returns the settings that the environment names.
 
     Raises:
-        EngineError: One of them cannot be used; the message names the variable and what to do.
+        EngineError: An engine cannot be used; the message names the variable and what to do.
     """
     default = DuckDBLimits()
     return DayEngineSettings(
@@ -92,7 +92,7 @@ def open_day_engine(settings: DayEngineSettings, *, lake: Lake) -> Generator[Day
     """Yields the engine of the settings, with nothing in it.
 
     Args:
-        settings: Which one.
+        settings: The engine's.
         lake: Where an engine on other machines keeps its files meanwhile.
 
     Raises:

@@ -99,8 +99,8 @@ class DuckDBEngine:
     """Runs the text on a database of its own.
 
     A day that is computed part by part is in files: its events are distributed to files of each
-    part, and the rows of a part that are read later are written to one. So neither memory nor what
-    DuckDB spills grows with the day.
+    part, and the rows of a part that are read later are written to a file. So neither memory nor
+    what DuckDB spills grows with the day.
 
     Args:
         folder: Of files that last as long as the engine.

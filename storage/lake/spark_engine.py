@@ -328,5 +328,5 @@ def _no_rows(columns: Columns) -> str:
 
 
 def _as_uri(path: str) -> str:
-    """Returns an address that a cluster does not take for one in its own file system."""
+    """Returns an address that a cluster does not take for a place in its own file system."""
     return path if re.match(r"[a-z0-9+.-]+://", path) else f"file://{path}"

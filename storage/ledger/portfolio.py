@@ -98,7 +98,7 @@ def read_portfolio(
     metric: str | None = None,
     hold_back: str | None = None,
 ) -> Portfolio:
-    """Returns the newest portfolio, or the one that could be begun.
+    """Returns the newest portfolio, or the portfolio that could be begun.
 
     Args:
         as_of: Now.

@@ -27,7 +27,7 @@ class Question:
     Attributes:
         change: D, the change under test.
         bound_at: The binding: the earliest knowledge that counts.
-        flag: The flag under test, if the change is one.
+        flag: The flag under test, if the change is a flag.
         segments: The properties of events that distinguish strata, as strata know them.
     """
 
@@ -75,7 +75,7 @@ class KnownHistory:
         self._flags = flags or {}
         self._by_commit = {fact.commit: fact for fact in facts}
         self._histories: dict[tuple[datetime, datetime | None], History] = {}
-        # A base that was named after an experiment's binding replaces no assumed one for it.
+        # A base that was named after an experiment's binding replaces no assumed base for it.
         self._by_binding = any(fact.base and fact.assumed_base for fact in facts)
         self._named_as_base: dict[str, set[datetime]] = {}
         for fact in facts:

@@ -69,8 +69,8 @@ def catch_up(
         The number of new exposures.
 
     Raises:
-        UnreadablePolicyError: The policy of one of them is of another version, or broken.
-        TooManyAssignmentsError: One of them has more assignments than can be numbered.
+        UnreadablePolicyError: A policy is of another version, or broken.
+        TooManyAssignmentsError: An experiment has more assignments than can be numbered.
     """
     behind = _far_behind(connection, as_of=as_of, only=only)
     if not behind:

@@ -58,8 +58,8 @@ class Reach:
     """How far an experiment's rows are compared.
 
     Attributes:
-        to_block: The block after the last one whose exposures are compared.
-        read_to: The block after the last one up to which outcomes are read.
+        to_block: The block after the last whose exposures are compared.
+        read_to: The block after the last up to which outcomes are read.
         from_block: The first block; None where the experiment begins.
     """
 
@@ -69,7 +69,7 @@ class Reach:
     from_block: int | None = None
 
     def closed_to(self, open_for: int) -> int:
-        """Returns the block after the last one whose cells are compared."""
+        """Returns the block after the last whose cells are compared."""
         return min(self.to_block, self.read_to - open_for)
 
 
@@ -356,7 +356,7 @@ def over_when_first_read(connection: Connection, ids: Sequence[str]) -> set[str]
 def _columns(table: Table) -> tuple[list[str], list[str]]:
     """Returns the columns of a table's key, the experiment's id first, and the others."""
     keys = [column.name for column in table.primary_key]
-    # Any commit may stand for a stratum: which one does is as the first run chose.
+    # Any commit may stand for a stratum: which does is as the first run chose.
     chosen = {"commit_sha"} if table.name == "strata" else set[str]()
     return keys, [column.name for column in table.columns if column.name not in {*keys, *chosen}]
 

@@ -129,7 +129,7 @@ def open_experiments(
         only: Those of them to return; None for all.
 
     Raises:
-        UnreadablePolicyError: The policy of one of them is broken.
+        UnreadablePolicyError: A policy is broken.
     """
     rows = connection.execute(_EXPERIMENTS, {"only": None if only is None else list(only)})
     return [experiment_of(row, number) for number, row in enumerate(rows)]
@@ -224,7 +224,7 @@ class ReadExperiment:
 
     Attributes:
         from_block: The first block.
-        to_block: The block after the last one.
+        to_block: The block after the last.
     """
 
     experiment: PipelineExperiment
@@ -238,7 +238,7 @@ class ReadExperiment:
 
     @property
     def received_to(self) -> int:
-        """The latest one."""
+        """The latest."""
         return self.to_block + self.experiment.grace
 
     @property

@@ -107,7 +107,7 @@ WHERE e.pseudonym IS NOT NULL
 """
 
 # From so many units on, the log of four weeks is read once, rather than each of its days looked
-# into for each unit. The planner cannot tell: it takes the few for one, and reads all of the log.
+# into for each unit. The planner cannot tell: it takes the few for 1, and reads all of the log.
 _LOOKED_UP = 5_000
 _IDENTITIES_LOOKED_UP = f"""
 SELECT i.*
@@ -136,7 +136,7 @@ def unread_exposures(
         only: The experiments to read for; None for all.
 
     Raises:
-        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+        UnreadablePolicyError: A policy is of another version, or broken.
     """
     experiments = open_experiments(connection, only=only)
     cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
@@ -165,8 +165,8 @@ def extend_exposures(
         The number of new exposures.
 
     Raises:
-        UnreadablePolicyError: The policy of one of them is of another version, or broken.
-        TooManyAssignmentsError: One of them has more assignments than can be numbered.
+        UnreadablePolicyError: A policy is of another version, or broken.
+        TooManyAssignmentsError: An experiment has more assignments than can be numbered.
     """
     read = unread_exposures(connection, as_of=as_of, only=only)
     if not read:
@@ -290,7 +290,7 @@ def extend_cells(
         The number of new cells.
 
     Raises:
-        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+        UnreadablePolicyError: A policy is of another version, or broken.
     """
     exposed = unread_outcomes(connection, only=only)
     read = [part for part in exposed if part.to_block > part.from_block]
@@ -307,7 +307,7 @@ def unread_outcomes(connection: Connection, *, only: Sequence[str] | None) -> li
         only: The experiments to read for; None for all.
 
     Raises:
-        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+        UnreadablePolicyError: A policy is of another version, or broken.
     """
     experiments = open_experiments(connection, only=only)
     cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])

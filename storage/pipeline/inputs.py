@@ -292,7 +292,7 @@ def _register_segments(
 
 
 def _register_ties(engine: Engine, log: str) -> None:
-    """Ranks the routes that decide between events of the same moment, an absent one last."""
+    """Ranks the routes that decide between events of the same moment, an absent route last."""
     routes: dict[EnvironmentKey, set[str]] = defaultdict(set)
     for _ in engine.each_part():
         for project_id, environment, route in engine.rows(TIED_ROUTES):
@@ -437,7 +437,7 @@ def register_routes(
 
 
 class _RouteMatcher:
-    """Matches routes to the patterns of frozen graphs; experiments of one release share it."""
+    """Matches routes to the patterns of frozen graphs; experiments of the same release share it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -80,7 +80,7 @@ def recomputed(
         units: The sessions and users alone of which the log is read; None for all.
 
     Raises:
-        TooManyAssignmentsError: One of them has more assignments than can be numbered.
+        TooManyAssignmentsError: An experiment has more assignments than can be numbered.
         EngineError: The engine cannot be used, or is away.
     """
     with open_day_engine(settings, lake=log.lake) as engine:
@@ -129,7 +129,7 @@ def recompute(
         How many events of the log were read.
 
     Raises:
-        TooManyAssignmentsError: One of them has more assignments than can be numbered.
+        TooManyAssignmentsError: An experiment has more assignments than can be numbered.
         EngineError: The engine cannot be used, or is away.
     """
     with recomputed(
@@ -214,7 +214,7 @@ def _add(
 
 @contextmanager
 def _laid_beside(connection: Connection, table: str, *, keep: str) -> Generator[None]:
-    """Lays a table for computed rows beside a derived one, then inserts them into that."""
+    """Lays a table for computed rows beside a derived table, then inserts them into that."""
     computed = f"{_COMPUTED}{table}"
     connection.execute(
         text(f"CREATE TEMP TABLE {computed} (LIKE {table} INCLUDING DEFAULTS) ON COMMIT DROP")
@@ -255,7 +255,7 @@ def store_rows_of_units(
         read: These, the users whom they name, and all sessions of each.
         lake: Of the sealed log.
         settings: Which engine computes.
-        is_passing: Tells whether an error says nothing of the data: such a one is raised.
+        is_passing: Tells whether an error says nothing of the data: such an error is raised.
 
     Returns:
         The experiments that can no longer be computed, which are left out.
@@ -273,7 +273,7 @@ def store_rows_of_units(
         except Exception as error:
             if is_passing(error):
                 raise
-            # The data of one of them breaks it: it is left out, and stops no other.
+            # The data of an experiment breaks it: it is left out, and stops no other.
             half = len(part) // 2
             waiting += [part[:half], part[half:]] if half else []
             left_out += [] if half else [part[0].experiment_id]
@@ -301,7 +301,7 @@ def _store_rows(
 
 
 def _readable_experiments(connection: Connection, ids: Sequence[str]) -> list[PipelineExperiment]:
-    """Returns experiments; one whose policy is broken is left out."""
+    """Returns experiments, without those whose policy is broken."""
     experiments: list[PipelineExperiment] = []
     for experiment_id in ids:
         with suppress(UnreadablePolicyError):

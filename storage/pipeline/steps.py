@@ -1,4 +1,4 @@
-"""Steps: the one text of SQL that defines exposures, conversions and cells.
+"""Steps: the text of SQL that defines exposures, conversions and cells.
 
 Every engine runs these statements, so they keep to what PostgreSQL, DuckDB and Spark SQL share:
 whole numbers, equi-joins, `CASE`, window functions. Times are microseconds since the epoch, spans
@@ -39,7 +39,7 @@ HALF = 2_147_483_648
 # Stands for whether `unit` is in the sample of its row's experiment, which each engine says in the
 # words of its own hash function.
 IN_SAMPLE = "<unit is in the sample>"
-# Stands for whether `unit` is one of those that are computed now: an engine that computes a large
+# Stands for whether `unit` is among those that are computed now: an engine that computes a large
 # day in parts of its units says which, each other that they all are.
 IN_PART = "<unit is in the part>"
 # Stands at the end of a subquery whose columns are worked out once for each row, however often they
@@ -47,7 +47,7 @@ IN_PART = "<unit is in the part>"
 COMPUTED_ONCE = "<computed once>"
 
 # The reasons for which means leave outcomes out; 0 is none. A metric of such a reason counts these
-# outcomes instead, and each of them as one.
+# outcomes instead, and each of them as a single outcome.
 REASONS = {reason: number for number, reason in enumerate(LEFT_OUT, 1)}
 _OTHER_CURRENCY, _NO_VALUE = REASONS[Cause.OTHER_CURRENCY], REASONS[Cause.NO_VALUE]
 
@@ -63,7 +63,7 @@ class Step:
 
     Attributes:
         sql: The statement.
-        small_right: Whether the right side of each of its joins is the smaller one, regardless of
+        small_right: Whether the right side of each of its joins is the smaller, regardless of
             an engine's statistics.
         temporary: Whether only steps of the same units read it, so that an engine may drop its rows
             once these have run.
@@ -93,7 +93,7 @@ _ASSIGNED = """a.number = s.number AND a.commit_sha = e.commit_sha AND a.context
      AND a.route_rank = e.route_rank
      AND e.occurred >= a.occurred_from AND e.occurred < a.occurred_to"""
 
-# Whether an event may say which arm served its session: anybody can send one with the public key.
+# Whether an event may say which arm served its session: anybody can send with the public key.
 _VOUCHED = "(s.signed_only = 0 OR e.trusted OR e.signed)"
 
 # What makes another delivery of the same event the same: its own id, else when it occurred and
@@ -147,7 +147,7 @@ GROUP BY e.project_id, e.environment, coalesce(concat(e.flags, ''), ''), e.segme
 
 
 def with_segments(log: str) -> str:
-    """Returns the text of a log whose contexts are told by flags and segments."""
+    """Returns the text of a log whose contexts are those of flags and segments."""
     return log.replace(_SAME_FLAGS, _SAME_SEGMENTS)
 
 
@@ -259,8 +259,8 @@ GROUP BY number, unit
 """,
 )
 
-# The first exposure of each unit that has none yet. Units that have one are left out last: of what
-# is left PostgreSQL's planner knows nothing.
+# The first exposure of each unit that has none yet. Units that have an exposure are left out last:
+# of what is left PostgreSQL's planner knows nothing.
 CANDIDATES = Step(
     name="candidates",
     temporary=True,
@@ -391,7 +391,7 @@ WHERE (k.arm = {TREATMENT} AND u.saw_control = 1) OR (k.arm = {CONTROL} AND u.sa
 )
 
 # A unit in both arms within its window, with no deploy between the sightings: the router is not
-# sticky. A deploy may rightly move units, so one in between explains it.
+# sticky. A deploy may rightly move units, so a deploy in between explains it.
 CROSSOVERS = Step(
     name="crossovers",
     temporary=True,
@@ -430,7 +430,7 @@ GROUP BY x.number, x.unit
 """,
 )
 
-# A crossover is told with the block, arm and stratum of its unit's exposure.
+# A crossover is kept with the block, arm and stratum of its unit's exposure.
 NEW_SIGHTINGS = Step(
     name="new_sightings",
     sql="""
@@ -573,9 +573,9 @@ GROUP BY number, pseudonym
 """
 
 # Events that count for an exposed unit, each with its key. A revenue event counts by its session
-# where it names one, else by pseudonym: then once, for the earliest exposure of that pseudonym
-# whose window holds it. Earlier blocks close first, so no later exposure is ever preferred, and
-# nothing is taken back.
+# where it names a session, else by pseudonym: then once, for the earliest exposure of that
+# pseudonym whose window holds it. Earlier blocks close first, so no later exposure is ever
+# preferred, and nothing is taken back.
 OUTCOMES = Step(
     name="outcomes",
     temporary=True,

@@ -172,7 +172,7 @@ def compute_whole_lives(
             read; None for all. Rows are whole of those units alone whose events are all theirs.
 
     Raises:
-        TooManyAssignmentsError: One of them has more assignments than can be numbered.
+        TooManyAssignmentsError: An experiment has more assignments than can be numbered.
     """
     read = blocks_to_expose(experiments, read_to={}, as_of=as_of)
     if not read:

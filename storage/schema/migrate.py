@@ -56,7 +56,7 @@ def refuse_unknown_version(connection: Connection) -> None:
     """Refuses a store whose tables are those of another version, and may mean something else.
 
     Raises:
-        StoreVersionError: A later version has made it, or an earlier one.
+        StoreVersionError: A later version has made it, or an earlier version.
     """
     stored = _stored(connection)
     if stored is None or stored == VERSION:
@@ -78,7 +78,7 @@ def refuse_other_version(connection: Connection) -> None:
 
     Raises:
         EmptyStoreError: It has no tables yet.
-        StoreVersionError: A later version has made it, or an earlier one.
+        StoreVersionError: A later version has made it, or an earlier version.
     """
     refuse_unknown_version(connection)
     if _stored(connection) is None:

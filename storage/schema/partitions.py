@@ -10,7 +10,7 @@ from storage.postgres.engine import SCHEMA
 from storage.postgres.refusal import Conflict
 
 # Each day costs every connection memory and every plan that names no time some of a millisecond;
-# making a partition holds up, for 30 ms, whoever else makes one.
+# making a partition holds up, for 30 ms, whoever else makes a partition.
 MOST_DAYS = 1000
 MOST_NEW_DAYS = 31
 _MIGRATION_OF_DAYS = 7_246_004

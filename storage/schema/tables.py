@@ -145,7 +145,7 @@ sign_ins = _table(
     Column("digest", LargeBinary, primary_key=True),
     _project(),
     Column("role", Text, nullable=False),
-    # The key by which one came in, with which the sign-in ends.
+    # The key by which a person came in, with which the sign-in ends.
     Column("key_digest", LargeBinary, ForeignKey("keys.digest")),
     _moment("created_at"),
     _moment("expires_at"),
@@ -189,7 +189,7 @@ deploys = _table(
     Column("digest", LargeBinary, nullable=False),
     # Posted by mistake, and taken back then: only experiments bound before go on reading it.
     _moment("withdrawn_at", nullable=True),
-    # The project's current graph until this deploy was recorded: another one where it brought one.
+    # The project's current graph until this deploy was recorded: a new graph replaced it.
     Column("graph_before", Text, ForeignKey("graphs.graph_id")),
     *(
         Index(
@@ -212,7 +212,7 @@ commits = _table(
     Column("base", Text),
     _moment("recorded_at"),
     _moment("base_recorded_at", nullable=True),
-    # What users had at the first deploy that named no base; one that is named takes its place.
+    # What users had at the first deploy that named no base; a named base takes its place.
     Column("assumed_base", Text),
     _moment("assumed_at", nullable=True),
     PrimaryKeyConstraint("project_id", "environment", "commit_sha"),
@@ -230,7 +230,7 @@ commit_ids = _table(
 )
 
 # Which builds users were served, by block of 5 minutes: sessions by the commit of their first event
-# there that names one. See storage/log/seen_commits.py.
+# there that names a commit. See storage/log/seen_commits.py.
 seen_commits = _table(
     "seen_commits",
     _project(),
@@ -251,7 +251,7 @@ seen_marks = _table(
     CheckConstraint("place = 1", name="one"),
 )
 
-# No key: an append of an event without user costs one tuple. A tick reads by time of receipt,
+# No key: an append of an event without user costs a single tuple. A tick reads by time of receipt,
 # which the block-range index finds because the log grows in that order.
 runtime_events = _table(
     "runtime_events",
@@ -401,9 +401,9 @@ conversions = _table(
     Column("metric", Text, nullable=False),
     Column("unit", Text, nullable=False),
     _microseconds("received_at"),
-    # 1 of one that is late, else 0.
+    # 1 of an outcome that is late, else 0.
     Column("late", SmallInteger, nullable=False),
-    # Of one that is late.
+    # Of an outcome that is late.
     *_exposure_of_unit(),
     PrimaryKeyConstraint("experiment_id", "metric", "unit"),
     Index(None, "experiment_id", "metric", postgresql_where=text("late = 1")),
@@ -465,7 +465,7 @@ whole_lives = _table(
     Column("units", BigInteger, nullable=False),
 )
 
-# When an experiment's next look can come; of one without a row it is computed at once.
+# When an experiment's next look can come; of an experiment without a row it is computed at once.
 next_looks = _table(
     "next_looks",
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
@@ -624,7 +624,7 @@ write_probe = _table(
     CheckConstraint("place = 1", name="one"),
 )
 
-# --- What projects are told of their verdicts: an outbox ------------------------------------------
+# --- What projects learn of their verdicts: an outbox ---------------------------------------------
 
 # Never emptied: what was announced once is not announced again, whatever a rebuild publishes.
 announcements = _table(
@@ -648,17 +648,17 @@ announcements = _table(
         "kind IN ('decided', 'closed', 'breached', 'set_up_fault', 'base_moved', 'test')",
         name="kind",
     ),
-    # Only one that tries a webhook is about no experiment.
+    # Only a trial of a webhook is about no experiment.
     CheckConstraint("(experiment_id IS NULL) = (kind = 'test')", name="experiment"),
 )
 
-# An announcement for one webhook: waiting, until it is delivered or given up.
+# An announcement for a webhook: waiting, until it is delivered or given up.
 deliveries = _table(
     "deliveries",
     Column("announcement_id", Text, ForeignKey("announcements.announcement_id"), nullable=False),
     # A digest that finds the webhook in the project's settings; its address stands there alone.
     Column("target", Text, nullable=False),
-    # Noted before each attempt, so that one that broke off is made again.
+    # Noted before each attempt, so that an attempt that broke off is made again.
     Column("attempts", Integer, nullable=False, server_default=text("0")),
     _moment("next_attempt_at"),
     _moment("delivered_at", nullable=True),
@@ -674,7 +674,7 @@ deliveries = _table(
     ),
 )
 
-# When the whole service was frozen by hand, and why; the open one is in force.
+# When the whole service was frozen by hand, and why; the open freeze is in force.
 freezes = _table(
     "freezes",
     Column("freeze_id", Integer, Identity(), primary_key=True),
@@ -726,7 +726,7 @@ event.listen(audit_trail, "after_create", _KEPT)
 
 # --- The sealed log: hours of runtime events in files ---------------------------------------------
 
-# Parts of hours of receipt that are closed: no event is added to one any more. Those with a
+# Parts of hours of receipt that are closed: no event is added to them any more. Those with a
 # `sealed_at` are sealed: whole in a file of the lake, or without any event and without a file.
 sealed_hours = _table(
     "sealed_hours",
@@ -742,7 +742,7 @@ sealed_hours = _table(
     Column("sha256", LargeBinary),
     # The newest erasure that was carried out before its rows were read: later ones may be in it.
     Column("last_erasure", BigInteger),
-    # When the file was found to hold what PostgreSQL held.
+    # When the file was seen to hold what PostgreSQL held.
     _moment("compared_at", nullable=True),
     # From when on the file alone holds its events, but for those that look-ups of rows may need.
     _moment("moved_at", nullable=True),
@@ -793,7 +793,7 @@ erasures = _table(
     Index(None, "project_id"),
 )
 
-# When a run last sealed, and the error that ended it, if one did.
+# When a run last sealed, and the error that ended it, if any.
 sealing_runs = _table(
     "sealing_runs",
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
@@ -824,7 +824,7 @@ dropped_days = _table(
 
 
 def _tombstones_of(rows: Table) -> Table:
-    """Returns the table of rows of a derived one that no event stands behind any more.
+    """Returns the table of a derived table's rows that no event stands behind any more.
 
     The pipeline adds them to its input, whole rows as they are: the columns are the same, in
     the same order. No unit's name leads to whoever was forgotten.

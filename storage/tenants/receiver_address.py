@@ -161,7 +161,7 @@ def judged(host: str, addresses: Sequence[str], *, private: bool) -> list[Addres
         private: Whether the receiver may be on a private network.
 
     Raises:
-        RefusedAddressError: One is where the receiver may not be.
+        RefusedAddressError: An address is where the receiver may not be.
     """
     require_host(host, private=private)
     parsed = [ip_address(address.partition("%")[0]) for address in addresses]

@@ -69,7 +69,7 @@ def _schema(shape: type[msgspec.Struct]) -> inspect.Type:
 def _at(kind: inspect.Type, value: Any, path: str) -> tuple[inspect.Type, Any]:  # noqa: ANN401
     """Returns the type and the value of a place."""
     for name, index in _STEP.findall(path):
-        # Of alternatives a single one holds others.
+        # Of alternatives a single form holds others.
         (kind,) = (each for each in _alternatives(kind) if isinstance(each, _HOLDERS))
         if isinstance(kind, inspect.StructType):
             kind = next(field.type for field in kind.fields if field.encode_name == name)

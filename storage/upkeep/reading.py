@@ -25,7 +25,7 @@ def separate_reading(engine: Engine, *, swaps: bool = False) -> Generator[Connec
 
     Args:
         swaps: Whether all is committed instead: rows are swapped in, as by a rebuild, and where
-            another transaction wrote one of them meanwhile, PostgreSQL refuses the commit.
+            another transaction wrote any of them meanwhile, PostgreSQL refuses the commit.
     """
     with engine.connect() as connection, unprepared(connection):
         if swaps:

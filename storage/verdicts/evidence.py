@@ -195,8 +195,8 @@ def _deploys(connection: Connection, active: Iterable[Row[Any]]) -> dict[str, li
 def _counted(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[CountedDeploy]:
     """Returns the deploys in the order in which they begin to count.
 
-    A deploy counts for each block whose close, or the binding, came after its record: one posted
-    late counts from the first such block on, unless a later step of its commit does already.
+    A deploy counts for each block whose close, or the binding, came after its record: a deploy
+    posted late counts from the first such block on, unless a later step of its commit does already.
     """
     close = _BLOCK + timedelta(seconds=experiment.policy["grace_seconds"])
     counted: list[CountedDeploy] = []

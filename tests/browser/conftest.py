@@ -34,7 +34,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Chromium that lives as long as the tests (of a worker).
 
     Playwright's own launch would keep an event loop running in this thread for just as long, and
-    no other test could run one.
+    no other test could run a loop.
     """
     chromium = next(filter(None, map(shutil.which, _NAMES)), None)
     if chromium is None:

@@ -406,7 +406,7 @@ def test_the_same_is_sent_again_when_the_service_asks_for_it_or_is_not_heard(
     assert first.events == second.events == third.events
     assert first.sent_at < second.sent_at < third.sent_at
     assert second.at - first.at >= 1
-    # The answer was lost, not the event: it is there twice, and is one by its id.
+    # The answer was lost, not the event: it is there twice, and is a single event by its id.
     once, again = shop.stored(2)
     assert (once.event_id, once.occurred_at) == (again.event_id, again.occurred_at)
 

@@ -325,7 +325,7 @@ ONCE_CLOSED = ("both arms in one block", "clock skew", "crossover", "rejected, l
 
 
 def ships_it(story: Story, experiment: str) -> None:
-    """What pipelines and auditors are told agrees; all get the change, which changes no verdict."""
+    """What pipelines and auditors read agrees; all get the change, which changes no verdict."""
     engineer = story.engineer
     contract = engineer.asks(f"/v1/reward/{experiment}")
     answer = engineer.types(f"deploy-reward wait {experiment} --timeout 1m --json")

@@ -18,7 +18,7 @@ from benchmarks.calibration.proportion import Proportion, bounds
 def test_a_change_without_effect_that_is_tried_twenty_times_is_seldom_kept(count: int) -> None:
     shares: dict[str, Any] = {}
     kinds = [("attempts", True, 0.05), ("each as the first", False, None)]
-    # Few draws cannot tell that one from the claim.
+    # Few draws cannot separate that share from the claim.
     for name, counted, claim in kinds if count >= 1000 else kinds[:1]:
         hits = kept_at_last(count, counted=counted)
         seen = Proportion(name=f"20 tries, {name}: kept", hits=hits, count=count, at_most=claim)

@@ -121,7 +121,7 @@ def test_a_service_with_hardly_any_errors_keeps_what_harms_none(rate: float, cou
 
 @pytest.mark.parametrize("count", sizes(40, 1000))
 def test_a_keep_serves_the_lift_of_the_look_that_decides(count: int) -> None:
-    """Which lies nearer to the truth than the one at which the test first held."""
+    """Which lies nearer to the truth than the estimate at which the test first held."""
     kept = [
         (seen.decision.lift / 0.01, seen.candidate.lift / 0.01)
         for seen in evaluated(better_target(errors=0.01), count, 20_261_506)

@@ -1,4 +1,4 @@
-"""The client's distribution: it installs small, holds no part of the service, and asks one."""
+"""The client's distribution: it installs small, and holds no part of the service that it asks."""
 
 import json
 import os

@@ -152,7 +152,7 @@ def test_the_dbt_model_of_the_page_and_the_step_after_it_send_what_it_made(
     for typed in ("dbt run --select orders", step):
         bash = ["bash", "-e", "-c", typed]
         printed = output_of(bash, folder=tmp_path, **environment)
-    # Three days of the warehouse's orders: one each twenty minutes, the first a day ago.
+    # Three days of the warehouse's orders: an order each twenty minutes, the first a day ago.
     assert "144 outcomes read, 144 stored." in printed
     assert set(stored(shop)["event_id"]) == {f"order-{number}" for number in range(144)}
 
@@ -191,7 +191,7 @@ STABLE, CANARY = "a" * 40, "b" * 40
 
 @pytest.fixture
 def units() -> pd.DataFrame:
-    """Sessions of two builds, one each three seconds."""
+    """Sessions of two builds, a session each three seconds."""
     rows = range(8000)
     return pd.DataFrame(
         {

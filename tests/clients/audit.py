@@ -20,7 +20,7 @@ class Audit:
 
     Attributes:
         deliveries: Deliveries acknowledged.
-        rows: Rows that these told of.
+        rows: Rows that these named.
         lost: Rows acknowledged and not in the store.
         phantoms: Rows in the store that nobody sent, as they stand there.
         copies: Rows of runtime events that are there again, by a delivery sent again.
@@ -43,7 +43,7 @@ def require_all_kept(shop: Shop, load: Load, *, times: int, cuts: int | None = N
     Args:
         shop: Whose store.
         load: The load, all of it by now answered.
-        times: How often it was disturbed; told with the counts.
+        times: How often it was disturbed; printed with the counts.
         cuts: How many requests may have got no answer; None lets any.
     """
     result = audit(shop.engine, load)

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What one of the crowd was told."""
+    """The answer to a client of the crowd."""
 
     status: int
     headers: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Deliveries: what a client sends until it is acknowledged, each part told by a name of its own."""
+"""Deliveries: what a client sends until it is acknowledged, each part with a name of its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ class Cut:
 
 @dataclass(kw_only=True)
 class Client(threading.Thread):
-    """Sends deliveries of a kind, never the next before one is acknowledged."""
+    """Sends deliveries of a kind, never the next before the last is acknowledged."""
 
     url: str
     key: str
@@ -51,7 +51,7 @@ class Client(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(daemon=True)
 
-    # Threads are told apart by what they are, not by what they hold.
+    # Threads differ by what they are, not by what they hold.
     __hash__ = threading.Thread.__hash__
 
     def run(self) -> None:

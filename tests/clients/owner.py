@@ -105,7 +105,7 @@ def faults(page: str) -> dict[str, str]:
     result = re.findall(r'<p class="fault" id="([\w-]+)-fault">(.*?)</p>', page)
     answer = {name: html.unescape(text) for name, text in result}
     for name in answer:
-        # Whoever does not see the page is told by the field itself.
+        # Whoever does not see the page reads it at the field itself.
         assert (
             f"{name}-fault" in re.findall(rf'id="{name}"[^>]*aria-describedby="([^"]*)"', page)[0]
         )

@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real server in a thread, which answers as it was told to."""
+"""A receiver of webhooks: a real server in a thread, which answers as a test asks."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""A canary whose control left users' traffic is told so, by deploys and by the sessions seen."""
+"""A canary whose control left users' traffic is known by deploys and by the sessions seen."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

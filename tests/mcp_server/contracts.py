@@ -1,4 +1,4 @@
-"""Answers of a service: a contract that is decided, one that waits, a listed row, a portfolio."""
+"""Answers of a service: a decided contract, a waiting contract, a listed row, a portfolio."""
 
 from typing import Any
 

@@ -45,7 +45,7 @@ def test_pages_of_one_kilobyte_hold_every_open_experiment_once(
     async def paged(client: Client) -> tuple[set[str], list[Any]]:
         registered: set[str] = set()
         for number in range(OPEN):
-            # As long as a metric's name may be, every second one.
+            # As long as a metric's name may be, every second character.
             metric = f"{number:02}".ljust(128 if number % 2 else 8, "é")
             arguments = {"target_metric": metric, "treatment_commit": "4f2a9c1d" * 5}
             result = await client.call_tool("register_experiment", arguments)

@@ -22,7 +22,7 @@ from tests.processes.api_process import PATIENCE_SECONDS, eventually
 from tests.stores.example import example_document
 
 KEY = "rk_Q7hZ2canaryCanaryCanaryCanaryCanary0123456"
-# The promises: a failure is told in time, and the process ends in time.
+# The promises: a failure is reported in time, and the process ends in time.
 LONGEST_SECONDS = 10
 END_SECONDS = 2
 MODULE = [sys.executable, "-m", "mcp_server"]
@@ -298,7 +298,7 @@ def test_whatever_the_service_does_each_call_is_answered_in_time_and_the_key_nev
                 number = next(numbers)
                 pending[number] = (said, monotonic())
                 session.call(number, tool, {"experiment_id": condition})
-            # Those that wait for the slow one hold up nobody else.
+            # Those that wait for the slow answer hold up nobody else.
             settle(left=15)
         settle(left=0)
 

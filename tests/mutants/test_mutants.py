@@ -23,7 +23,7 @@ LEFT_OUT = shutil.ignore_patterns(
     ".*", "__pycache__", "build", "dist", "node_modules", "*.egg-info"
 )
 # pytest's word for "tests ran, and some failed". A mutant that can't be imported gives another;
-# one that breaks what a test stands on gives an error, not a failure. Neither proves anything.
+# a mutant that breaks what a test stands on gives an error, not a failure. Neither proves anything.
 SOME_FAILED = 1
 
 

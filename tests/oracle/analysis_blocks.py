@@ -10,7 +10,7 @@ HOUR = 3600
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """One analysis block of a stratum; `end` is None while it is open."""
+    """An analysis block of a stratum; `end` is None while it is open."""
 
     stratum: int
     begin: int

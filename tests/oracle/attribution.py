@@ -1,4 +1,4 @@
-"""Attribution: what units an experiment counts and what became of them, told event by event.
+"""Attribution: what units an experiment counts and what became of them, event by event.
 
 Written from docs/statistics.md, 'Counts': the product states the same rules in SQL, this reads the
 whole log in plain Python. They share the algebra of lineages and the matching of routes; times,
@@ -50,7 +50,7 @@ class Attribution:
     """All units that an experiment saw; times in microseconds since the epoch.
 
     Attributes:
-        exposures: Of each unit with one.
+        exposures: Of each unit with an exposure.
         in_flight: The units seen before the start, and when the block closed.
         unknown: The units with an event of an unknown commit, and the earliest such block.
         ambiguous: The same of a commit id that begins several commits.
@@ -132,7 +132,7 @@ class Attributor:
             events: In any order, as often as they were delivered.
             revenue: Likewise.
             sightings: The users that sessions named.
-            tombstones: What the log told before people were forgotten.
+            tombstones: What the log held before people were forgotten.
         """
         for event in events:
             self._admit(event)
@@ -179,7 +179,7 @@ class Attributor:
         return standing is not None and standing.arm == UNASSIGNED
 
     def _samples(self, unit: str) -> bool:
-        """Tells whether a unit is in the sample that the policy froze, if it froze one."""
+        """Tells whether a unit is in the sample that the policy froze, if any."""
         bound = bound_of(self._experiment.policy["sample_rate"])
         salt = salt_of(self._experiment.project_id)
         return bound is None or position_of(unit, salt=salt) < bound
@@ -238,7 +238,7 @@ class Attributor:
         return min(named)[1] if named else None
 
     def _unearth(self, tombstones: Tombstones) -> None:
-        """Takes what was told before for told: what the log still tells of it is a part."""
+        """Takes what was known before as it is: the log still holds a part of it."""
         strata = {each.standing.stratum: each.standing for each in self._facts.exposures.values()}
         for row in tombstones.exposures:
             block = microseconds(row.block)

@@ -48,7 +48,7 @@ class Metric:
         )
 
     def counts(self, paid: RawRevenue) -> bool:
-        """Tells whether a revenue event is one of the metric's; of a mean, in its currency."""
+        """Tells whether a revenue event is the metric's; of a mean, in its currency."""
         if paid.event not in self.sources or not self.is_mean:
             return paid.event in self.sources
         if paid.amount is None:
@@ -71,7 +71,7 @@ class Metric:
         return converted if value > 0 else -converted
 
     def reads(self, event: RawEvent) -> bool:
-        """Tells whether a runtime event is one of the metric's."""
+        """Tells whether a runtime event is the metric's."""
         if event.event not in self.sources:
             return False
         if self.vouched_only and not (event.trusted or event.signed):

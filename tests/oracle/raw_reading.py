@@ -243,7 +243,7 @@ def _declared_spans(
 
 
 def _arrivals(experiment: FrozenExperiment, facts: Attribution) -> ArrivalColumns:
-    """Returns the units by block of arrival; one served by an unknown build is another's."""
+    """Returns the units by block of arrival; a unit of an unknown build is another's."""
     arrived: dict[int, Counter[bool]] = defaultdict(Counter)
     for unit in facts.exposures.keys() | facts.unknown.keys():
         exposed, unknown = facts.exposures.get(unit), facts.unknown.get(unit)

@@ -144,7 +144,7 @@ class Standings:
         )
 
     def _meant(self, written: str, turn: int) -> set[str]:
-        """Returns the commits of which the longest known id begins like the written one."""
+        """Returns the commits of which the longest known id begins like the written id."""
         longest: dict[str, str] = {}
         for commit, known, recorded_at in self._ids:
             if recorded_at <= turn and len(known) > len(longest.get(commit, "")):

@@ -1,4 +1,4 @@
-"""A store with a canary's history in it, runs of our definitions on it, and a shop that is told."""
+"""A store with a canary's history, runs of our definitions on it, and a shop with webhooks."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -138,7 +138,7 @@ def _walked(store: Store) -> Canary:
     return canary
 
 
-# A store that holds them is copied in a tenth of the time in which they are told.
+# A store that holds them is copied in a tenth of the time in which they are sent.
 @pytest.fixture(scope="module")
 def _canary_model(postgres_url: str, migrated_template: str) -> Iterator[tuple[str, Canary]]:
     with filled_model(postgres_url, migrated_template, _filled) as model:
@@ -212,7 +212,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def idle_instance() -> Iterator[dg.DagsterInstance]:
-    """One for all of a module: the sensor of webhooks asks nothing of it."""
+    """An instance for all of a module: the sensor of webhooks asks nothing of it."""
     with dg.DagsterInstance.ephemeral() as ephemeral:
         yield ephemeral
 

@@ -1,4 +1,4 @@
-"""The definitions: they load, and the graph is the one that is told in the docs."""
+"""The definitions: they load, and the graph is that of the docs."""
 
 import subprocess
 import sys

@@ -464,7 +464,7 @@ def test_what_was_acted_on_is_not_acted_on_again_when_the_commit_is_deployed_aga
     tenant.deploy(BASE)
     decided(tenant, canary(tenant, C1), KEEP)
     decided(tenant, canary(tenant, C2), KEEP)
-    # The older one never: users would lose the newer.
+    # The older never: users would lose the newer.
     assert act() == [f"promote {C2}"]
     tenant.deploy(C1, 0.2)
     tenant.deploy(C2, 0.5)

@@ -35,7 +35,7 @@ class World:
         units: A block's units of treatment and of control.
         orders: Their conversions.
         errors: Their errors.
-        crossed: Units a block that were found in both arms.
+        crossed: Units a block that were seen in both arms.
     """
 
     hours: float

@@ -210,7 +210,7 @@ def test_five_canaries_on_one_base_each_get_an_answer_where_the_recipe_rebases_t
         shop.shares[commit] = 0.1
 
     shop.live(6)
-    # Two have their answers and leave: one to everybody, one to nobody.
+    # Two have their answers and leave: the first to everybody, the second to nobody.
     promoted, withdrawn = canaries["checkout"], canaries["banner"]
     assert shop.verdict(experiments["checkout"]) == "keep"
     assert shop.verdict(experiments["banner"]) == "rollback"

@@ -73,7 +73,7 @@ def test_the_sample_says_nothing_of_the_arm_that_a_router_draws(
     names: dict[str, Any] = {}
     exec(shown((ROOT / "docs" / "routing.md").read_text(), "python"), names)  # noqa: S102
     units = [f"s-{number}" for number in range(40_000)]
-    # The salt of the one and of the other may well be the same text.
+    # The salts of both may well be the same text.
     treated = [names["in_canary"](SALT, unit, share) for unit in units]
     sampled = [in_sample(SALT, unit, 0.1) for unit in units]
     both = sum(each and other for each, other in zip(treated, sampled, strict=True))

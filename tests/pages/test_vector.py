@@ -24,7 +24,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "vector.md").read_text()
 BLOCK = re.search(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 assert BLOCK is not None
 CONFIGURATION: dict[str, Any] = yaml.safe_load(BLOCK[1])
-# The language's own engine, wrapped by somebody else: exactly this one, and here alone.
+# The language's own engine, wrapped by somebody else: exactly this wrapper, and here alone.
 VRL = "pyVRL==0.0.2"
 PROGRAM = """
 import json, sys

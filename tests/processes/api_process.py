@@ -111,7 +111,7 @@ class ApiProcess:
             self.process = None
 
     def kill_worker(self, turn: int) -> None:
-        """Ends one of several workers, and waits for the one that takes its place."""
+        """Ends a worker of several, and waits for the worker that takes its place."""
         assert self.process is not None
         workers = sorted(self.worker_pids())
         assert len(workers) == self.workers

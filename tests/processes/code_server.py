@@ -1,6 +1,6 @@
 """What a code server has loaded before its first tick, and a tick of the fast schedule in it.
 
-Commands are loaded beside, so that a test can fork one, and kill it, at no cost.
+Commands are loaded beside, so that a test can fork a command, and kill it, at no cost.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def evaluate(url: str) -> str:
     """Evaluates a tick of the fast schedule, and executes the run that it asks for, if any.
 
     Returns:
-        Why it asks for none, or why it asks for one.
+        Why it asks for none, or for a run.
     """
     store = {"store": Store(database_url=url), "engine": Engine()}
     # Records of its own: a run that was killed is in progress there for as long as it may start.

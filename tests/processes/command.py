@@ -1,4 +1,4 @@
-"""Commands of ours as processes that a test can kill, forked from one that has loaded them."""
+"""Commands of ours as processes that a test can kill, forked where they are loaded."""
 
 import os
 import sys

@@ -54,7 +54,7 @@ def dagster_web(folder: Path, **environment: str) -> Generator[str]:
 
 
 def is_paused(url: str) -> bool:
-    """Whether Dagster's automation is paused, which any instance can be told to do."""
+    """Whether Dagster's automation is paused, which any instance can be asked to do."""
     query = "{ instance { autoMaterializePaused } }"
     return _asked(url, "POST", "/graphql", query)["data"]["instance"]["autoMaterializePaused"]
 

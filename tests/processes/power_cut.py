@@ -10,7 +10,7 @@ def cut_power(postgres: EmbeddedPostgres, *, turn: int) -> None:
 
     Args:
         postgres: Whose process it is.
-        turn: By turns the server is killed, or told to end in its `immediate` mode, which writes
+        turn: By turns the server is killed, or asked to end in its `immediate` mode, which writes
             no last checkpoint either.
     """
     assert postgres.process is not None

@@ -27,7 +27,7 @@ def node_folder(folder: Path, packages: Sequence[str]) -> Path:
 
 def python_of(folder: Path, packages: Sequence[str]) -> Path:
     """Returns a Python that has packages; the test is skipped where they can't be had."""
-    # Our own pip installs them: a new one in each environment takes longer than the packages.
+    # Our own pip installs them: a new pip in each environment takes longer than the packages.
     venv.create(folder)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]

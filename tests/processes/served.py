@@ -34,7 +34,7 @@ class Served:
         return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Listens on its port: a free one, the first time."""
+        """Listens on its port: a free port, the first time."""
         config = uvicorn.Config(
             self.app,
             host="127.0.0.1",

@@ -34,7 +34,7 @@ def server_folder() -> Generator[Path]:
 
 @contextmanager
 def migrated_server(folder: Path) -> Generator[EmbeddedPostgres]:
-    """A server on a folder's `data` with a migrated store: a copy of the process's first one."""
+    """A server on a folder's `data` with a migrated store: a copy of the process's first."""
     data = folder / "data"
     data.mkdir(mode=0o711)
     # `cp` keeps the owner, which is nobody where we are root.
@@ -55,7 +55,7 @@ def _migrated_cluster() -> Path:
 
 
 def _parent() -> Path | None:
-    """The disk in memory where there is one with room, from which programs can be started."""
+    """The disk in memory where there is room, from which programs can be started."""
     if not _MEMORY.is_dir() or not os.access(_MEMORY, os.W_OK | os.X_OK):
         return None
     result = os.statvfs(_MEMORY)

@@ -36,7 +36,7 @@ TOOLS = ("bash", "base64", "curl")
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What one sees of a block."""
+    """What people see of a block."""
 
     text: str
     exit: int

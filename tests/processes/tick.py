@@ -41,7 +41,7 @@ class Tick:
         self.process.join()
 
     def output(self) -> str:
-        """Returns what it told when it ended, which it must have done in order."""
+        """Returns its output at its end, which it must have done in order."""
         self.process.join()
         assert self.process.exitcode == 0
         return self._answer.recv()

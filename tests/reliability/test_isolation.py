@@ -1,4 +1,4 @@
-"""Isolation: what an experiment's data breaks is set aside by name; every other one goes on."""
+"""Isolation: what an experiment's data breaks is set aside by name; every other goes on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Neighbours:
 
     Attributes:
         guilty: The project whose data will break something, and its experiment.
-        clean: The other one.
+        clean: The other.
     """
 
     guilty: World
@@ -211,7 +211,7 @@ WAYS = {
 }
 
 
-# One of each kind with the other tests: the rest tells the same of the same code.
+# A row of each kind with the other tests: the rest says the same of the same code.
 _QUICK = ("cells that cannot be written", "a policy of a later version")
 _WAYS = [way if way in _QUICK else pytest.param(way, marks=pytest.mark.deep) for way in WAYS]
 

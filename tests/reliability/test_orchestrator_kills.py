@@ -37,7 +37,7 @@ FAST_SECONDS = 900
 WAIT_SECONDS = 240
 # Readers need a core's time for each answer, and the barrier holds still what they are to see.
 POLL_SECONDS = 0.1
-# Where a walk is stopped: before a step's first row, and after its last one, uncommitted.
+# Where a walk is stopped: before a step's first row, and after its last row, uncommitted.
 PLACES = [
     Place(when=when, table=table)
     for table, when in (
@@ -77,10 +77,10 @@ class Victim(Protocol):
 
 @dataclass(kw_only=True)
 class Reader:
-    """Polls an experiment's verdict and evidence: each to the byte one of two editions.
+    """Polls an experiment's verdict and evidence: each to the byte that of an edition.
 
     Attributes:
-        latest: The later edition that any connection was told of: none may be told less after.
+        latest: The later edition that any connection read: none may read less after.
         answers: How many were whole.
     """
 

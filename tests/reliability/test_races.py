@@ -1,4 +1,4 @@
-"""Races: fifty clients say the same at once, to two workers, and one of them is first."""
+"""Races: fifty clients say the same at once, to two workers, and a single client is first."""
 
 from collections import Counter
 from collections.abc import Iterator

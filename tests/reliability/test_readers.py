@@ -112,7 +112,7 @@ class Reader:
     def _see(
         self, path: str, edition_of: Callable[[Answer], int], *, unless: str | None = None
     ) -> Sequence[Answer]:
-        """Asks over every connection: nobody is told of an edition before the latest."""
+        """Asks over every connection: nobody reads an edition before the latest."""
         before, answers = self.latest, self.crowd.get(path, unless=unless)
         for answer in answers:
             number = edition_of(answer)
@@ -127,7 +127,7 @@ class Reader:
             return self.numbers[etag]
         number = round(answer.document["confidence"] * 1e6)
         self._require_whole(answer, edition(self.experiment_id, number).contract)
-        # One tag for each edition, and each edition's own.
+        # A tag for each edition, and each edition's own.
         assert self.numbers.setdefault(etag, number) == number
         return number
 

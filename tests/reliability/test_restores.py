@@ -184,7 +184,7 @@ def editions_of(shop: Shop) -> list[tuple[str, str]]:
 
 
 def answers(api: ApiProcess, shop: Shop) -> list[tuple[str, str]]:
-    """What readers are told."""
+    """The answers to readers."""
     headers = {"X-Service-Project-Key": shop.keys[KeyKind.PROJECT]}
     with httpx2.Client(base_url=api.url, headers=headers) as client:
         return [

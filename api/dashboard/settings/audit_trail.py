@@ -156,7 +156,7 @@ def _is_place(text: str) -> bool:
 
 
 def _actor_text(actor: Actor) -> str:
-    """Returns who it was: the name where there is one, and how to tell two of them apart."""
+    """Returns who it was: the name where it is known, and how to tell two of them apart."""
     name = "" if actor.name is None else f" {actor.name}"
     identity = "" if actor.identity is None else f" ({actor.identity}…)"
     return f"{_KINDS[actor.kind]}{name}{identity}"

@@ -40,7 +40,7 @@ class AlertNotSentError(RuntimeError):
     " to SERVICE_ALERT_WEBHOOK. Launches no run; an alert that cannot be sent fails the tick.",
 )
 def alert(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-    """Sends one alert of all that failed since the last; where that fails, the next tick does.
+    """Sends a single alert of all that failed since the last; where that fails, the next tick does.
 
     Dagster's `run_failure_sensor` moves its cursor on though its function raised, and looks at
     runs alone: an alert that met a receiver's bad minute would be lost, and a check's never sent.

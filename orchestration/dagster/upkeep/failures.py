@@ -34,7 +34,7 @@ class FailedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class FailedCheck:
-    """A stated fact that a run of ours found not to hold."""
+    """A stated fact that did not hold in a run of ours."""
 
     check: str
     asset: str
@@ -53,7 +53,7 @@ class Failures:
         return bool(self.runs or self.checks)
 
 
-# A cursor holds, by the kind of a run's end, Dagster's number of the last one that was read.
+# A cursor holds, by the kind of a run's end, Dagster's number of the last that was read.
 Cursor = Mapping[str, int]
 
 
@@ -118,7 +118,7 @@ def _is_ours(run: dg.DagsterRun) -> bool:
 
 
 def _failed_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> FailedRun:
-    """Returns a failed run with its first failed step; one that was killed has none."""
+    """Returns a failed run with its first failed step; a killed run has none."""
     failures = instance.get_records_for_run(
         run_id=run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=1
     ).records
@@ -151,7 +151,7 @@ def _link(run_id: str) -> str | None:
 def _failed_checks(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dict[str, FailedCheck]:
     """Returns, by name, our checks that failed in a run with severity ERROR.
 
-    They fail no run: the run found a fault in the data, not in itself.
+    They fail no run: the fault is in the data, not in the run.
     """
     events = instance.get_records_for_run(
         run_id=run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION

@@ -1,6 +1,6 @@
 """Future ticks: moves records of a clock that ran ahead back to the present.
 
-Dagster reckons the next tick of a sensor or schedule from its last one. After a last tick in the
+Dagster reckons the next tick of a sensor or schedule from its last. After a last tick in the
 future none comes until the clock has caught up with it, through every restart.
 """
 

@@ -34,7 +34,7 @@ def retention_days() -> int:
     """Returns how many days raw events are kept, as the environment says it.
 
     Raises:
-        RetentionError: It says no whole number, or one that open experiments can't live with.
+        RetentionError: It says no whole number, or a number that open experiments can't live with.
     """
     return _days(_VARIABLE, default=DEFAULT_DAYS, least=LEAST_DAYS)
 
@@ -206,7 +206,7 @@ def delete_old_runs(context: dg.OpExecutionContext) -> None:
     executor_def=dg.in_process_executor,
 )
 def housekeeping() -> None:
-    """Steps that need not wait for each other don't: where one fails, the others are done."""
+    """Steps that need not wait for each other don't: where a step fails, the others are done."""
     dropped = drop_days()
     expire_units(dropped)
     tend_lake(dropped)

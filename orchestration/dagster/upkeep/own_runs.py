@@ -17,7 +17,7 @@ PARTITION_DAYS = 180
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRuns:
-    """The runs of one code location's jobs, in an instance that others may share.
+    """The runs of a code location's jobs, in an instance that others may share.
 
     A run that a person started is that person's to delete.
 

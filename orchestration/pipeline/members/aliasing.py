@@ -1,4 +1,4 @@
-"""Aliasing: what else differs between the arms, when a change cannot be told from it."""
+"""Aliasing: what else differs between the arms, when a change cannot be separated from it."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ def aliased_with(
     Args:
         cells: Closed cells.
         strata: The names of their strata.
-        changes: The changes that each stratum carries besides the one under test.
+        changes: The changes that each stratum carries besides that under test.
         before: Where the blocks begin that were not looked at yet, in seconds since the epoch.
     """
     looked_at = bisect_left(cells.block, before)

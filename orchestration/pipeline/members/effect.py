@@ -51,8 +51,8 @@ def follow_up_effect(
 ) -> Effect | None:
     """Returns the effect of the units that were exposed after a decision.
 
-    Of a follow-up that was stopped before its planned end the interval alone holds: one that is
-    ended on good news would show a lucky lift.
+    Of a follow-up that was stopped before its planned end the interval alone holds: an estimate
+    that is ended on good news would show a lucky lift.
 
     Args:
         follow_up: The follow-up, as computed.

@@ -27,7 +27,7 @@ def control_state_at(
         look: The look. Deploys of later, and those recorded later, do not enter.
         compared: Whether units of both arms were compared.
     """
-    # Both values of a flag are served by one build; and before the start there is no look.
+    # Both values of a flag are served by a single build; and before the start there is no look.
     if reading.policy["flag"] is not None or look < reading.starts_at:
         return ControlState()
     known_at = max(look, reading.bound_at)
@@ -55,7 +55,7 @@ def control_state_at(
 
 
 def _facts(reading: ExperimentReading) -> Iterable[CommitFact]:
-    """Yields the commits of the deploys: of one that was withdrawn since nothing else is known."""
+    """Yields the commits of the deploys: of one withdrawn since nothing else is known."""
     for deploy in reading.deploys:
         yield CommitFact(
             commit=deploy.commit,

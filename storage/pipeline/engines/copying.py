@@ -88,7 +88,7 @@ def _lines(batch: Batch, columns: Sequence[Column[object]]) -> memoryview:
 
 
 def _characters(texts: Array) -> memoryview:
-    """Returns texts one after another, which is how Arrow holds them."""
+    """Returns texts in a row, which is how Arrow holds them."""
     _, offsets, characters = texts.buffers()
     if characters is None or offsets is None:
         return memoryview(b"")

@@ -33,7 +33,7 @@ def watched_parts(progress: PartProgress) -> Generator[None]:
 
 
 def tell_part(part: tuple[int, int] | None) -> None:
-    """Calls the callback of `watched_parts`, if there is one."""
+    """Calls the callback of `watched_parts`, if any."""
     if (progress := _part_progress.get()) is not None:
         progress(part)
 
@@ -91,7 +91,7 @@ class DayEngine(Engine, Protocol):
         ...
 
     def parquet(self, uris: Sequence[str]) -> str:
-        """Returns SQL, to stand after FROM, that reads these Parquet files, of which there is one.
+        """Returns SQL, to stand after FROM, that reads these Parquet files; there is at least one.
 
         Their columns are taken by name.
         """
@@ -106,7 +106,7 @@ class DayEngine(Engine, Protocol):
 
         Args:
             readings: Upper bounds of how many events are read, each counted for every experiment
-                that reads it. Each is closer than the one before, and takes longer.
+                that reads it. Each is closer than the last, and takes longer.
         """
         ...
 

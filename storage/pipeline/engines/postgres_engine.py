@@ -40,7 +40,7 @@ _FEW_INPUTS = 200
 AT_ONCE = 5_000
 
 # Steps that others are joined to by unit: even of few rows they are tables. Of a clause with many
-# conditions the planner expects a single row, and would look every unit up for every other one; of
+# conditions the planner expects a single row, and would look every unit up for every other; of
 # a table that it has not sampled it expects ten pages.
 _COUNTED = (SEEN, CANDIDATES)
 
@@ -103,7 +103,7 @@ class PostgresEngine:
             return
         values = zip(*made, strict=True) if made else ((),) * len(columns)
         members = ", ".join(f"{column}::{_TYPES[kind]}" for column, kind in columns.items())
-        # A list of JSON's objects is cast from text, one by one.
+        # A list of JSON's objects is cast from text, each by itself.
         arrays = ", ".join(
             f"%({name}_{column})s::{'text' if kind == 'json' else _TYPES[kind]}[]"
             for column, kind in columns.items()
@@ -272,7 +272,7 @@ class PostgresEngine:
 
 
 def _escaped(sql: str) -> str:
-    """Returns a statement without parameters as the driver takes one with parameters."""
+    """Returns a statement without parameters as the driver takes a statement with parameters."""
     return sql.replace("%", "%%")
 
 

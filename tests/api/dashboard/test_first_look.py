@@ -67,7 +67,7 @@ def test_units_are_told_as_soon_as_their_block_has_closed(owner: Owner, experime
         )
     page = verdict(owner, experiment)
     assert "7 units are in, and none is complete yet" in page
-    # A page that is open is told too.
+    # A page that is open shows it too.
     live = owner.service.client.get(
         f"/dashboard/experiments/{experiment}/live", headers={"If-None-Match": known}
     )

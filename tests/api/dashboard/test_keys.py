@@ -72,7 +72,7 @@ class TestKeys:
             assert "sent again, as a reload does, makes none" in alert(again.text)
             assert key not in again.text
         assert owner.all_keys() == before
-        # The page that says so holds a form that makes one; a key that ends is no hindrance.
+        # The page that says so holds a form that makes a key; a key that ends is no hindrance.
         form = {**filled(again.text, len(forms(again.text)) - 1), "kind": "project"}
         assert owner.post(KEYS, {"action": "revoke", "key": key[:8]}).status_code == 303
         assert owner.post(KEYS, form).status_code == 200

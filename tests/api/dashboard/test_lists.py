@@ -125,7 +125,7 @@ class TestARamp:
             (last, "Shorten the checkout", steps),
             (hotfix, "Mend the login", []),
         ]
-        # What its first step told stands in the row, and finds it.
+        # What its first step said stands in the row, and a search for it shows the row.
         page = owner.page("/dashboard/deploys?q=shorten+ada")
         assert page.count("Shorten the checkout") == 1
         assert "<span>ada</span>" in page

@@ -372,7 +372,7 @@ class TestAPage:
         self, service: Any, door: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
         sign_in(door, key(service))
-        # As a newer version might have stored it, of which this one knows nothing.
+        # As a newer version might have stored it, of which this version knows nothing.
         result = {"a_setting_of_tomorrow": "s3cret"}
         service.in_store(
             lambda connection: connection.execute(projects.update(), {"settings": result})

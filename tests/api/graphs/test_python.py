@@ -94,7 +94,7 @@ def test_what_cannot_be_told_is_refused_in_one_line(
 
 
 def served(patterns: list[str]) -> set[str]:
-    """Paths that a framework's patterns serve, one each."""
+    """Paths that a framework's patterns serve, a path each."""
     some = [
         (r"\(\?P<rest>[^)]*\)|[<{](?:path:name|cart:path)[>}]", "a/b"),
         (r"\(\?P<\w+>[^)]*\)", "7"),
@@ -109,7 +109,7 @@ def served(patterns: list[str]) -> set[str]:
 
 
 def assert_each_route_is_served(document: dict[str, Any], patterns: list[str]) -> None:
-    """Each path of the framework is one of ours, and none of ours is without one."""
+    """Each path of the framework is among ours, and each of ours among theirs."""
     ours = {route["path"] for route in document["routes"]}
     table = RouteTable(ours)
     matched = {path: table.match(path) for path in served(patterns)}

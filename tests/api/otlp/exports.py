@@ -36,7 +36,7 @@ def evaluation(flag: str, session: str, *, value: Any = True, **members: Any) ->
 
 
 def export(records: Sequence[Mapping[str, Any]], **resource: Any) -> dict[str, Any]:
-    """An export of a resource, which names a build unless it is told otherwise."""
+    """An export of a resource, which names a build unless a test chooses otherwise."""
     named = {name.replace("__", "."): value for name, value in resource.items()}
     shared = {"vcs.ref.head.revision": BUILD} | named
     return {

@@ -39,7 +39,7 @@ PLAIN = (
     "@opentelemetry/exporter-logs-otlp-http",
     "@opentelemetry/exporter-logs-otlp-proto",
 )
-# Of 40 sessions, each other one is served the treatment; twice as many of them convert.
+# Of 40 sessions, each other is served the treatment; twice as many of them convert.
 SESSIONS, BUYERS = 40, {True: 10, False: 5}
 
 

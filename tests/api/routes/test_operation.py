@@ -111,7 +111,7 @@ def test_a_store_that_goes_away_comes_back_without_a_restart(
 
     assert service.post("/v1/events", runtime_event).status_code == 202
     administer("ALTER DATABASE {} ALLOW_CONNECTIONS false")
-    # Each is waited for: one that still ended would take what comes next.
+    # Each is waited for: a worker that still ended would take what comes next.
     administer("SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = '{}'")
     for answer in (
         service.post("/v1/events", runtime_event),
@@ -121,7 +121,7 @@ def test_a_store_that_goes_away_comes_back_without_a_restart(
         assert answer.status_code == 503
         assert "Retry-After" in answer.headers
     administer("ALTER DATABASE {} ALLOW_CONNECTIONS true")
-    # Connections that only this request finds dead may answer one more 503.
+    # Connections that only this request finds dead may answer 503 once more.
     eventually(lambda: service.post("/v1/events", runtime_event).status_code == 202)
     assert service.post("/v1/deploys", {"commit": {"sha": "abcdef1"}}).status_code == 201
 
@@ -301,7 +301,7 @@ class TestTheOpenApiDocument:
                         codes = schema["allOf"][1]["properties"]["code"]["enum"]
                         assert {CODES[code][0] for code in codes} == {int(status)}
                         answer.update(codes)
-        # No path, a fault of ours, what only the store's own readers are told, and a fault of /mcp,
+        # No path, a fault of ours, what only the store's own readers learn, and a fault of /mcp,
         # whose protocol describes itself.
         assert CODES.keys() - answer == {
             *("not_found", "internal_error", "unknown_graph", "host_not_allowed"),

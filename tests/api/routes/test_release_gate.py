@@ -269,7 +269,7 @@ def test_a_hold_back_is_no_canary_and_is_refused_by_its_name(canary, decided: bo
         (fault,) = refused.json()["errors"]
         assert (refused.status_code, fault["code"]) == (422, "no_change")
         assert fault["detail"] == f"{HELD_BACK}: name the canary's commit"
-    # Its own verdict of old is no answer, and a canary beside it is the one that is meant.
+    # Its own verdict of old is no answer, and a canary beside it is meant.
     canary.deploy(C, 0.2)
     published(canary, ABSTAIN, experiment=canary.register(treatment_commit=C), not_worse_than=-0.1)
     assert asked(canary, policy="no-harm:0.2")["phase"] == GO

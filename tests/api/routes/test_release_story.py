@@ -95,7 +95,7 @@ def test_no_gate_goes_on_with_a_canary_that_is_to_be_rolled_back(service) -> Non
         # Who names no commit is expected the same, or to hold while it is not clear which is meant.
         assert phases(service) in ({BACK}, {HOLD}), name
         assert flagger_webhooks(service, None)["confirm-promotion"] is False, name
-    # The one declared canary is meant again, whatever was deployed since.
+    # The only declared canary is meant again, whatever was deployed since.
     assert phases(service) == {BACK}
     assert hooks(service)["rollback"]
 
@@ -124,7 +124,7 @@ def test_what_is_posted_beside_a_canary_changes_no_answer_about_it(
         posts[name]()
         assert phases(service, treatment_commit=CANARY) == expected, name
         assert hooks(service, treatment_commit=CANARY)["rollback"] is back, name
-        # While a second canary is declared, nobody can tell which one is meant.
+        # While a second canary is declared, nobody can tell which is meant.
         assert phases(service) == ({HOLD} if name == "a canary beside it" else expected), name
 
 

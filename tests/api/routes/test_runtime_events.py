@@ -370,7 +370,7 @@ def test_the_database_refuses_a_value_beyond_the_bound(tenant: Any, runtime_even
         tenant.in_store(lambda c: c.execute(text("UPDATE runtime_events SET value = value + 1")))
 
 
-# An accent typed as a character of its own, and as one with its letter.
+# An accent typed as a character of its own, and as a single character with its letter.
 APART, TOGETHER = "cafe\u0301", "caf\u00e9"
 
 

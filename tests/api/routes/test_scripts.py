@@ -43,7 +43,7 @@ def test_a_script_is_kept_for_an_hour_and_then_asked_for_by_its_tag(
     tag = answer.headers["ETag"]
     again = asked(service, name, **{"Accept-Encoding": encoding, "If-None-Match": f'"x", W/{tag}'})
     assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", tag)
-    # The other form of it has a tag of its own: whoever has the one has not the other.
+    # The other form of it has a tag of its own: whoever has this has not the other.
     other = "identity" if "gzip" in encoding else "gzip"
     assert asked(service, name, **{"Accept-Encoding": other, "If-None-Match": tag}).text
 

@@ -302,7 +302,7 @@ def test_a_new_key_works_at_once_though_it_was_tried_before(service: Any) -> Non
 
 
 SCOPED = {name for name, table in metadata.tables.items() if "project_id" in table.columns}
-# A key says whose it is, and a project's settings are found by its number.
+# A key says whose it is, and a project's settings are read by its number.
 # Of the whole service: its version, whether it is frozen, when a tick last ended well, and how
 # sealing the log last ended.
 UNSCOPED = {"alembic_version", "freezes", "sealing_runs", "ticks"}

@@ -198,7 +198,7 @@ def test_a_limit_reached_under_a_clock_that_ran_ahead_holds_nobody_up(
         monkeypatch.setattr(time, "time", lambda: right() + 39 * 3600)
         ahead = await admitted(9)
         monkeypatch.setattr(time, "time", right)
-        # The one request that finds the old window is let in beyond the limit.
+        # The only request that meets the old window is let in beyond the limit.
         return [ahead, await admitted(9)]
 
     assert asyncio.run(story()) == [3, 4]

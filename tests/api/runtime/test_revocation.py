@@ -145,7 +145,7 @@ def test_a_revoked_key_is_refused_by_every_worker_within_a_second(
         assert api.last_use(other) is None
         api.command("keys", "revoke", key, "-p", api.project)
         revoked, sent = time.monotonic(), list[Sent]()
-        # By the last request's beginning: however long one takes, some begin after the second.
+        # By the last request's beginning: however long each takes, some begin after the second.
         while not sent or sent[-1].at < revoked + 1.5 * REVOKED_SECONDS:
             sent += [talk.send(key) for talk in talks]
         last = max((each.at - revoked for each in sent if each.status == 202), default=-math.inf)

@@ -45,7 +45,7 @@ def off(url: str, name: str) -> Iterator[None]:
 
 
 def eventually_equal(ask: Callable[[], list[str]], expected: list[str]) -> None:
-    # A server reads its settings anew a moment after it was told to.
+    # A server reads its settings anew a moment after it was asked to.
     for _ in range(1000):
         if ask() == expected:
             return

@@ -1,4 +1,4 @@
-"""A quiet project beside a flooding one: what the flood costs it, printed, and what it may not."""
+"""A quiet project beside a flood: what the flood costs it, printed, and what it may not."""
 
 import shutil
 import tempfile
@@ -92,5 +92,5 @@ def test_a_flood_is_cut_off_and_the_quiet_neighbour_served(
         Console().print(f"{name}: median {median * 1e3:.1f} ms, p99 {late * 1e3:.1f} ms")
     Console().print(f"the flood: {dict(result)}")
     assert result.keys() == {202, 429}
-    # At most two windows of a minute touch half of one.
+    # At most two windows of a minute touch half a window.
     assert result[202] in (PER_MINUTE, 2 * PER_MINUTE)

@@ -58,7 +58,7 @@ GATED = "gated"
 # Where the build stays: no request withdraws it.
 SERVED = "served"
 LOOKED_AT = "GET /v1/reward/{experiment_id}/effect"
-# Bodies that are done, of operations for which chance seldom draws one.
+# Bodies that are done, of operations for which chance seldom draws a body.
 TAKEN = {
     "POST /v1/reward/gate": {"metadata": {"environment": GATED, "policy": "no-breach"}},
     "POST /v1/revenue/events": {

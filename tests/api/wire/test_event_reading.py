@@ -89,7 +89,7 @@ def deep(depth: int) -> dict[str, Any]:
     return {"event": "page_view", "session_id": "s", "properties": nested(depth)}
 
 
-# The deepest that is stored, and one deeper.
+# The deepest that is stored, and a level deeper.
 @example(document=deep(30))
 @example(document=deep(31))
 @example(document={"events": [deep(28)]})

@@ -22,7 +22,7 @@ def service(tenant: World) -> World:
 
 
 def status_of_a_broken_rule(path: str) -> int:
-    """OpenFeature's protocol has one status for every body that it cannot use."""
+    """OpenFeature's protocol has a single status for every body that it cannot use."""
     return 400 if path.startswith(OFREP) else 422
 
 
@@ -236,7 +236,7 @@ def test_a_body_may_be_as_long_as_the_limit_and_no_longer(service: Any, endpoint
     assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
 
 
-# One for every 8 bytes of the limit, and at most 2^20.
+# An element for every 8 bytes of the limit, and at most 2^20.
 MOST_VALUES = {MEBIBYTE: 131_072, 16 * MEBIBYTE: 1_048_576}
 
 

@@ -14,7 +14,7 @@ from storage.tenants.projects import CreatedProject
 from tests.api.wire.test_hostile_bodies import ENDPOINTS, broken
 from tests.world import World
 
-# Four bytes of UTF-8, two units of UTF-16, twelve characters as JSON's escapes: one character.
+# Four bytes of UTF-8, two units of UTF-16, twelve characters as JSON's escapes: a single character.
 ASTRAL = "\N{SLICE OF PIZZA}"
 EVENTS, REVENUE, DEPLOYS = "/v1/events", "/v1/revenue/events", "/v1/deploys"
 GRAPHS, REGISTER = "/v1/static-graphs", "/v1/reward/register"

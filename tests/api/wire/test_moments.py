@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 EVENTS, REPLAY, REVENUE = "/v1/events", "/v1/events?replay=true", "/v1/revenue/events"
 
-# Each with whether it is one of ours: RFC 3339 with seconds and offset, of a year 2000 to 2100.
+# Each with whether it is a time of ours: RFC 3339 with seconds and offset, of a year 2000 to 2100.
 PAST = {
     "2026-01-31T12:00:00Z": True,
     "2026-01-31t12:00:00z": True,

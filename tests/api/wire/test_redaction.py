@@ -215,5 +215,5 @@ def test_what_a_request_says_is_heard_nowhere_but_where_it_is_meant_to_be(
         if STORED[path] is not None and place not in STORED[path]
     }
     assert unmeant == {}
-    # The canaries sing: what is meant to be stored is found by the same look.
+    # The canaries sing: what is meant to be stored is seen by the same look.
     assert {path for path, _ in canaries.heard(stored).values()} == STORED.keys()

@@ -1,4 +1,4 @@
-"""The fast reader of JSON and the strict one: two ways to the same answer, to the byte."""
+"""The fast reader of JSON and the strict reader: two ways to the same answer, to the byte."""
 
 import hashlib
 import json

@@ -21,7 +21,7 @@ class Gallery:
     """A project whose experiments are named for the state that they are in.
 
     Attributes:
-        followed: One that is open until somebody walks on: then it is kept.
+        followed: An experiment that is open until somebody walks on: then it is kept.
     """
 
     story: World

@@ -27,7 +27,7 @@ UNLIKE = ("shares", "mean_kept", "almost", "never")
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A page, and whose it is; nobody's where one is signed out."""
+    """A page, and whose it is; nobody's where nobody is signed in."""
 
     path: str
     served: Served | None
@@ -66,7 +66,7 @@ def _is_like_others(world: Pages, seen: Seen) -> bool:
 
 
 class Visits:
-    """Pages of whoever looks, one for each mode and project, and what was wrong with any."""
+    """Pages of whoever looks, a page for each mode and project, and what was wrong with any."""
 
     def __init__(self, context: NewContext, world: Pages) -> None:
         self._context, self._world = context, world
@@ -150,7 +150,7 @@ def visits(context: NewContext, world: Pages) -> Iterator[Visits]:
 def test_every_page_serves_whoever_cannot_see_point_or_hold_a_screen_of_that_width(
     visits: Visits, world: Pages
 ) -> None:
-    # Each page in one mode, each mode on a third of the pages; beside, all of them.
+    # Each page in a single mode, each mode on a third of the pages; beside, all of them.
     for seen, mode in zip(every_page(world), cycle(MODES)):
         if not _is_like_others(world, seen):
             visits.visit(seen, mode)
@@ -176,7 +176,7 @@ def test_every_page_serves_everybody_in_each_mode(visits: Visits, world: Pages, 
 
 
 def _tab_to(page: Page, wanted: Locator, *, most: int = 60) -> None:
-    """Goes on by the keyboard to what is wanted; on the way one sees where one is."""
+    """Goes on by the keyboard to what is wanted; on the way the focus is seen."""
     for _ in range(most):
         page.keyboard.press("Tab")
         width, style = page.evaluate(

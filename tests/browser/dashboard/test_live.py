@@ -40,7 +40,7 @@ def test_a_page_that_is_told_nothing_new_asks_again_when_it_was_told_to(
     signed_in: Callable[..., Page], world: Pages
 ) -> None:
     page = signed_in()
-    # Sooner than the page was told at first, as the service does when a look is due.
+    # Sooner than the page was asked at first, as the service does when a look is due.
     headers = {"Retry-After": "2"}
 
     def sooner(route: Route) -> None:

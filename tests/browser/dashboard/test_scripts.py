@@ -96,7 +96,7 @@ def hostile(world: Pages) -> Served:
 
 
 def _stored_beyond_the_rules(world: Pages, project: CreatedProject) -> None:
-    """Puts payloads where no request gets them, as an older version might have let one do."""
+    """Puts payloads where no request gets them, as an older version might have let a request do."""
     commit = {
         "author": ALL,
         "branch": ALL,

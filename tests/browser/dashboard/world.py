@@ -126,7 +126,7 @@ def _deploys(story: World) -> dict[str, str]:
         }
         deploy = story.deploy(sha, minutes=minutes, allocation=0.5, commit=commit, diff=body)
         deploys[sha] = deploy["deploy_id"]
-        # Before the next comes, this one is withdrawn; the last goes on.
+        # Before the next comes, this canary is withdrawn; the last goes on.
         if sha != OPEN:
             story.deploy(sha, minutes=minutes + DAY, allocation=0, commit=commit, diff=body)
     return deploys

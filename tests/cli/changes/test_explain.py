@@ -136,7 +136,7 @@ def explained_shop(store: Store) -> tuple[CreatedProject, str]:
     return project, experiment_id
 
 
-# Told and computed once: each test has a copy of the store.
+# Posted and computed once: each test has a copy of the store.
 @pytest.fixture(scope="module")
 def _model(postgres_url: str, migrated_template: str) -> Iterator[Any]:
     with filled_model(postgres_url, migrated_template, explained_shop) as model:

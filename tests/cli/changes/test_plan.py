@@ -1,4 +1,4 @@
-"""`plan`: what it promises of a canary is what the test does with one."""
+"""`plan`: what it promises of a canary is what the test does with it."""
 
 import json
 from typing import Any

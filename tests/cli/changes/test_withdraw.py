@@ -63,7 +63,7 @@ def test_a_withdrawn_deploy_changes_nothing_that_a_verdict_has_read(
     for experiment_id in (before_it, after_it):
         audit = command("audit", experiment_id)
         assert (audit.exit_code, audit.output[-18:]) == (0, "equal to the byte.\n"[-18:])
-    # It cuts the analysis blocks of the one, and never was for the other.
+    # It cuts the analysis blocks of the first, and never was for the other.
     (before, after) = (stored.evidence(each)["looks"] for each in (before_it, after_it))
     assert {look["at"] for look in before} - {look["at"] for look in after}
 

@@ -226,7 +226,7 @@ def mapped(folder: Path, text_of_map: str) -> Path:
 
 
 def error_of(result: Result) -> str:
-    """The one line that an import ends with."""
+    """The last line of an import."""
     assert result.exit_code == 1, result.output
     assert isinstance(result.exception, SystemExit), result.exception
     lines = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]

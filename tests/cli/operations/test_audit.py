@@ -87,7 +87,7 @@ def test_a_fact_of_the_evidence_that_differs_is_named(
     assert "evidence.totals.S: served 1, raw " in result.stdout
 
 
-# Each changes a row of a stage, which is named by its key, or an event behind one.
+# Each changes a row of a stage, which is named by its key, or an event behind a row.
 TAMPERINGS = {
     "UPDATE cells_in_words SET x1 = x1 + 1 WHERE metric = 'order'"
     " AND block = '{block}'": "cell order 2026",

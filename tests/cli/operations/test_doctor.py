@@ -45,7 +45,7 @@ def test_a_program_gets_what_the_endpoint_answers(stored, command) -> None:
     assert result.exit_code == 0
 
     def judged(lines: Any) -> Any:
-        # How many seconds ago the last event came is told anew at each look.
+        # How many seconds ago the last event came is computed anew at each look.
         return [(line["check"], line["ok"], line["fix"]) for line in lines]
 
     answer = stored.get("/v1/reward/checklist").json()

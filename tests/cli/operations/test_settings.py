@@ -1,4 +1,4 @@
-"""`settings apply`: a refused file is told by the member that is wrong."""
+"""`settings apply`: a refused file is answered by the member that is wrong."""
 
 from pathlib import Path
 

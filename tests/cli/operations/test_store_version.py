@@ -29,7 +29,7 @@ CURES = {
 EMPTY = "the store has no tables of deploy-reward yet: run `deploy-reward migrate`"
 
 EXPERIMENT = f"exp_{'a' * 20}"
-# One of each that opens a store; what it is about need not be there.
+# A command of each kind that opens a store; what it is about need not be there.
 OPENING = {
     "project": ["list"],
     "keys": ["list", "--project", "shop"],

@@ -24,7 +24,7 @@ def arm_of(number: int) -> str:
 
 
 def of_customers() -> Iterator[Event]:
-    """A session of each customer, as the server tells it: 1 in 10 orders, in either arm."""
+    """A session of each customer, as the server sends it: 1 in 10 orders, in either arm."""
     for number, customer in enumerate(CUSTOMERS):
         session = {"session_id": f"session-{number:02}", "user_ref": customer}
         yield {**session, "event": "page_view", "commit": arm_of(number), "occurred_at": at(number)}
@@ -64,7 +64,7 @@ def shop(stored: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         assert stored.post("/v1/deploys", body).status_code == 201
     send(stored, list(of_a_stranger()))
     with stored.store.engine.begin() as connection:
-        # History needs the write key: these events are as they would have come with the public one.
+        # History needs the write key: these events are as they would have come with the public key.
         connection.execute(text("UPDATE runtime_events SET trusted = false"))
     send(stored, list(of_customers()))
     paid = [
@@ -146,7 +146,7 @@ def test_no_command_and_no_signer_does_with_another_s_data_what_an_unvouched_cla
         answer = shop.client.post("/ofrep/v1/evaluate/flags", json=body, headers=shop.public)
         assert answer.status_code == 200
         assert "assignment" not in answer.text
-    # One customer's session, in which seven others are named, and nobody but her.
+    # A customer's session, in which seven others are named, and nobody but her.
     done = command("forget", "--session", "session-07", *project, "--json")
     erased = json.loads(done.stdout)
     assert (erased["users"], erased["sessions"], erased["revenue_events"]) == (1, 1, 1)

@@ -41,7 +41,7 @@ time.sleep(600)
 
 
 class Room:
-    """A supervisor that runs in this thread, its reports, and children that are one-liners."""
+    """A supervisor that runs in this thread, its reports, and children of a line each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -64,7 +64,7 @@ def command_of(pid: int) -> str:
 
 
 class Up:
-    """One `deploy-reward up`, and what it printed."""
+    """A `deploy-reward up`, and what it printed."""
 
     def __init__(self, data_dir: Path, *arguments: str) -> None:
         self.data_dir = data_dir

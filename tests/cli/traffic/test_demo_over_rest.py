@@ -27,7 +27,7 @@ LIVE = ["--live", "--hours", "0.0003", "--baseline", "0.000001", "--sessions-per
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A served API, and the keys of its one project."""
+    """A served API, and the keys of its only project."""
 
     url: str
     keys: Keys

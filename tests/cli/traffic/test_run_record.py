@@ -1,4 +1,4 @@
-"""The record's quantiles are true to a percent, whatever it was told, in any order."""
+"""The record's quantiles are true to a percent, whatever durations it gets, in any order."""
 
 import math
 

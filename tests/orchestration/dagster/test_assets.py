@@ -1,4 +1,4 @@
-"""The assets: one walk, any number of times, in any order, ends in the same bytes."""
+"""The assets: a walk, any number of times, in any order, ends in the same bytes."""
 
 from itertools import permutations
 from typing import Any

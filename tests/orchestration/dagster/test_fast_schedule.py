@@ -63,7 +63,7 @@ def quiet(walked: Any) -> Any:
     # A block may have closed since that store was made, and what closes next is asked for.
     run_pipeline(walked.engine)
     walked.tamper(
-        # No decided one is counted on.
+        # No decided experiment is counted on.
         "UPDATE follow_ups SET state = 'stopped'",
         # Of `click` the effect was over at its first evaluation.
         "UPDATE publication_progress SET published_to = staged_to",

@@ -203,7 +203,7 @@ def test_a_day_that_is_being_replayed_into_is_not_dropped_under_the_writer(
         assert connection.execute(text("SELECT count(*) FROM runtime_events")).scalar_one() == 2
 
 
-# --- What stays, and what can be told no longer --------------------------------------------------
+# --- What stays, and what can be said no longer --------------------------------------------------
 
 
 @pytest.fixture

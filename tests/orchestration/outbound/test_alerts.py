@@ -52,7 +52,7 @@ class Watch:
         return failing.execute_in_process(instance=self.instance, raise_on_error=False).run_id
 
     def check(self, fact: dg.AssetChecksDefinition, *, passed: bool, error: bool = True) -> str:
-        """Records what a run of ours found of a fact."""
+        """Records the result of a run of ours on a fact."""
         severity = dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN
         key = fact.check_key
 

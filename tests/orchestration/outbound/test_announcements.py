@@ -1,4 +1,4 @@
-"""Announcements: each piece of news is told once, in the receiver's words, to whoever chose it."""
+"""Announcements: each piece of news is sent once, in the receiver's words, to whoever chose it."""
 
 import pytest
 

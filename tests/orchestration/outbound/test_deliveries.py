@@ -1,4 +1,4 @@
-"""Deliveries: what is told is sent again until it arrives, and to nobody else."""
+"""Deliveries: an announcement is sent again until it arrives, and to nobody else."""
 
 import json
 import logging

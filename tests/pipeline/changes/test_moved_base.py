@@ -1,4 +1,4 @@
-"""When the base moves: one of several canaries is promoted, and the others lose their control."""
+"""When the base moves: a canary of several is promoted, and the others lose their control."""
 
 from orchestration.outbound.delivery import deliver
 from storage.tenants.keys import KeyKind

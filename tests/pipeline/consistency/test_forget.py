@@ -567,7 +567,7 @@ def test_a_stranger_s_chain_of_references_erases_nobody(shop: Shop) -> None:
     for user in customers:
         for order in range(5):
             shop.paid(user, 20 + order)
-    # Each of ten sessions names five customers, one of them as the next session does.
+    # Each of ten sessions names five customers, a customer of them as the next session does.
     for number in range(10):
         for user in range(4 * number, 4 * number + 5):
             by_public_key(shop, f"foreign {number}", 10, user % 40)

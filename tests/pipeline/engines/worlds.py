@@ -22,7 +22,7 @@ T = datetime(2026, 10, 1, 20, 0, tzinfo=UTC)
 HOURS = 8
 A, B, K_ON_B, UNKNOWN, LATER = (f"{letter}" * 7 for letter in "adef9")
 K = "b" * 40
-# K's beginning means two commits once this one is recorded, B's another commit once more of B is.
+# K's beginning means two commits once this id is recorded, B's another commit once more of B is.
 TWIN = f"{K[:9]}{'c' * 31}"
 B_WHOLE = f"{B}{'1' * 33}"
 COMMITS = (

@@ -15,7 +15,7 @@ def canary(story, *, other: Mapping[str, int], paid: bool, **chosen: Any) -> str
     """A canary of 3,000 sessions of which 1 in 5 pays 30 dollars, in both arms.
 
     Args:
-        other: Of each commit, one in so many payers pays 4,500 yen instead, or by an event without
+        other: Of each commit, 1 in so many payers pays 4,500 yen instead, or by an event without
             a value.
         paid: Whether revenue events tell of it; else runtime events.
         chosen: Further members of the metric.

@@ -127,7 +127,7 @@ def test_a_unit_of_the_served_effect_is_a_unit_of_truth(
     story, rounds: int, count: int, units: int
 ) -> None:
     limits = {"per_key": 10**9, "registrations_per_key": 10**6}
-    # Of control's odds rather than its rate: at a rate of 70 % a lift of 0.1 is one of 0.33.
+    # Of control's odds rather than its rate: at a rate of 70 % a lift of 0.1 is a lift of 0.33.
     story.settings(typical_lifts=[SPREAD / (1 - BASE)], rate_limits=limits)
     generator = np.random.default_rng(1116)
     changes: list[Change] = []

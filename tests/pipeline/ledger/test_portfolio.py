@@ -310,7 +310,7 @@ def test_by_default_the_build_of_seven_days_ago_is_held_back(
     assert begun["unmeasured"] == [L, M]
     text = run().stdout
     assert f"deploy-reward deploy {K} --allocation 0.1" in text
-    # A second call begins no second one.
+    # A second call begins no second portfolio.
     assert figures(run)["experiment_id"] == begun["experiment_id"]
     answer = service.get("/v1/reward/portfolio?hold_back=fffffff")
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_commit")

@@ -1,4 +1,4 @@
-"""The checklist: each way to set a project up wrong turns its line red, and the right one none."""
+"""The checklist: each way to set a project up wrong turns its line red, and the right way none."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -253,7 +253,7 @@ ATTACKS = {
         events=errors_of_treatment, rates={"order": (0.1, 0.4)}, guardrails=("error",)
     ),
 }
-# Ten times as large with the other tests: one that needs no traffic of others, and one that does.
+# Ten times as large with the other tests: with and without traffic of others.
 _QUICK = (
     "sessions of treatment that convert",
     "real sessions, claimed for the other arm",

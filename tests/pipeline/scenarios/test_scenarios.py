@@ -229,7 +229,7 @@ def test_a_router_that_draws_at_each_request_is_found_by_its_crossings(story) ->
         for session in story.crowd(commit, start=0, minutes=300, units=600):
             number = int(session[1:])
             if number % 2:
-                # Five minutes after its first page, of which there is one each half minute.
+                # Five minutes after its first page, which come each half minute.
                 again = at(0.5 * (number % 600) + 0.25 + 5)
                 story.events.append(
                     {

@@ -284,7 +284,7 @@ def test_names_of_strata_do_not_matter(series: Maker, rows: list[Row], names: li
 
 @given(histories(strata=1))
 def test_counts_add_within_an_analysis_block(series: Maker, rows: list[Row]) -> None:
-    """Halves of a block in two blocks of one analysis block count as the block itself."""
+    """Halves of a block in two blocks of an analysis block count as the block itself."""
     wide = Policy(block_min_units=10**9, undeclared_min_units=10**9)
     whole = [(2 * b, s, *counts) for b, s, *counts in rows]
     halves: list[Row] = []

@@ -48,7 +48,7 @@ def test_so_many_converting_sessions_added_to_equal_arms_make_the_lift(
     x0 = round(rate * n0)
     x1 = round(x0 / n0 * n1)
     point = point_of((n1 + added, x1 + added, n0, x0))
-    # Whole conversions: the arms were equal but for half of one.
+    # Whole conversions: the arms were equal but for half a conversion.
     assert point.sessions == pytest.approx(added, abs=2 + 0.5 / (1 - rate))
 
 

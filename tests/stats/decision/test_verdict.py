@@ -110,7 +110,7 @@ def test_a_thin_canary_that_misses_a_day_by_chance_stays_open(series: Maker) -> 
     contrast, chance = (1, 0, 99, 10), (0, 0, 4, 0)
     rows = hourly([contrast] + [chance] * 60)
     assert not decided(series, rows, as_of=61 * 3600).decided
-    # 1,500 units without one, at a share of 1 %, are no chance any more.
+    # 1,500 units without a conversion, at a share of 1 %, are no chance any more.
     rows = hourly([contrast] + [(0, 0, 50, 5)] * 30)
     assert decided(series, rows, as_of=3 * DAY).ended_because == "withdrawn"
 
@@ -211,7 +211,7 @@ def test_a_day_of_24_thousand_sessions_closes_a_lift_of_20_percent(series: Maker
 @pytest.mark.parametrize(
     ("per_hour", "cadence"),
     # docs/statistics.md: at a rate of 5 % a lift of 50 % needs 5,815 sessions, here within a day,
-    # and one of 20 % needs 33,335, here within 28 days. Both arms have so many an hour.
+    # and a lift of 20 % needs 33,335, here within 28 days. Both arms have so many an hour.
     [(140, "fast"), (120, "day"), (40, "day"), (20, None)],
 )
 def test_an_open_experiment_names_the_cadence_that_its_traffic_suffices_for(

@@ -143,7 +143,7 @@ def test_a_block_of_arrivals_counts_once_its_grace_has_passed(series: Maker) -> 
 
 
 def test_a_candidate_whose_treatment_dies_is_not_kept(series: Maker) -> None:
-    # Few enough missing that only the one-sided evidence has reached its threshold.
+    # Few enough missing that only the evidence of harm has reached its threshold.
     for missing in range(80, 200):
         counts = (500 - missing, 500)
         arrays = [np.array([float(one_sided)]) for one_sided in counts]

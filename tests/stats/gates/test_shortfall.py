@@ -1,4 +1,4 @@
-"""The shortfall: a share that fell differs from a share that never was the declared one."""
+"""The shortfall: a share that fell differs from a share that never was the declared share."""
 
 from typing import Any
 

@@ -48,7 +48,7 @@ BOTH = [(hour, 0, 25, 75) for hour in range(4)]
 def test_an_arm_is_gone_once_its_absence_has_a_chance_below_one_in_a_million(
     *, last: int, gone: bool, series: Maker
 ) -> None:
-    # Four cells of ten at a quarter, and one more: (0.75 ** 10) ** 4 * 0.75 ** 8 = 1.006e-6.
+    # Four cells of ten at a quarter, and another: (0.75 ** 10) ** 4 * 0.75 ** 8 = 1.006e-6.
     decision = decided(series, [*BOTH, *alone(4, 4, 10), *alone(30, 1, last)], (0, 0.25))
     assert (decision.ended_because == "withdrawn") == gone
 
@@ -57,7 +57,7 @@ def test_a_ramp_that_steps_down_is_judged_at_the_share_declared_now(series: Make
     quiet = alone(4, 60, 10)
     assert decided(series, [*BOTH, *quiet], (0, 0.25)).ended_because == "withdrawn"
     assert not decided(series, [*BOTH, *quiet], (0, 0.25), (4, 0.01)).decided
-    # 1,400 units without one, at a declared share of 1 %, are no chance any more.
+    # 1,400 units without treatment, at a declared share of 1 %, are no chance any more.
     assert decided(series, [*BOTH, *alone(4, 30, 47)], (0, 0.25), (4, 0.01)).decided
 
 
@@ -113,7 +113,7 @@ def test_arms_that_miss_each_other_in_thin_strata_are_not_superseded(series: Mak
             decision.append((4 + 2 * number, number, *counts))
         return decision
 
-    # Twelve pairs at a half: a chance of one in four thousand. Then fives: one in 10 ** 28.
+    # Twelve pairs at a half: a chance of 1 in 4,000. Then fives: 1 in 10 ** 28.
     assert not decided(series, [*BOTH, *strata(2)], (0, 0.5)).decided
     decision = decided(series, [*BOTH, *strata(5)], (0, 0.5))
     assert (decision.ended_because, decision.abstain_reason) == ("superseded", "non_identifiable")

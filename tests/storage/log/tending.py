@@ -45,7 +45,7 @@ def tend(url: str, folder: str, last: int) -> int:
 
 
 def tend_and_die(url: str, folder: Path, *, before: int) -> bool:
-    """Does so in a process of its own; returns whether that one was killed."""
+    """Does so in a process of its own; returns whether that process was killed."""
     process = _FORKS.Process(target=tend, args=(url, str(folder), before))
     process.start()
     process.join()

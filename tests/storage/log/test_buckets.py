@@ -1,4 +1,4 @@
-"""Buckets: a lake in an object store is written, read and rewritten as one in a folder."""
+"""Buckets: a lake in an object store is written, read and rewritten as a lake in a folder."""
 
 import os
 

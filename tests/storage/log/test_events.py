@@ -19,7 +19,7 @@ def event(session_id: str, **members: Any) -> RuntimeEvent:
 
 
 def appended(url: str, requests: Sequence[Sequence[RuntimeEvent]]) -> list[Any]:
-    """Appends the events of requests that wait together, and returns what each is told."""
+    """Appends the events of requests that wait together, and returns each request's answer."""
 
     async def together() -> list[Any]:
         async with EventWriter(url).running() as writer:

@@ -38,7 +38,7 @@ def bring(world: World, turn: int) -> bytes:
 
 @contextmanager
 def read_meanwhile(world: World, expected: Counter[Any]) -> Iterator[list[str]]:
-    """Reads the log over and over, and notes each reading that is not the expected one."""
+    """Reads the log over and over, and notes each reading that is not the expected reading."""
     faults: list[str] = []
     over = threading.Event()
 
@@ -92,7 +92,7 @@ def test_a_kill_at_any_step_loses_nothing_and_keeps_nobody_who_was_forgotten(day
     url = day.engine.url.render_as_string(hide_password=False)
     tend(url, str(day.lake.folder), _NEVER)
     turn = killed = 0
-    # A night that finds the lock of a dead one has fewer steps: it may end before it is killed.
+    # A night that meets the lock of a dead night has fewer steps: it may end before it is killed.
     while killed < times and turn < 3 * times:
         turn += 1
         user = bring(day, turn)

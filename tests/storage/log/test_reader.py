@@ -1,4 +1,4 @@
-"""The reader: one state of the log, from files where they can be read and from PostgreSQL else."""
+"""The reader: a single state of the log, from readable files and else from PostgreSQL."""
 
 from collections import Counter
 from dataclasses import replace

@@ -234,7 +234,7 @@ def test_a_wrong_file_that_alone_holds_its_events_stops_nobody_elses_erasure(mov
     assert gauges(moved) == (1, True)
     assert forget(moved, "s6").wrong_files == 1
 
-    # The right one is put back: nobody reads the forgotten from it, and the next night ends it all.
+    # The right file is put back: nobody reads the forgotten from it, the next night ends it.
     wrong.write_bytes(right)
     gone = {"s3", "s4", "s6", "last-1"}
     rest = Counter({row: count for row, count in whole.items() if row[3] not in gone})

@@ -49,7 +49,7 @@ SELECT i.relname, i.idx_scan, i.indexrelname LIKE '%session_id%'
 FROM pg_stat_user_indexes AS i WHERE i.relname LIKE 'runtime\\_events\\_%'
 """)
 
-# What a connection counted is told within a second; here it is told at the end of its transaction.
+# What a connection counted is reported within a second; here at the end of its transaction.
 _TELL = text("SELECT pg_stat_force_next_flush()")
 
 

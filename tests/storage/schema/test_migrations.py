@@ -1,4 +1,4 @@
-"""The store is made whole by one revision; a store of another version is left as it is."""
+"""The store is made whole by a single revision; a store of another version is left as it is."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Keys: told from mistyped ones, stored as digests, ended at once."""
+"""Keys: apart from mistyped texts, stored as digests, ended at once."""
 
 import pytest
 from hypothesis import given
@@ -78,7 +78,7 @@ def test_the_use_of_a_key_is_noted_once_in_ten_minutes(store) -> None:
     digest = key_digest(project.keys[KeyKind.PUBLIC])
 
     def noted() -> dict[KeyKind, object]:
-        """When each key was used, after a transaction in which one of them was."""
+        """When each key was used, after a transaction in which any of them was."""
         with store.engine.begin() as connection:
             note_use(connection, digest)
             result = list_keys(connection, project.project_id)

@@ -1,4 +1,4 @@
-"""Where receivers of webhooks may be, however their address is written or found."""
+"""Where receivers of webhooks may be, however their address is written or resolved."""
 
 from ipaddress import ip_address
 
