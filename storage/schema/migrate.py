@@ -65,7 +65,7 @@ def refuse_unknown_version(connection: Connection) -> None:
         raise StoreVersionError(
             f"the store is of version {stored}, older than this deploy-reward, which makes"
             f" {VERSION} and upgrades no store before its first release: start anew with an empty"
-            " database or data directory"
+            " database, or in another folder by --data-dir"
         )
     raise StoreVersionError(
         f"the store is of version {stored}, newer than this deploy-reward, which makes {VERSION}:"

@@ -24,7 +24,7 @@ NEWER = "the store is of version 9999, newer than this deploy-reward, which make
 OLDER = "the store is of version 0039, older than this deploy-reward, which makes 0"
 CURES = {
     NEWER: "install the version that made it",
-    OLDER: "start anew with an empty database or data directory",
+    OLDER: "start anew with an empty database, or in another folder by --data-dir",
 }
 EMPTY = "the store has no tables of deploy-reward yet: run `deploy-reward migrate`"
 
