@@ -269,6 +269,8 @@ def _is_overdue(finding: Finding) -> bool:
 
 def _ends(finding: Finding, document: Evidence | None) -> datetime | None:
     """Returns when it ends in any case."""
+    if (until := finding.registration.situation.until) is not None:
+        return until
     if finding.registration.starts_at is None:
         return finding.registration.registered_at + WAITS_FOR_DEPLOY
     if document is None:

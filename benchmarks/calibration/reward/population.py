@@ -57,6 +57,21 @@ def drawn(
         n0 = arrived - n1
         x1, x0 = generator.binomial(n1, BASE * (1 + truth)), generator.binomial(n0, BASE)
         counts.append(np.array([n1, x1, n0, x0]))
+    return hourly(counts, policy, days=days, decided_at=decided_at)
+
+
+def hourly(
+    counts: Sequence[Ints], policy: Policy, *, days: int, decided_at: int | None = None
+) -> Series:
+    """An hourly canary of some days.
+
+    Args:
+        counts: n1, x1, n0 and x0 by the hour, up to the decision and from it on.
+        policy: Of the experiment.
+        days: How many there are.
+        decided_at: When it was decided; None where it never was.
+    """
+    at = np.arange(days * 24) * HOUR
     before = at < (days * DAY if decided_at is None else decided_at)
     n1, x1, n0, x0 = np.where(before, *counts)
     return Series(

@@ -104,6 +104,13 @@ def test_whoever_asks_by_an_id_of_two_commits_is_told_both(story) -> None:
     story.register(treatment_commit=K[:10])
 
 
+def test_a_deploy_may_write_a_change_at_two_lengths(story) -> None:
+    story.deploy(A, minutes=-1440)
+    other = "d" * 40
+    story.deploy(K, 0.5, minutes=0, base=A, commit={"changes": [K, other[:8], other]})
+    assert story.bound(story.register(treatment_commit=K))["change"] == [K, other[:8]]
+
+
 def test_the_id_that_a_commit_had_first_is_ambiguous_too_once_it_begins_another(story) -> None:
     story.deploy(K[:8], minutes=0, allocation=0.5)
     story.deploy(K, minutes=1, allocation=0.6)

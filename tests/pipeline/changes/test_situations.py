@@ -45,5 +45,6 @@ def test_nobody_is_asked_to_leave_a_canary_running_that_is_gone(
     page = story.client.get(f"/dashboard/experiments/{experiment}").text
     assert sentence in page
     assert "Leave the canary running" not in page
+    assert "in four of five experiments" not in page
     checks = story.get("/v1/reward/checklist").json()
     assert not any("a share above 0" in check["fix"] for check in checks)

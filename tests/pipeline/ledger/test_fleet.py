@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from benchmarks.calibration.reward.population import hourly
 from domain.ledger.entry import Entry
 from domain.ledger.standing import standing
 from stats.counts.cell import Ints
-from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import evaluate
 from stats.decision.follow_up import follow_up
 from stats.looks.policy import DAY, Policy
@@ -24,31 +24,15 @@ def drawn(
     number: int, lift: float, *, alpha: float = 0.05, decided_at: int | None = None
 ) -> Series:
     """An hourly canary at a half; from the decision on control keeps a tenth of other units."""
-    at = np.arange(DAYS * 24) * 3600
     counts: list[Ints] = []
     for seed, share in ((number, 0.5), (10**6 + number, 0.9)):
         generator = np.random.default_rng(seed)
-        n1 = generator.binomial(UNITS_AN_HOUR, share, size=at.size)
+        n1 = generator.binomial(UNITS_AN_HOUR, share, size=DAYS * 24)
         n0 = UNITS_AN_HOUR - n1
         x1, x0 = generator.binomial(n1, BASE + lift), generator.binomial(n0, BASE)
         counts.append(np.array([n1, x1, n0, x0]))
-    before = at < (DAYS * DAY if decided_at is None else decided_at)
-    n1, x1, n0, x0 = np.where(before, *counts)
-    return Series(
-        policy=Policy(alpha=alpha, horizon_seconds=HORIZON),
-        start=0,
-        as_of=(DAYS + 2) * DAY,
-        closed_at=None,
-        cuts=() if decided_at is None else (decided_at,),
-        target=ClosedCells(
-            block=at,
-            stratum=np.zeros_like(at),
-            n1=n1,
-            x1=x1,
-            n0=n0,
-            x0=x0,
-        ),
-    )
+    policy = Policy(alpha=alpha, horizon_seconds=HORIZON)
+    return hourly(counts, policy, days=DAYS, decided_at=decided_at)
 
 
 def judged(number: int, lift: float, alpha: float) -> tuple[Entry, Entry]:
