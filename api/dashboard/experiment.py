@@ -269,13 +269,12 @@ def _is_overdue(finding: Finding) -> bool:
 
 def _ends(finding: Finding, document: Evidence | None) -> datetime | None:
     """Returns when it ends in any case."""
-    if (until := finding.registration.situation.until) is not None:
-        return until
-    if finding.registration.starts_at is None:
-        return finding.registration.registered_at + WAITS_FOR_DEPLOY
-    if document is None:
-        return None
-    return finding.registration.starts_at + timedelta(days=document.policy.horizon_days)
+    registration = finding.registration
+    if registration.starts_at is None:
+        return registration.registered_at + WAITS_FOR_DEPLOY
+    if document is None or registration.situation.until is not None:
+        return registration.situation.until
+    return registration.starts_at + timedelta(days=document.policy.horizon_days)
 
 
 def _looks(document: Evidence) -> list[tuple[EvidenceLook, bool]]:

@@ -261,7 +261,10 @@ def _both_arms(setup: ProjectSetup) -> _Judgment:
 
 
 def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
-    name = experiment.experiment_id
+    name, ending = experiment.experiment_id, experiment.control_state.ending
+    if ending is not None:
+        over = "withdrawn" if ending.allocation == 0 else "given to everybody"
+        return None, f"{name}: the canary was {over}.", "Nothing to do: it ends by itself."
     if (judgment := _without_units(experiment, setup)) is not None:
         return judgment
     seen = (
@@ -307,9 +310,6 @@ def _beside(experiment: OpenExperiment) -> _Judgment | None:
         alone = state.missing
         seen = f"{name}: {nothing_to_compare_sentence(alone)}"
         return None, seen, nothing_to_compare_advice(alone)[0]
-    if state.ending is not None:
-        over = "withdrawn" if state.ending.allocation == 0 else "given to everybody"
-        return None, f"{name}: the canary was {over}.", "Nothing to do: it ends by itself."
     if state.moved is not None:
         base = state.moved.rebase_on
         fix = f"Rebase it on {base[:12]}: `deploy-reward explain {name}` says how."

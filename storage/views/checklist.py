@@ -225,7 +225,7 @@ def _experiments(connection: Connection, project_id: int) -> list[OpenExperiment
     apart: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         shared = row.newest_shared_block
-        if row.newest_block is not None and (shared is None or row.newest_block - shared > _APART):
+        if row.bound and (shared is None or row.newest_block - shared > _APART):
             apart[row.environment].append(row.experiment_id)
     states: dict[str, ControlState] = {}
     for environment, names in apart.items():

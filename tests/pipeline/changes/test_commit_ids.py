@@ -105,7 +105,6 @@ def test_whoever_asks_by_an_id_of_two_commits_is_told_both(story) -> None:
 
 
 def test_a_deploy_may_write_a_change_at_two_lengths(story) -> None:
-    story.deploy(A, minutes=-1440)
     other = "d" * 40
     story.deploy(K, 0.5, minutes=0, base=A, commit={"changes": [K, other[:8], other]})
     assert story.bound(story.register(treatment_commit=K))["change"] == [K, other[:8]]

@@ -48,3 +48,12 @@ def test_nobody_is_asked_to_leave_a_canary_running_that_is_gone(
     assert "in four of five experiments" not in page
     checks = story.get("/v1/reward/checklist").json()
     assert not any("a share above 0" in check["fix"] for check in checks)
+
+
+def test_a_canary_that_was_withdrawn_before_any_unit_came_is_no_open_task(story: World) -> None:
+    story.deploy(BASE, minutes=-DAY)
+    story.deploy(CANARY, 0.5, minutes=0, base=BASE)
+    experiment = story.register(treatment_commit=CANARY)
+    story.deploy(CANARY, 0, minutes=5)
+    seen = [line["seen"] for line in story.get("/v1/reward/checklist").json()]
+    assert f"{experiment}: the canary was withdrawn." in seen

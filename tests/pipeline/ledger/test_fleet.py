@@ -9,7 +9,6 @@ from msgspec import structs
 from benchmarks.calibration.reward.population import hourly
 from domain.ledger.entry import Entry
 from domain.ledger.standing import standing
-from stats.counts.cell import Ints
 from stats.decision.evidence import evaluate
 from stats.decision.follow_up import follow_up
 from stats.looks.policy import DAY, Policy
@@ -24,7 +23,7 @@ def drawn(
     number: int, lift: float, *, alpha: float = 0.05, decided_at: int | None = None
 ) -> Series:
     """An hourly canary at a half; from the decision on control keeps a tenth of other units."""
-    counts: list[Ints] = []
+    counts = []
     for seed, share in ((number, 0.5), (10**6 + number, 0.9)):
         generator = np.random.default_rng(seed)
         n1 = generator.binomial(UNITS_AN_HOUR, share, size=DAYS * 24)
