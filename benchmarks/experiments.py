@@ -27,7 +27,7 @@ from storage.tenants.projects import create_project
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 STARTS = datetime(2026, 10, 5, tzinfo=UTC)
-# Of a run over 10,000 experiments: seconds, of which others may take some, and MiB.
+# The limits of a run over 10,000 experiments: seconds, with room for others, and MiB.
 LIMIT_SECONDS, LIMIT_MIB = 20, 2048
 BLOCKS = 168
 A_PROJECT = 10

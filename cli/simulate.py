@@ -14,7 +14,7 @@ COMMANDS = {
 
 
 class Simulations(LazyGroup):
-    """A group of which a single command is meant where none is named."""
+    """A group with a default command, which runs where none is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the name of the canary before options that name no command."""

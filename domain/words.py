@@ -56,7 +56,7 @@ class State(StrEnum):
 
 
 class Action(StrEnum):
-    """The next step of whoever owns the change, for a program."""
+    """The next step of the change's owner, as a word for programs."""
 
     WAIT = "wait"
     FIX = "fix"

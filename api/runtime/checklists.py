@@ -1,4 +1,4 @@
-"""The checklists of a single process: computed when somebody asks, and kept for a minute."""
+"""The checklists of a process: computed on request, and kept for a minute."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ class Checklists:
     async def of(self, project_id: int) -> Checklist:
         """Returns a project's checklist, of this minute."""
         now = time.monotonic()
-        # A failed checklist counts as none, and so does an old checklist: it goes, whoever's it is.
+        # A failed or old checklist counts as none, and is dropped, whatever its project.
         self._kept = {
             project: (until, task)
             for project, (until, task) in self._kept.items()

@@ -128,7 +128,7 @@ def reading(
     Args:
         body: JSON schema of the body, by content type.
         examples: Bodies by name.
-        keys: The security schemes, any of which is enough.
+        keys: The security schemes; any of them is enough.
         parameters: OpenAPI parameters.
         required: Whether the body is.
         problems: Codes that it answers with, besides those that its key, body or parameters

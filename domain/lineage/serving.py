@@ -64,7 +64,7 @@ class Standing:
     Attributes:
         commit: Its commit.
         since: When it was deployed last; None where its deploy was never recorded.
-        differs: Whether the deploys declare another build, of which nothing is seen.
+        differs: Whether the deploys declare another build, which no session names.
     """
 
     commit: str

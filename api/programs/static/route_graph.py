@@ -758,7 +758,7 @@ def _add(
     files: set[str],
     root: Path,
 ) -> None:
-    """Adds a route; those that no address tells apart, `/{id}` and `/{id}.pdf`, are the same."""
+    """Adds a route; routes with the same addresses, `/{id}` and `/{id}.pdf`, are the same."""
     path = _joined(base_path, route.path)
     shown: dict[str, object] = {"path": path, "kind": route.kind, "file": _named(route.file, root)}
     if route.method:
