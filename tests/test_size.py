@@ -1,7 +1,8 @@
 """No room grows, unless another shrinks by as much: sizes.toml holds the lines of each.
 
 A limit falls with its room, by `python -m tests.test_size`. Who needs more lines somewhere takes as
-many from another room by hand, in the same commit.
+many from another room by hand, in the same commit, or from the reserve: lines that earlier commits
+took out for what comes next.
 """
 
 import subprocess
@@ -15,6 +16,7 @@ from tests.architecture import PACKAGES, ROOT
 
 PAGE = ROOT / "sizes.toml"
 _COUNTED = {".py", ".sql", ".js", ".mjs"}
+RESERVE = "reserve"
 _HEAD = """\
 # The most lines that each room may have: Python, SQL and JavaScript, with docstrings and comments.
 # A number only falls, unless the same commit lowers others by as much (tests/test_size.py).
@@ -67,7 +69,11 @@ def test_no_room_has_more_lines_than_its_limit() -> None:
 
 def test_no_limit_is_left_far_above_a_room_that_shrank() -> None:
     lines = sizes()
-    loose = {room: limit for room, limit in limits().items() if limit > lines.get(room, 0) + SLACK}
+    loose = {
+        room: limit
+        for room, limit in limits().items()
+        if room != RESERVE and limit > lines.get(room, 0) + SLACK
+    }
     assert loose == {}, "run python -m tests.test_size"
 
 
@@ -87,4 +93,5 @@ def test_the_limits_together_never_rise(commit: str) -> None:
 
 if __name__ == "__main__":
     known = limits() if PAGE.is_file() else {}
-    PAGE.write_text(page({room: min(known.get(room, n), n) for room, n in sizes().items()}))
+    kept = {RESERVE: known[RESERVE]} if RESERVE in known else {}
+    PAGE.write_text(page(kept | {room: min(known.get(room, n), n) for room, n in sizes().items()}))

@@ -1,6 +1,6 @@
 """Changes that the service decides: what its numbers say of their true effects."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,18 +43,6 @@ class Change:
         return low <= self.truth <= high
 
 
-NUMBERS: dict[str, Callable[[Change], float | None]] = {
-    "the contract's lift": lambda change: change.lift,
-    "effect, open": lambda change: change.first if change.basis == "open" else None,
-    "effect, at the decision": lambda change: None if change.basis == "open" else change.first,
-    "effect, open or at the decision": lambda change: change.first,
-    "effect, after the decision": (
-        lambda change: change.last if change.basis == "after_decision" else None
-    ),
-    "effect as served at last": lambda change: change.last,
-}
-
-
 def canary(story: Any, truth: float, units: int, generator: Any) -> str:
     """A canary in an environment of its own, half and half; its deploy."""
     place, commit = f"shop-{story.units}", f"c{story.units:07x}"
@@ -86,19 +74,6 @@ def answered(story: Any, experiment: str, truth: float) -> Change:
         last=effect["estimate"] / BASE,
         interval=(effect["interval"][0] / BASE, effect["interval"][1] / BASE),
     )
-
-
-def follow(changes: Sequence[Change]) -> dict[str, Reading]:
-    readings = {
-        name: Reading.of((number(change), change.truth) for change in changes)
-        for name, number in NUMBERS.items()
-    }
-    for name, each in readings.items():
-        print(each.row(name))  # noqa: T201
-    for basis in sorted({change.basis for change in changes}):
-        inside = [change.covered for change in changes if change.basis == basis]
-        print(f"| interval {basis} | {sum(inside)} of {len(inside)} |")  # noqa: T201
-    return readings
 
 
 def of(story: Any, truths: Sequence[float], units: int, generator: Any) -> list[Change]:
@@ -136,7 +111,8 @@ def test_a_unit_of_the_served_effect_is_a_unit_of_truth(
     assert {change.basis for change in changes} >= {"open", "after_decision"}
     assert sum(change.covered for change in changes) >= 0.95 * len(changes) - 1
     if rounds > 1:
-        readings = follow(changes)
-        effect = readings["effect, open or at the decision"]
+        effect = Reading.of((change.first, change.truth) for change in changes)
+        lift = Reading.of((change.lift, change.truth) for change in changes)
+        print(effect.row("effect, open or at the decision"), lift.row("the contract's lift"))  # noqa: T201
         assert abs(effect.slope - 1) < max(0.05, 4 * effect.error)
-        assert readings["the contract's lift"].slope < effect.slope
+        assert lift.slope < effect.slope
