@@ -21,6 +21,11 @@ def percent(share: float) -> str:
     return f"{100 * share:+.1f} %"
 
 
+def rough_percent(number: float) -> str:
+    """Returns a number of percent with its sign, a whole one from ten on."""
+    return f"{number:+.1f} %" if abs(number) < 10 else f"{number:+.0f} %"
+
+
 def length_of_time(seconds: float, *, least: int = 2) -> str:
     """Returns a length of time in its largest unit of which it has at least so many."""
     length, unit = next(pair for pair in _LENGTHS if seconds >= least * pair[0] or pair[0] == 1)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from domain.currency import minor_unit_digits
 from domain.evidence.document import Evidence
 from domain.evidence.policy import EvidencePolicy
+from domain.figures import rough_percent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +65,7 @@ class Measure:
         """Returns a difference in percent of control; empty while control is nothing."""
         if not self.control:
             return ""
-        percent = 100 * value / abs(self.control)
-        return f"{percent:+.1f} %" if abs(percent) < 10 else f"{percent:+.0f} %"
+        return rough_percent(100 * value / abs(self.control))
 
     def level(self, value: float | None) -> str:
         """Returns an arm's rate or mean; empty while there is none."""

@@ -137,4 +137,11 @@ class RegistrationAnswer(Document, frozen=True, kw_only=True):
         Moment | None,
         Meta(description="When the target can be looked at first; null before the deploy."),
     ]
+    reward_at: Annotated[
+        Moment | None,
+        Meta(
+            description="When its effect is final, unless it is decided later; null before the"
+            " deploy."
+        ),
+    ]
     situation: Situation

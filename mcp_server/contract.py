@@ -82,11 +82,14 @@ class Progress(Shape):
 class Effect(Shape):
     """The best estimate of the change's effect."""
 
-    estimate: Annotated[float, Field(description="Treatment minus control, shrunk; train on it.")]
+    estimate: Annotated[float, Field(description="Treatment minus control, best estimate.")]
     standard_error: Annotated[float, Field(description="Its spread.")]
     relative: Annotated[float | None, Field(description="By control's rate or mean.")]
     final: Annotated[bool, Field(description="True when it can change no more.")]
-    basis: Annotated[str, Field(description="open, at_decision, after_decision.")]
+    trainable: Annotated[
+        bool, Field(description="True when to train on it; false until reward_at, or if stopped.")
+    ]
+    reward_at: Annotated[str, Field(description="When it is final, unless decided later; UTC.")]
 
 
 class Metric(Shape):
@@ -210,7 +213,7 @@ class Portfolio(Shape):
         float | None, Field(description="Of all together, relative to the hold-back.")
     ]
     interval: Annotated[tuple[float, float] | None, Field(description="Where the true one lies.")]
-    basis: Annotated[str | None, Field(description="open, at_decision, after_decision.")]
+    basis: Annotated[str | None, Field(description="open, at_decision, at_reward.")]
     claimed: Annotated[float, Field(description="The sum of what the keeps claimed.")]
     expected: Annotated[float, Field(description="The sum of their best estimates.")]
     changes: Annotated[list[PortfolioChange], Field(description="Newest first.")]

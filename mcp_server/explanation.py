@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from datetime import datetime
 
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.evidence.effect import Effect as ServedEffect
@@ -121,8 +122,13 @@ def progress(evidence: Evidence | None) -> Progress:
         accumulated=sessions.accumulated,
         required=_whole(sessions.required),
         per_day=_whole(sessions.per_day),
-        projected_decision_at=None if at is None else at.isoformat().replace("+00:00", "Z"),
+        projected_decision_at=None if at is None else time_text(at),
     )
+
+
+def time_text(at: datetime) -> str:
+    """Returns a time as an agent reads it."""
+    return at.isoformat().replace("+00:00", "Z")
 
 
 def _effect(effect: ServedEffect) -> Effect | None:
@@ -135,7 +141,8 @@ def _effect(effect: ServedEffect) -> Effect | None:
         standard_error=_rounded(error),
         relative=None if relative is None else _rounded(relative),
         final=effect.final,
-        basis=effect.basis,
+        trainable=effect.trainable,
+        reward_at=time_text(effect.reward_at),
     )
 
 

@@ -194,7 +194,7 @@ async def explain(
     # The checklist only adds to the evidence: without it the explanation still stands.
     checks = checklist.body if isinstance(checklist, Answer) else None
     effect = None
-    if isinstance(document, Evidence) and document.effect is not None and document.effect.final:
+    if isinstance(document, Evidence) and document.effect is not None:
         # The evidence of a decided verdict stands; its effect may have been measured since.
         fresh = await _outcome(api.effect(experiment_id))
         effect = _shaped(Effect, fresh, api) if isinstance(fresh, Answer) else None

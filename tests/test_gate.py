@@ -58,7 +58,7 @@ def test_near_tests_are_those_that_reach_a_change_its_own_room_first_and_stores_
     rings = {test.file: test.ring for test in near}
     assert near[0].file == "tests/stats/gates/test_vif.py"
     assert rings["tests/stats/decision/test_verdict.py"] == 1
-    assert rings["tests/calibration/test_gates.py"] == 2
+    assert rings["tests/calibration/test_report.py"] == 2
     assert rings["tests/pipeline/scenarios/test_scenarios.py"] == 3
     assert "tests/domain/test_route.py" not in rings
 

@@ -26,11 +26,11 @@ from domain.contract import Contract, contract_of
 from domain.drawing.interval import interval_drawing, look_words
 from domain.drawing.traffic import Ramp
 from domain.evidence.document import AnyEvidence, Evidence, evidence_of, looked_at
-from domain.evidence.effect import AfterDecision, Effect
 from domain.evidence.results import EvidenceLook
+from domain.figures import rough_percent
 from domain.measure import measure_of, typical_lift
 from domain.registration import Situation
-from domain.wording.effect import MOMENTS, near_end
+from domain.wording.effect import MOMENTS, near_end, training_sentence
 from domain.wording.headline import headline_of
 from domain.wording.looks import fired_at, looks_of
 from domain.wording.metrics import metric_rows
@@ -183,7 +183,7 @@ def _known(read: _Reading) -> dict[str, Any]:
     bound = finding.registration.starts_at is not None
     candidate = document is not None and document.candidate is not None
     fair = is_fair(contract, document)
-    registration = finding.registration
+    registration, effect = finding.registration, finding.effect
     return {
         "finding": finding,
         "registration": registration,
@@ -204,9 +204,11 @@ def _known(read: _Reading) -> dict[str, Any]:
         "measure": None if document is None else measure_of(document),
         "fair": fair,
         "measured": measured(contract, document) if document is not None and fair else None,
-        "effect": None if document is None else _effect(document, finding.after),
-        "after": finding.after,
+        "effect": effect if effect and effect.estimate is not None else None,
+        "after": (effect and effect.after_decision) or None,
         "moments": MOMENTS,
+        "training": training_sentence(effect),
+        "rough_percent": rough_percent,
         "near_end": near_end,
         "plot": _plot(document, contract, read.ramp) if document is not None and fair else None,
         "ends": _ends(finding, document),
@@ -254,12 +256,6 @@ def _first_look(finding: Finding) -> datetime | None:
     """Returns when the target can be looked at first; None once that time came."""
     at = None if finding.registration.nothing_to_compare else finding.registration.first_look_at
     return None if at is None or finding.decided or at <= datetime.now(UTC) else at
-
-
-def _effect(document: Evidence, after: AfterDecision | None) -> Effect | None:
-    """Returns the best estimate of the effect, where it is known."""
-    effect = document.effect
-    return None if effect is None or effect.estimate is None else effect.served(after)
 
 
 def _is_overdue(finding: Finding) -> bool:

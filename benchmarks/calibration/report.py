@@ -23,11 +23,14 @@ from benchmarks.calibration.chart import Chart, Line
 from benchmarks.calibration.endings import rare_errors, revenue_with_a_whale, thin_ramp
 from benchmarks.calibration.proportion import Proportion
 from benchmarks.calibration.scenario import (
+    LAWS,
     Draw,
     better_target,
+    continuous,
     evaluated,
     family_of_guardrails,
     of_shares,
+    quiet,
     ramp_declared,
     shares_seen,
     small_difference,
@@ -388,6 +391,24 @@ def _inflations(run: Run) -> list[str]:
     return lines
 
 
+def means(run: Run) -> Section:
+    rows: list[Proportion] = []
+    count = run.replications(1000)
+    for law in LAWS:
+        for share in (0.05, 0.5):
+            run.say(f"means: {law}, share {100 * share:g} %")
+            draw = continuous(law, share=share, days=1 if run.scale < 1 else 3)
+            seen = evaluated(draw, count, 20_261_415_00 + len(rows))
+            hits = sum(one.decision.verdict != "abstain" for one in seen)
+            name = f"an answer, {law}, share {100 * share:g} %"
+            rows.append(Proportion(name=name, hits=hits, count=count, at_most=ALPHA))
+    return Section(
+        title="Continuous metrics",
+        text="No effect on the mean, 24,000 units a day for 3 days, looked at every five minutes.",
+        rows=rows,
+    )
+
+
 def endings(run: Run) -> Section:
     rows: list[Proportion] = []
 
@@ -402,10 +423,19 @@ def endings(run: Run) -> Section:
         steps = "→".join(f"{100 * share:g}" for share in shares)
         name = f"closed as `withdrawn`: declared {steps} %, 240 units a day, nothing withdrawn"
         counted(name, thin_ramp(*shares), 300, "withdrawn", at_most=0.01)
-    for share, low, high in ((0.003, None, 0.25), (0.001, 0.9, None)):
-        name = f"kept: +20 % on the target, errors 0.1 and in treatment {100 * share:g} %"
-        claim = {"at_most": high} if high is not None else {"at_least": low}
-        counted(name, rare_errors(control=0.001, treatment=share), 200, "keep", **claim)
+    for strata, per_day, share in ((64, 24, 0.5), (64, 100, 0.05), (512, 240, 0.5)):
+        one = [(0.0, share)]
+        draw = quiet(days=14, per_day=per_day, shares=one, declared=one, strata=strata)
+        name = f"closed as `superseded`: {strata} strata, {per_day} units a day, nothing superseded"
+        counted(name, draw, 60, "superseded", at_most=0.01)
+    for before, share, claim in (
+        (0.001, 0.003, {"at_most": 0.25}),
+        (0.001, 0.001, {"at_least": 0.9}),
+        (0.0001, 0.0001, {"at_least": 0.9}),
+    ):
+        errors = f"errors {100 * before:g} and in treatment {100 * share:g} %"
+        draw = rare_errors(control=before, treatment=share)
+        counted(f"kept: +20 % on the target, {errors}", draw, 200, "keep", **claim)
     for capped, low in ((False, None), (True, 0.8)):
         name = "kept: +50 % payers, log-normal sums (σ = 2) and a whale of 500,000, "
         name += "capped by default" if capped else "without a cap"
@@ -579,6 +609,7 @@ PARTS = (
     sample_ratios,
     interactions,
     futility,
+    means,
     strata_errors,
     endings,
     unequal_arms,

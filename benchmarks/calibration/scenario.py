@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Ints
+from benchmarks.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Floats, Ints
 from domain.cause import Cause
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells, Values
@@ -403,5 +403,38 @@ def of_two_segments(
             if is_read
             else whole.regrouped(np.zeros(2, dtype=np.int64))
         )
+
+    return draw
+
+
+LAWS = ("normal", "log-normal, σ = 2", "5 % pay", "spread half as large again")
+
+
+def _values(rng: np.random.Generator, law: str, size: int, *, treated: bool) -> Floats:
+    if law == "log-normal, σ = 2":
+        return rng.lognormal(0.0, 2.0, size)
+    if law == "5 % pay":
+        return np.where(rng.random(size) < 0.05, rng.lognormal(3.0, 1.0, size), 0.0)
+    return rng.normal(1.0, 1.5 if treated and law == LAWS[-1] else 1.0, size)
+
+
+def continuous(law: str, *, share: float, days: int) -> Draw:
+    """A metric whose values follow a law, with the same mean in both arms."""
+    looks = days * BLOCKS_A_DAY
+
+    def sums(rng: np.random.Generator, n: Ints, *, treated: bool) -> tuple[Floats, Floats]:
+        y = _values(rng, law, int(n.sum()), treated=treated)
+        block = np.repeat(np.arange(n.size), n)
+        return (
+            np.bincount(block, weights=y, minlength=n.size),
+            np.bincount(block, weights=y * y, minlength=n.size),
+        )
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, looks, 83, share)
+        y1, yy1 = sums(rng, n1, treated=True)
+        y0, yy0 = sums(rng, n0, treated=False)
+        values = Values(y1=y1, yy1=yy1, y0=y0, yy0=yy0)
+        return of_one_stratum(n1, n1, n0, n0, values=values)
 
     return draw

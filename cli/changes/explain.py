@@ -20,7 +20,7 @@ from domain.evidence.document import Evidence, evidence_of, looked_at
 from domain.evidence.effect import Effect
 from domain.evidence.results import Candidate, EvidenceGates, YesNo
 from domain.measure import measure_of
-from domain.wording.effect import effect_line
+from domain.wording.effect import effect_line, training_sentence
 from domain.wording.metrics import MetricRow, metric_rows
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
@@ -106,6 +106,7 @@ def _facts(evidence: Evidence) -> dict[str, str]:
         "e-value": f"{totals.e_value:.4g} (fires at {1 / evidence.policy.level:.4g})",
         "always-valid p": f"{totals.p_running_min:.4g}",
         "best estimate": effect_line(evidence) or "",
+        "training": training_sentence(evidence.effect) or "",
         "yes or no": _yes_no(evidence.yes_no),
         "candidate": _candidate(evidence, evidence.candidate),
         "aliased with": ", ".join(evidence.gates.aliased_with),

@@ -1,20 +1,20 @@
-"""The effect: the number to train on, of the verdict and of the units that came after it."""
+"""The effect: the number to train on, and the number of the units after a decision alone."""
 
-from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, UnsetType, structs
+from msgspec import UNSET, Meta, UnsetType
 
 from domain.document import Document, Interval, Moment
 
-Basis = Literal["open", "at_decision", "after_decision"]
+Basis = Literal["open", "at_decision", "at_reward"]
 FollowUpState = Literal["running", "stopped", "final"]
+Stopped = Literal["closed", "withdrawn", "promoted", "superseded", "starved", "nothing_to_compare"]
 
 
 class AfterDecision(Document, frozen=True, kw_only=True):
-    """The effect of the units that were exposed after a decision, while both arms are served.
+    """The effect of the units alone that were exposed after a decision, while both arms are served.
 
-    Its numbers are those of an effect; of a stopped experiment's the interval alone is given.
+    Of a stopped experiment's the interval alone is given.
     """
 
     state: Annotated[
@@ -29,9 +29,7 @@ class AfterDecision(Document, frozen=True, kw_only=True):
     relative: float | None
     value_per_day: float | None
     value_interval: Interval | None
-    basis: Basis
     units: int
-    final: bool
     as_of: Moment | None
 
 
@@ -45,8 +43,8 @@ class Effect(Document, frozen=True, kw_only=True):
     estimate: Annotated[
         float | None,
         Meta(
-            description="Treatment minus control: shrunk by as much as the test doubts it while"
-            " open and at the decision, unbiased once measured afresh."
+            description="Treatment minus control: the posterior mean over all units that were"
+            " compared, those after the decision included, under the policy's prior."
         ),
     ]
     standard_error: Annotated[
@@ -70,66 +68,38 @@ class Effect(Document, frozen=True, kw_only=True):
     basis: Annotated[
         Basis,
         Meta(
-            description="The moment of the estimate: the last look, the one that decided, or the"
-            " end of the week after it."
+            description="The moment of the estimate: the last look, the look that decided, or"
+            " reward_at."
         ),
     ]
     units: Annotated[int, Meta(description="Units of both arms that were compared.")]
-    final: Annotated[
+    final: Annotated[bool, Meta(description="Whether the estimate can change no more.")]
+    trainable: Annotated[
         bool,
         Meta(
-            description="Whether the estimate can change no more; one at the decision may be"
-            " replaced once, by a fresh one, a week after the decision."
+            description="Whether to train on it: it is final, and nobody who made the change chose"
+            " its moment."
+        ),
+    ]
+    stopped: Annotated[
+        Stopped | None,
+        Meta(
+            description="The event that took the comparison away before a decision and before"
+            " reward_at; null where none did. Such an effect is never trainable."
+        ),
+    ]
+    reward_at: Annotated[
+        Moment,
+        Meta(
+            description="When it is final, fixed when the experiment began; the deciding look where"
+            " that is later."
         ),
     ]
     as_of: Moment | None
     after_decision: Annotated[
         AfterDecision | UnsetType | None,
         Meta(
-            description="Units that were exposed after the deciding look alone; null while open,"
-            " and after an end without an answer."
+            description="Units that were exposed after the deciding look alone, for people to"
+            " compare; null while open, and after an end without an answer."
         ),
     ] = UNSET
-
-    def served(self, after: AfterDecision | None) -> Self:
-        """Returns the number to train on: after a decision the fresh effect, once it is final.
-
-        Before its planned end the fresh estimate is a number to watch: an experiment that is
-        stopped on good news would show a lucky effect.
-
-        Args:
-            after: The units after the decision; None where the experiment is open or ended
-                without an answer.
-        """
-        if after is None or not after.final or after.estimate is None:
-            return structs.replace(self, after_decision=after)
-        fresh = {name: getattr(after, name) for name in _NUMBERS}
-        return structs.replace(self, **fresh, after_decision=after)
-
-
-_NUMBERS = [name for name in Effect.__struct_fields__ if name != "after_decision"]
-_NO_EFFECT = Effect(
-    estimate=None,
-    standard_error=None,
-    interval=None,
-    relative=None,
-    value_per_day=None,
-    value_interval=None,
-    basis="after_decision",
-    units=0,
-    final=False,
-    as_of=None,
-)
-
-
-def after_decision(
-    state: FollowUpState, begins_at: datetime, ends_at: datetime, effect: Effect | None
-) -> AfterDecision:
-    """Returns the units after a decision.
-
-    Args:
-        effect: The effect that they give; None before their first look.
-    """
-    known = effect or _NO_EFFECT
-    numbers = {name: getattr(known, name) for name in _NUMBERS}
-    return AfterDecision(state=state, begins_at=begins_at, ends_at=ends_at, **numbers)

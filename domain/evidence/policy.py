@@ -6,6 +6,19 @@ from msgspec import Meta
 
 from domain.document import Document
 
+# Standard deviations of the log-odds lift of a change around 0, each with its weight: a fleet of
+# which some changes do nothing, most do little, and a few do much.
+EFFECT_PRIOR = (
+    (0.0, 0.25),
+    (0.005, 0.05),
+    (0.01, 0.10),
+    (0.02, 0.20),
+    (0.05, 0.20),
+    (0.10, 0.12),
+    (0.20, 0.06),
+    (0.50, 0.02),
+)
+
 
 class FrozenMetric(Document, frozen=True, kw_only=True):
     """A metric as the policy froze it."""
@@ -79,6 +92,16 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
     undeclared_min_units: Annotated[int, Meta(description="The same at undeclared shares.")]
     horizon_days: int
     futility_margin: float | None
+    effect_prior: Annotated[
+        tuple[tuple[float, float], ...],
+        Meta(
+            description="The prior of the effect: standard deviations of the log-odds lift around"
+            " 0, each with its weight."
+        ),
+    ] = EFFECT_PRIOR
+    reward_days: Annotated[
+        int, Meta(description="Days after the start at which the effect is final.")
+    ] = 7
     unit: Literal["session", "user"]
     value_per_conversion: Annotated[float | None, Meta(description="Dollars.")]
     sample_rate: Annotated[

@@ -2,13 +2,39 @@
 
 from domain.document import Interval
 from domain.evidence.document import Evidence
+from domain.evidence.effect import Effect
+from domain.figures import rough_percent
 from domain.measure import measure_of
 
 MOMENTS = {
     "open": "so far",
     "at_decision": "at the decision",
-    "after_decision": "in the week after the decision",
+    "at_reward": "over its full time",
 }
+
+# Why an estimate is not trained on.
+_STOPPED = {
+    "closed": "the experiment was closed by hand before it was final",
+    "withdrawn": "the canary was withdrawn before an answer",
+    "promoted": "the canary was given to everybody before an answer",
+    "superseded": "another build took the place of control before an answer",
+    "starved": "the smaller arm was cut to less than half of its share before an answer",
+    "nothing_to_compare": "no other build was served beside it",
+}
+
+
+def training_sentence(effect: Effect | None) -> str | None:
+    """Returns whether to train on an effect, and else when; None where it is no estimate."""
+    if effect is None or effect.estimate is None:
+        return None
+    if effect.stopped is not None:
+        return f"Do not train on the estimate: {_STOPPED[effect.stopped]}."
+    if effect.trainable:
+        return "The estimate is final: it can be trained on."
+    return (
+        f"The estimate can change until {effect.reward_at:%Y-%m-%d %H:%M} UTC, or until the"
+        " decision where that is later: train on none before."
+    )
 
 
 def near_end(interval: Interval | None) -> float | None:
@@ -28,7 +54,6 @@ def effect_line(evidence: Evidence) -> str | None:
     effect = evidence.effect
     if effect is None or effect.estimate is None:
         return None
-    measure, estimate = measure_of(evidence), effect.estimate
-    relative = measure.relative(estimate)
-    size = f"{measure.difference(estimate)}{f' ({relative})' if relative else ''}"
-    return f"{size} {MOMENTS[effect.basis]}"
+    size = measure_of(evidence).difference(effect.estimate)
+    relative = "" if effect.relative is None else f" ({rough_percent(100 * effect.relative)})"
+    return f"{size}{relative} {MOMENTS[effect.basis]}"

@@ -76,7 +76,7 @@ def metric_rows(evidence: Evidence) -> list[MetricRow]:
             # `arrival` is none that a policy defines.
             definition=policy.target if row.role == "target" else guardrails.get(row.metric),
             unit=policy.unit,
-            is_decided=effect is not None and effect.final,
+            is_decided=effect is not None and effect.basis == "at_decision",
         )
         for row in evidence.metrics
     ]

@@ -19,8 +19,9 @@ from typing import Any, Protocol
 
 ACTOR = "example-agent"
 SHARE = 0.5
-# An answer that has not come by then is not worth more traffic: what is known by then is enough.
-PATIENCE_SECONDS = 24 * 3600
+# An answer that has not come by then is not worth more traffic. It is the project's `reward_days`:
+# whatever is taken back earlier, without an answer, teaches nothing.
+PATIENCE_SECONDS = 7 * 24 * 3600
 # Before anything is known a kind of change does nothing, give or take as much as changes do.
 PRIOR_SPREAD = 0.01
 
@@ -73,14 +74,14 @@ class Service:
         return verdict, None if wait is None else float(wait)
 
     def effect(self, experiment: str) -> dict[str, Any] | None:
-        """Returns the number to train on; None before anything was compared."""
+        """Returns the effect of a change; None before its first look."""
         try:
             effect, _ = self._ask(f"/v1/reward/{experiment}/effect")
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
             raise
-        return effect if effect["estimate"] is not None else None
+        return effect
 
     def _ask(self, path: str, body: object = None, *, key: str | None = None) -> tuple[Any, Any]:
         request = urllib.request.Request(  # noqa: S310 - the address is yours
@@ -125,6 +126,7 @@ class Agent:
         base: The commit that users have.
         metric: What a change is to improve.
         beliefs: By kind of change.
+        unlearned: The kinds of the changes whose effect may still change, by experiment.
         chance: Its randomness.
         sleep: How it waits.
         clock: The time, in seconds since the Unix epoch.
@@ -135,31 +137,43 @@ class Agent:
     base: str
     metric: str
     beliefs: dict[str, Belief]
+    unlearned: dict[str, str] = field(default_factory=dict)
     chance: random.Random = field(default_factory=random.Random)
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.time
 
     def ship(self) -> dict[str, Any]:
         """Ships a change of the kind that promises most, and returns what came of it."""
+        self.learn()
         kind = max(self.beliefs, key=lambda kind: self.beliefs[kind].drawn(self.chance))
         commit = self.workshop.make(kind)
         self.workshop.serve(commit, SHARE)
         deploy_id = self.service.deploy(commit, base=self.base, share=SHARE, at=self.clock())
         experiment = self.service.register(deploy_id, self.metric)
         verdict = self._awaited(experiment)
-        # Never the verdict's own lift: it is read at a lucky moment.
-        effect = self.service.effect(experiment)
-        if effect is not None:
-            self.beliefs[kind].learn(effect["estimate"], effect["standard_error"])
         self._act(commit, verdict)
+        self.unlearned[experiment] = kind
         return {
             "kind": kind,
             "commit": commit,
             "experiment": experiment,
             "verdict": verdict["verdict"],
             "abstain_reason": verdict["abstain_reason"],
-            "effect": None if effect is None else effect["estimate"],
         }
+
+    def learn(self) -> None:
+        """Learns from the changes whose effect can change no more.
+
+        Never from the verdict's own lift, which is read at a lucky moment, nor from a number whose
+        moment the agent chose: `trainable` says which.
+        """
+        for experiment, kind in list(self.unlearned.items()):
+            effect = self.service.effect(experiment)
+            if effect is None or not effect["final"]:
+                continue
+            del self.unlearned[experiment]
+            if effect["trainable"]:
+                self.beliefs[kind].learn(effect["estimate"], effect["standard_error"])
 
     def _awaited(self, experiment: str) -> dict[str, Any]:
         """Polls as often as the service says that a new answer can come."""
@@ -176,7 +190,7 @@ class Agent:
         """Does what the verdict asks for; without a verdict, users keep what they had."""
         if verdict["verdict"] == "keep":
             self.workshop.serve(commit, 1.0)
-            self.service.deploy(commit, base=self.base, share=None, at=self.clock())
+            self.service.deploy(commit, base=self.base, share=1.0, at=self.clock())
             self.base = commit
         else:
             self.workshop.serve(commit, 0.0)

@@ -218,15 +218,15 @@ def _different_answers(served: ServedVerdict, draft: Draft) -> list[str]:
 
 
 def _different_follow_ups(connection: Connection, served: ServedFollowUp | None) -> list[str]:
-    """Returns the members in which the effect after the decision differs."""
+    """Returns the members in which the effect since the decision differs."""
     if served is None or served.read_to is None:
         return []
     (draft,) = draft_follow_ups(connection, [served.planned])
     return list(
         _different_members(
-            "after_decision",
+            "effect",
             {"state": served.state, "effect": json.loads(served.effect or "null")},
-            {"state": draft.state, "effect": json.loads(draft.effect or "null")},
+            {"state": draft.state, "effect": json.loads(draft.effect)},
         )
     )
 

@@ -126,7 +126,7 @@ def evidence_document(
         digest=_digest(reading, evidence),
         metrics=_metrics(evidence, policy, arms, fair=fair),
         value_range=value_range(evidence.ci, dollars) if fair else None,
-        effect=effect_at_look(evidence, dollars, fair=fair),
+        effect=effect_at_look(evidence, reading, dollars, fair=fair),
     )
     return structs.replace(document, advice=situation(contract, document, state).advice)
 

@@ -1,13 +1,14 @@
-"""Follow-ups drafted: the effect after a decision, computed from the cells that closed since."""
+"""Follow-ups drafted: the effect by all units, those that came after a decision included."""
 
 from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
 from domain.document import document_text, moment
+from domain.evidence.effect import FollowUpState
 from domain.registration import PORTFOLIO
 from orchestration.pipeline.batch import Patience, work_apart
-from orchestration.pipeline.members.effect import follow_up_effect
+from orchestration.pipeline.members.effect import effect_after
 from orchestration.pipeline.series import seconds, series_of
 from stats.decision.follow_up import follow_up
 from storage.verdicts.evidence import ExperimentReading, read_experiments
@@ -64,14 +65,14 @@ def _draft(reading: ExperimentReading, plan: PlannedFollowUp) -> FollowUpDraft:
         end=seconds(plan.ends_at),
         stop=_stop(reading, plan),
     )
-    state = "running"
+    state: FollowUpState = "running"
     if result.ended:
         state = "stopped" if result.stopped else "final"
-    effect = follow_up_effect(result, reading, state=state)
+    effect = effect_after(result, reading, plan=plan, state=state)
     return FollowUpDraft(
         experiment_id=reading.experiment_id,
         state=state,
-        effect=None if effect is None else document_text(effect),
+        effect=document_text(effect),
         log_e=result.log_e,
         as_of=None if result.as_of is None else moment(result.as_of),
         read_to=moment(seconds(reading.as_of) - round(reading.policy["grace_seconds"])),

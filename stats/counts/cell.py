@@ -12,7 +12,7 @@ from stats.counts.columns import Columns
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-TERMS = 6
+TERMS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,8 @@ class Totals(Columns):
         Q: Σ Q of Sato's variance.
         P: Σ P of Sato's variance.
         C: Σ x₀n₁/n, control's conversions at treatment's mix of cells.
+        M: Σ w·m/n, the conversions of both arms at the weights of the lift.
+        T: Σ w·n₁/n, treatment's share at these weights.
     """
 
     S: Floats
@@ -34,6 +36,8 @@ class Totals(Columns):
     Q: Floats
     P: Floats
     C: Floats
+    M: Floats
+    T: Floats
 
     @classmethod
     def of(cls, n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Self:
@@ -49,13 +53,13 @@ class Totals(Columns):
 
     @classmethod
     def from_rows(cls, rows: Floats) -> Self:
-        """The totals whose members are the rows of an array (6, looks), in their order."""
-        S, W, V0, Q, P, C = rows
-        return cls(S=S, W=W, V0=V0, Q=Q, P=P, C=C)
+        """The totals whose members are the rows of an array (8, looks), in their order."""
+        S, W, V0, Q, P, C, M, T = rows
+        return cls(S=S, W=W, V0=V0, Q=Q, P=P, C=C, M=M, T=T)
 
     def gathered(self, rows: Ints) -> Self:
         """The totals of the given rows; of a row −1, those before any cell."""
-        columns = (self.S, self.W, self.V0, self.Q, self.P, self.C)
+        columns = (self.S, self.W, self.V0, self.Q, self.P, self.C, self.M, self.T)
         return self.from_rows(np.stack([np.append(column, 0.0)[rows] for column in columns]))
 
     @property
@@ -74,13 +78,13 @@ class Totals(Columns):
 
 
 def terms(n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Floats:
-    """Computes the terms that each cell adds to S, W, V₀, Q, P and C.
+    """Computes the terms that each cell adds to the totals, in their order.
 
     A cell with a single arm adds nothing: every term has a factor of the absent arm.
     s, w: Mantel & Haenszel, JNCI 22 (1959). v₀: the hypergeometric variance. Q, P: Sato (1989).
 
     Returns:
-        An array (6, cells).
+        An array (8, cells).
     """
     t, c = n1.astype(np.float64), n0.astype(np.float64)
     a, b = x1.astype(np.float64), x0.astype(np.float64)
@@ -94,6 +98,8 @@ def terms(n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Floats:
     columns[3] = (a * (c - b) + b * (t - a)) / (2.0 * n)
     columns[4] = (t * t * b - c * c * a + t * c * (c - t) / 2.0) / (n * n)
     columns[5] = b * t / n
+    columns[6] = w * m / n
+    columns[7] = w * t / n
     return columns
 
 

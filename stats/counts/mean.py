@@ -58,7 +58,7 @@ def mean_totals(sums: Floats) -> tuple[Floats, Floats]:
         sums: Rows as from `mean_terms`, summed up to each look.
 
     Returns:
-        Rows S, W, V₀, Q, P, C of `Totals`, and 1/c².
+        The rows of `Totals`, of which P, M and T are 0, and 1/c².
     """
     S, W, V0, per_unit1, per_unit0, C = sums[:6]
     ready = (sums[6] >= MIN_UNITS) & (sums[9] >= MIN_UNITS) & (V0 > 0) & (C != 0)
@@ -68,7 +68,8 @@ def mean_totals(sums: Floats) -> tuple[Floats, Floats]:
         # 1/c² = (V₀/W)²/(C/W)²; each of the two squares would leave the range long before this.
         factor = (V0 / C) ** 2
         ready &= np.isfinite(S) & np.isfinite(V) & (factor > 0) & (factor < _LARGEST)
-    totals = np.stack((S, W, V, V, np.zeros_like(S), C))
+    none = np.zeros_like(S)
+    totals = np.stack((S, W, V, V, none, C, none, none))
     return np.where(ready, totals, 0.0), np.where(ready, factor, 1.0)
 
 

@@ -2,24 +2,27 @@
 
 How it is served: docs/api.md, 'The effect'.
 
-A lift that is read when the test crosses overstates the truth: a test that stops at its crossing
-stops at a lucky moment. The posterior mean under the test's own mixture shrinks it by as much as
-the test doubts it. Source: the normal mixture of Johari, Koomen, Pekelis & Walsh (2017), read as a
-prior.
+A lift that is read when the test crosses overstates the truth, since a test stops at a lucky
+moment. A posterior mean does not depend on when one stops: it is taken over all units that were
+compared, those after the decision included, under a prior that the policy froze.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stats.counts.cell import Totals
-from stats.sequential.mixture import Mixture, log_component
+from stats.decision.decision import Interval
+from stats.looks.policy import Policy
+from stats.looks.trace import Batch
+from stats.sequential.mixture import confidence_sequence
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effect:
-    """The posterior of the lift under the test's mixture, at a look.
+class Posterior:
+    """The posterior of a lift.
 
     Attributes:
         estimate: Its mean: treatment minus control, a unit.
@@ -33,15 +36,70 @@ class Effect:
     relative: float | None
 
 
-def shrunk_effect(totals: Totals, mixture: Mixture) -> Effect | None:
-    """Returns the effect at a look.
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """The effect at a look.
 
-    Component ρ holds that the score drifts by θV with θ ~ N(0, 1/ρ). After a score S its mean of
-    the lift is lift·V/(V + ρ), its variance (V/W)²/(V + ρ), and its weight is ∝ E_ρ(0).
+    Attributes:
+        as_of: The look, epoch seconds.
+        units: Units of both arms that were compared.
+        posterior: The best estimate.
+        interval: The confidence sequence at that look, widened to hold the estimate.
+        moved: Whether that look lies before the look of the evidence.
+    """
+
+    as_of: int
+    units: int
+    posterior: Posterior
+    interval: Interval
+    moved: bool = False
+
+
+def effect_at(
+    batch: Batch, row: int, policy: Policy, *, is_rate: bool, interval: Interval | None = None
+) -> Effect | None:
+    """Returns the effect at a look of a batch.
+
+    Args:
+        row: The look.
+        policy: Of its experiment.
+        is_rate: Whether its target is a conversion.
+        interval: The confidence sequence there; None where it is not known yet.
+
+    Returns:
+        None where nothing was compared.
+    """
+    look = batch.trace[row : row + 1]
+    posterior = posterior_of(look.totals, policy.effect_prior, is_rate=is_rate)
+    if posterior is None:
+        return None
+    if interval is None:
+        ends = confidence_sequence(look.totals, batch.mixture[row : row + 1])[0]
+        low, high = (np.clip(ends, -1.0, 1.0) if is_rate else ends).tolist()
+    else:
+        low, high = interval
+    estimate = posterior.estimate
+    return Effect(
+        as_of=int(look.at[0]),
+        units=int(look.n1[0] + look.n0[0]),
+        posterior=posterior,
+        interval=(min(low, estimate), max(high, estimate)),
+    )
+
+
+def posterior_of(
+    totals: Totals, prior: Sequence[tuple[float, float]], *, is_rate: bool
+) -> Posterior | None:
+    """Returns the posterior of the lift at a look (docs/statistics.md, 'The effect').
+
+    Of a rate the score drifts by θV, θ the log-odds lift: θ̂ = S/V with variance 1/V, and the lift
+    is d = θV/W. It is relative to r₀ = Σw(m/n − d·n₁/n)/W, which both arms tell, since control's
+    own rate is noisy at a first look. Of a mean θ is the relative lift itself: θ̂ = lift/|μ| with
+    variance V/(Wμ)².
 
     Args:
         totals: The sums that the test reads, of a look.
-        mixture: The test's precisions at that look.
+        prior: Standard deviations of θ around 0, each with its weight.
 
     Returns:
         None where nothing was compared, W = 0 or V = 0.
@@ -49,16 +107,32 @@ def shrunk_effect(totals: Totals, mixture: Mixture) -> Effect | None:
     W, V = float(totals.W[0]), float(totals.V0[0])
     if not (W > 0 and V > 0):
         return None
-    rho = mixture.rho[0][~np.isnan(mixture.rho[0])]
-    log_e = log_component(np.repeat(totals.S, rho.size), np.repeat(totals.V0, rho.size), rho)
-    weight = np.exp(log_e - np.logaddexp.reduce(log_e))
-    means = float(totals.lift[0]) * (V / (V + rho))
-    spreads = (V / W) / np.sqrt(V + rho)
-    estimate = float(weight @ means)
-    deviation = math.hypot(*(np.sqrt(weight) * np.hypot(spreads, means - estimate)))
-    level = abs(float(totals.control_rate[0]))
-    return Effect(
+    if is_rate:
+        mean, deviation = _normal_posterior(float(totals.S[0]) / V, 1 / V, prior)
+        scale = V / W
+        level = (float(totals.M[0]) - mean * scale * float(totals.T[0])) / W
+    else:
+        scale = level = abs(float(totals.control_rate[0]))
+        mean, deviation = _normal_posterior(
+            float(totals.lift[0]) / scale, (math.sqrt(V) / (W * scale)) ** 2, prior
+        )
+    estimate = mean * scale
+    return Posterior(
         estimate=estimate,
-        standard_deviation=deviation,
-        relative=estimate / level if level > 0 else None,
+        standard_deviation=deviation * scale,
+        relative=max(-1.0, estimate / level) if level > 0 else None,
     )
+
+
+def _normal_posterior(
+    observed: float, variance: float, prior: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
+    """Mean and standard deviation of θ, of which an estimate has a normal error."""
+    deviation, weight = np.array(prior, dtype=np.float64).T
+    spread = deviation * deviation + variance
+    log_weight = np.log(weight) - 0.5 * (np.log(spread) + observed * (observed / spread))
+    share = np.exp(log_weight - np.logaddexp.reduce(log_weight))
+    means = observed * (deviation * (deviation / spread))
+    mean = float(share @ means)
+    spreads = deviation * np.sqrt(variance / spread)
+    return mean, math.hypot(*(np.sqrt(share) * np.hypot(spreads, means - mean)))

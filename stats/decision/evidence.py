@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
@@ -18,10 +18,10 @@ from domain.evidence.results import (
     MetricRow,
     YesNo,
 )
-from domain.words import Verdict
+from domain.words import EndedBecause, Verdict
 from stats.counts.cell import number_or_none
 from stats.decision.decision import Decision, Interval, abstention, answer, cadence_fired
-from stats.decision.effect import Effect, shrunk_effect
+from stats.decision.effect import Effect, effect_at
 from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
 from stats.decision.ruling import Ruling, decide
 from stats.decision.served_looks import Looks, served_intervals, served_rows
@@ -58,6 +58,13 @@ GUARDRAILS_UNPROVEN = "guardrails_unproven"
 ALLOCATION_UNDECLARED = "allocation_undeclared"
 FADING = "fading"
 UNVERIFIED = "unverified"
+# Ends that the tested party can bring about.
+CHOSEN_ENDS = (
+    EndedBecause.CLOSED,
+    EndedBecause.PROMOTED,
+    EndedBecause.WITHDRAWN,
+    EndedBecause.SUPERSEDED,
+)
 NOTHING_KNOWN = Known(
     not_worse_than=None, not_better_than=None, smallest_lift_by_horizon=None, sentence=None
 )
@@ -129,7 +136,7 @@ class Evidence:
         decision: The verdict.
         yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
             where nothing was compared.
-        effect: The best estimate of the lift at this look; None where nothing was compared.
+        effect: The best estimate of the lift; None where nothing was compared.
         splits: The flags that the strata are split by.
         confounded_by: The flags that depend on the change and do not split the strata.
         units_excluded: Units of lineages beyond those that are compared.
@@ -224,7 +231,7 @@ def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
         _Readings(
             looks=looks[number],
             outlook=outlook,
-            effect=_effect(view, batch, number),
+            effect=_effect(view, batch, number, looks[number]),
             guardrails=guardrails[number],
             vouched=vouched[number],
             fading=_is_fading(view, batch, number),
@@ -331,12 +338,26 @@ def _outlooks(views: Sequence[_View], batch: Batch) -> list[Outlook]:
     return outlooks_by_view
 
 
-def _effect(view: _View, batch: Batch, number: int) -> Effect | None:
-    look = view.ruling.look
+def _effect(view: _View, batch: Batch, number: int, looks: Looks) -> Effect | None:
+    """The effect at the ruling's look.
+
+    Whoever ends an experiment after the effect was due does not choose its moment: it is then that
+    of the last fair look before.
+    """
+    look, trace, policy = view.ruling.look, view.trace, view.series.policy
     if look < 0:
         return None
-    row = batch.first[number] + look
-    return shrunk_effect(view.trace.totals[look : look + 1], batch.mixture[row : row + 1])
+    due = view.series.start + policy.reward_seconds
+    fair = np.flatnonzero((trace.at <= due) & ~view.ruling.gated & (trace.totals.W > 0))
+    moved = view.ruling.ended_because in CHOSEN_ENDS and trace.at[look] > due and fair.size > 0
+    effect = effect_at(
+        batch,
+        int(batch.first[number]) + (int(fair[-1]) if moved else look),
+        policy,
+        is_rate=view.series.target.values is None,
+        interval=None if moved else _interval(looks, -1),
+    )
+    return None if effect is None else replace(effect, moved=moved)
 
 
 def _is_fading(view: _View, batch: Batch, number: int) -> bool:

@@ -1,7 +1,8 @@
 """A follow-up: the units that were exposed after the deciding look, as a sequence of their own.
 
 A lift that is read where the test crosses is lucky. Units that come afterwards know nothing
-of that luck: their lift, read at an end that was set before, is unbiased.
+of that luck: their lift, read at an end that was set before, is unbiased. The effect is
+estimated of them and of the units before the decision.
 """
 
 import math
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stats.counts.cell import Floats
+from stats.decision.effect import Effect, effect_at
 from stats.decision.ruling import decide
 from stats.gates.readings import gate_readings
 from stats.looks.policy import DAY
@@ -35,6 +37,9 @@ class FollowUp:
         per_day: Units of both arms a day since the decision; None before the first look.
         log_e: Logarithm of the e-value of the whole experiment, units before the decision
             included, at the last look at which no gate holds; None where there is none.
+        effect: The effect by all of these units, at the last such look until it was due; None
+            where nothing was compared.
+        final: Whether that can change no more.
     """
 
     as_of: int | None
@@ -47,6 +52,8 @@ class FollowUp:
     interval: tuple[float, float] | None
     per_day: float | None
     log_e: float | None
+    effect: Effect | None
+    final: bool
 
 
 def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) -> FollowUp:
@@ -66,19 +73,22 @@ def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) 
     if gone.size:
         look = int(gone[0])
     ended = bool(gone.size) or series.as_of >= end + series.policy.closes_after
-    log_e = _log_e(series.between(series.begin, end))
+    due = max(series.start + series.policy.reward_seconds, begin)
+    whole = replace(
+        _of_all_units(series.between(series.begin, end), due),
+        ended=ended,
+        final=ended or series.as_of >= due,
+    )
     if look < 0:
-        return replace(_NOTHING, ended=ended, stopped=ended, log_e=log_e)
+        return replace(whole, stopped=ended)
     trace = batch.trace
     units, exposed = int(trace.n1[look] + trace.n0[look]), int(trace.end[look]) - begin
     known = replace(
-        _NOTHING,
+        whole,
         as_of=int(trace.at[look]),
-        ended=ended,
         stopped=ended and (stop is not None or bool(gone.size) or _faded(batch, look, fresh, end)),
         units=units,
         per_day=units * DAY / exposed if exposed > 0 else None,
-        log_e=log_e,
     )
     if gated[look] or not trace.totals.W[look] > 0:
         return known
@@ -96,6 +106,8 @@ _NOTHING = FollowUp(
     interval=None,
     per_day=None,
     log_e=None,
+    effect=None,
+    final=False,
 )
 
 
@@ -137,8 +149,19 @@ def _faded(batch: Batch, look: int, series: Series, end: int) -> bool:
     return before > 0 and bool(trace.weight[look] <= trace.weight[before - 1])
 
 
-def _log_e(series: Series) -> float | None:
-    """The e-process of all units, run on past the decision."""
+def _of_all_units(series: Series, due: int) -> FollowUp:
+    """The e-process of all units, run on past the decision, and their effect until it was due."""
     batch, gated = _looked(series)
-    open_looks = np.flatnonzero(~gated & (batch.trace.totals.W > 0))
-    return float(batch.trace.log_e[open_looks[-1]]) if open_looks.size else None
+    trace = batch.trace
+    fair = np.flatnonzero(~gated & (trace.totals.W > 0))
+    if not fair.size:
+        return _NOTHING
+    in_time = fair[trace.at[fair] <= due]
+    is_rate = series.target.values is None
+    return replace(
+        _NOTHING,
+        log_e=float(trace.log_e[fair[-1]]),
+        effect=effect_at(batch, int(in_time[-1]), series.policy, is_rate=is_rate)
+        if in_time.size
+        else None,
+    )

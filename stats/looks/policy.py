@@ -8,6 +8,8 @@ from typing import Annotated, Literal, Self
 import msgspec
 from msgspec import Meta
 
+from domain.evidence.policy import EFFECT_PRIOR
+
 HOUR = 3600
 DAY = 86_400
 Seconds = Annotated[int, Meta(ge=0)]
@@ -44,6 +46,8 @@ class Policy:
             on the strata are split by it.
         fading_at: The evidence that the effect differs between the halves of the experiment from
             which on the verdict carries a warning.
+        effect_prior: Standard deviations of the log-odds lift around 0, each with its weight.
+        reward_seconds: Time after the start at which the effect is final.
         after_window_at: The evidence that outcomes come after the window more often in an arm
             from which on that arm's lower rate is no answer.
     """
@@ -69,6 +73,8 @@ class Policy:
     split_at: Evidence = 2.0
     fading_at: Evidence = 100.0
     after_window_at: Evidence = 100.0
+    effect_prior: tuple[tuple[float, float], ...] = EFFECT_PRIOR
+    reward_seconds: Seconds = 7 * DAY
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Self:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from domain.evidence.policy import EFFECT_PRIOR
 from domain.lineage.flag import Flag
 from domain.measure import precision_of
 from domain.metric import (
@@ -116,6 +117,8 @@ def frozen_policy(
         "fading_at": FADING_AT,
         "after_window_at": AFTER_WINDOW_AT,
         "horizon_seconds": settings.horizon_days * DAY,
+        "reward_seconds": settings.reward_days * DAY,
+        "effect_prior": EFFECT_PRIOR,
         "contrast_seconds": settings.contrast_hours * HOUR,
         "futility_margin": None if settings.futility_margin == "none" else settings.futility_margin,
         "value_per_conversion": value_per_conversion
@@ -155,6 +158,11 @@ def first_look_at(starts_at: datetime, policy: Mapping[str, Any]) -> datetime:
     """Returns when the first block of the target closes: no look at it can come before."""
     begins_at = int(starts_at.timestamp()) // BLOCK_SECONDS * BLOCK_SECONDS
     return datetime.fromtimestamp(begins_at + BLOCK_SECONDS, tz=UTC) + closes_after(policy)
+
+
+def reward_at(starts_at: datetime, policy: Mapping[str, Any]) -> datetime:
+    """Returns when the effect is final, unless the deciding look comes later."""
+    return starts_at + timedelta(seconds=policy["reward_seconds"])
 
 
 def closes_after(policy: Mapping[str, Any]) -> timedelta:

@@ -30,13 +30,14 @@ LEFT JOIN LATERAL (
         e.lift / nullif(abs(e.control), 0) AS claimed,
         (e.evidence #>> '{{effect,relative}}')::float AS at_decision,
         e.fresh AS after_decision,
-        abs(e.fresh * (f.effect ->> 'standard_error')::float
-            / nullif((f.effect ->> 'estimate')::float, 0)) AS measured_error
+        abs(e.fresh * (f.effect #>> '{{after_decision,standard_error}}')::float
+            / nullif((f.effect #>> '{{after_decision,estimate}}')::float, 0)) AS measured_error
     FROM (
         SELECT v.evidence, (v.contract ->> 'lift')::float AS lift,
             coalesce(v.evidence #>> '{{arms,control,mean}}', v.evidence #>> '{{arms,control,rate}}'
             )::float AS control,
-            CASE WHEN f.state = 'final' THEN (f.effect ->> 'relative')::float END AS fresh
+            CASE WHEN f.state = 'final'
+                THEN (f.effect #>> '{{after_decision,relative}}')::float END AS fresh
     ) AS e
 ) AS kept ON v.verdict = 'keep'
 WHERE v.project_id = :project_id AND v.as_of > :since

@@ -47,9 +47,7 @@ WITH newest AS (
     SELECT DISTINCT ON (x.change) x.experiment_id, x.change, {TITLE} AS title, x.bound_at,
         v.verdict, v.decided,
         (v.contract ->> 'lift')::float / nullif(abs({_CONTROL}), 0) AS claimed,
-        (v.evidence #>> '{{effect,relative}}')::float AS shrunk,
-        v.evidence #>> '{{effect,basis}}' AS moment,
-        CASE WHEN f.state = 'final' THEN (f.effect ->> 'relative')::float END AS fresh
+        coalesce(f.effect, v.evidence -> 'effect') AS estimated
     FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
     LEFT JOIN follow_ups AS f USING (experiment_id)
     LEFT JOIN deploys AS d USING (deploy_id)
@@ -60,9 +58,8 @@ WITH newest AS (
     ORDER BY x.change, x.bound_at DESC, x.experiment_id
 )
 SELECT experiment_id, change, title, verdict, decided, claimed,
-    coalesce(fresh, shrunk) AS effect,
-    CASE WHEN fresh IS NOT NULL THEN 'after_decision' WHEN shrunk IS NOT NULL THEN moment END
-        AS basis
+    (estimated ->> 'relative')::float AS effect,
+    CASE WHEN estimated ->> 'relative' IS NOT NULL THEN estimated ->> 'basis' END AS basis
 FROM newest
 ORDER BY bound_at DESC, experiment_id
 """)

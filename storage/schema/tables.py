@@ -524,6 +524,7 @@ follow_ups = _table(
     _moment("ends_at"),
     # Final at the planned end; stopped where an arm was gone before it.
     Column("state", Text, nullable=False),
+    # By all units of the experiment, and beside it that of the later ones alone; null at first.
     Column("effect", JSON),
     # Of the whole experiment's e-value, what came before the verdict included.
     Column("log_e", Double),

@@ -1,4 +1,4 @@
-"""Follow-ups: the effects of units that came after a decision, while both arms were served."""
+"""Follow-ups: the effects that units after a decision change, while both arms are served."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ class FollowUpDraft:
 
     Attributes:
         state: `running`, `stopped` or `final`.
-        effect: The effect that it gives, as JSON text; None before its first look.
+        effect: The effect by all units, as JSON text; None before it was computed.
         log_e: Logarithm of the e-value of the whole experiment; None where there is none.
         as_of: The look; None before the first.
         read_to: Up to which block of exposure outcomes were read.
@@ -90,7 +90,7 @@ class FollowUpDraft:
 
     experiment_id: str
     state: str
-    effect: str | None
+    effect: str
     log_e: float | None
     as_of: datetime | None
     read_to: datetime

@@ -12,7 +12,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Double,
-    Row,
     Text,
     and_,
     case,
@@ -24,7 +23,7 @@ from sqlalchemy import (
 )
 
 from domain.contract import Contract, contract_of
-from domain.evidence.effect import AfterDecision, Effect, after_decision
+from domain.evidence.effect import Effect
 from domain.listing import ListedVerdict
 from storage.experiments.commit_ids import commit_named
 from storage.experiments.histories import joint_with
@@ -75,8 +74,7 @@ def read_evidence(connection: Connection, project_id: int, experiment_id: str) -
 
 
 _EFFECT = text("""
-SELECT (v.evidence -> 'effect')::text AS effect, f.state, f.begins_at, f.ends_at,
-    f.effect::text AS fresh
+SELECT coalesce(f.effect, v.evidence -> 'effect')::text AS effect
 FROM verdicts AS v LEFT JOIN follow_ups AS f USING (experiment_id)
 WHERE v.experiment_id = :experiment_id AND v.project_id = :project_id
 """)
@@ -92,24 +90,15 @@ def read_effect(connection: Connection, project_id: int, experiment_id: str) -> 
     row = connection.execute(_EFFECT, bound).one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-    if row.effect in (None, "null"):
-        return None
-    return _EFFECTS.decode(row.effect).served(follow_up_of(row))
+    return effect_of(row.effect)
 
 
-_EFFECTS = msgspec.json.Decoder(Effect)
+_EFFECTS = msgspec.json.Decoder(Effect | None)
 
 
-def follow_up_of(row: Row[Any]) -> AfterDecision | None:
-    """Returns the units after a decision; None where no follow-up began.
-
-    Args:
-        row: With the columns state, begins_at, ends_at and fresh, the effect as JSON text.
-    """
-    if row.state is None:
-        return None
-    fresh = None if row.fresh is None else _EFFECTS.decode(row.fresh)
-    return after_decision(row.state, row.begins_at, row.ends_at, fresh)
+def effect_of(text: str | None) -> Effect | None:
+    """Returns the effect of its JSON text, which a look without one writes as null."""
+    return None if text is None else _EFFECTS.decode(text)
 
 
 def _read_json(

@@ -10,14 +10,14 @@ from sqlalchemy import Connection, text
 
 from domain.contract import Contract, contract_of
 from domain.evidence.counts import Sessions
-from domain.evidence.effect import AfterDecision
+from domain.evidence.effect import Effect
 from domain.evidence.results import Totals
 from domain.registration import RegistrationAnswer
 from storage.experiments.deploys import ELSEWHERE
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CONTRAST_SECONDS
-from storage.verdicts.publication import follow_up_of
+from storage.verdicts.publication import effect_of
 from storage.views.registrations import ARRIVALS, read_registration
 
 
@@ -53,7 +53,7 @@ class Finding:
         registration: The experiment as it is bound, and its needs.
         contrast_seconds: After so long without a comparison it ends; None before its deploy.
         acted: The step that was taken after its decision; None where none was.
-        after: The units after its decision; None where it is open or ended without an answer.
+        effect: The best estimate of its effect; None before the first look.
     """
 
     closed_at: datetime | None
@@ -70,7 +70,7 @@ class Finding:
     published_at: datetime
     next_look_at: datetime | None
     acted: Step | None
-    after: AfterDecision | None
+    effect: Effect | None
 
 
 # The newest step of the treatment since the look that decided: it says what was done about it.
@@ -89,7 +89,7 @@ SELECT x.closed_at, d.commit ->> 'message' AS message, d.commit ->> 'url' AS url
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
     v.next_look_at, {_ACTED} AS acted,
-    f.state, f.begins_at, f.ends_at, f.effect::text AS fresh
+    coalesce(f.effect, v.evidence -> 'effect')::text AS effect
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
@@ -127,7 +127,7 @@ def read_finding(connection: Connection, project_id: int, experiment_id: str) ->
         row,
         registration=read_registration(connection, project_id, experiment_id),
         acted=None if acted is None else Step(allocation=acted[0], at=acted[1]),
-        after=follow_up_of(row),
+        effect=effect_of(row.effect),
     )
 
 

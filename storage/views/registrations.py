@@ -1,5 +1,6 @@
 """Registrations: an experiment as it is bound, and its needs before it can answer."""
 
+from collections.abc import Callable
 from datetime import datetime
 from difflib import SequenceMatcher
 from typing import Any
@@ -14,7 +15,7 @@ from domain.wording.situation import situation
 from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
 from storage.experiments.histories import joint_with
-from storage.experiments.policy import first_look_at
+from storage.experiments.policy import first_look_at, reward_at
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CONTRAST_SECONDS
@@ -81,7 +82,8 @@ def read_registration(
         waits_for_deploy=awaited,
         base_moved=state.moved,
         nothing_to_compare=state.missing,
-        first_look_at=first_look_of(row.starts_at, row.policy),
+        first_look_at=_moment_of(first_look_at, row.starts_at, row.policy),
+        reward_at=_moment_of(reward_at, row.starts_at, row.policy),
         situation=situation(
             contract_of(row.contract),
             evidence_of(row.evidence),
@@ -96,10 +98,19 @@ def read_registration(
 
 def first_look_of(starts_at: datetime | None, policy: dict[str, Any] | None) -> datetime | None:
     """Returns when the target can be looked at first; None where nothing tells."""
+    return _moment_of(first_look_at, starts_at, policy)
+
+
+def _moment_of(
+    moment: Callable[[datetime, dict[str, Any]], datetime],
+    starts_at: datetime | None,
+    policy: dict[str, Any] | None,
+) -> datetime | None:
+    """Returns a moment that the policy fixed; None where nothing tells."""
     if starts_at is None or policy is None:
         return None
     try:
-        return first_look_at(starts_at, policy)
+        return moment(starts_at, policy)
     except KeyError:
         # A policy that cannot be read: its experiment is set aside, and its page says so.
         return None

@@ -18,7 +18,7 @@ POLICY = Policy(horizon_seconds=3 * DAY)
 def rewards(changes: list[list[Change]]) -> Mapping[str, Floats]:
     """By name what each change of each agent is paid, (agents, changes)."""
     return {
-        "effect": np.array([[each.effect for each in agent] for agent in changes]),
+        "effect": np.array([[each.served for each in agent] for agent in changes]),
         # Of an abstention the contract has none: nothing was earned.
         "lift": np.array([[each.lift or 0.0 for each in agent] for agent in changes]),
         "truth": np.array([[each.truth for each in agent] for agent in changes]),

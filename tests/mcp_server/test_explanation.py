@@ -61,7 +61,7 @@ def test_sessions_are_counted_in_whole_numbers() -> None:
 
 def test_the_effect_is_told_as_numbers_and_never_of_an_unfair_split() -> None:
     effect = {"estimate": 0.01234567891, "standard_error": 0.004, "relative": None, "final": True}
-    effect |= {"basis": "at_decision"}
+    effect |= {"trainable": True, "reward_at": "2026-10-08T00:00:00Z"}
     shown = explained(effect=effect).effect
     assert shown is not None
     assert shown.model_dump() == {**effect, "estimate": 0.0123457}

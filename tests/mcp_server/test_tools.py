@@ -543,7 +543,8 @@ class TestExplaining:
                 "standard_error": 0.009,
                 "relative": 0.06,
                 "final": False,
-                "basis": "open",
+                "trainable": False,
+                "reward_at": "2026-10-08T00:00:00Z",
             },
             "metrics": [
                 {
@@ -569,12 +570,12 @@ class TestExplaining:
     def test_after_a_decision_it_gives_the_effect_that_was_measured_since(
         self, service: Any, call: Any
     ) -> None:
-        decided = {**EVIDENCE["effect"], "basis": "at_decision", "final": True}
+        decided = {**EVIDENCE["effect"], "basis": "at_decision"}
         service.answers_with("/v1/reward/exp_1/evidence", {**EVIDENCE, "effect": decided})
-        fresh = {**decided, "basis": "after_decision", "estimate": 0.008}
-        service.answers_with("/v1/reward/exp_1/effect", fresh)
+        fresh = {**decided, "basis": "at_reward", "estimate": 0.008, "final": True}
+        service.answers_with("/v1/reward/exp_1/effect", {**fresh, "trainable": True})
         effect = call("explain", {"experiment_id": "exp_1"}).structured_content["effect"]
-        assert (effect["basis"], effect["estimate"]) == ("after_decision", 0.008)
+        assert (effect["trainable"], effect["estimate"]) == (True, 0.008)
 
     def test_without_a_checklist_the_rest_still_stands(self, service: Any, call: Any) -> None:
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)

@@ -46,7 +46,7 @@ def day_of_orders(project_id: int, begin: datetime) -> Iterator[RuntimeEvent]:
 
 @dataclass(frozen=True, kw_only=True)
 class Edition:
-    """What is served of an experiment, to the byte."""
+    """The served documents of an experiment, to the byte."""
 
     contract: str
     evidence: str | None
@@ -89,7 +89,7 @@ def walk_to(engine: Engine, as_of: datetime) -> None:
 
 
 def _steps(as_of: datetime) -> Sequence[Callable[[Connection], object]]:
-    """The steps from the log to what is served, as far as it was received by a time."""
+    """The steps from the log to the verdicts, of events that were received by a time."""
     return (
         lambda c: extend_exposures(c, as_of=as_of),
         extend_cells,

@@ -132,6 +132,12 @@ GROUPS: Mapping[str, Sequence[Field]] = {
             reads=whole,
         ),
         Field(
+            name="reward_days",
+            label="Days to the effect",
+            hint="So many days after its start an experiment’s effect is final, fit to train on.",
+            reads=whole,
+        ),
+        Field(
             name="warmup_minutes",
             label="Warm-up, in minutes",
             hint="Units of so many first minutes are in neither arm, while caches fill.",

@@ -6,6 +6,8 @@ from typing import Self
 
 import numpy as np
 
+from stats.counts.cell import Floats
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
@@ -30,21 +32,22 @@ class Reading:
     def of(cls, numbers: Iterable[tuple[float | None, float]]) -> Self:
         """The reading of numbers, each with its truth; those that are None are left out."""
         x, truth = np.array([pair for pair in numbers if pair[0] is not None], dtype=float).T
+        off = x - truth
+        if x.size < 3 or x.std() == 0 or truth.std() == 0:
+            return cls(count=x.size, slope=np.nan, error=np.nan, **_deviations(off))
         slope, level = np.polyfit(x, truth, 1)
         rest = truth - slope * x - level
         error = np.sqrt(rest @ rest / (x.size - 2)) / (x.std() * np.sqrt(x.size))
-        off = x - truth
-        return cls(
-            count=x.size,
-            slope=float(slope),
-            error=float(error),
-            bias=float(off.mean()),
-            rmse=float(np.sqrt((off**2).mean())),
-        )
+        return cls(count=x.size, slope=float(slope), error=float(error), **_deviations(off))
 
     def row(self, name: str) -> str:
         """A row of the table in docs/statistics.md."""
+        slope = "–" if np.isnan(self.slope) else f"{self.slope:.3f} ± {self.error:.3f}"
         return (
-            f"| {name} | {self.count} | {self.slope:.3f} ± {self.error:.3f}"
+            f"| {name} | {self.count} | {slope}"
             f" | {100 * self.bias:+.2f} % | {100 * self.rmse:.2f} % |"
         )
+
+
+def _deviations(off: Floats) -> dict[str, float]:
+    return {"bias": float(off.mean()), "rmse": float(np.sqrt((off**2).mean()))}

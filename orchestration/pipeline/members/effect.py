@@ -1,16 +1,34 @@
 """The effect member of an evidence document: the number to train on, beside the verdict."""
 
+from datetime import datetime, timedelta
+
+from msgspec import structs
+
 from domain.document import Interval, moment
-from domain.evidence.effect import Effect
+from domain.evidence import effect as served
+from domain.evidence.effect import AfterDecision, Basis, FollowUpState, Stopped
 from domain.evidence.policy import EvidencePolicy
+from domain.registration import PORTFOLIO
+from domain.words import EndedBecause, Verdict
 from orchestration.pipeline.members.policy import policy_of
-from stats.decision.evidence import Evidence
+from stats.decision.effect import Effect
+from stats.decision.evidence import CHOSEN_ENDS, Evidence
 from stats.decision.follow_up import FollowUp
+from storage.experiments.policy import reward_at
 from storage.verdicts.evidence import ExperimentReading
+from storage.verdicts.follow_ups import PlannedFollowUp
+
+_ENDS: dict[EndedBecause | None, Stopped] = {
+    EndedBecause.CLOSED: "closed",
+    EndedBecause.PROMOTED: "promoted",
+    EndedBecause.WITHDRAWN: "withdrawn",
+    EndedBecause.SUPERSEDED: "superseded",
+    EndedBecause.NOTHING_TO_COMPARE: "nothing_to_compare",
+}
 
 
 def dollars_of(policy: EvidencePolicy, per_day: float | None) -> float | None:
-    """Returns what a conversion more of each unit is worth a day.
+    """Returns the dollars a day that a further conversion of each unit is worth.
 
     Args:
         per_day: The measured units of both arms a day; all of them are worth it.
@@ -20,7 +38,9 @@ def dollars_of(policy: EvidencePolicy, per_day: float | None) -> float | None:
     return policy.value_per_conversion * (per_day / (policy.sample_rate or 1))
 
 
-def effect_at_look(evidence: Evidence, dollars: float | None, *, fair: bool) -> Effect | None:
+def effect_at_look(
+    evidence: Evidence, reading: ExperimentReading, dollars: float | None, *, fair: bool
+) -> served.Effect | None:
     """Returns the effect at the look (docs/api.md, 'The effect'); None before the first.
 
     Its numbers are None where nothing was compared, and where what differs between the arms is not
@@ -28,55 +48,135 @@ def effect_at_look(evidence: Evidence, dollars: float | None, *, fair: bool) -> 
     """
     if evidence.as_of is None:
         return None
+    due = reward_at(reading.starts_at, reading.policy)
+    at, decision = moment(evidence.as_of), evidence.decision
     effect = evidence.effect if fair else None
-    interval = evidence.ci if effect is not None else None
-    decided = evidence.decision.decided
-    return Effect(
-        estimate=None if effect is None else effect.estimate,
-        standard_error=None if effect is None else effect.standard_deviation,
-        interval=interval,
-        relative=None if effect is None else effect.relative,
-        value_per_day=None if effect is None or dollars is None else effect.estimate * dollars,
-        value_interval=_times(interval, dollars),
-        basis="at_decision" if decided else "open",
+    answered = decision.decided and decision.verdict is not Verdict.ABSTAIN
+    # After an answer units count on, as long as both arms are served.
+    horizon = reading.starts_at + timedelta(days=policy_of(reading).horizon_days)
+    final = decision.decided and not (answered and at < min(due, horizon))
+    stopped = _stopped(evidence, reading, min(due, at))
+    return _document(
+        effect,
+        dollars,
+        basis="at_decision" if decision.decided else "open",
+        final=final,
+        stopped=stopped,
+        due=max(due, at) if decision.decided else due,
+        at=at,
         units=evidence.units_in_cells,
-        # A decided verdict is never rewritten, nor is what was estimated at its look.
-        final=decided,
-        as_of=moment(evidence.as_of),
     )
 
 
-def follow_up_effect(
-    follow_up: FollowUp, reading: ExperimentReading, *, state: str
-) -> Effect | None:
-    """Returns the effect of the units that were exposed after a decision.
+def _stopped(evidence: Evidence, reading: ExperimentReading, until: datetime) -> Stopped | None:
+    """Returns what took the comparison away before a decision, and before the effect was due.
 
-    Of a follow-up that was stopped before its planned end the interval alone holds: an estimate
-    that is ended on good news would show a lucky lift.
+    A share that was taken back, or given to everybody, is known before the experiment ends.
+    """
+    ended = evidence.decision.ended_because
+    if ended in CHOSEN_ENDS and evidence.effect is not None and evidence.effect.moved:
+        ended = None
+    if ended in _ENDS:
+        return _ENDS[ended]
+    return None if reading.policy[PORTFOLIO] else _starved(reading, until)
+
+
+def _starved(reading: ExperimentReading, until: datetime) -> Stopped | None:
+    """Returns how the smaller arm's declared share fell below half of its largest, if it did."""
+    largest = 0.0
+    for span in reading.allocations:
+        if span.share is None or span.begin > until:
+            continue
+        smaller = min(span.share, 1 - span.share)
+        if smaller < largest / 2:
+            return "withdrawn" if span.share == 0 else "promoted" if span.share == 1 else "starved"
+        largest = max(largest, smaller)
+    return None
+
+
+def effect_after(
+    follow_up: FollowUp,
+    reading: ExperimentReading,
+    *,
+    plan: PlannedFollowUp,
+    state: FollowUpState,
+) -> served.Effect:
+    """Returns the effect of a decided experiment by all its units, those after it included.
 
     Args:
         follow_up: The follow-up, as computed.
         reading: The experiment.
+        plan: The span of exposure after the decision.
         state: `running`, `stopped` or `final`.
-
-    Returns:
-        None before its first look.
     """
-    if follow_up.as_of is None:
-        return None
-    estimate = None if state == "stopped" else follow_up.lift
     dollars = dollars_of(policy_of(reading), follow_up.per_day)
-    return Effect(
+    effect = _document(
+        follow_up.effect,
+        dollars,
+        basis="at_reward" if follow_up.final else "open",
+        final=follow_up.final,
+        stopped=None,
+        due=max(reward_at(reading.starts_at, reading.policy), plan.begins_at),
+        at=None,
+        units=0,
+    )
+    after = _after_decision(follow_up, dollars, plan=plan, state=state)
+    return structs.replace(effect, after_decision=after)
+
+
+def _after_decision(
+    follow_up: FollowUp, dollars: float | None, *, plan: PlannedFollowUp, state: FollowUpState
+) -> AfterDecision:
+    """Returns the units after the decision alone.
+
+    Of a follow-up that was stopped before its planned end the interval alone holds: an estimate
+    that is ended on good news would show a lucky lift.
+    """
+    estimate = None if state == "stopped" else follow_up.lift
+    return AfterDecision(
+        state=state,
+        begins_at=plan.begins_at,
+        ends_at=plan.ends_at,
         estimate=estimate,
         standard_error=None if estimate is None else follow_up.standard_error,
         interval=follow_up.interval,
         relative=None if estimate is None else follow_up.relative,
         value_per_day=None if estimate is None or dollars is None else estimate * dollars,
         value_interval=_times(follow_up.interval, dollars),
-        basis="after_decision",
         units=follow_up.units,
-        final=state == "final",
-        as_of=moment(follow_up.as_of),
+        as_of=None if follow_up.as_of is None else moment(follow_up.as_of),
+    )
+
+
+def _document(
+    effect: Effect | None,
+    dollars: float | None,
+    *,
+    basis: Basis,
+    final: bool,
+    stopped: Stopped | None,
+    due: datetime,
+    at: datetime | None,
+    units: int,
+) -> served.Effect:
+    """Returns the effect as it is served; `at` and `units` are those of a look without one."""
+    posterior = None if effect is None else effect.posterior
+    interval = None if effect is None else effect.interval
+    estimate = None if posterior is None else posterior.estimate
+    return served.Effect(
+        estimate=estimate,
+        standard_error=None if posterior is None else posterior.standard_deviation,
+        interval=interval,
+        relative=None if posterior is None else posterior.relative,
+        value_per_day=None if estimate is None or dollars is None else estimate * dollars,
+        value_interval=_times(interval, dollars),
+        basis=basis,
+        units=units if effect is None else effect.units,
+        final=final,
+        trainable=final and stopped is None and estimate is not None,
+        stopped=stopped,
+        reward_at=due,
+        as_of=at if effect is None else moment(effect.as_of),
     )
 
 

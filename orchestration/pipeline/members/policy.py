@@ -3,7 +3,7 @@
 import msgspec
 
 from domain.evidence.policy import EvidencePolicy, Precisions
-from stats.looks.policy import Policy
+from stats.looks.policy import DAY, Policy
 from storage.verdicts.evidence import ExperimentReading
 
 
@@ -19,7 +19,8 @@ def policy_of(reading: ExperimentReading) -> EvidencePolicy:
             "rho": Precisions(
                 day=numbers.rho_day, fast=numbers.rho_fast, between=numbers.rho_between
             ),
-            "horizon_days": frozen["horizon_seconds"] // 86_400,
+            "horizon_days": frozen["horizon_seconds"] // DAY,
+            "reward_days": numbers.reward_seconds // DAY,
         },
         EvidencePolicy,
     )

@@ -176,7 +176,7 @@ def test_every_page_serves_everybody_in_each_mode(visits: Visits, world: Pages, 
 
 
 def _tab_to(page: Page, wanted: Locator, *, most: int = 60) -> None:
-    """Goes on by the keyboard to what is wanted; on the way the focus is seen."""
+    """Goes on by the keyboard to an element; on the way the focus is seen."""
     for _ in range(most):
         page.keyboard.press("Tab")
         width, style = page.evaluate(

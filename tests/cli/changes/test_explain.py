@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import structs
 from sqlalchemy import text as sql
 
 from cli.changes.interval_plot import MOST_ROWS, WIDTH, interval_plot
 from domain.evidence.document import Evidence, evidence_of
+from domain.evidence.effect import Effect
 from domain.wording.effect import effect_line
 from orchestration.once import materialize_pipeline
 from storage.tenants.projects import CreatedProject, create_project
@@ -171,7 +174,9 @@ def test_evidence_is_told_whole(served, command, explained) -> None:
         assert guardrail["metric"] in result.stdout
     evidence = evidence_of(served.get(f"/v1/reward/{explained}/evidence").content)
     assert isinstance(evidence, Evidence)
-    assert f"{effect_line(evidence)}" in flat
+    effect = msgspec.convert(served.get(f"/v1/reward/{explained}/effect").json(), Effect)
+    assert f"{effect_line(structs.replace(evidence, effect=effect))}" in flat
+    assert "The estimate can change until" in flat
     assert document["digest"][:16] in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
 
@@ -192,23 +197,18 @@ def test_before_any_look_it_says_so(served, command) -> None:
     assert "The first look at activation can come at" in result.stderr
 
 
-def test_it_tells_the_effect_that_was_measured_after_the_decision(
+def test_it_shows_the_effect_that_was_measured_since_the_decision(
     served, command, explained
 ) -> None:
     effect = served.get(f"/v1/reward/{explained}/effect").json()
     assert effect["after_decision"]["state"] != "final"
-    fresh = {**effect, "estimate": 0.1234, "basis": "after_decision"}
-    del fresh["after_decision"]
+    fresh = {**effect, "estimate": 0.1234, "basis": "at_reward"}
     with served.store.engine.begin() as connection:
         changed = connection.execute(
             sql("UPDATE follow_ups SET state = 'final', effect = CAST(:effect AS json)"),
-            {
-                "effect": json.dumps(
-                    {name: fresh[name] for name in fresh if name != "after_decision"}
-                )
-            },
+            {"effect": json.dumps(fresh)},
         )
         assert changed.rowcount == 1
     explanation = " ".join(command("explain", explained).stdout.split())
     assert "+12.34 points" in explanation
-    assert "in the week after the decision" in explanation
+    assert "over its full time" in explanation

@@ -98,7 +98,7 @@ def test_the_summary_says_what_was_found_in_figures(reported) -> None:
 
 
 def test_the_summary_says_the_best_estimate_and_its_moment(reported) -> None:
-    effect = {"estimate": 0.024, "basis": "at_decision"}
+    effect = {"estimate": 0.024, "relative": 0.24, "basis": "at_decision"}
     summary, _ = reported({"verdict": "keep", **FOUND}, whole(effect=effect))
     assert "Best estimate: +2.40 points (+24 %) at the decision.\n" in summary
 

@@ -116,6 +116,9 @@ def test_an_agent_learns_which_kind_of_change_pays_and_users_get_it(product: Pro
     assert ("speed", "keep") in answers
     assert ("nagging", "rollback") in answers
     assert not answers & {("speed", "rollback"), ("nagging", "keep"), ("wording", "rollback")}
+    for _ in range(2):
+        product.pass_time(MINUTES * 60)
+        agent.learn()
     best = max(agent.beliefs, key=lambda kind: agent.beliefs[kind].mean)
     assert best == "speed"
     # What is kept is what users have, and what the next change is built on.

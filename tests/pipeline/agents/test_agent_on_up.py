@@ -21,7 +21,7 @@ import httpx2
 import pytest
 
 from tests.pipeline.agents.example import loaded_agent
-from tests.processes.api_process import port_of_our_own
+from tests.processes.api_process import eventually, port_of_our_own
 from tests.processes.server_folder import server_folder
 from tests.processes.up_process import UpProcess
 
@@ -138,6 +138,7 @@ def test_an_agent_ships_what_pays_and_takes_back_what_does_not(
     assert shop.refused == []
     answers = {(line["kind"], line["verdict"]) for line in shipped}
     assert answers == {("speed", "keep"), ("nagging", "rollback")}
+    eventually(lambda: agent.learn() or not agent.unlearned, seconds=1200)
     assert max(agent.beliefs, key=lambda kind: agent.beliefs[kind].mean) == "speed"
     assert agent.base == shop.base
     assert shop.canary is None

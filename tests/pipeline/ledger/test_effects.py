@@ -64,7 +64,7 @@ def test_the_served_effect_is_the_engine_s_for_each_of_many_changes(
         )
         (evidence,) = evaluate([series])
         assert evidence.effect is not None
-        assert effect["estimate"] == pytest.approx(evidence.effect.estimate, rel=1e-9)
+        assert effect["estimate"] == pytest.approx(evidence.effect.posterior.estimate, rel=1e-9)
         effects.append(effect["estimate"] / BASE)
     if count > 50:
         (slope, _), cov = np.polyfit(effects, truths, 1, cov=True)

@@ -56,7 +56,7 @@ def test_a_keep_claims_first_and_is_measured_after(story, judged: dict[str, str]
     story.tick(minutes=10 * DAY)
     (later,), (sums,) = (ledger(story)[name] for name in ("keeps", "metrics"))
     effect = story.get(f"/v1/reward/{judged['bot']}/effect").json()
-    assert later["after_decision"] == effect["relative"] == sums["after_decision"]
+    assert later["after_decision"] == effect["after_decision"]["relative"] == sums["after_decision"]
     assert 0 < later["after_decision"] < keep["claimed"] == sums["claimed_of_measured"]
     assert 0 < sums["standard_error"] < 0.1
     # The test went on with the units of the hold-back.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,8 +10,10 @@ from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
 from storage.postgres.refusal import Invalid
+from tests.world import T
 
 A, K = "aaaaaaa1", "ccccccc3"
+SERVED = ("basis", "final", "trainable", "stopped")
 DAY = 1440.0
 
 
@@ -21,6 +23,11 @@ def canary(story, *, rate: float, share: float = 0.5, units: int = 4000) -> None
     story.crowd(A, start=0, minutes=600, units=units, rates={"order": 0.10})
     story.crowd(K, start=0, minutes=600, units=units, rates={"order": rate})
     story.send()
+
+
+def at(minutes: float) -> str:
+    """A time of the story, as answers have it."""
+    return (T + timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
 
 
 def read(story, experiment: str) -> Any:
@@ -36,8 +43,8 @@ def test_an_open_experiment_has_an_effect_that_is_nearer_to_nothing_than_its_lif
     story.tick(minutes=700)
     assert story.contract(experiment)["lift"] is None
     effect, totals = read(story, experiment).json(), story.evidence(experiment)["totals"]
-    assert effect["basis"] == "open"
-    assert effect["final"] is False
+    assert [effect[name] for name in SERVED] == ["open", False, False, None]
+    assert effect["reward_at"] == at(7 * DAY)
     assert 0 < effect["estimate"] < totals["lift"]
     assert effect["interval"] == totals["ci"]
     assert effect["units"] == 3000
@@ -49,25 +56,97 @@ def test_an_open_experiment_has_an_effect_that_is_nearer_to_nothing_than_its_lif
     }
 
 
-def test_a_decided_experiment_keeps_the_effect_of_the_look_that_decided(story) -> None:
+def test_the_evidence_keeps_the_effect_of_the_look_that_decided(story) -> None:
     canary(story, rate=0.14)
     experiment = story.register(treatment_commit=K)
     story.tick(minutes=DAY)
-    contract, effect = story.contract(experiment), read(story, experiment).json()
+    contract, effect = story.contract(experiment), story.evidence(experiment)["effect"]
     assert contract["verdict"] == "keep"
-    assert (effect["basis"], effect["final"]) == ("at_decision", True)
+    # Units count on until it is due.
+    assert [effect[name] for name in SERVED] == ["at_decision", False, False, None]
     assert effect["interval"] == contract["ci"]
     assert 0 < effect["estimate"] < contract["lift"]
     assert effect["relative"] == pytest.approx(
         effect["estimate"] / story.evidence(experiment)["arms"]["control"]["rate"], rel=0.1
     )
     assert effect["value_per_day"] is None
-    assert effect.pop("after_decision")["state"] == "running"
-    assert story.evidence(experiment)["effect"] == effect
-    decided_at = datetime.fromisoformat(effect["as_of"])
-    assert decided_at < datetime(2026, 10, 1, tzinfo=UTC) + timedelta(minutes=DAY)
+    assert effect["as_of"] < at(DAY)
     story.tick(minutes=2 * DAY)
-    assert {**read(story, experiment).json(), **effect} == read(story, experiment).json()
+    assert story.evidence(experiment)["effect"] == effect
+
+
+def test_it_is_fit_to_train_on_when_it_is_due_and_not_before(story, kept) -> None:
+    story.settings(reward_days=3)
+    experiment = kept(later=0.12)
+    story.tick(minutes=2.5 * DAY)
+    early = read(story, experiment).json()
+    assert [early[name] for name in SERVED] == ["open", False, False, None]
+    story.tick(minutes=3.5 * DAY)
+    due = read(story, experiment).json()
+    assert [due[name] for name in SERVED] == ["at_reward", True, True, None]
+    assert early["as_of"] < due["as_of"] <= due["reward_at"] == at(3 * DAY)
+    assert early["units"] < due["units"]
+    # The units after it are counted on beside it, for people.
+    story.tick(minutes=10 * DAY)
+    assert {**read(story, experiment).json(), "after_decision": None} == {
+        **due,
+        "after_decision": None,
+    }
+
+
+def close(story, experiment: str, *, minutes: float) -> None:
+    """Closes an experiment by hand at a time of the story, which is not the server's."""
+    assert story.post(f"/v1/reward/{experiment}/close", {}).status_code == 200
+    moved = text("UPDATE experiments SET closed_at = :at WHERE experiment_id = :id")
+    with story.store.engine.begin() as connection:
+        connection.execute(moved, {"at": T + timedelta(minutes=minutes), "id": experiment})
+
+
+def stopped(story, experiment: str) -> tuple[str | None, bool, bool]:
+    effect = read(story, experiment).json()
+    return effect["stopped"], effect["final"], effect["trainable"]
+
+
+def test_whoever_takes_the_comparison_away_before_an_answer_chose_the_moment_of_its_effect(
+    story,
+) -> None:
+    canary(story, rate=0.108, units=1500)
+    experiment = story.register(treatment_commit=K)
+    story.tick(minutes=500)
+    assert stopped(story, experiment) == (None, False, False)
+    close(story, experiment, minutes=500)
+    story.tick(minutes=DAY)
+    assert stopped(story, experiment) == ("closed", True, False)
+    assert read(story, experiment).json()["estimate"] is not None
+
+
+def test_a_share_that_is_cut_to_less_than_half_starves_the_comparison(story) -> None:
+    canary(story, rate=0.108, units=1500)
+    story.deploy(K, minutes=200, base=A, allocation=0.25)
+    story.deploy(K, minutes=400, base=A, allocation=0.2)
+    experiment = story.register(treatment_commit=K)
+    story.tick(minutes=399)
+    assert stopped(story, experiment) == (None, False, False)
+    story.tick(minutes=700)
+    assert stopped(story, experiment) == ("starved", False, False)
+
+
+def test_closed_after_it_was_due_its_effect_is_that_of_the_day_when_it_was(story) -> None:
+    story.settings(reward_days=1)
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    serve(story, begin=0, days=3, units=2000, rate=0.104)
+    experiment = story.register(treatment_commit=K)
+    story.tick(minutes=DAY)
+    due = read(story, experiment).json()
+    story.tick(minutes=2.5 * DAY)
+    close(story, experiment, minutes=2.5 * DAY)
+    story.tick(minutes=2.8 * DAY)
+    assert story.evidence(experiment)["ended_because"] == "closed"
+    closed = read(story, experiment).json()
+    assert stopped(story, experiment) == (None, True, True)
+    assert closed["estimate"] == due["estimate"]
+    assert closed["as_of"] == due["as_of"] <= at(DAY)
 
 
 def test_an_unfair_split_has_no_effect(story) -> None:
@@ -115,23 +194,19 @@ def kept(story) -> Callable[..., str]:
 def test_a_hold_back_gives_a_fresh_effect_and_leaves_the_verdict_alone(story, kept) -> None:
     experiment = kept(later=0.12)
     before = story.contract(experiment), story.evidence(experiment), read(story, experiment).json()
-    assert before[2]["basis"] == "at_decision"
     assert before[2]["after_decision"]["state"] == "running"
     story.tick(minutes=4 * DAY)
     running = read(story, experiment).json()
-    assert {**running, "after_decision": None} == {**before[2], "after_decision": None}
     assert running["after_decision"]["state"] == "running"
-    assert running["after_decision"]["final"] is False
     story.tick(minutes=10 * DAY)
     final = read(story, experiment).json()
-    assert (final["basis"], final["final"]) == ("after_decision", True)
+    after = final["after_decision"]
+    assert after["state"] == "final"
     # The lift that was served since the decision, not the lift that decided.
-    assert final["estimate"] < before[2]["estimate"]
-    low, high = final["interval"]
-    assert low < final["estimate"] < high
-    began, ended = (
-        datetime.fromisoformat(final["after_decision"][name]) for name in ("begins_at", "ends_at")
-    )
+    assert max(after["estimate"], final["estimate"]) < before[2]["estimate"]
+    low, high = after["interval"]
+    assert low < after["estimate"] < high
+    began, ended = (datetime.fromisoformat(after[name]) for name in ("begins_at", "ends_at"))
     assert ended - began == timedelta(days=7)
     assert (story.contract(experiment), story.evidence(experiment)) == before[:2]
     story.tick(minutes=11 * DAY)
@@ -141,10 +216,11 @@ def test_a_hold_back_gives_a_fresh_effect_and_leaves_the_verdict_alone(story, ke
 def test_promoted_to_everybody_before_its_end_it_is_stopped(story, kept) -> None:
     experiment = kept(later=0.12, days=2, at=3 * DAY)
     story.tick(minutes=4 * DAY)
-    stopped = read(story, experiment).json()
-    assert (stopped["basis"], stopped["final"]) == ("at_decision", True)
-    after = stopped["after_decision"]
-    assert (after["state"], after["final"], after["estimate"]) == ("stopped", False, None)
+    served = read(story, experiment).json()
+    # A step after an answer is no choice of a moment.
+    assert [served[name] for name in SERVED] == ["at_reward", True, True, None]
+    after = served["after_decision"]
+    assert (after["state"], after["estimate"]) == ("stopped", None)
     assert after["interval"][0] < 0.02 < after["interval"][1]
 
 
@@ -162,7 +238,7 @@ def test_it_equals_what_the_log_gives_at_once(story, kept) -> None:
     assert differences(story, experiment) == []
     with story.store.engine.begin() as connection:
         connection.execute(text("UPDATE follow_ups SET effect = '{}' WHERE effect IS NOT NULL"))
-    assert any(line.startswith("after_decision") for line in differences(story, experiment))
+    assert any(line.startswith("effect") for line in differences(story, experiment))
 
 
 def differences(story, experiment: str) -> list[str]:
@@ -178,11 +254,6 @@ def test_the_lifts_that_a_project_names_are_those_that_the_test_is_made_for(stor
     assert evidence["policy"]["rho"] == {"day": 100.0, "fast": 100.0}
     assert "to find a 10 % change" in evidence["sentence"]
     assert evidence["sessions"]["required"] == evidence["sessions"]["required_fast"]
-    # Nearer to nothing than by the default, which expects lifts of 20 % and more.
-    lift, estimate = evidence["totals"]["lift"], evidence["effect"]["estimate"]
-    variance = evidence["totals"]["V"]
-    assert estimate == pytest.approx(lift * variance / (variance + 100))
-
     # What is registered later reads the setting of then.
     story.settings(typical_lifts=[0.5, 0.2])
     assert story.evidence(narrow)["policy"]["rho"] == {"day": 100.0, "fast": 100.0}

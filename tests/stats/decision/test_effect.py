@@ -1,4 +1,4 @@
-"""The effect: the posterior mean under the test's mixture, which no lucky moment flatters."""
+"""The effect: a posterior mean under a fixed prior, which no lucky moment flatters."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from domain.evidence.policy import EFFECT_PRIOR
 from stats.counts.cell import Totals
-from stats.decision.effect import Effect, shrunk_effect
-from stats.sequential.mixture import Mixture
-
-MIXTURE = Mixture(rho=np.array([[25.0, 4.0]]), log_threshold=np.log(np.array([20.0])))
+from stats.decision.effect import Posterior, posterior_of
 
 
 def totals(n1: int, x1: int, n0: int, x0: int) -> Totals:
@@ -19,36 +17,41 @@ def totals(n1: int, x1: int, n0: int, x0: int) -> Totals:
     return Totals.of(*columns)
 
 
-def effect_of(*cell: int) -> Effect:
-    effect = shrunk_effect(totals(*cell), MIXTURE)
+def posterior(*cell: int) -> Posterior | None:
+    return posterior_of(totals(*cell), EFFECT_PRIOR, is_rate=True)
+
+
+def known(*cell: int) -> Posterior:
+    effect = posterior(*cell)
     assert effect is not None
     return effect
 
 
 def integrated(cell: tuple[int, ...], power: int) -> float:
-    """A moment of the drift θ under the mixture, by numeric integration."""
+    """A moment of the drift θ under the prior: its point at 0, and numeric integration."""
     sums = totals(*cell)
     S, V = float(sums.S[0]), float(sums.V0[0])
-    top = S / V
+
+    def likelihood(theta: float) -> float:
+        return float(norm.pdf(S, loc=theta * V, scale=np.sqrt(V)))
 
     def density(theta: float) -> float:
-        prior = 0.5 * norm.pdf(theta, scale=1 / 5) + 0.5 * norm.pdf(theta, scale=1 / 2)
-        return float(prior * norm.pdf(S, loc=theta * V, scale=np.sqrt(V)))
+        spread = (w * norm.pdf(theta, scale=s) for s, w in EFFECT_PRIOR if s > 0)
+        return float(sum(spread)) * likelihood(theta)
 
-    def moment(theta: float) -> float:
-        return theta**power * density(theta)
-
-    bounds = (top - 12 / np.sqrt(V), top + 12 / np.sqrt(V))
-    mass = quad(density, *bounds)[0]
-    return quad(moment, *bounds)[0] / mass
+    (nothing,) = (w for s, w in EFFECT_PRIOR if s == 0)
+    bounds = (S / V - 12 / np.sqrt(V), S / V + 12 / np.sqrt(V))
+    points = {"points": [0.0, S / V], "limit": 500}
+    mass = quad(density, *bounds, **points)[0] + nothing * likelihood(0.0)
+    return quad(lambda theta: theta**power * density(theta), *bounds, **points)[0] / mass
 
 
 @pytest.mark.parametrize(
     "cell",
     [(12_000, 720, 12_000, 600), (500, 20, 9_500, 500), (3_000, 200, 3_000, 100)],
 )
-def test_the_effect_is_the_posterior_of_the_tests_own_mixture(cell: tuple[int, ...]) -> None:
-    sums, effect = totals(*cell), effect_of(*cell)
+def test_the_effect_is_the_posterior_under_the_prior(cell: tuple[int, ...]) -> None:
+    sums, effect = totals(*cell), known(*cell)
     scale = float(sums.V0[0] / sums.W[0])
     mean = integrated(cell, 1)
     assert effect.estimate == pytest.approx(scale * mean, rel=1e-6)
@@ -63,8 +66,7 @@ CELLS = st.tuples(*[st.integers(1, 5_000)] * 2).flatmap(
 
 @given(CELLS)
 def test_an_effect_lies_between_nothing_and_the_measured_lift(cell: tuple[int, ...]) -> None:
-    sums = totals(*cell)
-    effect = shrunk_effect(sums, MIXTURE)
+    sums, effect = totals(*cell), posterior(*cell)
     if effect is None:
         assert not sums.V0[0] > 0
         return
@@ -77,8 +79,7 @@ def test_an_effect_lies_between_nothing_and_the_measured_lift(cell: tuple[int, .
 @given(CELLS)
 def test_swapping_the_arms_turns_the_effect_round(cell: tuple[int, ...]) -> None:
     n1, x1, n0, x0 = cell
-    effect = shrunk_effect(totals(*cell), MIXTURE)
-    swapped = shrunk_effect(totals(n0, x0, n1, x1), MIXTURE)
+    effect, swapped = posterior(*cell), posterior(n0, x0, n1, x1)
     if effect is None or swapped is None:
         assert effect is swapped
         return
@@ -87,12 +88,36 @@ def test_swapping_the_arms_turns_the_effect_round(cell: tuple[int, ...]) -> None
 
 
 def test_much_traffic_leaves_the_measured_lift_as_it_is() -> None:
-    few, many = effect_of(1_000, 60, 1_000, 50), effect_of(10**7, 600_000, 10**7, 500_000)
+    few, many = known(1_000, 60, 1_000, 50), known(10**7, 600_000, 10**7, 500_000)
     assert abs(few.estimate) < 0.8 * 0.01
     assert many.estimate == pytest.approx(0.01, rel=0.01)
-    assert many.relative == pytest.approx(0.2, rel=0.01)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.6])
+@pytest.mark.parametrize("share", [0.5, 0.05])
+@pytest.mark.parametrize("lift", [-0.5, 0.5])
+def test_half_as_much_again_reads_as_half_at_every_rate_and_share(
+    rate: float, share: float, lift: float
+) -> None:
+    n1 = round(2_000_000 * share)
+    n0 = 2_000_000 - n1
+    effect = known(n1, round(n1 * rate * (1 + lift)), n0, round(n0 * rate))
+    assert effect.relative == pytest.approx(lift, abs=0.02)
+
+
+def test_a_mean_is_estimated_as_its_relative_lift() -> None:
+    # 1,000,000 units, a control mean of 20, a lift of 2 whose standard error is 0.4: 10 ± 2 %.
+    W = 250_000.0
+    sums = {"S": 2 * W, "W": W, "V0": (0.4 * W) ** 2, "Q": 0.0, "P": 0.0, "C": 20 * W}
+    one = Totals(**{name: np.array([sums.get(name, 0.0)]) for name in (*sums, "M", "T")})
+    effect = posterior_of(one, [(0.1, 1.0)], is_rate=False)
+    assert effect is not None
+    shrunk = 0.1**2 / (0.1**2 + 0.02**2)
+    assert effect.relative == pytest.approx(0.1 * shrunk)
+    assert effect.estimate == pytest.approx(2 * shrunk)
+    assert effect.standard_deviation == pytest.approx(0.4 * np.sqrt(shrunk))
 
 
 def test_without_a_comparison_there_is_no_effect() -> None:
-    assert shrunk_effect(totals(0, 0, 100, 5), MIXTURE) is None
-    assert shrunk_effect(totals(100, 0, 100, 0), MIXTURE) is None
+    assert posterior(0, 0, 100, 5) is None
+    assert posterior(100, 0, 100, 0) is None

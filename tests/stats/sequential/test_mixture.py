@@ -146,7 +146,7 @@ def test_the_interval_of_a_table_does_not_depend_on_its_neighbours(
     chosen = [others[i] for i in order if with_contrast(others[i])]
     rows = [Totals.of(*columns(each)) for each in chosen]
     stacked = Totals.from_rows(
-        np.concatenate([np.stack((r.S, r.W, r.V0, r.Q, r.P, r.C)) for r in rows], axis=1)
+        np.concatenate([np.stack((r.S, r.W, r.V0, r.Q, r.P, r.C, r.M, r.T)) for r in rows], axis=1)
     )
     mix = mixture()[np.zeros(len(chosen), dtype=np.int64)]
     together = [tuple(pair) for pair in confidence_sequence(stacked, mix).tolist()]

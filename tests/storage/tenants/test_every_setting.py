@@ -99,6 +99,7 @@ VERDICTS: Mapping[str, tuple[Chosen, Chosen]] = {
     "typical_lifts": ({}, {"typical_lifts": [0.05]}),
     "futility_margin": ({}, {"futility_margin": 0.9}),
     "horizon_days": ({}, {"horizon_days": 1}),
+    "reward_days": ({}, {"reward_days": 1}),
 }
 # The default by its name, of which nothing differs.
 SAME: Chosen = {"guardrails": ["error"]}

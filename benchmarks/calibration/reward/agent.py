@@ -1,0 +1,56 @@
+"""An agent that ends its own null changes at the best moment, and the numbers that it is given."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.calibration.reward.population import drawn
+from stats.counts.cell import Floats
+from stats.decision.effect import effect_at
+from stats.looks.policy import DAY, HOUR, Policy
+from stats.looks.stratification import stratified
+from stats.looks.trace import traced
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harvest:
+    """The numbers that an agent's changes are given, relative.
+
+    Attributes:
+        ended: The share of changes that the agent ended.
+        served: Of all changes.
+        trainable: Of those alone that count.
+    """
+
+    ended: float
+    served: Floats
+    trainable: Floats
+
+
+def harvest(
+    count: int, threshold: float, *, seed: int, per_day: int = 24_000, truth: float = 0.0
+) -> Harvest:
+    """Ends each change at the first look of an hour at which its effect reaches a threshold.
+
+    An ended change serves its effect of then for ever and is not trainable; any other serves the
+    effect of its seventh day.
+
+    Args:
+        count: How many changes.
+        threshold: A relative effect.
+        per_day: Units a day.
+        truth: The true relative effect of each.
+    """
+    policy = Policy(horizon_seconds=7 * DAY)
+    served, kept = np.zeros(count), np.ones(count, dtype=np.bool_)
+    for number in range(count):
+        series = drawn(seed + number, truth, policy, days=7, per_day=per_day)
+        batch = traced([stratified(series)])
+        hours = np.searchsorted(batch.trace.at, np.arange(2, 7 * 24) * HOUR, side="right") - 1
+        for row in np.unique(hours[hours >= 0]).tolist():
+            effect = effect_at(batch, row, policy, is_rate=True, interval=(0.0, 0.0))
+            served[number] = 0.0 if effect is None else effect.posterior.relative or 0.0
+            if served[number] >= threshold:
+                kept[number] = False
+                break
+    return Harvest(ended=float(1 - kept.mean()), served=served, trainable=served[kept])

@@ -1,0 +1,36 @@
+"""Each claim of the report `docs/calibration.md`, simulated: guardrails, gates, endings, means."""
+
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.calibration.report import (
+    endings,
+    futility,
+    guardrails,
+    interactions,
+    means,
+    sample_ratios,
+)
+from benchmarks.calibration.sections.gates import unequal_arms
+from benchmarks.calibration.sections.section import Run, Section
+
+SECTIONS = (guardrails, sample_ratios, interactions, futility, means, endings, unequal_arms)
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        pytest.param(0.02, id="small"),
+        pytest.param(1.0, id="full", marks=[pytest.mark.calibration, pytest.mark.timeout(7200)]),
+    ],
+)
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_no_claim_of_the_report_is_outside_its_bounds(
+    section: Callable[[Run], Section], scale: float
+) -> None:
+    rows = section(Run(scale=scale, say=lambda _: None)).rows
+    for row in rows:
+        print(row.row())  # noqa: T201  # the table is what the full calibration is run for
+    assert [row.name for row in rows if row.judgement == "**OUTSIDE**"] == []
+    assert any(row.judgement == "holds" for row in rows)
