@@ -6,80 +6,15 @@ from pathlib import Path
 
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
 
-# Read by dagster.yaml from the environment, so that no password stands in a file.
+# dagster.yaml names it, so that no password stands in a file.
 POSTGRES_VARIABLE = "SERVICE_DAGSTER_POSTGRES_URL"
 LOCATION = "deploy_reward"
 
-INSTANCE = f"""\
+# It stands with the other files of a deployment, and here as a link, which the wheel has whole.
+_INSTANCE = Path(__file__).with_name("dagster.yaml")
+_HEAD = """\
 # Written by deploy-reward at each start. To run with settings of your own, name a folder with
 # your own dagster.yaml in DAGSTER_HOME and start `deploy-reward dagster`.
-storage:
-  postgres:
-    postgres_url:
-      env: {POSTGRES_VARIABLE}
-
-telemetry:
-  enabled: false
-nux:
-  enabled: false
-
-# Not ten at once. Each look into the queue opens some connections: once a second would be a fourth
-# of what an idle service costs. A run is asked for up to a minute before its block closes.
-run_queue:
-  max_concurrent_runs: 4
-  dequeue_interval_seconds: 5
-
-# A run whose process was killed is started again; after one whose step failed the next tick asks
-# for another.
-run_retries:
-  enabled: true
-  max_retries: 1
-  retry_on_asset_or_op_failure: false
-
-# No asset of ours has an automation condition.
-auto_materialize:
-  enabled: false
-  use_sensors: false
-
-# A run whose processes were all killed ends by its tag dagster/max_runtime, looked at here.
-run_monitoring:
-  enabled: true
-  start_timeout_seconds: 120
-  poll_interval_seconds: 20
-  # Of runs without the tag, as those that a person starts from the UI.
-  max_runtime_seconds: 7200
-
-# Ticks do not wait for one another: that of webhooks may take some seconds.
-schedules:
-  use_threads: true
-  num_workers: 3
-sensors:
-  use_threads: true
-  num_workers: 2
-
-# Of what a run prints; Dagster's records of it are whole all the same.
-python_logs:
-  python_log_level: INFO
-
-# Two files a run would never be deleted; what a run prints goes to the code server's log.
-compute_logs:
-  module: dagster._core.storage.noop_compute_log_manager
-  class: NoOpComputeLogManager
-
-retention:
-  schedule:
-    purge_after_days:
-      skipped: 1
-      started: 7
-      success: 7
-      failure: 30
-  # A tick each half minute is a row.
-  sensor:
-    purge_after_days:
-      skipped: 1
-      started: 7
-      success: 7
-      failure: 30
 """
 
 # How often Dagster looks for runs to start again; every five seconds by itself.
@@ -90,7 +25,7 @@ def write_dagster_home(data_dir: Path) -> Path:
     """Write the instance's `dagster.yaml` in `<data_dir>/dagster`, the folder for DAGSTER_HOME."""
     home = data_dir / "dagster"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (home / "dagster.yaml").write_text(INSTANCE)
+    (home / "dagster.yaml").write_text(_HEAD + _INSTANCE.read_text())
     return home
 
 

@@ -19,7 +19,6 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.processes.dagster_home import INSTANCE
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
 from storage.upkeep.gauges import note_step
 from tests.processes.api_process import eventually
@@ -323,10 +322,6 @@ def test_the_workspace_names_where_the_code_server_listens(folder: str) -> None:
         words = compose()["services"][server["host"]]["command"]
     assert words[words.index("--port") + 1] == str(server["port"])
     assert words[words.index("--location-name") + 1] == server["location_name"]
-
-
-def test_the_instance_is_the_one_that_up_writes() -> None:
-    assert yaml.safe_load((DEPLOYMENT / "dagster.yaml").read_text()) == yaml.safe_load(INSTANCE)
 
 
 def test_launchers_are_added_to_the_instance_and_take_nothing_away() -> None:

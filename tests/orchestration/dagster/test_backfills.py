@@ -1,12 +1,10 @@
 """Backfills: any range of days, in any order, however often, ends in the same bytes."""
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -92,44 +90,6 @@ def test_backfills_of_any_days_in_any_order_change_no_byte(
         walk.run(canary, instance)
     assert canary.contract("click")["verdict"] == "keep"
     assert between(derived_of(canary.engine), once) == {}
-
-
-def environment(canary: Any, home: Path) -> dict[str, str]:
-    """Where a command finds the store, and an instance of Dagster that knows nothing yet."""
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    return {**os.environ, "DAGSTER_HOME": str(home), "SERVICE_DATABASE_URL": canary.url}
-
-
-@pytest.mark.nightly
-@pytest.mark.process
-def test_the_command_line_backfills_days_and_ranges_at_once(canary, instance, tmp_path) -> None:
-    first, last = day_of(canary, 0).isoformat(), day_of(canary, DAYS - 1).isoformat()
-    asked = [
-        ("--select", "key:deploy_reward/exposures+", "--partition", first),
-        ("--select", "key:deploy_reward/exposures+", "--partition-range", f"{first}...{last}"),
-    ]
-    command = [sys.executable, "-m", "dagster", "asset", "materialize"]
-    running = [
-        subprocess.Popen(
-            [*command, *words, "-m", "orchestration.definitions"],
-            env=environment(canary, tmp_path / str(number)),
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for number, words in enumerate(asked)
-    ]
-    output = [process.communicate()[0] for process in running]
-
-    assert [process.returncode for process in running] == [0, 0], output
-    assert canary.contract("click")["verdict"] == "keep"
-    backfilled = derived_of(canary.engine)
-    with canary.engine.begin() as connection:
-        empty_derived_tables(connection)
-    Backfill(first=DAYS - 1, last=DAYS - 1, whole=True).run(canary, instance)
-    assert between(derived_of(canary.engine), backfilled) == {}
 
 
 _LAUNCH = """
