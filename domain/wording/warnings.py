@@ -29,6 +29,9 @@ WARNINGS = {
     " guardrail is unharmed.",
     "set_aside": "Its data cannot be computed at the moment, so you see the last verdict that"
     " could be computed. All other experiments go on.",
+    "day_unequal": "A day of its counts differs from the events that it was made of, so it is not"
+    " decided until that day is repaired: materialize the day of session_cells in Dagster, or run"
+    " `deploy-reward rebuild`.",
     "fading": "The effect in the second half of the experiment is another one than in the first. A"
     " gain may wear off, or grow: look at it again some weeks after the decision.",
     "uneven_segments": "Some segments of your users are shared unequally between the arms: {}. They"

@@ -27,7 +27,7 @@ from orchestration.pipeline.day_check import Comparison, compare_days
 from orchestration.pipeline.steps import close_cells
 from storage.pipeline.comparison import Days
 from storage.schema.clock import closed_instant
-from storage.upkeep.gauges import note_self_check
+from storage.upkeep.check_results import note_self_check
 from storage.views.counts import cells_of_days
 
 # --- The check of a day ---------------------------------------------------------------------------
@@ -57,12 +57,14 @@ with warnings.catch_warnings():
 
 def evaluation(day: date, comparison: Comparison, *, swapped: bool) -> dg.AssetCheckEvaluation:
     """Returns the result of the check for a day."""
-    decided = sorted({each.experiment_id for each in comparison.counts} & {*comparison.decided})
+    decided = sorted(_differing(comparison) & {*comparison.decided})
+    unknown = is_equal(comparison, swapped=swapped) is None and not comparison.experiments
     return dg.AssetCheckEvaluation(
         asset_key=SESSION_CELLS,
         check_name=REBUILT.name,
         partition=day.isoformat(),
-        passed=not decided and is_cured(comparison, swapped=swapped),
+        passed=not decided and not unknown and is_cured(comparison, swapped=swapped),
+        severity=dg.AssetCheckSeverity.WARN if unknown else dg.AssetCheckSeverity.ERROR,
         metadata={
             "experiments": comparison.experiments,
             "different_rows": differing_rows(comparison),
@@ -90,6 +92,23 @@ def is_cured(comparison: Comparison, *, swapped: bool) -> bool:
     if swapped:
         verdicts = [each for each in verdicts if each in comparison.decided]
     return not comparison.not_computed and not verdicts and (swapped or not comparison.counts)
+
+
+def unequal_experiments(comparison: Comparison, *, swapped: bool) -> set[str]:
+    """Returns the experiments whose rows, or whose decided verdicts, are not those of the log."""
+    rows = set[str]() if swapped else _differing(comparison)
+    return rows | ({*comparison.verdicts} & {*comparison.decided})
+
+
+def is_equal(comparison: Comparison, *, swapped: bool) -> bool | None:
+    """Tells whether a day equals the log; None where not all of it could be computed."""
+    if unequal_experiments(comparison, swapped=swapped) or (comparison.verdicts and not swapped):
+        return False
+    return None if comparison.gone or comparison.not_computed else True
+
+
+def _differing(comparison: Comparison) -> set[str]:
+    return {count.experiment_id for count in comparison.counts}
 
 
 def differing_rows(comparison: Comparison) -> int:
@@ -204,7 +223,13 @@ def _compare(
     compared = {day: comparison.on(day) for day in days.each}
     with store.reading() as connection:
         for day, each in compared.items():
-            note_self_check(connection, day=day, equal=is_cured(each, swapped=swap))
+            note_self_check(
+                connection,
+                day=day,
+                equal=is_equal(each, swapped=swap),
+                unequal=unequal_experiments(each, swapped=swap),
+                swapped=_differing(each) if swap else (),
+            )
             event: Any = evaluation(day, each, swapped=swap)
             context.log_event(event)
     return compared

@@ -14,6 +14,7 @@ from storage.lake.reader import read_apart
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.recompute import every_row, recompute
 from storage.schema.clock import claim_derived_tables, closed_instant
+from storage.upkeep.check_results import note_rebuilt
 from storage.upkeep.gone_events import require_raw_events
 from storage.upkeep.side_tables import (
     Difference,
@@ -93,6 +94,8 @@ def rebuild_all(
             followed = differing_follow_ups(side)
             left_out = read_set_aside(side)
             swap_in(side)
+            unlike = [each for each in differences if not each.in_evidence_alone]
+            note_rebuilt(side, unequal={each.experiment_id for each in (*unlike, *left_out)})
             _publish(side)
         return Rebuilt(differences=differences, follow_ups=followed, left_out=left_out)
 

@@ -10,7 +10,7 @@ from domain.measure import Measure, too_small, typical_lift
 from domain.wording.headline import NO_ANSWER, VERDICTS
 from domain.wording.registration import nothing_to_compare_sentence
 from domain.words import AbstainReason, EndedBecause, Verdict
-from stats.decision.evidence import Evidence
+from stats.decision.evidence import DAY_UNEQUAL, Evidence
 from stats.gates.readings import CONTRAST, GATES
 from stats.gates.shortfall import Shortfall
 
@@ -106,6 +106,9 @@ def _statement(evidence: Evidence, measure: Measure, policy: EvidencePolicy) -> 
         return of_the_metric(NO_ANSWER, metric, f"{why}. {known}".strip())
     if decision.abstain_reason in _UNFAIR:
         return of_the_metric("Can't say", metric, f"{_unfair(evidence)}.")
+    if DAY_UNEQUAL in evidence.warnings:
+        waits = "a day of its counts differs from the log, and it is decided once that is repaired."
+        return of_the_metric("Can't say yet", metric, waits)
     if evidence.candidate is not None:
         return of_the_change("Almost", _waiting(evidence, measure))
     known = known_sentence(evidence, measure)

@@ -63,6 +63,7 @@ def series_of(reading: ExperimentReading) -> Series:
             for definition in policy["companions"]
         },
         traits=_traits(reading),
+        day_unequal=reading.day_unequal,
     )
 
 

@@ -58,6 +58,7 @@ GUARDRAILS_UNPROVEN = "guardrails_unproven"
 ALLOCATION_UNDECLARED = "allocation_undeclared"
 FADING = "fading"
 UNVERIFIED = "unverified"
+DAY_UNEQUAL = "day_unequal"
 # Ends that the tested party can bring about.
 CHOSEN_ENDS = (
     EndedBecause.CLOSED,
@@ -271,6 +272,7 @@ class _View:
             policy=series.policy,
             horizon_end=series.horizon_end,
             closed_at=None if closed_at is None or closed_at > series.as_of else closed_at,
+            day_unequal=series.day_unequal,
         )
         return cls(
             strata=strata, series=series, trace=trace, gates=gates, watches=watches, ruling=ruling
@@ -513,6 +515,7 @@ def _warnings(
         epoch.share is None for epoch in series.allocation
     )
     warnings = {
+        DAY_UNEQUAL: series.day_unequal,
         GUARDRAILS_UNPROVEN: ruling.unproven,
         ALLOCATION_UNDECLARED: undeclared,
         FADING: fading,

@@ -98,6 +98,7 @@ def decide(
     policy: Policy,
     horizon_end: int,
     closed_at: int | None,
+    day_unequal: bool = False,
 ) -> Ruling:
     """The ruling of the first look that decides, else of the last look.
 
@@ -121,16 +122,17 @@ def decide(
         policy: Its frozen numbers.
         horizon_end: The end of the last block within the horizon.
         closed_at: When it was closed by hand, if that is known by the last look's time.
+        day_unequal: Whether a day is known to differ from the log: then rules 4 and 5 wait.
     """
     rules = _rules(looks, gates, watches, policy, horizon_end=horizon_end)
     futile = looks.futile & ~rules.gated & ~_from(rules.candidate, len(looks))
-    decisive = np.flatnonzero(rules.ends | rules.answered | futile)
+    decisive = np.flatnonzero(rules.ends | ((rules.answered | futile) & (not day_unequal)))
     known = _seen_before(looks, closed_at)
     if not decisive.size or decisive[0] >= known:
         by_hand = EndedBecause.CLOSED if closed_at is not None else None
         return _abstention(rules, known - 1, by_hand)
     look = int(decisive[0])
-    if rules.answered[look]:
+    if rules.answered[look] and not day_unequal:
         return _answer(rules, look)
     return _abstention(
         rules, look, rules.ended(look) if rules.ends[look] else EndedBecause.FUTILITY

@@ -91,6 +91,8 @@ class Series:
         late: Units whose outcome on the target came too late; None likewise.
         companions: By their role, other outcomes of the target's units that are read.
         traits: The traits that the strata differ by; None where strata are never pooled.
+        day_unequal: Whether a day of the cells is known to differ from the log: the test decides
+            nothing then.
 
     Raises:
         ValueError: The arrays contradict each other; the message states the rule.
@@ -109,6 +111,7 @@ class Series:
     late: LateUnits | None = None
     companions: Mapping[str, Companion] = field(default_factory=dict[str, Companion])
     traits: Traits | None = None
+    day_unequal: bool = False
 
     def __post_init__(self) -> None:
         for cells in (self.target, *(guardrail.cells for guardrail in self.guardrails)):

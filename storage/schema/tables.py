@@ -581,7 +581,10 @@ failed_ticks = _table(
 self_checks = _table(
     "self_checks",
     Column("day", Date, primary_key=True),
-    Column("equal", Boolean, nullable=False),
+    # Null where that is unknown, as of a day whose events are gone.
+    Column("equal", Boolean),
+    # Those of which the rows, or a decided verdict, differ.
+    Column("experiments", ARRAY(Text), nullable=False, server_default="{}"),
     _moment("checked_at"),
     Index(None, "day", postgresql_where=text("NOT equal")),
 )

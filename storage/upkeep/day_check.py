@@ -43,8 +43,10 @@ SELECT rebuilt.experiment_id
 FROM pg_temp.evidence AS rebuilt
 JOIN {SCHEMA}.verdicts AS served USING (experiment_id)
 WHERE (served.decided OR served.as_of = rebuilt.as_of)
-  -- A verdict that was decided while its experiment was set aside was not computed.
-  AND NOT coalesce(jsonb_exists(served.evidence::jsonb -> 'warnings', 'set_aside'), false)
+  -- What came while an experiment was set aside, or a day of it unequal, is of other rules.
+  AND NOT coalesce(jsonb_exists_any(
+      served.evidence::jsonb -> 'warnings', ARRAY['set_aside', 'day_unequal']
+  ), false)
   AND (served.contract::text, served.evidence::text)
       IS DISTINCT FROM (rebuilt.contract::text, rebuilt.document::text)
 ORDER BY rebuilt.experiment_id

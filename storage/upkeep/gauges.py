@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
 
 from sqlalchemy import Connection, text
 
@@ -45,11 +44,6 @@ SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM 
     coalesce((SELECT json_object_agg(stage, failures) FROM failed_ticks), '{}') AS failures
 """)
 
-_CHECKED = text("""
-INSERT INTO self_checks (day, equal, checked_at) VALUES (:day, :equal, clock_timestamp())
-ON CONFLICT (day) DO UPDATE SET equal = excluded.equal, checked_at = excluded.checked_at
-""")
-
 
 def note_step(connection: Connection, *, stage: str, seconds: float) -> None:
     """Keeps that a step of the pipeline has ended; the last step ends the pipeline.
@@ -72,11 +66,6 @@ def note_failed_tick(connection: Connection, *, stage: str) -> None:
         stage: Where it was: a stage of `TICK_STAGES`.
     """
     connection.execute(_FAILED_TICK, {"stage": stage})
-
-
-def note_self_check(connection: Connection, *, day: date, equal: bool) -> None:
-    """Keeps whether a day, computed anew from the log, equals the served rows; the last counts."""
-    connection.execute(_CHECKED, {"day": day, "equal": equal})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, Table, text
 
 from storage.lake.reader import keep_log
 from storage.schema.clock import claim_rebuild
-from storage.schema.tables import DERIVED
+from storage.schema.tables import DERIVED, self_checks
 
 # Whole days are read at once: what is sorted or hashed stays in memory, and of tables that last for
 # a statement or two a small sample is enough.
@@ -62,7 +62,8 @@ def create_temporary_tables(
         on_commit: What becomes of them at the end of a transaction.
         keys: Whether each has its primary key; many rows are copied sooner where it comes after.
     """
-    for table in DERIVED:
+    # A recomputation waits for no day's repair: to it no day is unequal.
+    for table in (*DERIVED, self_checks):
         # Their other indexes help to find a few rows among many: here all are read at once.
         key = f", {primary_key(table)}" if keys else ""
         connection.execute(

@@ -14,7 +14,7 @@ from storage.pipeline.samples import sample_grown
 from storage.postgres.engine import SCHEMA
 from storage.postgres.rows import value_of
 from storage.schema.clock import claim_rebuild, is_rebuilding
-from storage.schema.tables import DERIVED, set_aside, verdicts
+from storage.schema.tables import DERIVED, self_checks, set_aside, verdicts
 from storage.upkeep.reading import SETTINGS, create_temporary_tables, primary_key, unprepared
 
 # How soon the server ends a statement whose rebuild was killed, and with it the session.
@@ -201,7 +201,7 @@ def swap_in(connection: Connection) -> None:
             sample_grown(connection, f"{SCHEMA}.{table.name}", added)
     for statement in _NAME_SET_ASIDE:
         connection.execute(statement)
-    names = ", ".join(f"pg_temp.{table.name}" for table in (*DERIVED, set_aside))
+    names = ", ".join(f"pg_temp.{table.name}" for table in (*DERIVED, set_aside, self_checks))
     connection.execute(text(f"DROP TABLE {names}"))
     for row in connection.execute(_WITHOUT_VERDICT).all():
         publish_waiting(connection, row.experiment_id, row.project_id)

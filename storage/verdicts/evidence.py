@@ -55,6 +55,7 @@ class ExperimentReading:
         cuts: Times at which an analysis block is cut.
         deploys: The environment's deploys, in order.
         base_assumed: Whether the treatment's base was assumed rather than named.
+        day_unequal: Whether a day of its rows is known to differ from the log.
     """
 
     experiment_id: str
@@ -78,6 +79,7 @@ class ExperimentReading:
     base_assumed: bool
     allocations: Sequence[Allocation]
     gates: GateReading
+    day_unequal: bool = False
 
     @property
     def cells(self) -> CellColumns:
@@ -87,7 +89,9 @@ class ExperimentReading:
 
 _ACTIVE = text(f"""
 SELECT x.*, {joint_with("x")} AS joint_with,
-    read.at + {GRACE} AS as_of
+    read.at + {GRACE} AS as_of, EXISTS (
+        SELECT FROM self_checks AS c WHERE NOT c.equal AND x.experiment_id = ANY(c.experiments)
+    ) AS day_unequal
 FROM (
     SELECT * FROM experiments
     WHERE CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[]))

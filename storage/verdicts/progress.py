@@ -1,5 +1,7 @@
 """Publication progress: up to which block each experiment's evidence was computed and published."""
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection, text
 
 _NOTE_STAGED = text("""
@@ -25,6 +27,14 @@ WHERE v.experiment_id = p.experiment_id AND (NOT v.decided OR f.state = 'running
 """)
 
 
+_FORGET_PUBLISHED = text("""
+UPDATE publication_progress AS p SET published_to = NULL
+FROM verdicts AS v
+WHERE v.experiment_id = p.experiment_id AND NOT v.decided
+  AND (CAST(:ids AS text[]) IS NULL OR p.experiment_id = ANY(CAST(:ids AS text[])))
+""")
+
+
 def note_staged(connection: Connection) -> None:
     """Keeps how far the cells reached from which the evidence was computed that is staged now.
 
@@ -41,3 +51,12 @@ def note_published(connection: Connection) -> None:
         connection: In the transaction that published it.
     """
     connection.execute(_NOTE_PUBLISHED)
+
+
+def forget_published(connection: Connection, ids: Sequence[str] | None) -> None:
+    """Has verdicts computed at once from rows that were repaired, whatever look is served.
+
+    Args:
+        ids: The experiments; None for all.
+    """
+    connection.execute(_FORGET_PUBLISHED, {"ids": None if ids is None else list(ids)})

@@ -338,7 +338,11 @@ WITH before AS (
         published_at = CASE WHEN v.contract::text = excluded.contract::text
             THEN v.published_at ELSE excluded.published_at END
     WHERE NOT v.decided
-      AND (v.as_of IS NULL OR v.as_of <= excluded.as_of)
+      -- Of repaired rows, of which nothing was published yet, an earlier look may decide.
+      AND (v.as_of IS NULL OR v.as_of <= excluded.as_of OR NOT EXISTS (
+          SELECT FROM publication_progress AS p
+          WHERE p.experiment_id = v.experiment_id AND p.published_to IS NOT NULL
+      ))
       AND (v.contract::text, v.evidence::text, v.next_look_at)
           IS DISTINCT FROM (excluded.contract::text, excluded.evidence::text, excluded.next_look_at)
     RETURNING v.experiment_id, v.project_id, v.contract::text AS contract, {steady} AS steady

@@ -349,4 +349,12 @@ MUTANTS = [
             "tests/pipeline/changes/test_commit_ids.py::test_knowledge_that_comes_after_a_block_closed_leaves_it_as_it_was"
         ],
     ),
+    Mutant(
+        breaks="a day that is known to differ from the log decides nothing",
+        of="orchestration.dagster.cells.unequal_experiments",
+        edits=[swap("set[str]() if swapped else _differing(comparison)", "set[str]()")],
+        tests=[
+            "tests/orchestration/dagster/test_days.py::test_an_experiment_with_a_day_unlike_the_log_decides_once_that_is_cured"
+        ],
+    ),
 ]

@@ -66,9 +66,15 @@ class Canary:
                 connection.execute(text(statement.format(**self.experiments)))
 
     def contract(self, metric: str) -> dict[str, Any]:
+        return self._served("contract", metric)
+
+    def evidence(self, metric: str) -> dict[str, Any]:
+        return self._served("evidence", metric)
+
+    def _served(self, column: str, metric: str) -> dict[str, Any]:
         with self.engine.connect() as connection:
             return connection.execute(
-                text("SELECT contract FROM verdicts WHERE experiment_id = :id"),
+                text(f"SELECT {column} FROM verdicts WHERE experiment_id = :id"),
                 {"id": self.experiments[metric]},
             ).scalar_one()
 

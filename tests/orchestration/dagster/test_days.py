@@ -5,13 +5,17 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 
+from cli.main import main
 from orchestration.dagster.cells import REBUILT, session_cells
 from orchestration.dagster.keys import SESSION_CELLS
 from orchestration.dagster.partitions import RANGE_TAGS
 from orchestration.dagster.resources import Engine
 from storage.upkeep.gauges import read_gauges
 from tests.stores.derived import between, derived_of
+from tests.stores.past import walk_to
+from tests.stores.pipeline_run import run_pipeline
 
 ALL_ROWS = "TRUNCATE cells, exposures, sightings, conversions, amounts, block_units"
 
@@ -97,6 +101,48 @@ def check_after(canary: Any, instance: dg.DagsterInstance, day: date) -> Any:
     assert materialize(canary, instance, day, checks=True).success
     assert canary.derived() == before
     return check_of(instance, day)
+
+
+def rebuild(*_: object) -> None:
+    assert CliRunner().invoke(main, ["rebuild"]).exit_code == 0
+
+
+@pytest.mark.parametrize("cure", [materialize, rebuild])
+def test_an_experiment_with_a_day_unlike_the_log_decides_once_that_is_cured(
+    canary, instance, cure
+) -> None:
+    walk_to(canary.engine, canary.first_day + timedelta(hours=3))
+    canary.tamper("UPDATE cells SET x0 = 0 WHERE experiment_id = '{click}'")
+    assert not check_after(canary, instance, day_of(canary)).passed
+
+    run_pipeline(canary.engine)
+
+    assert not canary.contract("click")["power_state"]["decided"]
+    told = canary.evidence("click")
+    assert "day_unequal" in told["warnings"]
+    assert "a day of its counts differs from the log" in told["sentence"]
+    assert "day_unequal" not in canary.evidence("view")["warnings"]
+
+    cure(canary, instance, day_of(canary))
+    run_pipeline(canary.engine)
+
+    assert unequal_days(canary) == 0
+    assert canary.contract("click")["verdict"] == "keep"
+    assert "day_unequal" not in canary.evidence("click")["warnings"]
+    # It is the look that decided in truth, which lies before those that were served meanwhile.
+    assert told["as_of"] > canary.evidence("click")["as_of"]
+
+
+def test_a_day_whose_log_is_gone_is_unknown_and_holds_nothing_back(walked, instance) -> None:
+    walked.tamper(
+        f"INSERT INTO dropped_days SELECT '{day_of(walked)}', now()",
+        "UPDATE cells SET x1 = n1",
+    )
+
+    check = check_after(walked, instance, day_of(walked))
+
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert unequal_days(walked) == 0
 
 
 def test_a_backfill_of_all_days_fills_tables_that_were_emptied(walked, instance) -> None:

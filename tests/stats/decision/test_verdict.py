@@ -22,6 +22,7 @@ def hourly(counts: list[tuple[int, int, int, int]], first: int = 0, stratum: int
 EVEN = (50, 5, 50, 5)
 BETTER = (2000, 300, 2000, 200)
 WORSE = (2000, 200, 2000, 300)
+NULL = (2000, 250, 2000, 250)
 ONLY_TREATMENT = (100, 10, 0, 0)
 ONLY_CONTROL = (0, 0, 100, 10)
 
@@ -48,6 +49,24 @@ def test_a_crossing_decides_by_the_side_that_is_better(
     assert (decision.verdict, decision.decided) == (verdict, True)
     assert decision.lift == pytest.approx((cell[1] - cell[3]) / 2000)
     assert decision.at == 300 + DELAY
+
+
+@pytest.mark.parametrize("cell", [BETTER, WORSE, NULL])
+def test_with_a_day_that_differs_from_the_log_only_its_ends_decide(
+    cell: tuple[int, int, int, int], series: Maker
+) -> None:
+    rows, policy = hourly([cell] * 60), Policy(horizon_seconds=2 * DAY, futility_margin=0.5)
+    assert decided(series, rows, as_of=DAY, policy=policy).decided
+    kept_open = decided(series, rows, as_of=DAY, policy=policy, day_unequal=True)
+    assert (kept_open.verdict, kept_open.decided) == ("abstain", False)
+    by_hand = decided(series, rows, as_of=DAY, closed_at=DAY, policy=policy, day_unequal=True)
+    assert by_hand.ended_because == "closed"
+    ended = decided(series, rows, as_of=3 * DAY, policy=policy, day_unequal=True)
+    assert (ended.verdict, ended.ended_because) == ("abstain", "horizon")
+    gone = hourly([cell] * 2 + [ONLY_CONTROL] * 40)
+    assert decided(series, gone, as_of=3 * DAY, day_unequal=True).ended_because == (
+        "withdrawn" if cell is not BETTER else None
+    )
 
 
 def test_the_first_crossing_wins_whatever_comes_later(series: Maker) -> None:

@@ -12,7 +12,8 @@ from sqlalchemy import text
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
 from storage.releases.freeze import freeze
 from storage.schema.partitions import create_days
-from storage.upkeep.gauges import Gauges, note_self_check, note_step, read_gauges
+from storage.upkeep.check_results import note_self_check
+from storage.upkeep.gauges import Gauges, note_step, read_gauges
 
 NOW = datetime.now(UTC)
 

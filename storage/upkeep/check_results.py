@@ -1,0 +1,53 @@
+"""Check results: which days equal the log, and on those that do not, which experiments differ."""
+
+from collections.abc import Collection
+from datetime import date
+
+from sqlalchemy import Connection, text
+
+from storage.verdicts.next_look import forget_next_looks
+from storage.verdicts.progress import forget_published
+
+_NAMED = text("SELECT experiments FROM self_checks WHERE day = :day")
+_CHECKED = text("""
+INSERT INTO self_checks (day, equal, experiments, checked_at)
+VALUES (:day, :equal, :experiments, clock_timestamp())
+ON CONFLICT (day) DO UPDATE
+SET equal = excluded.equal, experiments = excluded.experiments, checked_at = excluded.checked_at
+""")
+
+
+def note_self_check(
+    connection: Connection,
+    *,
+    day: date,
+    equal: bool | None,
+    unequal: Collection[str] = (),
+    swapped: Collection[str] = (),
+) -> None:
+    """Keeps whether a day, computed anew from the log, equals the served rows; the last counts.
+
+    Args:
+        equal: None where that is unknown.
+        unequal: The experiments that differ still: until the day is cured none of them decides.
+        swapped: The experiments whose rows were swapped in.
+    """
+    before = set(connection.execute(_NAMED, {"day": day}).scalar_one_or_none() or ())
+    connection.execute(_CHECKED, {"day": day, "equal": equal, "experiments": sorted(unequal)})
+    cured = {*before, *swapped} - {*unequal}
+    forget_next_looks(connection, sorted(before | cured | {*unequal}))
+    forget_published(connection, sorted(cured))
+
+
+_REBUILT = text("""
+UPDATE self_checks
+SET equal = NOT experiments && :unequal, checked_at = clock_timestamp(),
+    experiments = ARRAY(SELECT unnest(experiments) INTERSECT SELECT unnest(:unequal))
+WHERE NOT equal
+""")
+
+
+def note_rebuilt(connection: Connection, *, unequal: Collection[str]) -> None:
+    """Keeps that a rebuild made all days equal to the log, but for some experiments."""
+    connection.execute(_REBUILT, {"unequal": sorted(unequal)})
+    forget_published(connection, None)
