@@ -19,6 +19,8 @@ PRODUCTION = "production"
 GUARDRAIL_PACE_SECONDS = 3600
 # The member of the metadata that makes an experiment a portfolio, where it is true.
 PORTFOLIO = "portfolio"
+# The member of a policy that says that events that count came by import or replay.
+RETROSPECTIVE = "retrospective"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +123,10 @@ class RegistrationAnswer(Document, frozen=True, kw_only=True):
     ]
     attempt: int
     starts_at: Moment | None
+    declared_at: Annotated[
+        Moment | None,
+        Meta(description="When its canary began, where it counts from a late registration alone."),
+    ]
     waits_for_deploy: MissingDeploy | None
     base_moved: Annotated[
         BaseMove | None,

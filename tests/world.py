@@ -217,14 +217,16 @@ class World:
         self.units += units
         return [f"s{number}" for number in range(self.units - units, self.units)]
 
-    def send(self) -> None:
-        """Sends the events that wait, as history."""
+    def send(self, *, live: bool = False) -> None:
+        """Sends the events that wait, as history; or so that each came live when it occurred."""
         for begin in range(0, len(self.events), _BATCH):
             batch = self.events[begin : begin + _BATCH]
             answer = self.post("/v1/events?replay=true", {"events": batch})
             assert answer.status_code == 202, answer.text
             assert answer.json()["accepted"] == len(batch)
         self.events = []
+        if live:
+            self.in_store(lambda connection: connection.execute(text("DELETE FROM histories")))
 
     # --- Experiments and verdicts -----------------------------------------------------------
 
@@ -233,6 +235,12 @@ class World:
         answer = self.post("/v1/reward/register", {**self.registration, **members})
         assert answer.status_code == 201, answer.text
         return answer.json()["experiment_id"]
+
+    def as_live(self) -> None:
+        """Lets each experiment be as if it had been registered when its exposure began."""
+        changed = """registered_at = starts_at, policy = policy || '{"retrospective": false}'"""
+        live = text(f"UPDATE experiments SET {changed}")
+        self.in_store(lambda connection: connection.execute(live))
 
     def tick(self, *, minutes: float | None = None) -> None:
         """Runs the pipeline once, now or as of so many minutes after its beginning."""

@@ -35,7 +35,7 @@ from domain.wording.headline import headline_of
 from domain.wording.looks import fired_at, looks_of
 from domain.wording.metrics import metric_rows
 from domain.wording.picture import picture_of
-from domain.wording.registration import joint_sentence
+from domain.wording.registration import joint_sentence, late_start_sentence
 from domain.wording.situation import lasts
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
@@ -195,6 +195,7 @@ def _known(read: _Reading) -> dict[str, Any]:
         "reason": reason_of(contract, evidence, registration.situation),
         "first_look_at": _first_look(finding),
         "beside": _beside(registration.situation),
+        "late_start": late_start_sentence(registration),
         "joint": joint_sentence(joint) if (joint := registration.joint_with) else None,
         "advice": advice_of(finding),
         "followed": _is_followed(finding, contract),

@@ -23,6 +23,7 @@ from orchestration.pipeline.day_check import compare_days
 from storage.experiments.experiments import register
 from storage.lake.lake import open_lake
 from storage.lake.sealing import Sealer
+from storage.log.events import note_history
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables
 from storage.schema.partitions import create_days, partition_name
@@ -96,6 +97,8 @@ def stored(store: MeasuredStore, *, events: int, experiments: int, days: int = 1
     for begin in midnights:
         _store_day(store, project_id, begin, events=events)
     with engine.begin() as connection:
+        # As history it keeps its past, though it is registered last.
+        note_history(connection, project_id, [(PRODUCTION, today)])
         for metric in METRICS[:experiments]:
             asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
             register(connection, project_id, asked)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 from cli.imports.experiments import ExperimentCount, ExperimentPlan
 from cli.imports.progress import Bars
 from cli.imports.spool import Spool
-from storage.log.events import copy_history, note_names, require_open_history
+from storage.log.events import copy_history, note_history, note_names, require_open_history
 from storage.log.parts import next_part, note_part_of_days
 from storage.postgres.lock_waits import blocking_transaction, name_transaction
 from storage.schema.clock import binding_time, receipt_time
@@ -71,11 +71,11 @@ class Storing:
             # that came during the copy is seen under it.
             if not self.plan.experiments:
                 receipt_time(connection)
-                self._require_open_history(connection)
+                self._note_history(connection)
                 return counts
             lock_project(connection, self.plan.project_id)
             binding_time(connection)
-            self._require_open_history(connection)
+            self._note_history(connection)
             ids = self.plan.register(connection, tally)
         return [
             replace(count, experiment_id=experiment_id)
@@ -84,6 +84,10 @@ class Storing:
 
     def _require_open_history(self, connection: Connection) -> None:
         require_open_history(connection, self.plan.project_id, self.spool.tally.last.items())
+
+    def _note_history(self, connection: Connection) -> None:
+        self._require_open_history(connection)
+        note_history(connection, self.plan.project_id, list(self.spool.tally.last.items()))
 
     def _blocks(self, words: str) -> Iterator[bytes]:
         shown, size, done = self.bars.begin(words), max(1, self.spool.size), 0

@@ -85,6 +85,13 @@ class Evidence(EvidenceWords, frozen=True, kw_only=True):
     vouched: Vouched | None
     left_out: Annotated[tuple[LeftOut, ...], Meta(description="A row for each reason there is.")]
     counts: Counts
+    retrospective: Annotated[
+        bool,
+        Meta(
+            description="Whether it is on imported or replayed events, or was registered after its"
+            " last outcome had closed: it is in no ledger, and nothing is to be trained on it."
+        ),
+    ] = False
     warnings: Annotated[
         tuple[str, ...], Meta(description="Words for what to look at beside the verdict.")
     ]

@@ -77,8 +77,8 @@ class Effect(Document, frozen=True, kw_only=True):
     trainable: Annotated[
         bool,
         Meta(
-            description="Whether to train on it: it is final, and nobody who made the change chose"
-            " its moment."
+            description="Whether to train on it: it is final, nobody who made the change chose"
+            " its moment, and it is not retrospective."
         ),
     ]
     stopped: Annotated[

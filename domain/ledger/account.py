@@ -84,6 +84,12 @@ class Ledger(LedgerCounts, frozen=True, kw_only=True):
     metrics: tuple[LedgerMetric, ...]
     keeps: Annotated[tuple[LedgerKeep, ...], Meta(description="The newest 200, the last first.")]
     left_out: Annotated[int, Meta(description="Keeps that are not listed.")]
+    retrospective: Annotated[
+        int,
+        Meta(
+            description="Experiments on history, or registered after their outcomes: not counted."
+        ),
+    ]
 
 
 def ledger_of(entries: Sequence[Entry], *, as_of: datetime) -> Ledger:
@@ -93,6 +99,8 @@ def ledger_of(entries: Sequence[Entry], *, as_of: datetime) -> Ledger:
         entries: The experiments that had a look in the 28 days before.
         as_of: The end of these days.
     """
+    history = [entry for entry in entries if entry.retrospective]
+    entries = [entry for entry in entries if not entry.retrospective]
     stands = standing(entries)
     keeps = sorted(_keeps(entries), key=lambda keep: (keep.at, keep.experiment_id), reverse=True)
     by_actor = sorted(
@@ -111,6 +119,7 @@ def ledger_of(entries: Sequence[Entry], *, as_of: datetime) -> Ledger:
         metrics=tuple(_sums(metric, of) for metric, of in by_metric),
         keeps=tuple(keep.keep(stands[keep.experiment_id]) for keep in keeps[:MOST_KEEPS]),
         left_out=len(keeps[MOST_KEEPS:]),
+        retrospective=len(history),
     )
 
 

@@ -52,6 +52,7 @@ class Entry(ListedChange, frozen=True, kw_only=True):
             answer.
         followed: The state of its follow-up; None where there is none.
         measured_error: The standard error of the effect after the decision.
+        retrospective: Whether all that counts could be seen before it was registered.
     """
 
     verdict: str
@@ -59,6 +60,7 @@ class Entry(ListedChange, frozen=True, kw_only=True):
     level: float
     followed: str | None
     measured_error: float | None
+    retrospective: bool = False
 
     def keep(self, stands: Standing) -> LedgerKeep:
         """Returns a keep as the ledger lists it."""

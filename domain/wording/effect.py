@@ -31,6 +31,8 @@ def training_sentence(effect: Effect | None) -> str | None:
         return f"Do not train on the estimate: {_STOPPED[effect.stopped]}."
     if effect.trainable:
         return "The estimate is final: it can be trained on."
+    if effect.final:
+        return "Do not train on the estimate: what it measures could be chosen by the answer."
     return (
         f"The estimate can change until {effect.reward_at:%Y-%m-%d %H:%M} UTC, or until the"
         " decision where that is later: train on none before."

@@ -22,7 +22,18 @@ def registration_note(registration: RegistrationAnswer) -> str | None:
     situation = registration.situation
     said = None if situation.state is State.ARRIVING else situation.sentence
     joint = joint_sentence(registration.joint_with) if registration.joint_with else None
-    return " ".join(filter(None, [said, joint])) or None
+    return " ".join(filter(None, [said, late_start_sentence(registration), joint])) or None
+
+
+def late_start_sentence(registration: RegistrationAnswer) -> str | None:
+    """Returns why units count from the registration alone; None where its canary's all count."""
+    if (declared := registration.declared_at) is None:
+        return None
+    return (
+        "Its units count from the registration on, and those seen before do not: its canary runs"
+        f" since {declared:%Y-%m-%d %H:%M} UTC, so what it measures could be chosen by the numbers."
+        " Register with the deploy, or let the project's settings choose."
+    )
 
 
 def first_look_sentence(

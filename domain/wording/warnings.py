@@ -4,6 +4,9 @@ from domain.evidence.document import Evidence
 from domain.lineage.flag import is_segment
 
 WARNINGS = {
+    "retrospective": "It was registered after its outcomes, or on imported or replayed events, so"
+    " what it measures could be chosen by the answer. It may guide you, but the ledger leaves it"
+    " out, and nothing should be trained on it.",
     "base_assumed": "No base commit was posted with the deploy, so the commit that served before"
     " it was used. Send the diff's base_commit to be exact.",
     "metric_never_seen": "No outcome of the target metric was counted: none came, or none within"

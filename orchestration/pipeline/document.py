@@ -36,7 +36,7 @@ from domain.wording.value import value_range
 from domain.words import Verdict
 from orchestration.pipeline.members.aliasing import TIME, aliased_with
 from orchestration.pipeline.members.effect import dollars_of, effect_at_look
-from orchestration.pipeline.members.policy import policy_of
+from orchestration.pipeline.members.policy import is_retrospective, policy_of
 from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import seconds
 from stats.decision.evidence import Arm, Evidence
@@ -120,6 +120,7 @@ def evidence_document(
         tipping_point=evidence.tipping_point,
         vouched=evidence.vouched,
         left_out=left_out,
+        retrospective=is_retrospective(reading, evidence.as_of),
         counts=_counts(reading, counts.units),
         warnings=_warnings(reading, evidence, counts, returning, state),
         ended_because=ended,
@@ -252,6 +253,7 @@ def _warnings(
     )
     open_now = not evidence.decision.decided
     warnings = {
+        "retrospective": is_retrospective(reading, evidence.as_of),
         "base_assumed": reading.base_assumed,
         "metric_never_seen": evidence.units_in_cells >= _MANY_UNITS and not counted,
         "unknown_commit": units.unknown_commit > 0,

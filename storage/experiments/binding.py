@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, Row, exists, or_, select, text, update
+from sqlalchemy import Connection, Row, or_, select, text, update
 
 from domain.currency import RATE_SCALE, conversion_factor
 from domain.lineage.flag import Flag
@@ -16,9 +16,9 @@ from storage.experiments.attempts import earlier_attempts, provenance_of
 from storage.experiments.commit_ids import commit_meant, remember_commit_ids
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_history, remember_base
-from storage.experiments.hold_backs import held_back_since
 from storage.experiments.policy import frozen_policy, watched_guardrails
 from storage.experiments.serving import AHEAD, read_serving
+from storage.experiments.start import Choice, place_of, start_of
 from storage.postgres.refusal import Conflict
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import read_settings
@@ -96,6 +96,7 @@ def bind_waiting(
                 request,
                 binding=binding,
                 metric=experiment.target_metric,
+                registered_at=experiment.registered_at,
             )
 
 
@@ -185,19 +186,8 @@ def _last_served(
     Of a canary that was promoted or withdrawn before it was registered, as in history that is
     replayed, that is when the step began.
     """
-    is_last = connection.execute(_IS_LAST_STEP, _place_of(project_id, deploy)).scalar_one()
+    is_last = connection.execute(_IS_LAST_STEP, place_of(project_id, deploy)).scalar_one()
     return max(bound_at + AHEAD, deploy.deployed_at) if is_last else deploy.deployed_at
-
-
-def _place_of(project_id: int, deploy: Row[Any]) -> dict[str, Any]:
-    return {
-        "project_id": project_id,
-        "environment": deploy.environment,
-        "commit": deploy.commit_sha,
-        "deployed_at": deploy.deployed_at,
-        "recorded_at": deploy.recorded_at,
-        "deploy_id": deploy.deploy_id,
-    }
 
 
 def bind(
@@ -208,6 +198,7 @@ def bind(
     *,
     binding: Binding,
     metric: str,
+    registered_at: datetime,
 ) -> None:
     """Freezes the policy that the experiment's verdict reads."""
     settings = read_settings(connection, project_id)
@@ -223,20 +214,22 @@ def bind(
         else provenance_of(deploy.commit, default_branch=settings.default_branch),
         bound_at=binding.bound_at,
     )
-    starts_at = (
-        binding.bound_at
-        if _is_repeated(connection, project_id, binding.change, metric)
-        else _start(connection, project_id, binding, signed_only=settings.signed_assignments)
+    guardrails = watched_guardrails(settings, request.guardrails)
+    choice = Choice(
+        request=request,
+        settings=settings,
+        metric=metric,
+        guardrails=guardrails,
+        registered_at=registered_at,
     )
-    if request.is_portfolio:
-        starts_at = max(starts_at, _held_back_since(connection, project_id, binding))
+    start = start_of(connection, project_id, binding, choice)
     # The deploy brought the last of a portfolio's changes: its routes are that change's.
     seen = frozenset[str]() if request.is_portfolio else binding.routes_seen
     routes, because = _routes(request.routes, seen)
     policy = frozen_policy(
         settings,
         target=metric,
-        guardrails=watched_guardrails(settings, request.guardrails),
+        guardrails=guardrails,
         environment=deploy.environment,
         routes=routes,
         routes_because=because,
@@ -245,8 +238,14 @@ def bind(
         earlier_attempts=earlier,
         flag=binding.flag,
         is_portfolio=request.is_portfolio,
+        late_by=start.late_by,
+        retrospective=start.is_history,
         caps=lambda definition: _cap(
-            connection, project_id, deploy.environment, definition, before=starts_at
+            connection,
+            project_id,
+            deploy.environment,
+            definition,
+            before=start.starts_at - start.late_by,
         ),
     )
     connection.execute(
@@ -259,7 +258,8 @@ def bind(
             change=binding.change,
             deploy_id=deploy.deploy_id,
             bound_at=binding.bound_at,
-            starts_at=starts_at,
+            declared_at=start.declared_at,
+            starts_at=start.starts_at,
             attempt=policy["attempt"],
             policy=policy,
         )
@@ -268,77 +268,6 @@ def bind(
 
 def _flag_of(named: Mapping[str, Any]) -> Flag | None:
     return Flag(**named["treatment_flag"]) if "treatment_flag" in named else None
-
-
-_FIRST_FLAGGED = text("""
-SELECT min(occurred_at) FROM runtime_events
-WHERE project_id = :project_id AND environment = :environment
-  AND occurred_at >= :since AND received_at >= :since AND flags ->> :name = :treatment
-  AND (trusted OR signed OR NOT :signed_only)
-""")
-
-
-_FIRST_STEP = text("""
--- A declaration goes on from step to step of a commit's ramp. It is broken by a share of 0, 1 or
--- none, and by another commit that takes over: deployed to everybody, or with no share declared.
-WITH earlier AS (
-    SELECT commit_sha = :commit AS own, allocation, deployed_at,
-        row_number() OVER (ORDER BY deployed_at DESC, recorded_at DESC, deploy_id DESC) AS back
-    FROM deploys
-    WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
-      AND (deployed_at, recorded_at, deploy_id) < (:deployed_at, :recorded_at, :deploy_id)
-), broken AS (
-    SELECT min(back) AS back FROM earlier
-    WHERE CASE WHEN own THEN coalesce(allocation IN (0, 1), true)
-        ELSE coalesce(allocation = 1, true) END
-)
-SELECT min(deployed_at) FROM earlier, broken
-WHERE own AND (broken.back IS NULL OR earlier.back < broken.back)
-""")
-
-
-def _first_step(connection: Connection, project_id: int, deploy: Row[Any]) -> datetime:
-    """Returns when the unbroken declaration began that a deploy belongs to."""
-    if deploy.allocation is None or not 0 < deploy.allocation < 1:
-        return deploy.deployed_at
-    first = connection.execute(_FIRST_STEP, _place_of(project_id, deploy)).scalar_one()
-    return first or deploy.deployed_at
-
-
-def _held_back_since(connection: Connection, project_id: int, binding: Binding) -> datetime:
-    """Returns when the hold-back began; the binding where no share of it is declared yet.
-
-    Users had the treatment long before: units of the old build that came then had it by chance.
-    """
-    since = held_back_since(
-        connection,
-        project_id,
-        binding.deploy.environment,
-        binding.control_commit,
-        known_at=binding.bound_at,
-    )
-    return since or binding.bound_at
-
-
-def _start(
-    connection: Connection, project_id: int, binding: Binding, *, signed_only: bool
-) -> datetime:
-    """Returns when exposure begins: with the first step; of a flag, when it was first on since."""
-    deploy, flag = binding.deploy, binding.flag
-    if flag is None:
-        return _first_step(connection, project_id, deploy)
-    first = connection.execute(
-        _FIRST_FLAGGED,
-        {
-            "project_id": project_id,
-            "environment": deploy.environment,
-            "since": deploy.deployed_at,
-            "name": flag.name,
-            "treatment": flag.treatment,
-            "signed_only": signed_only,
-        },
-    ).scalar_one_or_none()
-    return first or binding.bound_at
 
 
 _CAP = text("""
@@ -399,21 +328,6 @@ def _cap(
     if row.values >= _FEW_VALUES:
         return max(_MEDIANS * float(row.median), float(row.percentile_95))
     return None
-
-
-def _is_repeated(
-    connection: Connection, project_id: int, change: Sequence[str], metric: str
-) -> bool:
-    """Tells whether an experiment on this change and metric was there before: it is not open."""
-    return connection.execute(
-        select(
-            exists().where(
-                experiments.c.project_id == project_id,
-                experiments.c.change == list(change),
-                experiments.c.target_metric == metric,
-            )
-        )
-    ).scalar_one()
 
 
 _ROUTES_SEEN = text("""

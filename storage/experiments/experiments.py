@@ -88,7 +88,15 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         environment=deploy.environment,
         registered_at=binding.bound_at,
     )
-    bind(connection, project_id, experiment_id, request, binding=binding, metric=metric)
+    bind(
+        connection,
+        project_id,
+        experiment_id,
+        request,
+        binding=binding,
+        metric=metric,
+        registered_at=binding.bound_at,
+    )
     return Registered(experiment_id=experiment_id, created=True)
 
 

@@ -20,7 +20,7 @@ from domain.metric import (
     vouched,
     with_own_grace,
 )
-from domain.registration import PORTFOLIO
+from domain.registration import PORTFOLIO, RETROSPECTIVE
 from storage.tenants.settings import Settings, ValueRoute
 
 BLOCK_SECONDS = 300
@@ -58,6 +58,8 @@ def frozen_policy(
     earlier_attempts: Sequence[str],
     flag: Flag | None,
     is_portfolio: bool,
+    late_by: timedelta,
+    retrospective: bool,
     caps: Callable[[Mapping[str, Any]], float | None],
 ) -> dict[str, Any]:
     """Returns the policy of an experiment that binds now.
@@ -74,6 +76,8 @@ def frozen_policy(
         earlier_attempts: Experiments that this experiment tries again, the oldest first.
         flag: The flag under test, if the change is a flag.
         is_portfolio: Whether a standing build is compared with a hold-back.
+        retrospective: Whether events that count came by import or replay.
+        late_by: How long after its canary the experiment starts: users have warmed up meanwhile.
         caps: The caps of means for which the project names none.
     """
 
@@ -108,7 +112,7 @@ def frozen_policy(
         "better": definition["better"],
         "window_seconds": definition["window_seconds"],
         "grace_seconds": settings.grace_seconds,
-        "warmup_seconds": settings.warmup_minutes * MINUTE,
+        "warmup_seconds": max(0, settings.warmup_minutes * MINUTE - int(late_by.total_seconds())),
         "block_seconds": BLOCK_SECONDS,
         "block_min_units": BLOCK_MIN_UNITS,
         "undeclared_min_units": UNDECLARED_MIN_UNITS,
@@ -125,6 +129,7 @@ def frozen_policy(
         if value_per_conversion is not None
         else _shared_value(settings.value_routes, metric=target, routes=routes),
         PORTFOLIO: is_portfolio,
+        RETROSPECTIVE: retrospective,
     }
 
 

@@ -18,6 +18,7 @@ from storage.pipeline.steps import IDENTITY
 from storage.postgres.engine import SCHEMA
 from storage.schema.clock import receipt_time
 from storage.schema.partitions import claim_past_days, day_of, existing_days, partition_name
+from storage.schema.policy_columns import SEEN_FROM
 
 LEAST_HOT_DAYS = 1
 DEFAULT_HOT_DAYS = 7
@@ -25,7 +26,7 @@ DEFAULT_HOT_DAYS = 7
 _IDENTITY = f"{IDENTITY // 1_000_000} seconds"
 
 _UNREAD = f"""
-SELECT x.experiment_id, coalesce(min(c.at), x.starts_at - interval '30 minutes')
+SELECT x.experiment_id, coalesce(min(c.at), {SEEN_FROM})
     -- A client's clock may run ahead, and checks look at the last hour that was read.
     - interval '1 hour' AS reads_from
 FROM {SCHEMA}.experiments AS x
@@ -34,7 +35,7 @@ LEFT JOIN {SCHEMA}.follow_ups AS f ON f.experiment_id = x.experiment_id AND f.st
 LEFT JOIN {SCHEMA}.cursors AS c
   ON c.experiment_id = x.experiment_id AND c.stage IN ('exposures', 'conversions')
 WHERE x.bound_at IS NOT NULL AND (NOT v.decided OR f.experiment_id IS NOT NULL)
-GROUP BY x.experiment_id, x.starts_at
+GROUP BY x.experiment_id
 """
 
 _MOVABLE = text(f"""

@@ -9,7 +9,7 @@ from domain.ledger.account import DAYS
 from domain.ledger.entry import Entry
 from storage.experiments.deploys import TITLE
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import ALPHA, ATTEMPT, IS_PORTFOLIO
+from storage.schema.policy_columns import ALPHA, ATTEMPT, IS_HISTORY, IS_PORTFOLIO
 
 # The evidence is read of keeps alone: a document of thousands of looks is large.
 _ENTRIES = text(f"""
@@ -17,6 +17,7 @@ SELECT x.experiment_id, x.target_metric AS metric, v.verdict, v.as_of AS at, x.t
     {TITLE} AS title,
     coalesce(x.request ->> 'actor', d.commit ->> 'actor', d.commit ->> 'author') AS actor,
     coalesce({ALPHA} / power({ATTEMPT}, 2), 0.05) AS level,
+    {IS_HISTORY} OR v.as_of <= x.registered_at AS retrospective,
     f.state AS followed, kept.log_e, kept.claimed, kept.at_decision, kept.after_decision,
     kept.measured_error
 FROM verdicts AS v

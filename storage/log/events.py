@@ -23,6 +23,7 @@ from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
 from storage.schema.clock import LOG_LOCK, receipt_time
 from storage.schema.partitions import MOST_NEW_DAYS, create_days, write_past_days
+from storage.schema.policy_columns import SEEN_FROM
 
 MemberT = TypeVar("MemberT")
 
@@ -292,12 +293,12 @@ def _create_days(url: str, today: date) -> None:
         create_days(connection, (today, today + timedelta(days=1)))
 
 
-_CLOSED = text("""
-SELECT DISTINCT ON (environment) experiment_id, environment, starts_at,
-    starts_at - interval '30 minutes' AS closed_from -- where units in flight are looked for
-FROM experiments
-WHERE project_id = :project_id AND bound_at IS NOT NULL
-ORDER BY environment, starts_at
+_CLOSED = text(f"""
+SELECT DISTINCT ON (x.environment) x.experiment_id, x.environment, x.starts_at,
+    {SEEN_FROM} AS closed_from
+FROM experiments AS x
+WHERE x.project_id = :project_id AND x.bound_at IS NOT NULL
+ORDER BY x.environment, closed_from
 """)
 
 
@@ -321,13 +322,11 @@ def append_history(
     write_past_days(connection, days, most_new=most_new_days)
     part = next_part(connection, days)
     receipt_time(connection)
-    require_open_history(
-        connection,
-        events[0].project_id,
-        [(event.environment, event.occurred_at) for event in events],
-    )
+    moments = [(event.environment, event.occurred_at) for event in events]
+    require_open_history(connection, events[0].project_id, moments)
     copy_history(connection, [history_lines(events).encode()], part=part)
     note_part(connection, part, hours)
+    note_history(connection, events[0].project_id, moments)
     names = {event.event for event in events}
     note_names(connection, {events[0].project_id: names}, live=False)
 
@@ -468,3 +467,22 @@ def require_open_history(
     closed = closed_histories(connection, project_id)
     for environment in sorted(latest.keys() & closed.keys()):
         closed[environment].require_before(latest[environment])
+
+
+_NOTE_HISTORY = text("""
+INSERT INTO histories AS h (project_id, environment, newest_at)
+SELECT :project_id, environment, max(at)
+FROM unnest(CAST(:environments AS text[]), CAST(:moments AS timestamptz[])) AS _ (environment, at)
+GROUP BY environment ORDER BY environment
+ON CONFLICT (project_id, environment)
+DO UPDATE SET newest_at = greatest(h.newest_at, excluded.newest_at)
+""")
+
+
+def note_history(
+    connection: Connection, project_id: int, moments: Sequence[tuple[str, datetime]]
+) -> None:
+    """Notes up to when events came as history: who registers after them could look first."""
+    environments, times = map(list, zip(*moments, strict=True))
+    bound = {"project_id": project_id, "environments": environments, "moments": times}
+    connection.execute(_NOTE_HISTORY, bound)

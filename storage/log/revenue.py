@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from domain.registration import PRODUCTION
 from storage.experiments.graphs import document_digest
-from storage.log.events import note_names, require_open_history
+from storage.log.events import note_history, note_names, require_open_history
 from storage.postgres.refusal import Conflict
 from storage.schema.clock import receipt_time
 from storage.schema.tables import revenue_events
@@ -67,11 +67,11 @@ def record_revenue(
     """
     received_at = receipt_time(connection)
     if history:
-        require_open_history(
-            connection,
-            project_id,
-            [(event.attribute("environment") or PRODUCTION, event.occurred_at) for event in events],
-        )
+        moments = [
+            (event.attribute("environment") or PRODUCTION, event.occurred_at) for event in events
+        ]
+        require_open_history(connection, project_id, moments)
+        note_history(connection, project_id, moments)
     first: dict[str, RevenueEvent] = {}
     for event in events:
         first.setdefault(event.idempotency_key, event)

@@ -13,8 +13,9 @@ from domain.lineage.flag import Flag
 from domain.metric import metrics_of
 from domain.millionths import cap_in_millionths
 from storage.pipeline.moments import SECOND, block_of, microseconds
-from storage.pipeline.steps import AHEAD, IN_FLIGHT, REASONS
+from storage.pipeline.steps import AHEAD, REASONS
 from storage.postgres.rows import value_of
+from storage.schema.policy_columns import SEEN_FROM
 from storage.tenants.sample import bound_of
 
 
@@ -68,6 +69,8 @@ class PipelineExperiment:
 
     Attributes:
         number: Its number within the batch.
+        seen_from: From when on the log is read: units seen from then on until the start are in
+            neither arm.
         grace: How long a block waits for late events, in microseconds.
         horizon: The last moment of exposure.
         warm_at: From when on units count; those of before are in neither arm.
@@ -86,6 +89,7 @@ class PipelineExperiment:
     treatment_commit: str | None
     bound_at: datetime
     starts_at: int
+    seen_from: int
     graph_id: str | None
     routes: Sequence[str] | None
     flag: Flag | None
@@ -108,9 +112,9 @@ class PipelineExperiment:
         return self.project_id, self.environment
 
 
-_EXPERIMENTS = text("""
+_EXPERIMENTS = text(f"""
 SELECT x.experiment_id, x.project_id, x.environment, x.change, x.treatment_commit, x.bound_at,
-    x.starts_at, x.policy
+    x.starts_at, {SEEN_FROM} AS seen_from, x.policy
 FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
 WHERE x.bound_at IS NOT NULL AND (NOT coalesce(v.decided, false) OR f.state = 'running')
@@ -135,9 +139,10 @@ def open_experiments(
     return [experiment_of(row, number) for number, row in enumerate(rows)]
 
 
-_BOUND = text("""
-SELECT experiment_id, project_id, environment, change, treatment_commit, bound_at, starts_at, policy
-FROM experiments WHERE experiment_id = :id AND bound_at IS NOT NULL
+_BOUND = text(f"""
+SELECT x.experiment_id, x.project_id, x.environment, x.change, x.treatment_commit, x.bound_at,
+    x.starts_at, {SEEN_FROM} AS seen_from, x.policy
+FROM experiments AS x WHERE x.experiment_id = :id AND x.bound_at IS NOT NULL
 """)
 
 
@@ -166,6 +171,7 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
             number=number,
             change=frozenset(row.change),
             starts_at=starts_at,
+            seen_from=microseconds(row.seen_from),
             graph_id=policy["graph_id"],
             routes=policy["routes"],
             flag=None if policy["flag"] is None else Flag(**policy["flag"]),
@@ -244,7 +250,7 @@ class ReadExperiment:
     @property
     def in_flight_from(self) -> int:
         """The earliest time of occurrence that is read."""
-        return self.experiment.starts_at - IN_FLIGHT
+        return self.experiment.seen_from
 
     @property
     def is_whole_life(self) -> bool:
@@ -255,7 +261,7 @@ class ReadExperiment:
 
 
 def _first_block(experiment: PipelineExperiment) -> int:
-    return block_of(experiment.starts_at - IN_FLIGHT)
+    return block_of(experiment.seen_from)
 
 
 def _end_block(experiment: PipelineExperiment) -> int:

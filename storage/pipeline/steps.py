@@ -24,12 +24,10 @@ from storage.schema.encoding import ARMS, BLOCK, CONTROL, TREATMENT
 
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
 AHEAD = 180_000_000
-# Units seen so long before the start are in flight: control would have them, treatment none.
-IN_FLIGHT = 1_800_000_000
 # How far before a block's close a session is searched for the user that it named.
 IDENTITY = 2_419_200_000_000
 # How far before a block the log is read for it.
-LOOK_BACK = IDENTITY + IN_FLIGHT + AHEAD
+LOOK_BACK = IDENTITY + AHEAD
 # An exposure is packed as (its time since the start) · SPOTS + its assignment's spot: 43 bits of
 # microseconds are 101 days.
 SPOTS = 1_048_576

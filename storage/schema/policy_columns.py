@@ -5,7 +5,7 @@ a policy is broken: of that policy it reads NULL, unless the column says `strict
 pipeline read policies strictly, each within a batch.
 """
 
-from domain.registration import PORTFOLIO
+from domain.registration import PORTFOLIO, RETROSPECTIVE
 
 
 def _number(member: str, *, policy: str = "x.policy") -> str:
@@ -23,6 +23,10 @@ def _span(member: str, *, policy: str = "x.policy") -> str:
     return f"make_interval(secs => {_number(member, policy=policy)})"
 
 
+# From when on the log is read. Units seen from then on until the start are in neither arm: in
+# flight at it, control would have them and treatment none; since a canary that was registered late
+# began, the change may have moved them.
+SEEN_FROM = "least(x.declared_at, x.starts_at - interval '30 minutes')"
 GRACE_SECONDS = _number("grace_seconds")
 GRACE = _span("grace_seconds")
 HORIZON = _span("horizon_seconds")
@@ -49,6 +53,7 @@ CASE WHEN jsonb_typeof(x.policy -> 'trusted_identity') = 'boolean'
 HAS_FLAG = "x.policy ->> 'flag' IS NOT NULL"
 # The build that users have is its treatment, and stays the base of whatever comes.
 IS_PORTFOLIO = f"coalesce(x.policy -> '{PORTFOLIO}' = 'true'::jsonb, false)"
+IS_HISTORY = f"coalesce(x.policy -> '{RETROSPECTIVE}' = 'true'::jsonb, false)"
 
 
 def _metrics(definitions: str) -> str:

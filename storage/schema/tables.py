@@ -301,6 +301,16 @@ revenue_events = _table(
     Index(None, "received_at"),
 )
 
+# Up to when events of an environment came by import or replay: whoever registers after them could
+# have looked first.
+histories = _table(
+    "histories",
+    _project(),
+    Column("environment", Text, nullable=False),
+    _moment("newest_at"),
+    PrimaryKeyConstraint("project_id", "environment"),
+)
+
 experiments = _table(
     "experiments",
     Column("experiment_id", Text, primary_key=True),
@@ -317,6 +327,8 @@ experiments = _table(
     Column("deploy_id", Text, ForeignKey("deploys.deploy_id")),
     _moment("bound_at", nullable=True),
     _moment("starts_at", nullable=True),
+    # When its canary began, where exposure begins with a late registration instead.
+    _moment("declared_at", nullable=True),
     # Everything that the verdict reads except events and deploys, frozen at the binding.
     Column("policy", JSONB),
     Column("attempt", Integer, nullable=False, server_default=text("1")),

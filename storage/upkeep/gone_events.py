@@ -10,6 +10,7 @@ from storage.pipeline.steps import LOOK_BACK
 from storage.postgres.engine import SCHEMA
 from storage.postgres.refusal import Refusal
 from storage.postgres.rows import value_of
+from storage.schema.policy_columns import SEEN_FROM
 
 _LOOK_BACK = f"{LOOK_BACK // 1_000_000} seconds"
 
@@ -18,8 +19,8 @@ _LOOK_BACK = f"{LOOK_BACK // 1_000_000} seconds"
 READ = f"""
 SELECT x.experiment_id, x.bound_at, v.decided, v.as_of, v.published_at,
     NOT v.decided OR coalesce(f.state = 'running', false) AS is_read,
-    coalesce(x.starts_at, x.registered_at) - interval '30 minutes' AS counts_from,
-    coalesce(x.starts_at, x.registered_at) - interval '{_LOOK_BACK}' AS reads_from,
+    coalesce({SEEN_FROM}, x.registered_at) AS counts_from,
+    coalesce({SEEN_FROM}, x.registered_at) - interval '{_LOOK_BACK}' AS reads_from,
     CASE WHEN v.decided THEN greatest(v.as_of, x.closed_at, x.starts_at, f.read_to)
         ELSE 'infinity' END AS reads_to
 FROM {SCHEMA}.experiments AS x JOIN {SCHEMA}.verdicts AS v USING (experiment_id)

@@ -24,7 +24,9 @@ class FrozenExperiment:
     experiment_id: str
     project_id: int
     environment: str
+    registered_at: datetime
     starts_at: datetime
+    declared_at: datetime | None
     bound_at: datetime
     closed_at: datetime | None
     change: Sequence[str]
@@ -54,9 +56,10 @@ WHERE v.experiment_id = :id
 """)
 
 _FROZEN = text(f"""
-SELECT experiment_id, project_id, environment, starts_at, bound_at, closed_at, change,
-    treatment_commit, control_commit, {joint_with("experiments")} AS joint_with, deploy_id, policy
-FROM experiments WHERE experiment_id = :id AND bound_at IS NOT NULL
+SELECT x.experiment_id, x.project_id, x.environment, x.registered_at, x.starts_at, x.declared_at,
+    x.bound_at, x.closed_at, x.change, x.treatment_commit, x.control_commit,
+    {joint_with("x")} AS joint_with, x.deploy_id, x.policy
+FROM experiments AS x WHERE x.experiment_id = :id AND x.bound_at IS NOT NULL
 """)
 
 

@@ -6,7 +6,7 @@ from datetime import date, datetime, timedelta
 from sqlalchemy import Connection, text
 
 from storage.schema.encoding import epoch_microseconds
-from storage.schema.policy_columns import COMPANIONS, GRACE, HORIZON, TARGET_OPEN_FOR
+from storage.schema.policy_columns import COMPANIONS, GRACE, HORIZON, SEEN_FROM, TARGET_OPEN_FOR
 from storage.verdicts.set_aside import ANY_DUE
 
 # An event is in the block of its own clock, which may run ahead by this much.
@@ -41,8 +41,7 @@ WITH open AS MATERIALIZED (
             AND exposed.at IS DISTINCT FROM done.published_to AS is_unfinished,
         -- From here on the log is read: see exposures.
         coalesce(
-            done.published_to,
-            date_bin('5 minutes', x.starts_at - interval '30 minutes', 'epoch')
+            done.published_to, date_bin('5 minutes', {SEEN_FROM}, 'epoch')
         ) AS from_block,
         date_bin('5 minutes', least(
             CAST(:as_of AS timestamptz) - p.grace, p.ends_at

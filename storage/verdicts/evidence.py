@@ -64,6 +64,7 @@ class ExperimentReading:
     treatment_commit: str
     control_commit: str | None
     joint_with: Sequence[str]
+    registered_at: datetime
     starts_at: datetime
     bound_at: datetime
     closed_at: datetime | None

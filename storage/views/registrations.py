@@ -40,7 +40,7 @@ END"""
 _READ = text(f"""
 SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric AS metric,
     x.treatment_commit, x.control_commit, x.deploy_id, x.change, {joint_with("x")} AS joint_with,
-    x.attempt, x.starts_at, x.policy, {ELSEWHERE} AS elsewhere, v.decided,
+    x.attempt, x.starts_at, x.declared_at, x.policy, {ELSEWHERE} AS elsewhere, v.decided,
     v.contract::text AS contract, v.evidence::text AS evidence, {CONTRAST_SECONDS} AS contrast,
     {ARRIVALS} AS arrivals
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)

@@ -217,8 +217,14 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="what is chosen after a look counts no units from before it",
+        of="storage.experiments.start._is_chosen_late",
+        edits=[swap("binding.bound_at <= closed", "binding.bound_at >= closed")],
+        tests=["tests/pipeline/scenarios/test_start.py::test_the_page_says_why_no_past_counts"],
+    ),
+    Mutant(
         breaks="a ramp counts from its first step, however late it is registered",
-        of="storage.experiments.binding._first_step",
+        of="storage.experiments.start._first_step",
         edits=[swap("first or deploy.deployed_at", "deploy.deployed_at")],
         tests=[
             "tests/pipeline/scenarios/test_start.py::test_a_ramp_that_is_registered_at_its_last_step_counts_from_its_first"

@@ -143,6 +143,6 @@ def _log(connection: Connection, experiment: FrozenExperiment, *, until: datetim
         connection=connection,
         project_id=experiment.project_id,
         environment=experiment.environment,
-        since=experiment.starts_at - IN_FLIGHT,
+        since=min(experiment.declared_at or experiment.starts_at, experiment.starts_at - IN_FLIGHT),
         until=until,
     )

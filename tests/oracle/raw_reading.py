@@ -58,6 +58,7 @@ def reading_of(
         treatment_commit=experiment.treatment_commit,
         control_commit=experiment.control_commit,
         joint_with=experiment.joint_with,
+        registered_at=experiment.registered_at,
         starts_at=experiment.starts_at,
         bound_at=experiment.bound_at,
         closed_at=experiment.closed_at,

@@ -10,7 +10,7 @@ from domain.evidence.effect import AfterDecision, Basis, FollowUpState, Stopped
 from domain.evidence.policy import EvidencePolicy
 from domain.registration import PORTFOLIO
 from domain.words import EndedBecause, Verdict
-from orchestration.pipeline.members.policy import policy_of
+from orchestration.pipeline.members.policy import is_retrospective, policy_of
 from stats.decision.effect import Effect
 from stats.decision.evidence import CHOSEN_ENDS, Evidence
 from stats.decision.follow_up import FollowUp
@@ -58,6 +58,7 @@ def effect_at_look(
     stopped = _stopped(evidence, reading, min(due, at))
     return _document(
         effect,
+        reading,
         dollars,
         basis="at_decision" if decision.decided else "open",
         final=final,
@@ -112,6 +113,7 @@ def effect_after(
     dollars = dollars_of(policy_of(reading), follow_up.per_day)
     effect = _document(
         follow_up.effect,
+        reading,
         dollars,
         basis="at_reward" if follow_up.final else "open",
         final=follow_up.final,
@@ -150,6 +152,7 @@ def _after_decision(
 
 def _document(
     effect: Effect | None,
+    reading: ExperimentReading,
     dollars: float | None,
     *,
     basis: Basis,
@@ -163,6 +166,9 @@ def _document(
     posterior = None if effect is None else effect.posterior
     interval = None if effect is None else effect.interval
     estimate = None if posterior is None else posterior.estimate
+    sound = stopped is None and not is_retrospective(
+        reading, None if effect is None else effect.as_of
+    )
     return served.Effect(
         estimate=estimate,
         standard_error=None if posterior is None else posterior.standard_deviation,
@@ -173,7 +179,7 @@ def _document(
         basis=basis,
         units=units if effect is None else effect.units,
         final=final,
-        trainable=final and stopped is None and estimate is not None,
+        trainable=final and sound and estimate is not None,
         stopped=stopped,
         reward_at=due,
         as_of=at if effect is None else moment(effect.as_of),

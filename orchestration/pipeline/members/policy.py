@@ -3,8 +3,18 @@
 import msgspec
 
 from domain.evidence.policy import EvidencePolicy, Precisions
+from domain.registration import RETROSPECTIVE
 from stats.looks.policy import DAY, Policy
 from storage.verdicts.evidence import ExperimentReading
+
+
+def is_retrospective(reading: ExperimentReading, as_of: int | None) -> bool:
+    """Tells whether all that counts at a look, in epoch seconds, could be seen before it was asked.
+
+    That is history, and what was registered after the last outcome that counts had closed.
+    """
+    seen_before = as_of is not None and as_of <= reading.registered_at.timestamp()
+    return bool(reading.policy[RETROSPECTIVE]) or seen_before
 
 
 def policy_of(reading: ExperimentReading) -> EvidencePolicy:

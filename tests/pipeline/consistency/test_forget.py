@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, text
 from orchestration.pipeline.audit import audit
 from orchestration.pipeline.drafts import draft_evidence
 from orchestration.pipeline.recompute import evaluate_as_of
+from storage.log.events import note_history
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.postgres.refusal import Conflict
 from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
@@ -176,6 +177,8 @@ class Shop:
             ),
             self.events,
         )
+        moments = [("production", event["occurred_at"]) for event in self.events]
+        note_history(connection, self.project_id, moments)
         if not self.revenue:
             return
         connection.execute(

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, text
 
 from orchestration.pipeline.drafts import draft_evidence
 from orchestration.pipeline.recompute import evaluate_as_of
-from storage.log.events import COLUMNS, RuntimeEvent
+from storage.log.events import COLUMNS, RuntimeEvent, note_history
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.postgres.engine import open_engine
 from storage.schema.partitions import create_days
@@ -75,6 +75,8 @@ def stored(connection: Connection, delivered: Sequence[Delivery]) -> None:
         text(f"INSERT INTO runtime_events ({', '.join(COLUMNS)}) VALUES ({columns})"),
         [{**asdict(event), "received_at": received} for received, event in delivered],
     )
+    moments = [(event.environment, event.occurred_at) for _, event in delivered]
+    note_history(connection, delivered[0][1].project_id, moments)
 
 
 def recorded(connection: Connection, project_id: int) -> list[str]:

@@ -5,8 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -107,34 +105,6 @@ def test_what_is_caught_up_on_spark_goes_on_in_postgresql_as_the_specification_t
     assert unequal_worlds(store, worlds, decided=decided, settings=settings) == {}
     assert cluster.cpu_seconds() > spent + 5
     assert not list(lake.folder.glob("scratch/*"))
-
-
-def test_a_worker_that_is_killed_in_mid_run_changes_nothing(
-    cluster: Cluster, store: Store, lake: FolderLake
-) -> None:
-    sealed_worlds(store, lake, range(100, 105))
-    expected, _ = computed(store, lake, DayEngineSettings())
-    ended = threading.Event()
-    killed: list[Path] = []
-
-    def kill() -> None:
-        """Kills a worker as soon as the cluster writes the first step."""
-        while not ended.is_set() and not killed:
-            if writing := list(lake.folder.glob("scratch/*/seen-*")):
-                cluster.kill(cluster.workers[0])
-                killed.extend(writing)
-            time.sleep(0.005)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        by_spark, _ = computed(store, lake, DayEngineSettings(spark_remote=cluster.remote))
-        assert killed, "the run ended before a worker was killed"
-    finally:
-        ended.set()
-        killer.join()
-        cluster.add_worker("worker-after")
-    assert by_spark == expected
 
 
 Documents = Callable[..., str]

@@ -11,8 +11,9 @@ import msgspec
 from sqlalchemy import Connection, text
 
 from domain.lineage.flag import Flag
-from domain.registration import Registration
+from domain.registration import PRODUCTION, Registration
 from storage.experiments.experiments import register
+from storage.log.events import note_history
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
@@ -80,6 +81,8 @@ def build_world(connection: Connection, seed: int) -> World:
     _store_events(connection, project_id, draw)
     _store_revenue(connection, project_id, draw)
     _record_deploys(connection, project_id, draw)
+    # Registered after its events, it keeps its past as history does.
+    note_history(connection, project_id, [(PRODUCTION, T + timedelta(hours=HOURS))])
     experiments = _register(connection, project_id, draw)
     _move_knowledge(connection, project_id, draw)
     return World(seed=seed, project_id=project_id, experiments=experiments)
@@ -233,6 +236,10 @@ WHERE project_id = :project AND commit_sha {which}
 """
 
 
+LATE_STARTS = """
+UPDATE experiments SET declared_at = starts_at, starts_at = starts_at + interval '20 minutes'
+WHERE project_id = :project
+"""
 _WRITTEN = "UPDATE commit_ids SET recorded_at = :at WHERE project_id = :project AND id {which}"
 
 
@@ -241,6 +248,8 @@ def _move_knowledge(connection: Connection, project_id: int, draw: Random) -> No
     moved = {"project": project_id, "start": T}
     for statement, minutes in (
         ("UPDATE experiments SET bound_at = :at WHERE project_id = :project", 20),
+        # Some start with a late registration.
+        (LATE_STARTS if draw.random() < 0.3 else LATE_STARTS + " AND false", 0),
         (
             _RECORDED.format(after="37 minutes", which=f"IN ('{LATER}', '{TWIN}')"),
             (later := draw.choice([90, 150])),

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from storage.tenants.keys import KeyKind
 
@@ -28,10 +29,12 @@ def judged(story, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             commit, start=0, minutes=DAY, units=500, rates={"order": 0.1}, environment="staging"
         )
     story.send()
-    return {
+    experiments = {
         "bot": story.register(treatment_commit=K, deploy_id=kept["deploy_id"]),
         "grace": story.register(deploy_id=other["deploy_id"], actor="grace"),
     }
+    story.as_live()
+    return experiments
 
 
 def ledger(story) -> dict[str, Any]:
@@ -77,6 +80,14 @@ def test_the_page_says_it_in_words(story, judged: dict[str, str]) -> None:
     assert f'/dashboard/experiments/{judged["bot"]}">Shorten the form</a>' in page
     assert "1 keep claimed" in page
     assert "None was measured afterwards yet." in page
+
+
+def test_history_may_choose_but_is_left_out_with_a_word(story, judged: dict[str, str]) -> None:
+    story.tick(minutes=DAY)
+    assert not story.decoded(judged["bot"]).retrospective
+    history = text("UPDATE experiments SET registered_at = now() WHERE experiment_id = :id")
+    story.in_store(lambda connection: connection.execute(history, {"id": judged["bot"]}))
+    assert (ledger(story)["judged"], ledger(story)["retrospective"]) == (1, 1)
 
 
 def test_without_the_project_s_key_it_says_nothing(story) -> None:

@@ -94,6 +94,17 @@ def test_it_is_fit_to_train_on_when_it_is_due_and_not_before(story, kept) -> Non
     }
 
 
+def test_history_may_choose_and_is_not_trained_on(story) -> None:
+    story.settings(reward_days=1)
+    canary(story, rate=0.14)
+    experiment = story.register(treatment_commit=K)
+    story.tick(minutes=4 * DAY)
+    assert story.contract(experiment)["verdict"] == "keep"
+    assert stopped(story, experiment) == (None, True, False)
+    evidence = story.decoded(experiment)
+    assert (evidence.retrospective, evidence.warnings[-1:]) == (True, ("retrospective",))
+
+
 def close(story, experiment: str, *, minutes: float) -> None:
     """Closes an experiment by hand at a time of the story, which is not the server's."""
     assert story.post(f"/v1/reward/{experiment}/close", {}).status_code == 200
@@ -137,6 +148,7 @@ def test_closed_after_it_was_due_its_effect_is_that_of_the_day_when_it_was(story
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     serve(story, begin=0, days=3, units=2000, rate=0.104)
     experiment = story.register(treatment_commit=K)
+    story.as_live()
     story.tick(minutes=DAY)
     due = read(story, experiment).json()
     story.tick(minutes=2.5 * DAY)
@@ -184,6 +196,7 @@ def kept(story) -> Callable[..., str]:
         serve(story, begin=0, days=1, units=8000, rate=0.14)
         serve(story, begin=DAY, days=days, units=1000, rate=later)
         experiment = story.register(treatment_commit=K, deploy_id=canary["deploy_id"])
+        story.as_live()
         story.tick(minutes=DAY)
         assert story.contract(experiment)["verdict"] == "keep"
         return experiment

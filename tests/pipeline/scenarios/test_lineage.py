@@ -3,8 +3,6 @@
 A cell is written (minutes after the canary's deploy, stratum, n1, x1, n0, x0).
 """
 
-import pytest
-
 A, B, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
 
 
@@ -55,23 +53,6 @@ def test_a_canary_on_a_canary_is_compared_with_it_while_both_are_served(story, s
     assert (bound["control_commit"], bound["change"], bound["joint_with"]) == (K, [L], [])
 
 
-def test_a_canary_on_a_canary_without_a_recorded_base_goes_back_to_what_came_before_both(
-    story, stratum
-) -> None:
-    story.deploy(K, minutes=-600, base=A, allocation=0.1)
-    story.deploy(K, minutes=-1, allocation=0)
-    story.deploy(L, minutes=0, base=K, allocation=0.1)
-    story.units_of(A, minutes=1, units=6, converting=1)
-    story.units_of(L, minutes=2, units=3, converting=2)
-    story.units_of(K, minutes=3, units=2, converting=2)
-    story.send()
-    experiment = story.register(treatment_commit=L)
-    story.tick()
-    assert story.cells(experiment) == [(0, stratum(A), 3, 2, 6, 1)]
-    bound = story.bound(experiment)
-    assert (bound["control_commit"], bound["joint_with"]) == (A, [K])
-
-
 def test_a_canary_that_replaces_another_is_judged_with_both_changes(story, stratum) -> None:
     story.deploy(A, minutes=-1440)
     story.deploy(K, minutes=-600, base=A, allocation=0.1)
@@ -110,39 +91,6 @@ def test_a_parallel_canary_without_a_base_is_not_taken_for_a_stack(story, stratu
     assert "base_assumed" in evidence["warnings"]
 
 
-def test_after_a_promotion_only_treatment_comes(story, stratum) -> None:
-    story.deploy(A, minutes=-1440)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
-    story.deploy(K, minutes=10, allocation=1)
-    story.units_of(A, minutes=1, units=3)
-    story.units_of(K, minutes=2, units=3, converting=1)
-    story.units_of(K, minutes=12, units=7, converting=2)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
-    assert story.cells(experiment) == [
-        (0, stratum(A), 3, 1, 3, 0),
-        (10, stratum(A), 7, 2, 0, 0),
-    ]
-
-
-def test_a_rollback_deploy_keeps_the_old_commit_s_lineage(story, stratum) -> None:
-    story.deploy(A, minutes=-1440)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
-    redeployed = story.deploy(A, minutes=10)
-    assert redeployed["base_commit"] is None
-    story.units_of(A, minutes=1, units=3)
-    story.units_of(K, minutes=2, units=3)
-    story.units_of(A, minutes=12, units=4, converting=1)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
-    assert story.cells(experiment) == [
-        (0, stratum(A), 3, 0, 3, 0),
-        (10, stratum(A), 0, 0, 4, 1),
-    ]
-
-
 def test_a_deploy_posted_after_its_traffic_began_counts_if_the_binding_knew_it(
     story, stratum
 ) -> None:
@@ -156,23 +104,6 @@ def test_a_deploy_posted_after_its_traffic_began_counts_if_the_binding_knew_it(
     experiment = story.register(treatment_commit=K)
     story.tick()
     assert story.cells(experiment) == [(10, stratum(A), 2, 0, 0, 0)]
-
-
-def test_a_deploy_recorded_after_blocks_closed_leaves_them_as_they_were(story, stratum) -> None:
-    story.deploy(A, minutes=-1440)
-    story.deploy(K, minutes=0, base=A, allocation=0.4)
-    story.units_of(A, minutes=1, units=3)
-    story.units_of(K, minutes=2, units=2, converting=1)
-    story.units_of(L, minutes=3, units=4, converting=4)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    # L's traffic came and its blocks closed before anybody said what L is.
-    story.deploy(L, minutes=0, base=A, allocation=0.2)
-    story.tick()
-    assert story.cells(experiment) == [(0, stratum(A), 2, 1, 3, 0)]
-    evidence = story.evidence(experiment)
-    assert evidence["counts"]["unknown_commit"] == 4
-    assert "unknown_commit" in evidence["warnings"]
 
 
 def test_a_rebased_change_is_compared_on_both_bases(story, stratum) -> None:
@@ -224,34 +155,3 @@ def test_sessions_in_mid_flight_at_the_start_are_left_out_and_counted(story, str
     # s2 was last seen 31 minutes before the start: a unit like any other.
     assert story.cells(experiment) == [(0, stratum(A), 3, 0, 4, 0)]
     assert story.evidence(experiment)["counts"]["in_flight"] == 2
-
-
-def test_a_unit_counts_once_in_the_arm_of_its_first_exposure(story, stratum) -> None:
-    story.deploy(A, minutes=-1440)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
-    story.units_of(A, minutes=1, units=1)
-    story.events.append(
-        {
-            "session_id": "s0",
-            "commit": K,
-            "event": "page_view",
-            "occurred_at": "2026-10-01T00:20:00Z",
-        }
-    )
-    story.units_of(K, minutes=2, units=1)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
-    assert story.cells(experiment) == [(0, stratum(A), 1, 0, 1, 0)]
-
-
-@pytest.mark.parametrize("short", [A[:7], A])
-def test_a_short_id_means_the_commit_that_it_begins(story, stratum, short: str) -> None:
-    story.deploy(A, minutes=-1440)
-    story.deploy(K, minutes=0, base=short, allocation=0.5)
-    story.units_of(short, minutes=1, units=2)
-    story.units_of(K[:7], minutes=1, units=2)
-    story.send()
-    experiment = story.register(treatment_commit=K[:7])
-    story.tick()
-    assert story.cells(experiment) == [(0, stratum(A), 2, 0, 2, 0)]

@@ -18,10 +18,10 @@ DAY = 1440.0
 
 
 @pytest.fixture
-def canary(story) -> Callable[..., tuple[str, dict[str, Any]]]:
-    """Runs a canary to its decision; returns its contract's verdict and its evidence."""
+def canary(story) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
+    """Runs a canary to its decision; returns its contract and its evidence."""
 
-    def run(*, order: float, error: float) -> tuple[str, dict[str, Any]]:
+    def run(*, order: float, error: float) -> tuple[dict[str, Any], dict[str, Any]]:
         story.deploy(A, minutes=-DAY)
         story.deploy(K, minutes=0, base=A, allocation=0.5)
         story.crowd(A, start=0, minutes=600, units=4000, rates={"order": 0.10, "error": 0.01})
@@ -29,14 +29,17 @@ def canary(story) -> Callable[..., tuple[str, dict[str, Any]]]:
         story.send()
         experiment = story.register(treatment_commit=K, guardrails=["error"])
         story.tick(minutes=2 * DAY)
-        return story.contract(experiment)["verdict"], story.evidence(experiment)
+        return story.contract(experiment), story.evidence(experiment)
 
     return run
 
 
+@pytest.mark.requirement(
+    "verdict.iterate", "transition.keep-to-iterate", "contract.guardrail_breaches.names"
+)
 def test_the_rows_say_what_an_iterate_is_to_revise(canary) -> None:
-    verdict, evidence = canary(order=0.14, error=0.05)
-    assert verdict == "iterate"
+    contract, evidence = canary(order=0.14, error=0.05)
+    assert (contract["verdict"], contract["guardrail_breaches"]) == ("iterate", ["error"])
     target, error, arrival = evidence["metrics"]
     assert (target["metric"], target["role"], target["state"]) == ("order", "target", "better")
     assert target["control"] == evidence["arms"]["control"]["rate"]
@@ -61,8 +64,9 @@ def test_the_rows_say_what_an_iterate_is_to_revise(canary) -> None:
 
 
 def test_an_unharmed_guardrail_lies_within_its_margin(canary) -> None:
-    verdict, evidence = canary(order=0.14, error=0.001)
-    assert verdict == "keep"
+    contract, evidence = canary(order=0.14, error=0.001)
+    assert (contract["verdict"], contract["guardrail_breaches"]) == ("keep", [])
+    assert "guardrails_unproven" not in evidence["warnings"]
     _, error, _ = evidence["metrics"]
     assert error["state"] == "unharmed"
     # Half a point of a rate of 1 in 100.

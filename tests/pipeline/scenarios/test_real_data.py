@@ -1,9 +1,8 @@
-"""Real data: two public experiments with a known truth, and a real project's deploys.
+"""Real data: two public experiments with a known truth, and the paths of a real project.
 
 The data stands beside the checkout, not in it; where it is absent these tests say so and skip.
 """
 
-import csv
 import gzip
 import json
 from collections.abc import Callable, Iterator
@@ -119,103 +118,11 @@ def graphs() -> dict[str, Any]:
     return json.loads((DATA / "umami_route_graphs.json").read_text())
 
 
-@pytest.fixture
-def releases() -> list[dict[str, str]]:
-    with (DATA / "umami_releases.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def graph_of(tag: str, graphs: dict[str, Any]) -> dict[str, Any] | None:
-    if tag not in graphs:
-        return None
-    return {"schema_version": 1, "routes": graphs[tag]["routes"]}
-
-
-def test_the_last_deploy_is_the_newest_by_its_own_date(service, graphs, releases) -> None:
-    # v2.20.0 was released after v3.0.0; here the old line's releases are posted first.
-    until = [release for release in releases if release["commit_date"] <= "2025-12-05T23"]
-    assert until[-1]["tag"] == "v2.20.0"
-    assert "v3.0.0" in [release["tag"] for release in until]
-    for release in sorted(until, key=lambda release: release["tag"]):
-        body = {
-            "commit": {"sha": release["commit"], "message": release["tag"]},
-            "deployed_at": release["commit_date"],
-            "graph": graph_of(release["tag"], graphs),
-        }
-        answer = service.post("/v1/deploys", {k: v for k, v in body.items() if v is not None})
-        assert answer.status_code == 201, answer.text
-    last = service.get("/v1/deploys/last").json()
-    assert last["deploy"]["commit"]["message"] == "v2.20.0"
-    assert last["graph"]["routes"] == graphs["v2.20.0"]["routes"]
-
-
-# The files of v3.0.0...v3.0.1 that are under src/app, as git names them.
-CHANGED = [
-    "src/app/(main)/App.tsx",
-    "src/app/(main)/websites/[websiteId]/(reports)/attribution/AttributionPage.tsx",
-    "src/app/(main)/websites/[websiteId]/(reports)/funnels/FunnelEditForm.tsx",
-    "src/app/(main)/websites/[websiteId]/WebsiteChart.tsx",
-    "src/app/(main)/websites/[websiteId]/WebsiteHeader.tsx",
-    "src/app/(main)/websites/[websiteId]/events/EventsTable.tsx",
-    "src/app/(main)/websites/[websiteId]/realtime/RealtimePage.tsx",
-    "src/app/api/realtime/[websiteId]/route.ts",
-    "src/app/api/send/route.ts",
-    "src/app/login/LoginForm.tsx",
-    "src/app/logout/LogoutPage.tsx",
-    "src/app/page.tsx",
-]
-
-
-def test_a_real_diff_reaches_the_routes_that_it_should(service, graphs, releases) -> None:
-    commits = {release["tag"]: release["commit"] for release in releases}
-    service.deploy(commits["v3.0.0"], graph=graph_of("v3.0.0", graphs))
-    answer = service.post(
-        "/v1/deploys",
-        {
-            "commit": {"sha": commits["v3.0.1"]},
-            "diff": {
-                "base_commit": {"sha": commits["v3.0.0"], "url": "dropped"},
-                "files": [
-                    {"filename": name, "status": "modified", "patch": "@@ dropped"}
-                    for name in CHANGED
-                ],
-            },
-        },
-    )
-    assert answer.status_code == 201, answer.text
-    deploy = answer.json()["deploy"]
-    # By hand: the graph names each route's own file, and three of those are in the diff.
-    assert deploy["affected_routes"] == ["/", "/api/realtime/[websiteId]", "/api/send"]
-    assert "patch" not in answer.text
-
-
-def test_a_renamed_file_affects_the_routes_of_both_its_names(service, graphs) -> None:
-    old, new = graphs["v2.20.0"], graphs["v3.0.0"]
-    service.deploy(old["commit"], graph=graph_of("v2.20.0", graphs))
-    answer = service.post(
-        "/v1/deploys",
-        {
-            "commit": {"sha": new["commit"]},
-            "graph": graph_of("v3.0.0", graphs),
-            "diff": {
-                "base_commit": old["commit"],
-                "files": [
-                    {
-                        "filename": "src/app/(main)/links/page.tsx",
-                        "previous_filename": "src/app/(main)/websites/[websiteId]/page.tsx",
-                        "status": "renamed",
-                    }
-                ],
-            },
-        },
-    )
-    assert answer.json()["deploy"]["affected_routes"] == ["/links", "/websites/[websiteId]"]
-
-
 def test_real_paths_expose_on_their_patterns(story, graphs) -> None:
     old, new = graphs["v2.20.0"]["commit"], graphs["v3.0.0"]["commit"]
+    graph = {"schema_version": 1, "routes": graphs["v3.0.0"]["routes"]}
     story.deploy(old, minutes=-1440)
-    story.deploy(new, minutes=0, base=old, allocation=0.5, graph=graph_of("v3.0.0", graphs))
+    story.deploy(new, minutes=0, base=old, allocation=0.5, graph=graph)
     for number, route in enumerate(
         [
             "/websites/42",

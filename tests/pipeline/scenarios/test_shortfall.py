@@ -125,17 +125,3 @@ def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story: 
     assert end_of(seen).exit is Exit.BREACHED
     # The fault first, the breach when the share fell: though the contract said the same of both.
     assert webhooks == ["breached", "set_up_fault"]
-
-
-def test_a_weight_that_is_set_right_later_is_no_build_that_dies(story: Any) -> None:
-    _, seen, webhooks = observe(story, (0, 300, 0.35), (300, 600, 0.5))
-    assert seen.contract.guardrail_breaches == ("arrival",)
-    assert shortfall(seen).steady is True
-    assert gate(story, "no-breach")["phase"] == "Running"
-    assert webhooks == ["set_up_fault"]
-
-
-def test_a_build_of_which_hardly_anything_arrives_goes_back(story: Any) -> None:
-    _, seen, _ = observe(story, (0, 300, 0.02))
-    assert shortfall(seen).steady is False
-    assert gate(story, "keep")["phase"] == "Failed"

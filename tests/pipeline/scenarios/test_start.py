@@ -1,6 +1,13 @@
-"""The start: where a ramp began, however late it was registered."""
+"""The start: where a ramp began, however late it was registered; not where it was chosen late."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from sqlalchemy import text
+
+from storage.tenants.keys import KeyKind
 
 A, B, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
 DAY = 1440.0
@@ -29,19 +36,6 @@ def test_a_ramp_that_is_registered_at_its_last_step_counts_from_its_first(story)
     ramp(story)
     experiment = story.register(treatment_commit=K)
     assert treated(story, experiment) == 40
-
-
-def test_a_ramp_that_is_named_by_one_of_its_steps_counts_from_its_first(story) -> None:
-    story.deploy(A, minutes=-DAY)
-    ids = [
-        story.deploy(K, minutes=minutes, base=A, allocation=share)["deploy_id"]
-        for minutes, share in STEPS
-    ]
-    for minutes, _ in STEPS:
-        story.units_of(A, minutes=minutes + 10, units=10)
-        story.units_of(K, minutes=minutes + 10, units=10)
-    story.send()
-    assert treated(story, story.register(deploy_id=ids[2])) == 40
 
 
 @pytest.mark.parametrize(
@@ -104,3 +98,92 @@ def test_a_repeated_registration_after_the_end_counts_from_itself(story) -> None
     story.tick()
     assert story.contract(again)["verdict"] == "abstain"
     assert story.evidence(again)["as_of"] is None
+
+
+# --- Choosing after looking -----------------------------------------------------------------------
+
+
+def set_before(story, **chosen: Any) -> None:
+    """Settings that the project was created with: nobody changed them since."""
+    added = text("UPDATE projects SET settings = settings || CAST(:chosen AS jsonb)")
+    story.in_store(lambda connection: connection.execute(added, {"chosen": json.dumps(chosen)}))
+
+
+@pytest.fixture
+def served(story: Any) -> Any:
+    """A canary that has been served beside A for long, in a project that measures orders."""
+    set_before(story, default_metric="order", metrics={"order": {}, "basket": {}})
+    story.registration = {}
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, 0.5, minutes=0, base=A)
+    for commit in (A, K):
+        story.units_of(commit, minutes=10, units=10)
+    return story
+
+
+LATE, IN_TIME = True, False
+CHOICES = [
+    ({}, {}, IN_TIME),
+    ({}, {"target_metric": {"name": "order", "value_per_conversion": 40}}, IN_TIME),
+    ({}, {"control_commit": A}, IN_TIME),
+    ({}, {"guardrails": ["error", "basket"]}, IN_TIME),
+    ({}, {"target_metric": "basket"}, LATE),
+    ({}, {"routes": ["/cart"]}, LATE),
+    ({}, {"control_commit": B}, LATE),
+    ({}, {"guardrails": []}, LATE),
+    ({"guardrails": ["error", "basket"]}, {}, IN_TIME),
+    ({"guardrails": []}, {}, LATE),
+    ({"metrics": {"order": {"window_seconds": 600}, "basket": {}}}, {}, LATE),
+    ({"default_metric": "basket"}, {}, LATE),
+    ({"alpha": 0.2}, {}, LATE),
+]
+
+
+@pytest.mark.parametrize(("settings", "members", "late"), CHOICES)
+def test_a_choice_that_could_follow_a_look_counts_no_past(
+    served, settings, members, late: bool
+) -> None:
+    served.send(live=True)
+    served.settings(**settings)
+    bound = served.bound(served.register(treatment_commit=K, **members))
+    begun, registered = "2026-10-01T00:00:00Z", bound["registered_at"]
+    expected = (registered, begun) if late else (begun, None)
+    assert (bound["starts_at"], bound["declared_at"]) == expected
+
+
+def test_the_page_says_why_no_past_counts(served) -> None:
+    served.send(live=True)
+    experiment = served.register(treatment_commit=K, target_metric="basket")
+    form = {"secret": served.project.keys[KeyKind.PROJECT]}
+    same = {"Sec-Fetch-Site": "same-origin"}
+    served.client.post("/dashboard/sign-in", data=form, headers=same)
+    page = served.client.get(f"/dashboard/experiments/{experiment}").text
+    assert "its canary runs since 2026-10-01 00:00 UTC" in page
+
+
+@pytest.mark.parametrize(("units", "late"), [(20, False), (60, True)])
+def test_a_choice_is_late_once_a_block_of_units_has_closed(story, units: int, late: bool) -> None:
+    story.begin = datetime.now(UTC) - timedelta(minutes=30)
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, 0.5, minutes=0, base=A)
+    story.units_of(K, minutes=1, units=units)
+    story.send(live=True)
+    story.tick()
+    experiment = story.register(treatment_commit=K)
+    assert (story.bound(experiment)["declared_at"] is not None) == late
+
+
+def test_units_seen_before_a_late_start_are_in_neither_arm(served) -> None:
+    """Nor does the warm-up begin anew: users have had the change for long."""
+    set_before(served, warmup_minutes=60)
+    served.send(live=True)
+    experiment = served.register(treatment_commit=K, target_metric="basket")
+    served.begin = datetime.now(UTC)
+    visits = [(f"s{number}", (A, K)[number // 10]) for number in range(20)]
+    visits += [(f"new{number}", (A, K)[number % 2]) for number in range(6)]
+    page = {"event": "page_view", "occurred_at": served.at(0)}
+    batch = [{**page, "session_id": session, "commit": commit} for session, commit in visits]
+    assert served.post("/v1/events", {"events": batch}).json()["accepted"] == 26
+    served.tick(minutes=1.1 * DAY)
+    counts = served.evidence(experiment)["counts"]
+    assert (counts["in_flight"], counts["in_cells"], counts["warming"]) == (20, 6, 0)

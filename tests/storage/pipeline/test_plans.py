@@ -15,6 +15,7 @@ from domain.registration import Registration
 from orchestration.pipeline.day_check import compare_days
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
+from storage.log.events import note_history
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds
 from storage.schema.partitions import create_days, partition_name
@@ -114,6 +115,7 @@ def walk_to_yesterday(store: Store) -> None:
         create_days(connection, [(OLDEST + timedelta(days=n)).date() for n in range(STORED + 1)])
         asked = {"project": project, "arms": [CONTROL, TREATMENT]}
         connection.execute(_TRAFFIC, {**asked, "first": OLDEST, "last": TODAY})
+        note_history(connection, project, [("production", TODAY)])
         starts = TODAY - timedelta(days=27)
         _deploy(connection, project, CONTROL, OLDEST)
         base = {"base_commit": CONTROL, "files": []}

@@ -20,7 +20,7 @@ from api.runtime.settings import ApiSettings
 from orchestration.outbound.delivery import deliver
 from storage.postgres.refusal import Invalid
 from storage.schema.partitions import create_days
-from storage.schema.tables import revenue_events, runtime_events
+from storage.schema.tables import histories, revenue_events, runtime_events
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
 from storage.tenants.settings import Settings
 from tests.clients.receiver import receiving
@@ -208,7 +208,7 @@ DELAYS = (
 
 
 def copy_events(connection: Connection, project_id: int, to: int) -> None:
-    for table in (runtime_events, revenue_events):
+    for table in (runtime_events, revenue_events, histories):
         names = ", ".join(column.name for column in table.columns if column.name != "project_id")
         connection.execute(
             text(
