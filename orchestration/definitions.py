@@ -7,7 +7,7 @@ from orchestration.dagster.checks import FACTS
 from orchestration.dagster.jobs import JOBS
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import SCHEDULES
-from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
+from orchestration.dagster.sealed_log import sealed_log
 from orchestration.dagster.sources import log
 from orchestration.dagster.upkeep.alerts import alert
 from orchestration.dagster.upkeep.housekeeping import each_day, housekeeping
@@ -16,7 +16,7 @@ from orchestration.ledger.asset import ledger
 
 definitions = dg.Definitions(
     assets=[log, sealed_log, *STEPS, ledger],
-    asset_checks=[*FACTS, sealed_hours_hold_what_the_log_held],
+    asset_checks=FACTS,
     jobs=[*JOBS, housekeeping],
     schedules=[*SCHEDULES, each_day],
     sensors=[webhooks, alert],

@@ -168,6 +168,12 @@ class _Shown:
         for stage in (*TICK_STAGES, *(gauges.failed_ticks.keys() - set(TICK_STAGES))):
             failed.add_metric([stage], gauges.failed_ticks.get(stage, 0))
         yield failed
+        checks = _gauge(
+            "check_failed", "Whether a check of Dagster's failed the last time.", label="check"
+        )
+        for check, is_failed in gauges.failed_checks.items():
+            checks.add_metric([check], float(is_failed))
+        yield checks
 
 
 def _gauge(

@@ -4,17 +4,18 @@ None blocks: each looks at what is published already. What must not be published
 by the database and by the contract itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dagster as dg
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row
 
 from orchestration.dagster.keys import EVIDENCE, RUNTIME_EVENTS, VERDICTS
 from orchestration.dagster.links import experiment_link
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import MOST_ROWS, Rows, filled, pages, plain
-from orchestration.pipeline.regression import MOST_CELLS, read_inflations
+from orchestration.pipeline.regression import read_inflations
+from storage.upkeep.check_results import note_check
 from storage.upkeep.invariants import (
     decided_unlike_their_evidence,
     keeps_with_a_breach,
@@ -23,14 +24,45 @@ from storage.upkeep.invariants import (
     units_that_do_not_add_up,
 )
 from storage.verdicts.set_aside import read_set_aside
-from storage.views.published import open_evidence_by_turns
+from storage.views.published import open_evidence
 from storage.views.sources import lags_of_measured_projects
 
-# A regression takes a tenth of a second, and the import of statsmodels some seconds.
-_REGRESSED = 20
+_Look = Callable[[Store], dg.AssetCheckResult]
 
 
-def _holds_for_all(contradicting: Sequence[str]) -> dg.AssetCheckResult:
+def _fact(
+    asset: dg.AssetKey, *deps: dg.AssetKey, statement: str, cure: str
+) -> Callable[[_Look], dg.AssetChecksDefinition]:
+    """Returns the decorator of a check: a gauge shows its last result, a failure says the cure."""
+
+    def check(look: _Look) -> dg.AssetChecksDefinition:
+        @dg.asset_check(
+            name=look.__name__,
+            asset=asset,
+            additional_deps=deps,
+            description=f"{statement}\n\n**When it fails.** {cure}",
+        )
+        def noted(store: Store) -> dg.AssetCheckResult:
+            result = look(store)
+            with store.reading() as connection:
+                note_check(connection, name=look.__name__, passed=result.passed)
+            return dg.AssetCheckResult(
+                passed=result.passed,
+                severity=result.severity,
+                metadata=result.metadata,
+                description=None if result.passed else cure,
+            )
+
+        return noted
+
+    return check
+
+
+def _holds_for_all(
+    store: Store, query: Callable[[Connection], Sequence[str]]
+) -> dg.AssetCheckResult:
+    with store.reading() as connection:
+        contradicting = query(connection)
     return dg.AssetCheckResult(
         passed=not contradicting,
         metadata={
@@ -40,60 +72,65 @@ def _holds_for_all(contradicting: Sequence[str]) -> dg.AssetCheckResult:
     )
 
 
-@dg.asset_check(
-    asset=VERDICTS,
-    description="Nothing is told to be kept while one of its guardrails stands breached.\n\n"
-    "Looks at every published verdict. **When it fails**, somebody acts on a `keep` that should be"
-    " an `iterate`: tell them first, then look at the experiments named.",
+@_fact(
+    VERDICTS,
+    statement="Nothing is to be kept while one of its guardrails stands breached. Looks at every"
+    " published verdict.",
+    cure="Somebody acts on a `keep` that should be an `iterate`, so tell them first. Then"
+    " type `deploy-reward freeze --reason breach` and `deploy-reward audit EXPERIMENT`, and"
+    " register the change again: a decided verdict is never rewritten.",
 )
 def no_keep_with_a_breach(store: Store) -> dg.AssetCheckResult:
     """Looks at every published verdict."""
-    with store.reading() as connection:
-        return _holds_for_all(keeps_with_a_breach(connection))
+    return _holds_for_all(store, keeps_with_a_breach)
 
 
-@dg.asset_check(
-    asset=VERDICTS,
-    description="A decided verdict is, byte for byte, the one that was computed, and its numbers"
-    " are those of the evidence published with it.\n\n"
-    "Looks at verdicts decided within a day; the database refuses to rewrite older ones."
-    " **When it fails**, something wrote to the table past the service: keep a dump before"
-    " anything else.",
+@_fact(
+    VERDICTS,
+    statement="A decided verdict is, byte for byte, the one that was computed, and its numbers"
+    " are those of the evidence published with it. Looks at verdicts decided within a day; the"
+    " database refuses to rewrite older ones.",
+    cure="Something wrote to the table past the service, so keep a dump before anything"
+    " else. Then type `deploy-reward audit EXPERIMENT`, which says what the log gives, and"
+    " register the change again.",
 )
 def decided_verdicts_are_unchanged(store: Store) -> dg.AssetCheckResult:
     """Looks at verdicts decided within a day; the database refuses to rewrite older ones."""
-    with store.reading() as connection:
-        return _holds_for_all(decided_unlike_their_evidence(connection))
+    return _holds_for_all(store, decided_unlike_their_evidence)
 
 
-@dg.asset_check(
-    asset=EVIDENCE,
-    additional_deps=[VERDICTS],
-    description="From look to look the running minimum of p never rises.\n\n"
-    "Looks at the published evidence of what is open or was decided within a day. **When it"
-    " fails**, cells that were final have changed: see `rebuild_equals_increment`.",
+@_fact(
+    EVIDENCE,
+    VERDICTS,
+    statement="From look to look the running minimum of p never rises. Looks at the published"
+    " evidence of what is open or was decided within a day.",
+    cure="Cells that were final have changed. Materialize the days of the experiment in"
+    " `session_cells`, or type `deploy-reward rebuild`; then materialize `evidence` and"
+    " `verdicts`.",
 )
 def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
     """Looks at the published evidence of open and fresh experiments."""
-    with store.reading() as connection:
-        return _holds_for_all(risen_running_p(connection))
+    return _holds_for_all(store, risen_running_p)
 
 
-@dg.asset_check(
-    asset=EVIDENCE,
-    additional_deps=[VERDICTS],
-    description="The variance inflation factor that the evidence states is that of a weighted"
-    " regression of treatment on the experiment's cells, by `statsmodels`.\n\n"
-    f"Looks at {_REGRESSED} open experiments in each run, others in each hour; one with more than"
-    f" {MOST_CELLS} cells is counted and left out. **When it fails**, the gate that abstains where"
-    " treatment cannot be separated from other changes reads a wrong number: `freeze`, and report"
-    " it.",
+@_fact(
+    EVIDENCE,
+    VERDICTS,
+    statement="The variance inflation factor that the evidence states is that of a weighted"
+    " regression of treatment on the experiment's cells, by `statsmodels`. Looks at every open"
+    " experiment.",
+    cure="The gate that abstains where treatment cannot be separated from other changes read"
+    " other cells. Materialize the days of the experiment in `session_cells`, then `evidence` and"
+    " `verdicts`. If it fails again, type `deploy-reward freeze --reason vif`, and report it.",
 )
 def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
-    """Regresses treatment on the cells of some open experiments."""
+    """Regresses treatment on the cells of every open experiment."""
     with store.reading() as connection:
-        evidence = open_evidence_by_turns(connection, limit=_REGRESSED)
-        inflations = read_inflations(connection, evidence)
+        inflations = [
+            inflation
+            for evidence in open_evidence(connection)
+            for inflation in read_inflations(connection, evidence)
+        ]
     unequal = [
         {
             "experiment": experiment_link(inflation.experiment_id),
@@ -102,24 +139,24 @@ def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
         }
         for inflation in inflations
         if not inflation.is_equal
-    ]
+    ][:MOST_ROWS]
     return dg.AssetCheckResult(
         passed=not unequal,
         metadata={
             "experiments": len(inflations),
-            "too_many_cells": sum(inflation.regressed is None for inflation in inflations),
             **filled(unequal=unequal),
         },
     )
 
 
-@dg.asset_check(
-    asset=EVIDENCE,
-    additional_deps=[VERDICTS],
-    description="Every open experiment can be computed from its own data.\n\n"
-    "Where one cannot, it is set aside, its last verdict stays, and every other experiment goes on."
-    " **When it fails**, the experiments are named below with the error and its place in the code:"
-    " update the service, forget what broke it, or `deploy-reward close` it.",
+@_fact(
+    EVIDENCE,
+    VERDICTS,
+    statement="Every open experiment can be computed from its own data. Where one cannot, it is"
+    " set aside, its last verdict stays, and every other experiment goes on.",
+    cure="The experiments are named below with the error and its place in the code. Update"
+    " the service, or type `deploy-reward forget` for what broke it, or `deploy-reward close"
+    " EXPERIMENT`.",
 )
 def no_experiment_is_set_aside(store: Store) -> dg.AssetCheckResult:
     """Names the experiments whose own data breaks a stage of the pipeline."""
@@ -140,15 +177,16 @@ def no_experiment_is_set_aside(store: Store) -> dg.AssetCheckResult:
     )
 
 
-@dg.asset_check(
-    asset=EVIDENCE,
-    additional_deps=[VERDICTS],
-    description="Every unit with a qualifying event is in a cell, open, late, in flight, of an"
+@_fact(
+    EVIDENCE,
+    VERDICTS,
+    statement="Every unit with a qualifying event is in a cell, open, late, in flight, of an"
     " unknown commit, unsigned, partial or excluded, and in one of these only; no unit of the last"
-    " hour is in none.\n\n"
-    "Counts units in the evidence against units seen, and the last hour of the log, route patterns"
-    " resolved, against both. **When it fails**, verdicts rest on part of the traffic: `freeze`"
-    " before anybody acts on one.",
+    " hour is in none. Counts units in the evidence against units seen, and the last hour of the"
+    " log, route patterns resolved, against both.",
+    cure="Verdicts rest on part of the traffic. Type `deploy-reward freeze --reason units`"
+    " before anybody acts on one, then `deploy-reward rebuild`, which counts all anew from the"
+    " log.",
 )
 def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
     """Counts units in the evidence against units seen, and units in the log against both."""
@@ -169,12 +207,13 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
     )
 
 
-@dg.asset_check(
-    asset=RUNTIME_EVENTS,
-    description="Where an experiment is open, 99 of 100 events of the last hour were received"
-    " within the grace after they occurred; what comes later counts as late.\n\n"
-    "Warns only: how late events come is the clients' doing. **When it warns**, look at the"
-    " project's senders, or give it a longer `grace_seconds`.",
+@_fact(
+    RUNTIME_EVENTS,
+    statement="Where an experiment is open, 99 of 100 events of the last hour were received"
+    " within the grace after they occurred; what comes later counts as late. Warns only: how late"
+    " events come is the clients' doing.",
+    cure="Look at the project's senders, or type `deploy-reward settings set"
+    " grace_seconds=SECONDS` for its next experiments.",
 )
 def source_lag_is_under_the_grace(store: Store) -> dg.AssetCheckResult:
     """Warns only: how late events come is the clients' doing."""

@@ -12,7 +12,7 @@ from orchestration.dagster.checks import (
     running_p_never_rose,
 )
 from orchestration.dagster.keys import LEDGER, PREFIX, SESSION_CELLS
-from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
+from orchestration.dagster.sealed_log import SEALED, sealed_log
 from orchestration.dagster.sources import log
 
 # A run whose processes were all killed stays in progress for ever unless it says how long it may.
@@ -41,13 +41,13 @@ day = dg.define_asset_job(
     description="The same pipeline, the log observed and every fact checked; for a day whose last"
     " metric has closed, a rebuild of that day from the log. 25 runs a day.",
     selection=dg.AssetSelection.assets(log, sealed_log, *STEPS, LEDGER)
-    | dg.AssetSelection.checks(*FACTS, REBUILT, sealed_hours_hold_what_the_log_held),
+    | dg.AssetSelection.checks(*FACTS, REBUILT, SEALED),
     tags={_MAX_RUNTIME: "7200"},
     executor_def=dg.in_process_executor,
 )
 
 OTHERS = [
-    sealed_hours_hold_what_the_log_held.check_key,
+    SEALED,
     *(fact.check_key for fact in FACTS),
 ]
 

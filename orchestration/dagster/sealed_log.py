@@ -1,7 +1,8 @@
 """The sealed log as an asset: hours of receipt in files, and the check of what they hold."""
 
 import warnings
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime
 from typing import Any
 
 import dagster as dg
@@ -17,68 +18,109 @@ from orchestration.dagster.keys import (
 )
 from orchestration.dagster.partitions import DAYS, run_days
 from orchestration.dagster.resources import Store
-from orchestration.dagster.table import markdown, plain
-from storage.lake.comparison import SealedDay, compare_files, sealed_day
+from orchestration.dagster.table import Rows, markdown, plain
+from storage.lake.comparison import (
+    DifferentFile,
+    SealedDay,
+    compare_files,
+    days_with_faults,
+    sealed_day,
+)
 from storage.lake.lake import open_lake
 from storage.lake.removal import delete_unlisted
 from storage.lake.scrubbing import scrub
 from storage.lake.sealing import SealedRun, Sealer
-from storage.log.status import note_sealing, read_sealing
+from storage.log.status import SealingStatus, note_sealing, read_sealing
 
 # A run seals so many hours, and the next run the rest.
 _MOST_SECONDS = 1200.0
-_SHOWN = 20
 
+SEALED = dg.AssetCheckKey(SEALED_LOG, "sealed_hours_hold_what_the_log_held")
 
 with warnings.catch_warnings():
-    # A run seals a range of days; Dagster has this for long and still calls it beta.
+    # A run seals a range of days, and each has a result of its own: beta and preview still.
     warnings.simplefilter("ignore", dg.BetaWarning)
+    warnings.simplefilter("ignore", dg.PreviewWarning)
 
-    @dg.asset(
-        key=SEALED_LOG,
-        deps=[RUNTIME_EVENTS],
+    @dg.multi_asset(
+        name="__".join(SEALED_LOG.path),
+        specs=[
+            dg.AssetSpec(
+                SEALED_LOG,
+                deps=[RUNTIME_EVENTS],
+                description="The log in files: each hour of receipt in Parquet, for whatever reads"
+                " whole days.\n\n"
+                "- **Final** once its hour has ended and its files are listed in `sealed_hours`."
+                " History that is sent later makes a further part of its hour.\n"
+                "- **A partition** holds the hours of a day. To materialize it seals all hours that"
+                " have ended, and reads each file of the day whole; a run without a partition is"
+                " today's.\n"
+                "- **A failure** stops nothing: the hours wait, PostgreSQL keeps their events, and"
+                " the check below names the error.\n"
+                "- **Read** it with your own DuckDB, Spark or Athena: see the page on the lake in"
+                " the documentation.",
+                group_name=f"{PREFIX}_units",
+                owners=OWNERS,
+                tags=TAGS,
+                kinds={"python", "postgres", "parquet"},
+                metadata=table_metadata(SEALED_LOG),
+                freshness_policy=FRESHNESS,
+            )
+        ],
+        check_specs=[
+            dg.AssetCheckSpec(
+                SEALED.name,
+                asset=SEALED_LOG,
+                partitions_def=DAYS,
+                description="Each file of the day holds what the log held: as many events, the same"
+                " sums and digests as PostgreSQL while it has them still, and the bytes that are"
+                " listed.\n\n"
+                "Each run looks at the size of every file, compares those that are new, reads"
+                " those of its days, and some of those that alone hold their events, the oldest"
+                " read first. **When it fails**, the files are named below: look at the disk or the"
+                " bucket. No file that is not as it is listed is read: while PostgreSQL has its"
+                " events, they are read there; launch `deploy_reward_housekeeping` to have it"
+                " written anew from them. Put any other one back from a copy of the lake, then"
+                " *materialize* the day here. It fails too while hours cannot be sealed, and then"
+                " names the error; events are safe in PostgreSQL meanwhile.",
+            )
+        ],
+        can_subset=True,
         partitions_def=DAYS,
         backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=f"{PREFIX}_units",
-        owners=OWNERS,
-        tags=TAGS,
-        kinds={"python", "postgres", "parquet"},
-        metadata=table_metadata(SEALED_LOG),
-        freshness_policy=FRESHNESS,
     )
-    def sealed_log(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
-        """The log in files: each hour of receipt in Parquet, for whatever reads whole days.
-
-        - **Final** once its hour has ended and its files are listed in `sealed_hours`. History that
-          is sent later makes a further part of its hour.
-        - **Backfill**: none is needed. Any run seals all ended hours, on whichever day, and
-          reports its own days, each with its own counts; a run without a partition is today's.
-        - **A failure** stops nothing: the hours wait, PostgreSQL keeps their events, and the check
-          below names the error.
-        - **Read** it with your own DuckDB, Spark or Athena: see the page on the lake in the
-          documentation.
-        """
-        run, error = _sealed(store)
+    def sealed_log(
+        context: dg.AssetExecutionContext, store: Store
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        """Seals the hours that have ended, and reads the files of the days of the run."""
+        seals = bool(context.selected_asset_keys)
+        run, error = _sealed(store) if seals else (SealedRun(), None)
         requested = run_days(context.run.tags)
         days = requested.each if requested else [datetime.now(UTC).date()]
         with store.reading() as connection:
             status = read_sealing(connection)
             reports = {day: _of_day(sealed_day(connection, day)) for day in days}
+        for event in _looked_at(store, days, status):
+            context.log_event(event)
+        context.log.info("sealed_log: %s hours sealed, %s wait", run.hours, status.waiting_hours)
+        if not seals:
+            return
         for day, report in reports.items():
             if requested:
-                context.add_asset_metadata(report, partition_key=day.isoformat())
+                context.add_asset_metadata(report, SEALED_LOG, day.isoformat())
             else:
                 context.log_event(
                     dg.AssetMaterialization(SEALED_LOG, partition=day.isoformat(), metadata=report)
                 )
-        return dg.MaterializeResult(
+        yield dg.MaterializeResult(
+            asset_key=SEALED_LOG,
             metadata={
                 "sealed_now": run.hours,
                 "rows_sealed_now": run.rows,
                 "rows_a_second": round(run.rows / run.seconds) if run.seconds else 0,
                 "hours_waiting": status.waiting_hours,
                 **({"error": error} if error else {}),
-            }
+            },
         )
 
 
@@ -106,43 +148,42 @@ def _sealed(store: Store) -> tuple[SealedRun, str | None]:
     return run, error
 
 
-@dg.asset_check(
-    asset=SEALED_LOG,
-    description="Each file of the sealed log holds what the log held: as many events, the same"
-    " sums and digests as PostgreSQL while it has them still, and the bytes that are listed.\n\n"
-    "Compares each file once, after it was written, looks at the size of every file, and reads some"
-    " of those that alone hold their events, the oldest read first. **When it fails**, look at the"
-    " disk or the bucket: the files are named below. No file that is not as it is listed is read:"
-    " while PostgreSQL has its events, they are read there, and tonight the file is written anew"
-    " from them; put any other one back from a copy of the lake. It fails too while hours cannot be"
-    " sealed, and then names the error; events are safe in PostgreSQL meanwhile.",
-)
-def sealed_hours_hold_what_the_log_held(store: Store) -> dg.AssetCheckResult:
-    """Compares each file once, after it was written, and scrubs the others."""
+def _looked_at(store: Store, days: Sequence[date], status: SealingStatus) -> Iterator[Any]:
+    """Yields the results of the check, of days on which a file was or is wrong as well."""
+    lake = open_lake()
     with store.reading() as connection:
-        status = read_sealing(connection)
+        before = days_with_faults(connection)
     with store.reading() as connection:
-        compared = compare_files(connection, open_lake())
+        compared = compare_files(connection, lake)
     with store.reading() as connection:
         # What PostgreSQL holds no longer is compared with nothing: it must be as it is listed.
-        scrubbed = scrub(connection, open_lake())
-    different = list({file.name: file for file in (*compared.different, *scrubbed)}.values())
-    files = [
+        scrubbed = scrub(connection, lake, days=days)
+    by_day: dict[date, dict[str, DifferentFile]] = {day: {} for day in (*days, *before)}
+    for file in (*compared.different, *scrubbed):
+        by_day.setdefault(file.hour.astimezone(UTC).date(), {})[file.name] = file
+    for day, different in sorted(by_day.items()):
+        error = status.error if day in days else None
+        yield dg.AssetCheckEvaluation(
+            asset_key=SEALED_LOG,
+            check_name=SEALED.name,
+            partition=day.isoformat(),
+            passed=not different and error is None,
+            metadata={
+                "compared": compared.files,
+                "different": len(different),
+                "hours_waiting": status.waiting_hours,
+                **({"error": error} if error else {}),
+                **({"files": markdown(_files(different.values()))} if different else {}),
+            },
+        )
+
+
+def _files(different: Iterable[DifferentFile]) -> Rows:
+    return [
         {
-            "file": plain(difference.name),
-            "hour, UTC": f"{difference.hour:%d %b %H:%M}",
-            "reason": difference.reason,
+            "file": plain(file.name),
+            "hour, UTC": f"{file.hour:%d %b %H:%M}",
+            "reason": file.reason,
         }
-        for difference in different[:_SHOWN]
+        for file in different
     ]
-    return dg.AssetCheckResult(
-        passed=not different and status.error is None,
-        metadata={
-            "compared": compared.files,
-            "different": len(different),
-            "hours_waiting": status.waiting_hours,
-            "compared_at": dg.MetadataValue.timestamp(datetime.now(UTC)),
-            **({"error": status.error} if status.error else {}),
-            **({"files": markdown(files)} if files else {}),
-        },
-    )

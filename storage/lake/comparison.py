@@ -111,9 +111,8 @@ def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Co
 
     connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
     keep_files(connection)
-    files = [
-        SealedFile(**row) for row in connection.execute(_UNCOMPARED, {"limit": limit}).mappings()
-    ]
+    rows = connection.execute(_UNCOMPARED, {"limit": limit})
+    files = [SealedFile(**row) for row in rows.mappings()]
     different: list[DifferentFile] = []
     # A single database for all files: to open a database takes longer than to read an hour's file.
     with duckdb.connect(config=_DATABASE) as database:
@@ -187,6 +186,17 @@ class SealedDay:
     rows: int
     size: int
     files: int
+
+
+_DAYS_WITH_FAULTS = text("""
+SELECT DISTINCT CAST(hour AT TIME ZONE 'UTC' AS date) AS day FROM sealed_hours
+WHERE fault IS NOT NULL ORDER BY day
+""")
+
+
+def days_with_faults(connection: Connection) -> list[date]:
+    """Returns the days of files that were not as they are listed when they were looked at last."""
+    return list(connection.execute(_DAYS_WITH_FAULTS).scalars())
 
 
 def sealed_day(connection: Connection, day: date) -> SealedDay:

@@ -1,6 +1,7 @@
 """Scrubbing: every file of the lake is looked at, and some are read whole, each in its turn."""
 
 from collections.abc import Sequence
+from datetime import date
 
 from sqlalchemy import Connection, text
 
@@ -14,6 +15,7 @@ from storage.lake.verification import lost_files, wrong_files
 _LISTED = text(f"""
 SELECT {FILE}, fault IS NOT NULL
     OR EXISTS (SELECT FROM set_aside AS a WHERE strpos(a.error, file) > 0)
+    OR CAST(hour AT TIME ZONE 'UTC' AS date) = ANY(CAST(:days AS date[]))
     OR moved_at IS NOT NULL AND row_number() OVER (
         PARTITION BY moved_at IS NOT NULL ORDER BY verified_at NULLS FIRST, hour, part
     ) <= :limit AS is_due
@@ -23,12 +25,15 @@ ORDER BY hour, part
 """)
 
 
-def scrub(connection: Connection, lake: Lake, *, limit: int = 8) -> Sequence[DifferentFile]:
+def scrub(
+    connection: Connection, lake: Lake, *, days: Sequence[date] = (), limit: int = 8
+) -> Sequence[DifferentFile]:
     """Looks at the size of every listed file, reads some whole, and notes the faults of both.
 
     Args:
         connection: In a transaction of its own.
         lake: Where the files are.
+        days: Of these days of receipt every file is read.
         limit: How many files are read of those that nothing is known against, and that hold events
             which PostgreSQL holds no longer.
 
@@ -38,7 +43,7 @@ def scrub(connection: Connection, lake: Lake, *, limit: int = 8) -> Sequence[Dif
     keep_files(connection)
     listed: list[SealedFile] = []
     due: set[str] = set()
-    for row in connection.execute(_LISTED, {"limit": limit}).mappings():
+    for row in connection.execute(_LISTED, {"days": list(days), "limit": limit}).mappings():
         columns = dict(row)
         if columns.pop("is_due"):
             due.add(columns["name"])

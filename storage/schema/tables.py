@@ -601,6 +601,14 @@ self_checks = _table(
     Index(None, "day", postgresql_where=text("NOT equal")),
 )
 
+# The last result of each other check of Dagster's.
+check_results = _table(
+    "check_results",
+    Column("name", Text, primary_key=True),
+    Column("passed", Boolean, nullable=False),
+    _moment("checked_at"),
+)
+
 # --- Whether projects are wired right: nothing here is read by a verdict --------------------------
 
 # The names of runtime and revenue events that ever came, to an hour when last.

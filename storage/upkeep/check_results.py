@@ -1,4 +1,4 @@
-"""Check results: which days equal the log, and on those that do not, which experiments differ."""
+"""Check results: which days equal the log, which experiments differ, and what other checks say."""
 
 from collections.abc import Collection
 from datetime import date
@@ -37,6 +37,17 @@ def note_self_check(
     cured = {*before, *swapped} - {*unequal}
     forget_next_looks(connection, sorted(before | cured | {*unequal}))
     forget_published(connection, sorted(cured))
+
+
+_RESULT = text("""
+INSERT INTO check_results (name, passed, checked_at) VALUES (:name, :passed, clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET passed = excluded.passed, checked_at = excluded.checked_at
+""")
+
+
+def note_check(connection: Connection, *, name: str, passed: bool) -> None:
+    """Keeps the last result of a check that is not of a day."""
+    connection.execute(_RESULT, {"name": name, "passed": passed})
 
 
 _REBUILT = text("""

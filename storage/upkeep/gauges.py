@@ -41,7 +41,8 @@ ON CONFLICT (stage) DO UPDATE SET failures = f.failures + 1, failed_at = exclude
 _TICKS = text("""
 SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM ticks) AS since,
     (SELECT count(*) FROM set_aside) AS set_aside,
-    coalesce((SELECT json_object_agg(stage, failures) FROM failed_ticks), '{}') AS failures
+    coalesce((SELECT json_object_agg(stage, failures) FROM failed_ticks), '{}') AS failures,
+    coalesce((SELECT json_object_agg(name, NOT passed) FROM check_results), '{}') AS failed_checks
 """)
 
 
@@ -86,6 +87,7 @@ class Gauges:
         last_tick_seconds: Since a tick last had nothing due, or a run of the pipeline last ended
             without an error; None before the first.
         failed_ticks: How many ticks and steps of runs an error ended, ever, by stage.
+        failed_checks: Whether each check of Dagster's that ran failed the last time, by its name.
         set_aside: Experiments whose own data breaks a stage: all others go on.
         open_experiments: Bound and not decided.
         unequal_days: Days of the last 90 whose last self-check showed a difference.
@@ -113,6 +115,7 @@ class Gauges:
     overdue_verdict_seconds: float
     last_tick_seconds: float | None
     failed_ticks: Mapping[str, int]
+    failed_checks: Mapping[str, bool]
     set_aside: int
     open_experiments: int
     unequal_days: int
@@ -164,6 +167,7 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
         overdue_verdict_seconds=progress.overdue,
         last_tick_seconds=ticks.since,
         failed_ticks=ticks.failures,
+        failed_checks=ticks.failed_checks,
         set_aside=ticks.set_aside,
         open_experiments=progress.experiments,
         unequal_days=notes.unequal_days,

@@ -1,6 +1,6 @@
 """Published evidence: counts of verdicts, the latest, and experiments close to a verdict."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -46,30 +46,36 @@ def decided_lately(connection: Connection, *, limit: int) -> list[PublishedEvide
     return _published(connection, _DECIDED_LATELY, limit)
 
 
-_OPEN_BY_TURNS = text("""
--- Others in each hour, so that all come in turn.
+_OPEN = text("""
 SELECT v.experiment_id, v.evidence::text AS document, v.contract::text AS contract
 FROM verdicts AS v
 WHERE NOT v.decided AND json_typeof(v.evidence #> '{gates,vif}') <> 'null'
   AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = v.experiment_id)
-ORDER BY md5(v.experiment_id || date_trunc('hour', clock_timestamp())), v.experiment_id
-LIMIT :limit
+  AND v.experiment_id > :after
+ORDER BY v.experiment_id LIMIT :limit
 """)
 
 
-def open_evidence_by_turns(connection: Connection, *, limit: int) -> list[PublishedEvidence]:
-    """Returns the served evidence of open experiments with a look: others in each hour."""
-    return _published(connection, _OPEN_BY_TURNS, limit)
+def open_evidence(
+    connection: Connection, *, limit: int = 50
+) -> Iterator[Sequence[PublishedEvidence]]:
+    """Yields the served evidence of all open experiments with a look, some at a time."""
+    after = ""
+    while part := _published(connection, _OPEN, limit, after=after):
+        yield part
+        after = part[-1].experiment_id
 
 
-def _published(connection: Connection, query: TextClause, limit: int) -> list[PublishedEvidence]:
+def _published(
+    connection: Connection, query: TextClause, limit: int, **bound: str
+) -> list[PublishedEvidence]:
     return [
         PublishedEvidence(
             experiment_id=row.experiment_id,
             document=evidence,
             contract=contract_of(row.contract),
         )
-        for row in connection.execute(query, {"limit": limit})
+        for row in connection.execute(query, {"limit": limit, **bound})
         if (evidence := looked_at(evidence_of(row.document))) is not None
     ]
 

@@ -42,11 +42,8 @@ def graph() -> Any:
     return definitions.resolve_asset_graph()
 
 
-def test_the_definitions_load() -> None:
+def test_the_definitions_load_and_the_asset_graph_is_that_of_the_docs(graph) -> None:
     dg.Definitions.validate_loadable(definitions)
-
-
-def test_the_asset_graph_is_the_one_that_is_told(graph) -> None:
     upstream = {
         node.key.path[-1]: (
             node.group_name.removeprefix("deploy_reward_"),
@@ -70,7 +67,9 @@ def test_each_fact_stands_with_the_asset_that_it_is_about(graph) -> None:
 def test_verdicts_come_of_two_schedules_and_no_sensor_has_a_job() -> None:
     repository = definitions.get_repository_def()
 
-    assert {schedule.name for schedule in repository.schedule_defs} == {
+    schedules = repository.schedule_defs
+    assert {each.default_status for each in schedules} == {dg.DefaultScheduleStatus.RUNNING}
+    assert {schedule.name for schedule in schedules} == {
         "deploy_reward_fast",
         "deploy_reward_day",
         "deploy_reward_housekeeping",
@@ -84,7 +83,10 @@ def test_verdicts_come_of_two_schedules_and_no_sensor_has_a_job() -> None:
 
 def test_every_asset_says_what_it_is_whose_and_of_what_kind(graph) -> None:
     for node in graph.asset_nodes:
-        assert node.description
+        assert "**" in node.description
+        assert node.tags["service"] == "deploy_reward"
+        # The ledger is counted anew each time, and stored nowhere.
+        assert ("dagster/table_name" in node.metadata) == (node.key.path[-1] != "ledger")
         assert node.owners == ["team:deploy_reward"]
         assert "postgres" in node.kinds
 
@@ -101,11 +103,6 @@ def test_every_job_runs_in_one_process_and_no_run_can_hang_for_ever() -> None:
     assert len(jobs) == 3
     assert {job.executor_def.name for job in jobs} == {"in_process"}
     assert all(int(job.run_tags["dagster/max_runtime"]) > 0 for job in jobs)
-
-
-def test_every_schedule_runs_without_being_switched_on() -> None:
-    schedules = definitions.get_repository_def().schedule_defs
-    assert {each.default_status for each in schedules} == {dg.DefaultScheduleStatus.RUNNING}
 
 
 def test_the_hourly_job_observes_the_log_and_checks_every_fact(canary, instance, today) -> None:

@@ -14,7 +14,7 @@ from cli.operations.audit import Exit
 from cli.operations.forget import INCOMPLETE
 from cli.operations.rebuild import LEFT_OUT
 from orchestration.dagster.cells import REBUILT
-from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held
+from orchestration.dagster.sealed_log import SEALED
 from orchestration.definitions import definitions
 from storage.lake.comparison import compare_files
 from storage.lake.hot_days import move_old_days
@@ -26,7 +26,7 @@ from tests.stores.derived import derived_of
 from tests.stores.wrong_files import HARMS
 
 NOW = datetime.now(UTC)
-CHECKS = (sealed_hours_hold_what_the_log_held.check_key, REBUILT)
+CHECKS = (SEALED, REBUILT)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
+from storage.upkeep.check_results import note_check
 from storage.upkeep.gauges import note_step
 from tests.processes.api_process import eventually
 
@@ -49,6 +50,7 @@ def exported(service: Any) -> dict[str, set[str]]:
     event = {"event": "page_view", "session_id": "s", "commit": "a" * 40}
     assert service.post("/v1/events", event).status_code == 202
     service.in_store(lambda c: note_step(c, stage="verdicts", seconds=1.0))
+    service.in_store(lambda c: note_check(c, name="running_p_never_rose", passed=True))
     create_dagster_schema(service.store.url)
     kept = {"postgres": {"postgres_url": dagster_url(service.store.url)}}
     with dg.instance_for_test(overrides={"storage": kept}) as instance:

@@ -143,6 +143,9 @@ def test_a_day_whose_log_is_gone_is_unknown_and_holds_nothing_back(walked, insta
 
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert unequal_days(walked) == 0
+    # History that was dropped before an experiment was bound was never read for it.
+    walked.tamper("UPDATE dropped_days SET dropped_at = dropped_at - interval '1 year'")
+    assert "without_their_events" not in check_after(walked, instance, day_of(walked)).metadata
 
 
 def test_a_backfill_of_all_days_fills_tables_that_were_emptied(walked, instance) -> None:

@@ -12,13 +12,11 @@ from sqlalchemy import text
 from cli.main import main
 from domain.registration import Registration
 from orchestration.pipeline.audit import audit
-from orchestration.pipeline.day_check import compare_days
 from storage.experiments.experiments import register
 from storage.log.events import RuntimeEvent, append_history
 from storage.schema.partitions import create_days, existing_days, partition_name, write_past_days
 from storage.tenants.projects import create_project
 from storage.upkeep.gone_events import days_dropped
-from storage.upkeep.reading import separate_reading
 from storage.upkeep.retention import (
     DEFAULT_DAYS,
     compact_replays,
@@ -268,21 +266,6 @@ def test_units_stay_while_their_raw_events_do_and_while_their_verdict_is_news(de
     decided.tamper("UPDATE verdicts SET published_at = now()")
     delete_expired_units(decided.engine, as_of=NOW)
     assert units(decided.engine) == there
-
-
-def test_the_days_self_check_passes_over_what_is_gone(decided) -> None:
-    drop(decided.engine, limit=1)
-    first = decided.first_day.date()
-
-    with separate_reading(decided.engine) as separate:
-        result = compare_days(separate, first, first + timedelta(days=3), as_of=NOW)
-
-    assert result.equal
-    assert result.gone == sorted(decided.experiments.values())
-    # History that was dropped before an experiment was bound was never read for it.
-    decided.tamper("UPDATE dropped_days SET dropped_at = dropped_at - interval '1 year'")
-    with separate_reading(decided.engine) as separate:
-        assert compare_days(separate, first, first, as_of=NOW).gone == []
 
 
 def test_an_audit_names_the_days_that_are_gone(decided) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestration.pipeline.regression import regressed_inflation
@@ -57,6 +57,7 @@ def test_with_one_stratum_it_is_that_of_a_weighted_regression(series: Maker, arm
         max_size=12,
     )
 )
+@example(cells=[(i % 4, 30 + i % 50, 70) for i in range(700)])
 def test_with_any_strata_it_is_that_of_the_regression_that_the_check_takes(
     series: Maker, cells: list[tuple[int, int, int]]
 ) -> None:
