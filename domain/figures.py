@@ -16,6 +16,11 @@ def first_names(names: Sequence[str], limit: int) -> str:
     return ", ".join(names[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def listed(names: Sequence[str]) -> str:
+    """Returns all names: `a, b and c`."""
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1] if names else ""
+
+
 def percent(share: float) -> str:
     """Returns a relative difference in percent, with its sign."""
     return f"{100 * share:+.1f} %"

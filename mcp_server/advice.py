@@ -66,10 +66,10 @@ def _measured(contract: Contract) -> str:
     if contract.lift is None or contract.ci is None or contract.confidence is None:
         return "the test has fired"
     low, high = contract.ci
-    worth = contract.value_at_risk
+    worth, sure = contract.value_at_risk, contract.confidence
     return (
         f"lift {contract.lift:+.4g} over control, between {low:+.4g} and {high:+.4g}, "
-        f"confidence {contract.confidence:.4g}"
+        f"confidence {'over 0.999' if sure > 0.999 else f'{sure:.4g}'}"
         f"{'' if worth is None else f', {worth:+,.0f} dollars a day'}"
     )
 

@@ -182,7 +182,7 @@ def _known(read: _Reading) -> dict[str, Any]:
     document = looked_at(evidence)
     bound = finding.registration.starts_at is not None
     candidate = document is not None and document.candidate is not None
-    fair = is_fair(contract, document)
+    fair = is_fair(contract)
     registration, effect = finding.registration, finding.effect
     return {
         "finding": finding,

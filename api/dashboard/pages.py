@@ -265,7 +265,7 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
         "finding": finding,
         "headline": headline_of(contract, candidate=finding.waits_for is not None),
         "reason": _reason(finding),
-        "fair": is_fair(contract, None),
+        "fair": is_fair(contract),
         "relative": _relative(lift, finding.control),
         "bar": None if lift is None or interval is None else _bar(lift, interval),
         "decided": contract.decided,

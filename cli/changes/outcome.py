@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
-from domain.comparison import contrast_ended, is_fair
 from domain.contract import Contract
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.measure import excludes_loss, too_small
@@ -126,9 +125,7 @@ def _fault(poll: Poll, *, last: bool, waited: float) -> Outcome | None:
         AbstainReason.NON_IDENTIFIABLE: f"non_identifiable: {_aliased(poll)}.",
         AbstainReason.INTERACTING: f"interacting: {_interacting(poll)}.",
     }
-    # An arm that is left alone at its end is no fault of what was compared before.
-    gone = contrast_ended(poll.evidence) and is_fair(poll.contract, poll.numbers)
-    said = None if gone or reason is None else faults.get(reason)
+    said = None if reason is None else faults.get(reason)
     said = said or (_silence(poll, waited=waited) if last else None)
     return None if said is None else Outcome(exit=Exit.FAULT, because=said)
 

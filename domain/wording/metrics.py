@@ -1,10 +1,12 @@
 """The metrics of an evidence document as rows of text, the same in every face."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from domain.evidence import results
 from domain.evidence.document import Evidence
 from domain.evidence.policy import FrozenMetric
+from domain.figures import listed
 from domain.measure import Measure
 
 _STATES = {
@@ -127,3 +129,10 @@ def _interval(measure: Measure, ends: list[float]) -> str:
 def _relative(measure: Measure, ends: list[float]) -> str:
     low, high = (measure.relative(end) for end in ends)
     return f"{low} to {high}" if low else ""
+
+
+def never_received(rows: Sequence[results.MetricRow], candidate: results.Candidate) -> str | None:
+    """Returns that no event came of guardrails that hold a keep back; None where some came."""
+    awaited = [row for row in rows if row.metric in candidate.waits_for]
+    silent = [row.metric for row in awaited if row.control == row.treatment == 0]
+    return f"No {listed(silent)} event was ever received." if silent else None

@@ -9,13 +9,13 @@ from domain.cause import GateCheck
 from domain.comparison import is_fair
 from domain.contract import Contract
 from domain.evidence.document import AnyEvidence, Evidence
-from domain.figures import counted
+from domain.figures import counted, listed
 from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
 from domain.measure import too_small
 from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
 from domain.wording.base_move import base_move_advice, base_move_sentence
-from domain.wording.metrics import metric_rows
+from domain.wording.metrics import metric_rows, never_received
 from domain.wording.registration import (
     awaited_sentence,
     nothing_to_compare_advice,
@@ -59,6 +59,7 @@ _ANEW = (
     "Then close this experiment (POST /v1/reward/{}/close) and register the change again: what was"
     " counted so far stays in this one."
 )
+_PROBE = "Send one to see that it is counted, or take the guardrail out of the project's settings."
 # An analysis block, and then the window of its outcomes.
 _FIRST_LOOK = (
     "The first look comes once 50 units, or the units of a day, have had the metric's window for"
@@ -122,7 +123,7 @@ def _open(
         action = Action.NONE if alone.unknown_commit is None else Action.FIX
         steps = [*hold, *nothing_to_compare_advice(alone)]
         sentence = nothing_to_compare_sentence(alone)
-    elif not is_fair(contract, evidence):
+    elif not is_fair(contract):
         anew = [_ANEW.format(contract.experiment_id)] if lasts(evidence) else []
         steps = [*hold, *_repairs(contract, evidence), *anew]
     elif (moved := builds.moved) is not None:
@@ -163,14 +164,16 @@ def _compared(evidence: Evidence) -> tuple[State, Sequence[str], None]:
     candidate = evidence.candidate
     if candidate is None:
         return State.COMPARING, _WHILE_COMPARING, None
-    shown = [f"{name} is shown unharmed" for name in candidate.waits_for]
+    shown = [f"it is sure that {name} did not get worse" for name in candidate.waits_for]
     again = [] if candidate.holds else ["the difference is beyond chance again"]
-    until = _listed([*shown, *again]) or "its guardrails are shown unharmed"
-    return State.ALMOST, [f"Leave the canary running until {until}."], None
+    until = listed([*shown, *again]) or "it is sure that its guardrails did not get worse"
+    silent = never_received(evidence.metrics, candidate)
+    probe = [f"{silent} {_PROBE}"] if silent else []
+    return State.ALMOST, [f"Leave the canary running until {until}.", *probe], None
 
 
 def _answered(contract: Contract, evidence: Evidence | None) -> Situation:
-    harmed = _listed(_harms(contract, evidence)) or "a guardrail"
+    harmed = listed(_harms(contract, evidence)) or "a guardrail"
     helped = "" if evidence is None else f" {evidence.policy.target.name}"
     action, *steps = {
         Verdict.KEEP: (
@@ -225,13 +228,13 @@ def _holds(contract: Contract, evidence: Evidence | None) -> Sequence[str]:
     if is_steady_shortfall(contract, evidence):
         return [_SHORTFALL]
     breaches = contract.guardrail_breaches
-    return [_HOLD.format(_listed(breaches))] if breaches else []
+    return [_HOLD.format(listed(breaches))] if breaches else []
 
 
 def _when_ended(
     contract: Contract, evidence: Evidence | None, ended: EndedBecause | None
 ) -> Sequence[str]:
-    if ended is EndedBecause.HORIZON and not is_fair(contract, evidence):
+    if ended is EndedBecause.HORIZON and not is_fair(contract):
         return [*_repairs(contract, evidence), "Then register the change again."]
     moved = None if evidence is None else evidence.base_moved
     if moved is not None and ended is EndedBecause.SUPERSEDED:
@@ -264,11 +267,7 @@ def _failures(evidence: Evidence | None) -> Sequence[GateCheck]:
 
 def _contrast(evidence: Evidence | None) -> str:
     others = () if evidence is None else evidence.gates.aliased_with
-    named = _listed([other[:10] for other in others if other != "time"])
+    named = listed([other[:10] for other in others if other != "time"])
     if named:
         return f"Separate this change from {named}: give each a share of traffic of its own."
     return "Serve both builds at the same time, so that there is something to compare."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1] if names else ""

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, structs
 
-from domain.comparison import compares
+from domain.comparison import is_fair
 from domain.contract import Contract
 from domain.document import document_text, moment
 from domain.evidence.counts import Arm as ServedArm
@@ -90,8 +90,7 @@ def evidence_document(
         left_out=left_out_sentence(left_out, policy.target),
         alone=alone,
     )
-    ended, gated = evidence.decision.ended_because, bool(evidence.looks.gated[-1:].any())
-    fair = compares(contract.abstain_reason, ended, gated=gated)
+    fair = is_fair(contract)
     dollars = dollars_of(policy, evidence.eligible_per_day)
     document = EvidenceDocument(
         sentence=said.sentence,
@@ -123,7 +122,7 @@ def evidence_document(
         retrospective=is_retrospective(reading, evidence.as_of),
         counts=_counts(reading, counts.units),
         warnings=_warnings(reading, evidence, counts, returning, state),
-        ended_because=ended,
+        ended_because=evidence.decision.ended_because,
         digest=_digest(reading, evidence),
         metrics=_metrics(evidence, policy, arms, fair=fair),
         value_range=value_range(evidence.ci, dollars) if fair else None,

@@ -1,16 +1,19 @@
 """The sentence of an evidence document: its result so far, in a sentence or two."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from domain.cause import Cause
 from domain.evidence.policy import EvidencePolicy
-from domain.figures import percent
+from domain.figures import listed, percent
 from domain.lineage.serving import MissingControl
 from domain.measure import Measure, too_small, typical_lift
 from domain.wording.headline import NO_ANSWER, VERDICTS
+from domain.wording.metrics import never_received
 from domain.wording.registration import nothing_to_compare_sentence
 from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.decision.evidence import DAY_UNEQUAL, Evidence
+from stats.decision.ruling import CANDIDATE_WAIT
 from stats.gates.readings import CONTRAST, GATES
 from stats.gates.shortfall import Shortfall
 
@@ -99,11 +102,12 @@ def _shortfall(shortfall: Shortfall) -> str:
 def _statement(evidence: Evidence, measure: Measure, policy: EvidencePolicy) -> Statement:
     decision, metric = evidence.decision, measure.name
     if decision.verdict is not Verdict.ABSTAIN:
-        return of_the_change(VERDICTS[decision.verdict], _answer(evidence, measure))
+        answer = _answer(evidence, measure, policy.alpha)
+        return of_the_change(VERDICTS[decision.verdict], answer)
     if decision.ended_because is not None:
         why = _why_it_ended(decision.ended_because, policy.futility_margin)
-        known = known_sentence(evidence, measure)
-        return of_the_metric(NO_ANSWER, metric, f"{why}. {known}".strip())
+        said = [f"{why}.", _held_back(evidence), known_sentence(evidence, measure)]
+        return of_the_metric(NO_ANSWER, metric, " ".join(filter(None, said)))
     if decision.abstain_reason in _UNFAIR:
         return of_the_metric("Can't say", metric, f"{_unfair(evidence)}.")
     if DAY_UNEQUAL in evidence.warnings:
@@ -128,7 +132,7 @@ def _unfair(evidence: Evidence) -> str:
     return f"{why}, so the difference is not the change's alone"
 
 
-def _answer(evidence: Evidence, measure: Measure) -> str:
+def _answer(evidence: Evidence, measure: Measure, alpha: float) -> str:
     decision, control = evidence.decision, measure.control
     lift, ci = decision.lift, decision.ci
     if lift is None or ci is None or control is None:
@@ -137,10 +141,10 @@ def _answer(evidence: Evidence, measure: Measure) -> str:
     level = measure.level(control)
     share = f"{100 * abs(lift / control):.1f} %" if control else ""
     relative = f" ({share} of control's {level})" if control else ""
+    low, high = (measure.difference(measure.possible(end)) for end in ci)
     return (
         f"{measure.name} {moved} by {measure.size(lift)}{relative};"
-        f" the true difference lies between {measure.difference(ci[0])} and"
-        f" {measure.difference(ci[1])}, however often one looked."
+        f" {100 * (1 - alpha):.4g} % sure: between {low} and {high}."
     )
 
 
@@ -154,13 +158,26 @@ def _waiting(evidence: Evidence, measure: Measure) -> str:
     candidate, lift = evidence.candidate, evidence.lift
     if candidate is None or lift is None:
         raise ValueError("a candidate waits, but nothing was compared")
-    moved = f"{measure.name} moved by {measure.difference(lift)}"
-    guardrails = ", ".join(candidate.waits_for)
-    shown = f"{guardrails} is shown unharmed, or when the wait for that is over"
-    if candidate.holds:
-        return f"{moved}, to the better; it is kept once {shown}."
-    again = "it was beyond chance before, and is kept once it is so again"
-    return f"{moved}; {again}{f' and {shown}' if guardrails else ''}."
+    said = [f"{measure.name} is {'up' if lift > 0 else 'down'} {measure.size(lift)}."]
+    if not candidate.holds:
+        said.append("The difference was beyond chance before, and is not at this moment.")
+    if candidate.waits_for:
+        until = f"{candidate.at + timedelta(seconds=CANDIDATE_WAIT):%d %b %H:%M} UTC"
+        said.append(
+            f"Waiting until {until}, or for twice its units where that is later, to be sure that"
+            f" {listed(candidate.waits_for)} did not get worse."
+        )
+    return " ".join([*said, *filter(None, [never_received(evidence.guardrail_rows, candidate)])])
+
+
+def _held_back(evidence: Evidence) -> str | None:
+    """Returns the guardrail for which a keep waited in vain; None where none was awaited."""
+    candidate = evidence.candidate
+    if candidate is None or not candidate.waits_for:
+        return None
+    never = never_received(evidence.guardrail_rows, candidate)
+    since = f"It was beyond chance at {candidate.at:%d %b %H:%M} UTC, and waited for"
+    return " ".join(filter(None, [f"{since} {listed(candidate.waits_for)}.", never]))
 
 
 def _progress(evidence: Evidence, day_precision: float) -> str:

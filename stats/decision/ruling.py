@@ -16,7 +16,7 @@ from stats.looks.trace import Trace
 
 CANDIDATE_WAIT = DAY
 CANDIDATE_UNITS = 2  # as many times its units
-# No concurrent control is left: more traffic would not help.
+# No concurrent control is left.
 _WITHOUT_CONTROL = (EndedBecause.PROMOTED, EndedBecause.WITHDRAWN, EndedBecause.SUPERSEDED)
 Flags = NDArray[np.bool_]
 
@@ -219,7 +219,8 @@ def _reason(rules: _Rules, look: int, ended: EndedBecause | None) -> AbstainReas
     """Which rule abstains."""
     if look < 0:
         return AbstainReason.POWER
-    if rules.aliased[look] or ended in _WITHOUT_CONTROL:
+    # A change that was compared fairly, and then withdrawn, lacked units and no control.
+    if rules.aliased[look] or (ended in _WITHOUT_CONTROL and not rules.looks.weight[look]):
         return AbstainReason.NON_IDENTIFIABLE
     return AbstainReason.INTERACTING if rules.interacting[look] else AbstainReason.POWER
 

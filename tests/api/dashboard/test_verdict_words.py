@@ -12,7 +12,6 @@ from api.dashboard.page.figures import first_line, money, signs, web_address
 from api.dashboard.reach import reach_of
 from api.dashboard.verdict import reason_of, value_of
 from domain.cause import Cause
-from domain.comparison import is_fair
 from domain.contract import Contract, contract
 from domain.evidence.document import Evidence
 from domain.lineage.control_state import ControlState
@@ -102,14 +101,6 @@ def test_every_end_has_advice_of_its_own(cause: EndedBecause) -> None:
     assert ended != advice(served("abstain", reason="power"), None)
 
 
-@pytest.mark.parametrize(("gated", "known"), [(False, True), (True, False)])
-def test_what_was_compared_before_an_arm_was_left_alone_stays_worth_knowing(
-    *, gated: bool, known: bool
-) -> None:
-    ended = document(ended_because="promoted", looks=[{"gated": gated}])
-    assert is_fair(served("abstain", reason="non_identifiable"), ended) == known
-
-
 CANDIDATE = {
     "at": "2026-10-01T10:00:00Z",
     "lift": 0.02,
@@ -122,10 +113,10 @@ CANDIDATE = {
 def test_a_candidate_waits_for_what_it_lacks() -> None:
     waiting = served("abstain", reason="power", decided=False)
     lacks = {
-        (("error",), True): "until error is shown unharmed.",
-        (("error",), False): "until error is shown unharmed and the difference is beyond chance",
+        (("error",), True): "until it is sure that error did not get worse.",
+        (("error",), False): "did not get worse and the difference is beyond chance",
         ((), False): "until the difference is beyond chance again.",
-        ((), True): "until its guardrails are shown unharmed.",
+        ((), True): "until it is sure that its guardrails did not get worse.",
     }
     for (waits_for, holds), words in lacks.items():
         candidate = {**CANDIDATE, "waits_for": list(waits_for), "holds": holds}

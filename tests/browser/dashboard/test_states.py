@@ -78,9 +78,9 @@ STATES = {
     "closed": Told("No answer", "it was closed by hand", "Register the change again to go on"),
     "almost": Told(
         "Almost: keep",
-        "it is kept once error is shown unharmed",
-        "Leave the canary running until error is shown unharmed",
-        "Guardrails error, to be shown unharmed",
+        "to be sure that error did not get worse",
+        "Leave the canary running until it is sure that error did not get worse",
+        "Guardrails error, to be sure that it did not get worse",
     ),
     "breached": Told(
         "Can’t say yet",

@@ -56,7 +56,10 @@ def test_the_wait_for_guardrails_is_over_after_a_day_and_twice_the_units(story) 
     story.send()
     experiment = story.register(treatment_commit=K, guardrails=["error"])
     assert story.answer(experiment, minutes=DAY) == ("abstain", "power", False)
-    assert story.evidence(experiment)["candidate"]["waits_for"] == ["error"]
+    never, waiting = "No error event was ever received.", story.evidence(experiment)
+    assert waiting["candidate"]["waits_for"] == ["error"]
+    assert waiting["sentence"].endswith(f"to be sure that error did not get worse. {never}")
+    assert never in story.bound(experiment)["situation"]["advice"][1]
     # The horizon is four weeks away.
     assert story.answer(experiment, minutes=1.6 * DAY) == ("keep", None, True)
     assert "guardrails_unproven" in story.evidence(experiment)["warnings"]
@@ -133,7 +136,7 @@ def test_a_promotion_or_a_withdrawal_raises_no_alarm(story, share: float, left: 
     evidence = story.evidence(experiment)
     assert evidence["gates"]["interacting_because"] == []
     assert evidence["ended_because"] == ("promoted" if share else "withdrawn")
-    assert reason == "non_identifiable"
+    assert reason == "power"
 
 
 def test_a_router_that_draws_at_each_request_is_found_by_its_crossings(story) -> None:

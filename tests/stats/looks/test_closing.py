@@ -84,7 +84,7 @@ def test_a_declared_end_leaves_the_share_out_that_it_declares(
 ) -> None:
     tail = [(4 + i, 0, *((3, 0) if share else (0, 3))) for i in range(30)]
     decision = decided(series, [*BOTH, *tail], (0, 0.25), (4, share))
-    assert (decision.ended_because, decision.abstain_reason) == (rest, "non_identifiable")
+    assert (decision.ended_because, decision.abstain_reason) == (rest, "power")
 
 
 def test_where_nothing_is_declared_an_arm_may_be_as_thin_as_one_percent(series: Maker) -> None:
@@ -93,7 +93,8 @@ def test_where_nothing_is_declared_an_arm_may_be_as_thin_as_one_percent(series: 
 
 
 def test_an_arm_that_never_came_is_judged_at_its_declared_share(series: Maker) -> None:
-    assert decided(series, alone(0, 26, 10), (0, 0.5)).ended_because == "withdrawn"
+    never = decided(series, alone(0, 26, 10), (0, 0.5))
+    assert (never.ended_because, never.abstain_reason) == ("withdrawn", "non_identifiable")
     assert not decided(series, alone(0, 26, 10), (0, 0.01)).decided
     assert not decided(series, alone(0, 26, 10)).decided
 
@@ -116,7 +117,7 @@ def test_arms_that_miss_each_other_in_thin_strata_are_not_superseded(series: Mak
     # Twelve pairs at a half: a chance of 1 in 4,000. Then fives: 1 in 10 ** 28.
     assert not decided(series, [*BOTH, *strata(2)], (0, 0.5)).decided
     decision = decided(series, [*BOTH, *strata(5)], (0, 0.5))
-    assert (decision.ended_because, decision.abstain_reason) == ("superseded", "non_identifiable")
+    assert (decision.ended_because, decision.abstain_reason) == ("superseded", "power")
 
 
 def test_the_chance_of_two_arms_is_that_of_the_rarer_one(series: Maker) -> None:
