@@ -38,6 +38,8 @@ T = datetime(2026, 10, 1, tzinfo=UTC)
 # A registration whose keep waits for no guardrail.
 ON_ORDERS = {"target_metric": "order", "guardrails": []}
 _BATCH = 500
+_LIVE = """registered_at = starts_at, policy = policy || '{"retrospective": false}'"""
+AS_LIVE = text(f"UPDATE experiments SET {_LIVE}")
 
 Cell = tuple[str, str, int, int, int, int]
 
@@ -238,9 +240,7 @@ class World:
 
     def as_live(self) -> None:
         """Lets each experiment be as if it had been registered when its exposure began."""
-        changed = """registered_at = starts_at, policy = policy || '{"retrospective": false}'"""
-        live = text(f"UPDATE experiments SET {changed}")
-        self.in_store(lambda connection: connection.execute(live))
+        self.in_store(lambda connection: connection.execute(AS_LIVE))
 
     def tick(self, *, minutes: float | None = None) -> None:
         """Runs the pipeline once, now or as of so many minutes after its beginning."""

@@ -23,7 +23,7 @@ _READ = (
     *("segments", "signed_assignments", "trusted_identity", "typical_lifts", "unit"),
     "warmup_minutes",
 )
-# How many units an analysis block waits for, and how long (docs/statistics.md, 'Analysis block').
+# How many units an analysis block waits for, and how long (docs/statistics.md, 'Counts').
 _DECLARED = (BLOCK_MIN_UNITS, timedelta(hours=24))
 _UNDECLARED = (UNDECLARED_MIN_UNITS, timedelta(hours=6))
 

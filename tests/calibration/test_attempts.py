@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.calibration.attempts.late import Choices, kept_late, metrics, sets_of_routes
 from benchmarks.calibration.attempts.tries import kept_at_last
 from benchmarks.calibration.proportion import Proportion, bounds
 
@@ -28,3 +29,12 @@ def test_a_change_without_effect_that_is_tried_twenty_times_is_seldom_kept(count
     if count >= 1000:
         # The simulation would notice attempts that are not counted.
         assert shares["each as the first"][0] > 0.05
+
+
+@pytest.mark.parametrize("choices", [metrics(20), sets_of_routes], ids=["metrics", "routes"])
+def test_the_best_of_many_on_the_third_day_is_seldom_kept(choices: Choices) -> None:
+    late, early = (
+        kept_late(choices, 40, with_past=past, seed=20_261_302) for past in (False, True)
+    )
+    print(f"of 40 changes without effect {late} are kept, with their past {early}")  # noqa: T201
+    assert bounds(late, 40)[0] <= 0.05 < bounds(early, 40)[1]

@@ -21,7 +21,7 @@ from tests.conftest import Store, filled_model, fresh_store
 from tests.orchestration.shop import OF_THE_TESTS, Shop
 from tests.stores.derived import HOW_FAR
 from tests.stores.pipeline_run import run_pipeline
-from tests.world import record_deploy, register_experiment
+from tests.world import AS_LIVE, record_deploy, register_experiment
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 # They move with the clock: when a verdict was published, when the next look can come.
@@ -129,6 +129,7 @@ def _filled(store: Store) -> Canary:
             )
             for metric in ("click", "view", "activation")
         }
+        connection.execute(AS_LIVE)
     return Canary(
         url=store.url,
         engine=store.engine,

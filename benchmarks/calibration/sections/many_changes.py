@@ -1,7 +1,8 @@
-"""Many changes at once: tries of a change, and flags of a single build."""
+"""Many changes at once: tries of a change, late choices, and flags of a single build."""
 
 import numpy as np
 
+from benchmarks.calibration.attempts.late import LOOKED, kept_late, metrics, sets_of_routes
 from benchmarks.calibration.attempts.tries import DAYS, TRIES, kept_at_last
 from benchmarks.calibration.many_flags.build import Build, independent, leaning
 from benchmarks.calibration.proportion import Proportion
@@ -10,9 +11,10 @@ from benchmarks.calibration.sections.section import Run, Section
 ALPHA = 0.05
 TEXT = f"""
 A change without effect is registered again until it is kept, {TRIES} times at most and for {DAYS}
-days of 24,000 units each. A flag without effect beside others with one, in one build, a day of
-24,000 units. Of eight flags at 52/48, 3,000 other replications gave 0.041 (0.034–0.049): most false
-answers fire before the dependence shows.
+days of 24,000 units each. The best of many metrics (5 % in both arms), or of fifty sets of five of
+ten routes, is chosen by its z on day {LOOKED} and registered then. A flag without effect beside
+others with one, in one build, a day of 24,000 units. Of eight flags at 52/48, 3,000 other
+replications gave 0.041 (0.034–0.049): most false answers fire before the dependence shows.
 """
 
 
@@ -42,6 +44,20 @@ def many_changes(run: Run) -> Section:
             for one in build.evidence(rng, 0)
         )
         rows.append(Proportion(name=f"{name}: an answer", hits=hits, count=count, at_most=ALPHA))
+    late = (
+        ("20 metrics", metrics(20)),
+        ("50 metrics", metrics(50)),
+        ("50 sets of routes", sets_of_routes),
+    )
+    for with_past, number, claim in ((False, 800, ALPHA), (True, 200, None)):
+        for what, choices in late:
+            counted = "the past counted" if with_past else "counted from its registration"
+            name = f"the best of {what}, late, {counted}: kept"
+            run.say(f"many changes: {name}")
+            count = run.replications(number)
+            seed = 20_261_433_00 + len(rows)
+            hits = kept_late(choices, count, with_past=with_past, seed=seed)
+            rows.append(Proportion(name=name, hits=hits, count=count, at_most=claim))
     return Section(title="Many changes at once", text=" ".join(TEXT.split()), rows=rows)
 
 

@@ -190,14 +190,6 @@ def test_a_move_between_arms_that_a_deploy_explains_is_no_crossing(story) -> Non
     assert json.dumps({**evidence, **names}) == json.dumps(example_document())
 
 
-def test_a_constant_relative_lift_over_unequal_baselines_is_no_interaction(story) -> None:
-    two_strata(story, low=(0.04, 0.06), high=(0.20, 0.30))
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=DAY)
-    assert story.evidence(experiment)["gates"]["interacting_because"] == []
-    assert story.contract(experiment)["verdict"] == "keep"
-
-
 @pytest.mark.requirement("abstain.interacting")
 def test_an_effect_that_turns_round_with_another_change_is_an_interaction(story) -> None:
     two_strata(story, low=(0.10, 0.20), high=(0.20, 0.10))
