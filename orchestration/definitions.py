@@ -4,6 +4,7 @@ import dagster as dg
 
 from orchestration.dagster.assets import STEPS
 from orchestration.dagster.checks import FACTS
+from orchestration.dagster.host_storage import refuse_storage
 from orchestration.dagster.jobs import JOBS
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import SCHEDULES
@@ -14,6 +15,7 @@ from orchestration.dagster.upkeep.housekeeping import each_day, housekeeping
 from orchestration.dagster.upkeep.webhooks import webhooks
 from orchestration.ledger.asset import ledger
 
+refuse_storage()
 definitions = dg.Definitions(
     assets=[log, sealed_log, *STEPS, ledger],
     asset_checks=FACTS,

@@ -42,13 +42,10 @@ day = dg.define_asset_job(
     " metric has closed, a rebuild of that day from the log. 25 runs a day.",
     selection=dg.AssetSelection.assets(log, sealed_log, *STEPS, LEDGER)
     | dg.AssetSelection.checks(*FACTS, REBUILT, SEALED),
-    tags={_MAX_RUNTIME: "7200"},
+    tags={_MAX_RUNTIME: "1800"},
     executor_def=dg.in_process_executor,
 )
 
-OTHERS = [
-    SEALED,
-    *(fact.check_key for fact in FACTS),
-]
+OTHERS = [SEALED, *(fact.check_key for fact in FACTS)]
 
 JOBS = (fast, day)

@@ -1,7 +1,7 @@
 """The sealed log as an asset: hours of receipt in files, and the check of what they hold."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from orchestration.dagster.keys import (
 )
 from orchestration.dagster.partitions import DAYS, run_days
 from orchestration.dagster.resources import Store
-from orchestration.dagster.table import Rows, markdown, plain
+from orchestration.dagster.table import markdown, plain
 from storage.lake.comparison import (
     DifferentFile,
     SealedDay,
@@ -162,6 +162,14 @@ def _looked_at(store: Store, days: Sequence[date], status: SealingStatus) -> Ite
     for file in (*compared.different, *scrubbed):
         by_day.setdefault(file.hour.astimezone(UTC).date(), {})[file.name] = file
     for day, different in sorted(by_day.items()):
+        files = [
+            {
+                "file": plain(file.name),
+                "hour, UTC": f"{file.hour:%d %b %H:%M}",
+                "reason": file.reason,
+            }
+            for file in different.values()
+        ]
         error = status.error if day in days else None
         yield dg.AssetCheckEvaluation(
             asset_key=SEALED_LOG,
@@ -173,17 +181,6 @@ def _looked_at(store: Store, days: Sequence[date], status: SealingStatus) -> Ite
                 "different": len(different),
                 "hours_waiting": status.waiting_hours,
                 **({"error": error} if error else {}),
-                **({"files": markdown(_files(different.values()))} if different else {}),
+                **({"files": markdown(files)} if different else {}),
             },
         )
-
-
-def _files(different: Iterable[DifferentFile]) -> Rows:
-    return [
-        {
-            "file": plain(file.name),
-            "hour, UTC": f"{file.hour:%d %b %H:%M}",
-            "reason": file.reason,
-        }
-        for file in different
-    ]

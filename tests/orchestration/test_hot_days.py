@@ -1,6 +1,5 @@
 """Hot days: verdicts are the same to the byte, whatever part of the log is in the lake alone."""
 
-import json
 import shutil
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +11,6 @@ from sqlalchemy import Engine, text
 from cli.main import main
 from cli.operations.audit import Exit
 from domain.registration import Registration
-from orchestration.dagster.upkeep.housekeeping import RetentionError, hot_days
 from orchestration.definitions import definitions
 from storage.experiments.experiments import register
 from storage.lake.comparison import compare_files
@@ -76,31 +74,6 @@ def shorten(canary) -> None:
         "UPDATE experiments SET policy = jsonb_set(policy, '{{horizon_seconds}}', '3600')"
         " WHERE experiment_id = '{view}'"
     )
-
-
-@pytest.mark.nightly
-def test_commands_tell_the_same_of_days_that_are_in_the_lake_alone(canary) -> None:
-    shorten(canary)
-    run_pipeline(canary.engine)
-    seal(canary.engine)
-    early = (canary.first_day + timedelta(hours=30)).isoformat()
-
-    def answers() -> Any:
-        past = [
-            json.loads(command("evaluate", "--json", "--as-of", moment).stdout)
-            for moment in (early, NOW.isoformat())
-        ]
-        audits = [command("audit", name).exit_code for name in canary.experiments.values()]
-        return past, audits, derived_of(canary.engine), verdicts(canary.engine)
-
-    before, whole = answers(), events_stored(canary.engine)
-    assert before[1] == [0, 0, 0]
-
-    assert moved(canary.engine) == 3
-    assert events_stored(canary.engine) < whole / 50
-    assert answers() == before
-    assert command("rebuild").exit_code == 0
-    assert answers() == before
 
 
 def test_derived_tables_that_were_lost_are_computed_anew_from_the_lake(canary) -> None:
@@ -332,19 +305,3 @@ def test_housekeeping_moves_days_and_says_which(walked, instance, monkeypatch) -
     assert metadata["days"][0] == walked.first_day.date().isoformat()
     assert metadata["freed_bytes"] > 0
     assert verdicts(walked.engine) == served
-
-
-@pytest.mark.parametrize(("said", "days"), [(None, 7), ("", 7), ("1", 1), (" 30 ", 30)])
-def test_seven_days_are_hot_unless_the_environment_says_otherwise(monkeypatch, said, days) -> None:
-    if said is not None:
-        monkeypatch.setenv("SERVICE_HOT_DAYS", said)
-
-    assert hot_days() == days
-
-
-@pytest.mark.parametrize("said", ["0", "-1", "seven", "1.5"])
-def test_no_hot_day_at_all_is_refused(monkeypatch, said) -> None:
-    monkeypatch.setenv("SERVICE_HOT_DAYS", said)
-
-    with pytest.raises(RetentionError, match=r"SERVICE_HOT_DAYS is .* at least 1"):
-        hot_days()

@@ -1,5 +1,6 @@
 """The service as a guest: in somebody else's Dagster nothing of theirs fails or is touched."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,8 +12,9 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from sqlalchemy import make_url
 
-from orchestration.definitions import definitions
+from orchestration.dagster.host_storage import HostStorageError, refuse_storage
 from tests.processes.api_process import eventually
 
 # Theirs: names that ours could be taken for, a resource of the same key, packages called as ours.
@@ -157,12 +159,41 @@ def test_in_somebody_elses_dagster_nothing_of_theirs_fails_while_our_store_is_do
         assert theirs(instance) == "theirs"
 
 
-def test_every_name_of_ours_says_whose_it_is() -> None:
-    repository = definitions.get_repository_def()
-    jobs = [job for job in repository.get_all_jobs() if not job.name.startswith("__")]
-    nodes = repository.asset_graph.asset_nodes
+HOST = """
+storage:
+  postgres:
+    postgres_db:
+      {username: deploy_reward, hostname: "", db_name: %s, params: %s%s}
+"""
 
-    assert all(node.key.path[0] == "deploy_reward" for node in nodes)
-    assert all(node.group_name.startswith("deploy_reward_") for node in nodes)
-    for named in (*jobs, *repository.schedule_defs, *repository.sensor_defs):
-        assert named.name.startswith("deploy_reward_"), named.name
+
+def test_a_host_whose_storage_cannot_be_written_is_refused_in_a_line_that_cures_it(
+    canary: Any, today: str, tmp_path: Path
+) -> None:
+    url = make_url(canary.url)
+    params = json.dumps({**url.query, "options": "-c search_path=public"})
+    settings = tmp_path / "dagster.yaml"
+    settings.write_text(HOST % (url.database, params, ""))
+    load = [sys.executable, "-c", "import orchestration.definitions"]
+    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
+    refused = subprocess.run(load, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "add `scheme: postgresql+psycopg2` to postgres_db" in refused.stderr.splitlines()[-1]
+
+    settings.write_text(HOST % (url.database, params, ", scheme: postgresql+psycopg2"))
+    refuse_storage(environment)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        canary.run("deploy_reward_fast", instance, today)
+        assert [run.status for run in instance.get_runs()] == [SUCCESS]
+
+
+def test_other_forms_of_the_same_storage_are_refused_and_others_are_not(tmp_path: Path) -> None:
+    environment = {"DAGSTER_HOME": str(tmp_path), "HOST_URL": "postgresql://host/db"}
+    refuse_storage(environment)
+    for storage in (
+        "storage: {postgres: {postgres_url: {env: HOST_URL}}}",
+        "run_storage: {module: m, class: c, config: {postgres_db: {hostname: h}}}",
+    ):
+        (tmp_path / "dagster.yaml").write_text(storage)
+        with pytest.raises(HostStorageError):
+            refuse_storage(environment)

@@ -12,7 +12,7 @@ from dagster._core.definitions.reconstruct import ReconstructableRepository
 from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 
-from orchestration.dagster.upkeep.housekeeping import RetentionError, retention_days
+from orchestration.dagster.upkeep.housekeeping import RetentionError, hot_days, retention_days
 from orchestration.dagster.upkeep.own_runs import OwnRuns
 from orchestration.definitions import definitions
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
@@ -180,19 +180,18 @@ def test_the_job_does_all_of_it_and_reports_it(house, store, monkeypatch) -> Non
     assert metadata["delete_old_runs"] == {"deleted": 1}
 
 
-@pytest.mark.parametrize(("said", "days"), [(None, 90), ("", 90), ("60", 60), (" 400 ", 400)])
-def test_the_retention_is_ninety_days_unless_the_environment_says_otherwise(
-    monkeypatch, said, days
+@pytest.mark.parametrize(
+    ("variable", "days", "default", "least"),
+    [("SERVICE_RETENTION_DAYS", retention_days, 90, 60), ("SERVICE_HOT_DAYS", hot_days, 7, 1)],
+)
+def test_the_days_that_are_kept_are_whole_and_enough(
+    monkeypatch, variable, days, default, least
 ) -> None:
-    if said is not None:
-        monkeypatch.setenv("SERVICE_RETENTION_DAYS", said)
-
-    assert retention_days() == days
-
-
-@pytest.mark.parametrize("said", ["59", "0", "-90", "ninety", "90.0", "9e1"])
-def test_a_retention_that_open_experiments_cannot_live_with_is_refused(monkeypatch, said) -> None:
-    monkeypatch.setenv("SERVICE_RETENTION_DAYS", said)
-
-    with pytest.raises(RetentionError, match="at least 60"):
-        retention_days()
+    assert days() == default
+    for said, kept in (("", default), (str(least), least), (" 400 ", 400)):
+        monkeypatch.setenv(variable, said)
+        assert days() == kept
+    for said in (str(least - 1), "-90", "ninety", "90.0", "9e1"):
+        monkeypatch.setenv(variable, said)
+        with pytest.raises(RetentionError, match=f"{variable} is .* at least {least}"):
+            days()
