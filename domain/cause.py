@@ -18,6 +18,7 @@ class Cause(StrEnum):
     AFTER_WINDOW = "after_window"
     OTHER_CURRENCY = "other_currency"
     NO_VALUE = "no_value"
+    TURNOVER = "turnover"
 
 
 # The reasons for which a mean leaves outcomes of its units out.

@@ -164,6 +164,30 @@ def left_out(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def turnover(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the definition of a target's companion that counts the sessions that have another.
+
+    Its units are the target's sessions that name a user. No event is its source: a session counts
+    whose user began another within the window after the session's exposure.
+    """
+    return {
+        **target,
+        "name": f"{target['name']}: another session",
+        "role": Cause.TURNOVER,
+        "sources": [],
+        "kind": "conversion",
+        "cap": None,
+        "currency": None,
+        "rates": {},
+    }
+
+
+def companions_of(target: Mapping[str, Any], *, unit: str) -> list[dict[str, Any]]:
+    """Returns the definitions of the companions of a target, whose units a policy names."""
+    of_sessions = [turnover(target)] if unit == "session" else []
+    return [long_window(target), vouched(target), *left_out(target), *of_sessions]
+
+
 def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Returns the metrics of a policy: the target, its companions, and each guardrail."""
     return [policy["target"], *policy["guardrails"], *policy["companions"]]

@@ -327,6 +327,60 @@ def partly_left_out(shares: tuple[float, float], *, days: int, is_read: bool = T
     return draw
 
 
+def of_visitors(
+    *,
+    days: int,
+    lift: float = 0.0,
+    returns: tuple[float, float] = (0.1, 0.1),
+    lasts: float = 0.0,
+    cut: float = 0.0,
+    gives_up: float = 0.0,
+    known: float = 1.0,
+    rate: float = 0.05,
+    is_read: bool = True,
+) -> Draw:
+    """24,000 visitors a day, each of whose visits is routed anew.
+
+    Args:
+        days: How long they come.
+        lift: What treatment adds to the rate of a visit, relative to control.
+        returns: The share of treatment's and of control's visits with another within the window.
+        lasts: The share of visitors who come back within the window: to treatment in the session
+            that they had, to control in a new session. Others do not come back then.
+        cut: The share of treatment's sessions that end before anything is bought.
+        gives_up: The share of these whose visitor does not begin another.
+        known: The share of sessions that name their user.
+        rate: Of visits that buy.
+        is_read: Whether the gate reads who begins another session.
+    """
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * days, 83, 0.5)
+        rate1 = rate * (1 + lift)
+        ended = rng.binomial(n1, cut)
+        again = rng.binomial(ended, 1 - gives_up), rng.binomial(n0, lasts)
+        both = rng.binomial(n1, lasts)
+        to1 = rng.binomial(again[0] + again[1], 0.5)
+        to0 = again[0] + again[1] - to1
+        x1 = rng.binomial(n1 - ended, rate1) + rng.binomial(both, rate1 * (1 - rate1))
+        x1 += rng.binomial(to1, rate1 * (1 - cut))
+        x0 = rng.binomial(n0, rate) + rng.binomial(to0, rate)
+        n1, n0 = n1 + to1, n0 + to0
+        x1 = np.minimum(x1, n1)
+        named = rng.binomial(n1, known), rng.binomial(n0, known)
+        usual = (0.0, 0.0) if lasts else returns
+        g1, g0 = (
+            np.minimum(rng.binomial(back, known) + rng.binomial(n - back, share * known), most)
+            for back, n, share, most in zip(again, (n1, n0), usual, named, strict=True)
+        )
+        cells = of_one_stratum(named[0], g1, named[1], g0).target
+        companion = Companion(window_seconds=Policy().window_seconds, cells=cells)
+        read = {Cause.TURNOVER: companion} if is_read else {}
+        return of_one_stratum(n1, x1, n0, x0, companions=read)
+
+    return draw
+
+
 def with_a_cold_start(*, warm_up: int, days: int) -> Draw:
     """240,000 units a day at 5 %, of which treatment loses half in its first hour.
 

@@ -96,6 +96,10 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
     lateness_e: EValue
     interaction_e: EValue
     after_window_e: EValue
+    turnover_e: Annotated[
+        EValue,
+        Meta(description="Whether visitors begin another session more often in either arm."),
+    ]
     left_out_e: Annotated[
         dict[str, float],
         Meta(description="Of each reason for which a mean leaves outcomes out."),

@@ -41,6 +41,11 @@ WARNINGS = {
     " are compared one by one, so the answer holds; but find out why the router draws so.",
     "unverified": "The outcomes that came with the write key, or signed, do not show the gain by"
     " themselves: it rests on events that anybody can send. Send the metric from your servers.",
+    "sessions_cut": "Sessions end early in treatment, and visitors begin another: that alone may be"
+    " the lower rate. Look for what ends them (a lost cookie, a storage key with a new name, a new"
+    " tab), or set unit to user, so that a visitor counts once.",
+    "turnover_unseen": "Under a fifth of the sessions name a user, so it is hardly seen whether the"
+    " visitors of an arm begin more or fewer of them. Send user_ref where you know it.",
     "allocation_undeclared": "The share of traffic that gets the change is not declared, so nothing"
     " can check that the split is fair. Post allocation with the deploy.",
 }

@@ -33,6 +33,7 @@ from stats.gates.interaction import MIN_CONVERSIONS
 from stats.gates.left_out import LeftOutReading
 from stats.gates.readings import NO_GATES, GateReadings, gate_readings
 from stats.gates.shortfall import Shortfall
+from stats.gates.turnover import is_unseen
 from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.stratification import Split, Stratification, stratified
@@ -59,6 +60,7 @@ ALLOCATION_UNDECLARED = "allocation_undeclared"
 FADING = "fading"
 UNVERIFIED = "unverified"
 DAY_UNEQUAL = "day_unequal"
+SESSIONS_CUT, TURNOVER_UNSEEN = "sessions_cut", "turnover_unseen"
 # Ends that the tested party can bring about.
 CHOSEN_ENDS = (
     EndedBecause.CLOSED,
@@ -408,7 +410,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         guardrails=read.tests,
         guardrail_rows=tuple(row for _, row in read.guardrails),
         candidate=_candidate(view, looks, read.tests),
-        warnings=_warnings(series, ruling, fading=read.fading, vouched=read.vouched),
+        warnings=_warnings(view, read),
         decision=_decision(view, looks, outlook, read.tests),
         left_out=view.gates.left_out(ruling.look),
         shortfall=view.gates.shortfall(ruling.look),
@@ -508,9 +510,8 @@ def _arms(series: Series, now: Trace) -> Arms:
     )
 
 
-def _warnings(
-    series: Series, ruling: Ruling, *, fading: bool, vouched: Vouched | None
-) -> tuple[str, ...]:
+def _warnings(view: _View, read: _Readings) -> tuple[str, ...]:
+    series, ruling, vouched = view.series, view.ruling, read.vouched
     undeclared = series.allocation is not None and all(
         epoch.share is None for epoch in series.allocation
     )
@@ -518,11 +519,15 @@ def _warnings(
         DAY_UNEQUAL: series.day_unequal,
         GUARDRAILS_UNPROVEN: ruling.unproven,
         ALLOCATION_UNDECLARED: undeclared,
-        FADING: fading,
+        FADING: read.fading,
         UNVERIFIED: ruling.verdict is Verdict.KEEP
         and vouched is not None
         and vouched.in_part
         and not vouched.holds,
+        SESSIONS_CUT: ruling.verdict is Verdict.ROLLBACK
+        and view.gates.cuts_sessions(ruling.look)
+        and bool(view.now.totals.S[0] < 0),
+        TURNOVER_UNSEEN: ruling.look >= 0 and is_unseen(series, int(view.now.at[0])),
     }
     return tuple(word for word, holds in warnings.items() if holds)
 
@@ -552,7 +557,7 @@ def _evidence_before_looks(view: _View, read: _Readings) -> Evidence:
         guardrails=read.tests,
         guardrail_rows=tuple(row for _, row in read.guardrails),
         candidate=None,
-        warnings=_warnings(series, ruling, fading=False, vouched=None),
+        warnings=_warnings(view, read),
         decision=abstention(ruling, at=series.closed_at if ruling.decided else None, cadence=None),
     )
 

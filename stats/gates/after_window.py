@@ -4,7 +4,7 @@ import numpy as np
 
 from domain.cause import Cause
 from stats.counts.closed_cells import ClosedCells
-from stats.gates.companion import CompanionGate
+from stats.gates.companion import CompanionGate, rows_of
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 
@@ -52,12 +52,7 @@ def missed_outcomes(target: ClosedCells, long: ClosedCells) -> ClosedCells:
     Raises:
         ValueError: The target has not closed where the long window has.
     """
-    strata = 1 + max(int(target.stratum.max(initial=0)), int(long.stratum.max(initial=0)))
-    known, wanted = target.block * strata + target.stratum, long.block * strata + long.stratum
-    order = np.argsort(known, kind="stable")
-    place = np.searchsorted(known[order], wanted)
-    if np.any(place >= known.size) or np.any(known[order[place]] != wanted):
-        raise ValueError("the long window has cells that the target does not have")
-    x1, x0 = target.x1[order[place]], target.x0[order[place]]
+    row = rows_of(long, target)
+    x1, x0 = target.x1[row], target.x0[row]
     n1, n0 = np.maximum(long.x1, x1), np.maximum(long.x0, x0)
     return ClosedCells(block=long.block, stratum=long.stratum, n1=n1, x1=n1 - x1, n0=n0, x0=n0 - x0)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stats.counts.cell import Ints
+from stats.counts.cell import Floats, Ints
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.timeline import Timeline, timeline
-from stats.gates.gate import ALARM, Gate, Reading, Units
+from stats.gates.gate import ALARM, Flags, Gate, Reading, Units
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 from stats.looks.trace import StageLooks
@@ -26,8 +26,10 @@ class CompanionReading(Reading):
     Attributes:
         treatment: Outcomes of treatment's units that do not count.
         control: Outcomes of control's units.
+        score: S of units with such an outcome, positive where treatment has more.
     """
 
+    score: Floats
     treatment: Ints
     control: Ints
 
@@ -46,6 +48,16 @@ class CompanionGate(Gate):
     @abstractmethod
     def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
         """The units that had an outcome which does not count, out of those that it is read of."""
+
+    def explains(self, score: Floats, target: Floats, policy: Policy) -> Flags:
+        """At which looks more of these outcomes in an arm explain the target's difference.
+
+        Args:
+            score: Of these outcomes, positive where treatment has more.
+            target: Likewise of the target.
+        """
+        del policy
+        return score * target < 0
 
     def is_asked(self, series: Series) -> bool:
         """Whether the policy counts these outcomes."""
@@ -88,18 +100,38 @@ class CompanionGate(Gate):
         # Of a mean's companion a unit may have several.
         sums = (line.x1, line.x0) if line.cells.values is None else (line.y1, line.y0)
         treatment, control = (np.append(column, 0)[row].astype(np.int64) for column in sums)
-        explains = totals.S * looks.trace.totals.S < 0
+        is_high = log_e >= math.log(self.alarm_at(looks.series.policy))
         return CompanionReading(
             statistic=log_e,
-            alarm=(log_e >= math.log(self.alarm_at(looks.series.policy))) & explains,
+            alarm=is_high & self.explains(totals.S, looks.trace.totals.S, looks.series.policy),
+            score=totals.S,
             treatment=treatment,
             control=control,
         )
+
+
+def rows_of(cells: ClosedCells, target: ClosedCells) -> Ints:
+    """The row of the target's cell for each cell of a companion.
+
+    Raises:
+        ValueError: The target has not closed where the companion has.
+    """
+    strata = 1 + max(int(target.stratum.max(initial=0)), int(cells.stratum.max(initial=0)))
+    known, wanted = target.block * strata + target.stratum, cells.block * strata + cells.stratum
+    order = np.argsort(known, kind="stable")
+    place = np.searchsorted(known[order], wanted)
+    if np.any(place >= known.size) or np.any(known[order[place]] != wanted):
+        raise ValueError("a companion has cells that the target does not have")
+    return order[place]
 
 
 def _nothing(size: int) -> CompanionReading:
     """The reading of an experiment without such a companion."""
     nothing = np.zeros(size, dtype=np.int64)
     return CompanionReading(
-        statistic=np.full(size, np.nan), alarm=nothing > 0, treatment=nothing, control=nothing
+        statistic=np.full(size, np.nan),
+        alarm=nothing > 0,
+        score=np.zeros(size),
+        treatment=nothing,
+        control=nothing,
     )

@@ -20,11 +20,12 @@ from stats.gates.lateness import Lateness
 from stats.gates.left_out import CurrencyLeftOut, LeftOut, LeftOutReading, ValueLeftOut
 from stats.gates.sample_ratio import SampleRatio, arrival_watch
 from stats.gates.shortfall import Shortfall, shortfall
+from stats.gates.turnover import Turnover
 from stats.gates.vif import Contrast
 from stats.looks.series import Series
 from stats.looks.trace import Batch, in_turn
 
-CONTRAST, SAMPLE_RATIO = Contrast(), SampleRatio()
+CONTRAST, SAMPLE_RATIO, TURNOVER = Contrast(), SampleRatio(), Turnover()
 GATES: tuple[Gate, ...] = (
     CONTRAST,
     SAMPLE_RATIO,
@@ -34,6 +35,7 @@ GATES: tuple[Gate, ...] = (
     AfterWindow(),
     CurrencyLeftOut(),
     ValueLeftOut(),
+    TURNOVER,
 )
 
 
@@ -45,6 +47,7 @@ NO_GATES = EvidenceGates(
     lateness_e=None,
     interaction_e=None,
     after_window_e=None,
+    turnover_e=None,
     left_out_e={},
     interacting_because=(),
     shortfall=None,
@@ -112,6 +115,10 @@ class GateReadings:
     def vif(self, look: int) -> float | None:
         """The variance inflation factor as of a look, infinite where W = 0."""
         return number_or_none(self.by_gate[CONTRAST].statistic[look])
+
+    def cuts_sessions(self, look: int) -> bool:
+        """Whether more of treatment's sessions than of control's end early, as of a look."""
+        return TURNOVER.cuts_sessions(self.by_gate[TURNOVER], look)
 
     def left_out(self, look: int) -> tuple[LeftOutReading, ...]:
         """The outcomes that the target leaves out as of a look, by reason."""

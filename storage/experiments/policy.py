@@ -13,11 +13,9 @@ from domain.metric import (
     HOUR,
     MINUTE,
     Metric,
-    left_out,
-    long_window,
+    companions_of,
     metric_definition,
     seconds_open,
-    vouched,
     with_own_grace,
 )
 from domain.registration import PORTFOLIO, RETROSPECTIVE
@@ -95,7 +93,7 @@ def frozen_policy(
     return {
         "target": definition,
         "guardrails": [defined(name) for name in dict.fromkeys(guardrails) if name != target],
-        "companions": [long_window(definition), vouched(definition), *left_out(definition)],
+        "companions": companions_of(definition, unit=settings.unit),
         "environment": environment,
         "routes": None if routes is None else list(routes),
         "routes_because": routes_because,

@@ -39,6 +39,7 @@ class Metric:
         vouched_only: 1 where events count alone that came with the write key, or signed.
         left_out: Of `REASONS`, why the target leaves the events out that count here; 0 where it
             counts them.
+        turnover: 1 where no event counts, but that a session's user began another session.
     """
 
     COLUMNS: ClassVar = {
@@ -49,6 +50,7 @@ class Metric:
         "currency": "text",
         "vouched_only": "int",
         "left_out": "int",
+        "turnover": "int",
     }
 
     name: str
@@ -61,6 +63,7 @@ class Metric:
     factors: Mapping[str, int]
     vouched_only: int
     left_out: int
+    turnover: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +221,7 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
             for code, rate in definition.get("rates", {}).items()
         },
         left_out=REASONS[Cause(role)] if role in LEFT_OUT else 0,
+        turnover=int(role == Cause.TURNOVER),
     )
 
 

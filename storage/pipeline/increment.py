@@ -51,6 +51,7 @@ from storage.pipeline.steps import (
     OUTCOMES,
     PAID,
     RETURNED,
+    TURNOVER,
     USER_EXPOSURES,
 )
 from storage.pipeline.sums import CELLS, COMPUTED_CELLS, stored_cell
@@ -244,6 +245,27 @@ WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
   AND e.project_id IN (SELECT project_id FROM scope)
 """
 
+# All sessions of the users that are read now, as far back as the target's window goes. An index
+# finds each user: the planner expects so many that it would read all that there ever were.
+_USER_SESSIONS = """
+SELECT u.number, k.pseudonym, k.unit, k.exposed_at, k.block, 0 AS buried
+FROM (
+    SELECT DISTINCT s.number, s.experiment, m.attribution_window, s.from_block, s.to_block,
+        x.pseudonym
+    FROM scope AS s
+    JOIN metrics AS m ON m.number = s.number AND m.turnover = 1
+    JOIN exposures AS x ON x.experiment_id = s.experiment
+        AND x.block >= s.from_block AND x.block < s.to_block
+    WHERE x.pseudonym IS NOT NULL AND x.arm <= 1
+) AS u
+CROSS JOIN LATERAL (
+    SELECT x.* FROM exposures AS x
+    WHERE x.experiment_id = u.experiment AND x.pseudonym = u.pseudonym AND x.arm <= 1
+      AND x.block >= u.from_block - u.attribution_window AND x.block < u.to_block
+    OFFSET 0
+) AS k
+"""
+
 _CLOSING_BLOCKS = {"experiment": "experiment", "from_block": "bigint", "to_block": "bigint"}
 _CLOSING_EXPOSURES = f"""
 {EXPOSURES.stored} JOIN closing_blocks AS c
@@ -363,9 +385,13 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
         ("buried_amounts", _buried(AMOUNTS, _RECEIVED_NOW)),
         ("known_conversions", CONVERSIONS.stored),
         ("known_amounts", AMOUNTS.stored),
+        ("user_sessions", _USER_SESSIONS),
     ):
         engine.view(name, sql)
-    for step in (PAID, OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
+    for step in (PAID, OUTCOMES, TURNOVER):
+        engine.run(step)
+    engine.view("turned_over", "SELECT * FROM turnover")
+    for step in (NEW_CONVERSIONS, NEW_AMOUNTS):
         engine.run(step)
     added = engine.add({table.name: table.insert for table in (CONVERSIONS, AMOUNTS)})
     for table, rows in added.items():

@@ -457,7 +457,8 @@ GROUP BY number, kind, unit
 
 # The new exposures that name a user. Those of a user are of many units.
 USER_EXPOSURES = """
-SELECT number, pseudonym, block, arm FROM new_exposures WHERE pseudonym IS NOT NULL AND arm <= 1
+SELECT number, pseudonym, unit, exposed_at, block, arm FROM new_exposures
+WHERE pseudonym IS NOT NULL AND arm <= 1
 """
 
 # The block that brought each user back, and that from which on both arms had them.
@@ -628,6 +629,34 @@ WHERE arm <= 1
 """,
 )
 
+# The sessions whose user began another within the target's window, and when that was known: once
+# the other's block had closed, which is before the session's outcomes close. Of a user's sessions
+# only the next is looked at, so that a reference that thousands of sessions share costs no more.
+# Of two tombstones, whose times are no finer than their blocks, the outcome is a tombstone as well.
+TURNOVER = Step(
+    name="turnover",
+    sql=f"""
+SELECT t.number, m.metric, t.unit, t.next_block + {BLOCK} + s.grace AS received_at
+FROM (
+    SELECT number, unit, exposed_at,
+        lead(exposed_at) OVER (
+            PARTITION BY number, pseudonym ORDER BY exposed_at, unit COLLATE "C"
+        ) AS next_at,
+        lead(block) OVER (
+            PARTITION BY number, pseudonym ORDER BY exposed_at, unit COLLATE "C"
+        ) AS next_block,
+        buried + lead(buried) OVER (
+            PARTITION BY number, pseudonym ORDER BY exposed_at, unit COLLATE "C"
+        ) AS buried
+    FROM user_sessions
+) AS t
+JOIN scope AS s ON s.number = t.number
+JOIN metrics AS m ON m.number = t.number AND m.turnover = 1
+WHERE t.next_block >= s.from_block AND t.next_at <= t.exposed_at + m.attribution_window
+  AND t.buried < 2
+""",
+)
+
 # The earliest receipt of an outcome: on time if before its block's close.
 NEW_CONVERSIONS = Step(
     name="new_conversions",
@@ -640,6 +669,8 @@ FROM (
     SELECT number, metric, unit, received AS received_at,
         CASE WHEN received > closes_at THEN 1 ELSE 0 END AS late, block, arm, stratum
     FROM outcomes
+    UNION ALL
+    SELECT number, metric, unit, received_at, 0, NULL, NULL, NULL FROM turned_over
     UNION ALL
     SELECT number, metric, unit, received_at, late, block, arm, stratum FROM buried_conversions
 ) AS outcomes_of_units
@@ -670,7 +701,8 @@ WHERE place = 1
 """,
 )
 
-# The units whose outcomes close now.
+# The units whose outcomes close now. Whether their user began another session is asked of sessions
+# that name a user.
 CLOSING = Step(
     name="closing",
     sql=f"""
@@ -680,6 +712,7 @@ FROM closing_exposures AS p
 JOIN scope AS s ON s.experiment = p.experiment
 JOIN metrics AS m ON m.number = s.number
 WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
+  AND (m.turnover = 0 OR p.pseudonym IS NOT NULL)
 """,
 )
 

@@ -40,6 +40,7 @@ from storage.pipeline.steps import (
     OUTCOMES,
     PAID,
     RETURNED,
+    TURNOVER,
     USER_EXPOSURES,
     Step,
 )
@@ -130,6 +131,11 @@ _DERIVED = {
     "known_conversions": "SELECT number AS experiment, * FROM new_conversions",
     "known_amounts": "SELECT number AS experiment, * FROM new_amounts",
 }
+_USER_SESSIONS = """
+SELECT u.*, CASE WHEN b.unit IS NULL THEN 0 ELSE 1 END AS buried
+FROM user_exposures AS u
+LEFT JOIN tombstone_exposures AS b ON b.number = u.number AND b.unit = u.unit
+"""
 _EXPOSED_USERS = Step(
     name="exposed_users",
     sql=f"""
@@ -284,6 +290,10 @@ def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperim
     )
     engine.run(PAID)
     engine.run(_EXPOSED_USERS)
+    for _ in engine.each_part():
+        engine.define("user_sessions", _USER_SESSIONS)
+        engine.run(TURNOVER)
+    engine.distribute("turned_over", "SELECT * FROM turnover", ("unit",))
     for _ in engine.each_part():
         engine.define("exposed_units", _NEW_EXPOSURES)
         for step in (OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):

@@ -428,10 +428,10 @@ INSERT INTO shared SELECT experiment_id, ghost, ghost FROM renamed
 """)
 
 _MASKS = text(f"""
--- That sessions of one experiment were one user's is kept where several were: it is counted.
+-- That a session named a user, and that several were one user's, is counted, and kept.
 CREATE TEMP TABLE masks ON COMMIT DROP AS
 SELECT p.experiment_id, p.pseudonym,
-    CASE WHEN count(*) FILTER (WHERE p.arm <= {TREATMENT}) > 1
+    CASE WHEN count(*) FILTER (WHERE p.arm <= {TREATMENT}) > 0
         THEN uuid_send(gen_random_uuid()) END AS mask
 FROM exposures AS p JOIN experiments AS x USING (experiment_id)
 WHERE x.project_id = :project_id AND p.pseudonym = ANY(:users)

@@ -10,13 +10,11 @@ from benchmarks.calibration.many_flags.build import (
     correlated,
     in_one_layer,
     independent,
-    leaning,
     on_one_hash,
 )
 from benchmarks.calibration.proportion import Proportion, bounds
 from stats.decision.evidence import Evidence
 from storage.experiments.policy import SPLIT_AT
-from tests.repetition import also_nightly
 
 
 def sizes(small: int, full: int) -> list[Any]:
@@ -51,33 +49,6 @@ def test_independent_flags_of_one_build_are_told_apart(flags: int) -> None:
     used = [information(each) for each in every]
     print(f"{flags} flags: information used {np.mean(used):.3f}, least {min(used):.3f}")  # noqa: T201 - read by people
     assert np.mean(used) > (0.95 if flags == 10 else 0.75)
-
-
-@pytest.mark.parametrize("count", sizes(16, 1000))
-@pytest.mark.parametrize("effect", also_nightly([0.5], [-0.5]))
-def test_pooled_flags_with_effects_make_no_false_answer(effect: float, count: int) -> None:
-    build = Build(draw=independent(10), lifts=(0.0, *[effect] * 2, *[0.0] * 7))
-    rng = np.random.default_rng(20_261_222)
-    wrong = sum(
-        evidence.decision.verdict != "abstain"
-        for _ in range(count)
-        for evidence in build.evidence(rng, 0)
-    )
-    assert least(f"no effect beside two flags of {effect:+.0%}: answers", wrong, count) <= 0.05
-
-
-@pytest.mark.parametrize("count", sizes(16, 1000))
-def test_weak_dependences_of_one_direction_make_no_false_answer(count: int) -> None:
-    """Eight flags of +50 %, on for 52 % of treatment and 48 % of control."""
-    build = Build(draw=leaning(8), lifts=(0.0, *[0.5] * 8))
-    rng = np.random.default_rng(20_261_223)
-    wrong = split = 0
-    for _ in range(count):
-        (evidence,) = build.evidence(rng, 0)
-        wrong += evidence.decision.verdict != "abstain"
-        split += len(evidence.splits)
-    least("eight flags at 52/48: splits of eight", split, 8 * count)
-    assert least("eight flags of +50 % at 52/48: answers", wrong, count) <= 0.05
 
 
 @pytest.mark.parametrize("count", sizes(16, 1000))

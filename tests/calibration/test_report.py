@@ -6,18 +6,26 @@ import pytest
 
 from benchmarks.calibration.report import (
     endings,
+    false_answers,
     futility,
     guardrails,
     interactions,
+    intervals,
     means,
     sample_ratios,
+    strata_errors,
 )
 from benchmarks.calibration.sections.gates import unequal_arms
+from benchmarks.calibration.sections.many_changes import many_changes
 from benchmarks.calibration.sections.section import Run, Section
 
-SECTIONS = (guardrails, sample_ratios, interactions, futility, means, endings, unequal_arms)
+SECTIONS = (
+    *(false_answers, intervals, strata_errors, guardrails, sample_ratios, interactions),
+    *(futility, means, endings, unequal_arms, many_changes),
+)
 
 
+@pytest.mark.requirement("service.always-valid")
 @pytest.mark.parametrize(
     "scale",
     [

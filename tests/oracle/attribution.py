@@ -117,6 +117,7 @@ class Attributor:
         self._metrics = metrics_of(policy)
         self._warm_at: int = calendar.start + policy["warmup_seconds"] * SECOND
         self._candidates: dict[str, tuple[tuple[Any, ...], Standing]] = {}
+        self._buried: set[str] = set()
         self._facts = Attribution(outcomes=[Outcomes(metric=metric) for metric in self._metrics])
 
     def attribution(
@@ -141,6 +142,8 @@ class Attributor:
         for event in events:
             self._follow(event)
         by_pseudonym = self._by_pseudonym()
+        for sessions in by_pseudonym.values():
+            self._turn_over(sessions)
         for paid in revenue:
             self._credit(paid, by_pseudonym)
         return self._facts
@@ -248,6 +251,7 @@ class Attributor:
                 else self._standings.carried(row.commit_sha, self._calendar.known_at(block))
                 | {flag_change(name, value) for name, value in row.flags.items()}
             )
+            self._buried.add(row.unit)
             self._facts.exposures[row.unit] = Exposed(
                 at=microseconds(row.exposed_at),
                 block=block,
@@ -317,6 +321,17 @@ class Attributor:
             if exposed.counts and exposed.pseudonym is not None:
                 result[exposed.pseudonym].append((exposed.at, unit))
         return {pseudonym: sorted(exposures) for pseudonym, exposures in result.items()}
+
+    def _turn_over(self, sessions: Sequence[tuple[int, str]]) -> None:
+        """Notes which of a user's sessions have another after them, within the window."""
+        for outcomes in self._facts.outcomes:
+            if not outcomes.metric.is_turnover:
+                continue
+            for number, (at, unit) in enumerate(sessions):
+                for later, other in sessions[number + 1 :]:
+                    known = {unit, other} <= self._buried
+                    if not known and later - at <= outcomes.metric.window:
+                        outcomes.note(unit, self._calendar.closes(block_of(later)), None, None)
 
     def _credit(
         self, paid: RawRevenue, by_pseudonym: Mapping[bytes, Sequence[tuple[int, str]]]

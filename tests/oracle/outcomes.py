@@ -25,6 +25,7 @@ class Metric:
     factors: Mapping[str, int]
     vouched_only: bool
     left_out: str | None
+    is_turnover: bool
 
     @classmethod
     def of(cls, definition: Mapping[str, Any], grace: int) -> "Metric":
@@ -45,6 +46,7 @@ class Metric:
                 for code, rate in definition.get("rates", {}).items()
             },
             left_out=role if role in ("other_currency", "no_value") else None,
+            is_turnover=role == "turnover",
         )
 
     def counts(self, paid: RawRevenue) -> bool:

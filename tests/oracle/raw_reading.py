@@ -138,6 +138,8 @@ def cells_of(facts: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> l
     for unit, exposed in facts.exposures.items():
         if not exposed.counts or not calendar.has_closed(exposed.block, window):
             continue
+        if outcomes.metric.is_turnover and exposed.pseudonym is None:
+            continue
         closes = calendar.closes(exposed.block, window)
         arm = arms[exposed.block, exposed.standing.stratum][exposed.arm == TREATMENT]
         arm.add(

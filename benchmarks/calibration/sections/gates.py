@@ -9,6 +9,7 @@ from benchmarks.calibration.scenario import (
     Draw,
     evaluated,
     of_two_segments,
+    of_visitors,
     partly_after_the_window,
     partly_left_out,
     with_a_cold_start,
@@ -54,6 +55,10 @@ def is_fading(evidence: Evidence) -> bool:
     return "fading" in evidence.warnings
 
 
+def names_the_cut(evidence: Evidence) -> bool:
+    return "sessions_cut" in evidence.warnings
+
+
 def is_kept_unwarned(evidence: Evidence) -> bool:
     return is_kept(evidence) and "unverified" not in evidence.warnings
 
@@ -61,12 +66,21 @@ def is_kept_unwarned(evidence: Evidence) -> bool:
 def unequal_arms(run: Run) -> Section:
     rows: list[Proportion] = []
 
-    def counted(name: str, draw: Draw, count: int, happened: Happened, **claim: float) -> None:
+    def counted(
+        name: str,
+        draw: Draw,
+        count: int,
+        happened: Happened,
+        *,
+        among: Happened | None = None,
+        **claim: float,
+    ) -> None:
         run.say(f"gates: {name}")
         size = run.replications(count)
-        seen = evaluated(draw, size, 20_261_421_00 + len(rows))
-        hits = sum(happened(one) for one in seen)
-        rows.append(Proportion(name=name, hits=hits, count=size, **claim))
+        drawn = evaluated(draw, size, 20_261_421_00 + len(rows))
+        seen = [evidence for evidence in drawn if among is None or among(evidence)]
+        hits = sum(map(happened, seen))
+        rows.append(Proportion(name=name, hits=hits, count=len(seen), **claim))
 
     _late(counted)
     _after_the_window(counted)
@@ -75,6 +89,7 @@ def unequal_arms(run: Run) -> Section:
     _warm_up(counted)
     _fading(counted)
     _forged(counted)
+    _turnover(counted)
     return Section(
         title="Arms that differ in something else", text=" ".join(TEXT.split()), rows=rows
     )
@@ -175,3 +190,34 @@ def _forged(counted: Counted) -> None:
     name = "the same: kept without the warning `unverified`"
     counted(name, forged, 300, is_kept_unwarned, at_most=FALSE_ANSWERS)
     counted("none forged, +20 %: kept without it", honest, 300, is_kept_unwarned, at_least=0.9)
+
+
+def _turnover(counted: Counted) -> None:
+    for known, name, claim in (
+        (None, "without the gate", {}),
+        (1.0, "with it", {"at_most": FALSE_ANSWERS}),
+        (0.2, "with it, a fifth of the users known", {"at_most": 0.1}),
+    ):
+        for back in (0.02, 0.05, 0.1, 0.2):
+            draw = of_visitors(days=28, lasts=back, known=known or 1.0, is_read=known is not None)
+            case = f"treatment's sessions last longer, {100 * back:g} % come back, {name}: kept"
+            counted(case, draw, 400, is_kept, **claim)
+    for cut in (0.02, 0.05, 0.1):
+        draw = of_visitors(days=28, cut=cut)
+        case = f"treatment cuts {100 * cut:g} % of sessions, as many purchases"
+        counted(f"{case}: rolled back", draw, 400, is_rolled_back)
+        name = f"{case}: of those rolled back, with the warning `sessions_cut`"
+        # Of 2 % the test sees so little that some of its rollbacks are chance, and nothing to name.
+        claim = {"at_least": 0.95} if cut > 0.02 else {}
+        counted(name, draw, 400, names_the_cut, among=is_rolled_back, **claim)
+    for factor in (1.05, 1.1, 1.2):
+        draw = of_visitors(days=28, lift=0.1, returns=(0.1 * factor, 0.1))
+        counted(f"+10 %, visitors come back ×{factor:g}: kept", draw, 400, is_kept, at_least=0.95)
+    for cut, gives_up in ((0.05, 0.5), (0.1, 0.3)):
+        draw = of_visitors(days=28, cut=cut, gives_up=gives_up)
+        name = f"{100 * cut:g} % of sessions crash, {100 * gives_up:g} % give up"
+        counted(f"{name}: rolled back", draw, 400, is_rolled_back)
+        counted(f"{name}: held back", draw, 400, is_gated, at_most=FALSE_ALARMS)
+    draw = of_visitors(days=28)
+    name = "turnover: a tenth of both arms come back: held back"
+    counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)

@@ -30,6 +30,8 @@ from stats.decision.evidence import (
     DAY_UNEQUAL,
     FADING,
     GUARDRAILS_UNPROVEN,
+    SESSIONS_CUT,
+    TURNOVER_UNSEEN,
     UNVERIFIED,
 )
 from stats.gates.gate import Reading
@@ -149,6 +151,8 @@ def test_every_warning_is_explained() -> None:
         UNVERIFIED,
         SET_ASIDE,
         DAY_UNEQUAL,
+        SESSIONS_CUT,
+        TURNOVER_UNSEEN,
     }
     assert known | others == WARNINGS.keys()
 

@@ -74,7 +74,7 @@ def test_outcomes_that_one_arm_leaves_out_hold_back_the_answer_that_they_explain
         True,
     )
     assert f"{more} {why}" in evidence["sentence"]
-    assert evidence["warnings"] == ["outcomes_left_out"]
+    assert evidence["warnings"] == ["retrospective", "outcomes_left_out"]
     (advice,) = evidence["advice"]
     assert advice.startswith(cure)
     *_, line = story.get("/v1/reward/checklist").json()
@@ -97,7 +97,7 @@ def test_a_mean_that_counts_every_outcome_says_nothing_of_outcomes_left_out(stor
     evidence = story.evidence(canary(story, other={}, paid=True))
     assert evidence["left_out"] == []
     assert "Left out" not in evidence["sentence"]
-    assert evidence["warnings"] == []
+    assert evidence["warnings"] == ["retrospective"]
 
 
 def test_payments_in_another_currency_count_at_their_rate(story) -> None:

@@ -40,8 +40,8 @@ def test_a_platform_that_the_arms_share_unequally_splits_the_strata_and_is_named
     (split,) = evidence["splits"]
     assert split["by"] == "properties.platform"
     assert split["e_value"] > 100
-    assert evidence["warnings"] == ["uneven_segments"]
-    (sentence,) = warning_sentences(story.decoded(experiment))
+    assert evidence["warnings"] == ["turnover_unseen", "retrospective", "uneven_segments"]
+    *_, sentence = warning_sentences(story.decoded(experiment))
     assert "between the arms: properties.platform." in sentence
     assert abs(evidence["totals"]["lift"]) < 0.02
     assert evidence["policy"]["segments"] == ["plan", "platform"]
@@ -53,7 +53,7 @@ def test_a_platform_that_the_arms_share_unequally_splits_the_strata_and_is_named
 def test_a_platform_that_no_segment_names_makes_a_false_answer(story, segments: list[str]) -> None:
     experiment = uneven(story, segments)
     assert story.contract(experiment)["verdict"] == "rollback"
-    assert story.evidence(experiment)["warnings"] == []
+    assert story.evidence(experiment)["warnings"] == ["turnover_unseen", "retrospective"]
 
 
 def test_segments_are_those_of_the_binding(story) -> None:

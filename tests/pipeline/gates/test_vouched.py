@@ -42,14 +42,14 @@ def test_a_keep_whose_gain_came_with_the_public_key_is_unverified(story) -> None
 
 def test_a_keep_whose_outcomes_the_router_signed_is_verified(story) -> None:
     evidence = story.evidence(kept(story, commits=[K], of=2, signed=True))
-    assert evidence["warnings"] == []
+    assert evidence["warnings"] == ["turnover_unseen", "retrospective"]
     assert evidence["vouched"]["conversions"] == evidence["vouched"]["of"]
     assert evidence["vouched"]["e_value"] == evidence["totals"]["e_value"]
 
 
 def test_where_all_came_with_the_public_key_the_evidence_says_so(story) -> None:
     evidence = story.decoded(kept(story, commits=[A, K], of=1))
-    assert evidence.warnings == ()
+    assert evidence.warnings == ("turnover_unseen", "retrospective")
     assert evidence.vouched is not None
     assert evidence.vouched.conversions == 0
     assert vouched_sentence(evidence.vouched) == (

@@ -185,8 +185,9 @@ def test_a_move_between_arms_that_a_deploy_explains_is_no_crossing(story) -> Non
     story.tick(minutes=DAY)
     evidence = story.evidence(experiment)
     assert evidence["counts"]["crossover"] == 0
+    assert evidence["warnings"] == ["turnover_unseen"]
     # The digest holds what was recorded at the second of the binding.
-    names = {"experiment_id": "exp_1", "digest": example_document()["digest"]}
+    names = {"experiment_id": "exp_1", "digest": example_document()["digest"], "warnings": []}
     assert json.dumps({**evidence, **names}) == json.dumps(example_document())
 
 

@@ -120,13 +120,6 @@ def test_p_reaches_alpha_exactly_when_the_interval_of_a_mean_excludes_zero(
     assert seen.ci[0] + seen.ci[1] == pytest.approx(2 * seen.lift, rel=1e-6, abs=1e-9)
 
 
-def test_the_unit_that_values_are_counted_in_does_not_matter(series: Maker) -> None:
-    blocks = drawn(3, shift=0.2)
-    seen = seen_of(series, blocks)
-    cents = seen_of(series, [(t * 1024, c * 1024) for t, c in blocks])
-    assert cents.log_e == pytest.approx(seen.log_e, rel=1e-9)
-
-
 @pytest.mark.parametrize(("units", "answered"), [(99, False), (100, True)])
 def test_a_mean_is_looked_at_from_a_hundred_units_in_each_arm(
     *, units: int, answered: bool, series: Maker

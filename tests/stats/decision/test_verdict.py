@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from stats.decision.evidence import Decision, evaluate
@@ -122,37 +121,6 @@ def test_a_day_without_contrast_closes_and_names_the_arm_that_is_left(
 def test_silence_is_no_lack_of_contrast(series: Maker) -> None:
     decision = decided(series, hourly([EVEN] * 5), as_of=5 * DAY)
     assert not decision.decided
-
-
-def test_a_thin_canary_that_misses_a_day_by_chance_stays_open(series: Maker) -> None:
-    # 4 units an hour at a share of 1 %: a day without a treated unit has a chance of 0.38.
-    contrast, chance = (1, 0, 99, 10), (0, 0, 4, 0)
-    rows = hourly([contrast] + [chance] * 60)
-    assert not decided(series, rows, as_of=61 * 3600).decided
-    # 1,500 units without a conversion, at a share of 1 %, are no chance any more.
-    rows = hourly([contrast] + [(0, 0, 50, 5)] * 30)
-    assert decided(series, rows, as_of=3 * DAY).ended_because == "withdrawn"
-
-
-def test_thin_canaries_are_never_closed_by_a_quiet_day(series: Maker) -> None:
-    closed = 0
-    generator = np.random.default_rng(20261121)
-    for _ in range(40):
-        treated = generator.binomial(4, 0.01, size=28 * 24)
-        cells = [(int(n), 0, 4 - int(n), 0) for n in treated]
-        decision = decided(series, hourly(cells), as_of=27 * DAY)
-        closed += decision.ended_because == "withdrawn"
-    assert closed == 0
-
-
-def test_lack_of_contrast_is_not_told_before_its_time_has_passed_since_the_start(
-    series: Maker,
-) -> None:
-    rows = hourly([ONLY_CONTROL] * 30)
-    (open_still,) = evaluate([series(rows, as_of=23 * 3600 + 300 + DELAY)])
-    assert not open_still.decision.decided
-    (closed,) = evaluate([series(rows, as_of=24 * 3600 + 300 + DELAY)])
-    assert closed.decision.ended_because == "withdrawn"
 
 
 def test_a_gated_look_neither_fires_nor_enters_the_running_minimum(series: Maker) -> None:

@@ -71,6 +71,17 @@ def series_of(
     return replace(own, companions={cause: Companion(window_seconds=WINDOW, cells=cells)})
 
 
+def with_turnover(
+    series: Maker, cell: tuple[int, int, int, int], again: tuple[int, int], *, better: str
+) -> Series:
+    """The same hours, of whose sessions a fifth names a user, and some of these have another."""
+    own = series_of(series, Cause.OTHER_CURRENCY, cell, [Uncounted(units=(0, 0))] * HOURS)
+    policy = replace(own.policy, better=better)  # pyright: ignore[reportArgumentType]
+    rows = [(hour * HOUR, 0, 800, again[0], 800, again[1]) for hour in range(HOURS)]
+    companion = Companion(window_seconds=WINDOW, cells=series(rows).target)
+    return replace(own, policy=policy, companions={Cause.TURNOVER: companion})
+
+
 def e_value_of(seen: Evidence, cause: Cause) -> float | None:
     if cause is Cause.AFTER_WINDOW:
         return seen.gates.after_window_e
@@ -117,6 +128,35 @@ def test_it_is_not_sticky_and_asks_for_the_cells_of_the_same_look(
     (seen,) = evaluate([series_of(series, cause, LESS, lost, alpha=1e-200)])
     assert seen.looks.gated.any()
     assert not seen.looks.gated[-1]
+
+
+@pytest.mark.parametrize(
+    ("cell", "again", "better", "verdict", "warnings"),
+    [
+        (MORE, (200, 280), "higher", "abstain", ()),
+        (MORE, (280, 200), "higher", "keep", ()),
+        (LESS, (280, 200), "higher", "rollback", ("sessions_cut",)),
+        (LESS, (200, 280), "higher", "rollback", ()),
+        (LESS, (280, 200), "lower", "abstain", ()),
+        (MORE, (200, 280), "lower", "rollback", ()),
+    ],
+)
+def test_fewer_sessions_hold_a_keep_back_and_more_of_them_warn_of_a_rollback(
+    cell: tuple[int, int, int, int],
+    again: tuple[int, int],
+    better: str,
+    verdict: str,
+    warnings: tuple[str, ...],
+    series: Maker,
+) -> None:
+    own = with_turnover(series, cell, again, better=better)
+    (seen,) = evaluate([own])
+    assert (seen.decision.verdict, seen.warnings) == (verdict, warnings)
+    assert seen.gates.interacting_because == ((Cause.TURNOVER,) if verdict == "abstain" else ())
+    # Whoever names no user has no other session: the rates are those of all units.
+    hours = seen.arms.control.units // 4000
+    expected = plain_e_value((4000, again[0]), (4000, again[1]), cells=hours)
+    assert seen.gates.turnover_e == pytest.approx(expected, rel=1e-9)
 
 
 def test_outcomes_after_the_window_count_once_four_windows_have_closed(series: Maker) -> None:

@@ -205,27 +205,6 @@ def test_a_late_outcome_counts_once_received(series: Maker) -> None:
     assert then.gates.lateness_e == pytest.approx(plain_e_value((500, 100), (400, 0)), rel=1e-9)
 
 
-@given(st.permutations(range(6)))
-def test_the_order_in_which_late_outcomes_are_listed_does_not_matter(
-    series: Maker, order: list[int]
-) -> None:
-    arm = np.array([1, 1, 0, 1, 0, 1])[order]
-    at = np.array([2300, 2500, 6000, 2500, 2300, 7000])[order]
-    block = np.array([0, 3600, 0, 0, 3600, 3600])[order]
-    listed = LateUnits(block=block, stratum=0 * arm, arm=arm, at=at)
-    seen = seen_of(series, [[(50, 5, 50, 5)] * 3], late=listed)
-    plain = seen_of(series, [[(50, 5, 50, 5)] * 3], late=late(0, 0))
-    assert seen.gates.lateness_e != plain.gates.lateness_e
-    order = list(range(6))
-    base = LateUnits(
-        block=np.array([0, 3600, 0, 0, 3600, 3600]),
-        stratum=np.zeros(6, dtype=np.int64),
-        arm=np.array([1, 1, 0, 1, 0, 1]),
-        at=np.array([2300, 2500, 6000, 2500, 2300, 7000]),
-    )
-    assert seen.gates == seen_of(series, [[(50, 5, 50, 5)] * 3], late=base).gates
-
-
 # Interaction
 
 

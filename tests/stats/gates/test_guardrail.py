@@ -222,20 +222,6 @@ def test_a_breach_while_waiting_is_to_be_iterated(series: Maker, guardrail: Rail
     assert (seen.decision.verdict, seen.decision.at) == ("iterate", 3900 + RAIL_DELAY)
 
 
-@pytest.mark.parametrize(("per_hour", "hours"), [(2000, 25), (40, 51)])
-def test_a_candidate_waits_until_the_later_of_a_day_and_twice_its_units(
-    per_hour: int, hours: int, series: Maker, guardrail: RailMaker
-) -> None:
-    more = (per_hour, per_hour // 8, per_hour, per_hour // 10)
-    unsure = (per_hour, 0, per_hour, 0)
-    rail = guardrail(hourly([UNSURE, *[unsure] * 60]), margin=1e-4)
-    seen = seen_of(series, [BETTER, *[more] * 60], (rail,))
-    assert seen.decision.verdict == "keep"
-    assert seen.warnings == ("guardrails_unproven",)
-    look = (hours - 1) * 3600 + 300
-    assert seen.decision.at in {look + DELAY, look - 3600 + DELAY + 3600}
-
-
 @pytest.mark.parametrize(("hours", "kept"), [(6, False), (25, True)])
 def test_a_waiting_candidate_is_answered_at_the_horizon_only_by_its_own_rule(
     *, hours: int, kept: bool, series: Maker, guardrail: RailMaker
@@ -312,15 +298,6 @@ def test_the_margin_is_no_more_than_the_rate_itself_and_no_less_than_a_tenth_of_
     rail = guardrail(hourly([(n, round(n * (rate + rise)), n, round(n * rate))]))
     seen = seen_of(series, [(n, 0, n, 0)], (rail,), as_of=4000)
     assert (seen.guardrails[0].non_inferior_at is not None) == proven
-
-
-def test_a_fifth_of_the_control_rate_is_room_where_that_is_more(
-    series: Maker, guardrail: RailMaker
-) -> None:
-    # A point more on ten: beyond half a point, within a fifth.
-    rail = guardrail(hourly([(60_000, 6300, 60_000, 6000)]))
-    seen = seen_of(series, [(60_000, 600, 60_000, 600)], (rail,), as_of=4000)
-    assert seen.guardrails[0].non_inferior_at is not None
 
 
 def test_blocks_are_joined_by_the_metric_that_closes_first(

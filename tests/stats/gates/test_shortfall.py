@@ -34,13 +34,6 @@ def drawn(seed: int, shares: list[float], units: int = 100) -> Counts:
     return [(int(arrived), units - int(arrived)) for arrived in treated]
 
 
-@pytest.mark.parametrize("dies_at", [5, 30, 55])
-def test_a_share_that_falls_is_not_steady_whenever_it_falls(dies_at: int) -> None:
-    seen = last(drawn(1, [0.5] * dies_at + [0.1] * (60 - dies_at)))
-    assert seen.fell
-    assert not seen.steady
-
-
 def test_a_fall_is_remembered_though_the_share_comes_back() -> None:
     counts = drawn(1, [0.5] * 20 + [0.1] * 10 + [0.5] * 200)
     assert last(counts[:30]).fell

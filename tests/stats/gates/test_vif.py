@@ -70,10 +70,6 @@ def test_with_any_strata_it_is_that_of_the_regression_that_the_check_takes(
     )
 
 
-def test_a_constant_share_costs_nothing(series: Maker) -> None:
-    assert seen_of(series, [(30, 70), (60, 140), (3, 7)]).vif == pytest.approx(1.0)
-
-
 def test_the_ramp_of_1_5_25_50_percent_costs_what_is_specified(series: Maker) -> None:
     seen = seen_of(series, [(10, 990), (50, 950), (250, 750), (500, 500)])
     assert f"{seen.vif:.3f}" == "1.305"
@@ -105,14 +101,6 @@ def test_the_tail_after_a_promotion_or_a_rollback_costs_nothing(series: Maker) -
     before = seen_of(series, ramp).vif
     assert seen_of(series, [*ramp, (1000, 0), (1000, 0)]).vif == before
     assert seen_of(series, [*ramp, (0, 1000), (0, 1000)]).vif == before
-
-
-def test_strata_are_pooled_one_by_one(series: Maker) -> None:
-    rows = [(0, 0, 10, 0, 30, 0), (0, 1, 20, 0, 20, 0), (1, 0, 30, 0, 10, 0), (1, 2, 50, 0, 0, 0)]
-    policy = Policy(undeclared_min_units=1)
-    (seen,) = evaluate([series(rows, as_of=600 + 1920, policy=policy)])
-    pooled = 40 * 40 / 80 + 20 * 20 / 40
-    assert seen.vif == pytest.approx(pooled / (10 * 30 / 40 + 20 * 20 / 40 + 30 * 10 / 40))
 
 
 def test_fewer_than_fifty_treatment_units_are_no_ground_to_call_a_design_aliased(

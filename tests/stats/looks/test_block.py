@@ -41,61 +41,6 @@ def together(*strata: list[Row]) -> list[Row]:
     return sorted(row for rows in strata for row in rows)
 
 
-def ends_by_stratum(series: Series) -> dict[int, list[int]]:
-    blocks = analysis_blocks(series)
-    return {
-        stratum: blocks.end[blocks.stratum == stratum].tolist()
-        for stratum in np.unique(blocks.stratum).tolist()
-    }
-
-
-def test_with_a_declared_share_each_stratum_is_joined_until_it_holds_fifty_units_of_any_arm(
-    series: Maker,
-) -> None:
-    rows = [(0, 0, 20, 0, 0, 0), (0, 1, 50, 0, 0, 0), (1, 0, 0, 0, 20, 0), (1, 1, 5, 0, 4, 0)]
-    rows += [(3, 0, 0, 0, 10, 0), (3, 1, 40, 0, 0, 0)]
-    assert ends_by_stratum(series(rows, as_of=4 * 300 + DELAY, **declared(0.5))) == {
-        0: [1200],
-        1: [300],
-    }
-
-
-def test_with_an_undeclared_share_twenty_units_of_a_stratum_are_enough(series: Maker) -> None:
-    rows = together(few(6), few(6, 4, stratum=1))
-    assert ends_by_stratum(series(rows, as_of=6 * 300 + DELAY)) == {
-        0: [600, 1200, 1800],
-        1: [1500],
-    }
-
-
-@pytest.mark.parametrize("share", [None, 0.0, 1.0])
-def test_a_share_of_none_or_all_is_no_declared_split(series: Maker, share: float | None) -> None:
-    ends = ends_by_stratum(series(few(6), as_of=6 * 300 + DELAY, **declared(0.5, share, every=600)))
-    assert ends == {0: [600, 1200, 1800]}
-
-
-def test_a_thin_stratum_ends_after_an_hour_in_which_others_had_twenty_units(
-    series: Maker,
-) -> None:
-    crowd = few(40, 2)
-    rows = together(crowd, [(0, 1, 1, 0, 1, 0), (20, 1, 1, 0, 1, 0)])
-    ends = ends_by_stratum(series(rows, as_of=40 * 300 + DELAY))
-    assert ends[1] == [HOUR, 2 * HOUR]
-    ends = ends_by_stratum(series(rows, as_of=40 * 300 + DELAY, **declared(0.5)))
-    assert 1 not in ends
-
-
-def test_where_hardly_anybody_comes_an_undeclared_one_ends_after_six_hours(series: Maker) -> None:
-    rows = [(0, 0, 1, 0, 1, 0), (13, 0, 1, 0, 1, 0), (80, 0, 1, 0, 0, 0)]
-    assert ends_by_stratum(series(rows, as_of=DAY)) == {0: [6 * HOUR, 12 * HOUR]}
-
-
-def test_a_declared_one_ends_after_a_day_and_the_next_begins_there(series: Maker) -> None:
-    rows = [(2, 0, 1, 0, 1, 0), (290, 0, 1, 0, 1, 0)]
-    ends = ends_by_stratum(series(rows, start=299, as_of=3 * DAY, **declared(0.5)))
-    assert ends == {0: [DAY, 2 * DAY]}
-
-
 def test_an_analysis_block_without_a_unit_closes_nothing(series: Maker) -> None:
     rows = [(2, 0, 1, 0, 1, 0), (2, 1, 1, 0, 1, 0), (4, 0, 300, 0, 300, 0)]
     (seen,) = evaluate([series(rows, as_of=12 * HOUR, **declared(0.5))])
@@ -116,41 +61,6 @@ def test_a_day_without_a_unit_is_looked_at_and_so_is_the_horizon(series: Maker) 
     ]
     assert seen.decision.ended_because == "horizon"
     assert seen.sessions.per_day == 0
-
-
-def test_a_cut_ends_those_of_every_stratum_at_the_block_that_contains_it(series: Maker) -> None:
-    rows = together(few(20, 2), few(20, 6, stratum=1))
-    cut = series(rows, cuts=(899, 899, 0, -5), as_of=20 * 300 + DELAY, **declared(0.5))
-    assert ends_by_stratum(cut) == {0: [600], 1: [600, 3300, 6000]}
-
-
-def test_an_end_of_the_declaration_is_a_cut_and_changes_the_rule(series: Maker) -> None:
-    ends = ends_by_stratum(
-        series(few(20, 5), as_of=21 * 300 + DELAY, **declared(0.5, None, every=1000))
-    )
-    assert ends == {0: [900, 2100, 3300, 4500, 5700]}
-
-
-def test_a_cut_where_an_analysis_block_ends_anyway_changes_nothing(series: Maker) -> None:
-    plain = ends_by_stratum(series(few(10), as_of=10 * 300 + DELAY, **declared(0.5)))
-    cut = series(few(10), cuts=(1500,), as_of=10 * 300 + DELAY, **declared(0.5))
-    assert ends_by_stratum(cut) == plain == {0: [1500, 3000]}
-
-
-def test_the_last_analysis_block_ends_with_the_last_whole_block_of_the_horizon(
-    series: Maker,
-) -> None:
-    policy = Policy(horizon_seconds=2000)
-    rows = [row for row in few(20) if row[0] >= 1]
-    ends = ends_by_stratum(series(rows, policy=policy, start=350, as_of=10**6, **declared(0.5)))
-    assert ends == {0: [300 + 5 * 300, 2100]}
-
-
-@pytest.mark.parametrize(("late", "expected"), [(0, {0: [300]}), (-1, {})])
-def test_an_analysis_block_closes_when_window_and_grace_have_passed(
-    late: int, expected: dict[int, list[int]], series: Maker
-) -> None:
-    assert ends_by_stratum(series(few(1, 60), as_of=300 + DELAY + late)) == expected
 
 
 def test_the_look_is_the_closing_time(series: Maker) -> None:

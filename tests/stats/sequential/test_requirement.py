@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from domain.document import moment
 from stats.decision.evidence import evaluate
 from stats.looks.policy import DAY
 from stats.looks.series import Series
@@ -47,13 +46,6 @@ def test_it_solves_the_specified_equation(p: float, relative: float, share: floa
     assert delta * W - Z * math.sqrt(V) == pytest.approx(u, rel=1e-7)
 
 
-def test_it_is_about_sixteen_variances_over_the_squared_lift() -> None:
-    p, delta = 0.05, 0.01
-    mean = p + delta / 2
-    constant = required(p) / (mean * (1 - mean) / (0.25 * delta**2))
-    assert constant == pytest.approx(16, abs=0.3)
-
-
 @pytest.mark.parametrize("p", [0.001, 0.05, 0.6])
 def test_the_smallest_lift_of_the_required_sessions_is_the_lift_they_are_required_for(
     p: float,
@@ -88,17 +80,6 @@ def test_requirements_wait_for_a_hundred_control_units(series: Maker) -> None:
     assert unknown.required is None
     assert known.required == pytest.approx(required(0.09, 60 / 160))
     assert known.required_fast == pytest.approx(required(0.09, 60 / 160, 0.5))
-
-
-def test_the_projected_date_is_when_traffic_reaches_the_requirement(series: Maker) -> None:
-    rows = [(block, 0, 50, 3, 50, 3) for block in range(60)]
-    (seen,) = evaluate([series(rows, as_of=60 * 300 + 1920)])
-    sessions = seen.sessions
-    assert sessions.per_day == 100 * 288
-    assert sessions.accumulated == 6000
-    assert sessions.required is not None
-    days = (sessions.required - 6000) / (100 * 288)
-    assert sessions.projected_decision_at == moment(math.ceil(60 * 300 + 1920 + days * DAY))
 
 
 def test_traffic_is_that_of_the_last_day_and_of_the_last_week(series: Maker) -> None:
