@@ -50,7 +50,7 @@ def explanation(
         rebase=None if registration is None else rebase_of(registration),
         progress=progress(numbers),
         warnings=_lines([*([] if note is None else [note]), *evidence.warnings]),
-        faults=_faults(checklist),
+        faults=_faults(checklist, evidence.experiment_id),
         left_out=0,
     )
     return _fitted(whole)
@@ -151,12 +151,13 @@ def _rounded(number: float, digits: int = 6) -> float:
     return float(f"{number:.{digits}g}")
 
 
-def _faults(checklist: object) -> list[str] | None:
-    """The checks that failed, each with its fix."""
+def _faults(checklist: object, experiment_id: str) -> list[str] | None:
+    """The checks that the project or this experiment fails, each with its fix."""
     if not isinstance(checklist, list):
         return None
     checks = [check for check in checklist if isinstance(check, dict)]
-    failed = [check for check in checks if check.get("ok") is False]
+    own = [check for check in checks if check.get("experiment_id") in (None, experiment_id)]
+    failed = [check for check in own if check.get("ok") is False]
     return _lines([f"{check.get('check', '')}: {check.get('fix', '')}" for check in failed])
 
 

@@ -1,6 +1,7 @@
 """The lines of a checklist: checks of a project's set-up, each with its observation and fix."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -73,6 +74,11 @@ _UNSEALED_FIX = (
 )
 
 
+# A judgment says whether it is so, what was seen, and what to do if it is not so.
+_Judgment = tuple[bool | None, str, str]
+_Judge = Callable[[ProjectSetup], _Judgment]
+
+
 class ChecklistLine(Document, frozen=True, kw_only=True):
     """A line of a checklist."""
 
@@ -83,6 +89,9 @@ class ChecklistLine(Document, frozen=True, kw_only=True):
     ]
     seen: Annotated[str, Meta(description="The observation, in figures.")]
     fix: Annotated[str, Meta(description="The very next thing to do; empty where all is well.")]
+    experiment_id: Annotated[
+        str | None, Meta(description="Of a fault of one experiment: its id; absent of all others.")
+    ] = None
 
 
 def lines(setup: ProjectSetup) -> list[ChecklistLine]:
@@ -92,30 +101,49 @@ def lines(setup: ProjectSetup) -> list[ChecklistLine]:
     log cannot be sealed.
     """
     ten = [
-        ChecklistLine(check=check, ok=ok, seen=seen, fix="" if ok else fix)
+        ChecklistLine(
+            check=check,
+            ok=ok,
+            seen=seen,
+            fix="" if ok else fix,
+            experiment_id=None if ok is not False else _experiment_of(seen, judge, setup),
+        )
         for check, judge in zip(CHECKS, _LINES, strict=True)
         for ok, seen, fix in [judge(setup)]
     ]
     return [
         *ten,
         *(
-            ChecklistLine(check=check, ok=False, seen=seen, fix=fix)
-            for check, seen, fix in _faults(setup)
+            ChecklistLine(check=check, ok=False, seen=seen, fix=fix, experiment_id=experiment_id)
+            for check, seen, fix, experiment_id in _faults(setup)
         ),
     ]
 
 
-def _faults(setup: ProjectSetup) -> Iterator[tuple[str, str, str]]:
+def _experiment_of(seen: str, judge: _Judge, setup: ProjectSetup) -> str | None:
+    """Returns the experiment whose own fault a check shows; None where it is the project's."""
+    if judge not in _OF_EXPERIMENTS:
+        return None
+    alone = ((each, judge(replace(setup, experiments=[each]))) for each in setup.experiments)
+    return next((each.experiment_id for each, judged in alone if judged[1] == seen), None)
+
+
+def _faults(setup: ProjectSetup) -> Iterator[tuple[str, str, str, str | None]]:
     for experiment in setup.experiments:
         for seen, fix in _left_out(experiment):
-            yield COUNTED, f"{experiment.experiment_id}: {seen}", fix
+            yield COUNTED, f"{experiment.experiment_id}: {seen}", fix, experiment.experiment_id
     for experiment_id, reason in setup.set_aside:
         fix = f"`deploy-reward close {experiment_id}`, or update the service."
-        yield COMPUTED, f"{experiment_id}: {reason}", fix
+        yield COMPUTED, f"{experiment_id}: {reason}", fix, experiment_id
     if setup.unsealed is not None:
         # Its kind alone is shown: the message names folders and buckets, which are the operator's.
         kind = setup.unsealed.partition(":")[0]
-        yield SEALED, f"Hours of the log could not be written to files: {kind}.", _UNSEALED_FIX
+        yield (
+            SEALED,
+            f"Hours of the log could not be written to files: {kind}.",
+            _UNSEALED_FIX,
+            None,
+        )
 
 
 def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:
@@ -125,10 +153,6 @@ def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:
     fixes = [CURES[Cause(row.reason)] for row in outcomes if row.reason in CURES]
     seen = left_out_sentence(outcomes, experiment.mean)
     return [] if seen is None else [(seen, " ".join(fixes))]
-
-
-# A judgment says whether it is so, what was seen, and what to do if it is not so.
-_Judgment = tuple[bool | None, str, str]
 
 
 def _events(setup: ProjectSetup) -> _Judgment:
@@ -333,15 +357,14 @@ def _elsewhere(experiment: OpenExperiment) -> str:
 
 
 def _target_seen(setup: ProjectSetup) -> _Judgment:
-    targets = [
-        (experiment.metric, experiment.sources, experiment.converted)
-        for experiment in setup.experiments
-    ]
-    if not targets:
-        targets = [(*setup.target, False)]
+    if not setup.experiments:
+        name, sources = setup.target
+        ok, seen, fix = _target(name, setup.names, sources=sources, converted=False)
+        # Nobody asks for the default metric yet: that it never came is no fault.
+        return ok or None, seen, fix
     return _worst(
-        _target(metric, setup.names, sources=sources, converted=converted)
-        for metric, sources, converted in targets
+        _target(each.metric, setup.names, sources=each.sources, converted=each.converted)
+        for each in setup.experiments
     )
 
 
@@ -439,7 +462,7 @@ def _correction(reason: str | None) -> str:
     return f"Correct what the answers of POST /v1/events name: {reason}."
 
 
-_LINES: Sequence[Callable[[ProjectSetup], _Judgment]] = (
+_LINES: Sequence[_Judge] = (
     _events,
     _commit_on_events,
     _commit_known,
@@ -451,6 +474,7 @@ _LINES: Sequence[Callable[[ProjectSetup], _Judgment]] = (
     _crossover,
     _refused,
 )
+_OF_EXPERIMENTS = (_both_arms, _target_seen, _crossover)
 
 # --- What several lines say -----------------------------------------------------------------------
 

@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from mcp_server.reward_api import ANSWER_SECONDS
-
 KEY_PART = "canaryCanary"
 
 
@@ -58,10 +56,6 @@ def test_a_service_that_drips_is_given_up_too(service: Any, call: Any) -> None:
     service.dripping = True
     arguments = {"experiment_id": "exp_1"}
     assert "no answer within" in failure(call("get_verdict", arguments, answer_seconds=0.2))
-
-
-def test_one_answer_may_take_less_than_ten_seconds() -> None:
-    assert ANSWER_SECONDS < 10
 
 
 @pytest.mark.parametrize(

@@ -587,6 +587,8 @@ class TestExplaining:
         self, service: Any, call: Any
     ) -> None:
         faults = [{"check": f"c{i}", "ok": False, "fix": "é" * 500} for i in range(40)]
+        # Those of another experiment are no faults of this.
+        faults += [{**fault, "experiment_id": "exp_other"} for fault in faults]
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
         service.answers_with("/v1/reward/checklist", faults)
         (text,) = texts(call("explain", {"experiment_id": "exp_1"}))

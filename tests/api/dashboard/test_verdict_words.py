@@ -66,20 +66,6 @@ def document(**members: Any) -> Evidence:
     )
 
 
-def test_every_answer_has_a_word_and_something_to_do() -> None:
-    words: set[str] = set()
-    for verdict in (Word.KEEP, Word.ROLLBACK, Word.ITERATE):
-        words.add(headline_of(served(verdict)).text)
-        assert advice(served(verdict), document())
-    for reason in ("power", "non_identifiable", "interacting"):
-        open_one = served("abstain", reason=reason, decided=False)
-        words.add(headline_of(open_one).text)
-        assert reason == "interacting" or advice(open_one, document())
-    words.add(headline_of(served("abstain", reason="power")).text)
-    words.add(headline_of(served("abstain", reason="power", decided=False), candidate=True).text)
-    assert len(words) == 8
-
-
 @pytest.mark.parametrize(
     "members",
     [
