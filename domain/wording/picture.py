@@ -141,7 +141,7 @@ def _gate_state(gates: EvidenceGates, looks: Sequence[Look]) -> str:
     if looks[-1].gated:
         vif = gates.vif
         return f"held: VIF {vif:.3g}" if isinstance(vif, float) else "held: no contrast"
-    return "held before" if any(look.gated for look in looks) else "none holds"
+    return "held before" if any(look.gated for look in looks) else "no check failed"
 
 
 def _guardrails(evidence: Evidence, *, until: float) -> list[Lane]:

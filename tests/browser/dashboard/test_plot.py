@@ -26,7 +26,7 @@ def test_the_plot_names_its_moments_the_ramp_and_every_lane_and_a_look_its_numbe
         "fired and decided",
         "share 50\u202f%",
         f"{treated} sessions of treatment, {controlled} of control",
-        "gates: none holds",
+        "gates: no check failed",
         "error: breached",
         # A guardrail says in its lane what it says in the table.
         "arrival: no harm seen",
