@@ -104,6 +104,7 @@ def exposures(
     with store.step("exposures") as connection:
         exposed = expose(connection, settings=engine.settings, patience=patience(context.run.tags))
         units = open_units(connection)
+    context.log.info("exposures: %s added, read to %s", exposed.added, exposed.as_of)
     lag = (exposed.as_of - (units.read_to or exposed.as_of)).total_seconds()
     return dg.MaterializeResult(
         metadata={
@@ -146,6 +147,7 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         work = stage_due if given is FAST else stage
         drafted = work(connection, patience=given)
     seconds = _since(begun)
+    context.log.info("evidence: %s experiments computed in %s s", len(drafted), seconds)
     # This is read after the step, outside its lock: experiments without a new look are shown too.
     with store.reading() as connection:
         nearest = nearest_to_an_answer(connection, limit=MOST_SHOWN)
@@ -180,6 +182,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         published = publish(connection, patience=patience(context.run.tags))
         answers = count_answers(connection)
         changed = verdicts_changed_since(connection, shown_to, limit=MOST_ROWS)
+    context.log.info("verdicts: %s published, %s decided in all", len(published), answers.decided)
     _tag(context, sorted(verdict.experiment_id for verdict in published if verdict.changed))
     total = changed[0].total if changed else 0
     return dg.MaterializeResult(

@@ -173,6 +173,7 @@ with warnings.catch_warnings():
             with store.step("session_cells") as connection:
                 given = patience(context.run.tags)
                 added = close_cells(connection, settings=engine.settings, patience=given)
+            context.log.info("session_cells: %s added", added)
         compared: dict[date, Comparison] = {}
         if days is not None and not (swap and config.increment):
             compared = _compare(context, store, engine, days, swap=swap)

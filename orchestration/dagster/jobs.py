@@ -11,7 +11,7 @@ from orchestration.dagster.checks import (
     no_keep_with_a_breach,
     running_p_never_rose,
 )
-from orchestration.dagster.keys import LEDGER, PREFIX, SESSION_CELLS
+from orchestration.dagster.keys import LEDGER, POOL_TAG, PREFIX, SESSION_CELLS
 from orchestration.dagster.sealed_log import SEALED, sealed_log
 from orchestration.dagster.sources import log
 
@@ -32,7 +32,7 @@ fast = dg.define_asset_job(
         no_experiment_is_set_aside,
     ),
     config=INCREMENT,
-    tags={_MAX_RUNTIME: "900"},
+    tags={_MAX_RUNTIME: "900", POOL_TAG: "fast", "dagster/priority": "10"},
     executor_def=dg.in_process_executor,
 )
 
@@ -42,7 +42,7 @@ day = dg.define_asset_job(
     " metric has closed, a rebuild of that day from the log. 25 runs a day.",
     selection=dg.AssetSelection.assets(log, sealed_log, *STEPS, LEDGER)
     | dg.AssetSelection.checks(*FACTS, REBUILT, SEALED),
-    tags={_MAX_RUNTIME: "1800"},
+    tags={_MAX_RUNTIME: "1800", POOL_TAG: "day", "dagster/priority": "-10"},
     executor_def=dg.in_process_executor,
 )
 

@@ -16,6 +16,8 @@ OWNERS = [f"team:{PREFIX}"]
 TAGS = {"service": PREFIX}
 # This tag of a run of the fast schedule says when the last block that it waits for closes.
 CLOSES_TAG = f"{PREFIX}/closes_at"
+# Our `dagster.yaml` limits by this tag how many runs of a kind go on at once.
+POOL_TAG = f"{PREFIX}/pool"
 # This tag says why it was asked for.
 DUE_TAG = f"{PREFIX}/due"
 

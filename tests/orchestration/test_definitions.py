@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from cli.processes.dagster_home import write_dagster_home
 from orchestration.definitions import definitions
 
 # What a platform engineer sees: asset, group, partitioned or not, what it is made from.
@@ -99,11 +100,13 @@ def test_sources_are_observed_and_the_rest_is_kept_fresh(graph) -> None:
     } == SOURCES
 
 
-def test_every_job_runs_in_one_process_and_no_run_can_hang_for_ever() -> None:
+def test_every_job_runs_in_one_process_for_an_hour_at_most_and_in_a_pool(tmp_path) -> None:
     jobs = [job for job in definitions.get_repository_def().get_all_jobs() if job.name[0] != "_"]
     assert {job.name.partition("reward_")[0] for job in jobs} == {"deploy_"}
     assert {job.executor_def.name for job in jobs} == {"in_process"}
-    assert all(int(job.run_tags["dagster/max_runtime"]) > 0 for job in jobs)
+    assert all(int(job.run_tags["dagster/max_runtime"]) <= 3600 for job in jobs)
+    limits = write_dagster_home(tmp_path).joinpath("dagster.yaml").read_text()
+    assert all(f"value: {job.run_tags['deploy_reward/pool']}, limit" in limits for job in jobs)
 
 
 def test_the_hourly_job_observes_the_log_and_checks_every_fact(canary, instance, today) -> None:

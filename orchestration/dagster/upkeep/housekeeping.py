@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from orchestration.dagster.keys import PREFIX
+from orchestration.dagster.keys import POOL_TAG, PREFIX
 from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.own_runs import OwnRuns
 from storage.lake.erasures import Rewriting, rewrite_files
@@ -202,7 +202,7 @@ def delete_old_runs(context: dg.OpExecutionContext) -> None:
     description="Drops old days of raw events and what rests on them, leaves those that are no"
     " longer hot to the lake, writes those who were forgotten out of the sealed log, and deletes"
     " our own old runs. One run a day.",
-    tags={"dagster/max_runtime": "3600"},
+    tags={"dagster/max_runtime": "3600", POOL_TAG: "housekeeping"},
     executor_def=dg.in_process_executor,
 )
 def housekeeping() -> None:
