@@ -48,12 +48,14 @@ class ExperimentCount:
         experiment: As the map has it.
         metric: Its target's whole definition.
         count: Units and outcomes of its arms.
+        horizon_days: For how many days units are exposed.
         experiment_id: None where nothing was stored.
     """
 
     experiment: Experiment
     metric: Mapping[str, Any]
     count: HistoryCount
+    horizon_days: int
     experiment_id: str | None = None
 
 
@@ -157,9 +159,11 @@ class ExperimentPlan:
                     metric=metric,
                     routes=experiment.routes,
                     since=self._start(tally),
+                    horizon_days=self.settings.horizon_days,
                     unit=self.settings.unit,
                     table=table,
                 ),
+                horizon_days=self.settings.horizon_days,
             )
             for experiment in self.experiments
         ]
@@ -363,14 +367,19 @@ def _with_definition(
     merged = dict(chosen)
     if metric:
         merged["metrics"] = {**metrics, name: metric}
-    if experiment.grace is not None:
-        grace, known = length_in_seconds(experiment.grace), chosen.get("grace_seconds")
-        if known is not None and known != grace:
+    grace = None if experiment.grace is None else length_in_seconds(experiment.grace)
+    for member, value, stored in (
+        ("grace", grace, "grace_seconds"),
+        ("horizon_days", experiment.horizon_days, "horizon_days"),
+    ):
+        known = chosen.get(stored)
+        if value is not None and known not in (None, value):
             raise MapError(
-                f"{place}.grace is {experiment.grace!r}, but the project's settings say"
-                f" grace_seconds = {known}: make them the same, or leave grace out of the map"
+                f"{place}.{member} is {getattr(experiment, member)!r}, but the project's settings"
+                f" say {stored} = {known}: make them the same, or leave {member} out of the map"
             )
-        merged["grace_seconds"] = grace
+        if value is not None:
+            merged[stored] = value
     return merged
 
 

@@ -114,6 +114,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     better: Literal["higher", "lower"] | None = None
     currency: str | None = None
     cap: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    horizon_days: Annotated[int, msgspec.Meta(ge=1, le=366)] | None = None
 
     def __post_init__(self) -> None:
         """Holds that lengths of time and the currency can be read."""

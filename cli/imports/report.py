@@ -126,8 +126,16 @@ def _warnings(counted: ExperimentCount) -> Iterator[str]:
     """Yields the reasons why the verdict does not count events of the file."""
     count, metric = counted.count, counted.metric
     for arm, count_of_arm in (("control", count.control), ("treatment", count.treatment)):
-        if not count_of_arm.units:
+        if not count_of_arm.units + count_of_arm.after_horizon:
             yield f"Warning: no unit of {arm}: no first event of a unit names its commit."
+    units = count.control.units + count.treatment.units
+    late, later = count.control.after_horizon, count.treatment.after_horizon
+    if late + later:
+        yield (
+            f"Warning: counted {units:,} of {units + late + later:,} units in the file: {late:,} of"
+            f" control and {later:,} of treatment come after the horizon, {counted.horizon_days}"
+            " days from the first event. To count them set horizon_days in [experiment], up to 366."
+        )
     events = " or ".join(f"`{source}`" for source in metric["sources"])
     number, unit = span(metric["window_seconds"]).split()
     window = f"{number}-{_UNITS[unit]}"

@@ -28,9 +28,9 @@ AHEAD = 180_000_000
 IDENTITY = 2_419_200_000_000
 # How far before a block the log is read for it.
 LOOK_BACK = IDENTITY + AHEAD
-# An exposure is packed as (its time since the start) · SPOTS + its assignment's spot: 43 bits of
-# microseconds are 101 days.
-SPOTS = 1_048_576
+# An exposure is packed as (its time since the start) · SPOTS + its assignment's spot: 45 bits of
+# microseconds are 407 days: the longest horizon, and a window after it.
+SPOTS = 262_144
 # A unit's amount is squared in two halves.
 HALF = 2_147_483_648
 

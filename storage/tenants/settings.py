@@ -113,7 +113,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     # TOML has no null: `none` turns it off too.
     futility_margin: Share | Literal["none"] | None = 0.01
-    horizon_days: Annotated[int, msgspec.Meta(ge=1, le=60)] = 28
+    horizon_days: Annotated[int, msgspec.Meta(ge=1, le=366)] = 28
     # Nobody who makes a change chooses the moment of the number that is trained on.
     reward_days: Annotated[int, msgspec.Meta(ge=1, le=60)] = 7
     trusted_proxies: list[str] = []

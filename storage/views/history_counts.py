@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from domain.metric import DAY
 from domain.route import RouteTable
 from storage.postgres.rows import value_of
 
@@ -19,12 +20,14 @@ class ArmCount:
     """The log's counts of an arm.
 
     Attributes:
-        units: Units whose first event on the routes named the arm's commit.
+        units: Units whose first event on the routes named the arm's commit, before the horizon.
+        after_horizon: Units whose first event came at the horizon or later; they do not count.
         converting: Those of them with an outcome within the window of their exposure.
         total: The sum of these outcomes' values.
     """
 
     units: int = 0
+    after_horizon: int = 0
     converting: int = 0
     total: float = 0.0
 
@@ -75,19 +78,22 @@ WITH exposed AS MATERIALIZED (
 ), told AS (
     SELECT x.unit, x.first % 2 AS arm, o.micros - x.first / 2 AS delay, o.value
     FROM outcome AS o JOIN exposed AS x USING (unit)
+    WHERE x.first / 2 < :horizon
 ), converted AS (
     SELECT arm, count(DISTINCT unit) AS converting, sum(value) / 1e6 AS total
     FROM told WHERE delay BETWEEN 0 AND :window
     GROUP BY arm
 ), arms AS (
-    SELECT first % 2 AS arm, count(*) AS units FROM exposed WHERE unit IS NOT NULL GROUP BY 1
+    SELECT first % 2 AS arm, count(*) FILTER (WHERE first / 2 < :horizon) AS units,
+        count(*) FILTER (WHERE first / 2 >= :horizon) AS after_horizon
+    FROM exposed WHERE unit IS NOT NULL GROUP BY 1
 ), span AS (
     SELECT count(*) AS outcomes, count(*) FILTER (WHERE delay < 0) AS before,
         count(*) FILTER (WHERE delay > :window) AS after, max(delay) AS longest
     FROM told
 )
-SELECT a.arm, a.units, coalesce(c.converting, 0) AS converting, coalesce(c.total, 0) AS total,
-    span.*
+SELECT a.arm, a.units, a.after_horizon, coalesce(c.converting, 0) AS converting,
+    coalesce(c.total, 0) AS total, span.*
 FROM span LEFT JOIN arms AS a ON true LEFT JOIN converted AS c USING (arm)
 """
 
@@ -104,6 +110,7 @@ def count_history(
     metric: Mapping[str, Any],
     routes: Sequence[str] | None,
     since: datetime,
+    horizon_days: int,
     unit: str,
     table: str = "runtime_events",
 ) -> HistoryCount:
@@ -118,6 +125,7 @@ def count_history(
         metric: The target's whole definition.
         routes: Patterns of the routes that expose a unit; None for all.
         since: The start of the experiment.
+        horizon_days: For how many days from then on units are exposed.
         unit: The randomized unit: `session` or `user`.
         table: The log, or a table like it.
     """
@@ -140,6 +148,7 @@ def count_history(
             "routes": exposing,
             "sources": list(metric["sources"]),
             "window": metric["window_seconds"] * 1_000_000,
+            "horizon": round((since.timestamp() + horizon_days * DAY) * 1_000_000),
         },
     ).all()
     arms = {

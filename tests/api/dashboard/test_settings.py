@@ -94,7 +94,7 @@ WRONG = {
     "segments": ("plan\nno spaces", 'letters, digits, _ and -, not "no spaces".'),
     "alpha": ("1.5", "This must be a number above 0 and below 1, not 1.5."),
     "futility_margin": ("some", 'a number above 0 and below 1 or "none", not "some".'),
-    "horizon_days": ("61", "This must be a whole number from 1 to 60, not 61."),
+    "horizon_days": ("367", "This must be a whole number from 1 to 366, not 367."),
     "warmup_minutes": ("1441", "from 0 to 1,440, not 1441."),
     "contrast_hours": ("0", "This must be a whole number from 1 to 672, not 0."),
     "grace_seconds": ("soon", 'This must be a whole number from 0 to 3,600, not "soon".'),

@@ -119,15 +119,7 @@ def test_a_map_reads_rows_of_events_in_any_format(run, stored, tmp_path, form) -
     frame = pd.DataFrame(
         {"who": ["u1", "u2"], "what": ["page_view", "order"], "at": ["2026-07-01 12:00:00"] * 2}
     )
-    file, layout = tmp_path / f"rows.{form}", tmp_path / "map.toml"
-    layout.write_text(EVENT_MAP)
-    if form == "csv":
-        frame.to_csv(file, index=False)
-    elif form == "parquet":
-        frame.to_parquet(file)
-    else:
-        frame.to_json(file, orient="records", lines=True)
-    result = run(file, "--map", layout)
+    result = run(saved(tmp_path, frame, form), "--map", mapped(tmp_path, EVENT_MAP))
     assert result.exit_code == 0, result.output
     rows = stored()
     assert [(row.session_id, row.event) for row in rows] == [("u1", "page_view"), ("u2", "order")]
@@ -136,42 +128,15 @@ def test_a_map_reads_rows_of_events_in_any_format(run, stored, tmp_path, form) -
     assert {row.environment for row in rows} == {"staging"}
 
 
-@pytest.mark.parametrize(
-    ("layout", "word"),
-    [
-        ("layout = 'event'\n[times]\ncolumn = 'at'\nspread_days = 3", "spread_days"),
-        ("layout = 'unit'\n[times]\ncolumn = 'at'", "commits"),
-        ("layout = 'event'\n[times]\ncolumn = 'at'\n[columns]\ncolour = 'c'", "colour"),
-        ("layout = 'event'\ncolour = 3\n[times]\ncolumn = 'at'", "colour"),
-        ("layout =", "map.toml"),
-    ],
-)
-def test_a_bad_map_is_told_by_its_member(run, tmp_path, layout, word) -> None:
-    file, map_file = tmp_path / "rows.csv", tmp_path / "map.toml"
-    file.write_text("at\n")
-    map_file.write_text(layout)
-    result = run(file, "--map", map_file)
-    assert result.exit_code == 1
-    assert word in result.output
-
-
 def test_history_after_the_start_of_a_bound_experiment_is_refused(run, stored, tmp_path) -> None:
-    layout, file = tmp_path / "map.toml", tmp_path / "rows.csv"
-    layout.write_text(
-        "layout = 'unit'\narm = 'arm'\n[times]\ncolumn = 'at'\n"
-        "[commits]\na = 'aaaaaaa'\nb = 'bbbbbbb'\n[metrics]\nhit = 'order'\n"
-        "[experiment]\ncontrol_commit = 'aaaaaaa'\ntreatment_commit = 'bbbbbbb'\n"
-        "target_metric = 'order'\n"
-    )
-    file.write_text("at,arm,hit\n2026-10-01T00:00:00,a,0\n2026-10-01T00:01:00,b,1\n")
+    layout = mapped(tmp_path, UNIT_MAP + EXPERIMENT)
+    file = saved(tmp_path, outcomes([0, 1]), "csv")
     assert run(file, "--map", layout).exit_code == 0
     before = stored()
     again = run(file, "--map", layout)
     assert again.exit_code == 1
     assert "already registered" in again.output
-    later = layout.read_text().split("[experiment]")[0]
-    layout.write_text(later)
-    without = run(file, "--map", layout)
+    without = run(file, "--map", mapped(tmp_path, UNIT_MAP))
     assert without.exit_code == 1
     assert "send history before registering" in without.output
     assert stored() == before
@@ -278,12 +243,8 @@ def test_an_empty_member_is_absent_in_every_format(run, stored, tmp_path, form) 
     result = run(saved(tmp_path, frame, form), "--map", mapped(tmp_path, text_of_map))
     assert result.exit_code == 0, result.output
     view, order = sorted(stored(), key=lambda row: row.session_id)
-    assert (view.commit_sha, view.value, view.route, view.pseudonym) == (
-        "abcdef1",
-        None,
-        None,
-        None,
-    )
+    absent = (view.value, view.route, view.pseudonym)
+    assert (view.commit_sha, *absent) == ("abcdef1", None, None, None)
     assert (order.commit_sha, order.value, order.route) == (None, 2_500_000, "/cart")
     assert order.pseudonym is not None
     assert (view.event_id, order.event_id) == (None, "e1")
@@ -313,6 +274,10 @@ MISTAKES = {
     "arm of no row": ("u1,A,new,1", ("new =", "newer ="), "'newer'", "'new'"),
     "cells missing": ("u1,A", None, "line 3", "has 2 cells"),
     "zone": ("u1,A,new,1", ('"at"', '"at"\nzone = "Berlin"'), "times", "Europe/Berlin"),
+    "two ways of times": ("", ('column = "at"', 'column = "at"\nspread_days = 3'), "spread_days"),
+    "no arm": ("", ('arm = "arm"', ""), "needs arm", "[commits]"),
+    "no member of an event": ("", ("[metrics]", '[columns]\ncolour = "c"\n[metrics]'), "'colour'"),
+    "no TOML": ("", ('layout = "unit"', "layout ="), "map.toml: is not TOML"),
     "no member": ("u1,A,new,1", ("[times]", "colour = 3\n[times]"), "'colour'", "known are"),
 }
 
@@ -466,26 +431,10 @@ def test_a_users_name_is_never_shown(run, tmp_path) -> None:
     assert "mary" not in line
 
 
-THREE_ARMS = """
-layout = "unit"
-arm = "arm"
-[times]
-column = "at"
-[commits]
-none = "aaaaaaa"
-red = "bbbbbbb"
-blue = "ccccccc"
-[metrics]
-hit = "order"
-[[experiment]]
-control_commit = "aaaaaaa"
-treatment_commit = "bbbbbbb"
-target_metric = "order"
-[[experiment]]
-control_commit = "aaaaaaa"
-treatment_commit = "ccccccc"
-target_metric = "order"
-"""
+TWO = 'red = "bbbbbbb"\nblue = "ccccccc"'
+LISTED = EXPERIMENT.replace("[experiment]", "[[experiment]]")
+THREE_ARMS = UNIT_MAP.replace("old", "none").replace('new = "bbbbbbb"', TWO) + LISTED
+THREE_ARMS += LISTED.replace("bbbbbbb", "ccccccc")
 
 
 def test_a_file_of_three_arms_becomes_two_experiments_with_one_control(
@@ -571,6 +520,22 @@ def test_an_amount_of_each_unit_becomes_a_mean_in_minor_units(run, stored, tmp_p
     assert result.exit_code == 0, result.output
     assert [row.value for row in stored() if row.value] == [1_234_000_000, 766_000_000]
     assert "10 USD a unit" in result.stdout
+
+
+def test_units_after_the_horizon_are_counted_by_arm_and_the_map_may_move_it(run, tmp_path) -> None:
+    at = pd.Timestamp(AT) - pd.Timedelta(days=200) + pd.to_timedelta(range(116), unit="D")
+    file = saved(tmp_path, outcomes([0, 1] * 58).assign(at=at), "csv")
+    cut = run(file, "--map", mapped(tmp_path, UNIT_MAP + EXPERIMENT), "--dry-run")
+    assert "counted 28 of 116 units in the file: 44 of control and 44 of treatment" in cut.stdout
+    assert "set horizon_days in [experiment]" in cut.stdout
+    layout = mapped(tmp_path, UNIT_MAP + EXPERIMENT + "horizon_days = 366\n")
+    report = run(file, "--map", layout)
+    assert len(re.findall(" 58 units", report.stdout)) == 2, report.output
+    judged = CliRunner().invoke(
+        main, ["evaluate", "--as-of", "2026-11-24T00:00:00Z", "--evidence", "--json"]
+    )
+    arms = json.loads(judged.stdout)[0]["evidence"]["arms"]
+    assert [arms[arm]["units"] for arm in ("control", "treatment")] == [58, 58]
 
 
 def test_a_fault_in_the_last_row_leaves_nothing_in_the_store(run, stored, tmp_path) -> None:

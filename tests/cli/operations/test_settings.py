@@ -10,8 +10,8 @@ import pytest
     ("written", "expected"),
     [
         ("alpha = 9.0", "alpha: must be a number above 0 and below 1, not 9.0"),
-        ("horizon_days = 99", "horizon_days: must be a whole number from 1 to 60, not 99"),
-        ('horizon_days = "soon"', 'must be a whole number from 1 to 60, not "soon"'),
+        ("horizon_days = 999", "horizon_days: must be a whole number from 1 to 366, not 999"),
+        ('horizon_days = "soon"', 'must be a whole number from 1 to 366, not "soon"'),
         ("rate_limits.per_key = 0", "rate_limits.per_key: must be a whole number of at least 1"),
         ("typical_lifts = [0.1, 0.001]", "typical_lifts.1: must be a number from 0.01 to 2"),
         ("typical_lifts = []", "typical_lifts: must be a list of 1 to 4 entries, not of 0"),
