@@ -27,7 +27,7 @@ def percent(share: float) -> str:
 
 
 def rough_percent(number: float) -> str:
-    """Returns a number of percent with its sign, a whole one from ten on."""
+    """Returns a number of percent with its sign, whole from ten on."""
     return f"{number:+.1f} %" if abs(number) < 10 else f"{number:+.0f} %"
 
 

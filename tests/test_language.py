@@ -13,7 +13,7 @@ _KNOWN = """
 account actions address advice agents alert aliasing amount answer api app application are asset
 attribute author axis bars batch batching because body boundary broken bucket build chain changed
 check child children clause cli client close cluster column command compared
-comparison computed conflict connection contract copying count counted created cron currency
+comparison computed conflict connection contract copying counted created cron currency
 daemon dagster dashboard data dataclass day db decision definitions delivery demo deployed derived
 design diff difference different dir django doctor document documentation domain doubtful drafted
 drop dropped duck duckdb due duplicate durability duration embedded empty ended entry env envelope

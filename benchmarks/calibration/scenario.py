@@ -492,3 +492,74 @@ def continuous(law: str, *, share: float, days: int) -> Draw:
         return of_one_stratum(n1, n1, n0, n0, values=values)
 
     return draw
+
+
+def with_empty_units(
+    base: float,
+    *,
+    share: float,
+    empty: float = 0.0,
+    lift: float = 0.0,
+    days: int = 14,
+    beside: float = 0.0,
+    twin: bool = True,
+) -> Draw:
+    """24,000 units a day at a declared share, and units of control alone that never convert.
+
+    They make treatment's rate look higher, where there is no effect.
+
+    Args:
+        base: Control's rate.
+        share: Treatment's, of all units of the environment.
+        empty: How many empty units come to control, out of its own.
+        lift: What treatment adds to the rate, relative to control.
+        beside: The share of a canary beside it, whose units are in another stratum.
+        twin: Whether its conversions are counted too.
+    """
+    within = share / (1 - beside)
+    epochs = ramp_declared(within)
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * days, 83 * (1 - beside), within)
+        x1, x0 = rng.binomial(n1, min(base * (1 + lift), 1.0)), rng.binomial(n0, base)
+        n0 = n0 + rng.poisson(83 * (1 - beside) * (1 - within) * empty, n0.size)
+        block = np.arange(n1.size, dtype=np.int64) * BLOCK
+        return of_one_stratum(
+            n1,
+            x1,
+            n0,
+            x0,
+            allocation=epochs,
+            arrivals=Arrivals(block=block, treatment=n1, others=n0),
+            **({"stratum_shares": {0: epochs}} if twin else {}),
+        )
+
+    return draw
+
+
+def with_a_lagging_router(base: float, *, empty: float, days: int = 8) -> Draw:
+    """A ramp of 5, 25 and 50 % that a router applies half an hour late, with empty units."""
+    epochs = ramp_declared(0.05, 0.25, 0.5)
+
+    def draw(rng: np.random.Generator) -> Series:
+        block = np.arange(days * BLOCKS_A_DAY, dtype=np.int64) * BLOCK
+        share = np.zeros(block.size)
+        for epoch in epochs:
+            share[block >= epoch.start + (1800 if epoch.start else 0)] = epoch.share
+        arrived = rng.poisson(83, block.size)
+        n1 = rng.binomial(arrived, share)
+        n0 = arrived - n1
+        x1, x0 = rng.binomial(n1, base), rng.binomial(n0, base)
+        n0 = n0 + rng.poisson(83 * (1 - share) * empty)
+        return of_one_stratum(
+            n1,
+            x1,
+            n0,
+            x0,
+            cuts=tuple(epoch.start for epoch in epochs[1:]),
+            allocation=epochs,
+            arrivals=Arrivals(block=block, treatment=n1, others=n0),
+            stratum_shares={0: epochs},
+        )
+
+    return draw

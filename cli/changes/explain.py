@@ -143,7 +143,11 @@ def _yes_no(yes_no: YesNo | None) -> str:
 def _candidate(evidence: Evidence, candidate: Candidate | None) -> str:
     if candidate is None:
         return ""
-    waits = ", ".join([*candidate.waits_for, *([] if candidate.holds else ["the test"])])
+    twin = evidence.count_twin
+    others = {"the test": candidate.holds, "the number of conversions": twin is None or twin.holds}
+    waits = ", ".join(
+        [*candidate.waits_for, *(name for name, holds in others.items() if not holds)]
+    )
     since = f"keep, since {_time(candidate.at)}: {_interval(evidence, candidate.ci)}"
     return f"{since}; waits for {waits}" if waits else since
 

@@ -11,6 +11,7 @@ from domain.evidence.effect import Effect
 from domain.evidence.policy import EvidencePolicy
 from domain.evidence.results import (
     Candidate,
+    CountTwin,
     EvidenceGates,
     EvidenceGuardrail,
     EvidenceLook,
@@ -80,6 +81,10 @@ class Evidence(EvidenceWords, frozen=True, kw_only=True):
     ] = None
     guardrails: tuple[EvidenceGuardrail, ...]
     candidate: Candidate | None
+    count_twin: Annotated[
+        CountTwin | None,
+        Meta(description="Null where no share is declared for most of the units, and of a mean."),
+    ]
     sessions: Sessions
     tipping_point: TippingPoint | None
     vouched: Vouched | None

@@ -146,6 +146,23 @@ class Candidate(Document, frozen=True, kw_only=True):
     ]
 
 
+class CountTwin(Document, frozen=True, kw_only=True):
+    """The test of whose conversions there are, which a keep at declared shares waits for too.
+
+    Units of an arm that never convert move a rate, and not this.
+    """
+
+    e_value: Annotated[float, Meta(description="The evidence, on either side.")]
+    holds: Annotated[
+        bool, Meta(description="Whether it reaches the test's threshold, on the test's side.")
+    ]
+    declared: Annotated[
+        float, Meta(description="Treatment's declared share of the units that are compared.")
+    ]
+    served: Annotated[float, Meta(description="Its share of them.")]
+    units: int
+
+
 State = Literal["better", "worse", "unfair", "not_known", "breached", "unharmed"]
 
 

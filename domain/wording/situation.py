@@ -15,6 +15,7 @@ from domain.lineage.serving import ReleaseStep
 from domain.measure import too_small
 from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
 from domain.wording.base_move import base_move_advice, base_move_sentence
+from domain.wording.count_twin import awaited_count, router_sentence
 from domain.wording.metrics import metric_rows, never_received
 from domain.wording.registration import (
     awaited_sentence,
@@ -166,10 +167,13 @@ def _compared(evidence: Evidence) -> tuple[State, Sequence[str], None]:
         return State.COMPARING, _WHILE_COMPARING, None
     shown = [f"it is sure that {name} did not get worse" for name in candidate.waits_for]
     again = [] if candidate.holds else ["the difference is beyond chance again"]
-    until = listed([*shown, *again]) or "it is sure that its guardrails did not get worse"
+    count, router = awaited_count(evidence.count_twin), router_sentence(evidence.count_twin)
+    until = listed([*shown, *again, *filter(None, [count])])
+    until = until or "it is sure that its guardrails did not get worse"
     silent = never_received(evidence.metrics, candidate)
     probe = [f"{silent} {_PROBE}"] if silent else []
-    return State.ALMOST, [f"Leave the canary running until {until}.", *probe], None
+    steps = [f"Leave the canary running until {until}.", *filter(None, [router]), *probe]
+    return State.ALMOST, steps, None
 
 
 def _answered(contract: Contract, evidence: Evidence | None) -> Situation:

@@ -30,6 +30,10 @@ WARNINGS = {
     " a user's sessions count once.",
     "guardrails_unproven": "The change is kept, but the time was too short to show that every"
     " guardrail is unharmed.",
+    "twin_unknown": "The change is kept by its rates alone: the declared shares do not say whose"
+    " conversions they are. Declare the share of each build with its deploy.",
+    "units_may_explain": "Units that came to one arm alone and never converted may explain the"
+    " harm: the number of conversions hardly shows it. Compare the arms' units by browser and bot.",
     "set_aside": "Its data cannot be computed at the moment, so you see the last verdict that"
     " could be computed. All other experiments go on.",
     "day_unequal": "A day of its counts differs from the events that it was made of, so it is not"

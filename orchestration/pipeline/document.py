@@ -115,6 +115,7 @@ def evidence_document(
         splits=_splits(evidence),
         guardrails=evidence.guardrails,
         candidate=evidence.candidate,
+        count_twin=evidence.count_twin,
         sessions=evidence.sessions,
         tipping_point=evidence.tipping_point,
         vouched=evidence.vouched,

@@ -8,6 +8,7 @@ from domain.evidence.policy import EvidencePolicy
 from domain.figures import listed, percent
 from domain.lineage.serving import MissingControl
 from domain.measure import Measure, too_small, typical_lift
+from domain.wording.count_twin import awaited_count
 from domain.wording.headline import NO_ANSWER, VERDICTS
 from domain.wording.metrics import never_received
 from domain.wording.registration import nothing_to_compare_sentence
@@ -167,6 +168,9 @@ def _waiting(evidence: Evidence, measure: Measure) -> str:
             f"Waiting until {until}, or for twice its units where that is later, to be sure that"
             f" {listed(candidate.waits_for)} did not get worse."
         )
+    count = awaited_count(evidence.count_twin)
+    if count is not None:
+        said.append(f"Waiting until {count}.")
     return " ".join([*said, *filter(None, [never_received(evidence.guardrail_rows, candidate)])])
 
 

@@ -17,6 +17,7 @@ from stats.counts.traits import ABSENT, Traits
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Guardrail, Series
 from storage.verdicts.evidence import ExperimentReading
+from storage.verdicts.gates import Allocation
 from storage.verdicts.packed_cells import CellColumns
 
 
@@ -50,6 +51,7 @@ def series_of(reading: ExperimentReading) -> Series:
             for guardrail in policy["guardrails"]
         ),
         allocation=_allocation(reading),
+        stratum_shares=_stratum_shares(reading),
         arrivals=_arrivals(reading),
         crossings=_crossings(reading),
         late=_late_units(reading),
@@ -120,13 +122,25 @@ def _broken(column: "array[float]") -> NDArray[np.float64]:
 def _allocation(reading: ExperimentReading) -> tuple[Epoch, ...] | None:
     if not any(span.share for span in reading.allocations):
         return None
+    return _epochs(reading.allocations)
+
+
+def _stratum_shares(reading: ExperimentReading) -> dict[int, tuple[Epoch, ...]]:
+    return {
+        place: _epochs(reading.stratum_shares[lineage])
+        for place, lineage in enumerate(reading.lineages)
+        if lineage in reading.stratum_shares
+    }
+
+
+def _epochs(spans: Sequence[Allocation]) -> tuple[Epoch, ...]:
     return tuple(
         Epoch(
             start=seconds(span.begin),
             end=None if span.end is None else seconds(span.end),
             share=span.share,
         )
-        for span in reading.allocations
+        for span in spans
     )
 
 

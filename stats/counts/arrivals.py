@@ -1,11 +1,15 @@
 """Arrivals: units by who served them first, and the shares that were declared for the arms."""
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stats.counts.cell import Ints
 from stats.counts.columns import BlockColumns
+
+ROUTER_LAG = 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,25 @@ class Epoch:
             raise ValueError(f"share is {self.share!r}, but it lies in [0, 1] or is null")
         if self.end is not None and self.end < self.start:
             raise ValueError(f"end is {self.end}, but an epoch that starts at {self.start} is over")
+
+
+def counted_blocks(
+    allocation: Sequence[Epoch], block: Ints, *, block_seconds: int
+) -> Iterator[tuple[float, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]]:
+    """Yields each share inside (0, 1), with the blocks whose units were drawn at it.
+
+    Of every later epoch the first 60 minutes are left out, since routers lag, and so are blocks
+    that reach over the end of an epoch.
+    """
+    for number, epoch in enumerate(allocation):
+        if epoch.share is None or not 0 < epoch.share < 1:
+            continue
+        inside = block + block_seconds <= (math.inf if epoch.end is None else epoch.end)
+        if number:
+            inside &= block >= epoch.start + ROUTER_LAG
+        else:
+            inside &= block + block_seconds > epoch.start
+        yield epoch.share, inside
 
 
 @dataclass(frozen=True, kw_only=True)

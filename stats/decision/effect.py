@@ -3,8 +3,8 @@
 How it is served: docs/api.md, 'The effect'.
 
 A lift that is read when the test crosses overstates the truth, since a test stops at a lucky
-moment. A posterior mean does not depend on when one stops: it is taken over all units that were
-compared, those after the decision included, under a prior that the policy froze.
+moment. A posterior mean does not depend on the moment of stopping: it is taken over all units that
+were compared, those after the decision included, under a prior that the policy froze.
 """
 
 import math

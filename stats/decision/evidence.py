@@ -18,8 +18,10 @@ from domain.evidence.results import (
     MetricRow,
     YesNo,
 )
+from domain.evidence.results import CountTwin as ServedTwin
 from domain.words import EndedBecause, Verdict
 from stats.counts.cell import number_or_none
+from stats.decision.count_twin import CountTwin, count_twins
 from stats.decision.decision import Decision, Interval, abstention, answer, cadence_fired
 from stats.decision.effect import Effect, effect_at
 from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
@@ -58,6 +60,8 @@ EXPERIMENTS_AT_ONCE, CELLS_AT_ONCE = 128, 100_000
 GUARDRAILS_UNPROVEN = "guardrails_unproven"
 ALLOCATION_UNDECLARED = "allocation_undeclared"
 FADING = "fading"
+TWIN_UNKNOWN = "twin_unknown"
+UNITS_MAY_EXPLAIN = "units_may_explain"
 UNVERIFIED = "unverified"
 DAY_UNEQUAL = "day_unequal"
 SESSIONS_CUT, TURNOVER_UNSEEN = "sessions_cut", "turnover_unseen"
@@ -134,6 +138,7 @@ class Evidence:
         guardrail_rows: Their levels in both arms.
         left_out: The outcomes that the target leaves out, by reason.
         shortfall: Treatment's share of arrivals; None unless `arrival` is breached.
+        count_twin: The test of whose conversions there are; None where none is asked.
         candidate: The test that first held on the better side; None where it did not.
         warnings: Codes of the cautions to show beside the verdict.
         decision: The verdict.
@@ -181,6 +186,7 @@ class Evidence:
     units_excluded: int = 0
     tipping_point: TippingPoint | None = None
     vouched: Vouched | None = None
+    count_twin: ServedTwin | None = None
 
     @property
     def guardrail_breaches(self) -> tuple[str, ...]:
@@ -221,7 +227,8 @@ def _parts(strata: Sequence[Stratification]) -> Iterator[Sequence[Stratification
 
 def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
     batch = traced(strata)
-    read = zip(strata, gate_readings(batch), guardrail_watches(batch), strict=True)
+    watches = guardrail_watches(batch)
+    read = zip(strata, gate_readings(batch), watches, count_twins(batch), strict=True)
     views = [_View.of(batch.trace[batch.rows(i)], *each) for i, each in enumerate(read)]
     rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
     intervals = served_intervals(batch, rows)
@@ -253,6 +260,7 @@ class _View:
     trace: Trace
     gates: GateReadings
     watches: tuple[Watch, ...]
+    twin: CountTwin
     ruling: Ruling
 
     @classmethod
@@ -262,6 +270,7 @@ class _View:
         strata: Stratification,
         gates: GateReadings,
         watches: tuple[Watch, ...],
+        twin: CountTwin,
     ) -> "_View":
         series = strata.series
         if gates.arrival is not None:
@@ -275,15 +284,29 @@ class _View:
             horizon_end=series.horizon_end,
             closed_at=None if closed_at is None or closed_at > series.as_of else closed_at,
             day_unequal=series.day_unequal,
+            twin=twin,
         )
         return cls(
-            strata=strata, series=series, trace=trace, gates=gates, watches=watches, ruling=ruling
+            strata=strata,
+            series=series,
+            trace=trace,
+            gates=gates,
+            watches=watches,
+            twin=twin,
+            ruling=ruling,
         )
 
     @cached_property
     def now(self) -> Trace:
         """The trace at the ruling's look alone."""
         return self.trace[self.ruling.look : self.ruling.look + 1]
+
+    def twin_disagrees(self, look: int) -> bool:
+        """Whether the counts show less than half of the difference of the rates."""
+        now = self.trace[look : look + 1]
+        rate = (now.x1 + now.x0) / np.maximum(now.n1 + now.n0, 1)
+        here = self.twin[look : look + 1]
+        return bool(here.disagrees(now.totals.S, now.totals.V0, rate)[0])
 
     @property
     def guardrails(self) -> tuple[tuple[Watch, int], ...]:
@@ -410,6 +433,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         guardrails=read.tests,
         guardrail_rows=tuple(row for _, row in read.guardrails),
         candidate=_candidate(view, looks, read.tests),
+        count_twin=_count_twin(view),
         warnings=_warnings(view, read),
         decision=_decision(view, looks, outlook, read.tests),
         left_out=view.gates.left_out(ruling.look),
@@ -510,13 +534,36 @@ def _arms(series: Series, now: Trace) -> Arms:
     )
 
 
-def _warnings(view: _View, read: _Readings) -> tuple[str, ...]:
-    series, ruling, vouched = view.series, view.ruling, read.vouched
-    undeclared = series.allocation is not None and all(
-        epoch.share is None for epoch in series.allocation
+def _count_twin(view: _View) -> ServedTwin | None:
+    """The count twin at the ruling's look; None where none is asked."""
+    look, twin = view.ruling.look, view.twin
+    if not twin.is_asked[look]:
+        return None
+    stands = twin.stands(view.trace.totals.S, view.series.policy.log_threshold)
+    return ServedTwin(
+        e_value=float(e_value(twin.log_e[look : look + 1])[0]),
+        holds=bool(stands[look]),
+        declared=float(twin.declared[look]),
+        served=float(twin.served[look]),
+        units=int(twin.units[look]),
     )
+
+
+def _warnings(view: _View, read: _Readings) -> tuple[str, ...]:
+    series, ruling, look, vouched = view.series, view.ruling, view.ruling.look, read.vouched
+    shares = [epoch.share for epoch in series.allocation or ()]
+    undeclared = bool(series.allocation) and not any(share is not None for share in shares)
+    is_rate = series.target.values is None
+    asked = look >= 0 and bool(view.twin.is_asked[look])
     warnings = {
         DAY_UNEQUAL: series.day_unequal,
+        TWIN_UNKNOWN: ruling.verdict is Verdict.KEEP
+        and is_rate
+        and not asked
+        and any(share and share < 1 for share in shares),
+        UNITS_MAY_EXPLAIN: ruling.verdict is Verdict.ROLLBACK
+        and asked
+        and view.twin_disagrees(look),
         GUARDRAILS_UNPROVEN: ruling.unproven,
         ALLOCATION_UNDECLARED: undeclared,
         FADING: read.fading,

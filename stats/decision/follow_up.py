@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stats.counts.cell import Floats
+from stats.decision.count_twin import count_twins
 from stats.decision.effect import Effect, effect_at
 from stats.decision.ruling import decide
 from stats.gates.readings import gate_readings
@@ -36,7 +37,8 @@ class FollowUp:
         interval: The always-valid interval of the difference.
         per_day: Units of both arms a day since the decision; None before the first look.
         log_e: Logarithm of the e-value of the whole experiment, units before the decision
-            included, at the last look at which no gate holds; None where there is none.
+            included, at the last look at which no gate holds, and of the count twin where that is
+            asked, whichever is smaller; None where there is none.
         effect: The effect by all of these units, at the last such look until it was due; None
             where nothing was compared.
         final: Whether that can change no more.
@@ -156,11 +158,16 @@ def _of_all_units(series: Series, due: int) -> FollowUp:
     fair = np.flatnonzero(~gated & (trace.totals.W > 0))
     if not fair.size:
         return _NOTHING
+    (twin,) = count_twins(batch)
+    log_e = float(trace.log_e[fair[-1]])
+    if twin.is_asked[fair[-1]]:
+        # The smaller of two e-processes is an e-process.
+        log_e = min(log_e, float(twin.log_e[fair[-1]]))
     in_time = fair[trace.at[fair] <= due]
     is_rate = series.target.values is None
     return replace(
         _NOTHING,
-        log_e=float(trace.log_e[fair[-1]]),
+        log_e=log_e,
         effect=effect_at(batch, int(in_time[-1]), series.policy, is_rate=is_rate)
         if in_time.size
         else None,

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.counts.cell import Ints
+from stats.decision.count_twin import CountTwin
 from stats.gates.guardrail import Watch
 from stats.gates.readings import GateReadings
 from stats.looks.closing import arms_left
@@ -99,6 +100,7 @@ def decide(
     horizon_end: int,
     closed_at: int | None,
     day_unequal: bool = False,
+    twin: CountTwin | None = None,
 ) -> Ruling:
     """The ruling of the first look that decides, else of the last look.
 
@@ -111,8 +113,8 @@ def decide(
        outcomes after the window, or left out of a mean, hold back a single side;
     4. E(0) ≥ 1/α → `rollback` on the worse side, decided. The first such look on the better side
        makes a candidate; from then on, at a look at which E(0) ≥ 1/α holds too, `iterate` if a
-       guardrail is breached, `keep` if harm to each is excluded, or waited for in vain; both
-       decided. Until then `abstain / power`, open;
+       guardrail is breached, `keep` if its count twin stands at that look and harm to each is
+       excluded, or waited for in vain; both decided. Until then `abstain / power`, open;
     5. futility → `abstain / power`, decided;
     6. else `abstain / power`, open.
 
@@ -123,8 +125,9 @@ def decide(
         horizon_end: The end of the last block within the horizon.
         closed_at: When it was closed by hand, if that is known by the last look's time.
         day_unequal: Whether a day is known to differ from the log: then rules 4 and 5 wait.
+        twin: The test of whose conversions there are; None where no keep waits for it.
     """
-    rules = _rules(looks, gates, watches, policy, horizon_end=horizon_end)
+    rules = _rules(looks, gates, watches, policy, horizon_end=horizon_end, twin=twin)
     futile = looks.futile & ~rules.gated & ~_from(rules.candidate, len(looks))
     decisive = np.flatnonzero(rules.ends | ((rules.answered | futile) & (not day_unequal)))
     known = _seen_before(looks, closed_at)
@@ -146,6 +149,7 @@ def _rules(
     policy: Policy,
     *,
     horizon_end: int,
+    twin: CountTwin | None,
 ) -> _Rules:
     reached = looks.log_e >= policy.log_threshold
     worse = _is_worse(looks, policy)
@@ -160,7 +164,10 @@ def _rules(
     ends = horizon | (looks.contrast_gone & ~waiting)
     breached = _any_since(looks.at, [watch.breached_at for watch in watches])
     proven = _all_since(looks.at, [watch.non_inferior_at for watch in watches if watch.awaited])
-    ready = worse | breached | proven | _waited(looks, candidate)
+    ready = proven | _waited(looks, candidate)
+    counted = np.ones(len(looks), dtype=np.bool_)
+    if twin is not None:
+        counted = ~twin.is_asked | twin.stands(looks.totals.S, policy.log_threshold)
     return _Rules(
         looks=looks,
         policy=policy,
@@ -172,7 +179,7 @@ def _rules(
         candidate=candidate,
         breached=breached,
         proven=proven,
-        answered=crossed & ready & (waiting | ~ends),
+        answered=crossed & (worse | breached | (ready & counted)) & (waiting | ~ends),
     )
 
 

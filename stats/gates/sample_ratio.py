@@ -9,7 +9,7 @@ from scipy.special import betainc, betaln
 
 from domain.arrival import ARRIVAL
 from domain.cause import Cause
-from stats.counts.arrivals import Arrivals, Epoch
+from stats.counts.arrivals import Arrivals, Epoch, counted_blocks
 from stats.counts.cell import Floats, Ints
 from stats.gates.gate import Gate, Reading, Units
 from stats.gates.guardrail import Watch
@@ -18,7 +18,6 @@ from stats.looks.trace import StageLooks
 
 ALARM = 1000.0
 CONCENTRATION = 1000.0
-ROUTER_LAG = 3600
 FAR_TAIL = 1e-280
 
 
@@ -153,29 +152,15 @@ def closed_blocks(
 def counted_epochs(
     allocation: tuple[Epoch, ...], arrivals: Arrivals, *, block_seconds: int
 ) -> list[CountedEpoch]:
-    """The units of each epoch with a share inside (0, 1).
-
-    Of every later epoch the first 60 minutes are left out, since routers lag, and so are blocks
-    that reach over the end of an epoch.
-    """
-    counted: list[CountedEpoch] = []
-    for number, epoch in enumerate(allocation):
-        if epoch.share is None or not 0 < epoch.share < 1:
-            continue
-        end = math.inf if epoch.end is None else epoch.end
-        inside = arrivals.block + block_seconds <= end
-        if number:
-            inside &= arrivals.block >= epoch.start + ROUTER_LAG
-        else:
-            inside &= arrivals.block + block_seconds > epoch.start
-        counted.append(
-            CountedEpoch(
-                share=epoch.share,
-                treatment=_counted(arrivals.treatment, inside),
-                others=_counted(arrivals.others, inside),
-            )
+    """The units of each epoch with a share inside (0, 1), lag hours left out."""
+    return [
+        CountedEpoch(
+            share=share,
+            treatment=_counted(arrivals.treatment, inside),
+            others=_counted(arrivals.others, inside),
         )
-    return counted
+        for share, inside in counted_blocks(allocation, arrivals.block, block_seconds=block_seconds)
+    ]
 
 
 def log_two_sided(n1: Floats, n0: Floats, share: float) -> Floats:

@@ -86,6 +86,8 @@ class Series:
             target's.
         allocation: The declared shares of the treatment commit, epoch after epoch; None where
             that is not read.
+        stratum_shares: Of a stratum the declared share of treatment among its own units, epoch
+            after epoch; a stratum of which nothing is declared has none.
         arrivals: Units of the eligible routes by who served them first; None likewise.
         crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
@@ -106,6 +108,9 @@ class Series:
     target: ClosedCells
     guardrails: tuple[Guardrail, ...] = ()
     allocation: tuple[Epoch, ...] | None = None
+    stratum_shares: Mapping[int, tuple[Epoch, ...]] = field(
+        default_factory=dict[int, tuple[Epoch, ...]]
+    )
     arrivals: Arrivals | None = None
     crossings: Findings | None = None
     late: LateUnits | None = None
@@ -166,6 +171,12 @@ class Series:
             self,
             target=self.target.regrouped(stratum),
             guardrails=tuple(guardrail.regrouped(stratum) for guardrail in self.guardrails),
+            # Strata that are pooled differ by flags alone: their shares are those of their lineage.
+            stratum_shares={
+                int(stratum[code]): epochs
+                for code, epochs in self.stratum_shares.items()
+                if stratum[code] >= 0
+            },
             crossings=None
             if self.crossings is None
             else replace(self.crossings, stratum=known[self.crossings.stratum]),

@@ -14,6 +14,8 @@ from domain.lineage.history import History
 from domain.metric import metrics_of
 from domain.registration import PORTFOLIO
 from storage.experiments.histories import joint_with, read_facts
+from storage.pipeline.assignments import Question
+from storage.pipeline.inputs import read_environments
 from storage.postgres.rows import value_of
 from storage.schema.encoding import (
     BLOCK,
@@ -25,7 +27,14 @@ from storage.schema.encoding import (
 )
 from storage.schema.policy_columns import GRACE
 from storage.verdicts.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
-from storage.verdicts.packed_cells import NO_CELLS, CellColumns, read_cells, read_strata
+from storage.verdicts.packed_cells import (
+    NO_CELLS,
+    CellColumns,
+    Stratum,
+    read_cells,
+    read_strata,
+)
+from storage.verdicts.stratum_shares import stratum_shares
 
 _BLOCK = timedelta(minutes=5)
 
@@ -56,6 +65,8 @@ class ExperimentReading:
         deploys: The environment's deploys, in order.
         base_assumed: Whether the treatment's base was assumed rather than named.
         day_unequal: Whether a day of its rows is known to differ from the log.
+        stratum_shares: By lineage, treatment's declared share of the units of its strata; empty
+            where none is declared, and of a mean.
     """
 
     experiment_id: str
@@ -79,6 +90,7 @@ class ExperimentReading:
     deploys: Sequence[DeployFact]
     base_assumed: bool
     allocations: Sequence[Allocation]
+    stratum_shares: Mapping[str, Sequence[Allocation]]
     gates: GateReading
     day_unequal: bool = False
 
@@ -143,12 +155,14 @@ def read_experiments(
         )
         for row in active
     }
-    declared = [
-        experiment_id
-        for experiment_id, spans in shares.items()
-        if any(span.share for span in spans)
-    ]
-    gates = read_gates(connection, ids, declared=declared)
+    declared = [row for row in active if any(span.share for span in shares[row.experiment_id])]
+    gates = read_gates(connection, ids, declared=[row.experiment_id for row in declared])
+    within = _within_strata(
+        connection,
+        [row for row in declared if row.policy["target"]["kind"] == "conversion"],
+        known,
+        strata,
+    )
     return [
         value_of(
             ExperimentReading,
@@ -171,10 +185,34 @@ def read_experiments(
                 if deploy.deploy_id == row.deploy_id
             ),
             allocations=shares[row.experiment_id],
+            stratum_shares=within.get(row.experiment_id, {}),
             gates=gates[row.experiment_id],
         )
         for row in active
     ]
+
+
+def _within_strata(
+    connection: Connection,
+    declared: Sequence[Row[Any]],
+    deploys: Mapping[str, Sequence[CountedDeploy]],
+    strata: Mapping[str, Sequence[Stratum]],
+) -> dict[str, dict[str, list[Allocation]]]:
+    """Returns treatment's share within each lineage of the experiments that declare shares."""
+    places = {(row.project_id, row.environment) for row in declared}
+    histories = read_environments(connection, places).histories if places else {}
+    return {
+        row.experiment_id: stratum_shares(
+            deploys[row.experiment_id],
+            {stratum.lineage for stratum in strata[row.experiment_id]},
+            commits=[*filter(None, (row.treatment_commit, row.control_commit))],
+            question=Question(change=frozenset(row.change), bound_at=row.bound_at),
+            history=histories[row.project_id, row.environment],
+            starts_at=row.starts_at,
+            grace_seconds=row.policy["grace_seconds"],
+        )
+        for row in declared
+    }
 
 
 def _deploys(connection: Connection, active: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:

@@ -4,7 +4,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
@@ -94,6 +94,13 @@ class GateReading:
     arrivals: ArrivalColumns = NO_ARRIVALS
     crossings: Sequence[Crossing] = ()
     late: Sequence[LateOutcome] = ()
+
+
+def block_close(moment: datetime, grace_seconds: float) -> datetime:
+    """Returns when the block of a moment of exposure closes."""
+    seconds = moment.timestamp()
+    begin = datetime.fromtimestamp(seconds - seconds % _BLOCK.total_seconds(), tz=UTC)
+    return begin + _BLOCK + timedelta(seconds=grace_seconds)
 
 
 def allocations(

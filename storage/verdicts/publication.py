@@ -97,7 +97,7 @@ _EFFECTS = msgspec.json.Decoder(Effect | None)
 
 
 def effect_of(text: str | None) -> Effect | None:
-    """Returns the effect of its JSON text, which a look without one writes as null."""
+    """Returns the effect of its JSON text, null where the look has none."""
     return None if text is None else _EFFECTS.decode(text)
 
 

@@ -30,6 +30,10 @@ def test_when_it_is_final_a_unit_of_the_effect_is_a_unit_of_truth(fleet: str, co
     if truths.std() > 0:
         assert abs(effect.slope - 1) < 0.1 + 3 * effect.error
         assert lift.slope < effect.slope
+    fresh = Reading.of(
+        (NUMBERS["after the decision alone"](change), change.truth) for change in changes
+    )
+    assert abs(fresh.bias) < 3 * fresh.rmse / np.sqrt(fresh.count)
     for name in ("open at the end", "after the decision"):
         held, of = coverage(changes, INTERVALS[name])
         assert held >= 0.95 * of - 4 * np.sqrt(0.05 * 0.95 * of)

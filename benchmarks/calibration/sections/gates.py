@@ -13,7 +13,9 @@ from benchmarks.calibration.scenario import (
     partly_after_the_window,
     partly_left_out,
     with_a_cold_start,
+    with_a_lagging_router,
     with_effects,
+    with_empty_units,
     with_forged_units,
     with_late_outcomes,
 )
@@ -90,6 +92,7 @@ def unequal_arms(run: Run) -> Section:
     _fading(counted)
     _forged(counted)
     _turnover(counted)
+    _empty_units(counted)
     return Section(
         title="Arms that differ in something else", text=" ".join(TEXT.split()), rows=rows
     )
@@ -221,3 +224,22 @@ def _turnover(counted: Counted) -> None:
     draw = of_visitors(days=28)
     name = "turnover: a tenth of both arms come back: held back"
     counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)
+
+
+def _empty_units(counted: Counted) -> None:
+    for base in (0.05, 0.2, 0.6, 0.9):
+        for share in (0.5, 0.05):
+            case = f"2 % empty units in control, base {base:.0%}, share {share:.0%}"
+            draw = with_empty_units(base, share=share, empty=0.02, twin=False)
+            counted(f"{case}, by the rate alone: kept", draw, 200, is_kept)
+            draw = with_empty_units(base, share=share, empty=0.02)
+            counted(f"{case}, with the count twin: kept", draw, 200, is_kept, at_most=0.03)
+    draw = with_empty_units(0.6, share=0.1, beside=0.1, empty=0.05)
+    counted("5 %, base 60 %, a canary of 10 % beside it: kept", draw, 200, is_kept, at_most=0.03)
+    draw = with_a_lagging_router(0.6, empty=0.05)
+    counted("5 %, base 60 %, a ramp that lags: kept", draw, 200, is_kept, at_most=0.03)
+    for base, lift in ((0.05, 0.2), (0.2, 0.1), (0.6, 0.05)):
+        draw = with_empty_units(base, share=0.5, lift=lift)
+        counted(
+            f"none, base {base:.0%}, a true +{lift:.0%}: kept", draw, 200, is_kept, at_least=0.9
+        )

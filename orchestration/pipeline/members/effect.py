@@ -162,7 +162,7 @@ def _document(
     at: datetime | None,
     units: int,
 ) -> served.Effect:
-    """Returns the effect as it is served; `at` and `units` are those of a look without one."""
+    """Returns the effect as it is served; `at` and `units` are those of a look without it."""
     posterior = None if effect is None else effect.posterior
     interval = None if effect is None else effect.interval
     estimate = None if posterior is None else posterior.estimate

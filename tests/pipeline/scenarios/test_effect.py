@@ -1,6 +1,5 @@
 """The effect, read through REST: the number to train on, beside the verdict."""
 
-import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
-from storage.postgres.refusal import Invalid
 from tests.world import T
 
 A, K = "aaaaaaa1", "ccccccc3"
@@ -256,42 +254,3 @@ def test_it_equals_what_the_log_gives_at_once(story, kept) -> None:
 
 def differences(story, experiment: str) -> list[str]:
     return list(audit(story.store.engine, experiment).differences)
-
-
-def test_the_lifts_that_a_project_names_are_those_that_the_test_is_made_for(story) -> None:
-    story.settings(typical_lifts=[0.1])
-    canary(story, rate=0.108, units=1500)
-    narrow = story.register(treatment_commit=K)
-    story.tick(minutes=700)
-    evidence = story.evidence(narrow)
-    assert evidence["policy"]["rho"] == {"day": 100.0, "fast": 100.0}
-    assert "to find a 10 % change" in evidence["sentence"]
-    assert evidence["sessions"]["required"] == evidence["sessions"]["required_fast"]
-    # What is registered later reads the setting of then.
-    story.settings(typical_lifts=[0.5, 0.2])
-    assert story.evidence(narrow)["policy"]["rho"] == {"day": 100.0, "fast": 100.0}
-
-
-def test_up_to_four_typical_lifts_are_components_of_equal_weight(story) -> None:
-    story.settings(typical_lifts=[0.1, 0.5, 0.05, 0.2])
-    canary(story, rate=0.108, units=1500)
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=700)
-    evidence = story.evidence(experiment)
-    assert evidence["policy"]["rho"] == {"day": 400.0, "fast": 4.0, "between": [100.0, 25.0]}
-    score, variance = evidence["totals"]["S"], evidence["totals"]["V"]
-    components = [
-        math.sqrt(rho / (rho + variance)) * math.exp(score**2 / (2 * (rho + variance)))
-        for rho in (400, 100, 25, 4)
-    ]
-    assert evidence["totals"]["e_value"] == pytest.approx(sum(components) / 4)
-    assert "to find a 5 % change" in evidence["sentence"]
-    assert differences(story, experiment) == []
-
-
-@pytest.mark.parametrize("lifts", [[], [0.1, 0.2, 0.3, 0.4, 0.5], [0], [3]])
-def test_lifts_that_no_test_is_made_for_are_refused(story, lifts) -> None:
-    with pytest.raises(
-        Invalid, match=r"must be a (list of 1 to 4 entries|number from 0.01 to 2), not"
-    ):
-        story.settings(typical_lifts=lifts)

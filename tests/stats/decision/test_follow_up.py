@@ -5,9 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stats.counts.cell import Floats
-from stats.decision.evidence import evaluate
-from stats.decision.follow_up import FollowUp, follow_up
+from stats.decision.follow_up import follow_up
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 
@@ -31,56 +29,6 @@ def drawn(
     rows = zip(hour * HOURS, np.zeros_like(hour), n1, x1, n0, x0, strict=True)
     cuts = () if decided_at is None else (-(-decided_at // 3600) * 3600,)
     return series(list(rows), cuts=cuts, policy=Policy(), as_of=40 * DAY)
-
-
-def followed(series: Maker, count: int, *, lift: float = LIFT) -> list[tuple[float, FollowUp]]:
-    """What the keeps of so many changes claimed, and what their follow-ups measured."""
-    pairs: list[tuple[float, FollowUp]] = []
-    for seed in range(count):
-        (before,) = evaluate(
-            [drawn(series, np.random.default_rng(seed), decided_at=None, lift=lift)]
-        )
-        decision = before.decision
-        if decision.verdict != "keep" or decision.lift is None or decision.at > 20 * DAY:
-            continue
-        begin = -(-decision.at // 3600) * 3600
-        # Another draw: of what comes after, nobody knows at the decision.
-        fresh = drawn(series, np.random.default_rng(10**6 + seed), decided_at=begin, lift=lift)
-        pairs.append((decision.lift, follow_up(fresh, begin=begin, end=begin + WEEK)))
-    return pairs
-
-
-def rmse(ratios: Floats) -> float:
-    return float(np.sqrt(np.mean((ratios - 1) ** 2)))
-
-
-@pytest.mark.parametrize(
-    "count",
-    [
-        pytest.param(60, id="small"),
-        pytest.param(1500, id="full", marks=[pytest.mark.calibration, pytest.mark.timeout(3600)]),
-    ],
-)
-def test_at_its_planned_end_its_lift_is_unbiased_where_the_claim_is_a_lucky_one(
-    count: int, series: Maker
-) -> None:
-    pairs = followed(series, count)
-    claims = np.array([claim for claim, _ in pairs]) / LIFT
-    ended = [result for _, result in pairs]
-    assert all((result.ended, result.stopped) == (True, False) for result in ended)
-    lifts = np.array([result.lift for result in ended], dtype=float) / LIFT
-    error = lifts.std() / np.sqrt(lifts.size)
-    print(  # noqa: T201
-        f"{lifts.size} keeps: claim {claims.mean():.3f} of the truth, rmse {rmse(claims):.3f};"
-        f" after {lifts.mean():.3f} ± {error:.3f}, rmse {rmse(lifts):.3f}"
-    )
-    assert abs(lifts.mean() - 1) < 3 * error
-    assert claims.mean() > 1.1
-    covered = [
-        result.interval[0] <= LIFT <= result.interval[1] for result in ended if result.interval
-    ]
-    assert len(covered) == len(ended)
-    assert np.mean(covered) >= 0.95
 
 
 def of_a_keep(series: Maker) -> tuple[Series, int]:

@@ -1,0 +1,72 @@
+"""The count twin through REST: units of an arm that never convert make no keep."""
+
+from typing import Any
+
+import pytest
+
+A, K, OTHER = "aaaaaaa1", "ccccccc3", "ddddddd4"
+DAY = 1440.0
+
+
+def served(
+    story: Any, *, control: int, treatment: int, rates: tuple[float, float], **shares: float
+) -> str:
+    """A declared canary over ten hours, with so many sessions that order at these rates."""
+    story.settings(guardrails=[])
+    story.deploy(A, minutes=-DAY)
+    if "beside" in shares:
+        story.deploy(OTHER, minutes=-5, base=A, allocation=shares["beside"])
+    story.deploy(K, minutes=0, base=A, allocation=shares.get("own", 0.5))
+    for commit, units, rate in ((A, control, rates[0]), (K, treatment, rates[1])):
+        story.crowd(commit, start=0, minutes=600, units=units, rates={"order": rate})
+    story.send()
+    return story.register(treatment_commit=K)
+
+
+def test_empty_sessions_of_control_make_no_keep_and_the_page_says_which_number_it_waits_for(
+    story: Any,
+) -> None:
+    # 3,600 orders in each arm, and 360 sessions of control that never order.
+    experiment = served(story, control=6360, treatment=6000, rates=(3600 / 6360, 0.6))
+    story.tick(minutes=DAY)
+    evidence = story.evidence(experiment)
+    assert evidence["totals"]["e_value"] >= 20
+    assert evidence["gates"]["sample_ratio_e"] < 1000
+    assert story.contract(experiment)["abstain_reason"] == "power"
+    assert evidence["candidate"] is not None
+    assert evidence["count_twin"]["holds"] is False
+    waits = "the number of conversions shows the gain too, not their rate alone"
+    assert waits in evidence["sentence"]
+    assert evidence["advice"][0] == f"Leave the canary running until {waits}."
+
+
+def test_a_gain_that_the_counts_show_too_is_kept(story: Any) -> None:
+    experiment = served(story, control=6000, treatment=6000, rates=(0.55, 0.62))
+    story.tick(minutes=DAY)
+    assert story.contract(experiment)["verdict"] == "keep"
+    evidence = story.evidence(experiment)
+    twin = evidence["count_twin"]
+    assert (twin["holds"], twin["declared"], twin["served"]) == (True, 0.5, 0.5)
+    assert not {"twin_unknown", "units_may_explain"} & set(evidence["warnings"])
+
+
+def test_a_rollback_that_empty_sessions_may_explain_says_so(story: Any) -> None:
+    experiment = served(story, control=6000, treatment=6400, rates=(0.6, 3600 / 6400))
+    story.tick(minutes=DAY)
+    assert story.contract(experiment)["verdict"] == "rollback"
+    assert "units_may_explain" in story.evidence(experiment)["warnings"]
+
+
+@pytest.mark.parametrize(("orders", "verdict"), [(600, "abstain"), (690, "keep")])
+def test_a_canary_beside_it_takes_its_share_from_the_builds_that_are_compared(
+    story: Any, orders: int, verdict: str
+) -> None:
+    """Of what the two builds share a ninth is declared for treatment, not a tenth."""
+    story.crowd(OTHER, start=0, minutes=600, units=1000, rates={"order": 0.6})
+    rates = (0.6, orders / 1000)
+    experiment = served(story, control=8000, treatment=1000, rates=rates, own=0.1, beside=0.1)
+    story.tick(minutes=DAY)
+    assert story.contract(experiment)["verdict"] == verdict
+    twin = story.evidence(experiment)["count_twin"]
+    assert twin["declared"] == pytest.approx(1 / 9)
+    assert twin["served"] == pytest.approx(1 / 9, rel=0.01)
