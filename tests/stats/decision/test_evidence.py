@@ -217,7 +217,9 @@ def test_swapping_the_arms_mirrors_verdict_and_sign(
     mirror = evidence_of(series, experiment, **plain, rows=swapped)
     ours, theirs = seen.decision, mirror.decision
     assert theirs.verdict == MIRRORED.get(ours.verdict, ours.verdict)
-    assert theirs.ended_because == MIRRORED.get(ours.ended_because or "", ours.ended_because)
+    if seen.arms.control.units and seen.arms.treatment.units:
+        # Without a unit of control there was nothing to compare, which treatment has no word for.
+        assert theirs.ended_because == MIRRORED.get(ours.ended_because or "", ours.ended_because)
     assert (theirs.at, theirs.decided) == (ours.at, ours.decided)
     assert theirs.confidence == ours.confidence
     assert (mirror.log_e, mirror.vif) == (seen.log_e, seen.vif)

@@ -364,9 +364,10 @@ def test_a_candidate_that_is_held_back_is_closed_for_lack_of_contrast(
     (seen,) = evaluate(
         [series(rows, guardrails=(rail,), crossings=crossed(900, at=4000), as_of=3 * DAY)]
     )
+    # Whatever ended it, what was compared is not the change's alone.
     assert (seen.decision.ended_because, seen.decision.abstain_reason) == (
         "promoted",
-        "non_identifiable",
+        "interacting",
     )
 
 
