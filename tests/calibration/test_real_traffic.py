@@ -3,26 +3,17 @@
 The data stands beside the checkout, not in it; where it is absent these tests say so and skip.
 """
 
-import csv
-import gzip
-from collections.abc import Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from benchmarks.calibration.traffic import AT_ONCE, BLOCK, DELAY, Ints
+from benchmarks.calibration.real_traffic import DATA, LOOKS, VISITORS, conversions, split, splits
+from benchmarks.calibration.traffic import AT_ONCE, Ints
 from benchmarks.peers import counts_of, z_score
-from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import evaluate
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 from storage.tenants.sample import Sample
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "ab_data.csv.gz"
-# A day, and its first look.
-LOOKS = 289
 ALPHA = 0.05
 
 pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"no real data at {DATA}")
@@ -30,48 +21,7 @@ pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"no real data at {DAT
 
 @pytest.fixture(scope="module")
 def visitors() -> Ints:
-    """Whether each visitor of the old landing page converted, in the order of their visits."""
-    with gzip.open(DATA, "rt", newline="") as file:
-        rows = [
-            (row["timestamp"], int(row["converted"]))
-            for row in csv.DictReader(file)
-            if (row["group"], row["landing_page"]) == ("control", "old_page")
-        ]
-    assert len(rows) == 145_274
-    return np.array([converted for _, converted in sorted(rows)], dtype=np.int64)
-
-
-def splits(visitors: Ints, count: int, seed: int) -> Iterator[list[Series]]:
-    """The same visitors as a day's traffic, a half of them drawn anew each time as treated."""
-    generator = np.random.default_rng(seed)
-    for begin in range(0, count, AT_ONCE):
-        yield [
-            _split(visitors, generator.integers(0, 2, visitors.size))
-            for _ in range(min(AT_ONCE, count - begin))
-        ]
-
-
-def _split(visitors: Ints, treated: Ints) -> Series:
-    first = np.arange(LOOKS) * visitors.size // LOOKS
-    units, conversions, n1, x1 = (
-        np.add.reduceat(each, first)
-        for each in (np.ones_like(visitors), visitors, treated, treated * visitors)
-    )
-    return Series(
-        policy=Policy(),
-        start=0,
-        as_of=LOOKS * BLOCK + DELAY,
-        closed_at=None,
-        cuts=(),
-        target=ClosedCells(
-            block=np.arange(LOOKS, dtype=np.int64) * BLOCK,
-            stratum=np.zeros(LOOKS, dtype=np.int64),
-            n1=n1,
-            x1=x1,
-            n0=units - n1,
-            x0=conversions - x1,
-        ),
-    )
+    return conversions()
 
 
 @pytest.mark.parametrize(
@@ -104,9 +54,9 @@ def test_of_splits_of_a_sample_of_the_traffic_no_more_than_alpha_find_an_effect(
         for number in range(begin, min(begin + AT_ONCE, count)):
             # Each time another project's tenth.
             sample = Sample(salt=f"sample:{number}", rates={"session": 0.1})
-            taken = np.array([sample.takes(f"s-{each}", None) for each in range(0, 145_274, 5)])
+            taken = np.array([sample.takes(f"s-{each}", None) for each in range(0, VISITORS, 5)])
             treated = generator.integers(0, 2, taken.size)
             measured = visitors[::5][taken]
-            series.append(_split(measured, treated[taken]))
+            series.append(split(measured, treated[taken]))
         fired += sum(each.decision.verdict in ("keep", "rollback") for each in evaluate(series))
     assert fired <= ALPHA * count

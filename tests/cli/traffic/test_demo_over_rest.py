@@ -94,14 +94,6 @@ def test_simulated_events_are_all_accepted_and_counted(running: Running, chosen:
     assert summary["late"] == summary["rejected"] == 0
 
 
-def test_a_key_that_cannot_send_it_is_refused_before_the_first_request(running: Running) -> None:
-    arguments = ["--api-url", running.url, "--key", running.keys.public, "--replay"]
-    result = CliRunner().invoke(simulate, arguments)
-    assert result.exit_code == 2
-    assert "--replay needs the write key" in result.output
-    assert running.keys.public not in result.output
-
-
 def test_an_unknown_key_ends_the_simulation_with_the_services_word(running: Running) -> None:
     unknown = running.keys.write[:-4] + "AAAA"
     arguments = ["--api-url", running.url, "--key", unknown, "--replay"]

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,102 +29,56 @@ from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
 
 PUBLIC = "pk_1"
-LATER = {"Retry-After": "1"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    """An answer of the stub; without a status the connection is closed instead."""
-
-    status: int | None = 202
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
 class Stub:
-    """A service that answers as a test asks, and remembers what came, and when."""
+    """A service that answers its first request at once, and each other after the interrupt."""
 
-    reply: Callable[[int], Reply]
     bodies: list[bytes] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
+    interrupted: threading.Event = field(default_factory=threading.Event)
     url: str = ""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def came(self, body: bytes) -> int:
-        with self._lock:
-            self.bodies.append(body)
-            self.times.append(time.monotonic())
-            return len(self.bodies) - 1
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        documents = [json.loads(body) for body in self.bodies]
-        return [event for each in documents for event in each.get("events", [each])]
-
-
-def receipt(body: bytes) -> bytes:
-    accepted = len(json.loads(body).get("events", [None]))
-    return json.dumps({"accepted": accepted, "late": 0, "rejected": []}).encode()
 
 
 @pytest.fixture
-def stub() -> Iterator[Callable[..., Stub]]:
-    """Serves a stub whose answers a function of the request's number gives."""
-    servers: list[ThreadingHTTPServer] = []
+def stub() -> Iterator[Stub]:
+    """A stub behind a port of its own."""
+    stub = Stub()
 
-    def serve(reply: Callable[[int], Reply] = lambda _: Reply()) -> Stub:
-        made = Stub(reply=reply)
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers["Content-Encoding"] == "gzip":
+                body = gzip.decompress(body)
+            stub.bodies.append(body)
+            if len(stub.bodies) > 1:
+                stub.interrupted.wait(60)
+                # Nothing tells when the client heard of it. An answer after that must still count.
+                time.sleep(0.3)
+            accepted = len(json.loads(body).get("events", [None]))
+            content = json.dumps({"accepted": accepted, "late": 0, "rejected": []}).encode()
+            self.send_response(202)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if self.headers["Content-Encoding"] == "gzip":
-                    body = gzip.decompress(body)
-                answer = made.reply(made.came(body))
-                if answer.status is None:
-                    self.close_connection = True
-                    return
-                content = receipt(body)
-                self.send_response(answer.status)
-                for name, value in answer.headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+        def log_message(self, *_: object) -> None:
+            pass
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        servers.append(server)
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        made.url = f"http://127.0.0.1:{server.server_port}"
-        return made
-
-    yield serve
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+    stub.url = f"http://127.0.0.1:{server.server_port}"
+    yield stub
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.mark.process
-def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(
-    stub: Callable[..., Stub],
-) -> None:
-    interrupted = threading.Event()
-
-    def after_the_interrupt(number: int) -> Reply:
-        if number:
-            interrupted.wait(60)
-            # Nothing tells when the client heard of it. An answer after that must still count.
-            time.sleep(0.3)
-        return Reply()
-
-    service = stub(after_the_interrupt)
+def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(stub: Stub) -> None:
     words = ("canary", "--live", "--hours", "1", "--sessions-per-day", "5000000")
-    command = [sys.executable, "-m", "cli", "simulate", *words, "--api-url", service.url]
+    command = [sys.executable, "-m", "cli", "simulate", *words, "--api-url", stub.url]
     environment = {name: value for name, value in os.environ.items() if name != "SERVICE_API_URL"}
     process = subprocess.Popen(
         [*command, "--key", PUBLIC, "--json"],
@@ -134,20 +88,20 @@ def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(
     )
     try:
         deadline = time.monotonic() + 60
-        while len(service.bodies) < 2:
+        while len(stub.bodies) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        interrupted.set()
+        stub.interrupted.set()
         output, _ = process.communicate(timeout=60)
     finally:
-        interrupted.set()
+        stub.interrupted.set()
         process.kill()
     answer = json.loads(output)
     assert process.returncode == 128 + signal.SIGINT
     assert answer["interrupted"]
     assert answer["statuses"] == {"202": answer["requests"]}
-    assert answer["requests"] == len(service.bodies) >= 2
+    assert answer["requests"] == len(stub.bodies) >= 2
 
 
 def one_second(
@@ -258,3 +212,4 @@ def test_a_key_of_another_kind_is_refused_before_anything_is_sent(
     answer = CliRunner().invoke(main, ["simulate", *words])
     assert answer.exit_code == 2
     assert message in " ".join(answer.output.split())
+    assert words[words.index("--key") + 1] not in answer.output

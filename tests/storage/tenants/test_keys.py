@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from storage.postgres.refusal import Missing
 from storage.tenants.keys import (
     KeyKind,
     create_key,
@@ -61,15 +60,6 @@ def test_any_number_of_keys_are_live_until_each_is_revoked(store) -> None:
         assert (result.project_id, result.kind) == (project.project_id, KeyKind.WRITE)
         revoked = [key for key in list_keys(connection, project.project_id) if key.revoked_at]
         assert [key.display for key in revoked] == [first[:8]]
-
-
-def test_another_project_s_key_cannot_be_revoked(store) -> None:
-    with store.engine.begin() as connection:
-        mine = create_project(connection, "mine")
-        theirs = create_project(connection, "theirs")
-        with pytest.raises(Missing):
-            revoke_key(connection, mine.project_id, theirs.keys[KeyKind.WRITE])
-        assert holder(connection, key_digest(theirs.keys[KeyKind.WRITE])) is not None
 
 
 def test_the_use_of_a_key_is_noted_once_in_ten_minutes(store) -> None:
