@@ -31,9 +31,9 @@ def revenue_event() -> dict[str, Any]:
 
 
 @pytest.fixture
-def owner(service: Any) -> Owner:
-    """Who signed in to change what the dashboard lets its owners change."""
-    return Owner(service)
+def owner(tenant: Any) -> Owner:
+    """Who signed in to change what the dashboard lets owners change, in a project of its own."""
+    return Owner(tenant)
 
 
 @pytest.fixture(scope="session")

@@ -11,16 +11,9 @@ from storage.tenants.sign_ins import Role
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.clients.owner import KEYS, SCRIPT, Owner, alert, filled, forms
 from tests.clients.receiver import receiving
-from tests.world import World
 
 DELIVERIES = "/dashboard/settings/deliveries"
 STABLE, CANARY = "a" * 40, "b" * 40
-
-
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
 
 
 @pytest.fixture

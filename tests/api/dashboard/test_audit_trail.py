@@ -31,6 +31,12 @@ def trail(owner: Owner, **parameters: Any) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
+def owner(service: Any) -> Owner:
+    """The owner of a store's only project: an entry can be of the whole service."""
+    return Owner(service)
+
+
+@pytest.fixture
 def added(owner: Owner) -> Callable[[], list[dict[str, Any]]]:
     """The entries since the test began, the oldest first."""
     before = trail(owner)[0]["entry_id"]

@@ -8,17 +8,10 @@ import pytest
 from orchestration.outbound.delivery import deliver
 from tests.clients.owner import Owner, filled
 from tests.clients.receiver import Receiver, receiving
-from tests.world import World
 
 DELIVERIES = "/dashboard/settings/deliveries"
 # As it stands without JavaScript, which says how long ago it was.
 TIME = r"\d+ \w{3} \d{4}, \d\d:\d\d UTC"
-
-
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
 
 
 def words(cell: str) -> str:

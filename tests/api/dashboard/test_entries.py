@@ -27,7 +27,6 @@ from tests.clients.owner import (
     meanwhile,
 )
 from tests.processes.api_process import eventually
-from tests.world import World
 
 # A new entry of each kind, and what is stored of it.
 NEW = {
@@ -86,12 +85,6 @@ BROKEN = {
         "token_variable": ("PATH", "must begin SERVICE_WEBHOOK_TOKEN_"),
     },
 }
-
-
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
 
 
 def edit(owner: Owner, path: str, number: int = 0) -> dict[str, Any]:

@@ -8,13 +8,6 @@ import pytest
 
 from storage.tenants.keys import KeyKind, is_well_formed
 from tests.clients.owner import KEYS, SCRIPT, Owner, alert, filled, forms
-from tests.world import World
-
-
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
 
 
 def create(owner: Owner, kind: str, **members: str) -> Any:

@@ -6,18 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.clients.owner import Owner
-from tests.world import World
 
 CHANGES = {
     "1" * 40: {"message": "Shorten the checkout", "author": "ada", "branch": "checkout"},
     "2" * 40: {"message": "Bigger buttons, 100%", "author": "grace", "branch": "buttons"},
 }
-
-
-@pytest.fixture
-def service(tenant: World) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
 
 
 @pytest.fixture

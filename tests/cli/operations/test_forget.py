@@ -6,21 +6,17 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from tests.world import at
+
 A, K = "aaaaaaa", "bbbbbbb"
-START = datetime(2026, 10, 1, tzinfo=UTC)
 USER = "somebody@example.org"
 CANARY = "a word that nobody else says"
-
-
-def at(minutes: float) -> str:
-    return (START + timedelta(minutes=minutes)).isoformat()
 
 
 @pytest.fixture
@@ -33,10 +29,8 @@ def shop(stored: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def experiment(shop: Any, command: Callable[..., Any]) -> str:
     """An experiment with a published look: a session a minute, two of which are a user's."""
-    for sha, minutes, base in ((A, -1440, None), (K, 0, A)):
-        body = {"commit": {"sha": sha}, "deployed_at": at(minutes), "allocation": 0.5}
-        diff = {} if base is None else {"diff": {"base_commit": base, "files": []}}
-        assert shop.post("/v1/deploys", {**body, **diff}).status_code == 201
+    shop.deploy(A, 0.5, minutes=-1440)
+    shop.deploy(K, 0.5, minutes=0, base=A)
     events = [
         {
             "event": event,

@@ -1,22 +1,18 @@
 """Whatever is claimed with the public key: no command touches what the write key sent."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from tests.world import at
+
 A, K = "aaaaaaa1", "ccccccc3"
-START = datetime(2026, 10, 1, tzinfo=UTC)
 CUSTOMERS = [f"customer-{number}" for number in range(60)]
 Event = dict[str, Any]
-
-
-def at(minutes: float) -> str:
-    return (START + timedelta(minutes=minutes)).isoformat()
 
 
 def arm_of(number: int) -> str:
@@ -56,17 +52,15 @@ def of_a_stranger() -> Iterator[Event]:
 def shop(stored: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
     stored.settings(signed_assignments=True, ofrep="browser", locked=[])
-    for sha, minutes, more in (
-        (A, -1440, {}),
-        (K, 0, {"allocation": 0.5, "diff": {"base_commit": A, "files": []}}),
-    ):
-        body = {"commit": {"sha": sha}, "deployed_at": at(minutes), **more}
-        assert stored.post("/v1/deploys", body).status_code == 201
-    send(stored, list(of_a_stranger()))
+    stored.deploy(A, minutes=-1440)
+    stored.deploy(K, 0.5, minutes=0, base=A)
+    stored.events += of_a_stranger()
+    stored.send()
     with stored.store.engine.begin() as connection:
         # History needs the write key: these events are as they would have come with the public key.
         connection.execute(text("UPDATE runtime_events SET trusted = false"))
-    send(stored, list(of_customers()))
+    stored.events += of_customers()
+    stored.send()
     paid = [
         {
             "event": "trial_to_paid",
@@ -81,12 +75,6 @@ def shop(stored: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         body = {"events": paid[begin : begin + 50]}
         assert stored.post("/v1/revenue/events?replay=true", body).status_code == 200
     return stored
-
-
-def send(shop: Any, events: Sequence[Event]) -> None:
-    for begin in range(0, len(events), 500):
-        batch = events[begin : begin + 500]
-        assert shop.post("/v1/events?replay=true", {"events": batch}).json()["rejected"] == []
 
 
 def of_the_write_key(shop: Any) -> list[str]:

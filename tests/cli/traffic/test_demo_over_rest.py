@@ -10,14 +10,11 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from api.app import create_app
-from api.runtime.settings import ApiSettings
 from cli.simulate import simulate
 from cli.traffic.demo import METRIC, Keys, play
 from cli.traffic.posting import answer, connected
 from storage.tenants.keys import FIRST_KINDS
-from storage.tenants.projects import create_project
-from tests.processes.served import Served
+from tests.cli.conftest import serving
 
 REPLAY = ["--replay", "--hours", "2", "--baseline", "0.2", "--lift", "0.5"]
 REPLAY += ["--duplicated", "0.1", "--disordered", "0.2"]
@@ -38,13 +35,10 @@ class Running:
 
 
 @pytest.fixture
-def running(store: Any) -> Iterator[Running]:
-    with store.engine.begin() as connection:
-        project = create_project(connection, "shop")
-    app = create_app(ApiSettings(database_url=store.url, secret=b"a secret of the tests"))
-    names = {kind.value: project.keys[kind] for kind in FIRST_KINDS}
-    with Served(app=app) as served:
-        yield Running(url=served.url, keys=Keys(**names))
+def running(service: Any) -> Iterator[Running]:
+    names = {kind.value: service.project.keys[kind] for kind in FIRST_KINDS}
+    with serving(service) as url:
+        yield Running(url=url, keys=Keys(**names))
 
 
 def ending(running: Running) -> tuple[int, str]:

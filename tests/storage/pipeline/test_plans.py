@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from domain.registration import Registration
 from orchestration.pipeline.day_check import compare_days
-from storage.experiments.deploys import DeployRequest, record_deploy
-from storage.experiments.experiments import register
 from storage.log.events import note_history
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds
@@ -24,6 +21,7 @@ from storage.upkeep.invariants import lost_sessions
 from storage.upkeep.reading import separate_reading
 from storage.views.sources import lags_of_measured_projects, read_sources
 from tests.conftest import Store, fresh_store
+from tests.world import record_deploy, register_experiment
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 STORED = 35
@@ -89,18 +87,6 @@ def partitions(first: date, last: date) -> set[str]:
     return {partition_name(first + timedelta(days=number)) for number in range(days)}
 
 
-def _deploy(connection: Connection, project: int, sha: str, at: datetime, **members: Any) -> None:
-    members = {"diff": None, "allocation": None, "environment": "production", **members}
-    request = DeployRequest(
-        commit={"sha": sha},
-        deployed_at=at,
-        graph=None,
-        idempotency_key=None,
-        **members,
-    )
-    record_deploy(connection, project, request)
-
-
 @pytest.fixture(scope="module")
 def engine(postgres_url: str, migrated_template: str) -> Iterator[Engine]:
     """Five weeks of traffic, four of them with experiments that are open; walked to yesterday."""
@@ -117,14 +103,11 @@ def walk_to_yesterday(store: Store) -> None:
         connection.execute(_TRAFFIC, {**asked, "first": OLDEST, "last": TODAY})
         note_history(connection, project, [("production", TODAY)])
         starts = TODAY - timedelta(days=27)
-        _deploy(connection, project, CONTROL, OLDEST)
-        base = {"base_commit": CONTROL, "files": []}
-        _deploy(connection, project, TREATMENT, starts, diff=base, allocation=0.5)
+        record_deploy(connection, project, CONTROL, OLDEST)
+        record_deploy(connection, project, TREATMENT, starts, 0.5, base=CONTROL)
         for metric, routes in (("click", None), ("activation", ["/list"])):
-            asked_for = Registration(
-                treatment_commit=TREATMENT, target_metric=metric, routes=routes
-            )
-            register(connection, project, asked_for)
+            asked_for = {"target_metric": metric, "routes": routes}
+            register_experiment(connection, project, treatment_commit=TREATMENT, **asked_for)
         # Days so small are cheaper read whole than looked into.
         name = connection.execute(text("SELECT current_database()")).scalar_one()
         connection.execute(text(f"ALTER DATABASE {name} SET enable_seqscan = off"))
@@ -200,12 +183,11 @@ def canaries(store) -> int:
         create_days(connection, [first.date()])
         for number in range(_EXPERIMENTS):
             place, commit = f"place{number}", f"{number:08}"
-            _deploy(connection, project, CONTROL, OLDEST, environment=place)
-            base = {"base_commit": CONTROL, "files": []}
-            share = {"diff": base, "allocation": 0.5, "environment": place}
-            _deploy(connection, project, commit, first, **share)
-            asked = Registration(treatment_commit=commit, target_metric="click", environment=place)
-            register(connection, project, asked)
+            there = {"environment": place}
+            record_deploy(connection, project, CONTROL, OLDEST, **there)
+            record_deploy(connection, project, commit, first, 0.5, base=CONTROL, **there)
+            asked = {"treatment_commit": commit, "target_metric": "click", **there}
+            register_experiment(connection, project, **asked)
         asked_for = {"project": project, "control": CONTROL, "experiments": _EXPERIMENTS}
         events = connection.execute(_MANY, {**asked_for, "first": first, "last": last}).rowcount
         connection.execute(text("ANALYZE"))
@@ -282,11 +264,10 @@ def test_a_unit_is_looked_up_among_those_of_its_own_experiment(
     with store.engine.begin() as connection:
         project = create_project(connection, "shop").project_id
         create_days(connection, [first.date()])
-        _deploy(connection, project, CONTROL, OLDEST)
-        base = {"base_commit": CONTROL, "files": []}
-        _deploy(connection, project, TREATMENT, first, diff=base, allocation=0.5)
-        asked = Registration(treatment_commit=TREATMENT, target_metric="click")
-        register(connection, project, asked)
+        record_deploy(connection, project, CONTROL, OLDEST)
+        record_deploy(connection, project, TREATMENT, first, 0.5, base=CONTROL)
+        asked = {"treatment_commit": TREATMENT, "target_metric": "click"}
+        register_experiment(connection, project, **asked)
         shown = {"project": project, "control": CONTROL, "treatment": TREATMENT, "units": 80}
         connection.execute(_VISITS, {**shown, "first": first, "last": last})
         past = {"experiments": experiments, "units": 200_000 // experiments}

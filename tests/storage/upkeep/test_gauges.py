@@ -23,12 +23,6 @@ def gauges(service: Any) -> Callable[[], Gauges]:
     return lambda: service.in_store(read_gauges)
 
 
-def deploy(service: Any, sha: str, **members: Any) -> dict[str, Any]:
-    answer = service.post("/v1/deploys", {"commit": {"sha": sha}, **members})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["deploy"]
-
-
 def send(service: Any, commit: str | None, count: int, **members: Any) -> None:
     named = {} if commit is None else {"commit": commit}
     event = {"event": "page_view", "session_id": "s", **named, **members}
@@ -36,11 +30,9 @@ def send(service: Any, commit: str | None, count: int, **members: Any) -> None:
 
 
 def open_experiment(service: Any) -> str:
-    deploy(service, "a" * 40)
-    deploy(service, "b" * 40, diff={"base_commit": "a" * 40, "files": []})
-    answer = service.post("/v1/reward/register", {"target_metric": "order"})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["experiment_id"]
+    service.deploy("a" * 40)
+    service.deploy("b" * 40, base="a" * 40)
+    return service.register(target_metric="order")
 
 
 def in_store(service: Any, *statements: str, **values: Any) -> None:
@@ -91,7 +83,7 @@ class TestTheShareOfUnknownCommits:
     def test_is_that_of_events_which_name_one(
         self, service: Any, gauges: Callable[[], Gauges]
     ) -> None:
-        deploy(service, "a" * 40, diff={"base_commit": "c" * 40, "files": []})
+        service.deploy("a" * 40, base="c" * 40)
         send(service, "a" * 40, 2)
         send(service, "a" * 7, 2)
         send(service, "c" * 9, 2)
@@ -104,14 +96,14 @@ class TestTheShareOfUnknownCommits:
     ) -> None:
         send(service, "d" * 40, 1, environment="preview")
         assert gauges().unknown_commit_share is None
-        deploy(service, "a" * 40)
+        service.deploy("a" * 40)
         send(service, "a" * 40, 1)
         assert gauges().unknown_commit_share == 0
 
     def test_is_read_from_the_end_of_the_log_however_long_it_is(
         self, service: Any, gauges: Callable[[], Gauges]
     ) -> None:
-        deploy(service, "a" * 40)
+        service.deploy("a" * 40)
         send(service, "d" * 40, 1)
         assert gauges().unknown_commit_share == 1
         in_store(
