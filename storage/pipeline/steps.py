@@ -636,24 +636,24 @@ WHERE arm <= 1
 TURNOVER = Step(
     name="turnover",
     sql=f"""
-SELECT t.number, m.metric, t.unit, t.next_block + {BLOCK} + s.grace AS received_at
+SELECT t.number, m.metric, t.unit,
+    t.next_at - t.next_at % {BLOCK} + {BLOCK} + s.grace AS received_at
 FROM (
+    -- Later, not at the same moment: a session that was erased has another name, and so another
+    -- place among those of its moment. Of two erased ones tombstones hold the outcome.
     SELECT number, unit, exposed_at,
-        lead(exposed_at) OVER (
-            PARTITION BY number, pseudonym ORDER BY exposed_at, unit COLLATE "C"
-        ) AS next_at,
-        lead(block) OVER (
-            PARTITION BY number, pseudonym ORDER BY exposed_at, unit COLLATE "C"
-        ) AS next_block,
-        buried + lead(buried) OVER (
-            PARTITION BY number, pseudonym ORDER BY exposed_at, unit COLLATE "C"
-        ) AS buried
+        CASE WHEN buried = 0 THEN min(exposed_at) OVER later
+            ELSE min(CASE WHEN buried = 0 THEN exposed_at END) OVER later END AS next_at
     FROM user_sessions
+    WINDOW later AS (
+        PARTITION BY number, pseudonym ORDER BY exposed_at
+        RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+    )
 ) AS t
 JOIN scope AS s ON s.number = t.number
 JOIN metrics AS m ON m.number = t.number AND m.turnover = 1
-WHERE t.next_block >= s.from_block AND t.next_at <= t.exposed_at + m.attribution_window
-  AND t.buried < 2
+WHERE t.next_at - t.next_at % {BLOCK} >= s.from_block
+  AND t.next_at <= t.exposed_at + m.attribution_window
 """,
 )
 

@@ -452,10 +452,13 @@ CROSS JOIN LATERAL (
 ) AS closed
 """
 
-# Each unit under a new name in each experiment, and times no finer than the counts ask for.
+# Each unit under a new name in each experiment, and times no finer than the counts ask for: of a
+# user who has further sessions they ask which came first.
 _BURIED = {
     "exposures": """
-SELECT experiment_id, f.ghost, o.block, o.block, o.arm, o.stratum, o.commit_sha,
+SELECT experiment_id, f.ghost,
+    CASE WHEN m.experiment_id IS NULL AND o.pseudonym IS NOT NULL THEN o.exposed_at
+        ELSE o.block END, o.block, o.arm, o.stratum, o.commit_sha,
     coalesce(m.mask, CASE WHEN m.experiment_id IS NULL THEN o.pseudonym END)
 FROM forgotten AS f
 JOIN exposures AS o USING (experiment_id, unit)

@@ -68,8 +68,8 @@ MUTANTS = [
         of="stats.decision.ruling._rules",
         edits=[
             swap(
-                "crossed & ready & (waiting | ~ends)",
-                "(crossed | waiting) & ready & (waiting | ~ends)",
+                "crossed & (worse | breached | (ready & counted)) & (waiting | ~ends)",
+                "(crossed | waiting) & (worse | breached | (ready & counted)) & (waiting | ~ends)",
             )
         ],
         tests=[

@@ -330,7 +330,7 @@ class Attributor:
             for number, (at, unit) in enumerate(sessions):
                 for later, other in sessions[number + 1 :]:
                     known = {unit, other} <= self._buried
-                    if not known and later - at <= outcomes.metric.window:
+                    if not known and 0 < later - at <= outcomes.metric.window:
                         outcomes.note(unit, self._calendar.closes(block_of(later)), None, None)
 
     def _credit(

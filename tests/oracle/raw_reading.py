@@ -52,6 +52,7 @@ def reading_of(
     counting = _in_force(deploys, calendar)
     spans = _declared_spans(experiment, counting, calendar)
     return ExperimentReading(
+        stratum_shares={},
         experiment_id=experiment.experiment_id,
         project_id=experiment.project_id,
         environment=experiment.environment,

@@ -40,6 +40,7 @@ NOT_RUN = {
     ("docs/mcp.md", "claude mcp add"): "wants the client, and somebody's account",
     ("docs/mcp.md", "npx @modelcontextprotocol"): "fetches the inspector from a package registry",
     ("docs/operations/cost.md", "python -m"): "takes minutes, and wants the machine for itself",
+    ("docs/operations/dagster.md", "cd /var/lib"): "wants a host's instance; see test_guest.py",
     ("docs/operations/keeping.md", "pip install"): "installs from a package index",
     ("docs/operations/production.md", "useradd"): "wants root, and systemd",
     ("docs/operations/production.md", "cd docs/operations/deployment\nkubectl"): "wants a cluster",

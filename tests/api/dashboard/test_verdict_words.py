@@ -32,6 +32,8 @@ from stats.decision.evidence import (
     GUARDRAILS_UNPROVEN,
     SESSIONS_CUT,
     TURNOVER_UNSEEN,
+    TWIN_UNKNOWN,
+    UNITS_MAY_EXPLAIN,
     UNVERIFIED,
 )
 from stats.gates.gate import Reading
@@ -139,6 +141,8 @@ def test_every_warning_is_explained() -> None:
         DAY_UNEQUAL,
         SESSIONS_CUT,
         TURNOVER_UNSEEN,
+        TWIN_UNKNOWN,
+        UNITS_MAY_EXPLAIN,
     }
     assert known | others == WARNINGS.keys()
 

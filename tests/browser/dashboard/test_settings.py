@@ -96,7 +96,7 @@ def test_a_refused_value_keeps_what_was_typed_without_any_script(
     horizon = page.get_by_label("Horizon, in days")
     expect(horizon).to_have_accessible_description(
         "After so many days of exposure an experiment is decided in any case."
-        ' This must be a whole number from 1 to 60, not "soon".'
+        ' This must be a whole number from 1 to 366, not "soon".'
     )
     expect(horizon).to_have_value("soon")
     expect(page.get_by_label("Guardrails")).to_have_value("error\nlatency")

@@ -78,7 +78,7 @@ def test_the_page_says_it_in_words(story, judged: dict[str, str]) -> None:
     assert "1 was kept" in page
     assert "grace" in page
     assert f'/dashboard/experiments/{judged["bot"]}">Shorten the form</a>' in page
-    assert "1 keep claimed" in page
+    assert "1 keep, which claimed" in page
     assert "None was measured afterwards yet." in page
 
 
