@@ -19,6 +19,7 @@ class Cause(StrEnum):
     OTHER_CURRENCY = "other_currency"
     NO_VALUE = "no_value"
     TURNOVER = "turnover"
+    CHANNELS = "channels"
 
 
 # The reasons for which a mean leaves outcomes of its units out.

@@ -150,6 +150,17 @@ def vouched(target: Mapping[str, Any]) -> dict[str, Any]:
     return {**target, "name": f"{target['name']} vouched for", "role": "vouched"}
 
 
+def by_page(target: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the definition of a target's companion that counts the outcomes that pages sent.
+
+    Those are events with the public key that nobody signed: of outcomes that came both ways they
+    tell whether the page of an arm loses more. A target that counts none of them has none.
+    """
+    if target.get("vouched_only", False):
+        return []
+    return [{**target, "name": f"{target['name']} by the page", "role": Cause.CHANNELS}]
+
+
 def left_out(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the definitions of a mean's companions that count the outcomes that it leaves out.
 
@@ -185,7 +196,8 @@ def turnover(target: Mapping[str, Any]) -> dict[str, Any]:
 def companions_of(target: Mapping[str, Any], *, unit: str) -> list[dict[str, Any]]:
     """Returns the definitions of the companions of a target, whose units a policy names."""
     of_sessions = [turnover(target)] if unit == "session" else []
-    return [long_window(target), vouched(target), *left_out(target), *of_sessions]
+    of_pages = by_page(target)
+    return [long_window(target), vouched(target), *of_pages, *left_out(target), *of_sessions]
 
 
 def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -13,8 +13,8 @@ from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.finding import LateUnits
 from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
-from stats.decision.vouched import VOUCHED
 from stats.gates.after_window import LONG_WINDOW
+from stats.gates.channels import VOUCHED
 from stats.gates.sample_ratio import SampleRatioReading, sample_ratio
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Companion, Guardrail, Series
@@ -416,6 +416,49 @@ def with_forged_units(share: float, *, lift: float, days: int) -> Draw:
         vouched = Companion(window_seconds=Policy().window_seconds, cells=honest)
         read = {VOUCHED: vouched}
         return of_one_stratum(n1 + forged, x1 + forged, n0, x0, companions=read)
+
+    return draw
+
+
+def by_two_channels(
+    sent: tuple[float, float],
+    *,
+    vouched: float = 0.5,
+    lift: float = 0.0,
+    days: int = 14,
+    is_read: bool = True,
+) -> Draw:
+    """24,000 units a day, of which 5 % buy; servers know of some purchases, pages of most.
+
+    A purchase counts that came either way.
+
+    Args:
+        sent: The share of purchases that the page sends: treatment's, control's.
+        vouched: The share of purchases that servers send.
+        lift: What treatment adds to the rate, relative to control.
+        days: How long units come.
+        is_read: Whether the gate is asked.
+    """
+
+    def draw(rng: np.random.Generator) -> Series:
+        arms = units(rng, BLOCKS_A_DAY * days, 83, 0.5)
+        counts: dict[str, list[Ints]] = {"": [], VOUCHED: [], Cause.CHANNELS: []}
+        for n, page, rate in zip(arms, sent, (0.05 * (1 + lift), 0.05), strict=True):
+            bought = rng.binomial(n, rate)
+            known = rng.binomial(bought, vouched)
+            alone = rng.binomial(bought - known, page)
+            counts[""].append(known + alone)
+            counts[VOUCHED].append(known)
+            counts[Cause.CHANNELS].append(rng.binomial(known, page) + alone)
+        companions = {
+            role: Companion(
+                window_seconds=Policy().window_seconds,
+                cells=of_one_stratum(arms[0], x1, arms[1], x0).target,
+            )
+            for role, (x1, x0) in counts.items()
+            if role and is_read
+        }
+        return of_one_stratum(arms[0], counts[""][0], arms[1], counts[""][1], companions=companions)
 
     return draw
 

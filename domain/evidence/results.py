@@ -100,6 +100,10 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
         EValue,
         Meta(description="Whether visitors begin another session more often in either arm."),
     ]
+    channels_e: Annotated[
+        EValue,
+        Meta(description="Whether the page of an arm loses more of the vouched outcomes."),
+    ]
     left_out_e: Annotated[
         dict[str, float],
         Meta(description="Of each reason for which a mean leaves outcomes out."),

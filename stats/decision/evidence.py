@@ -24,12 +24,12 @@ from stats.counts.cell import number_or_none
 from stats.decision.count_twin import CountTwin, count_twins
 from stats.decision.decision import Decision, Interval, abstention, answer, cadence_fired
 from stats.decision.effect import Effect, effect_at
+from stats.decision.fading import fading_log_e
 from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
 from stats.decision.ruling import Ruling, decide
 from stats.decision.served_looks import Looks, served_intervals, served_rows
 from stats.decision.tipping_point import tipping_point
 from stats.decision.vouched import vouched_outcomes
-from stats.gates.fading import fading_log_e
 from stats.gates.guardrail import GuardrailReading, Watch, guardrail_watches, readings
 from stats.gates.interaction import MIN_CONVERSIONS
 from stats.gates.left_out import LeftOutReading

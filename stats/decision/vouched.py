@@ -6,11 +6,10 @@ import numpy as np
 
 from domain.evidence.counts import Vouched
 from stats.counts.timeline import Stream, timeline
+from stats.gates.channels import VOUCHED
 from stats.looks.stratification import Stratification
 from stats.looks.trace import Trace
 from stats.sequential.mixture import Mixture, e_value, precisions
-
-VOUCHED = "vouched"
 
 
 def vouched_outcomes(

@@ -12,6 +12,7 @@ import numpy as np
 from domain.evidence.results import EvidenceGates, ShareShortfall
 from stats.counts.cell import Ints, number_or_none
 from stats.gates.after_window import AfterWindow
+from stats.gates.channels import Channels
 from stats.gates.crossover import Crossover
 from stats.gates.gate import Flags, Gate, Reading, Units
 from stats.gates.guardrail import Watch
@@ -36,6 +37,7 @@ GATES: tuple[Gate, ...] = (
     CurrencyLeftOut(),
     ValueLeftOut(),
     TURNOVER,
+    Channels(),
 )
 
 
@@ -48,6 +50,7 @@ NO_GATES = EvidenceGates(
     interaction_e=None,
     after_window_e=None,
     turnover_e=None,
+    channels_e=None,
     left_out_e={},
     interacting_because=(),
     shortfall=None,

@@ -37,6 +37,7 @@ class Metric:
         currency: Of a mean.
         factors: Of each other currency that a mean converts, `conversion_factor`.
         vouched_only: 1 where events count alone that came with the write key, or signed.
+        by_page: 1 where events count alone that came with the public key, and not signed.
         left_out: Of `REASONS`, why the target leaves the events out that count here; 0 where it
             counts them.
         turnover: 1 where no event counts, but that a session's user began another session.
@@ -49,6 +50,7 @@ class Metric:
         "cap": "bigint",
         "currency": "text",
         "vouched_only": "int",
+        "by_page": "int",
         "left_out": "int",
         "turnover": "int",
     }
@@ -62,6 +64,7 @@ class Metric:
     currency: str | None
     factors: Mapping[str, int]
     vouched_only: int
+    by_page: int
     left_out: int
     turnover: int
 
@@ -216,6 +219,7 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         cap=None if cap is None else cap_in_millionths(cap),
         currency=definition["currency"],
         vouched_only=int(role == "vouched" or definition.get("vouched_only", False)),
+        by_page=int(role == Cause.CHANNELS),
         factors={
             code: conversion_factor(rate, of=code, to=definition["currency"])
             for code, rate in definition.get("rates", {}).items()

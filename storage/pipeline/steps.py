@@ -552,7 +552,7 @@ FROM (
         AND s.environment = coalesce(r.environment, s.environment)
     JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
     LEFT JOIN rates AS x ON x.number = m.number AND x.metric = m.metric AND x.currency = r.currency
-    WHERE CASE WHEN m.left_out = CASE
+    WHERE m.by_page = 0 AND CASE WHEN m.left_out = CASE
               WHEN m.is_mean = 0 THEN 0
               WHEN r.value IS NULL THEN {_NO_VALUE}
               WHEN m.currency = r.currency OR x.factor IS NOT NULL THEN 0
@@ -598,6 +598,7 @@ FROM (
         WHERE CASE WHEN e.received > s.from_block - {AHEAD} AND e.received <= s.to_block + s.grace
             THEN 1 ELSE 0 END <> 0
           AND (m.vouched_only = 0 OR e.trusted OR e.signed)
+          AND (m.by_page = 0 OR NOT (e.trusted OR e.signed))
           AND (m.left_out = 0 OR m.left_out = {_NO_VALUE} AND e.value IS NULL)
     ) AS t
     JOIN exposed_units AS p ON p.experiment = t.experiment AND p.unit = t.unit

@@ -24,6 +24,7 @@ class Metric:
     currency: str | None
     factors: Mapping[str, int]
     vouched_only: bool
+    by_page: bool
     left_out: str | None
     is_turnover: bool
 
@@ -41,6 +42,7 @@ class Metric:
             cap=None if cap is None else cap_in_millionths(cap),
             currency=definition["currency"],
             vouched_only=role == "vouched" or definition.get("vouched_only", False),
+            by_page=role == "channels",
             factors={
                 code: conversion_factor(rate, of=code, to=definition["currency"])
                 for code, rate in definition.get("rates", {}).items()
@@ -51,6 +53,8 @@ class Metric:
 
     def counts(self, paid: RawRevenue) -> bool:
         """Tells whether a revenue event is the metric's; of a mean, in its currency."""
+        if self.by_page:
+            return False
         if paid.event not in self.sources or not self.is_mean:
             return paid.event in self.sources
         if paid.amount is None:
@@ -77,6 +81,8 @@ class Metric:
         if event.event not in self.sources:
             return False
         if self.vouched_only and not (event.trusted or event.signed):
+            return False
+        if self.by_page and (event.trusted or event.signed):
             return False
         return self.left_out is None or (self.left_out == "no_value" and event.value is None)
 

@@ -7,6 +7,7 @@ import numpy as np
 from benchmarks.calibration.proportion import Proportion
 from benchmarks.calibration.scenario import (
     Draw,
+    by_two_channels,
     evaluated,
     of_two_segments,
     of_visitors,
@@ -93,6 +94,7 @@ def unequal_arms(run: Run) -> Section:
     _forged(counted)
     _turnover(counted)
     _empty_units(counted)
+    _channels(counted)
     return Section(
         title="Arms that differ in something else", text=" ".join(TEXT.split()), rows=rows
     )
@@ -193,6 +195,26 @@ def _forged(counted: Counted) -> None:
     name = "the same: kept without the warning `unverified`"
     counted(name, forged, 300, is_kept_unwarned, at_most=FALSE_ANSWERS)
     counted("none forged, +20 %: kept without it", honest, 300, is_kept_unwarned, at_least=0.9)
+
+
+def _channels(counted: Counted) -> None:
+    for lost in (0.05, 0.1):
+        case = f"treatment's page loses {100 * lost:g} % of purchases, servers know of half"
+        for is_read, name, claim in (
+            (False, "without the gate", {}),
+            (True, "with it", {"at_most": 0.15}),
+        ):
+            draw = by_two_channels((0.95 - lost, 0.95), days=28, is_read=is_read)
+            counted(f"{case}, {name}: rolled back", draw, 400, is_rolled_back, **claim)
+        draw = by_two_channels((0.95 - lost, 0.95), lift=0.1, days=28)
+        counted(f"{case}, a true +10 %: kept", draw, 400, is_kept)
+    draw = by_two_channels((0.95, 0.95), days=28)
+    name = "channels: pages lose 5 % in both arms: held back"
+    counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)
+    draw = by_two_channels((0.95, 0.95), lift=0.1, days=28)
+    counted("the same, +10 %: kept", draw, 400, is_kept, at_least=0.95)
+    draw = by_two_channels((0.85, 0.95), lift=-0.1, days=28)
+    counted("a true −10 %, and the page loses 10 %: rolled back", draw, 400, is_rolled_back)
 
 
 def _turnover(counted: Counted) -> None:

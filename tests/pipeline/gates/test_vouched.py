@@ -52,6 +52,8 @@ def test_where_all_came_with_the_public_key_the_evidence_says_so(story) -> None:
     assert evidence.warnings == ("turnover_unseen", "retrospective")
     assert evidence.vouched is not None
     assert evidence.vouched.conversions == 0
+    # Nor can anything say whether a page loses some of them.
+    assert evidence.gates.channels_e is None
     assert vouched_sentence(evidence.vouched) == (
         "all outcomes came with the public key, which anybody can send with"
     )

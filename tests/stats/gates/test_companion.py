@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from domain.cause import LEFT_OUT, Cause
 from stats.counts.closed_cells import Values
 from stats.decision.evidence import Evidence, evaluate
 from stats.gates.after_window import LONG_WINDOW, missed_outcomes
+from stats.gates.channels import VOUCHED
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 from tests.stats.conftest import plain_e_value
@@ -19,7 +21,7 @@ HOURS, HOUR = 4, 12  # blocks
 GRACE, WINDOW = 120, 1800
 LESS = (4000, 320, 4000, 400)
 MORE = (4000, 480, 4000, 400)
-CAUSES = (Cause.AFTER_WINDOW, *LEFT_OUT)
+CAUSES = (Cause.AFTER_WINDOW, Cause.CHANNELS, *LEFT_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +45,13 @@ def series_of(
     better: str = "higher",
     alpha: float = 1e-4,
     as_of: int | None = None,
+    servers: tuple[int, int] = (250, 250),
 ) -> Series:
-    """Hours that are alike but for the outcomes that do not count."""
+    """Hours that are alike but for the outcomes that do not count.
+
+    Args:
+        servers: Of the channels, how many outcomes of treatment and control servers sent.
+    """
     hours, (n1, x1, n0, x0) = len(uncounted), cell
     policy = Policy(better=better, alpha=alpha)  # pyright: ignore[reportArgumentType]
     own = series(
@@ -59,6 +66,17 @@ def series_of(
         ]
         long = Companion(window_seconds=4 * WINDOW, cells=series(rows).target)
         return replace(own, companions={LONG_WINDOW: long})
+    if cause is Cause.CHANNELS:
+        page = [
+            (hour * HOUR, 0, n1, x1 - lost.units[0], n0, x0 - lost.units[1])
+            for hour, lost in enumerate(uncounted)
+        ]
+        known = [(hour * HOUR, 0, n1, servers[0], n0, servers[1]) for hour in range(hours)]
+        sent = {cause: series(page).target, VOUCHED: series(known).target}
+        companions = {
+            role: Companion(window_seconds=WINDOW, cells=cells) for role, cells in sent.items()
+        }
+        return replace(own, companions=companions)
     counts = np.array([lost.units for lost in uncounted], dtype=np.float64).T
     each = np.array([lost.each for lost in uncounted], dtype=np.float64)
     y1, y0 = counts * each
@@ -82,9 +100,20 @@ def with_turnover(
     return replace(own, policy=policy, companions={Cause.TURNOVER: companion})
 
 
-def e_value_of(seen: Evidence, cause: Cause) -> float | None:
-    if cause is Cause.AFTER_WINDOW:
-        return seen.gates.after_window_e
+def test_a_page_s_losses_hold_nothing_where_servers_show_the_harm_by_themselves(
+    series: Maker,
+) -> None:
+    lost = [Uncounted(units=(80, 0))] * HOURS
+    own = series_of(series, Cause.CHANNELS, LESS, lost, servers=(140, 240))
+    (seen,) = evaluate([own])
+    assert (seen.decision.verdict, seen.gates.interacting_because) == ("rollback", ())
+    assert isinstance(seen.gates.channels_e, float)
+    assert seen.gates.channels_e > 100
+
+
+def e_value_of(seen: Evidence, cause: Cause) -> Any:
+    if cause not in LEFT_OUT:
+        return getattr(seen.gates, f"{cause}_e")
     return next((each.e_value for each in seen.left_out if each.reason is cause), None)
 
 

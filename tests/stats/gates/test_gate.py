@@ -317,17 +317,6 @@ def test_closing_comes_before_a_gate_and_keeps_its_reason(series: Maker) -> None
     assert seen.decision.decided
 
 
-def test_a_gated_look_is_not_a_crossing_and_an_ungated_one_after_it_is(series: Maker) -> None:
-    even = [scaled(0.1, 1.3, 40_000)] * 4
-    cells = [[scaled(0.1, 2.0), *even], [scaled(0.1, 1.1), *even]]
-    seen = seen_of(series, cells)
-    assert seen.looks.gated[0]
-    assert seen.looks.p_running_min[0] == 1.0
-    assert (seen.decision.verdict, seen.decision.decided) == ("keep", True)
-    assert seen.decision.at is not None
-    assert seen.decision.at > 300 + DELAY
-
-
 def test_a_sticky_gate_holds_a_waiting_candidate_back(series: Maker, guardrail: RailMaker) -> None:
     unsure = guardrail([(i * HOUR, 0, 2000, 5, 2000, 5) for i in range(60)], margin=1e-4)
     cells = [[BETTER, *[(2000, 250, 2000, 200)] * 59]]
