@@ -40,6 +40,8 @@ class Registration:
     actor: str | None = None
     # Whose deploys are meant where no command is named.
     environment: str = PRODUCTION
+    # Guardrails of which an import has no event: history alone can leave them out.
+    unseen_guardrails: Sequence[str] = ()
 
     @property
     def is_portfolio(self) -> bool:

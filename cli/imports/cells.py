@@ -24,6 +24,8 @@ CREATE MACRO as_number(cell) AS CASE
         AND isfinite(TRY_CAST(replace(stripped(cell), '{decimal}', '.') AS DOUBLE))
     THEN CAST(replace(stripped(cell), '{decimal}', '.') AS DOUBLE)
 END;
+CREATE MACRO as_whole(cell) AS CASE WHEN as_number(cell) = trunc(as_number(cell))
+    THEN as_number(cell) END;
 CREATE MACRO as_outcome(cell) AS CASE
     WHEN is_empty(cell) THEN false
     WHEN lower(stripped(cell)) IN ('true', 't', 'yes', 'y', 'on') THEN true
@@ -90,6 +92,10 @@ class Reading:
             return self.missing or "is empty"
         if self.value.startswith("as_object"):
             return "is no JSON object"
+        if self.value.startswith("as_whole") and re.fullmatch(
+            _NUMBER, cell.strip().replace(decimal, ".")
+        ):
+            return "is no whole number, and its currency has no minor unit"
         return number_fault(cell.strip(), decimal, _NEITHER if "as_outcome" in self.value else None)
 
 

@@ -1,7 +1,7 @@
 """The experiments of an import: their form, their deploys, their settings and registrations."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +24,7 @@ from domain.metric import metric_definition
 from domain.registration import Registration
 from storage.experiments.deploys import record_deploy
 from storage.experiments.experiments import bound_experiment, register
+from storage.experiments.policy import watched_guardrails
 from storage.postgres.refusal import Invalid
 from storage.tenants.settings import (
     Settings,
@@ -49,6 +50,7 @@ class ExperimentCount:
         metric: Its target's whole definition.
         count: Units and outcomes of its arms.
         horizon_days: For how many days units are exposed.
+        unseen_guardrails: The guardrails that are left out, since nothing has an event of theirs.
         experiment_id: None where nothing was stored.
     """
 
@@ -56,6 +58,7 @@ class ExperimentCount:
     metric: Mapping[str, Any]
     count: HistoryCount
     horizon_days: int
+    unseen_guardrails: Sequence[str] = ()
     experiment_id: str | None = None
 
 
@@ -127,6 +130,20 @@ class ExperimentPlan:
         for name in experiment.guardrails or ():
             yield "guardrails", name
 
+    def _unseen(
+        self, connection: Connection, tally: Tally, experiment: Experiment
+    ) -> Sequence[str]:
+        """Returns the guardrails of which neither file nor log has an event.
+
+        History brings no more of them, so that a keep would wait for them in vain.
+        """
+        known = self._events(tally)
+        return [
+            name
+            for name in watched_guardrails(self.settings, experiment.guardrails)
+            if not self._is_logged(connection, events=self.metric(name)["sources"], known=known)
+        ]
+
     def _is_logged(
         self,
         connection: Connection,
@@ -164,6 +181,7 @@ class ExperimentPlan:
                     table=table,
                 ),
                 horizon_days=self.settings.horizon_days,
+                unseen_guardrails=self._unseen(connection, tally, experiment),
             )
             for experiment in self.experiments
         ]
@@ -191,7 +209,12 @@ class ExperimentPlan:
             apply_settings(connection, self.project_id, again.defined, by=command_actor())
         return [
             register(
-                connection, self.project_id, _registration(experiment, deploy_id=deploy_id)
+                connection,
+                self.project_id,
+                replace(
+                    _registration(experiment, deploy_id=deploy_id),
+                    unseen_guardrails=self._unseen(connection, tally, experiment),
+                ),
             ).experiment_id
             for experiment, deploy_id in zip(self.experiments, deploy_ids, strict=True)
         ]
@@ -425,4 +448,5 @@ def experiment_document(counted: ExperimentCount) -> dict[str, Any]:
         "outcomes": count.outcomes,
         "outcomes_before_exposure": count.before,
         "outcomes_after_window": count.after,
+        "guardrails_left_out": list(counted.unseen_guardrails),
     }

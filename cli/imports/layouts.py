@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,10 +120,12 @@ class Layout:
             where = f"{at} IS NOT NULL"
         else:
             reader = "as_number" if outcome.value else "as_outcome"
+            digits = 0 if outcome.currency is None else minor_unit_digits(outcome.currency)
+            if outcome.currency is not None and digits == 0:
+                reader = "as_whole"
             value = self._read("value", column, reader)
             where = f"coalesce({value}, 0) <> 0" if outcome.value else value
             if outcome.value:
-                digits = 0 if outcome.currency is None else minor_unit_digits(outcome.currency)
                 members["value"] = f"{value} * {10**digits}"
             if outcome.at is not None:
                 at = self._time(
@@ -283,12 +285,36 @@ class Layout:
         """Returns the column that fills a member of a row's event, None where none does."""
         return self._events[part].columns.get(member)
 
+    def _empty_cells(self) -> Iterator[str]:
+        """Yields how many outcomes of each arm are empty, which count as no, by column."""
+        arm = quoted(self.map.arm or "")
+        for column, outcome in self.map.outcomes.items():
+            if outcome.at == column:
+                # Its time is the outcome: who had none has an empty cell.
+                continue
+            empty = dict(
+                self.table.query(
+                    f"SELECT as_text({arm}), count(*) FROM taken"
+                    f" WHERE is_empty({quoted(column)}) GROUP BY 1"
+                )
+            )
+            if any(name in empty for name in self.arms):
+                listed = ", ".join(
+                    f"{name!r} {empty.get(name, 0):,} of {rows:,}"
+                    f" ({100 * empty.get(name, 0) / rows:.1f} %)"
+                    for name, rows in self.arms.items()
+                )
+                yield f"Empty cells in column {column!r} count as no outcome: {listed}."
+
     def notes(self) -> list[str]:
         """Returns the choices that the file made without the map, as sentences."""
         return [
-            f"Numbers in column {column!r} were read as {UNIT_NAMES[unit]} since 1970:"
-            f' unit = "{unit}" in [times] says so.'
-            for column, unit in self._units.items()
+            *self._empty_cells(),
+            *(
+                f"Numbers in column {column!r} were read as {UNIT_NAMES[unit]} since 1970:"
+                f' unit = "{unit}" in [times] says so.'
+                for column, unit in self._units.items()
+            ),
         ]
 
 

@@ -136,6 +136,11 @@ def _warnings(counted: ExperimentCount) -> Iterator[str]:
             f" control and {later:,} of treatment come after the horizon, {counted.horizon_days}"
             " days from the first event. To count them set horizon_days in [experiment], up to 366."
         )
+    for name in counted.unseen_guardrails:
+        yield (
+            f"Warning: no row has an event of guardrail {name!r}, so this experiment goes without"
+            " it: it could never be shown that it did not get worse."
+        )
     events = " or ".join(f"`{source}`" for source in metric["sources"])
     number, unit = span(metric["window_seconds"]).split()
     window = f"{number}-{_UNITS[unit]}"

@@ -229,7 +229,7 @@ def bind(
     policy = frozen_policy(
         settings,
         target=metric,
-        guardrails=guardrails,
+        guardrails=[name for name in guardrails if name not in request.unseen_guardrails],
         environment=deploy.environment,
         routes=routes,
         routes_because=because,

@@ -190,6 +190,13 @@ def mapped(folder: Path, text_of_map: str) -> Path:
     return layout
 
 
+def judged_evidence() -> dict[str, Any]:
+    """The evidence of the experiment that was imported, some weeks later."""
+    as_of = ["--as-of", "2026-11-24T00:00:00Z"]
+    judged = CliRunner().invoke(main, ["evaluate", *as_of, "--evidence", "--json"])
+    return json.loads(judged.stdout)[0]["evidence"]
+
+
 def error_of(result: Result) -> str:
     """The last line of an import."""
     assert result.exit_code == 1, result.output
@@ -531,11 +538,18 @@ def test_units_after_the_horizon_are_counted_by_arm_and_the_map_may_move_it(run,
     layout = mapped(tmp_path, UNIT_MAP + EXPERIMENT + "horizon_days = 366\n")
     report = run(file, "--map", layout)
     assert len(re.findall(" 58 units", report.stdout)) == 2, report.output
-    judged = CliRunner().invoke(
-        main, ["evaluate", "--as-of", "2026-11-24T00:00:00Z", "--evidence", "--json"]
-    )
-    arms = json.loads(judged.stdout)[0]["evidence"]["arms"]
+    arms = judged_evidence()["arms"]
     assert [arms[arm]["units"] for arm in ("control", "treatment")] == [58, 58]
+
+
+def test_a_guardrail_that_no_row_has_holds_no_keep_back_and_is_said(run, tmp_path) -> None:
+    hits = [int(i % 2 == 0 or i % 10 == 1) for i in range(2000)]
+    layout = mapped(tmp_path, UNIT_MAP + EXPERIMENT)
+    report = run(saved(tmp_path, outcomes(hits), "csv"), "--map", layout)
+    assert "no row has an event of guardrail 'error', so this experiment goes" in report.stdout
+    evidence = judged_evidence()
+    assert evidence["policy"]["guardrails"] == []
+    assert evidence["headline"] in ("Keep", "Roll back")
 
 
 def test_a_fault_in_the_last_row_leaves_nothing_in_the_store(run, stored, tmp_path) -> None:
@@ -569,3 +583,18 @@ def test_an_import_that_waits_says_for_whom(run, store, stored, tmp_path) -> Non
     assert said[0].exit_code == 0, said[0].output
     assert "Waiting for another transaction to end: somebody else." in said[0].stderr
     assert len(stored()) == 3
+
+
+def test_empty_outcomes_are_counted_by_arm(run, tmp_path) -> None:
+    file = saved(tmp_path, outcomes(["", "1", "0", "1", "", ""]), "csv")
+    result = run(file, "--map", mapped(tmp_path, UNIT_MAP), "--dry-run")
+    said = "Empty cells in column 'hit' count as no outcome: 'new' 1 of 3 (33.3 %), 'old' 2 of 3"
+    assert said in result.stdout
+
+
+def test_half_a_yen_is_named_by_its_row(run, stored, tmp_path) -> None:
+    amounts = 'hit = { event = "order", value = true, currency = "JPY" }'
+    layout = mapped(tmp_path, UNIT_MAP.replace('hit = "order"', amounts))
+    line = error_of(run(saved(tmp_path, outcomes(["80", "80.5"]), "csv"), "--map", layout))
+    assert line.startswith("row 2 (line 3), column 'hit', cell '80.5': is no whole number")
+    assert stored() == []
