@@ -397,7 +397,7 @@ def means(run: Run) -> Section:
     for law in LAWS:
         for share in (0.05, 0.5):
             run.say(f"means: {law}, share {100 * share:g} %")
-            draw = continuous(law, share=share, days=1 if run.scale < 1 else 3)
+            draw = continuous(law, share=share, days=1 if run.scale < 0.1 else 3)
             seen = evaluated(draw, count, 20_261_415_00 + len(rows))
             hits = sum(one.decision.verdict != "abstain" for one in seen)
             name = f"an answer, {law}, share {100 * share:g} %"
