@@ -14,7 +14,7 @@ from orchestration.pipeline.members.policy import is_retrospective, policy_of
 from stats.decision.effect import Effect
 from stats.decision.evidence import CHOSEN_ENDS, Evidence
 from stats.decision.follow_up import FollowUp
-from storage.experiments.policy import reward_at
+from storage.experiments.policy import BLOCK_SECONDS, reward_at
 from storage.verdicts.evidence import ExperimentReading
 from storage.verdicts.follow_ups import PlannedFollowUp
 
@@ -79,11 +79,16 @@ def _stopped(evidence: Evidence, reading: ExperimentReading, until: datetime) ->
         ended = None
     if ended in _ENDS:
         return _ENDS[ended]
-    return None if reading.policy[PORTFOLIO] else _starved(reading, until)
+    return _starved(reading, until)
 
 
 def _starved(reading: ExperimentReading, until: datetime) -> Stopped | None:
-    """Returns how the smaller arm's declared share fell below half of its largest, if it did."""
+    """Returns how the smaller arm's declared share fell below half of its largest, if it did.
+
+    Everybody has a portfolio's treatment, but for the units that are held back.
+    """
+    if reading.policy[PORTFOLIO]:
+        return None
     largest = 0.0
     for span in reading.allocations:
         if span.share is None or span.begin > until:
@@ -111,14 +116,17 @@ def effect_after(
         state: `running`, `stopped` or `final`.
     """
     dollars = dollars_of(policy_of(reading), follow_up.per_day)
+    due = reward_at(reading.starts_at, reading.policy)
+    # The deciding look lies in the block before: a step that follows it at once is no choice.
+    decided = plan.begins_at - timedelta(seconds=BLOCK_SECONDS)
     effect = _document(
         follow_up.effect,
         reading,
         dollars,
         basis="at_reward" if follow_up.final else "open",
         final=follow_up.final,
-        stopped=None,
-        due=max(reward_at(reading.starts_at, reading.policy), plan.begins_at),
+        stopped=_starved(reading, min(due, decided)),
+        due=max(due, plan.begins_at),
         at=None,
         units=0,
     )

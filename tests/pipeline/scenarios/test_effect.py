@@ -140,6 +140,20 @@ def test_a_share_that_is_cut_to_less_than_half_starves_the_comparison(story) -> 
     assert stopped(story, experiment) == ("starved", False, False)
 
 
+def test_a_comparison_that_was_starved_before_its_answer_stays_unfit_to_train_on(story) -> None:
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.deploy(K, minutes=300, base=A, allocation=0.2)
+    serve(story, begin=0, days=300 / DAY, units=4000, rate=0.11)
+    serve(story, begin=300, days=0.75, units=20000, rate=0.15, share=0.2)
+    story.as_live()
+    experiment = story.register(treatment_commit=K)
+    story.tick(minutes=DAY)
+    assert story.contract(experiment)["verdict"] == "keep"
+    assert story.evidence(experiment)["effect"]["stopped"] == "starved"
+    assert stopped(story, experiment) == ("starved", False, False)
+
+
 def test_closed_after_it_was_due_its_effect_is_that_of_the_day_when_it_was(story) -> None:
     story.settings(reward_days=1)
     story.deploy(A, minutes=-DAY)
