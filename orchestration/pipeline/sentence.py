@@ -103,7 +103,7 @@ def _shortfall(shortfall: Shortfall) -> str:
 def _statement(evidence: Evidence, measure: Measure, policy: EvidencePolicy) -> Statement:
     decision, metric = evidence.decision, measure.name
     if decision.verdict is not Verdict.ABSTAIN:
-        answer = _answer(evidence, measure, policy.alpha)
+        answer = _answer(evidence, measure, policy.level)
         return of_the_change(VERDICTS[decision.verdict], answer)
     if decision.ended_because is not None:
         why = _why_it_ended(decision.ended_because, policy.futility_margin)
@@ -133,19 +133,18 @@ def _unfair(evidence: Evidence) -> str:
     return f"{why}, so the difference is not the change's alone"
 
 
-def _answer(evidence: Evidence, measure: Measure, alpha: float) -> str:
+def _answer(evidence: Evidence, measure: Measure, level: float) -> str:
     decision, control = evidence.decision, measure.control
     lift, ci = decision.lift, decision.ci
     if lift is None or ci is None or control is None:
         raise ValueError(f"{decision.verdict} without lift, interval and control")
     moved = "rose" if lift > 0 else "fell"
-    level = measure.level(control)
     share = f"{100 * abs(lift / control):.1f} %" if control else ""
-    relative = f" ({share} of control's {level})" if control else ""
+    relative = f" ({share} of control's {measure.level(control)})" if control else ""
     low, high = (measure.difference(measure.possible(end)) for end in ci)
     return (
         f"{measure.name} {moved} by {measure.size(lift)}{relative};"
-        f" {100 * (1 - alpha):.4g} % sure: between {low} and {high}."
+        f" {100 * (1 - level):.4g} % sure: between {low} and {high}."
     )
 
 
@@ -175,13 +174,17 @@ def _waiting(evidence: Evidence, measure: Measure) -> str:
 
 
 def _held_back(evidence: Evidence) -> str | None:
-    """Returns the guardrail for which a keep waited in vain; None where none was awaited."""
+    """Returns the guardrails and the count that a keep waited for in vain; None without any."""
     candidate = evidence.candidate
-    if candidate is None or not candidate.waits_for:
+    if candidate is None:
         return None
+    count, guardrails = awaited_count(evidence.count_twin), listed(candidate.waits_for)
+    waited = [f"for {guardrails}" if guardrails else None, f"until {count}" if count else None]
+    if not any(waited):
+        return None
+    since = f"It was beyond chance at {candidate.at:%d %b %H:%M} UTC, and waited"
     never = never_received(evidence.guardrail_rows, candidate)
-    since = f"It was beyond chance at {candidate.at:%d %b %H:%M} UTC, and waited for"
-    return " ".join(filter(None, [f"{since} {listed(candidate.waits_for)}.", never]))
+    return " ".join(filter(None, [f"{since} {listed([*filter(None, waited)])}.", never]))
 
 
 def _progress(evidence: Evidence, day_precision: float) -> str:

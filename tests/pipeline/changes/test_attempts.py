@@ -94,6 +94,22 @@ def test_a_second_target_of_one_deploy_is_a_second_attempt_from_the_same_start(s
     assert frozen(story, first).starts_at == frozen(story, second).starts_at
 
 
+def test_the_answer_of_a_second_attempt_is_as_sure_as_its_stricter_level(story) -> None:
+    story.deploy(A, minutes=-1440)
+    canary(story, K, minutes=0)
+    for commit, rate in ((A, 0.10), (K, 0.16)):
+        rates = {"order": rate, "basket": rate}
+        story.crowd(commit, start=0, minutes=600, units=4000, rates=rates)
+    story.send()
+    experiments = [
+        story.register(treatment_commit=K, target_metric=name) for name in ("order", "basket")
+    ]
+    story.tick(minutes=1440)
+    first, second = (story.evidence(experiment)["sentence"] for experiment in experiments)
+    assert "; 95 % sure: " in first
+    assert "; 98.75 % sure: " in second
+
+
 def test_flags_of_one_build_are_first_attempts_each(story) -> None:
     story.post("/v1/deploys", {"commit": {"sha": A, "pull_request": 7}})
     flags = [{"name": name, "treatment": True} for name in ("cart", "search")]

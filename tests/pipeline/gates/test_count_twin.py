@@ -38,6 +38,10 @@ def test_empty_sessions_of_control_make_no_keep_and_the_page_says_which_number_i
     waits = "the number of conversions shows the gain too, not their rate alone"
     assert waits in evidence["sentence"]
     assert evidence["advice"][0] == f"Leave the canary running until {waits}."
+    story.tick(minutes=29 * DAY)
+    ended = story.evidence(experiment)
+    assert ended["ended_because"] is not None
+    assert f"and waited until {waits}." in ended["sentence"]
 
 
 def test_a_gain_that_the_counts_show_too_is_kept(story: Any) -> None:
