@@ -153,8 +153,8 @@ def vouched(target: Mapping[str, Any]) -> dict[str, Any]:
 def by_page(target: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the definition of a target's companion that counts the outcomes that pages sent.
 
-    Those are events with the public key that nobody signed: of outcomes that came both ways they
-    tell whether the page of an arm loses more. A target that counts none of them has none.
+    The page sends events with the public key, unsigned. Where servers report the same outcomes,
+    these events tell whether one arm's page loses more. A target that counts none has no companion.
     """
     if target.get("vouched_only", False):
         return []

@@ -40,7 +40,7 @@ class Registration:
     actor: str | None = None
     # Whose deploys are meant where no command is named.
     environment: str = PRODUCTION
-    # Guardrails of which an import has no event: history alone can leave them out.
+    # Guardrails without an event in an import: only an import may leave them out.
     unseen_guardrails: Sequence[str] = ()
 
     @property

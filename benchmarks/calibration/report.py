@@ -424,8 +424,8 @@ def endings(run: Run) -> Section:
         name = f"closed as `withdrawn`: declared {steps} %, 240 units a day, nothing withdrawn"
         counted(name, thin_ramp(*shares), 300, "withdrawn", at_most=0.01)
     for strata, per_day, share in ((64, 24, 0.5), (64, 100, 0.05), (512, 240, 0.5)):
-        one = [(0.0, share)]
-        draw = quiet(days=14, per_day=per_day, shares=one, declared=one, strata=strata)
+        steady = [(0.0, share)]
+        draw = quiet(days=14, per_day=per_day, shares=steady, declared=steady, strata=strata)
         name = f"closed as `superseded`: {strata} strata, {per_day} units a day, nothing superseded"
         counted(name, draw, 60, "superseded", at_most=0.01)
     for before, share, claim in (

@@ -428,9 +428,9 @@ def by_two_channels(
     days: int = 14,
     is_read: bool = True,
 ) -> Draw:
-    """24,000 units a day, of which 5 % buy; servers know of some purchases, pages of most.
+    """24,000 units a day; 5 % of them buy. Servers report some purchases, pages most.
 
-    A purchase counts that came either way.
+    A purchase that either of them reported counts.
 
     Args:
         sent: The share of purchases that the page sends: treatment's, control's.

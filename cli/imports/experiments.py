@@ -133,7 +133,7 @@ class ExperimentPlan:
     def _unseen(
         self, connection: Connection, tally: Tally, experiment: Experiment
     ) -> Sequence[str]:
-        """Returns the guardrails of which neither file nor log has an event.
+        """Returns the guardrails without an event in the file and in the log.
 
         History brings no more of them, so that a keep would wait for them in vain.
         """

@@ -20,8 +20,8 @@ from domain.lineage.history import History
 # further back than so far.
 _SESSIONS = 20
 LOOK_BACK = timedelta(hours=1)
-# A part of the sessions: of a build that is served, of the build that most users have, and of a
-# build that has taken over from the others that nobody declared a share of.
+# The least part of the sessions: of a served build, of the build that most users have, and of a
+# build that has replaced all others without a declared share.
 _SERVED, _MOST, _NEARLY_ALL = 0.01, 0.5, 0.9
 # A part that no mishap of a router explains.
 _RIVAL = 0.05

@@ -72,9 +72,8 @@ with warnings.catch_warnings():
                 SEALED.name,
                 asset=SEALED_LOG,
                 partitions_def=DAYS,
-                description="Each file of the day holds what the log held: as many events, the same"
-                " sums and digests as PostgreSQL while it has them still, and the bytes that are"
-                " listed.\n\n"
+                description="Each file of the day holds what the log held: the listed bytes and,"
+                " while PostgreSQL still has the events, the same number, sums and digests.\n\n"
                 "Each run looks at the size of every file, compares those that are new, reads"
                 " those of its days, and some of those that alone hold their events, the oldest"
                 " read first. **When it fails**, the files are named below: look at the disk or the"

@@ -58,7 +58,7 @@ def mean_totals(sums: Floats) -> tuple[Floats, Floats]:
         sums: Rows as from `mean_terms`, summed up to each look.
 
     Returns:
-        The rows of `Totals`, of which P, M and T are 0, and 1/c².
+        The rows of `Totals` (P, M and T are 0), and 1/c².
     """
     S, W, V0, per_unit1, per_unit0, C = sums[:6]
     ready = (sums[6] >= MIN_UNITS) & (sums[9] >= MIN_UNITS) & (V0 > 0) & (C != 0)

@@ -127,7 +127,7 @@ def posterior_of(
 def _normal_posterior(
     observed: float, variance: float, prior: Sequence[tuple[float, float]]
 ) -> tuple[float, float]:
-    """Mean and standard deviation of θ, of which an estimate has a normal error."""
+    """Mean and standard deviation of θ, given an estimate with a normal error."""
     deviation, weight = np.array(prior, dtype=np.float64).T
     spread = deviation * deviation + variance
     log_weight = np.log(weight) - 0.5 * (np.log(spread) + observed * (observed / spread))

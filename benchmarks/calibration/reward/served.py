@@ -34,15 +34,15 @@ INTERVALS: dict[str, Interval] = {
 
 
 def coverage(changes: Sequence[Change], interval: Interval) -> tuple[int, int]:
-    """How many intervals hold the truth, of how many.
+    """Returns the number of intervals that cover the truth, and of all intervals.
 
     The rate of control swings, so the true difference is that of its own level.
     """
-    held = count = 0
+    covering = count = 0
     for change in changes:
         ends, control = interval(change), change.evidence.arms.control.rate
         if ends is None or not control:
             continue
         count += 1
-        held += ends[0] <= change.truth * control <= ends[1]
-    return held, count
+        covering += ends[0] <= change.truth * control <= ends[1]
+    return covering, count

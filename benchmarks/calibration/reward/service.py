@@ -75,7 +75,7 @@ def of(story: Any, truths: Sequence[float], units: int, generator: Any) -> list[
     """The changes as the service answers them once all is over."""
     deploys = [canary(story, truth, units, generator) for truth in truths]
     experiments = [story.register(deploy_id=deploy) for deploy in deploys]
-    # Twice: what is due after a decision is known once that is published.
+    # The second tick serves the follow-ups, which start once a decision is published.
     for days in (DAYS, DAYS + 1):
         story.tick(minutes=days * DAY)
     return [

@@ -53,7 +53,7 @@ def series_of(
         servers: Of the channels, how many outcomes of treatment and control servers sent.
     """
     hours, (n1, x1, n0, x0) = len(uncounted), cell
-    policy = Policy(better=better, alpha=alpha)  # pyright: ignore[reportArgumentType]
+    policy = Policy(better=better, alpha=alpha)  # pyright: ignore[reportArgumentType] - parametrized
     own = series(
         [(hour * HOUR, 0, *cell) for hour in range(hours)],
         policy=policy,
@@ -92,9 +92,9 @@ def series_of(
 def with_turnover(
     series: Maker, cell: tuple[int, int, int, int], again: tuple[int, int], *, better: str
 ) -> Series:
-    """The same hours, of whose sessions a fifth names a user, and some of these have another."""
+    """The same hours: a fifth of the sessions name a user, and some users have two sessions."""
     own = series_of(series, Cause.OTHER_CURRENCY, cell, [Uncounted(units=(0, 0))] * HOURS)
-    policy = replace(own.policy, better=better)  # pyright: ignore[reportArgumentType]
+    policy = replace(own.policy, better=better)  # pyright: ignore[reportArgumentType] - parametrized
     rows = [(hour * HOUR, 0, 800, again[0], 800, again[1]) for hour in range(HOURS)]
     companion = Companion(window_seconds=WINDOW, cells=series(rows).target)
     return replace(own, policy=policy, companions={Cause.TURNOVER: companion})
