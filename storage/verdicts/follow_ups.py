@@ -82,7 +82,7 @@ class FollowUpDraft:
 
     Attributes:
         state: `running`, `stopped` or `final`.
-        effect: The effect by all units, as JSON text; None before it was computed.
+        effect: The effect by all units, as JSON text.
         log_e: Logarithm of the e-value of the whole experiment; None where there is none.
         as_of: The look; None before the first.
         read_to: Up to which block of exposure outcomes were read.
