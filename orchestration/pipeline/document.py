@@ -87,6 +87,7 @@ def evidence_document(
         policy,
         left_out=left_out_sentence(left_out, policy.target),
         alone=alone,
+        silent=counts.never_received,
     )
     fair = is_fair(contract)
     dollars = dollars_of(policy, evidence.eligible_per_day)
@@ -124,6 +125,7 @@ def evidence_document(
         left_out=left_out,
         retrospective=is_retrospective(reading, evidence.as_of),
         counts=counts.units if signed else structs.replace(counts.units, unsigned=None),
+        never_received=tuple(counts.never_received),
         warnings=_warnings(reading, evidence, counts, returning, state),
         ended_because=evidence.decision.ended_because,
         digest=_digest(reading, evidence),
@@ -239,18 +241,20 @@ def _warnings(
     )
     open_now = not evidence.decision.decided
     metrics = [reading.policy["target"], *reading.policy["guardrails"]]
+    left_out = any(outcomes.control or outcomes.treatment for outcomes in evidence.left_out)
+    none_counted = evidence.units_in_cells >= _MANY_UNITS and not counted and not left_out
+    received = metrics[0]["name"] not in counts.never_received
     warnings = {
         "retrospective": is_retrospective(reading, evidence.as_of),
         "base_assumed": reading.base_assumed,
-        "metric_never_seen": evidence.units_in_cells >= _MANY_UNITS and not counted,
+        "metric_never_seen": none_counted and not received,
+        "none_in_window": none_counted and received,
         "unknown_commit": units.unknown_commit > 0,
         "ambiguous_commit": units.ambiguous_commit > 0,
         "unmatched_route": units.unmatched_route > 0,
         "unsigned": bool(units.unsigned),
         "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),
-        "outcomes_left_out": any(
-            outcomes.control or outcomes.treatment for outcomes in evidence.left_out
-        ),
+        "outcomes_left_out": left_out,
         "uncapped": any(metric["kind"] == "mean" and metric["cap"] is None for metric in metrics),
         "sticky_by_user": _is_sticky_by_user(evidence, returning),
         # Of a decided experiment `ended_because` says it.

@@ -329,8 +329,8 @@ def append_history(
 # Anybody who has a key can invent names.
 _MOST_NAMES = 100
 _NOTE_NAMES = text("""
-INSERT INTO seen_names AS s (project_id, event, newest_at)
-SELECT n.project_id, n.event, t.newest_at
+INSERT INTO seen_names AS s (project_id, event, first_at, newest_at)
+SELECT n.project_id, n.event, t.newest_at, t.newest_at
 FROM unnest(CAST(:ids AS int[]), CAST(:names AS text[])) AS n (project_id, event)
 CROSS JOIN (
     SELECT CASE WHEN :live THEN clock_timestamp() ELSE '-infinity' END AS newest_at
