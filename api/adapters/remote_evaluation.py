@@ -104,12 +104,7 @@ async def evaluate_flag(request: Request, key: str) -> Response:
     for shown in evaluated:
         if shown["key"] == key:
             return answer(shown)
-    details = "no open experiment of the environment tests this flag, and no build is recorded"
-    raise Problem(
-        "flag_not_found",
-        "no open experiment tests this flag",
-        members={"key": key, "errorCode": "FLAG_NOT_FOUND", "errorDetails": details},
-    )
+    raise Problem("flag_not_found", "no open experiment tests this flag", members=_failure(key))
 
 
 @router.post(
@@ -206,6 +201,11 @@ async def _read(
             faults=problem.faults,
             members={"errorCode": word, **members},
         ) from None
+
+
+def _failure(key: str) -> dict[str, str]:
+    details = "no open experiment of the environment tests this flag, and no build is recorded"
+    return {"key": key, "errorCode": "FLAG_NOT_FOUND", "errorDetails": details}
 
 
 def _arms(handout: Handout, unit: str) -> Iterator[_Arm | None]:

@@ -1,5 +1,6 @@
 """`POST /v1/static-graphs`: the routes of a deployable, as its parser reads them."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -14,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,7 +25,7 @@ from api.wire.answer import answer
 from api.wire.body import MEBIBYTE, apart, body_of
 from api.wire.documentation import json_body, reading
 from api.wire.shape import RoutePattern, Shape
-from storage.experiments.graphs import Graph, store_graph
+from storage.experiments.graphs import Graph, StoredGraph, store_graph
 
 router = APIRouter(tags=["deploys"])
 
@@ -134,9 +136,7 @@ async def post_static_graph(
 ) -> Response:
     """Replace the project's current graph."""
     wanted = await apart(lambda: Graph.of(graph.document))
-    stored = await runtime(request).store.run(
-        lambda connection: store_graph(connection, caller.project_id, wanted)
-    )
+    stored = await runtime(request).store.run(_storing(caller.project_id, wanted))
     return answer(
         {
             "graph_id": stored.graph_id,
@@ -155,3 +155,7 @@ async def post_static_graph(
         },
         status=201 if stored.created else 200,
     )
+
+
+def _storing(project_id: int, graph: Graph) -> Callable[[Connection], StoredGraph]:
+    return lambda connection: store_graph(connection, project_id, graph)

@@ -160,10 +160,7 @@ class Supervisor:
         deadline = time.monotonic() + child.start_seconds
         while not stop.made:
             if not watched.alive:
-                code = watched.process.returncode if watched.process else 0
-                raise ChildFailedError(
-                    f"{watched.child.name} {_ending(code)}" + _last_words(watched.child.log)
-                )
+                raise ChildFailedError(_obituary(watched))
             if child.ready():
                 return True
             if time.monotonic() > deadline:
@@ -232,6 +229,11 @@ def _kill_group(leader: subprocess.Popen[bytes]) -> None:
 
 def _ending(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+
+def _obituary(watched: _Watched) -> str:
+    code = watched.process.returncode if watched.process else 0
+    return f"{watched.child.name} {_ending(code)}" + _last_words(watched.child.log)
 
 
 def _last_words(log: Path) -> str:

@@ -37,7 +37,6 @@ TARGET_OPEN_FOR = f"({_span('window_seconds')} + coalesce({_TARGET_GRACE} - {GRA
 TARGET = "x.policy -> 'target'"
 IS_MEAN = "coalesce(x.policy -> 'target' ->> 'kind' = 'mean', false)"
 TARGET_SOURCES = "coalesce(x.policy -> 'target' -> 'sources', jsonb_build_array(x.target_metric))"
-TARGET_AND_GUARDRAILS = "jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')"
 ALPHA = _number("alpha")
 ATTEMPT = _number("attempt")
 SAMPLE_RATE = _number("sample_rate")

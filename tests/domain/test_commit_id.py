@@ -2,8 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from domain.lineage.commit_id import CommitId, CommitIds, ambiguous
 
 T0 = datetime(2026, 11, 1, tzinfo=UTC)
@@ -25,26 +23,6 @@ def known(*written: tuple[str, str, int]) -> CommitIds:
 def meant(ids: CommitIds, written: str, *, minutes: int = 100) -> list[str]:
     result = ids.meant(written, known_at=at(minutes))
     return sorted(each.commit for each in result)
-
-
-@pytest.mark.parametrize("recorded", [WHOLE, WHOLE[:8]])
-@pytest.mark.parametrize("written", [WHOLE, WHOLE[:8], WHOLE[:7], WHOLE[:12]])
-def test_an_id_means_its_commit_whichever_of_both_is_shorter(recorded: str, written: str) -> None:
-    assert meant(known((recorded, recorded, 0)), written) == [recorded]
-
-
-def test_an_id_that_shares_only_a_beginning_means_nothing() -> None:
-    assert meant(known((WHOLE, WHOLE, 0)), TWIN) == []
-    assert meant(known((WHOLE, WHOLE, 0)), f"{WHOLE[:10]}ffff") == []
-
-
-def test_a_beginning_of_two_commits_means_both_and_names_them() -> None:
-    ids = known((WHOLE, WHOLE, 0), (TWIN, TWIN, 0))
-    assert meant(ids, WHOLE[:8]) == sorted([WHOLE, TWIN])
-    assert meant(ids, WHOLE[:9]) == [WHOLE]
-    assert ambiguous("abcdef0", [TWIN, WHOLE]) == (
-        f"abcdef0 begins 2 commits: {WHOLE}, {TWIN}. Send more of it"
-    )
 
 
 def test_a_commit_is_known_by_the_longest_of_its_ids_from_when_that_was_recorded() -> None:

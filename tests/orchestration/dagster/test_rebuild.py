@@ -28,8 +28,6 @@ from storage.verdicts.set_aside import read_set_aside
 from tests.orchestration.conftest import TREATMENT
 from tests.processes.api_process import eventually
 from tests.stores.derived import derived_of
-from tests.stores.emptied import empty_derived_tables
-from tests.stores.past import walk_to
 from tests.stores.pipeline_run import run_pipeline
 
 _WAITS = text("""
@@ -166,29 +164,6 @@ def test_what_was_lost_or_wrong_comes_back_and_the_catalogue_is_left_alone(shop)
         assert connection.execute(_CATALOGUE).all() == catalogue
 
 
-def test_a_store_that_lost_all_that_is_derived_is_filled_again(shop) -> None:
-    whole = derived_of(shop.engine)
-    with shop.engine.begin() as connection:
-        empty_derived_tables(connection)
-        connection.execute(text("DELETE FROM verdicts"))
-
-    assert rebuild().exit_code == 0
-
-    assert derived_of(shop.engine) == whole
-
-
-def test_a_store_that_ticks_have_filled_in_their_time_is_rebuilt_to_the_same_rows(canary) -> None:
-    walk_to(canary.engine, canary.first_day + timedelta(days=2))
-    assert canary.contract("click")["power_state"]["decided"]
-    run_pipeline(canary.engine)
-    before, verdicts = derived_of(canary.engine), served(canary.engine)
-
-    assert rebuild().exit_code == 0
-
-    assert derived_of(canary.engine) == before
-    assert served(canary.engine) == verdicts
-
-
 def test_what_is_served_of_an_experiment_whose_data_breaks_a_stage_stays_as_it_is(shop) -> None:
     view = shop.experiments["view"]
     whole, verdicts = derived_of(shop.engine), served(shop.engine)
@@ -214,28 +189,6 @@ def test_what_is_served_of_an_experiment_whose_data_breaks_a_stage_stays_as_it_i
     assert rebuild().exit_code == 0
     assert set_aside(shop.engine) == []
     assert derived_of(shop.engine) == whole
-
-
-def test_an_experiment_whose_policy_no_engine_reads_is_named_and_the_others_are_rebuilt(
-    shop,
-) -> None:
-    view = shop.experiments["view"]
-    whole, verdicts = derived_of(shop.engine), served(shop.engine)
-    shop.tamper(
-        "UPDATE cells SET n0 = n0 + 2 WHERE experiment_id <> '{view}'",
-        "UPDATE experiments SET policy = policy - 'grace_seconds' WHERE experiment_id = '{view}'",
-    )
-
-    result = rebuild()
-
-    assert result.exit_code == LEFT_OUT
-    assert result.stderr.startswith(
-        f"{view} was not rebuilt. The exposures of this experiment cannot be computed since "
-    )
-    assert "UnreadablePolicyError at storage/pipeline/experiments.py" in result.stderr
-    assert derived_of(shop.engine) == whole
-    assert served(shop.engine) == verdicts
-    assert set_aside(shop.engine) == [view]
 
 
 def test_without_memory_to_compute_what_is_served_stays_and_each_experiment_is_named(

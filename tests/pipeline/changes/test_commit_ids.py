@@ -42,18 +42,6 @@ def test_deploys_and_events_of_other_lengths_are_of_one_commit(
     assert (counts["in_cells"], counts["unknown_commit"], counts["ambiguous_commit"]) == (40, 0, 0)
 
 
-def test_events_count_whichever_length_each_of_them_writes(story, stratum) -> None:
-    story.deploy(A[:8], minutes=-1440)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
-    for length in (7, 8, 20, 40):
-        story.units_of(A[:length], minutes=1, units=5)
-        story.units_of(K[:length], minutes=2, units=5)
-    story.send()
-    experiment = story.register(treatment_commit=K[:10])
-    story.tick()
-    assert story.cells(experiment) == [(0, stratum(A[:8]), 20, 0, 20, 0)]
-
-
 def test_an_id_that_goes_on_otherwise_is_another_commit(story, stratum) -> None:
     story.deploy(A, minutes=-1440)
     story.deploy(K, minutes=0, base=A, allocation=0.5)

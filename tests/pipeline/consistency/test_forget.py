@@ -1,4 +1,7 @@
-"""A person is forgotten, and everything that was counted still adds up."""
+"""A person is forgotten, and everything that was counted still adds up.
+
+The random worlds of `tests/pipeline/engines/` forget people between ticks too.
+"""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -7,10 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, text
 
 from orchestration.pipeline.audit import audit
@@ -28,7 +28,6 @@ from storage.upkeep.invariants import units_that_do_not_add_up
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import publish_verdicts, stage_evidence
 from storage.verdicts.set_aside import bound_experiments
-from tests.repetition import examples
 from tests.stores.emptied import empty_derived_tables
 from tests.world import T, record_deploy, register_experiment
 
@@ -58,7 +57,6 @@ class Shop:
     """A canary's traffic of some hours in a project of its own, and its log."""
 
     engine: Engine
-    generator: np.random.Generator
     project_id: int = 0
     ids: Sequence[str] = ()
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -71,24 +69,9 @@ class Shop:
             for event in ("page_view", "order") if number % 3 == 0 else ("page_view",):
                 self.seen(f"other {number}", 2 * number, event=event, **served)
 
-    def crowd(self) -> None:
-        """Users with a session or several, shared sessions, and a place that many pass by."""
-        for number in range(140):
-            self._visit(number)
-        for number in range(60):
-            self._purchase(number)
-
     def open(self) -> None:
         """Stores the log, and registers three experiments on it."""
         with self.engine.begin() as connection:
-            # The walk takes every project's experiments: those of earlier examples cost time.
-            connection.execute(text("SET LOCAL session_replication_role = replica"))
-            connection.execute(
-                text(
-                    "TRUNCATE projects, runtime_events, exposures, sightings, conversions,"
-                    " amounts CASCADE"
-                )
-            )
             self.project_id = create_project(connection, "shop").project_id
             self.store(connection)
             self._deploy(connection)
@@ -128,43 +111,6 @@ class Shop:
             "session_id": None,
         }
         self.revenue.append({**payment, **members})
-
-    def _visit(self, number: int) -> None:
-        """A session: a user's as a rule, at times two users', nobody's or a place's."""
-        draw = self.generator
-        session = PLACE if number % 14 == 0 else f"session {number:04}"
-        user = int(draw.integers(0, 45))
-        users = [None, user, user, int(draw.integers(0, 45)) if number % 8 == 0 else user]
-        exposed = T + timedelta(seconds=float(draw.uniform(-2400, 5 * 3600)))
-        for _ in range(int(draw.integers(1, 6))):
-            event = str(draw.choice(["page_view", "order", "paid", "error"]))
-            occurred = exposed + timedelta(seconds=round(float(draw.exponential(900)), 3))
-            named = users[int(draw.integers(0, 4))]
-            members = {
-                "event": event,
-                "commit_sha": str(draw.choice([A, K, "ccccccc"], p=[0.48, 0.48, 0.04])),
-                "pseudonym": None if named is None else pseudonym(named),
-                "trusted": bool(draw.random() < 0.6),
-                "value": round(float(draw.uniform(1e6, 5e7)), -4) if event == "paid" else None,
-                "occurred_at": occurred,
-            }
-            for _ in range(1 + (draw.random() < 0.1)):
-                late = float(draw.choice([0, 30.25, 300.5, 3000.125], p=[0.7, 0.1, 0.1, 0.1]))
-                self.seen(session, 0, **members, received_at=occurred + timedelta(seconds=late))
-
-    def _purchase(self, number: int) -> None:
-        """What a user paid, at times in a session that is somebody else's."""
-        draw = self.generator
-        occurred = T + timedelta(seconds=float(draw.uniform(0, 6 * 3600)))
-        late = float(draw.choice([0, 60.5, 6000.25]))
-        self.paid(
-            int(draw.integers(0, 45)),
-            0,
-            occurred_at=occurred,
-            received_at=occurred + timedelta(seconds=late),
-            amount_value=int(draw.integers(100, 9000)),
-            session_id=f"session {draw.integers(0, 140):04}" if number % 5 == 0 else None,
-        )
 
     def store(self, connection: Connection) -> None:
         create_days(connection, {event["received_at"].date() for event in self.events})
@@ -293,14 +239,9 @@ class Shop:
 
 @pytest.fixture
 def shop(store: Any) -> Shop:
-    shop = Shop(engine=store.engine, generator=np.random.default_rng(1))
+    shop = Shop(engine=store.engine)
     shop.others()
     return shop
-
-
-def name_of(person: dict[str, Any]) -> str:
-    """What a dump shows of a person."""
-    return person["session"] if "session" in person else pseudonym(person["user"]).hex()
 
 
 def hexed(*users: int) -> list[str]:
@@ -310,88 +251,6 @@ def hexed(*users: int) -> list[str]:
 
 # When everything has closed.
 NIGHT = T + timedelta(hours=12)
-PEOPLE = st.lists(
-    st.one_of(
-        st.builds(dict, user=st.integers(0, 44)),
-        st.builds(dict, session=st.integers(1, 139).map(lambda n: f"session {n:04}")),
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-@pytest.mark.nightly
-@settings(
-    examples(gate=6, deep=150),
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    ticks=st.lists(st.integers(1, 900), min_size=2, max_size=4, unique=True).map(sorted),
-    at=st.integers(0, 3),
-    between=st.sampled_from([[], ["exposures"], ["exposures", "cells"]]),
-    people=PEOPLE,
-)
-def test_whoever_is_forgotten_and_whenever_all_that_was_counted_adds_up(
-    store: Any,
-    seed: int,
-    ticks: list[int],
-    at: int,
-    between: list[str],
-    people: list[dict[str, Any]],
-) -> None:
-    shop = Shop(engine=store.engine, generator=np.random.default_rng(seed))
-    shop.crowd()
-    shop.open()
-    answers: dict[datetime, dict[str, tuple[str, str]]] = {}
-    for number, minutes in enumerate(ticks):
-        as_of = T + timedelta(minutes=minutes)
-        if number == min(at, len(ticks) - 1):
-            for name in between:
-                shop.step(name, as_of)
-            before = shop.served()
-            for person in people:
-                shop.forget(**person)
-            assert not shop.holds(*map(name_of, people))
-            assert shop.served() == before
-            assert shop.differences() == []
-        shop.tick(as_of)
-        answers[as_of] = shop.served()
-        assert shop.differences() == []
-    for as_of, answer in answers.items():
-        assert shop.read_at_once(as_of) == answer
-    last = max(answers)
-    with shop.engine.begin() as connection:
-        empty_derived_tables(connection)
-    shop.tick(last)
-    assert shop.served() == answers[last]
-    assert shop.differences() == []
-
-
-def test_all_sessions_of_a_user_go_and_what_they_added_stays(shop: Shop) -> None:
-    for session, commit in (("mine 1", K), ("mine 2", A)):
-        shop.seen(session, 10, commit_sha=commit, pseudonym=pseudonym(1))
-        shop.seen(
-            session, 12, commit_sha=commit, event="order", properties='{"note": "a secret wish"}'
-        )
-    shop.seen("another", 10, pseudonym=pseudonym(2))
-    shop.paid(1, 14)
-    shop.open()
-    shop.tick(NIGHT)
-    assert shop.counts() == (2, 1, 1, 1)
-    before = shop.served()
-    forgotten = shop.forget(user=1)
-    assert (forgotten.users, forgotten.sessions, forgotten.exposures) == (1, 2, 5)
-    assert (forgotten.runtime_events, forgotten.revenue_events) == (4, 1)
-    assert not shop.holds("mine 1", "mine 2", "a secret wish", *hexed(1))
-    assert shop.holds("another", *hexed(2)) == {"another", *hexed(2)}
-    assert shop.served() == before
-    assert shop.adds_up(NIGHT)
-    with shop.engine.begin() as connection:
-        empty_derived_tables(connection)
-    shop.tick(NIGHT)
-    assert shop.counts() == (2, 1, 1, 1)
-    assert shop.served() == before
 
 
 def test_who_shares_a_session_is_one_person(shop: Shop) -> None:
@@ -479,18 +338,6 @@ def test_who_comes_back_is_a_new_unit(shop: Shop) -> None:
     assert shop.adds_up(NIGHT)
 
 
-def test_to_forget_twice_finds_nothing_the_second_time(shop: Shop) -> None:
-    shop.seen("mine", 10, pseudonym=pseudonym(1))
-    shop.open()
-    shop.tick(NIGHT)
-    assert shop.forget(user=1).runtime_events == 1
-    rows = sorted(shop.rows())
-    again = shop.forget(user=1)
-    assert (again.runtime_events, again.revenue_events, again.exposures) == (0, 0, 0)
-    assert again.tables == []
-    assert sorted(shop.rows()) == rows
-
-
 def test_an_experiment_that_is_registered_afterwards_never_met_them(shop: Shop) -> None:
     shop.seen("mine", 10)
     shop.seen("another", 10)
@@ -516,16 +363,6 @@ def test_where_the_events_are_gone_the_name_goes_all_the_same(shop: Shop) -> Non
     assert (forgotten.runtime_events, forgotten.exposures) == (0, 3)
     assert not shop.holds("mine", *hexed(1))
     assert shop.served() == before
-
-
-def test_another_project_keeps_its_own(shop: Shop) -> None:
-    shop.seen("mine", 10, pseudonym=pseudonym(1))
-    shop.open()
-    with shop.engine.begin() as connection:
-        other = create_project(connection, "other").project_id
-        forgotten = forget_user(connection, other, pseudonym(1))
-    assert forgotten.runtime_events == 0
-    assert shop.holds("mine", *hexed(1)) == {"mine", *hexed(1)}
 
 
 def test_a_forgetting_waits_for_the_step_under_way(shop: Shop) -> None:

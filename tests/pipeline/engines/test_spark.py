@@ -23,13 +23,11 @@ from storage.lake.lake import FolderLake
 from storage.lake.sealing import Sealer
 from storage.schema.clock import closed_instant
 from storage.tenants.keys import FIRST_KINDS
-from storage.tenants.projects import create_project
 from storage.upkeep.reading import separate_reading
 from tests.cli.conftest import serving
 from tests.conftest import Store
 from tests.pipeline.engines.rows import Rows, oracle_rows, recomputed_rows, without_keys
 from tests.pipeline.engines.test_engines import END, built, differences, unequal_worlds
-from tests.pipeline.scenarios.test_real_data import DATA, MAPS
 from tests.processes.api_process import eventually
 from tests.processes.spark_cluster import ON_A_CLUSTER, Cluster, running_cluster
 
@@ -226,20 +224,3 @@ def compared(store: Store, days: tuple[date, date], settings: DayEngineSettings)
     with separate_reading(store.engine) as separate:
         as_of = closed_instant(separate)
         return compare_days(separate, *days, as_of=as_of, settings=settings)
-
-
-@pytest.mark.skipif(not DATA.exists(), reason=f"no real data at {DATA}")
-def test_the_verdict_of_a_public_experiment_is_equal_to_the_byte_and_to_its_audit(
-    cluster: Cluster, store: Store, lake: FolderLake, documents: Documents
-) -> None:
-    with store.engine.begin() as connection:
-        create_project(connection, "default")
-    imported = ("import", str(DATA / "ab_data.csv.gz"), "--map", str(MAPS / "ab_data.toml"))
-    documents(*imported, "--json")
-    assert Sealer(engine=store.engine, lake=lake).seal() is not None
-    (contract,) = assert_equal_documents(documents, cluster, "2017-03-01T00:00:00Z")
-    assert contract["verdict"] == "abstain"
-    # What PostgreSQL made of it, minute by minute, is what Spark finds in the log.
-    (served,) = json.loads(documents("evaluate", "--json"))
-    on_spark = {"SERVICE_ENGINE": "spark", "SERVICE_SPARK_REMOTE": cluster.remote}
-    assert "equal to the byte" in documents("audit", served["experiment_id"], **on_spark)

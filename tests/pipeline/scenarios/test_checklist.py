@@ -366,14 +366,6 @@ def test_events_may_write_more_of_a_commit_than_its_deploy(shop: Shop) -> None:
     assert all(lines[check]["ok"] for check in ("commit known", "both arms in one block")), lines
 
 
-def test_silence_turns_the_first_line_red(shop: Shop) -> None:
-    shop.live()
-    assert shop.line("events")["ok"] is True
-    shop.age(minutes=16)
-    assert shop.line("events")["ok"] is False
-    assert shop.line("events")["seen"] == "The last event came 16 minutes ago."
-
-
 def test_history_alone_is_said_and_no_fault(shop: Shop) -> None:
     shop.send_out()
     shop.send_past()
@@ -424,11 +416,3 @@ def test_the_paths_of_whoever_is_forgotten_are_forgotten(shop: Shop) -> None:
     assert "/members/jane" in shop.line("routes matched")["seen"]
     shop.in_store(lambda connection: forget_session(connection, shop.project_id, "n2"))
     assert "jane" not in str(shop.lines())
-
-
-def test_another_project_sees_nothing_of_it(shop: Shop) -> None:
-    other = shop.new_project("other")
-    shop.live()
-    theirs = Shop(store=shop.store, client=shop.client, project=other)
-    assert theirs.lines()["events"]["seen"] == "No event has come yet."
-    assert [line for line in theirs.lines().values() if line["ok"]] == []

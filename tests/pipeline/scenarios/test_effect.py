@@ -183,6 +183,7 @@ def test_an_unfair_split_has_no_effect(story) -> None:
     numbers = ("estimate", "standard_error", "interval", "relative")
     assert [effect[name] for name in numbers] == [None] * 4
     assert effect["basis"] == "open"
+    assert story.evidence(experiment)["metrics"][0]["state"] == "unfair"
 
 
 def serve(story, *, begin: float, days: float, units: int, rate: float, share: float = 0.5) -> None:

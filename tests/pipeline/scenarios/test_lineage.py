@@ -6,23 +6,6 @@ A cell is written (minutes after the canary's deploy, stratum, n1, x1, n0, x0).
 A, B, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
 
 
-def test_a_plain_canary_is_compared_with_its_base(story, stratum) -> None:
-    story.deploy(A, minutes=-1440)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
-    story.units_of(A, minutes=1, units=5, converting=2)
-    story.units_of(K, minutes=2, units=4, converting=3)
-    story.units_of(K, minutes=6, units=2)
-    story.units_of(A, minutes=7, units=3, converting=1)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
-    assert story.cells(experiment) == [
-        (0, stratum(A), 4, 3, 5, 2),
-        (5, stratum(A), 2, 0, 3, 1),
-    ]
-    assert story.evidence(experiment)["change"] == [K]
-
-
 def test_a_first_canary_is_compared_with_the_base_that_nobody_recorded(story, stratum) -> None:
     # As the README shows it: three requests, none of which says what users have.
     story.deploy(K, minutes=0, base=A, allocation=0.5)

@@ -73,18 +73,6 @@ def test_an_unharmed_guardrail_lies_within_its_margin(canary) -> None:
     assert error["interval"][1] < 0.005
 
 
-def test_rows_of_an_unfair_split_are_not_the_change_s_alone(story) -> None:
-    story.deploy(A, minutes=-DAY)
-    # Declared 0.8, and half of the units came.
-    story.deploy(K, minutes=0, base=A, allocation=0.8)
-    for commit, rate in ((A, 0.10), (K, 0.14)):
-        story.crowd(commit, start=0, minutes=600, units=4000, rates={"order": rate})
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=DAY)
-    assert story.evidence(experiment)["metrics"][0]["state"] == "unfair"
-
-
 # Events come live under a name, and two days late under the other.
 LATE_BY = 2 * DAY
 BOTH = ("order", "billed")

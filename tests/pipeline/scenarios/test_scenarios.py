@@ -65,29 +65,6 @@ def test_the_wait_for_guardrails_is_over_after_a_day_and_twice_the_units(story) 
     assert "guardrails_unproven" in story.evidence(experiment)["warnings"]
 
 
-def test_only_a_metric_of_which_no_event_came_was_never_received(story) -> None:
-    canary(story)
-    sessions = [
-        session
-        for commit in (A, K)
-        for session in story.crowd(commit, start=0, minutes=60, units=600, rates={"browse": 0.5})
-    ]
-    for event in ("order", "error"):  # hours after the window
-        late = {"event": event, "session_id": sessions[0], "commit": A}
-        story.events.append({**late, "occurred_at": story.at(0.5 * DAY)})
-    story.send()
-    late, absent = (
-        story.register(treatment_commit=K, target_metric=metric, guardrails=["error"])
-        for metric in ("order", "purchase")
-    )
-    story.tick(minutes=DAY)
-    evidence = story.evidence(late)
-    assert ("none_in_window" in evidence["warnings"], evidence["never_received"]) == (True, [])
-    evidence = story.evidence(absent)
-    assert "metric_never_seen" in evidence["warnings"]
-    assert evidence["never_received"] == ["purchase"]
-
-
 # --- Gates --------------------------------------------------------------------------------
 
 
@@ -162,31 +139,6 @@ def test_a_promotion_or_a_withdrawal_raises_no_alarm(story, share: float, left: 
     assert reason == "power"
 
 
-def test_a_router_that_draws_at_each_request_is_found_by_its_crossings(story) -> None:
-    canary(story, share=None)
-    for commit, other in ((A, K), (K, A)):
-        for session in story.crowd(commit, start=0, minutes=300, units=600):
-            number = int(session[1:])
-            if number % 2:
-                # Five minutes after its first page, which come each half minute.
-                again = at(0.5 * (number % 600) + 0.25 + 5)
-                story.events.append(
-                    {
-                        "session_id": session,
-                        "commit": other,
-                        "event": "page_view",
-                        "occurred_at": again,
-                    }
-                )
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    assert story.answer(experiment, minutes=DAY)[:2] == ("abstain", "interacting")
-    evidence = story.evidence(experiment)
-    assert evidence["gates"]["interacting_because"] == ["crossover"]
-    assert evidence["gates"]["crossover_share"] > 0.05
-    assert evidence["counts"]["crossover"] > 100
-
-
 def test_a_move_between_arms_that_a_deploy_explains_is_no_crossing(story) -> None:
     canary(story, share=None)
     sessions = story.crowd(K, start=0, minutes=5, units=300)
@@ -240,19 +192,6 @@ def two_strata(story, *, low: tuple[float, float], high: tuple[float, float]) ->
 # --- Concurrent changes -------------------------------------------------------------------
 
 
-def test_a_week_s_work_is_judged_against_a_hold_back_build(story) -> None:
-    story.deploy(A, minutes=-DAY)
-    for sha, base, minutes in ((B, A, 0), (K, B, 10), (L, K, 20)):
-        story.deploy(sha, minutes=minutes, base=base, allocation=0.9)
-    story.crowd(A, start=25, minutes=300, units=300, rates={"order": 0.10})
-    story.crowd(L, start=25, minutes=300, units=2700, rates={"order": 0.25})
-    story.send()
-    experiment = story.register(treatment_commit=L, control_commit=A)
-    story.tick(minutes=DAY)
-    assert story.evidence(experiment)["change"] == sorted([B, K, L])
-    assert story.contract(experiment)["verdict"] == "keep"
-
-
 def test_a_change_without_concurrent_control_is_refused_by_name(story) -> None:
     story.deploy(A, minutes=-DAY)
     story.deploy(B, minutes=0, base=A)
@@ -284,22 +223,6 @@ def test_a_fix_on_top_of_an_iterated_canary_is_a_change_of_its_own(story) -> Non
 
 
 # --- Units and metrics --------------------------------------------------------------------
-
-
-def test_with_users_as_units_a_user_s_sessions_are_one_unit(story, stratum) -> None:
-    story.settings(unit="user")
-    canary(story, share=None)
-    for number in range(6):
-        commit = K if number % 2 else A
-        for visit in range(3):
-            story.units_of(
-                commit, minutes=1 + visit, units=1, converting=visit == 2, user_ref=f"u{number}"
-            )
-    story.units_of(A, minutes=2, units=5)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
-    assert story.cells(experiment) == [(0, stratum(A), 3, 3, 3, 3)]
 
 
 def test_sessions_of_users_who_keep_their_arm_are_warned_of(story) -> None:

@@ -1,13 +1,11 @@
 """Durability: what is listed is on the disk, and what is not listed is nobody's."""
 
 import os
-import shutil
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from storage.lake.removal import delete_unlisted, sweep
+from storage.lake.removal import delete_unlisted
 from storage.lake.sealed_hours import keep_files
 from storage.lake.sealing import Sealer
 from tests.storage.log.conftest import WatchedLake
@@ -41,15 +39,6 @@ def test_a_file_and_its_name_are_on_the_disk_before_it_is_listed(day, monkeypatc
     assert sorted(listed) == day.listed()
 
 
-def test_a_file_that_is_not_listed_is_not_read(day) -> None:
-    day.seal()
-    whole = day.read()
-    first = day.listed()[0]
-    shutil.copy(first, first.with_name("00-1-abandoned.parquet"))
-
-    assert day.read() == whole
-
-
 class Stopped(Exception):  # noqa: N818 - where a run ends
     pass
 
@@ -72,18 +61,6 @@ def test_a_run_that_ends_before_any_step_is_finished_by_the_next(day, at) -> Non
     day.seal()
     assert day.read() == whole
     assert day.in_files() == whole
-
-
-def test_what_a_dead_run_left_is_swept_after_a_day(day) -> None:
-    day.seal()
-    folder = day.listed()[0].parent
-    for name in ("00-0-aaaa.parquet", "00-0-bbbb.parquet.unfinished"):
-        (folder / name).write_bytes(b"half of it")
-
-    assert sweep(day.engine, day.lake) == 0
-    assert sweep(day.engine, day.lake, as_of=datetime.now(UTC) + timedelta(hours=25)) == 2
-
-    assert day.files() == day.listed()
 
 
 def test_a_file_that_is_listed_no_longer_stays_until_its_readers_have_ended(day) -> None:

@@ -8,51 +8,11 @@ import pytest
 
 from storage.lake.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.lake.erasures import rewrite_files
-from storage.lake.lake import FolderLake
 from storage.lake.reader import open_log, read_apart
 from storage.lake.removal import delete_unlisted
-from storage.lake.verification import WrongFileError
 from storage.pipeline.log_relations import attach_log
 from storage.upkeep.forgetting import forget_session
-from tests.storage.log.conftest import BEGIN, World
-
-
-def in_another_shell(world: World, folder) -> World:
-    """The same store, by somebody who does not know where the lake is."""
-    return World(engine=world.engine, lake=FolderLake(folder), project_id=world.project_id)
-
-
-def test_who_does_not_know_the_lake_reads_the_same_from_postgresql(day, tmp_path) -> None:
-    day.seal()
-    day.append(day.event("late", 30), day.event("late", 90))
-    day.seal()
-    whole = day.read()
-
-    assert in_another_shell(day, tmp_path / "elsewhere").read() == whole
-
-
-def test_each_hour_whose_file_cannot_be_read_is_read_from_postgresql(day) -> None:
-    day.seal()
-    day.append(day.event("late", 30), day.event("late", 90))
-    day.seal()
-    whole = day.read()
-
-    for path in day.listed():
-        hidden = path.rename(path.with_suffix(".hidden"))
-        assert day.read() == whole
-        hidden.rename(path)
-
-
-def test_events_that_are_in_the_lake_alone_are_missed_by_name(day, tmp_path) -> None:
-    day.seal()
-    day.execute(f"DROP TABLE runtime_events_{BEGIN:%Y%m%d}")
-
-    with pytest.raises(WrongFileError, match="is missing") as e:
-        in_another_shell(day, tmp_path / "elsewhere").read()
-
-    assert str(tmp_path / "elsewhere" / f"{BEGIN:%Y-%m-%d}") in str(e.value)
-    assert "SERVICE_LAKE" in str(e.value)
-    assert sum(day.read().values()) == 160
+from tests.storage.log.conftest import BEGIN
 
 
 def test_events_and_erasures_are_of_one_state_of_the_log(day) -> None:
