@@ -16,13 +16,19 @@ from orchestration.dagster.upkeep.webhooks import webhooks
 from orchestration.ledger.asset import ledger
 
 refuse_storage()
-definitions = dg.Definitions(
-    assets=[log, sealed_log, *STEPS, ledger],
-    asset_checks=FACTS,
-    jobs=[*JOBS, housekeeping],
-    schedules=[*SCHEDULES, each_day],
-    sensors=[webhooks, alert],
-    resources={"store": Store(), "engine": Engine()},
-    # Steps run in a single process: each is a single query, and waits for the step before it.
-    executor=dg.in_process_executor,
-)
+
+
+def parts() -> dg.Definitions:
+    """Returns all definitions, without an executor: jobs name theirs."""
+    return dg.Definitions(
+        assets=[log, sealed_log, *STEPS, ledger],
+        asset_checks=FACTS,
+        jobs=[*JOBS, housekeeping],
+        schedules=[*SCHEDULES, each_day],
+        sensors=[webhooks, alert],
+        resources={"store": Store(), "engine": Engine()},
+    )
+
+
+# Steps run in a single process: each is a single query, and waits for the step before it.
+definitions = dg.Definitions.merge(parts(), dg.Definitions(executor=dg.in_process_executor))

@@ -277,6 +277,69 @@ def test_an_export_two_days_late_gets_the_verdict_of_the_same_outcomes_sent_live
     assert tuple(counted) == tuple(by_commit[[STABLE, CANARY]].tolist())
 
 
+# A project of `dg` that has a model of its own, on the table that an export fills.
+DG_PROJECT = {
+    "pyproject.toml": '[tool.dg]\ndirectory_type = "project"\n'
+    '[tool.dg.project]\nroot_module = "shop"\n',
+    "shop/__init__.py": "",
+    "shop/definitions.py": """
+from pathlib import Path
+
+import dagster as dg
+
+defs = dg.load_from_defs_folder(project_root=Path(__file__).parents[1])
+""",
+    "shop/defs/__init__.py": "",
+    "shop/defs/models.py": """
+import os
+import sqlalchemy as sa
+import dagster as dg
+
+@dg.asset(key=["marts", "outcomes"])
+def outcomes():
+    with sa.create_engine(os.environ["WAREHOUSE_URL"]).begin() as warehouse:
+        warehouse.execute(sa.text("CREATE TABLE outcomes AS SELECT *, NULL AS value FROM export"))
+""",
+}
+
+
+def test_a_model_in_a_teams_dagster_is_sent_by_the_component_and_counts(
+    shop: Any,
+    units: pd.DataFrame,
+    conversions: pd.DataFrame,
+    tmp_path: Path,
+) -> None:
+    (component,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), RE_BLOCK)
+    # SQLite has no intervals.
+    component = re.sub(r" +WHERE .*\n", "", component)
+    for name, content in {**DG_PROJECT, "shop/defs/deploy_reward/defs.yaml": component}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    environment = {
+        "SERVICE_DATABASE_URL": shop.store.url,
+        "SERVICE_API_URL": os.environ["SERVICE_API_URL"],
+        "SERVICE_PROJECT_KEY": os.environ["SERVICE_PROJECT_KEY"],
+        "WAREHOUSE_URL": f"sqlite:///{tmp_path}/warehouse.db",
+        "DAGSTER_HOME": str(tmp_path),
+    }
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    conversions[["event", "session_id", "occurred_at", "event_id"]].to_sql(
+        "export", environment["WAREHOUSE_URL"], index=False
+    )
+    experiment = canaried(shop, units)
+
+    dagster = [sys.executable, "-m", "dagster", "asset"]
+    project = ["--module-name", "shop.definitions", "--select"]
+    lineage = output_of(
+        [*dagster, "list", *project, '+key:"deploy_reward/verdicts"'], folder=tmp_path
+    )
+    assert {"marts/outcomes", "deploy_reward/outcomes"} <= set(lineage.split())
+    chosen = 'key:"marts/outcomes" or key:"deploy_reward/outcomes"'
+    output_of([*dagster, "materialize", *project, chosen], folder=tmp_path, **environment)
+    assert answered(shop, experiment)[0]["verdict"] == "keep"
+
+
 def test_without_a_service_it_says_what_to_set(
     command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
