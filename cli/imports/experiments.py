@@ -354,8 +354,8 @@ def _require_form(experiment: Experiment, layout: ImportMap, place: str) -> None
 
 
 def _require_commits(experiment: Experiment, layout: ImportMap, place: str) -> None:
-    """Holds that in layout `unit` an experiment's commits are those of arms."""
-    if layout.layout != "unit":
+    """Holds that an experiment's commits are those of arms, where arms are named by words."""
+    if layout.arm is None:
         return
     for member in ("control_commit", "treatment_commit"):
         commit = getattr(experiment, member)

@@ -18,6 +18,8 @@ from domain.currency import minor_unit_digits
 
 # Of other values of the arm column than the map names, so many are listed by name.
 _MOST_ARMS = 1000
+# Files of more rows hold no totals of days.
+_MOST_TOTALS = 10_000
 _READERS = {"value": "as_number", "flags": "as_object", "properties": "as_object"}
 
 
@@ -36,7 +38,7 @@ class Layout:
     Attributes:
         rows: How many rows the file has.
         skipped: How many rows are left out, by why.
-        arms: How many rows each arm has, in layout `unit`.
+        arms: How many rows each arm has that the map names.
     """
 
     def __init__(self, layout: ImportMap, table: Table) -> None:
@@ -51,6 +53,8 @@ class Layout:
         define_times(table.database, layout.times)
         self.rows = table.rows()
         self._take_rows()
+        if layout.arm is not None:
+            self._count_arms(quoted(layout.arm))
         self._events = self._unit_events() if layout.layout == "unit" else [self._row_event()]
 
     def _take_rows(self) -> None:
@@ -75,11 +79,7 @@ class Layout:
         )
 
     def _unit_events(self) -> list[_Event]:
-        layout, arm = self.map, quoted(self.map.arm or "")
-        self._count_arms(arm)
-        commits = " ".join(
-            f"WHEN {literal(a)} THEN {literal(c)}" for a, c in layout.commits.items()
-        )
+        layout = self.map
         columns = {
             "session_id": layout.unit,
             "commit": layout.arm,
@@ -88,9 +88,9 @@ class Layout:
         shared = {
             **self._members(),
             "session_id": self._unit(layout.unit),
-            "commit": f"CASE as_text({arm}) {commits} END",
         }
         exposed_at = self._exposed_at()
+        self._require_no_totals(exposed_at)
         exposure = literal(str(layout.constants.get("event", "page_view")))
         named = {name: column for name, column in columns.items() if column is not None}
         named |= layout.columns
@@ -146,9 +146,34 @@ class Layout:
         for value, count in counts:
             if value in self.map.commits:
                 self.arms[value] = count
-            else:
+            elif value or self.map.layout == "unit":
                 many = len(self.skipped) > _MOST_ARMS
                 self.skipped["others" if many else f"arm {value!r}"] += count
+
+    def _require_no_totals(self, exposed_at: str) -> None:
+        """Holds that rows are units: of totals there is one of each arm and day.
+
+        Raises:
+            MapError: They look like totals, and the map does not say that they are none.
+        """
+        columns = [name for name, outcome in self.map.outcomes.items() if outcome.at != name]
+        if self.map.totals or not columns or self.rows > _MOST_TOTALS:
+            return
+        day = "1" if self.map.times.column is None else f"CAST({exposed_at} AS DATE)"
+        medians = ", ".join(f"median(as_number({quoted(name)}))" for name in columns)
+        ((rows, groups, *usual),) = self.table.query(
+            f"SELECT count(*), count(DISTINCT ({quoted(self.map.arm or '')}, {day})), {medians}"
+            f" FROM ({self._read_rows()})"
+        )
+        totals = [name for name, middle in zip(columns, usual, strict=True) if (middle or 0) > 1]
+        if rows == groups and totals:
+            middle = usual[columns.index(totals[0])]
+            raise MapError(
+                f"these are totals, not units: {rows:,} rows have one for each arm"
+                f"{'' if day == '1' else ' and day'}, and column {totals[0]!r} holds numbers such"
+                f" as {middle:,g}. Import a row a unit, or a row an event. Where each row is a unit"
+                " all the same, set totals = true in the map"
+            )
 
     def require_all_arms(self) -> None:
         """Holds that every arm of the map has a row.
@@ -168,11 +193,9 @@ class Layout:
 
     def _row_event(self) -> _Event:
         unit = self.map.columns.get("session_id") or self.map.unit
-        columns = dict(self.map.columns)
-        if unit is not None:
-            columns["session_id"] = unit
-        if self.map.times.column is not None:
-            columns["occurred_at"] = self.map.times.column
+        filled = {"session_id": unit, "occurred_at": self.map.times.column, "commit": self.map.arm}
+        columns = {name: column for name, column in filled.items() if column is not None}
+        columns |= self.map.columns
         return _Event(
             members={
                 **self._members(),
@@ -188,6 +211,12 @@ class Layout:
             for name, value in self.map.constants.items()
             if name != "session_id"
         }
+        if self.map.arm is not None:
+            commits = " ".join(
+                f"WHEN {literal(arm)} THEN {literal(commit)}"
+                for arm, commit in self.map.commits.items()
+            )
+            members["commit"] = f"CASE as_text({quoted(self.map.arm)}) {commits} END"
         for member, column in self.map.columns.items():
             if member == "session_id":
                 continue
@@ -253,19 +282,26 @@ class Layout:
             + ") END"
             for event in self._events
         ]
-        where = "true"
-        if self.map.layout == "unit":
-            arms = ", ".join(map(literal, self.map.commits))
-            where = f"as_text({quoted(self.map.arm or '')}) IN ({arms})"
-        values = ",\n".join(["*", *(f"{r.value} AS {r.name}" for r in self._readings)])
         parts = ", ".join(map(str, range(len(events))))
         listed = ",\n".join(events)
         return (
             f"SELECT * FROM (SELECT {ROW} AS row, {fault} AS fault,\n"
             f"unnest([{parts}]) AS part,\nunnest([\n{listed}\n]) AS event\n"
-            f"FROM (SELECT {values} FROM taken WHERE {where})\n"
+            f"FROM ({self._read_rows()})\n"
             ") WHERE event IS NOT NULL OR fault IS NOT NULL"
         )
+
+    def _read_rows(self) -> str:
+        """Returns the rows that become events as SQL, with the value of each reading."""
+        where = "true"
+        if self.map.arm is not None:
+            arm, named = quoted(self.map.arm), ", ".join(map(literal, self.map.commits))
+            where = f"as_text({arm}) IN ({named})"
+            if self.map.layout == "event":
+                # An outcome need not name the arm of its unit again.
+                where = f"(is_empty({arm}) OR {where})"
+        values = ",\n".join(["*", *(f"{r.value} AS {r.name}" for r in self._readings)])
+        return f"SELECT {values} FROM taken WHERE {where}"
 
     def cell_fault(self, row: int, fault: int) -> RowError:
         """Returns the fault of a cell."""
@@ -306,10 +342,24 @@ class Layout:
                 )
                 yield f"Empty cells in column {column!r} count as no outcome: {listed}."
 
+    def _counts(self) -> Iterator[str]:
+        """Yields the columns of yes and no that hold numbers above 1, such as counts or amounts."""
+        for column, outcome in self.map.outcomes.items():
+            if outcome.value or outcome.at == column:
+                continue
+            cell = quoted(column)
+            ((most,),) = self.table.query(f"SELECT max(TRY_CAST({cell} AS DOUBLE)) FROM taken")
+            if (most or 0) > 1:
+                yield (
+                    f"Column {column!r} has numbers up to {most:,g}: any number but 0 is one yes of"
+                    " its unit. Of an amount, value = true in [metrics] makes a mean."
+                )
+
     def notes(self) -> list[str]:
         """Returns the choices that the file made without the map, as sentences."""
         return [
             *self._empty_cells(),
+            *self._counts(),
             *(
                 f"Numbers in column {column!r} were read as {UNIT_NAMES[unit]} since 1970:"
                 f' unit = "{unit}" in [times] says so.'

@@ -148,9 +148,10 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         unit: The column of the unit; None numbers the rows.
         columns: Event member -> column.
         constants: Event member -> value, for every row.
-        arm: The column that names the arm (layout `unit`).
+        arm: The column that names the arm by words.
         commits: Value of the arm column -> commit; rows of other arms are skipped.
         metrics: Column -> event that a unit sent where the column says yes (layout `unit`).
+        totals: Whether rows that look like totals of a day are taken as units all the same.
         decimal: The decimal sign of numbers that are written as text.
         experiment: What to post and register.
     """
@@ -164,6 +165,7 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     arm: str | None = None
     commits: dict[str, str] = {}
     metrics: dict[str, str | Outcome] = {}
+    totals: bool = False
     decimal: Literal[".", ","] = "."
     experiment: Experiment | list[Experiment] | None = None
 
@@ -189,9 +191,13 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 )
 
     def _require_event_layout(self) -> None:
-        for member in ("arm", "commits", "metrics"):
-            if getattr(self, member):
-                raise ValueError(f"layout 'event' has no {member}: that is of layout 'unit'")
+        if self.metrics:
+            raise ValueError("layout 'event' has no metrics: that is of layout 'unit'")
+        if (self.arm is None) is bool(self.commits) or (self.commits and "commit" in self.columns):
+            raise ValueError(
+                "commits stand in a column of their own, columns.commit; or arm, a column of words,"
+                " and [commits] name them together"
+            )
         if "event" not in self.columns and "event" not in self.constants:
             raise ValueError("no member names the event: add event to [columns] or [constants]")
         if self.unit is not None and "session_id" in self.columns:

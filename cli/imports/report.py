@@ -24,7 +24,7 @@ class ImportReport:
         rows: How many rows were read.
         tally: The events that were made of them.
         skipped: How many rows were left out, by why.
-        arms: How many rows each arm has, in layout `unit`.
+        arms: How many rows each arm has that the map names.
         notes: The choices that the file made without the map, as sentences.
         experiments: The experiments, counted.
         is_rehearsal: Whether nothing was stored.

@@ -553,6 +553,59 @@ def test_a_guardrail_that_no_row_has_holds_no_keep_back_and_is_said(run, tmp_pat
     assert evidence["headline"] in ("Keep", "Roll back")
 
 
+def test_totals_of_days_are_refused_unless_the_map_says_that_they_are_units(
+    run, stored, tmp_path
+) -> None:
+    rows = [
+        f"Old;{day}.08.2026;{300 + 20 * day}\nNew;{day}.08.2026;{310 + 19 * day}"
+        for day in range(1, 31)
+    ]
+    file = tmp_path / "campaign.csv"
+    text_of_rows = "\n".join(["Campaign Name;Date;# of Purchase", *rows]) + "\n"
+    file.write_text(text_of_rows.replace("Old;7.08.2026;440", "Old;7.08.2026;"))
+    text_of_map = (
+        UNIT_MAP.replace('unit = "who"', "")
+        .replace('arm = "arm"', 'arm = "Campaign Name"')
+        .replace('column = "at"', 'column = "Date"\nformat = "%d.%m.%Y"')
+        .replace("old =", "Old =")
+        .replace("new =", "New =")
+        .replace("hit", '"# of Purchase"')
+    )
+    line = error_of(run(file, "--map", mapped(tmp_path, text_of_map)))
+    assert line.startswith("these are totals, not units: 60 rows have one for each arm and day")
+    assert "'# of Purchase'" in line
+    assert stored() == []
+    taken = run(file, "--map", mapped(tmp_path, "totals = true\n" + text_of_map))
+    assert taken.exit_code == 0, taken.output
+    assert (
+        "Column '# of Purchase' has numbers up to 900: any number but 0 is one yes" in taken.stdout
+    )
+    assert len(stored()) == 60 + 59
+
+
+def test_a_log_of_events_may_name_its_arms_by_words(run, tmp_path) -> None:
+    file = tmp_path / "actions.csv"
+    file.write_text(
+        "date,id,group,action\n"
+        "2026-09-01,1,control,view\n2026-09-01,2,experiment,view\n2026-09-01,3,holdout,view\n"
+        "2026-09-02,2,experiment,click\n2026-09-02,1,,click\n2026-09-02,4,control,view\n"
+    )
+    words = '[commits]\ncontrol = "aaaaaaa"\nexperiment = "bbbbbbb"\n'
+    text_of_map = (
+        EVENT_MAP.replace('"who"', '"id"\narm = "group"')
+        .replace("what", "action")
+        .replace('"at"', '"date"')
+    )
+    experiment = EXPERIMENT.replace("order", "click") + 'window = "2d"\n'
+    result = run(file, "--map", mapped(tmp_path, text_of_map + words + experiment))
+    assert result.exit_code == 0, result.output
+    assert re.search(r"control +aaaaaaa +2 units +1 with click \(50.00 %\)", result.stdout)
+    assert re.search(r"treatment +bbbbbbb +1 units +1 with click", result.stdout)
+    assert "1 rows of arms that [commits] does not name are skipped: 'holdout' 1." in result.stdout
+    without = mapped(tmp_path, text_of_map + experiment)
+    assert "arm, a column of words, and [commits]" in error_of(run(file, "--map", without))
+
+
 def test_a_fault_in_the_last_row_leaves_nothing_in_the_store(run, stored, tmp_path) -> None:
     rows = "".join(f"u{i},{AT},{'old' if i % 2 else 'new'},1\n" for i in range(12_000))
     file = tmp_path / "rows.csv.gz"
@@ -596,6 +649,6 @@ def test_empty_outcomes_are_counted_by_arm(run, tmp_path) -> None:
 def test_half_a_yen_is_named_by_its_row(run, stored, tmp_path) -> None:
     amounts = 'hit = { event = "order", value = true, currency = "JPY" }'
     layout = mapped(tmp_path, UNIT_MAP.replace('hit = "order"', amounts))
-    line = error_of(run(saved(tmp_path, outcomes(["80", "80.5"]), "csv"), "--map", layout))
-    assert line.startswith("row 2 (line 3), column 'hit', cell '80.5': is no whole number")
+    line = error_of(run(saved(tmp_path, outcomes(["1", "2", "80.5"]), "csv"), "--map", layout))
+    assert line.startswith("row 3 (line 4), column 'hit', cell '80.5': is no whole number")
     assert stored() == []
