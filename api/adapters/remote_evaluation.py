@@ -104,7 +104,12 @@ async def evaluate_flag(request: Request, key: str) -> Response:
     for shown in evaluated:
         if shown["key"] == key:
             return answer(shown)
-    raise Problem("flag_not_found", "no open experiment tests this flag", members=_failure(key))
+    details = "no open experiment of the environment tests this flag, and no build is recorded"
+    raise Problem(
+        "flag_not_found",
+        "no open experiment tests this flag",
+        members={"key": key, "errorCode": "FLAG_NOT_FOUND", "errorDetails": details},
+    )
 
 
 @router.post(
@@ -201,11 +206,6 @@ async def _read(
             faults=problem.faults,
             members={"errorCode": word, **members},
         ) from None
-
-
-def _failure(key: str) -> dict[str, str]:
-    details = "no open experiment of the environment tests this flag, and no build is recorded"
-    return {"key": key, "errorCode": "FLAG_NOT_FOUND", "errorDetails": details}
 
 
 def _arms(handout: Handout, unit: str) -> Iterator[_Arm | None]:

@@ -266,7 +266,7 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
         "headline": headline_of(contract, candidate=finding.waits_for is not None),
         "reason": _reason(finding),
         "fair": is_fair(contract),
-        "relative": _relative(lift, finding.control),
+        "relative": None if lift is None or not finding.control else lift / abs(finding.control),
         "bar": None if lift is None or interval is None else _bar(lift, interval),
         "decided": contract.decided,
         "progress": _progress(finding),
@@ -287,10 +287,6 @@ def _reason(finding: ListedFinding) -> str:
     if finding.reason is None:
         return before_any_look(finding.contract, bound=finding.deploy_id is not None)
     return signs(finding.reason)
-
-
-def _relative(lift: float | None, control: float | None) -> float | None:
-    return None if lift is None or not control else lift / abs(control)
 
 
 def _bar(lift: float, interval: Interval) -> dict[str, float]:

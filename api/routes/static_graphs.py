@@ -1,6 +1,5 @@
 """`POST /v1/static-graphs`: the routes of a deployable, as its parser reads them."""
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -15,7 +14,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
-from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,7 +23,7 @@ from api.wire.answer import answer
 from api.wire.body import MEBIBYTE, apart, body_of
 from api.wire.documentation import json_body, reading
 from api.wire.shape import RoutePattern, Shape
-from storage.experiments.graphs import Graph, StoredGraph, store_graph
+from storage.experiments.graphs import Graph, store_graph
 
 router = APIRouter(tags=["deploys"])
 
@@ -136,7 +134,9 @@ async def post_static_graph(
 ) -> Response:
     """Replace the project's current graph."""
     wanted = await apart(lambda: Graph.of(graph.document))
-    stored = await runtime(request).store.run(_storing(caller.project_id, wanted))
+    stored = await runtime(request).store.run(
+        lambda connection: store_graph(connection, caller.project_id, wanted)
+    )
     return answer(
         {
             "graph_id": stored.graph_id,
@@ -155,7 +155,3 @@ async def post_static_graph(
         },
         status=201 if stored.created else 200,
     )
-
-
-def _storing(project_id: int, graph: Graph) -> Callable[[Connection], StoredGraph]:
-    return lambda connection: store_graph(connection, project_id, graph)

@@ -12,12 +12,9 @@ _log = logging.getLogger("api")
 
 def unhandled_error(request: Request, error: BaseException) -> Problem:
     """Logs an unhandled exception of a request, and returns the response to its sender."""
-    _log.error("request %s failed: %s", request.state.request_id, _without_values(error))
-    return Problem("internal_error", "a fault of the service; it is logged")
-
-
-def _without_values(error: BaseException) -> str:
-    """Returns where an error arose and of what kind it is; its message may quote the input."""
+    # The place and the kind of the error alone: its message may quote the input.
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames[::-1])
-    return f"{type(error).__name__} in {where}"
+    kind = type(error).__name__
+    _log.error("request %s failed: %s in %s", request.state.request_id, kind, where)
+    return Problem("internal_error", "a fault of the service; it is logged")

@@ -15,7 +15,6 @@ from cli.changes.experiment import situation_of
 from cli.changes.interval_plot import interval_plot
 from cli.operations.options import data_dir_option
 from domain.document import Interval
-from domain.evidence.counts import Counts
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from domain.evidence.effect import Effect
 from domain.evidence.results import Candidate, EvidenceGates, YesNo
@@ -101,6 +100,7 @@ def _time(at: datetime | None) -> str:
 def _facts(evidence: Evidence) -> dict[str, str]:
     """Returns what else stands behind the verdict, in words; what there is not is left out."""
     totals, sessions = evidence.totals, evidence.sessions
+    units = structs.asdict(evidence.counts)
     facts = {
         "change": ", ".join(change[:12] for change in evidence.change),
         "e-value": f"{totals.e_value:.4g} (fires at {1 / evidence.policy.level:.4g})",
@@ -112,18 +112,13 @@ def _facts(evidence: Evidence) -> dict[str, str]:
         "aliased with": ", ".join(evidence.gates.aliased_with),
         "forgery": tipping_sentence(evidence) or "",
         "vouched for": vouched_sentence(evidence.vouched) or "",
-        "units": _units(evidence.counts),
+        "units": ", ".join(f"{count:,} {name}" for name, count in units.items() if count),
         "needed": "" if sessions.required is None else f"{sessions.required:,.0f} units",
         "ended because": evidence.ended_because or "",
         "warnings": ", ".join(evidence.warnings),
         "digest": evidence.digest[:16],
     }
     return {name: value for name, value in facts.items() if value}
-
-
-def _units(counts: Counts) -> str:
-    units = structs.asdict(counts)
-    return ", ".join(f"{count:,} {name}" for name, count in units.items() if count)
 
 
 def _interval(evidence: Evidence, ci: Interval) -> str:

@@ -53,7 +53,11 @@ def interval_plot(evidence: Evidence) -> "Text | None":
             mark = _mark(estimate, row, step, band=band, lift="◆" if place == firing else "━")
             plot.append(mark, style=_STYLES.get(mark, ""))
         plot.append("\n")
-    plot.append(_axis(drawn))
+    first, last = (f"{_time(estimate.at):%m-%d %H:%M}" for estimate in (drawn[0], drawn[-1]))
+    indent = " " * _LABEL_WIDTH
+    plot.append(
+        f"{indent}└{'─' * WIDTH}\n{indent} {first}{f'{last} UTC'.rjust(WIDTH - len(first))}\n"
+    )
     plot.append(_legend(fired, is_gated=any(estimate.at in gated for estimate in columns)))
     return plot
 
@@ -87,12 +91,6 @@ def _mark(estimate: Estimate, row: int, step: float, *, band: str, lift: str) ->
 
 def _label(value: float) -> str:
     return f"{value:+.4g} ".rjust(_LABEL_WIDTH) if value else "0 ".rjust(_LABEL_WIDTH)
-
-
-def _axis(drawn: Sequence[Estimate]) -> str:
-    first, last = (f"{_time(estimate.at):%m-%d %H:%M}" for estimate in (drawn[0], drawn[-1]))
-    indent = " " * _LABEL_WIDTH
-    return f"{indent}└{'─' * WIDTH}\n{indent} {first}{f'{last} UTC'.rjust(WIDTH - len(first))}\n"
 
 
 def _legend(fired: float | None, *, is_gated: bool) -> str:

@@ -8,12 +8,12 @@ from domain.contract import Contract
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.measure import excludes_loss, too_small
 from domain.wording.registration import nothing_to_compare_sentence
+from domain.wording.warnings import WARNINGS
 from domain.words import AbstainReason, EndedBecause, Verdict
 
 # A block, the window of `error`, the grace, and three minutes: by then traffic has had a look.
 FIRST_LOOK_SECONDS = 900.0
-# Fewer units without a conversion are no sign that the metric is misspelt.
-UNITS_TO_MISS_A_METRIC = 1000
+_NO_OUTCOME = ("metric_never_seen", "none_in_window")
 
 UNIT_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -161,13 +161,8 @@ def _silence(poll: Poll, *, waited: float) -> str | None:
             )
         if counts is None or not counts.open:
             return "no events: no exposed unit was counted; check the events' route and commit."
-    never_seen = poll.evidence is not None and "metric_never_seen" in poll.evidence.warnings
-    if never_seen and in_cells >= UNITS_TO_MISS_A_METRIC:
-        return (
-            "no outcome of the target metric: none came, or none within the metric's window after"
-            " a unit's exposure; check its name, its sources and its window."
-        )
-    return None
+    warnings = () if poll.evidence is None else poll.evidence.warnings
+    return next((WARNINGS[word] for word in _NO_OUTCOME if word in warnings), None)
 
 
 def _accepted(poll: Poll, accept_harm: float | None) -> Outcome | None:

@@ -72,11 +72,6 @@ def _print(figures: Portfolio) -> None:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
-def _name(line: PortfolioMeasurement) -> str:
-    commits = ", ".join(Text(change).plain[:12] for change in line.change)
-    return f"{Text(line.title).plain} ({commits})" if line.title else commits
-
-
 def _best(line: PortfolioMeasurement) -> str:
     if line.effect is None or line.basis is None:
         return ""
@@ -88,8 +83,9 @@ def _table(figures: Portfolio) -> Table:
     for name in ("change", "verdict", "claimed", "best estimate", "experiment"):
         table.add_column(name, justify="right" if name in ("claimed", "best estimate") else "left")
     for line in figures.measurements:
+        commits = ", ".join(Text(change).plain[:12] for change in line.change)
         table.add_row(
-            _name(line),
+            f"{Text(line.title).plain} ({commits})" if line.title else commits,
             line.verdict if line.decided else f"{line.verdict}, open",
             "" if line.claimed is None else percent(line.claimed),
             _best(line),

@@ -96,7 +96,11 @@ def evaluate(
                 printed = _of_project(connection, asked, _answers(drafted, decided))
                 left_out = _of_project(connection, asked, broken)
             _print_answers([*printed.values()], evidence=evidence, as_json=as_json)
-            _end_where_left_out(left_out)
+            for experiment_id, error in left_out.items():
+                reason = str(error) if isinstance(error, WrongFileError) else error_line(error)
+                click.echo(f"{experiment_id} was not computed: {reason}", err=True)
+            if left_out:
+                raise click.exceptions.Exit(Exit.NOT_COMPUTED)
 
 
 def _project_id(engine: Engine, name: str) -> int:
@@ -113,19 +117,6 @@ def _of_project(
         known = experiments_of_project(connection, project_id)
         shown = [experiment_id for experiment_id in shown if experiment_id in known]
     return {experiment_id: experiments[experiment_id] for experiment_id in shown}
-
-
-def _end_where_left_out(left_out: Mapping[str, Exception]) -> None:
-    """Names the experiments that could not be computed, and ends the command where there are any.
-
-    Raises:
-        click.exceptions.Exit: There are.
-    """
-    for experiment_id, error in left_out.items():
-        reason = str(error) if isinstance(error, WrongFileError) else error_line(error)
-        click.echo(f"{experiment_id} was not computed: {reason}", err=True)
-    if left_out:
-        raise click.exceptions.Exit(Exit.NOT_COMPUTED)
 
 
 @contextmanager

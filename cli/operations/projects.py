@@ -222,13 +222,11 @@ def apply(file: Path, project: str, as_json: bool, data_dir: Path) -> None:
         try:
             stored = apply_settings(connection, project_id, chosen, by=command_actor())
         except Invalid as refused:
-            raise click.ClickException(_setting_fault(refused)) from refused
+            place = refused.pointer.removeprefix("/").replace("/", ".")
+            raise click.ClickException(
+                f"{place}: {refused.detail}" if place else refused.detail
+            ) from refused
     _print_settings(settings_document(stored), as_json=as_json)
-
-
-def _setting_fault(refused: Invalid) -> str:
-    place = refused.pointer.removeprefix("/").replace("/", ".")
-    return f"{place}: {refused.detail}" if place else refused.detail
 
 
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -160,7 +160,10 @@ class Supervisor:
         deadline = time.monotonic() + child.start_seconds
         while not stop.made:
             if not watched.alive:
-                raise ChildFailedError(_obituary(watched))
+                code = watched.process.returncode if watched.process else 0
+                raise ChildFailedError(
+                    f"{watched.child.name} {_ending(code)}" + _last_words(watched.child.log)
+                )
             if child.ready():
                 return True
             if time.monotonic() > deadline:
@@ -229,11 +232,6 @@ def _kill_group(leader: subprocess.Popen[bytes]) -> None:
 
 def _ending(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-
-
-def _obituary(watched: _Watched) -> str:
-    code = watched.process.returncode if watched.process else 0
-    return f"{watched.child.name} {_ending(code)}" + _last_words(watched.child.log)
 
 
 def _last_words(log: Path) -> str:

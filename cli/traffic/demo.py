@@ -230,7 +230,17 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
             titles = _staged(console, client, keys, story(datetime.now(UTC)))
         contracts = _decided(console, client, keys, titles, timeout)
         for contract in contracts:
-            _show(console, client, keys, contract, title=titles[contract["experiment_id"]])
+            sentence = "Not decided yet."
+            if contract["power_state"]["decided"]:
+                path = f"/v1/reward/{contract['experiment_id']}/evidence"
+                sentence = answer(client, "GET", path, key=keys.project)["sentence"]
+            console.print(
+                Panel(
+                    JSON.from_data(contract), title=titles[contract["experiment_id"]], expand=False
+                )
+            )
+            console.print(sentence, soft_wrap=True, markup=False)
+            console.print()
     _invite(console, api_url=api_url, dagster_url=dagster_url, keys=keys)
     waiting = [contract for contract in contracts if not contract["power_state"]["decided"]]
     if waiting:
@@ -251,7 +261,10 @@ def _staged(console: Console, client: httpx2.Client, keys: Keys, staged: Story) 
     """Titles of the registered changes by experiment, after all that led to them was posted."""
     answer(client, "POST", "/v1/static-graphs", key=keys.write, body=GRAPH)
     console.print(f"Posted the route graph: {len(GRAPH['routes'])} routes of a small shop.")
-    deploys = [_recorded(client, keys, body) for body in staged.deploys()]
+    deploys = [
+        answer(client, "POST", "/v1/deploys", key=keys.write, body=body)["deploy"]
+        for body in staged.deploys()
+    ]
     console.print(f"Recorded {len(deploys)} deploys: a baseline, and two canaries' ramps.")
     _replay(console, client, keys, staged)
     # Registered last: history is closed from the start of an experiment on.
@@ -267,10 +280,6 @@ def _staged(console: Console, client: httpx2.Client, keys: Keys, staged: Story) 
         experiments[registered["experiment_id"]] = change.title
     console.print(f"Registered {len(experiments)} experiments on {METRIC}.")
     return experiments
-
-
-def _recorded(client: httpx2.Client, keys: Keys, body: dict[str, Any]) -> dict[str, Any]:
-    return answer(client, "POST", "/v1/deploys", key=keys.write, body=body)["deploy"]
 
 
 def _replay(console: Console, client: httpx2.Client, keys: Keys, staged: Story) -> None:
@@ -345,24 +354,6 @@ def _progress(
         )
     text = f"Waiting for Dagster, which looks each minute ({waited:.0f} s)"
     return Group(table, Spinner("dots", text=text))
-
-
-def _show(
-    console: Console,
-    client: httpx2.Client,
-    keys: Keys,
-    contract: dict[str, Any],
-    *,
-    title: str,
-) -> None:
-    """Print a contract, and under it the sentence of its evidence."""
-    sentence = "Not decided yet."
-    if contract["power_state"]["decided"]:
-        path = f"/v1/reward/{contract['experiment_id']}/evidence"
-        sentence = answer(client, "GET", path, key=keys.project)["sentence"]
-    console.print(Panel(JSON.from_data(contract), title=title, expand=False))
-    console.print(sentence, soft_wrap=True, markup=False)
-    console.print()
 
 
 def _invite(console: Console, *, api_url: str, dagster_url: str, keys: Keys) -> None:

@@ -97,6 +97,12 @@ class Evidence(EvidenceWords, frozen=True, kw_only=True):
             " last outcome had closed: it is in no ledger, and nothing is to be trained on it."
         ),
     ] = False
+    never_received: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Its target and guardrails of which no event was received until its look."
+        ),
+    ]
     warnings: Annotated[
         tuple[str, ...], Meta(description="Words for what to look at beside the verdict.")
     ]

@@ -131,8 +131,12 @@ def _relative(measure: Measure, ends: list[float]) -> str:
     return f"{low} to {high}" if low else ""
 
 
-def never_received(rows: Sequence[results.MetricRow], candidate: results.Candidate) -> str | None:
-    """Returns that no event came of guardrails that hold a keep back; None where some came."""
-    awaited = [row for row in rows if row.metric in candidate.waits_for]
-    silent = [row.metric for row in awaited if row.control == row.treatment == 0]
-    return f"No {listed(silent)} event was ever received." if silent else None
+def never_received(silent: Sequence[str], candidate: results.Candidate) -> str | None:
+    """Returns that no event came of guardrails that hold a keep back; None where some came.
+
+    Args:
+        silent: The metrics of which no event was ever received.
+        candidate: The keep that waits.
+    """
+    named = listed([name for name in candidate.waits_for if name in silent])
+    return f"No {named} event was ever received." if named else None

@@ -170,7 +170,7 @@ def _compared(evidence: Evidence) -> tuple[State, Sequence[str], None]:
     count, router = awaited_count(evidence.count_twin), router_sentence(evidence.count_twin)
     until = listed([*shown, *again, *filter(None, [count])])
     until = until or "it is sure that its guardrails did not get worse"
-    silent = never_received(evidence.metrics, candidate)
+    silent = never_received(evidence.never_received, candidate)
     probe = [f"{silent} {_PROBE}"] if silent else []
     steps = [f"Leave the canary running until {until}.", *filter(None, [router]), *probe]
     return State.ALMOST, steps, None

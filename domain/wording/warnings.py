@@ -9,9 +9,11 @@ WARNINGS = {
     " out, and nothing should be trained on it.",
     "base_assumed": "No base commit was posted with the deploy, so the commit that served before"
     " it was used. Send the diff's base_commit to be exact.",
-    "metric_never_seen": "No outcome of the target metric was counted: none came, or none within"
-    " its window after a unit's exposure. Check its name, that events of that name arrive, and its"
-    " window.",
+    "metric_never_seen": "No event of the target metric was ever received. Check its name, and that"
+    " events of that name arrive.",
+    "none_in_window": "Events of the target metric are received, but none counts: none comes from a"
+    " unit of the experiment within the window after its exposure. Check the window, and that the"
+    " events name the same session as the page view.",
     "base_moved": "Users have another build than the one that this change stands on. Rebase it.",
     "declaration_differs": "Users have another build than the one that the deploys declare. Post"
     " what the router does: allocation 1 for what everybody gets, 0 for what was withdrawn.",

@@ -4,9 +4,7 @@ import hashlib
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from datetime import datetime
 from itertools import islice
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,7 +14,7 @@ from domain.comparison import is_fair
 from domain.contract import Contract
 from domain.document import document_text, moment
 from domain.evidence.counts import Arm as ServedArm
-from domain.evidence.counts import Arms, Counts, LeftOut
+from domain.evidence.counts import Arms, LeftOut
 from domain.evidence.document import Evidence as EvidenceDocument
 from domain.evidence.policy import EvidencePolicy
 from domain.evidence.results import (
@@ -89,16 +87,18 @@ def evidence_document(
         policy,
         left_out=left_out_sentence(left_out, policy.target),
         alone=alone,
+        silent=counts.never_received,
     )
     fair = is_fair(contract)
     dollars = dollars_of(policy, evidence.eligible_per_day)
+    signed = reading.policy.get("signed_assignments", False)
     document = EvidenceDocument(
         sentence=said.sentence,
         headline=headline_of(contract, candidate=evidence.candidate is not None).text,
         reason=said.reason,
         advice=(),
         experiment_id=reading.experiment_id,
-        as_of=_time(evidence.as_of),
+        as_of=None if evidence.as_of is None else moment(evidence.as_of),
         change=tuple(reading.change),
         joint_with=tuple(reading.joint_with),
         base_moved=state.moved,
@@ -112,7 +112,10 @@ def evidence_document(
         gates=structs.replace(
             evidence.gates, aliased_with=_aliased_with(reading, evidence, changes)
         ),
-        splits=_splits(evidence),
+        splits=tuple(
+            EvidenceSplit(by=split.flag, e_value=split.e_value, since=moment(split.since))
+            for split in evidence.splits
+        ),
         guardrails=evidence.guardrails,
         candidate=evidence.candidate,
         count_twin=evidence.count_twin,
@@ -121,7 +124,8 @@ def evidence_document(
         vouched=evidence.vouched,
         left_out=left_out,
         retrospective=is_retrospective(reading, evidence.as_of),
-        counts=_counts(reading, counts.units),
+        counts=counts.units if signed else structs.replace(counts.units, unsigned=None),
+        never_received=tuple(counts.never_received),
         warnings=_warnings(reading, evidence, counts, returning, state),
         ended_because=evidence.decision.ended_because,
         digest=_digest(reading, evidence),
@@ -130,10 +134,6 @@ def evidence_document(
         effect=effect_at_look(evidence, reading, dollars, fair=fair),
     )
     return structs.replace(document, advice=situation(contract, document, state).advice)
-
-
-def _time(epoch_seconds: int | None) -> datetime | None:
-    return None if epoch_seconds is None else moment(epoch_seconds)
 
 
 def _arm(arm: Arm, *, late: int) -> ServedArm:
@@ -158,11 +158,6 @@ def _left_out(evidence: Evidence, counts: UnitCounts) -> tuple[LeftOut, ...]:
         for reason, control, treatment in reasons
         if control or treatment
     )
-
-
-def _counts(reading: ExperimentReading, units: Counts) -> Counts:
-    signed = reading.policy.get("signed_assignments", False)
-    return units if signed else structs.replace(units, unsigned=None)
 
 
 def _totals(evidence: Evidence) -> Totals:
@@ -199,13 +194,6 @@ def _looks(evidence: Evidence) -> tuple[EvidenceLook, ...]:
             gated=gated,
         )
         for at, e_value, p_running_min, lift, ci, is_unknown, gated in columns
-    )
-
-
-def _splits(evidence: Evidence) -> tuple[EvidenceSplit, ...]:
-    return tuple(
-        EvidenceSplit(by=split.flag, e_value=split.e_value, since=moment(split.since))
-        for split in evidence.splits
     )
 
 
@@ -252,31 +240,28 @@ def _warnings(
         + counts.late_treatment
     )
     open_now = not evidence.decision.decided
+    metrics = [reading.policy["target"], *reading.policy["guardrails"]]
+    left_out = any(outcomes.control or outcomes.treatment for outcomes in evidence.left_out)
+    none_counted = evidence.units_in_cells >= _MANY_UNITS and not counted and not left_out
+    received = metrics[0]["name"] not in counts.never_received
     warnings = {
         "retrospective": is_retrospective(reading, evidence.as_of),
         "base_assumed": reading.base_assumed,
-        "metric_never_seen": evidence.units_in_cells >= _MANY_UNITS and not counted,
+        "metric_never_seen": none_counted and not received,
+        "none_in_window": none_counted and received,
         "unknown_commit": units.unknown_commit > 0,
         "ambiguous_commit": units.ambiguous_commit > 0,
         "unmatched_route": units.unmatched_route > 0,
         "unsigned": bool(units.unsigned),
         "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),
-        "outcomes_left_out": any(
-            outcomes.control or outcomes.treatment for outcomes in evidence.left_out
-        ),
-        "uncapped": _is_uncapped(reading.policy),
+        "outcomes_left_out": left_out,
+        "uncapped": any(metric["kind"] == "mean" and metric["cap"] is None for metric in metrics),
         "sticky_by_user": _is_sticky_by_user(evidence, returning),
         # Of a decided experiment `ended_because` says it.
         "base_moved": state.moved is not None and open_now,
         "declaration_differs": state.differs and open_now,
     }
     return (*evidence.warnings, *(word for word, holds in warnings.items() if holds))
-
-
-def _is_uncapped(policy: Mapping[str, Any]) -> bool:
-    """Tells whether a single value can outweigh all others of a mean."""
-    metrics = [policy["target"], *policy["guardrails"]]
-    return any(metric["kind"] == "mean" and metric["cap"] is None for metric in metrics)
 
 
 def _is_sticky_by_user(evidence: Evidence, returning: ReturningUsers) -> bool:

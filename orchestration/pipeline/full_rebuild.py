@@ -96,7 +96,10 @@ def rebuild_all(
             swap_in(side)
             unlike = [each for each in differences if not each.in_evidence_alone]
             note_rebuilt(side, unequal={each.experiment_id for each in (*unlike, *left_out)})
-            _publish(side)
+            # A rebuild ends as every tick ends.
+            put_off_looks(side)
+            note_staged(side)
+            publish(side)
         return Rebuilt(differences=differences, follow_ups=followed, left_out=left_out)
 
 
@@ -118,10 +121,3 @@ def _catch_up(side: Connection) -> None:
     expose(side, patience=REBUILD)
     close_cells(side, patience=REBUILD)
     stage_due(side, patience=REBUILD)
-
-
-def _publish(connection: Connection) -> None:
-    """Ends as every tick ends: publishes the staged evidence."""
-    put_off_looks(connection)
-    note_staged(connection)
-    publish(connection)

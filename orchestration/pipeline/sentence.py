@@ -1,5 +1,6 @@
 """The sentence of an evidence document: its result so far, in a sentence or two."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -50,6 +51,7 @@ def statement(
     *,
     left_out: str | None = None,
     alone: MissingControl | None = None,
+    silent: Sequence[str] = (),
 ) -> Statement:
     """Returns the statements of an experiment's evidence.
 
@@ -58,11 +60,12 @@ def statement(
         policy: The policy as it is served.
         left_out: The outcomes that do not count; None where all do.
         alone: Whether nothing is served beside the treatment.
+        silent: The metrics of which no event was ever received.
     """
     if alone is not None:
         said = nothing_to_compare_sentence(alone)
         return of_the_experiment("Can't say", said[:1].lower() + said[1:])
-    said = _statement(evidence, measure, policy)
+    said = _statement(evidence, measure, policy, silent)
     shortfall = evidence.shortfall
     more = [left_out, None if shortfall is None else _shortfall(shortfall)]
     return Statement(
@@ -100,14 +103,16 @@ def _shortfall(shortfall: Shortfall) -> str:
     return f"{share}, {declared}: the build may die before it can report."
 
 
-def _statement(evidence: Evidence, measure: Measure, policy: EvidencePolicy) -> Statement:
+def _statement(
+    evidence: Evidence, measure: Measure, policy: EvidencePolicy, silent: Sequence[str]
+) -> Statement:
     decision, metric = evidence.decision, measure.name
     if decision.verdict is not Verdict.ABSTAIN:
         answer = _answer(evidence, measure, policy.level)
         return of_the_change(VERDICTS[decision.verdict], answer)
     if decision.ended_because is not None:
         why = _why_it_ended(decision.ended_because, policy.futility_margin)
-        said = [f"{why}.", _held_back(evidence), known_sentence(evidence, measure)]
+        said = [f"{why}.", _held_back(evidence, silent), known_sentence(evidence, measure)]
         return of_the_metric(NO_ANSWER, metric, " ".join(filter(None, said)))
     if decision.abstain_reason in _UNFAIR:
         return of_the_metric("Can't say", metric, f"{_unfair(evidence)}.")
@@ -115,7 +120,7 @@ def _statement(evidence: Evidence, measure: Measure, policy: EvidencePolicy) -> 
         waits = "a day of its counts differs from the log, and it is decided once that is repaired."
         return of_the_metric("Can't say yet", metric, waits)
     if evidence.candidate is not None:
-        return of_the_change("Almost", _waiting(evidence, measure))
+        return of_the_change("Almost", _waiting(evidence, measure, silent))
     known = known_sentence(evidence, measure)
     return of_the_metric(
         "Can't say yet", metric, f"{_progress(evidence, policy.rho.day)}. {known}".strip()
@@ -154,7 +159,7 @@ def _why_it_ended(because: EndedBecause, futility_margin: float | None) -> str:
     return _ENDED[because]
 
 
-def _waiting(evidence: Evidence, measure: Measure) -> str:
+def _waiting(evidence: Evidence, measure: Measure, silent: Sequence[str]) -> str:
     candidate, lift = evidence.candidate, evidence.lift
     if candidate is None or lift is None:
         raise ValueError("a candidate waits, but nothing was compared")
@@ -170,10 +175,10 @@ def _waiting(evidence: Evidence, measure: Measure) -> str:
     count = awaited_count(evidence.count_twin)
     if count is not None:
         said.append(f"Waiting until {count}.")
-    return " ".join([*said, *filter(None, [never_received(evidence.guardrail_rows, candidate)])])
+    return " ".join([*said, *filter(None, [never_received(silent, candidate)])])
 
 
-def _held_back(evidence: Evidence) -> str | None:
+def _held_back(evidence: Evidence, silent: Sequence[str]) -> str | None:
     """Returns the guardrails and the count that a keep waited for in vain; None without any."""
     candidate = evidence.candidate
     if candidate is None:
@@ -183,7 +188,7 @@ def _held_back(evidence: Evidence) -> str | None:
     if not any(waited):
         return None
     since = f"It was beyond chance at {candidate.at:%d %b %H:%M} UTC, and waited"
-    never = never_received(evidence.guardrail_rows, candidate)
+    never = never_received(silent, candidate)
     return " ".join(filter(None, [f"{since} {listed([*filter(None, waited)])}.", never]))
 
 

@@ -30,12 +30,12 @@ from stats.decision.ruling import Ruling, decide
 from stats.decision.served_looks import Looks, served_intervals, served_rows
 from stats.decision.tipping_point import tipping_point
 from stats.decision.vouched import vouched_outcomes
-from stats.gates.guardrail import GuardrailReading, Watch, guardrail_watches, readings
 from stats.gates.interaction import MIN_CONVERSIONS
 from stats.gates.left_out import LeftOutReading
 from stats.gates.readings import NO_GATES, GateReadings, gate_readings
 from stats.gates.shortfall import Shortfall
 from stats.gates.turnover import is_unseen
+from stats.guardrails.guardrail import GuardrailReading, Watch, guardrail_watches, readings
 from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.stratification import Split, Stratification, stratified

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.counts.cell import Ints
 from stats.decision.count_twin import CountTwin
-from stats.gates.guardrail import Watch
 from stats.gates.readings import GateReadings
+from stats.guardrails.guardrail import Watch
 from stats.looks.closing import arms_left
 from stats.looks.policy import DAY, Policy
 from stats.looks.trace import Trace

@@ -1,4 +1,4 @@
-"""Gates, a file each: tests of whether arms differ by more than the change; and guardrails.
+"""Gates, a file each: tests of whether arms differ by more than the change.
 
-Imports `counts`, `sequential` and `looks`; decisions may import it.
+Imports `counts`, `sequential`, `looks` and `guardrails`; decisions may import it.
 """

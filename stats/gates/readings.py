@@ -15,7 +15,6 @@ from stats.gates.after_window import AfterWindow
 from stats.gates.channels import Channels
 from stats.gates.crossover import Crossover
 from stats.gates.gate import Flags, Gate, Reading, Units
-from stats.gates.guardrail import Watch
 from stats.gates.interaction import Interaction
 from stats.gates.lateness import Lateness
 from stats.gates.left_out import CurrencyLeftOut, LeftOut, LeftOutReading, ValueLeftOut
@@ -23,6 +22,7 @@ from stats.gates.sample_ratio import SampleRatio, arrival_watch
 from stats.gates.shortfall import Shortfall, shortfall
 from stats.gates.turnover import Turnover
 from stats.gates.vif import Contrast
+from stats.guardrails.guardrail import Watch
 from stats.looks.series import Series
 from stats.looks.trace import Batch, in_turn
 

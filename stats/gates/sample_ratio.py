@@ -12,7 +12,7 @@ from domain.cause import Cause
 from stats.counts.arrivals import Arrivals, Epoch, counted_blocks
 from stats.counts.cell import Floats, Ints
 from stats.gates.gate import Gate, Reading, Units
-from stats.gates.guardrail import Watch
+from stats.guardrails.guardrail import Watch
 from stats.looks.series import Series
 from stats.looks.trace import StageLooks
 

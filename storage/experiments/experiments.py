@@ -287,7 +287,9 @@ def _require_same(
         watched = {*watched_guardrails(settings, request.guardrails)} - {known.target_metric}
         chosen["guardrails"] = sorted(watched)
     stored = {
-        "routes": sorted(_routes_of(known) or ()),
+        "routes": sorted(
+            (known.policy["routes"] if known.policy else known.request.get("routes")) or ()
+        ),
         "guardrails": sorted({*_guardrails_of(known, settings)} - {known.target_metric}),
     }
     if request.control_commit is not None:
@@ -300,10 +302,6 @@ def _require_same(
                 f"experiment {known.experiment_id} of this change and metric is open with other"
                 f" {member}; close it first, or leave {member} out",
             )
-
-
-def _routes_of(known: Row[Any]) -> Sequence[str] | None:
-    return known.policy["routes"] if known.policy else known.request.get("routes")
 
 
 def _guardrails_of(known: Row[Any], settings: Settings) -> Sequence[str]:

@@ -122,9 +122,10 @@ class Sealer:
         self, connection: Connection, reader: SnapshotReader, part: _Part, run: SealedRun
     ) -> None:
         begun = time.monotonic()
-        name = _new_name(part)
+        name = f"{part.hour:%Y-%m-%d/%H}-{part.part}-{secrets.token_hex(4)}.parquet"
         with connection.begin():
-            last_erasure = _last_erasure(connection)
+            connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+            last_erasure = connection.execute(_LAST_ERASURE).scalar_one()
             with reader.cursor(export_snapshot(connection)) as cursor:
                 written = self._write(cursor, part, name)
         if not _list(connection, part, written, last_erasure):
@@ -189,10 +190,6 @@ def sealing_alone(engine: Engine) -> Generator[Connection | None]:
                 connection.execute(text("SELECT pg_advisory_unlock_all()"))
 
 
-def _new_name(part: _Part) -> str:
-    return f"{part.hour:%Y-%m-%d/%H}-{part.part}-{secrets.token_hex(4)}.parquet"
-
-
 _CLOSE_LIVE = text("""
 INSERT INTO sealed_hours (hour, part, closed_at)
 SELECT hour, 0, clock_timestamp()
@@ -240,11 +237,6 @@ def _closed_parts(connection: Connection) -> list[_Part]:
 
 
 _LAST_ERASURE = text("SELECT coalesce(max(erasure_id), 0) FROM erasures")
-
-
-def _last_erasure(connection: Connection) -> int:
-    connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
-    return connection.execute(_LAST_ERASURE).scalar_one()
 
 
 _LIST = text("""

@@ -86,8 +86,12 @@ def open_spark(
         session = builder.remote(remote).create()
     try:
         with _plain_errors("open a session"):
-            _retry_briefly(session)
-            _require_version(session.version)
+            retries: Any = import_module("pyspark.sql.connect.client.retries")
+            policy = retries.DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MS)
+            session.client.set_retry_policies([policy])
+            if not (version := session.version).startswith("4."):
+                fault = f"the server that {REMOTE} names runs Spark {version}: Spark 4 is needed"
+                raise EngineError(fault)
             for name, value in _SETTINGS.items():
                 session.conf.set(name, value)
         with lake.scratch() as folder:
@@ -146,12 +150,6 @@ def _client() -> Any:  # noqa: ANN401 - an optional package
     return client
 
 
-def _retry_briefly(session: Any) -> None:  # noqa: ANN401 - an optional package
-    retries: Any = import_module("pyspark.sql.connect.client.retries")
-    policy = retries.DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MS)
-    session.client.set_retry_policies([policy])
-
-
 def _require_answer(remote: str) -> None:
     """Asks whether anybody listens: the client would try again for ten minutes."""
     address = urlsplit(remote)
@@ -163,11 +161,6 @@ def _require_answer(remote: str) -> None:
             f"no Spark Connect server answers at {host}:{port}, which {REMOTE} names"
             f" ({error.strerror or error}): start one there, or set SERVICE_ENGINE to duckdb"
         ) from error
-
-
-def _require_version(version: str) -> None:
-    if not version.startswith("4."):
-        raise EngineError(f"the server that {REMOTE} names runs Spark {version}: Spark 4 is needed")
 
 
 class SparkEngine:
@@ -205,7 +198,10 @@ class SparkEngine:
                 self._session.createDataFrame(table).createOrReplaceTempView(name)
             else:
                 # The client takes no types from an empty table.
-                self.define(name, _no_rows(columns))
+                members = (
+                    f"CAST(NULL AS {_TYPES[kind]}) AS {column}" for column, kind in columns.items()
+                )
+                self.define(name, f"SELECT {', '.join(members)} WHERE 1 = 0")
 
     def copy(self, name: str, batches: Batches) -> None:
         """Makes a relation of Arrow batches, which may be many and are read once."""
@@ -320,11 +316,6 @@ class SparkEngine:
 
     def _uri(self, name: str) -> str:
         return _as_uri(self._lake.uri(name))
-
-
-def _no_rows(columns: Columns) -> str:
-    members = (f"CAST(NULL AS {_TYPES[kind]}) AS {column}" for column, kind in columns.items())
-    return f"SELECT {', '.join(members)} WHERE 1 = 0"
 
 
 def _as_uri(path: str) -> str:

@@ -11,7 +11,6 @@ from typing import Any, Self, TypeVar
 import msgspec
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.pq.abc import PGresult
 from sqlalchemy import Connection, text
 from sqlalchemy.util import await_only
 
@@ -269,7 +268,10 @@ class EventWriter:
     async def _commit(self, exchange: Exchange, appends: Sequence[str]) -> Sequence[datetime]:
         lines = "".join(appends)
         while True:
-            received_at = _receipt_time(await exchange.begun(_APPEND))
+            microseconds = (await exchange.begun(_APPEND)).get_value(0, 0)
+            if microseconds is None:  # pragma: no cover - a clock is never NULL
+                raise psycopg.OperationalError("the store did not tell its time")
+            received_at = moment_of(microseconds)
             if received_at.date() in self._days:
                 ended = f"\t{received_at.isoformat()}\n"
                 await exchange.copied(lines.replace("\n", ended).encode())
@@ -279,13 +281,6 @@ class EventWriter:
             self._days = {received_at.date(), received_at.date() + timedelta(days=1)}
         self._clock_offset = received_at - datetime.now(UTC)
         return [received_at] * len(appends)
-
-
-def _receipt_time(result: PGresult) -> datetime:
-    microseconds = result.get_value(0, 0)
-    if microseconds is None:  # pragma: no cover - a clock is never NULL
-        raise psycopg.OperationalError("the store did not tell its time")
-    return moment_of(microseconds)
 
 
 def _create_days(url: str, today: date) -> None:
@@ -334,8 +329,8 @@ def append_history(
 # Anybody who has a key can invent names.
 _MOST_NAMES = 100
 _NOTE_NAMES = text("""
-INSERT INTO seen_names AS s (project_id, event, newest_at)
-SELECT n.project_id, n.event, t.newest_at
+INSERT INTO seen_names AS s (project_id, event, first_at, newest_at)
+SELECT n.project_id, n.event, t.newest_at, t.newest_at
 FROM unnest(CAST(:ids AS int[]), CAST(:names AS text[])) AS n (project_id, event)
 CROSS JOIN (
     SELECT CASE WHEN :live THEN clock_timestamp() ELSE '-infinity' END AS newest_at

@@ -129,7 +129,8 @@ def _far_behind(
             and (scope.experiment.experiment_id, "exposures") not in cursors,
         )
         for scope in blocks_to_expose(experiments, read_to=read_to, as_of=microseconds(as_of))
-        if _is_behind(scope, in_lake)
+        if scope.to_block - scope.from_block > LONGEST_INCREMENT
+        or scope.from_block - AHEAD < in_lake
     }
 
 
@@ -138,18 +139,6 @@ def _stored_to(experiment: PipelineExperiment, cursors: Mapping[tuple[str, str],
     own = experiment.experiment_id
     stages = ("exposures", "conversions", *(f"cells/{each.name}" for each in experiment.metrics))
     return min(cursors.get((own, stage), EARLIEST) for stage in stages) - AHEAD
-
-
-def _is_behind(scope: ReadExperiment, in_lake: int) -> bool:
-    """Tells whether an experiment is read by the engine of whole days.
-
-    Args:
-        scope: Its blocks that were not read yet.
-        in_lake: Up to when PostgreSQL may lack events, in microseconds since the epoch.
-    """
-    return (
-        scope.to_block - scope.from_block > LONGEST_INCREMENT or scope.from_block - AHEAD < in_lake
-    )
 
 
 _EXPOSED = "treatment + control + partial + in_flight + excluded + warming"

@@ -37,6 +37,7 @@ TARGET_OPEN_FOR = f"({_span('window_seconds')} + coalesce({_TARGET_GRACE} - {GRA
 TARGET = "x.policy -> 'target'"
 IS_MEAN = "coalesce(x.policy -> 'target' ->> 'kind' = 'mean', false)"
 TARGET_SOURCES = "coalesce(x.policy -> 'target' -> 'sources', jsonb_build_array(x.target_metric))"
+JUDGED_METRICS = "jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')"
 ALPHA = _number("alpha")
 ATTEMPT = _number("attempt")
 SAMPLE_RATE = _number("sample_rate")
@@ -68,7 +69,5 @@ def _metrics(definitions: str) -> str:
 
 
 # Relations of name and open_for (strict).
-TARGET_AND_GUARDRAILS = _metrics(
-    "jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')"
-)
+TARGET_AND_GUARDRAILS = _metrics(JUDGED_METRICS)
 COMPANIONS = _metrics("x.policy -> 'companions'")

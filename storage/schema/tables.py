@@ -611,11 +611,13 @@ check_results = _table(
 
 # --- Whether projects are wired right: nothing here is read by a verdict --------------------------
 
-# The names of runtime and revenue events that ever came, to an hour when last.
+# The names of runtime and revenue events that ever came: since when, and to an hour when last.
+# What came as history was there from the beginning.
 seen_names = _table(
     "seen_names",
     _project(),
     Column("event", Text, nullable=False),
+    _moment("first_at"),
     _moment("newest_at"),
     PrimaryKeyConstraint("project_id", "event"),
 )

@@ -25,7 +25,7 @@ from storage.schema.encoding import (
     epoch_microseconds,
     sightings,
 )
-from storage.schema.policy_columns import GRACE
+from storage.schema.policy_columns import GRACE, JUDGED_METRICS
 from storage.verdicts.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
 from storage.verdicts.packed_cells import (
     NO_CELLS,
@@ -303,17 +303,20 @@ class UnitCounts:
         units: The counts as evidence shows them.
         late_treatment: Units of treatment whose outcome on the target came too late.
         late_control: The same of control.
+        never_received: The target and guardrails of which no event had been received.
     """
 
     units: Counts
     late_treatment: int
     late_control: int
+    never_received: Sequence[str]
 
 
 _COUNTS = text(f"""
 WITH asked AS (
     SELECT a.experiment_id, {epoch_microseconds("a.look")} AS look,
-        {epoch_microseconds(f"a.look - {GRACE}")} - {BLOCK} AS last_block, x.target_metric
+        {epoch_microseconds(f"a.look - {GRACE}")} - {BLOCK} AS last_block, x.target_metric,
+        a.look AS looked_at, x.project_id, {JUDGED_METRICS} AS metrics
     FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
     JOIN experiments AS x USING (experiment_id)
 ), exposed AS (
@@ -377,6 +380,16 @@ WITH asked AS (
       ON c.experiment_id = a.experiment_id AND c.metric = a.target_metric
      AND c.late = 1 AND c.received_at <= a.look
     GROUP BY a.experiment_id
+), silent AS (
+    SELECT a.experiment_id, array_agg(m.metric ->> 'name' ORDER BY m.place) AS never_received
+    FROM asked AS a
+    CROSS JOIN LATERAL jsonb_array_elements(a.metrics) WITH ORDINALITY AS m (metric, place)
+    WHERE NOT EXISTS (
+        SELECT FROM jsonb_array_elements_text(m.metric -> 'sources') AS e (event)
+        JOIN seen_names AS s ON s.project_id = a.project_id AND s.event = e.event
+        WHERE s.first_at <= a.looked_at
+    )
+    GROUP BY a.experiment_id
 )
 SELECT a.experiment_id,
     coalesce(exposed.exposed, 0) AS exposed, coalesce(late, 0) AS late,
@@ -386,11 +399,13 @@ SELECT a.experiment_id,
     coalesce(excluded, 0) AS excluded,
     coalesce(warming, 0) AS warming, coalesce(unmatched_route, 0) AS unmatched_route,
     coalesce(crossover, 0) AS crossover, coalesce(unsigned, 0) AS unsigned,
-    coalesce(late_treatment, 0) AS late_treatment, coalesce(late_control, 0) AS late_control
+    coalesce(late_treatment, 0) AS late_treatment, coalesce(late_control, 0) AS late_control,
+    coalesce(never_received, '{{}}') AS never_received
 FROM asked AS a
 LEFT JOIN exposed USING (experiment_id)
 LEFT JOIN seen USING (experiment_id)
 LEFT JOIN tardy USING (experiment_id)
+LEFT JOIN silent USING (experiment_id)
 """)
 
 

@@ -171,7 +171,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="what PostgreSQL holds no longer is read from the lake",
-        of="storage.pipeline.catching_up._is_behind",
+        of="storage.pipeline.catching_up._far_behind",
         edits=[swap("scope.from_block - AHEAD < in_lake", "False")],
         tests=[
             "tests/orchestration/test_hot_days.py::test_derived_tables_that_were_lost_are_computed_anew_from_the_lake"

@@ -73,7 +73,7 @@ MUTANTS = [
             )
         ],
         tests=[
-            "tests/stats/gates/test_guardrail.py::test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds"
+            "tests/stats/guardrails/test_guardrail.py::test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds"
         ],
     ),
     Mutant(
@@ -269,12 +269,12 @@ MUTANTS = [
     ),
     Mutant(
         breaks="errors that triple from a thousandth are no accepted harm",
-        of="stats.gates.guardrail._margins",
+        of="stats.guardrails.guardrail._margins",
         edits=[
             swap("np.minimum(LARGEST_FLOOR, np.maximum(rate, SMALLEST_FLOOR))", "LARGEST_FLOOR")
         ],
         tests=[
-            "tests/stats/gates/test_guardrail.py::test_the_margin_is_no_more_than_the_rate_itself_and_no_less_than_a_tenth_of_a_point"
+            "tests/stats/guardrails/test_guardrail.py::test_the_margin_is_no_more_than_the_rate_itself_and_no_less_than_a_tenth_of_a_point"
         ],
     ),
     Mutant(

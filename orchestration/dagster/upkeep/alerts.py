@@ -13,7 +13,6 @@ from domain.figures import counted
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.upkeep.failures import (
     Cursor,
-    FailedCheck,
     FailedRun,
     Failures,
     cursor_now,
@@ -98,7 +97,10 @@ def _raw(failures: Failures) -> dict[str, object]:
 def _slack(failures: Failures) -> dict[str, str]:
     lines = [
         *(_run_line(run) for run in failures.runs),
-        *(_check_line(check) for check in failures.checks),
+        *(
+            f"{check.asset}: {check.check} does not hold ({check.url or check.run_id})"
+            for check in failures.checks
+        ),
     ]
     return {"text": "\n".join([f"*deploy-reward: {_counted(failures)} failed*", *lines])}
 
@@ -112,7 +114,3 @@ def _run_line(run: FailedRun) -> str:
     where = f" at {run.step}" if run.step else ""
     why = f": {slack_text(run.error)}" if run.error else ""
     return f"{run.job}{where}{why} ({run.url or run.run_id})"
-
-
-def _check_line(check: FailedCheck) -> str:
-    return f"{check.asset}: {check.check} does not hold ({check.url or check.run_id})"

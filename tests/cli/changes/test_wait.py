@@ -82,7 +82,7 @@ CODES = [
     ({**ENDED, **ALIASED}, {"ended_because": "promoted"}, [], 15, "non_identifiable"),
     (ENDED, {"in_cells": 0}, [], 15, "no events"),
     (ENDED, {"warnings": ["metric_never_seen"]}, [], 15, "target metric"),
-    (ABSTAIN, {"warnings": ["metric_never_seen"], "in_cells": 999}, [], 14, "no verdict"),
+    (ENDED, {"warnings": ["none_in_window"]}, [], 15, "the window after its exposure"),
     (ABSTAIN, {}, [], 14, "no verdict within 0 s"),
     (ABSTAIN, {"not_worse_than": -0.19}, ["--accept-harm", "0.2"], 0, "20 %"),
     (ABSTAIN, {"not_worse_than": -0.19}, [], 14, "no verdict"),

@@ -65,6 +65,29 @@ def test_the_wait_for_guardrails_is_over_after_a_day_and_twice_the_units(story) 
     assert "guardrails_unproven" in story.evidence(experiment)["warnings"]
 
 
+def test_only_a_metric_of_which_no_event_came_was_never_received(story) -> None:
+    canary(story)
+    sessions = [
+        session
+        for commit in (A, K)
+        for session in story.crowd(commit, start=0, minutes=60, units=600, rates={"browse": 0.5})
+    ]
+    for event in ("order", "error"):  # hours after the window
+        late = {"event": event, "session_id": sessions[0], "commit": A}
+        story.events.append({**late, "occurred_at": story.at(0.5 * DAY)})
+    story.send()
+    late, absent = (
+        story.register(treatment_commit=K, target_metric=metric, guardrails=["error"])
+        for metric in ("order", "purchase")
+    )
+    story.tick(minutes=DAY)
+    evidence = story.evidence(late)
+    assert ("none_in_window" in evidence["warnings"], evidence["never_received"]) == (True, [])
+    evidence = story.evidence(absent)
+    assert "metric_never_seen" in evidence["warnings"]
+    assert evidence["never_received"] == ["purchase"]
+
+
 # --- Gates --------------------------------------------------------------------------------
 
 

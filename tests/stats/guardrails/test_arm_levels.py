@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stats.counts.cell import Totals
-from stats.gates.arm_levels import ArmLevels, LevelsAt, intervals
-from stats.gates.guardrail import Closings, readings, watches
+from stats.guardrails.arm_levels import ArmLevels, LevelsAt, intervals
+from stats.guardrails.guardrail import Closings, readings, watches
 from stats.sequential.harm import log_harm
 from tests.stats.conftest import make_guardrail
 

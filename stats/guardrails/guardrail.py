@@ -12,7 +12,7 @@ from domain.document import Moment, moment
 from domain.evidence.results import EvidenceGuardrail, MetricRow
 from stats.counts.cell import Floats, Ints, Totals, number_or_none
 from stats.counts.columns import Columns
-from stats.gates.arm_levels import ArmLevels, LevelsAt, intervals
+from stats.guardrails.arm_levels import ArmLevels, LevelsAt, intervals
 from stats.looks.series import Guardrail
 from stats.looks.trace import Batch, StageLooks, in_turn
 from stats.sequential.harm import log_harm
