@@ -83,16 +83,6 @@ def test_every_row_of_an_export_is_stored(
     assert by_session.tolist() == orders.groupby("session_id")["value"].sum().tolist()
 
 
-def test_a_file_that_is_sent_again_tells_of_no_other_outcome(
-    shop: Any, command: Any, orders: pd.DataFrame, tmp_path: Path
-) -> None:
-    path = written(orders, tmp_path / "orders.csv")
-    for _ in range(2):
-        assert command("outcomes", path).exit_code == 0
-    # The log keeps both; tests/pipeline/engines: what has the same event_id counts once.
-    assert len(stored(shop).drop_duplicates()) == len(orders)
-
-
 def test_standard_input_is_read(shop: Any, orders: pd.DataFrame, tmp_path: Path) -> None:
     content = written(orders, tmp_path / "orders.ndjson").read_bytes()
     done = CliRunner().invoke(main, ["outcomes", "-"], input=content)

@@ -89,9 +89,3 @@ def test_what_is_no_portfolio_is_said_to_be_foreign(service: Any, call: Any, bod
     result = call("portfolio")
     assert result.is_error
     assert "is not the service's" in result.content[0].text
-
-
-def test_its_path_is_no_experiment_to_poll(service: Any, call: Any) -> None:
-    for name in ("portfolio", "ledger", "freeze"):
-        assert call("get_verdict", {"experiment_id": name}).is_error
-    assert service.requests == []

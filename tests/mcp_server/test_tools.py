@@ -7,7 +7,7 @@ import pytest
 from mcp import Client
 
 from domain.registration import RegistrationAnswer
-from tests.mcp_server.contracts import KEEP, TOOLS, WAITING, listed_row
+from tests.mcp_server.contracts import KEEP, WAITING, listed_row
 from tests.stores.example import example_document
 
 
@@ -37,11 +37,6 @@ class TestTheListOfTools:
             return client.server_info.name
 
         assert in_session(name) == "service-reward"
-
-    def test_the_three_tools_of_the_seed_and_six_of_ours_are_listed(
-        self, tools: dict[str, Any]
-    ) -> None:
-        assert list(tools) == TOOLS
 
     def test_every_tool_describes_itself_and_every_member_it_takes_and_gives(
         self, tools: dict[str, Any]
@@ -99,12 +94,6 @@ class TestTheListOfTools:
         assert list(schema["properties"]) == schema["required"] == list(KEEP)
         assert schema["additionalProperties"] is False
 
-    def test_the_output_schema_of_a_registration_holds_one_member(
-        self, tools: dict[str, Any]
-    ) -> None:
-        schema = tools["register_experiment"].output_schema
-        assert list(schema["properties"]) == schema["required"] == ["experiment_id"]
-
     def test_only_registering_is_more_than_reading(self, tools: dict[str, Any]) -> None:
         reading = {name: tool.annotations.read_only_hint for name, tool in tools.items()}
         assert reading == dict.fromkeys(tools, True) | {"register_experiment": False}
@@ -126,40 +115,29 @@ class TestRegistering:
         assert result.structured_content == {"experiment_id": "exp_1"}
         assert json.loads(texts(result)[0]) == {"experiment_id": "exp_1"}
 
-    def test_without_arguments_the_body_is_an_empty_object(self, service: Any, call: Any) -> None:
-        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
-        call("register_experiment")
-        assert service.requests[0]["method"] == "POST"
-        assert service.requests[0]["body"] == {}
-
     @pytest.mark.requirement("mcp.register_experiment")
-    def test_what_is_given_is_passed_on_and_nothing_else(self, service: Any, call: Any) -> None:
-        given = {
-            "deploy_id": "dep_1",
-            "treatment_commit": "abc1234",
-            "target_metric": {"name": "order_placed", "value_per_conversion": 40},
-            "treatment_flag": {"name": "new-cart", "treatment": True, "control": False},
-            "routes": ["/cart"],
-        }
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {},
+            {"target_metric": "activation"},
+            {"treatment_flag": {"name": "new_cart", "treatment": True}},
+            {
+                "deploy_id": "dep_1",
+                "treatment_commit": "abc1234",
+                "target_metric": {"name": "order_placed", "value_per_conversion": 40},
+                "treatment_flag": {"name": "new-cart", "treatment": True, "control": False},
+                "routes": ["/cart"],
+            },
+        ],
+        ids=["nothing", "a metric's name", "a flag of one value", "all at once"],
+    )
+    def test_what_is_given_is_passed_on_and_nothing_else(
+        self, service: Any, call: Any, given: dict[str, Any]
+    ) -> None:
         service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
         call("register_experiment", given)
         assert service.requests[0]["body"] == given
-
-    def test_a_flag_needs_no_value_in_the_control_arm(self, service: Any, call: Any) -> None:
-        given = {"treatment_flag": {"name": "new_cart", "treatment": True}}
-        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
-        call("register_experiment", given)
-        assert service.requests[0]["body"] == given
-
-    def test_the_metric_may_be_a_name(self, service: Any, call: Any) -> None:
-        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
-        call("register_experiment", {"target_metric": "activation"})
-        assert service.requests[0]["body"] == {"target_metric": "activation"}
-
-    def test_the_key_goes_in_the_header(self, service: Any, call: Any) -> None:
-        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
-        call("register_experiment")
-        assert service.requests[0]["key"].startswith("rk_")
 
 
 @pytest.fixture
@@ -259,16 +237,6 @@ class TestPolling:
         result = call("get_verdict", {"experiment_id": "exp_1"})
         assert result.structured_content == KEEP
 
-    def test_a_verdict_is_never_cut_however_many_guardrails_it_names(
-        self, service: Any, call: Any
-    ) -> None:
-        breaches = [f"{number:03}".ljust(128, "x") for number in range(50)]
-        contract = KEEP | {"verdict": "iterate", "guardrail_breaches": breaches}
-        service.answers_with("/v1/reward/exp_1", contract)
-        result = call("get_verdict", {"experiment_id": "exp_1"})
-        assert result.structured_content == contract
-        assert len(texts(result)[1]) <= 300
-
     @pytest.mark.requirement("mcp.action.abstain")
     def test_the_second_text_says_what_to_do_and_when_to_look_again(
         self, service: Any, call: Any
@@ -285,7 +253,9 @@ class TestPolling:
         service.answers_with("/v1/reward/..%2F..%2Fadmin%3Fa", KEEP)
         assert not call("get_verdict", {"experiment_id": "../../admin?a"}).is_error
 
-    @pytest.mark.parametrize("name", ["gate", "register", "checklist", "..", "."])
+    @pytest.mark.parametrize(
+        "name", ["gate", "register", "checklist", "portfolio", "ledger", "freeze", "..", "."]
+    )
     def test_another_endpoint_is_not_reached_as_if_it_were_an_experiment(
         self, service: Any, call: Any, name: str
     ) -> None:
@@ -326,10 +296,6 @@ class TestArguments:
         text = error(call("register_experiment", {"routes": {"secret": "canary"}}))
         assert "routes" in text
         assert "canary" not in text
-
-    def test_a_metric_object_needs_its_two_members(self, call: Any) -> None:
-        text = error(call("register_experiment", {"target_metric": {"name": "activation"}}))
-        assert "value_per_conversion: Field required" in text
 
     def test_half_a_surrogate_pair_is_refused(self, service: Any, call: Any) -> None:
         text = error(call("register_experiment", {"metadata": {"note": "\ud800"}}))
@@ -375,15 +341,6 @@ class TestListing:
         }
         assert texts(result)[1] == "There are no more."
 
-    def test_the_cursor_of_a_page_asks_for_the_next_one(self, service: Any, call: Any) -> None:
-        service.answers_with(FIRST, page(row(1), next_cursor="a=/&b"))
-        service.answers_with(f"{FIRST}&cursor=a%3D%2F%26b", page(row(2)))
-        first = call("list_experiments")
-        cursor = first.structured_content["next_cursor"]
-        assert "next_cursor as cursor" in texts(first)[1]
-        second = call("list_experiments", {"cursor": cursor}).structured_content
-        assert [listed["experiment_id"] for listed in second["experiments"]] == ["exp_2"]
-
     def test_decided_experiments_are_listed_on_demand(self, service: Any, call: Any) -> None:
         decided = row(1, contract=KEEP, treatment_commit=None)
         service.answers_with("/v1/reward?status=decided&limit=5", page(decided))
@@ -396,22 +353,6 @@ class TestListing:
     def test_without_any_it_says_how_one_begins(self, service: Any, call: Any) -> None:
         service.answers_with(FIRST, page())
         assert "register_experiment begins one" in texts(call("list_experiments"))[1]
-
-    def test_a_page_that_is_too_long_is_asked_for_again_and_loses_nothing(
-        self, service: Any, call: Any
-    ) -> None:
-        long = [row(number, metric="m" * 128) for number in range(5)]
-        service.answers_with(FIRST, page(*long, next_cursor="after 5"))
-        service.answers_with(
-            "/v1/reward?status=open&limit=3", page(*long[:3], next_cursor="after 3")
-        )
-        answer = call("list_experiments").structured_content
-        assert [listed["experiment_id"] for listed in answer["experiments"]] == [
-            "exp_0",
-            "exp_1",
-            "exp_2",
-        ]
-        assert answer["next_cursor"] == "after 3"
 
     @pytest.mark.parametrize(
         "body",
@@ -596,10 +537,6 @@ class TestExplaining:
         assert len(text.encode()) <= 1024
         assert answer["faults"]
         assert len(answer["warnings"] + answer["faults"]) + answer["left_out"] == 41
-
-    def test_an_unknown_experiment_is_an_error(self, service: Any, call: Any) -> None:
-        service.problem("/v1/reward/exp_9/evidence", 404, "There is no such experiment.")
-        assert "no such experiment" in error(call("explain", {"experiment_id": "exp_9"}))
 
 
 class TestCheckingTheSetUp:

@@ -2,13 +2,9 @@
 
 import pytest
 
-from domain.contract import waiting_contract
-from domain.document import document_text
-from domain.evidence.document import ClosedExperiment
 from orchestration.outbound.delivery import deliver
 from storage.tenants.keys import KeyKind
 from storage.tenants.sign_ins import Role
-from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.clients.owner import KEYS, SCRIPT, Owner, alert, filled, forms
 from tests.clients.receiver import receiving
 
@@ -34,29 +30,6 @@ def registered(owner: Owner, deploy_id: str, metric: str = "order") -> str:
     answer = owner.post(f"{path}/register", form)
     assert answer.status_code == 303, answer.text
     return answer.headers["Location"]
-
-
-def decided(owner: Owner, experiment_id: str) -> None:
-    """Publishes that an experiment ended without a verdict."""
-    closed = ClosedExperiment(
-        sentence="It was closed.",
-        headline="No answer",
-        reason="It was closed.",
-        advice=(),
-        experiment_id=experiment_id,
-        as_of=None,
-    )
-    draft = Draft(
-        experiment_id=experiment_id,
-        document=document_text(closed),
-        contract=document_text(waiting_contract(experiment_id, decided=True)),
-        as_of=None,
-        next_look_at=None,
-    )
-    owner.service.in_store(
-        lambda connection: (stage_evidence(connection, [draft]), publish_verdicts(connection))
-    )
-    assert owner.service.get(f"/v1/reward/{experiment_id}").json()["power_state"]["decided"]
 
 
 def test_a_deploy_is_registered_on_a_metric_whose_name_is_offered(
@@ -86,7 +59,8 @@ def test_an_open_experiment_is_closed_and_a_decided_one_asked_again(
 
     assert "Close without a verdict" in owner.page(page)
     assert owner.post(page, {"action": "close"}).status_code == 303
-    decided(owner, experiment_id)
+    ended = {"verdict": "abstain", "abstain_reason": "power", "decided": True}
+    owner.service.publish(experiment_id, ended)
     text = owner.page(page)
     assert "Close without a verdict" not in text
     again = owner.post(page, {"action": "anew"})

@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from api.dashboard.settings.audit_trail import AuditTrail
 from storage.releases.freeze import freeze, unfreeze
 from storage.tenants.audit_trail import read_trail
 from storage.tenants.keys import KeyKind
@@ -214,20 +213,6 @@ class TestNoEntry:
 
 
 class TestReaders:
-    def test_find_it_in_the_document_as_it_is(self, service: Any, owner: Owner) -> None:
-        service.settings(horizon_days=7, webhooks=[{"url": "https://hooks.example/a"}])
-        AuditTrail.model_validate_json(owner.client.get(DATA).content)
-        documented = owner.client.get("/openapi.json").json()["paths"][DATA]["get"]
-        assert documented["security"] == [{"SignIn": []}]
-        codes = [
-            documented["responses"][status]["content"]["application/problem+json"]["schema"]
-            for status in ("401", "403")
-        ]
-        assert [schema["allOf"][1]["properties"]["code"]["enum"] for schema in codes] == [
-            ["missing_key"],
-            ["read_only"],
-        ]
-
     def test_are_owners_alone(self, service: Any, owner: Owner) -> None:
         owner.client.cookies.clear()
         for headers in ({}, service.reward, service.write):

@@ -1,12 +1,10 @@
 """The keys' page: a new key is shown once and works, and a revoked key ends."""
 
-import logging
 import re
 from typing import Any
 
 import pytest
 
-from storage.tenants.keys import KeyKind, is_well_formed
 from tests.clients.owner import KEYS, SCRIPT, Owner, alert, filled, forms
 
 
@@ -17,25 +15,6 @@ def create(owner: Owner, kind: str, **members: str) -> Any:
 
 
 class TestKeys:
-    def test_a_new_key_is_shown_once_and_works(
-        self, owner: Owner, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        caplog.set_level(logging.DEBUG)
-        answer = create(owner, "write")
-        assert answer.status_code == 200
-        assert answer.headers["Cache-Control"] == "no-store"
-        (key,) = set(re.findall(r"<code>(wk_\w{40})</code>", answer.text))
-        assert is_well_formed(key)
-        assert answer.text.count(key) == 2, "by itself, and in the first request to send with it"
-        assert "data-copy" in answer.text
-        page = owner.page(KEYS)
-        assert key not in page
-        assert f"{key[:8]}…" in page
-        assert key not in caplog.text
-        header = {"X-Service-Project-Key": key}
-        deploy = {"commit": {"sha": "a" * 8}}
-        assert owner.service.post("/v1/deploys", deploy, headers=header).status_code == 201
-
     @pytest.mark.parametrize(
         ("kind", "use"),
         [
@@ -80,21 +59,6 @@ class TestKeys:
             assert "Choose what the key is for" in alert(answer.text)
             assert SCRIPT not in answer.text
         assert owner.all_keys() == before
-
-    def test_a_revoked_key_ends_with_the_sign_in_that_came_by_it(self, owner: Owner) -> None:
-        key = owner.service.new_key(KeyKind.PROJECT)
-        owner_cookies = dict(owner.client.cookies)
-        owner.client.cookies.clear()
-        owner.sign_in(key)
-        reader_cookies = dict(owner.client.cookies)
-        owner.client.cookies.clear()
-        owner.client.cookies.update(owner_cookies)
-        answer = owner.post(KEYS, {"action": "revoke", "key": key[:8]})
-        assert (answer.status_code, answer.headers["Location"]) == (303, f"{KEYS}?saved")
-        assert "Revoked keys" in owner.page(f"{KEYS}?saved")
-        owner.client.cookies.clear()
-        owner.client.cookies.update(reader_cookies)
-        assert owner.client.get("/dashboard").status_code == 303
 
     def test_no_key_is_revoked_but_one_that_was_shown(self, owner: Owner) -> None:
         for key in owner.all_keys()[1:]:

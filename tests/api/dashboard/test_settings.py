@@ -57,14 +57,6 @@ class TestWhoMayChange:
                 assert "You are signed in to read" in answer.text
         assert (owner.stored(), owner.all_keys()) == (before, keys)
 
-    def test_what_another_site_posts_changes_nothing(self, owner: Owner) -> None:
-        before, keys = owner.stored(), owner.all_keys()
-        for path in PATHS:
-            form = {**owner.form(path), "alpha": "0.1", "kind": "write", "action": "create"}
-            for each in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}):
-                assert owner.post(path, form, headers=each).status_code == 403
-        assert (owner.stored(), owner.all_keys()) == (before, keys)
-
     def test_nobody_who_is_signed_out_changes_anything(self, owner: Owner) -> None:
         form, before = owner.form(), owner.stored()
         owner.client.cookies.clear()
@@ -168,12 +160,6 @@ class TestSimpleSettings:
         assert f"{len(WRONG)} fields are wrong" in alert(answer.text)
         assert owner.stored() == before
 
-    def test_each_field_is_refused_by_itself_too(self, owner: Owner) -> None:
-        for name, (text, _) in WRONG.items():
-            answer = owner.save(**{name: text})
-            assert answer.status_code == 422
-            assert list(faults(answer.text)) == [f"settings-{name.replace('.', '-')}"]
-
     def test_settings_that_cannot_stand_together_are_refused_beside_one_of_them(
         self, owner: Owner
     ) -> None:
@@ -224,16 +210,6 @@ class TestSimpleSettings:
             owner.service.settings(trusted_proxies=["10.0.0.0/8", "::1", "10.0.0.0/64"])
         assert refused.value.pointer == "/trusted_proxies/2"
         owner.service.settings(allowed_origins=["http://localhost:3000", "http://[::1]:80/"])
-
-    def test_markup_in_names_is_shown_as_text(self, owner: Owner) -> None:
-        names = [SCRIPT, '"><img src=x onerror=alert(1)>', "</textarea><script>alert(1)</script>"]
-        owner.service.settings(default_metric=names[1], guardrails=names)
-        assert filled(owner.page(GENERAL))["guardrails"].splitlines() == names
-        answer = owner.save(allowed_origins="\n".join(names), alpha=names[1])
-        assert answer.status_code == 422
-        for page in (owner.page(GENERAL), answer.text):
-            assert "<script>alert" not in page
-            assert "<img" not in page
 
     def test_a_form_that_no_browser_sends_is_refused(self, owner: Owner) -> None:
         before = owner.stored()

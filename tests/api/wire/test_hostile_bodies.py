@@ -128,16 +128,6 @@ def nested(depth: int) -> str:
     return "[" * depth + "]" * depth
 
 
-@pytest.mark.requirement("endpoint.json")
-@every_endpoint
-def test_a_legal_body_is_accepted(service: Any, endpoint: Endpoint) -> None:
-    answer = posted(service, endpoint, json.dumps(endpoint.body).encode())
-    assert answer.status_code == endpoint.status
-    # Flagger shows a person what it is answered.
-    words = "text/plain; charset=utf-8" if endpoint.path == GATE else "application/json"
-    assert answer.headers["Content-Type"] == words
-
-
 @every_endpoint
 @pytest.mark.parametrize(
     "text",

@@ -15,13 +15,12 @@ from domain.evidence.document import Evidence, evidence_of
 from domain.evidence.effect import Effect
 from domain.wording.effect import effect_line
 from orchestration.once import materialize_pipeline
-from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.projects import CreatedProject
 from tests.conftest import Store, filled_model, fresh_store, serving_store
 from tests.stores.example import example_evidence
 from tests.world import World
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
-UNITS = 900
 
 
 def look(minutes: float, low: float, high: float, **members: Any) -> dict[str, Any]:
@@ -48,19 +47,6 @@ class TestThePlot:
     def test_is_not_drawn_of_a_single_look(self) -> None:
         assert drawn(look(0, -0.1, 0.1)) == ""
         assert drawn(look(0, -0.1, 0.1), look(5, -0.1, 0.1, ci=None, lift=None)) == ""
-
-    def test_shows_the_lift_on_its_side_of_no_difference(self) -> None:
-        lines = drawn(*NARROWING).splitlines()
-        lift = next(number for number, line in enumerate(lines) if "━" in line)
-        zero = next(number for number, line in enumerate(lines) if " 0 ┤" in line)
-        assert lift < zero
-        assert set(rows(drawn(*NARROWING))["0"]) == {"─"}
-
-    def test_narrows_with_the_interval(self) -> None:
-        lines = [line[11:] for line in drawn(*NARROWING).splitlines()[1:] if line[10:11] in "┤│"]
-        bands = ["".join(line.ljust(WIDTH)[place] for line in lines) for place in (20, WIDTH - 1)]
-        early, late = (sum(band.count(mark) for mark in "░━─") for band in bands)
-        assert early > late
 
     def test_ends_where_the_last_interval_ends(self) -> None:
         looks = [look(minutes, -0.02, 0.04, lift=0.02) for minutes in range(0, 60, 5)]
@@ -104,39 +90,19 @@ class TestThePlot:
         assert "+40" in rows(drawn(*looks, kind="mean"))
 
 
-def published_experiment(service: Any) -> str:
-    """Three hours of a canary that triples the orders; returns its experiment."""
-    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=60)
-    for sha, hours, share in (("aaaaaaa", -1, None), ("bbbbbbb", 0, 0.5)):
-        body = {"commit": {"sha": sha}, "deployed_at": moment(start, hours * 60)}
-        service.post("/v1/deploys", body if share is None else {**body, "allocation": share})
-    events = []
-    for unit in range(UNITS):
-        sha = ("aaaaaaa", "bbbbbbb")[unit % 2]
-        answer = {"session_id": f"s{unit}", "commit": sha}
-        minutes = 31 + 180 * unit / UNITS
-        events.append({**answer, "event": "page_view", "occurred_at": moment(start, minutes)})
-        if unit // 2 % 10 < (2 if sha == "aaaaaaa" else 6):
-            events.append({**answer, "event": "order", "occurred_at": moment(start, minutes + 1)})
-    for begin in range(0, len(events), 500):
-        batch = {"events": events[begin : begin + 500]}
-        assert service.post("/v1/events?replay=true", batch).status_code == 202
-    body = {"target_metric": "order"}
-    return service.post("/v1/reward/register", body).json()["experiment_id"]
-
-
-def moment(start: datetime, minutes: float) -> str:
-    return (start + timedelta(minutes=minutes)).isoformat()
-
-
 def explained_shop(store: Store) -> tuple[CreatedProject, str]:
-    """A shop with evidence of the canary; returns its project and the experiment."""
-    with store.engine.begin() as connection:
-        project = create_project(connection, "shop")
+    """A shop with evidence of a canary that triples the orders; returns it and the experiment."""
+    begin = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=60)
     with serving_store(store) as client:
-        experiment_id = published_experiment(World(store=store, client=client, project=project))
+        world = World.new(store, client, begin=begin)
+        world.deploy("aaaaaaa", minutes=-60)
+        world.deploy("bbbbbbb", 0.5, minutes=0)
+        for sha, rate in (("aaaaaaa", 0.2), ("bbbbbbb", 0.6)):
+            world.crowd(sha, start=31, minutes=180, units=450, rates={"order": rate})
+        world.send()
+        experiment_id = world.register(target_metric="order")
     assert materialize_pipeline(store.url)
-    return project, experiment_id
+    return world.project, experiment_id
 
 
 # Posted and computed once: each test has a copy of the store.

@@ -137,15 +137,6 @@ def test_what_contradicts_itself_is_refused_before_anyone_is_asked(command, word
     assert said in result.stderr
 
 
-@pytest.mark.usefixtures("stored")
-def test_what_breaks_a_rule_is_one_line_that_says_where(command) -> None:
-    result = command("register", "--commit", "no hex", "-p", "shop")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: /treatment_commit: ")
-    assert result.stderr.count("\n") == 1
-    assert "no hex" not in result.stderr
-
-
 def test_a_deploy_prints_its_id_and_says_what_was_assumed(stored, command) -> None:
     command("deploy", "aaaaaaa", "-p", "shop")
     result = command("deploy", "BBBBBBB", "--allocation", "0.1", "-p", "shop")
@@ -249,13 +240,3 @@ def test_an_experiment_that_the_project_lacks_may_be_another_project_s(command) 
         "Error: there is no such experiment in this project; SERVICE_PROJECT_KEY may hold another"
         " project's key\n"
     )
-
-
-@pytest.mark.usefixtures("stored")
-@pytest.mark.parametrize("experiment", ["exp_unknown", "../deploys/last", "a b"])
-def test_an_unknown_experiment_is_one_line(command, experiment) -> None:
-    for name in ("close", "explain", "wait"):
-        result = command(name, experiment)
-        assert result.exit_code == 1
-        assert result.stderr.startswith("Error: there is no")
-        assert result.stderr.count("\n") == 1

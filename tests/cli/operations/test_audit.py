@@ -75,18 +75,6 @@ def tampering(stored: Any) -> Generator[Connection]:
         yield connection
 
 
-def test_a_fact_of_the_evidence_that_differs_is_named(
-    command: Callable[..., Any], stored: Any, experiment: str
-) -> None:
-    with tampering(stored) as connection:
-        changed = "CAST(evidence::jsonb || CAST(:members AS jsonb) AS json)"
-        statement = text(f"UPDATE verdicts SET evidence = {changed}")
-        connection.execute(statement, {"members": '{"totals": {"S": 1}}'})
-    result = command("audit", experiment)
-    assert result.exit_code == 1
-    assert "evidence.totals.S: served 1, raw " in result.stdout
-
-
 # Each changes a row of a stage, which is named by its key, or an event behind a row.
 TAMPERINGS = {
     "UPDATE cells_in_words SET x1 = x1 + 1 WHERE metric = 'order'"
@@ -182,13 +170,6 @@ def test_raw_events_that_are_gone_have_an_exit_code_of_their_own(
     assert result.exit_code == 3
     assert "raw events are gone: runtime_events_20261001" in result.stdout
     assert json.loads(command("audit", experiment, "--json").stdout)["gone"]
-
-
-@pytest.mark.usefixtures("stored")
-def test_an_unknown_experiment_is_a_mistake_of_usage(command: Callable[..., Any]) -> None:
-    result = command("audit", "exp_nobody")
-    assert result.exit_code == 2
-    assert "there is no experiment exp_nobody" in result.stderr
 
 
 def test_a_policy_that_this_release_cannot_read_is_explained_in_one_sentence(

@@ -45,11 +45,3 @@ def test_both_tell_programs_the_same(command, tmp_path: Path) -> None:
     ended = said("unfreeze")
     assert ended == {"frozen": False, "frozen_at": first["frozen_at"], "reason": "why"}
     assert said("unfreeze") == {"frozen": False}
-
-
-def test_a_service_can_be_frozen_again(command, stored, tmp_path: Path) -> None:
-    for reason in ("first", "second"):
-        command("freeze", "--reason", reason, "--data-dir", tmp_path)
-        assert frozen(stored)
-        command("unfreeze", "--data-dir", tmp_path)
-    assert not frozen(stored)

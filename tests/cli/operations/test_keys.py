@@ -40,15 +40,6 @@ def test_an_epoch_that_is_not_in_force_is_shown_with_a_warning(
     assert "assignment_epochs does not name 3" in shown.stderr
 
 
-def test_the_key_is_of_the_project(command, stored, data_dir: Path) -> None:
-    stored.new_project("other")
-    first, second = (
-        command("keys", "assignment", "-p", name, "--data-dir", data_dir).stdout
-        for name in ("shop", "other")
-    )
-    assert first != second
-
-
 @pytest.mark.parametrize("use", ["assignment", "webhook"])
 def test_no_key_is_shown_from_a_secret_that_no_api_has(
     command, data_dir: Path, monkeypatch: pytest.MonkeyPatch, use: str

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from cli.main import main
 from cli.operations import store
-from cli.operations.store import any_store_url, store_url
+from cli.operations.store import store_url
 from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
 from storage.postgres.embedded import EmbeddedPostgres, running_url
 from storage.postgres.engine import connection_string
@@ -28,25 +28,6 @@ def data_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("SERVICE_DATABASE_URL", raising=False)
     with server_folder() as folder:
         yield folder / "data"
-
-
-def migrated(url: str) -> bool:
-    with psycopg.connect(connection_string(url)) as connection:
-        row = connection.execute("SELECT to_regclass('deploy_reward.projects') IS NOT NULL")
-        return row.fetchone() == (True,)
-
-
-def test_a_named_store_is_taken_as_it_is(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERVICE_DATABASE_URL", "postgresql://elsewhere/store")
-    with any_store_url(data_dir) as url:
-        assert url == "postgresql://elsewhere/store"
-    assert not data_dir.exists()
-
-
-def test_where_none_runs_a_store_is_started_migrated_and_stopped(data_dir: Path) -> None:
-    with store_url(data_dir) as url:
-        assert migrated(url)
-    assert running_url(data_dir) is None
 
 
 def test_a_running_store_is_found_and_left_running(data_dir: Path) -> None:

@@ -101,14 +101,6 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_killed_child_is_started_again_and_reported(room: Room) -> None:
-    first = room.add(room.child("worker", SLEEP))
-    os.kill(first, signal.SIGKILL)
-    room.run_until(lambda: room.supervisor.processes.get("worker", first) != first)
-    assert room.reports[0].startswith("worker was ended by SIGKILL; starting it again in")
-    assert room.reports[1] == "worker started again"
-
-
 def test_a_child_that_keeps_dying_is_started_ever_less_often(room: Room) -> None:
     room.add_mortal("worker")
     room.run_until(lambda: sum("again in" in report for report in room.reports) >= 4)
@@ -207,24 +199,6 @@ def test_what_a_child_started_goes_with_it(room: Room) -> None:
 def test_a_terminals_interrupt_does_not_reach_a_child(room: Room) -> None:
     child = room.add(room.child("worker", SLEEP))
     assert os.getsid(child) == child != os.getsid(0)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="no kernel but Linux tells of a parent's death")
-def test_children_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
-    code = f"""
-import sys, time
-from pathlib import Path
-from storage.postgres.child_process import spawn
-child = spawn([sys.executable, "-c", {SLEEP!r}], log=Path({str(tmp_path / "log")!r}))
-print(child.pid, flush=True)
-time.sleep(600)
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        child = int(owner.stdout.readline())
-        assert alive(child)
-        owner.kill()
-    eventually(lambda: not alive(child))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

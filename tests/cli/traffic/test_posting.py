@@ -9,8 +9,7 @@ import httpx2
 import pytest
 
 from cli.traffic.canary import Delivery
-from cli.traffic.posting import Batch, Refused, answer, batches, pause, post
-from cli.traffic.run_record import Posted, RunRecord
+from cli.traffic.posting import Refused, answer, batches, pause, post
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 Handler = Callable[[httpx2.Request], httpx2.Response]
@@ -46,23 +45,6 @@ def test_batches_keep_the_order_and_the_limits_of_each_endpoint() -> None:
     assert events == [delivery.body for delivery in deliveries(1001)]
 
 
-def test_every_event_is_posted_once_and_counted() -> None:
-    seen: list[str] = []
-
-    def remembering(request: httpx2.Request) -> httpx2.Response:
-        sent = json.loads(gzip.decompress(request.content))["events"]
-        seen.extend(event["event_id"] for event in sent)
-        return accepting(request)
-
-    with client(remembering) as service:
-        result: list[Posted] = []
-        waiting = batches(deliveries(2750))
-        posted = post(service, waiting, key="wk_1", replay=True, advance=result.append)
-    assert sorted(seen, key=int) == [str(number) for number in range(2750)]
-    assert posted == Posted(requests=6, events=2750, accepted=2750)
-    assert sum(landed.events for landed in result) == 2750
-
-
 @pytest.mark.parametrize("replay", [True, False])
 def test_a_replay_says_so_in_the_address(replay: bool) -> None:
     asked: list[str] = []
@@ -96,36 +78,6 @@ def test_a_pause_is_as_long_as_the_service_says_or_grows() -> None:
         assert [pause(unsaid, attempt) for attempt in (0, 1, 2, 30)] == [0.5, 1, 2, 10]
 
 
-def test_what_was_sent_again_is_entered_and_counts_once() -> None:
-    answers = [httpx2.Response(503, headers={"Retry-After": "0"}) for _ in range(2)]
-
-    def busy_at_first(request: httpx2.Request) -> httpx2.Response:
-        return answers.pop() if answers else accepting(request)
-
-    record = RunRecord()
-    with client(busy_at_first) as service:
-        post(service, batches(deliveries(600)), key="wk_1", replay=False, record=record)
-    result = record.document(1.0)
-    assert result["statuses"] == {"202": 2, "503": 2}
-    assert (result["requests"], result["events"], result["accepted"]) == (2, 600, 600)
-    assert result["retries"] == 2
-
-
-def test_paced_batches_wait_until_they_are_due() -> None:
-    began = datetime.now(UTC)
-    due = [began, began + timedelta(seconds=0.3)]
-    came: list[datetime] = []
-
-    def remembering(request: httpx2.Request) -> httpx2.Response:
-        came.append(datetime.now(UTC))
-        return accepting(request)
-
-    waiting = [Batch(path="/v1/events", due=at, bodies=[{}]) for at in due]
-    with client(remembering) as service:
-        post(service, waiting, key="wk_1", replay=False, paced=True)
-    assert [at >= when for at, when in zip(came, due, strict=True)] == [True, True]
-
-
 def test_a_service_that_stays_busy_is_given_up_after_the_patience() -> None:
     with (
         client(lambda _: httpx2.Response(503, headers={"Retry-After": "5"})) as service,
@@ -140,16 +92,6 @@ def test_a_service_that_is_gone_is_given_up_after_the_patience() -> None:
 
     with client(gone) as service, pytest.raises(Refused, match="does not answer"):
         answer(service, "GET", "/v1/reward", key="rk_1", patience=0)
-
-
-def test_a_refusal_is_told_with_its_detail_and_without_the_key() -> None:
-    def refusing(_: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(409, json={"detail": "History is closed."})
-
-    with client(refusing) as service, pytest.raises(Refused) as refused:
-        post(service, batches(deliveries(5000)), key="wk_secret", replay=True)
-    assert "History is closed." in refused.value.message
-    assert "wk_secret" not in refused.value.message
 
 
 def test_an_answer_that_is_no_json_is_refused() -> None:
