@@ -93,6 +93,11 @@ def _shortfall(shortfall: Shortfall) -> str:
     """Returns what arrives of treatment, and what may be the cause."""
     share = f"Treatment gets {100 * shortfall.actual:.3g} % of the units"
     declared = f"where {100 * shortfall.declared:.3g} % is declared"
+    if not shortfall.actual:
+        return (
+            f"No unit of treatment came, {declared}: either no unit was sent to it, or the build"
+            " dies before it can report."
+        )
     if shortfall.steady:
         return (
             f"{share}, {declared}, at a steady ratio: either the router's weight is mis-set, or the"

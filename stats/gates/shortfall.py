@@ -35,8 +35,11 @@ class Shortfall:
 
     @property
     def steady(self) -> bool:
-        """Whether a mis-set weight explains it as well as a build that dies."""
-        return not self.fell and self.actual >= HARDLY_ANY * self.declared
+        """Whether a mis-set weight explains it as well as a build that dies.
+
+        So does a router that sends treatment nothing at all.
+        """
+        return not self.fell and (self.actual >= HARDLY_ANY * self.declared or not self.actual)
 
 
 def shortfall(

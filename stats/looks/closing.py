@@ -30,6 +30,9 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     The chance is that every cell has a single arm: the product of πⁿ + (1−π)ⁿ over the cells of n
     units that closed since W last grew. A cell of a single unit has a single arm.
 
+    A treatment that is declared a share, and never had a unit, was not withdrawn: its router sends
+    it none, and the experiment stays open while that is declared.
+
     Args:
         line: The timeline; its first streams are the experiments' targets.
         experiment: The number of the experiment.
@@ -43,7 +46,8 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     gone = np.zeros(absent.size, dtype=np.bool_)
     closings = np.flatnonzero(absent)
     if closings.size:
-        gone[closings] = _log_chances(history, closings) < math.log(GONE_BY_CHANCE)
+        sent = np.array([not _is_sent_nothing(history, closing) for closing in closings.tolist()])
+        gone[closings] = sent & (_log_chances(history, closings) < math.log(GONE_BY_CHANCE))
     return gone
 
 
@@ -121,6 +125,12 @@ class _History:
     def epochs(self, closing: int) -> list[Epoch]:
         """The declarations that began within the exposure time that a closing covers."""
         return [epoch for epoch in self.series.allocation or () if epoch.start < self.end[closing]]
+
+
+def _is_sent_nothing(history: _History, closing: int) -> bool:
+    """Whether treatment is declared a share at a closing, and had no unit up to there."""
+    shares = [epoch.share or 0.0 for epoch in history.epochs(closing)]
+    return bool(shares) and 0 < shares[-1] < 1 and not history.units[TREATMENT][closing]
 
 
 def _log_chances(history: _History, closings: Ints) -> Floats:

@@ -125,3 +125,22 @@ def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story: 
     assert end_of(seen).exit is Exit.BREACHED
     # The fault first, the breach when the share fell: though the contract said the same of both.
     assert webhooks == ["breached", "set_up_fault"]
+
+
+def test_a_canary_that_no_unit_was_sent_to_holds_and_stays_open_while_it_is_declared(
+    story: Any,
+) -> None:
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.1)
+    story.crowd(A, start=0, minutes=1.6 * DAY, units=3200, rates={"order": 0.1})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    assert story.answer(experiment, minutes=1.5 * DAY) == ("abstain", "interacting", False)
+    assert story.evidence(experiment)["sentence"].endswith(
+        "No unit of treatment came, where 10 % is declared: either no unit was sent to it, or the"
+        " build dies before it can report."
+    )
+    assert gate(story, "no-breach")["phase"] == "Running"
+    assert story.bound(experiment)["situation"]["action"] == "fix"
+    story.deploy(K, minutes=1.55 * DAY, allocation=0)
+    assert story.bound(experiment)["situation"]["state"] == "withdrawn"
