@@ -20,6 +20,7 @@ class Cause(StrEnum):
     NO_VALUE = "no_value"
     TURNOVER = "turnover"
     CHANNELS = "channels"
+    BEFORE_EXPOSURE = "before_exposure"
 
 
 # The reasons for which a mean leaves outcomes of its units out.

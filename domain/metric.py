@@ -22,6 +22,10 @@ NAME_RULE = "must be 1 to 128 characters without line breaks, and without spaces
 # An outcome counts as after the window where it comes within so many windows.
 AFTER_WINDOWS = 4
 
+# Outcomes before an exposure count within the window, and at most so far back: each tick reads so
+# much of the log again, and few sessions last longer.
+LONGEST_BEFORE = HOUR
+
 # The eight revenue and funnel events, by whether they move money.
 MONETARY = frozenset({"trial_to_paid", "subscription_renewed", "expansion"})
 PERHAPS_MONETARY = frozenset({"subscription_churned"})
@@ -193,11 +197,33 @@ def turnover(target: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def companions_of(target: Mapping[str, Any], *, unit: str) -> list[dict[str, Any]]:
-    """Returns the definitions of the companions of a target, whose units a policy names."""
+def before_exposure(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the definition of a target's companion that counts outcomes before the exposure too.
+
+    Those are the unit's own, from the experiment's start on, within `before_seconds` of its
+    exposure.
+    """
+    return {
+        **target,
+        "name": f"{target['name']} also before the exposure",
+        "role": Cause.BEFORE_EXPOSURE,
+        "before_seconds": min(target["window_seconds"], LONGEST_BEFORE),
+    }
+
+
+def companions_of(
+    target: Mapping[str, Any], *, unit: str, every_event: bool
+) -> list[dict[str, Any]]:
+    """Returns the definitions of the companions of a target.
+
+    Args:
+        unit: What the units are, as a policy names it.
+        every_event: Whether each event exposes: then no outcome comes before the exposure.
+    """
     of_sessions = [turnover(target)] if unit == "session" else []
-    of_pages = by_page(target)
-    return [long_window(target), vouched(target), *of_pages, *left_out(target), *of_sessions]
+    unexposed = [] if every_event else [before_exposure(target)]
+    others = [*by_page(target), *left_out(target), *of_sessions, *unexposed]
+    return [long_window(target), vouched(target), *others]
 
 
 def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -47,7 +47,7 @@ def sizes() -> dict[str, int]:
 
 
 def limits(text: str | None = None) -> dict[str, int]:
-    """Returns the limits of the rooms, those of another text of the page where one is given."""
+    """Returns the limits of the rooms, or those of another text of the page."""
     return tomllib.loads(PAGE.read_text() if text is None else text)["lines"]
 
 

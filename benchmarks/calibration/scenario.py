@@ -463,6 +463,35 @@ def by_two_channels(
     return draw
 
 
+def partly_before_the_exposure(
+    shares: tuple[float, float], *, lift: float = 0.0, days: int = 28, is_read: bool = True
+) -> Draw:
+    """24,000 units a day, of which 5 % buy; some of them before the event that exposes them.
+
+    Args:
+        shares: The share of buyers that buy before it, and do not count: treatment's, control's.
+        lift: What treatment adds to the rate, relative to control.
+        days: How long units come.
+        is_read: Whether the gate is asked.
+    """
+
+    def draw(rng: np.random.Generator) -> Series:
+        arms = units(rng, BLOCKS_A_DAY * days, 83, 0.5)
+        bought = [
+            rng.binomial(n, rate) for n, rate in zip(arms, (0.05 * (1 + lift), 0.05), strict=True)
+        ]
+        early = [rng.binomial(x, share) for x, share in zip(bought, shares, strict=True)]
+        (n1, n0), (x1, x0) = arms, (x - before for x, before in zip(bought, early, strict=True))
+        companion = Companion(
+            window_seconds=Policy().window_seconds,
+            cells=of_one_stratum(n1, bought[0], n0, bought[1]).target,
+        )
+        read = {Cause.BEFORE_EXPOSURE: companion} if is_read else {}
+        return of_one_stratum(n1, x1, n0, x0, companions=read)
+
+    return draw
+
+
 def of_two_segments(
     rates: tuple[float, float], *, treated: tuple[float, float], days: int, is_read: bool = True
 ) -> Draw:

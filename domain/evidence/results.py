@@ -104,6 +104,10 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
         EValue,
         Meta(description="Whether the page of an arm loses more of the vouched outcomes."),
     ]
+    before_exposure_e: Annotated[
+        EValue,
+        Meta(description="Whether outcomes come before the exposure more often in either arm."),
+    ]
     left_out_e: Annotated[
         dict[str, float],
         Meta(description="Of each reason for which a mean leaves outcomes out."),

@@ -4,13 +4,15 @@ Units that come to a single arm and never convert, a bot on its build or a beaco
 bouncers, move a rate and hardly the sample ratio. They cannot move whose conversions there are.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from stats.counts.arrivals import counted_blocks
-from stats.counts.cell import Floats
+from stats.counts.cell import Floats, Ints
 from stats.counts.columns import Columns
+from stats.gates.sample_ratio import ALARM, log_two_sided
 from stats.looks.trace import Batch, StageLooks, in_turn
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -102,14 +104,19 @@ def _read(looks: StageLooks) -> CountTwin:
     weight = n1 * n0 / np.maximum(n, 1.0)
     closed = np.searchsorted(end[order], looks.trace.end, side="right")
 
+    left = _left_at(looks, stratum, share, (n1, n0), closed)
+
     def summed(column: Floats) -> Floats:
-        return np.concatenate((np.zeros(1), np.cumsum(column)))[closed]
+        sums = np.zeros(size)
+        for look in np.unique(left).tolist():
+            sums[:look] += _running(np.where(left == look, column, 0.0), closed)[:look]
+        return sums
 
     score = summed(np.where(known, x1 - share * m, 0.0))
     variance = summed(m * (share * (1 - share)))
     units = summed(np.where(known, n, 0.0))
     count = np.maximum(units, 1.0)
-    read, whole = summed(np.where(known, weight, 0.0)), summed(weight)
+    read, whole = summed(np.where(known, weight, 0.0)), _running(weight, closed)
     return CountTwin(
         score=score,
         variance=variance,
@@ -119,3 +126,34 @@ def _read(looks: StageLooks) -> CountTwin:
         served=summed(np.where(known, n1, 0.0)) / count,
         units=units,
     )
+
+
+def _running(column: Floats, closed: Ints) -> Floats:
+    """The sum of the cells that have closed by each look, by how many they are."""
+    return np.concatenate((np.zeros(1), np.cumsum(column)))[closed]
+
+
+def _left_at(
+    looks: StageLooks, stratum: Ints, share: Floats, units: tuple[Floats, Floats], closed: Ints
+) -> Ints:
+    """The look from which on each cell takes no part; of others the number of looks.
+
+    A value of a split flag whose own sample ratio alarms is shared otherwise than declared.
+    """
+    dependence, size = looks.strata.dependence, len(looks.trace)
+    left = np.full(stratum.size, size)
+    if dependence is None:
+        return left
+    codes = dependence.strata(looks.stage.flags)
+    for flag in looks.stage.flags:
+        classes = np.zeros(int(codes.max()) + 1, dtype=np.int64)
+        classes[codes[codes >= 0]] = dependence.classes[flag][codes >= 0]
+        for value in np.unique(classes).tolist():
+            carried, log_e = classes[stratum] == value, np.zeros(size)
+            for declared in np.unique(share[carried & (share > 0)]).tolist():
+                there = carried & (share == declared)
+                counts = (_running(np.where(there, column, 0.0), closed) for column in units)
+                log_e += log_two_sided(*counts, declared)
+            alarms = np.flatnonzero(log_e >= math.log(ALARM))
+            left[carried] = np.minimum(left[carried], alarms[0] if alarms.size else size)
+    return left

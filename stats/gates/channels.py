@@ -1,18 +1,16 @@
 """Channels: whether the page of an arm loses more of the outcomes that came another way too."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from domain.cause import Cause
 from stats.counts.closed_cells import ClosedCells
-from stats.counts.timeline import Timeline, timeline
+from stats.counts.timeline import Timeline
 from stats.gates.companion import CompanionGate, CompanionReading, rows_of
-from stats.gates.gate import Flags, Reading, Units
+from stats.gates.gate import Reading, Units
 from stats.looks.series import Companion, Series
 from stats.looks.trace import StageLooks
-from stats.sequential.mixture import Mixture
 
 VOUCHED = "vouched"
 
@@ -26,6 +24,7 @@ class Channels(CompanionGate):
 
     cause = role = Cause.CHANNELS
     member = "channels_e"
+    alone = VOUCHED
     title = "Pages send their outcomes alike"
     why = "the page of the arm that looks lower sends fewer of the outcomes that servers know"
     step = (
@@ -61,30 +60,9 @@ class Channels(CompanionGate):
         missed = super().detail(reading, look, units)
         return None if missed is None else f"not sent by the page: {missed}"
 
-    def readings(self, stages: Sequence[StageLooks]) -> Sequence[CompanionReading]:
-        """The readings of several experiments, each at all looks of a stage."""
-        return [
-            replace(reading, alarm=reading.alarm & ~_holds_alone(looks))
-            if reading.alarm.any()
-            else reading
-            for looks, reading in zip(stages, super().readings(stages), strict=True)
-        ]
-
     def _reading(self, looks: StageLooks, line: Timeline, number: int) -> CompanionReading:
         """The reading; none before the first vouched outcome."""
         reading = super()._reading(looks, line, number)
         row = line.row_at(number, looks.trace.at)
         known = np.append(line.n1 + line.n0, 0)[row] > 0
         return replace(reading, statistic=np.where(known, reading.statistic, np.nan))
-
-
-def _holds_alone(looks: StageLooks) -> Flags:
-    """Whether the vouched outcomes alone show a difference of the target's side, at each look."""
-    line = timeline([looks.stream(looks.series.companions[VOUCHED])])
-    row = line.row_at(0, looks.trace.at)
-    totals, policy = line.totals.gathered(row), looks.series.policy
-    mixture = Mixture(
-        rho=np.tile(policy.rho, (row.size, 1)) * np.append(line.factor, 1.0)[row][:, None],
-        log_threshold=np.full(row.size, policy.log_threshold),
-    )
-    return (mixture.excess(totals.S, totals.V0) >= 0) & (totals.S * looks.trace.totals.S > 0)

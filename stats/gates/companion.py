@@ -4,9 +4,8 @@ They make the rate of that arm look lower, and explain nothing of the other side
 """
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from stats.gates.gate import ALARM, Flags, Gate, Reading, Units
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 from stats.looks.trace import StageLooks
+from stats.sequential.mixture import Mixture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +41,17 @@ class CompanionGate(Gate):
 
     Attributes:
         role: Of the target's companion that holds these outcomes.
+        alone: Of the companion, if any, whose outcomes may show the answer by themselves: then
+            nothing is held back.
     """
 
     role: str
+    alone: str | None = None
 
-    @abstractmethod
     def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
         """The units that had an outcome which does not count, out of those that it is read of."""
+        del series
+        return companion.cells
 
     def explains(self, score: Floats, target: Floats, policy: Policy) -> Flags:
         """At which looks more of these outcomes in an arm explain the target's difference.
@@ -81,11 +85,19 @@ class CompanionGate(Gate):
         if not asked:
             return [_nothing(len(looks.trace)) for looks in stages]
         line = timeline([looks.stream(self._metric(looks.series)) for looks in asked])
-        read = iter([self._reading(looks, line, number) for number, looks in enumerate(asked)])
+        read = iter([self._held(looks, line, number) for number, looks in enumerate(asked)])
         return [
             next(read) if self.is_asked(looks.series) else _nothing(len(looks.trace))
             for looks in stages
         ]
+
+    def _held(self, looks: StageLooks, line: Timeline, number: int) -> CompanionReading:
+        """The reading, without the alarms at looks whose answer other outcomes show alone."""
+        reading = self._reading(looks, line, number)
+        if self.alone is None or not reading.alarm.any():
+            return reading
+        shown = _shown_by(looks.series.companions[self.alone], looks)
+        return replace(reading, alarm=reading.alarm & ~shown)
 
     def _metric(self, series: Series) -> Companion:
         companion = series.companions[self.role]
@@ -123,6 +135,18 @@ def rows_of(cells: ClosedCells, target: ClosedCells) -> Ints:
     if np.any(place >= known.size) or np.any(known[order[place]] != wanted):
         raise ValueError("a companion has cells that the target does not have")
     return order[place]
+
+
+def _shown_by(companion: Companion, looks: StageLooks) -> Flags:
+    """Whether a companion alone shows a difference of the target's side, at each look."""
+    line = timeline([looks.stream(companion)])
+    row = line.row_at(0, looks.trace.at)
+    totals, policy = line.totals.gathered(row), looks.series.policy
+    mixture = Mixture(
+        rho=np.tile(policy.rho, (row.size, 1)) * np.append(line.factor, 1.0)[row][:, None],
+        log_threshold=np.full(row.size, policy.log_threshold),
+    )
+    return (mixture.excess(totals.S, totals.V0) >= 0) & (totals.S * looks.trace.totals.S > 0)
 
 
 def _nothing(size: int) -> CompanionReading:

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 from domain.cause import Cause
 from domain.wording.left_out import CURES
-from stats.counts.closed_cells import ClosedCells
 from stats.gates.companion import CompanionGate, CompanionReading
 from stats.gates.gate import Reading
-from stats.looks.series import Companion, Series
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +32,6 @@ class LeftOut(CompanionGate):
     """
 
     member = "left_out_e"
-
-    def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
-        """The companion's own cells."""
-        del series
-        return companion.cells
 
     def shown(self, reading: Reading, look: int) -> LeftOutReading | None:
         """The outcomes as of a look; None where they are not read."""

@@ -12,6 +12,7 @@ import numpy as np
 from domain.evidence.results import EvidenceGates, ShareShortfall
 from stats.counts.cell import Ints, number_or_none
 from stats.gates.after_window import AfterWindow
+from stats.gates.before_exposure import BeforeExposure
 from stats.gates.channels import Channels
 from stats.gates.crossover import Crossover
 from stats.gates.gate import Flags, Gate, Reading, Units
@@ -38,6 +39,7 @@ GATES: tuple[Gate, ...] = (
     ValueLeftOut(),
     TURNOVER,
     Channels(),
+    BeforeExposure(),
 )
 
 
@@ -51,6 +53,7 @@ NO_GATES = EvidenceGates(
     after_window_e=None,
     turnover_e=None,
     channels_e=None,
+    before_exposure_e=None,
     left_out_e={},
     interacting_because=(),
     shortfall=None,

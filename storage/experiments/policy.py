@@ -93,7 +93,9 @@ def frozen_policy(
     return {
         "target": definition,
         "guardrails": [defined(name) for name in dict.fromkeys(guardrails) if name != target],
-        "companions": companions_of(definition, unit=settings.unit),
+        "companions": companions_of(
+            definition, unit=settings.unit, every_event=routes is None and flag is None
+        ),
         "environment": environment,
         "routes": None if routes is None else list(routes),
         "routes_because": routes_because,

@@ -30,6 +30,7 @@ class Metric:
     Attributes:
         sources: The events that count.
         attribution_window: How long after a unit's exposure they count, in microseconds.
+        attribution_before: How long before it they count too: from the experiment's start on.
         open_for: How long after a block's exposures its outcomes close, in microseconds: the
             window, and by how much the metric's own grace exceeds the policy's.
         is_mean: 1 of a mean, 0 of a conversion.
@@ -45,6 +46,7 @@ class Metric:
 
     COLUMNS: ClassVar = {
         "attribution_window": "bigint",
+        "attribution_before": "bigint",
         "open_for": "bigint",
         "is_mean": "int",
         "cap": "bigint",
@@ -58,6 +60,7 @@ class Metric:
     name: str
     sources: Sequence[str]
     attribution_window: int
+    attribution_before: int
     open_for: int
     is_mean: int
     cap: int | None
@@ -214,6 +217,7 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         name=definition["name"],
         sources=definition["sources"],
         attribution_window=_span(definition, "window_seconds"),
+        attribution_before=round(definition.get("before_seconds", 0) * SECOND),
         open_for=_open_for(definition, policy),
         is_mean=int(definition["kind"] == "mean"),
         cap=None if cap is None else cap_in_millionths(cap),

@@ -368,9 +368,12 @@ def _unread_outcomes(
 
 
 def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int) -> int:
-    begins = min(part.from_block for part in read) - AHEAD
+    begins = min(
+        part.from_block - max(metric.attribution_before for metric in part.experiment.metrics)
+        for part in read
+    )
     ends = max(part.to_block + part.experiment.grace for part in read)
-    span = {"begins": moment_of(begins).isoformat(), "ends": moment_of(ends).isoformat()}
+    span = {"begins": moment_of(begins - AHEAD).isoformat(), "ends": moment_of(ends).isoformat()}
     engine = PostgresEngine(connection, experiments=_sharing(read), at_once=at_once)
     register_metrics(engine, read)
     closing = [span for part in read for span in _closing_blocks(part)]

@@ -522,6 +522,22 @@ GROUP BY number, block
 
 # --- From outcomes to cells ----------------------------------------------------------------------
 
+
+def _read_outcome(event: str) -> str:
+    """Returns SQL for whether an experiment's metric reads an event now.
+
+    A unit's exposure is known after the events before it, which are therefore read again; those
+    before the start are no outcome of either arm.
+
+    Args:
+        event: The alias of the event's relation.
+    """
+    return f"""CASE WHEN {event}.received > s.from_block - m.attribution_before - {AHEAD}
+              AND {event}.received <= s.to_block + s.grace
+              AND (m.attribution_before = 0 OR {event}.occurred >= s.starts_at)
+          THEN 1 ELSE 0 END <> 0"""
+
+
 # Revenue events that an experiment's metric reads, with the unit that they name, if any. An amount
 # in a currency with a rate is multiplied by its factor, a whole number of 10⁻¹²ths, and cut off
 # towards zero: in two parts, since an engine that divides by way of doubles is exact up to 2⁵³.
@@ -535,7 +551,8 @@ SELECT number, experiment, metric, occurred, received, idempotency_key,
              + CAST((product % {RATE_SCALE * MILLION} - product % {RATE_SCALE}) / {RATE_SCALE}
                  AS BIGINT)
     END AS value,
-    session_id, pseudonym, by_user, unit, attribution_window, closes_after, is_mean, cap
+    session_id, pseudonym, by_user, unit, attribution_window, attribution_before, closes_after,
+    is_mean, cap
 FROM (
     SELECT s.number, s.experiment, m.metric, r.occurred, r.received, r.idempotency_key,
         CASE WHEN m.left_out = 0 THEN r.value ELSE {MILLION} END AS value,
@@ -545,7 +562,8 @@ FROM (
         END AS product,
         r.session_id, r.pseudonym, s.by_user,
         CASE WHEN s.by_user = 1 THEN r.user_unit ELSE r.session_id END AS unit,
-        m.attribution_window, m.open_for + s.grace AS closes_after, m.is_mean, m.cap
+        m.attribution_window, m.attribution_before, m.open_for + s.grace AS closes_after, m.is_mean,
+        m.cap
     FROM revenue AS r
     JOIN sources AS o ON o.event = r.event
     JOIN scope AS s ON s.number = o.number AND s.project_id = r.project_id
@@ -558,8 +576,7 @@ FROM (
               WHEN m.currency = r.currency OR x.factor IS NOT NULL THEN 0
               ELSE {_OTHER_CURRENCY}
           END THEN 1 ELSE 0 END <> 0
-      AND CASE WHEN r.received > s.from_block - {AHEAD} AND r.received <= s.to_block + s.grace
-          THEN 1 ELSE 0 END <> 0
+      AND {_read_outcome("r")}
     {COMPUTED_ONCE}
 ) AS priced
 """,
@@ -585,8 +602,8 @@ FROM (
     SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, p.block, p.arm, p.stratum,
         t.closes_after, t.is_mean, t.cap
     FROM (
-        SELECT s.number, s.experiment, m.metric, m.attribution_window, {_UNIT} AS unit,
-            e.occurred, e.received,
+        SELECT s.number, s.experiment, m.metric, m.attribution_window, m.attribution_before,
+            {_UNIT} AS unit, e.occurred, e.received,
             {EVENT_KEY} AS event_key,
             CASE WHEN m.left_out = 0 THEN e.value ELSE {MILLION} END AS value,
             m.open_for + s.grace AS closes_after, m.is_mean, m.cap
@@ -595,20 +612,21 @@ FROM (
         JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
             AND s.environment = e.environment
         JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
-        WHERE CASE WHEN e.received > s.from_block - {AHEAD} AND e.received <= s.to_block + s.grace
-            THEN 1 ELSE 0 END <> 0
+        WHERE {_read_outcome("e")}
           AND (m.vouched_only = 0 OR e.trusted OR e.signed)
           AND (m.by_page = 0 OR NOT (e.trusted OR e.signed))
           AND (m.left_out = 0 OR m.left_out = {_NO_VALUE} AND e.value IS NULL)
     ) AS t
     JOIN exposed_units AS p ON p.experiment = t.experiment AND p.unit = t.unit
-        AND t.occurred >= p.exposed_at AND t.occurred <= p.exposed_at + t.attribution_window
+        AND t.occurred >= p.exposed_at - t.attribution_before
+        AND t.occurred <= p.exposed_at + t.attribution_window
     UNION ALL
     SELECT r.number, r.metric, p.unit, r.received, r.idempotency_key, r.value, p.block, p.arm,
         p.stratum, r.closes_after, r.is_mean, r.cap
     FROM paid AS r
     JOIN exposed_units AS p ON p.experiment = r.experiment AND p.unit = r.unit
-        AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + r.attribution_window
+        AND r.occurred >= p.exposed_at - r.attribution_before
+        AND r.occurred <= p.exposed_at + r.attribution_window
     UNION ALL
     SELECT number, metric, unit, received, idempotency_key, value, block, arm, stratum,
         closes_after, is_mean, cap

@@ -140,6 +140,14 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="events before an exposure are read again once the exposure is known",
+        of="storage.pipeline.steps._read_outcome",
+        edits=[reword(" - m.attribution_before - ", " - ")],
+        tests=[
+            "tests/pipeline/gates/test_before_exposure.py::test_orders_before_the_exposure_hold_the_answer_back_that_they_explain"
+        ],
+    ),
+    Mutant(
         breaks="an experiment counts the sample that it froze, whatever else is stored",
         of="storage.pipeline.steps.SEEN",
         edits=[swap("IN_SAMPLE", "'true'")],

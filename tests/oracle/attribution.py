@@ -289,7 +289,9 @@ class Attributor:
         since = event.occurred_at - exposed.at
         for outcomes in self._facts.outcomes:
             metric = outcomes.metric
-            if metric.reads(event) and 0 <= since <= metric.window:
+            if metric.reads(event) and metric.holds(
+                event.occurred_at, exposed_at=exposed.at, start=self._calendar.start
+            ):
                 key = event.event_id or (event.event, event.occurred_at, event.value)
                 outcomes.note(unit, event.received_at, key, event.value)
         if 0 < since <= self._metrics[0].window:
@@ -341,8 +343,14 @@ class Attributor:
             metric = outcomes.metric
             if not metric.counts(paid):
                 continue
+            # Before which of its user's sessions a payment came, only its session could say.
             unit = next(
-                (unit for at, unit in exposures if 0 <= paid.occurred_at - at <= metric.window),
+                (
+                    unit
+                    for at, unit in exposures
+                    if (at <= paid.occurred_at or self._by_user or paid.session_id is not None)
+                    and metric.holds(paid.occurred_at, exposed_at=at, start=self._calendar.start)
+                ),
                 None,
             )
             if unit is not None:

@@ -18,6 +18,7 @@ class Metric:
     name: str
     sources: frozenset[str]
     window: int
+    before: int
     open_for: int
     is_mean: bool
     cap: int | None
@@ -37,6 +38,7 @@ class Metric:
             name=definition["name"],
             sources=frozenset(definition["sources"]),
             window=window * SECOND,
+            before=definition.get("before_seconds", 0) * SECOND,
             open_for=(window + own_grace - grace) * SECOND,
             is_mean=definition["kind"] == "mean",
             cap=None if cap is None else cap_in_millionths(cap),
@@ -50,6 +52,13 @@ class Metric:
             left_out=role if role in ("other_currency", "no_value") else None,
             is_turnover=role == "turnover",
         )
+
+    def holds(self, occurred_at: int, *, exposed_at: int, start: int) -> bool:
+        """Tells whether a unit's own event counts by its time, before the exposure or after it."""
+        since = occurred_at - exposed_at
+        if since < 0:
+            return -self.before <= since and occurred_at >= start
+        return since <= self.window
 
     def counts(self, paid: RawRevenue) -> bool:
         """Tells whether a revenue event is the metric's; of a mean, in its currency."""

@@ -12,6 +12,7 @@ from benchmarks.calibration.scenario import (
     of_two_segments,
     of_visitors,
     partly_after_the_window,
+    partly_before_the_exposure,
     partly_left_out,
     with_a_cold_start,
     with_a_lagging_router,
@@ -95,6 +96,7 @@ def unequal_arms(run: Run) -> Section:
     _turnover(counted)
     _empty_units(counted)
     _channels(counted)
+    _before_exposure(counted)
     return Section(
         title="Arms that differ in something else", text=" ".join(TEXT.split()), rows=rows
     )
@@ -215,6 +217,25 @@ def _channels(counted: Counted) -> None:
     counted("the same, +10 %: kept", draw, 400, is_kept, at_least=0.95)
     draw = by_two_channels((0.85, 0.95), lift=-0.1, days=28)
     counted("a true −10 %, and the page loses 10 %: rolled back", draw, 400, is_rolled_back)
+
+
+def _before_exposure(counted: Counted) -> None:
+    case = "before exposure: 5 % of treatment's purchases, none of control's"
+    for is_read, name, claim in (
+        (False, "without the gate", {"at_least": 0.8}),
+        (True, "with it", {"at_most": 0.1}),
+    ):
+        draw = partly_before_the_exposure((0.05, 0.0), is_read=is_read)
+        counted(f"{case}, {name}: rolled back", draw, 400, is_rolled_back, **claim)
+    for shares, named in (((0.05, 0.0), case), ((0.1, 0.1), "before exposure: 10 % in both")):
+        draw = partly_before_the_exposure(shares, lift=0.1)
+        claim = {"at_least": 0.95} if shares[0] == shares[1] else {}
+        counted(f"{named}, a true +10 %: kept", draw, 400, is_kept, **claim)
+    draw = partly_before_the_exposure((0.1, 0.1))
+    name = "before exposure: 10 % of purchases in both: held back"
+    counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)
+    draw = partly_before_the_exposure((0.05, 0.0), lift=-0.1)
+    counted("a true −10 %, and 5 % of treatment's before: rolled back", draw, 400, is_rolled_back)
 
 
 def _turnover(counted: Counted) -> None:

@@ -74,3 +74,25 @@ def test_a_canary_beside_it_takes_its_share_from_the_builds_that_are_compared(
     twin = story.evidence(experiment)["count_twin"]
     assert twin["declared"] == pytest.approx(1 / 9)
     assert twin["served"] == pytest.approx(1 / 9, rel=0.01)
+
+
+def test_a_platform_that_the_router_shares_otherwise_takes_no_part(story: Any) -> None:
+    """A fifth of all who have ios get treatment, and four fifths of the few with android."""
+    story.settings(segments=["platform"])
+    for platform, control, treatment, rates in (
+        ("ios", 1200, 300, (0.6, 0.6)),
+        ("android", 300, 1200, (0.1, 0.1)),
+        ("web", 5000, 5000, (0.55, 0.62)),
+    ):
+        for commit, units, rate in ((A, control, rates[0]), (K, treatment, rates[1])):
+            visits = {
+                "units": units,
+                "rates": {"order": rate},
+                "properties": {"platform": platform},
+            }
+            story.crowd(commit, start=0, minutes=600, **visits)
+    experiment = served(story, control=0, treatment=0, rates=(0, 0))
+    story.tick(minutes=DAY)
+    assert story.contract(experiment)["verdict"] == "keep"
+    twin = story.evidence(experiment)["count_twin"]
+    assert (twin["holds"], twin["units"], twin["served"]) == (True, 5_000, 0.5)

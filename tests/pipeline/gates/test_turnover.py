@@ -12,7 +12,7 @@ UNITS = 2500
 def canary(
     story, rates: dict[str, float], *, of: str, share: float, again: float, named: bool = True
 ) -> str:
-    """A canary in which a share of one commit's visitors begin another session, in either arm.
+    """A canary in which a share of a commit's visitors begin another session, in either arm.
 
     Args:
         rates: How many of the first sessions of each commit order.

@@ -21,7 +21,7 @@ HOURS, HOUR = 4, 12  # blocks
 GRACE, WINDOW = 120, 1800
 LESS = (4000, 320, 4000, 400)
 MORE = (4000, 480, 4000, 400)
-CAUSES = (Cause.AFTER_WINDOW, Cause.CHANNELS, *LEFT_OUT)
+CAUSES = (Cause.AFTER_WINDOW, Cause.CHANNELS, Cause.BEFORE_EXPOSURE, *LEFT_OUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +59,14 @@ def series_of(
         policy=policy,
         as_of=as_of or hours * 3600 + WINDOW + GRACE,
     )
-    if cause is Cause.AFTER_WINDOW:
+    if cause in (Cause.AFTER_WINDOW, Cause.BEFORE_EXPOSURE):
         rows = [
             (hour * HOUR, 0, n1, x1 + lost.units[0], n0, x0 + lost.units[1])
             for hour, lost in enumerate(uncounted)
         ]
-        long = Companion(window_seconds=4 * WINDOW, cells=series(rows).target)
-        return replace(own, companions={LONG_WINDOW: long})
+        role, windows = (LONG_WINDOW, 4) if cause is Cause.AFTER_WINDOW else (cause, 1)
+        longer = Companion(window_seconds=windows * WINDOW, cells=series(rows).target)
+        return replace(own, companions={role: longer})
     if cause is Cause.CHANNELS:
         page = [
             (hour * HOUR, 0, n1, x1 - lost.units[0], n0, x0 - lost.units[1])
@@ -100,15 +101,18 @@ def with_turnover(
     return replace(own, policy=policy, companions={Cause.TURNOVER: companion})
 
 
-def test_a_page_s_losses_hold_nothing_where_servers_show_the_harm_by_themselves(
-    series: Maker,
+@pytest.mark.parametrize(
+    ("cause", "cell"),
+    [(Cause.CHANNELS, LESS), (Cause.BEFORE_EXPOSURE, (4000, 240, 4000, 400))],
+)
+def test_lost_outcomes_hold_no_harm_back_that_other_outcomes_show(
+    cause: Cause, cell: tuple[int, int, int, int], series: Maker
 ) -> None:
+    """Servers show the harm by themselves; or the outcomes together with those before exposure."""
     lost = [Uncounted(units=(80, 0))] * HOURS
-    own = series_of(series, Cause.CHANNELS, LESS, lost, servers=(140, 240))
-    (seen,) = evaluate([own])
+    (seen,) = evaluate([series_of(series, cause, cell, lost, servers=(140, 240))])
     assert (seen.decision.verdict, seen.gates.interacting_because) == ("rollback", ())
-    assert isinstance(seen.gates.channels_e, float)
-    assert seen.gates.channels_e > 100
+    assert e_value_of(seen, cause) > 100
 
 
 def e_value_of(seen: Evidence, cause: Cause) -> Any:

@@ -1,0 +1,35 @@
+"""Before exposure: whether outcomes come before the exposure more often in either arm."""
+
+from dataclasses import replace
+
+from domain.cause import Cause
+from stats.counts.closed_cells import ClosedCells
+from stats.gates.companion import CompanionGate, rows_of
+from stats.looks.series import Companion, Series
+
+
+class BeforeExposure(CompanionGate):
+    """Outcomes come before the exposure more often in the arm whose rate that makes look lower.
+
+    Read of all units: whether the unit's only outcome came before its exposure. Where all events
+    expose there are none: the outcome itself exposes. An answer that is the same with these
+    outcomes counted is not held back.
+    """
+
+    cause = role = alone = Cause.BEFORE_EXPOSURE
+    member = "before_exposure_e"
+    title = "Outcomes before the exposure alike"
+    why = "outcomes come before the exposure more often in the arm with the lower rate"
+    step = (
+        "Outcomes before the event that exposes do not count: register the change without"
+        " `routes`, so that the first event of a session exposes it, and send a tested flag with"
+        " every event; or mend the clock of that arm's page."
+    )
+
+    def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
+        """The units, and of them those whose only outcome the target does not count."""
+        cells, target = companion.cells, series.target
+        row = rows_of(cells, target)
+        return replace(
+            cells, x1=cells.x1 - target.x1[row], x0=cells.x0 - target.x0[row], values=None
+        )

@@ -1,0 +1,54 @@
+"""Before exposure, from events to the verdict: outcomes that come before their unit's exposure."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+A, K = "aaaaaaa1", "ccccccc3"
+DAY = 1440.0
+
+
+def canary(story, early: str, *, routes: list[str] | None) -> str:
+    """A canary at equal orders.
+
+    Args:
+        early: The commit whose page's clock sends a fifth of its orders before the page view.
+    """
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    for commit in (A, K):
+        story.crowd(commit, start=20, minutes=600, units=5000, rates={"order": 0.3}, route="/home")
+    orders = [event for event in story.events if event["event"] == "order"]
+    for number, order in enumerate(orders):
+        order["route"] = "/checkout"
+        if order["commit"] == early and number % 5 == 0:
+            moved = datetime.fromisoformat(order["occurred_at"]) - timedelta(minutes=12)
+            order["occurred_at"] = moved.isoformat()
+    story.send()
+    experiment = story.register(treatment_commit=K, routes=routes)
+    # So many increments: an exposure is known after the events before it.
+    for hours in (2.5, 5, 7.5, 10, 12.5):
+        story.tick(minutes=60 * hours)
+    return experiment
+
+
+@pytest.mark.parametrize("early", [A, K])
+def test_orders_before_the_exposure_hold_the_answer_back_that_they_explain(
+    story, early: str
+) -> None:
+    experiment = canary(story, early, routes=["/home"])
+    contract, evidence = story.contract(experiment), story.evidence(experiment)
+    assert (contract["verdict"], contract["abstain_reason"]) == ("abstain", "interacting")
+    assert evidence["totals"]["e_value"] > 20
+    assert evidence["gates"]["interacting_because"] == ["before_exposure"]
+    assert "outcomes come before the exposure more often" in evidence["sentence"]
+    assert any("without `routes`" in step for step in evidence["advice"])
+    counts = "300 of treatment, 0 of control" if early == K else "0 of treatment, 300 of control"
+    assert evidence["gates"]["checks"][-1]["detail"] == counts
+
+
+def test_without_routes_the_order_itself_exposes_and_nothing_is_lost(story) -> None:
+    evidence = story.evidence(canary(story, K, routes=None))
+    assert evidence["gates"]["before_exposure_e"] is None
+    assert evidence["gates"]["interacting_because"] == []
+    assert evidence["totals"]["e_value"] < 2
