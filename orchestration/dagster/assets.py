@@ -27,7 +27,7 @@ from orchestration.dagster.keys import (
 )
 from orchestration.dagster.links import experiment_link
 from orchestration.dagster.partitions import asked_to_close, patience
-from orchestration.dagster.report import MOST_SHOWN, chosen, report
+from orchestration.dagster.report import MOST_LATELY, MOST_SHOWN, chosen, report
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
 from orchestration.pipeline.batch import FAST
@@ -138,8 +138,9 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     - **Backfill**: none. A run of the fast schedule computes the experiments that may have a new
       look; any other run computes all open ones.
     - **Served** at `GET /v1/reward/{experiment_id}/evidence`, to the byte.
-    - **Below**, by name, are the experiments that were decided last and those nearest to an
-      answer: the band is the interval of treatment minus control, the straight line no difference.
+    - **Below**, by the change's title, are the experiments that were decided last and those nearest
+      to an answer: the band is the interval of treatment minus control, the straight line no
+      difference; VIF is the price of the strata, and above 10 the change is aliased with another.
     """
     begun = time.monotonic()
     given = patience(context.run.tags)
@@ -173,8 +174,8 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     - **Final** once decided: the database itself refuses to rewrite it.
     - **Backfill**: none. A verdict is a function of the log alone, whenever it is computed.
     - **Served** at `GET /v1/reward/{experiment_id}`, from this row.
-    - **Changes** since the last materialization are listed below, also those that a command
-      published.
+    - **Below**, by the change's title, are those that were decided last, then how many there are,
+      and what changed since the last materialization, by whichever command.
     """
     begun = time.monotonic()
     shown_to = _shown_to(context.instance)
@@ -182,11 +183,13 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         published = publish(connection, patience=patience(context.run.tags))
         answers = count_answers(connection)
         changed = verdicts_changed_since(connection, shown_to, limit=MOST_ROWS)
+        decided_last = decided_lately(connection, limit=MOST_LATELY)
     context.log.info("verdicts: %s published, %s decided in all", len(published), answers.decided)
     _tag(context, sorted(verdict.experiment_id for verdict in published if verdict.changed))
     total = changed[0].total if changed else 0
     return dg.MaterializeResult(
         metadata={
+            **dict(report(decided_last)),
             "changed": total,
             "published_now": len(published),
             "open": answers.open,
@@ -198,7 +201,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
             "seconds": _since(begun),
             "verdicts_that_changed": markdown(_changes(changed), beyond=total - len(changed)),
             _SHOWN_TO: dg.MetadataValue.timestamp(answers.counted_at),
-            "pictures": dg.MetadataValue.asset(EVIDENCE),
+            "open_experiments": dg.MetadataValue.asset(EVIDENCE),
         }
     )
 
@@ -230,9 +233,8 @@ def _changes(changed: Sequence[Row[Any]]) -> Rows:
     return [
         {
             "experiment": experiment_link(row.experiment_id),
-            "": plain(row.sentence or "Nothing was evaluated yet."),
-            "decided": "for good" if row.decided else "",
-            "at": f"{_moment(row.published_at)} UTC",
+            "": plain(row.sentence or "Nothing was evaluated yet.").rstrip("."),
+            "decided" if row.decided else "at": f"{_moment(row.published_at)} UTC",
         }
         for row in changed
     ]

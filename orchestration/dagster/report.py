@@ -1,6 +1,7 @@
 """The report of a run: the experiments that matter most now, each as a sentence and a picture."""
 
 import base64
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
@@ -13,7 +14,7 @@ from storage.views.published import PublishedEvidence
 
 # Each materialization's record is kept, and an entry takes up to a kilobyte.
 MOST_SHOWN = 12
-_MOST_LATELY = 4
+MOST_LATELY = 4
 # Fewer letters of Markdown than this are shown in place, more only upon a click.
 _IN_PLACE = 1_000
 
@@ -27,21 +28,26 @@ def chosen(
         nearest: Open experiments, the nearest to an answer first.
         lately: Decided experiments, the last first; they fill the places that are left.
     """
-    first = [*lately[:_MOST_LATELY], *nearest, *lately[_MOST_LATELY:]]
+    first = [*lately[:MOST_LATELY], *nearest, *lately[MOST_LATELY:]]
     return first[:MOST_SHOWN]
 
 
 def report(published: Sequence[PublishedEvidence]) -> Iterator[tuple[str, dg.MetadataValue]]:
-    """Yields metadata: each experiment's sentence, link and picture."""
+    """Yields metadata, by the change's title: its sentence, VIF, link and picture."""
+    names = Counter(experiment.title for experiment in published)
     for experiment in published:
-        yield experiment.experiment_id, dg.MetadataValue.md(_in_short(experiment))
+        # In quotes a title is none of our own names.
+        name = f"“{experiment.title}”" if experiment.title else experiment.experiment_id
+        if names[experiment.title] > 1:
+            name = f"{name} {experiment.experiment_id}"
+        yield name, dg.MetadataValue.md(_in_short(experiment))
 
 
 def _in_short(experiment: PublishedEvidence) -> str:
     """Returns an experiment as far as Dagster shows it in place."""
     picture = picture_of(experiment.document, experiment.contract)
     drawn = None if picture is None else thumbnail(picture)
-    end = f" {experiment_link(experiment.experiment_id)}"
+    end = f" {_identified(experiment)} {experiment_link(experiment.experiment_id)}"
     if drawn is not None:
         image = base64.b64encode(drawn.encode()).decode()
         end += f"\n\n![{experiment.experiment_id}](data:image/svg+xml;base64,{image})"
@@ -49,3 +55,11 @@ def _in_short(experiment: PublishedEvidence) -> str:
     room = _IN_PLACE - 1 - len(end)
     shown = sentence if len(sentence) <= room else f"{sentence[: max(room - 1, 0)]}…"
     return shown + end
+
+
+def _identified(experiment: PublishedEvidence) -> str:
+    """Returns the VIF, and the changes that the arms differ by as well."""
+    gates = experiment.document.gates
+    vif = "∞" if gates.vif == "inf" else "unknown" if gates.vif is None else f"{gates.vif:.2f}"
+    others = plain(", ".join(gates.aliased_with))
+    return f"VIF {vif}, aliased with {others}." if others else f"VIF {vif}."

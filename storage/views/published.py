@@ -9,27 +9,38 @@ from sqlalchemy import Connection, DateTime, Row, TextClause, bindparam, text
 
 from domain.contract import Contract, contract_of
 from domain.evidence.document import Evidence, evidence_of, looked_at
+from storage.experiments.deploys import TITLE
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedEvidence:
-    """An experiment's published evidence document and contract."""
+    """An experiment's published evidence document and contract.
+
+    Attributes:
+        title: The first line of its commit's message, if there is one.
+    """
 
     experiment_id: str
+    title: str | None = None
     document: Evidence
     contract: Contract
 
 
-_NEAREST = text("""
-SELECT e.experiment_id, e.document::text AS document, e.contract::text AS contract
-FROM evidence AS e JOIN verdicts AS v USING (experiment_id)
+_NAMED = f"""LEFT JOIN LATERAL (
+    SELECT {TITLE} AS title FROM experiments AS x JOIN deploys AS d USING (deploy_id)
+    WHERE x.experiment_id = v.experiment_id
+) AS named ON true"""
+_NEAREST = text(f"""
+SELECT e.experiment_id, e.document::text AS document, e.contract::text AS contract, title
+FROM evidence AS e JOIN verdicts AS v USING (experiment_id) {_NAMED}
 WHERE NOT v.decided AND e.as_of IS NOT NULL
-ORDER BY (e.document #>> '{totals,e_value}')::float
-    * (e.document #>> '{policy,level}')::float DESC, e.experiment_id
+ORDER BY (e.document #>> '{{totals,e_value}}')::float
+    * (e.document #>> '{{policy,level}}')::float DESC, e.experiment_id
 LIMIT :limit
 """)
-_DECIDED_LATELY = text("""
-SELECT experiment_id, evidence::text AS document, contract::text AS contract FROM verdicts
+_DECIDED_LATELY = text(f"""
+SELECT experiment_id, evidence::text AS document, contract::text AS contract, title
+FROM verdicts AS v {_NAMED}
 WHERE decided AND as_of IS NOT NULL
 ORDER BY published_at DESC, experiment_id
 LIMIT :limit
@@ -47,7 +58,7 @@ def decided_lately(connection: Connection, *, limit: int) -> list[PublishedEvide
 
 
 _OPEN = text("""
-SELECT v.experiment_id, v.evidence::text AS document, v.contract::text AS contract
+SELECT v.experiment_id, v.evidence::text AS document, v.contract::text AS contract, NULL AS title
 FROM verdicts AS v
 WHERE NOT v.decided AND json_typeof(v.evidence #> '{gates,vif}') <> 'null'
   AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = v.experiment_id)
@@ -72,6 +83,7 @@ def _published(
     return [
         PublishedEvidence(
             experiment_id=row.experiment_id,
+            title=row.title,
             document=evidence,
             contract=contract_of(row.contract),
         )
@@ -80,10 +92,10 @@ def _published(
     ]
 
 
-_CHANGED_SINCE = text("""
-SELECT experiment_id, decided, evidence ->> 'sentence' AS sentence, published_at,
+_CHANGED_SINCE = text(f"""
+SELECT experiment_id, title, decided, evidence ->> 'sentence' AS sentence, published_at,
     count(*) OVER () AS total
-FROM verdicts
+FROM verdicts AS v {_NAMED}
 WHERE published_at > coalesce(:since, clock_timestamp() - interval '1 day')
 ORDER BY published_at DESC, experiment_id
 LIMIT :limit
@@ -100,8 +112,8 @@ def verdicts_changed_since(
         limit: How many rows at most.
 
     Returns:
-        Rows of experiment_id, decided, sentence (None before the first look), published_at and
-        total: how many there are in all.
+        Rows of experiment_id, title (None where no message has one), decided, sentence (None before
+        the first look), published_at and total: how many there are in all.
     """
     return connection.execute(_CHANGED_SINCE, {"since": since, "limit": limit}).all()
 

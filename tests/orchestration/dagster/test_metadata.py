@@ -40,6 +40,8 @@ def metadata_of(result: Any, key: dg.AssetKey) -> dict[str, Any]:
 
 def test_a_run_tells_of_the_units_the_cells_and_the_answers(canary, instance) -> None:
     day = canary.first_day.date().isoformat()
+    titled = "commit::jsonb || jsonb_build_object('message', E'Show the cost\\n\\nAs asked.')"
+    canary.tamper(f"UPDATE deploys SET commit = ({titled})::json")
     result = canary.run("deploy_reward_fast", instance, day)
     metadata = {
         key: metadata_of(result, key) for key in (EXPOSURES, SESSION_CELLS, EVIDENCE, VERDICTS)
@@ -53,11 +55,18 @@ def test_a_run_tells_of_the_units_the_cells_and_the_answers(canary, instance) ->
     ) == (2, 1, 1)
     assert metadata[EXPOSURES]["added"] == 3 * 1200
     assert metadata[EVIDENCE]["computed_now"] == 3
-    assert "(data:image/" in metadata[EVIDENCE][canary.experiments["click"]]
+    # A change's title, and its experiment where it has several.
+    click = canary.experiments["click"]
+    for of_change in (
+        metadata[VERDICTS]["“Show the cost”"],
+        metadata[EVIDENCE][f"“Show the cost” {click}"],
+    ):
+        assert of_change.startswith("Keep: click rose by ")
+        assert "VIF 1.0" in of_change
+        assert "(data:image/" in of_change
     assert "Keep" in metadata[VERDICTS]["verdicts_that_changed"]
     assert metadata[EXPOSURES]["lag_seconds"] >= 0
     assert all(metadata[key]["seconds"] > 0 for key in metadata)
-    assert metadata[VERDICTS]["pictures"] == EVIDENCE
     assert metadata[EVIDENCE]["published_by"] == VERDICTS
     turned = instance.get_run_by_id(result.run_id).tags[TURNED_TAG]
     assert canary.experiments["click"] in turned

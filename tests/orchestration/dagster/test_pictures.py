@@ -55,7 +55,7 @@ def document(
         },
         totals={"e_value": e_value, "lift": lift, "ci": [lift - 0.1, lift + 0.1]},
         looks=more.get("rows", rows),
-        gates={"interacting_because": more.get("because", [])},
+        gates={"interacting_because": more.get("because", []), **more.get("gates", {})},
         guardrails=more.get("guardrails", []),
         metrics=[{"metric": "click", "role": "target"}, *more.get("guardrails", [])],
         candidate=more.get("candidate"),
@@ -319,8 +319,10 @@ def test_an_experiment_fits_where_dagster_shows_it_without_a_click(monkeypatch) 
 def test_without_a_public_address_there_is_no_link(monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_PUBLIC_URL", "javascript:alert(1)")
 
-    (entry,) = dict(report([published(document())])).values()
-    assert "yet on click. exp_1\n\n![exp_1](data:" in str(entry.value)
+    aliased = document(gates={"vif": "inf", "aliased_with": ["beta = on"]})
+    entry, other = dict(report([published(document()), published(aliased, number=2)])).values()
+    assert "VIF ∞, aliased with beta = on." in str(other.value)
+    assert "yet on click. VIF 1.00. exp_1\n\n![exp_1](data:" in str(entry.value)
 
 
 def test_some_that_were_decided_last_are_shown_and_the_rest_are_the_nearest() -> None:
