@@ -40,10 +40,11 @@ def test_a_fall_is_remembered_though_the_share_comes_back() -> None:
     assert last(counts).fell
 
 
-def test_what_hardly_arrives_at_all_is_no_mis_set_weight() -> None:
+def test_what_hardly_arrives_is_no_mis_set_weight_but_what_is_sent_nowhere_is() -> None:
     assert not last([(4, 96)] * 10).steady
     assert last([(6, 94)] * 10).steady
-    assert not last([(0, 100)] * 10).steady
+    assert last([(0, 100)] * 10).steady
+    assert not last([(50, 50)] * 10 + [(0, 100)] * 10).steady
 
 
 def test_a_declared_step_of_the_share_is_no_fall() -> None:

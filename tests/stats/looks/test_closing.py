@@ -92,10 +92,11 @@ def test_where_nothing_is_declared_an_arm_may_be_as_thin_as_one_percent(series: 
     assert decided(series, [*BOTH, *alone(4, 60, 24)]).ended_because == "withdrawn"
 
 
-def test_an_arm_that_never_came_is_judged_at_its_declared_share(series: Maker) -> None:
-    never = decided(series, alone(0, 26, 10), (0, 0.5))
+def test_a_treatment_that_never_came_stays_open_while_a_share_is_declared(series: Maker) -> None:
+    assert not decided(series, alone(0, 26, 10), (0, 0.5)).decided
+    never = decided(series, alone(0, 30, 10), (0, 0.5), (25, 0))
     assert (never.ended_because, never.abstain_reason) == ("withdrawn", "non_identifiable")
-    assert not decided(series, alone(0, 26, 10), (0, 0.01)).decided
+    assert not decided(series, alone(0, 30, 10), (0, 0.01), (25, 0)).decided
     assert not decided(series, alone(0, 26, 10)).decided
 
 
