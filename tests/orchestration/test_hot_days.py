@@ -12,9 +12,14 @@ from orchestration.definitions import definitions
 from storage.lake.comparison import compare_files
 from storage.lake.hot_days import move_old_days
 from storage.lake.lake import open_lake
+from storage.lake.scrubbing import scrub
 from storage.lake.sealing import Sealer
 from storage.log.events import RuntimeEvent, append_history
 from storage.schema.clock import claim_derived_tables
+from tests.processes.api_process import eventually
+from tests.processes.command import Command
+from tests.repetition import also_nightly
+from tests.stores.barrier import Place, barrier
 from tests.stores.derived import derived_of
 from tests.stores.emptied import empty_derived_tables
 from tests.stores.past import Bookmark, walk_to
@@ -77,6 +82,48 @@ def test_derived_tables_that_were_lost_are_computed_anew_from_the_lake(canary) -
     assert command("rebuild").exit_code == 0
     assert verdicts(canary.engine) == served
     assert derived_of(canary.engine) == derived
+
+
+_PLACES = [
+    Place(when=when, table=table)
+    for table, when in (
+        ("verdicts", "BEFORE"),
+        ("exposures", "AFTER"),
+        ("sightings", "BEFORE"),
+        ("cells", "BEFORE"),
+        ("cells", "AFTER"),
+        ("cursors", "BEFORE"),
+        ("evidence", "AFTER"),
+    )
+]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("place", also_nightly(_PLACES[:1], _PLACES[1:]), ids=str)
+def test_a_run_over_the_lake_that_is_killed_leaves_nothing_that_the_next_one_does_not_mend(
+    canary, place, tmp_path
+) -> None:
+    shorten(canary)
+    run_pipeline(canary.engine)
+    seal(canary.engine)
+    cells, served = derived_of(canary.engine)["cells"], verdicts(canary.engine)
+    assert moved(canary.engine) == 3
+    with canary.engine.begin() as connection:
+        claim_derived_tables(connection)
+        empty_derived_tables(connection)
+
+    with barrier(canary.url, place) as held:
+        run = Command(words=("evaluate",), url=canary.url, log=tmp_path / "run.log")
+        eventually(lambda: held.holds() or not run.running(), seconds=120)
+        assert held.holds(), run.last_words()
+        assert run.kill()
+    with canary.engine.begin() as connection:
+        assert scrub(connection, open_lake(), limit=1000) == []
+    run_pipeline(canary.engine)
+
+    assert derived_of(canary.engine)["cells"] == cells
+    assert verdicts(canary.engine) == served
+    assert not list((tmp_path / "lake").glob("scratch/*"))
 
 
 def test_a_day_and_a_range_of_days_are_checked_and_filled_from_the_lake(walked, instance) -> None:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import text
@@ -29,15 +30,21 @@ CHECKS = (SEALED, REBUILT)
 
 
 @pytest.fixture
-def lake(walked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The three days of the canary in the lake alone."""
+def both(walked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The three days of the canary, in PostgreSQL and in the lake."""
     monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
     assert Sealer(engine=walked.engine, lake=open_lake()).seal()
     with walked.engine.begin() as connection:
         assert compare_files(connection, open_lake()).different == []
         connection.execute(text("DELETE FROM replayed_days"))
-    assert len(move_old_days(walked.engine, open_lake(), as_of=NOW, hot_days=1).moved) == 3
     return tmp_path / "lake"
+
+
+@pytest.fixture
+def lake(walked: Any, both: Path) -> Path:
+    """The three days in the lake alone."""
+    assert len(move_old_days(walked.engine, open_lake(), as_of=NOW, hot_days=1).moved) == 3
+    return both
 
 
 def command(*words: str) -> Result:
@@ -109,4 +116,38 @@ def test_nothing_is_computed_of_a_wrong_file_and_whoever_needs_it_is_told(
         gauges = read_gauges(connection)
     assert (gauges.wrong_files, gauges.oldest_erasure_seconds) == (0, 0)
     assert all(command("audit", name).exit_code == 0 for name in experiments)
+    assert served(walked)[0] == before[0]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", HARMS)
+def test_while_postgresql_has_the_day_a_wrong_file_changes_nothing_and_is_written_anew(
+    walked, instance, both, how
+) -> None:
+    past = command("evaluate", "--json", "--as-of", NOW.isoformat()).stdout
+    before = served(walked)
+    _, _, _, wrong, _, other, *_ = sorted(both.rglob("*.parquet"))
+    HARMS[how](wrong, other)
+
+    assert command("evaluate", "--json", "--as-of", NOW.isoformat()).stdout == past
+    assert command("audit", walked.experiments["click"]).exit_code == 0
+    assert command("rebuild").exit_code == 0
+    assert served(walked) == before
+    sealed, rebuilt = checks(walked, instance)
+    # The size tells; a file that PostgreSQL stands behind is not read whole until it is needed.
+    assert sealed.passed == (how == "another byte")
+    assert rebuilt.passed
+    # It is sealed anew from PostgreSQL: nothing is left in it, and nobody has to act.
+    assert command("forget", "--project", "shop", "--session", "s40").exit_code == 0
+
+    night = definitions.resolve_job_def("deploy_reward_housekeeping")
+    assert night.execute_in_process(instance=instance).success
+
+    assert all(check.passed for check in checks(walked, instance))
+    sessions = {
+        session
+        for path in both.rglob("*.parquet")
+        for session in pq.read_table(path)["session_id"].to_pylist()
+    }
+    assert {"s40", "s41"} & sessions == {"s41"}
     assert served(walked)[0] == before[0]

@@ -427,6 +427,42 @@ def test_an_error_of_the_connection_sets_nobody_aside(neighbours: Neighbours) ->
     assert neighbours.set_aside() == {}
 
 
+FLAGS = [f"flag{number:02}" for number in range(12)]
+STRATA_OF_FLAGS = """
+SELECT count(*) FROM strata JOIN experiments AS x USING (experiment_id)
+WHERE x.policy ->> 'flag' IS NOT NULL GROUP BY experiment_id
+"""
+
+
+@pytest.mark.deep
+def test_twelve_flags_in_one_build_hold_up_no_other_project_s_tick(service: World) -> None:
+    clean = World(store=service.store, client=service.client, project=service.new_project("b"))
+    canary_of_clean = canary(clean, target="order")
+    deploy = {"commit": {"sha": CONTROL}, "deployed_at": at(-1440)}
+    assert service.post("/v1/deploys", deploy).status_code == 201
+    events: list[dict[str, Any]] = []
+    for number in range(2 * 2 ** len(FLAGS)):
+        flags = {name: bool(number >> place & 1) for place, name in enumerate(FLAGS)}
+        seen = {"session_id": f"f{number}", "commit": CONTROL, "flags": flags}
+        minutes = 1 + 300 * number / (2 * 2 ** len(FLAGS))
+        events.append({**seen, "event": "page_view", "occurred_at": at(minutes)})
+    for begin in range(0, len(events), 500):
+        batch = {"events": events[begin : begin + 500]}
+        assert service.post("/v1/events?replay=true", batch).json()["rejected"] == []
+    service.settings(locked=[])
+    for name in FLAGS:
+        flag = {"treatment_flag": {"name": name, "treatment": True}, "target_metric": "order"}
+        answer = service.post("/v1/reward/register", {**flag, "guardrails": []})
+        assert answer.status_code == 201, answer.text
+    run_pipeline(service.store.engine)
+    assert decided(clean, canary_of_clean) == "keep"
+    # Each flag is compared within every combination of those that were under test before it.
+    with service.store.engine.connect() as connection:
+        assert read_set_aside(connection) == []
+        strata = connection.execute(text(STRATA_OF_FLAGS)).scalars().all()
+    assert sorted(strata) == [2**place for place in range(len(FLAGS))]
+
+
 def test_a_person_is_forgotten_though_an_experiment_that_was_over_can_no_longer_be_computed(
     neighbours: Neighbours, monkeypatch, tmp_path
 ) -> None:

@@ -18,17 +18,6 @@ def materialization(result, key) -> Any:
     return event.materialization.metadata
 
 
-@pytest.mark.requirement("service.experiment")
-def test_a_fast_run_takes_a_canary_from_its_events_to_its_verdicts(canary, instance, today) -> None:
-    result = canary.run("deploy_reward_fast", instance, today)
-
-    assert result.success
-    assert canary.contract("click")["verdict"] == "keep"
-    assert canary.contract("click")["power_state"]["decided"]
-    assert canary.contract("view")["abstain_reason"] == "power"
-    assert not canary.contract("view")["power_state"]["decided"]
-
-
 def test_whole_steps_in_any_order_end_like_a_run_which_then_changes_nothing(
     canary, instance, today
 ) -> None:

@@ -11,7 +11,6 @@ from sqlalchemy import text
 
 from cli.main import main
 from domain.registration import Registration
-from orchestration.pipeline.audit import audit
 from storage.experiments.experiments import register
 from storage.log.events import RuntimeEvent, append_history
 from storage.schema.partitions import create_days, existing_days, partition_name, write_past_days
@@ -268,30 +267,10 @@ def test_units_stay_while_their_raw_events_do_and_while_their_verdict_is_news(de
     assert units(decided.engine) == there
 
 
-def test_an_audit_names_the_days_that_are_gone(decided) -> None:
-    drop(decided.engine, limit=1)
-
-    result = audit(decided.engine, decided.experiments["click"])
-
-    assert result.gone == [partition_name(decided.first_day.date())]
-    assert not result.equal
-
-
 @pytest.fixture
 def command(decided, monkeypatch) -> Any:
     monkeypatch.setenv("SERVICE_DATABASE_URL", decided.url)
     return lambda *words: CliRunner().invoke(main, [*words])
-
-
-def test_a_rebuild_is_refused_by_name_and_empties_nothing(decided, command) -> None:
-    drop(decided.engine)
-    before = served(decided.engine)
-
-    result = command("rebuild")
-
-    assert result.exit_code == 3
-    assert f"{decided.experiments['click']} (gone: {decided.first_day.date()} to " in result.stderr
-    assert served(decided.engine) == before
 
 
 def test_what_stood_at_an_earlier_time_is_told_and_what_was_open_is_refused(

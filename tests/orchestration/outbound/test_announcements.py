@@ -3,35 +3,7 @@
 import pytest
 
 from tests.clients.receiver import Receiver
-from tests.orchestration.shop import NEWS, Shop, secret_of
-from tests.stores.emptied import empty_derived_tables
-
-
-def test_a_decided_verdict_is_delivered_once_and_signed_with_the_contract_to_the_byte(
-    shop: Shop, receiver: Receiver
-) -> None:
-    experiment = shop.register()
-    shop.publish(experiment, "decided")
-    assert shop.tick() == "1 delivered"
-    assert shop.tick() == "nothing to deliver"
-
-    (got,) = receiver.got
-    served = shop.service.get(f"/v1/reward/{experiment}").content
-    assert got.body.endswith(b'"contract":' + served + b"}}")
-    assert got.is_signed_with(secret_of(shop))
-    assert "." not in got.id
-    document = got.document
-    assert document["type"] == "deploy_reward.decided"
-    assert document["data"] | {"contract": None} == {
-        "project": "shop",
-        "experiment_id": experiment,
-        "environment": "production",
-        "commit": None,
-        "metric": "order",
-        "subject": None,
-        "sentence": "It is decided: 5 < 6 & <!channel>.",
-        "contract": None,
-    }
+from tests.orchestration.shop import NEWS, Shop
 
 
 @pytest.mark.parametrize("kind", NEWS)
@@ -45,30 +17,6 @@ def test_each_piece_of_news_is_announced_once_however_often_it_is_published(
     (got,) = receiver.got
     assert got.document["type"] == f"deploy_reward.{kind}"
     assert got.document["data"]["subject"] == ("error" if kind == "breached" else None)
-
-
-def test_a_breach_and_then_the_decision_are_two_pieces_of_news(
-    shop: Shop, receiver: Receiver
-) -> None:
-    experiment = shop.register()
-    shop.publish(experiment, "breached")
-    shop.publish(experiment, "decided")
-    shop.tick()
-    types = {got.document["type"] for got in receiver.got}
-    assert types == {"deploy_reward.breached", "deploy_reward.decided"}
-    assert len({got.id for got in receiver.got}) == 2
-
-
-def test_a_rebuild_announces_nothing_again(shop: Shop, receiver: Receiver) -> None:
-    experiments = {kind: shop.register(kind) for kind in NEWS}
-    for kind, experiment in experiments.items():
-        shop.publish(experiment, kind)
-    shop.tick()
-    shop.service.in_store(empty_derived_tables)
-    for kind, experiment in experiments.items():
-        shop.publish(experiment, kind)
-    assert shop.tick() == "nothing to deliver"
-    assert len(receiver.got) == len(NEWS)
 
 
 def test_a_verdict_that_is_not_committed_is_not_announced(shop: Shop) -> None:

@@ -66,11 +66,6 @@ def test_commits_of_a_shared_branch_are_first_attempts(story, branch: str) -> No
     assert attempt(story, tried(story, {"branch": branch}, {"branch": branch})[1]) == 1
 
 
-def test_commits_of_the_default_branch_are_first_attempts(story) -> None:
-    story.settings(default_branch="live")
-    assert attempt(story, tried(story, {"branch": "live"}, {"branch": "live"})[1]) == 1
-
-
 def test_a_branch_of_many_commits_is_shared(story) -> None:
     story.deploy(A, minutes=0)
     for number in range(21):
@@ -83,15 +78,6 @@ def test_other_changes_are_first_attempts(story) -> None:
     first = {"patch_id": PATCH, "pull_request": 7, "branch": "faster-cart"}
     again = {"patch_id": PATCH[::-1], "pull_request": 8, "branch": "slower-cart"}
     assert attempt(story, tried(story, first, again)[1]) == 1
-
-
-def test_a_second_target_of_one_deploy_is_a_second_attempt_from_the_same_start(story) -> None:
-    story.deploy(A, minutes=0)
-    canary(story, K, minutes=10)
-    first = story.register(treatment_commit=K, target_metric="order")
-    second = story.register(treatment_commit=K, target_metric="basket")
-    assert attempt(story, second) == 2
-    assert frozen(story, first).starts_at == frozen(story, second).starts_at
 
 
 def test_the_answer_of_a_second_attempt_is_as_sure_as_its_stricter_level(story) -> None:

@@ -1,7 +1,7 @@
 """When the base moves: a canary of several is promoted, and the others lose their control."""
 
 from orchestration.outbound.delivery import deliver
-from storage.tenants.keys import KeyKind
+from tests.clients.owner import Owner
 from tests.clients.receiver import receiving
 from tests.world import World
 
@@ -32,11 +32,6 @@ def test_a_moved_base_is_announced_at_once_on_every_face(story: World) -> None:
     bound = story.bound(experiment)
     assert bound["base_moved"]["rebase_on"] == PROMOTED
     assert (bound["base_moved"]["changes"], bound["base_moved"]["continues"]) == ([CANARY], True)
-    story.client.post(
-        "/dashboard/sign-in",
-        data={"secret": story.project.keys[KeyKind.PROJECT]},
-        headers={"Sec-Fetch-Site": "same-origin"},
-    )
-    page = story.client.get(f"/dashboard/experiments/{experiment}").text
+    page = Owner(story).page(f"/dashboard/experiments/{experiment}")
     assert f"Users have {PROMOTED} now" in page
     assert f"--base {PROMOTED} --change {CANARY}" in page

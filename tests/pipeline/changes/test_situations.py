@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.tenants.keys import KeyKind
+from tests.clients.owner import Owner
 from tests.world import World
 
 BASE, CANARY = "aaaaaaa1", "ccccccc1"
@@ -37,12 +37,7 @@ def test_nobody_is_asked_to_leave_a_canary_running_that_is_gone(
     assert situation["sentence"].startswith(sentence)
     assert situation["until"] == "2026-10-02T06:00:00Z"
     assert again in situation["advice"][1]
-    story.client.post(
-        "/dashboard/sign-in",
-        data={"secret": story.project.keys[KeyKind.PROJECT]},
-        headers={"Sec-Fetch-Site": "same-origin"},
-    )
-    page = story.client.get(f"/dashboard/experiments/{experiment}").text
+    page = Owner(story).page(f"/dashboard/experiments/{experiment}")
     assert sentence in page
     assert "Leave the canary running" not in page
     assert "in four of five experiments" not in page

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from storage.tenants.keys import KeyKind
+from tests.clients.owner import Owner
 
 A, K, L = "aaaaaaa1", "ccccccc3", "ddddddd4"
 DAY = 1440.0
@@ -68,12 +68,10 @@ def test_a_keep_claims_first_and_is_measured_after(story, judged: dict[str, str]
 
 
 def test_the_page_says_it_in_words(story, judged: dict[str, str]) -> None:
-    client = story.client
-    form = {"secret": story.project.keys[KeyKind.PROJECT]}
-    client.post("/dashboard/sign-in", data=form, headers={"Sec-Fetch-Site": "same-origin"})
-    assert "Nothing was judged yet" in client.get("/dashboard/ledger").text
+    owner = Owner(story)
+    assert "Nothing was judged yet" in owner.page("/dashboard/ledger")
     story.tick(minutes=DAY)
-    page = client.get("/dashboard/ledger").text
+    page = owner.page("/dashboard/ledger")
     assert "Of 2 changes judged in the last" in page
     assert "1 was kept" in page
     assert "grace" in page
@@ -88,8 +86,3 @@ def test_history_may_choose_but_is_left_out_with_a_word(story, judged: dict[str,
     history = text("UPDATE experiments SET registered_at = now() WHERE experiment_id = :id")
     story.in_store(lambda connection: connection.execute(history, {"id": judged["bot"]}))
     assert (ledger(story)["judged"], ledger(story)["retrospective"]) == (1, 1)
-
-
-def test_without_the_project_s_key_it_says_nothing(story) -> None:
-    answer = story.client.get("/v1/reward/ledger")
-    assert answer.status_code == 401

@@ -277,21 +277,6 @@ def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so
     assert f"deploy-reward deploy {L} --allocation 0.1" in text
 
 
-@pytest.mark.nightly
-def test_the_page_shows_the_same(story, run: Callable[..., Result]) -> None:
-    client = story.client
-    form = {"secret": story.project.keys[KeyKind.PROJECT]}
-    client.post("/dashboard/sign-in", data=form, headers={"Sec-Fetch-Site": "same-origin"})
-    assert "Was the week good?" in client.get("/dashboard/portfolio").text
-    begun = figures(run, A, "--metric", "order")
-    story.tick(minutes=5 * DAY)
-    page = client.get("/dashboard/portfolio").text
-    assert "2 changes came since build aaaaaaa1; 2 of them were kept" in page
-    assert "2 keeps claimed" in page
-    assert f">Add {K}</a>" in page
-    assert f"/dashboard/experiments/{begun['experiment_id']}" in page
-
-
 def test_by_default_the_build_of_seven_days_ago_is_held_back(
     service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -166,15 +166,6 @@ def test_a_registered_value_makes_value_at_risk_known(
     assert answer["value_at_risk"] * sign > 0
 
 
-@pytest.mark.requirement("contract.value_at_risk.null")
-def test_value_at_risk_is_unknown_while_the_verdict_abstains(judged) -> None:
-    answer = judged(
-        (50, 15), (50, 15), target_metric={"name": "order", "value_per_conversion": 2.5}
-    )
-    assert answer["verdict"] == "abstain"
-    assert answer["value_at_risk"] is None
-
-
 @pytest.mark.requirement("experiment.value-routes")
 @pytest.mark.parametrize(
     ("routes", "value"), [({"routes": ["/checkout"]}, 7), ({}, 5)], ids=["a route", "all routes"]

@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
-from tests.repetition import also_nightly
 from tests.stores.example import example_document
 
 A, B, K, L, M = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4", "eeeeeee5"
@@ -89,23 +88,6 @@ def test_only_a_metric_of_which_no_event_came_was_never_received(story) -> None:
 
 
 # --- Gates --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("lag", also_nightly([10], [0, 50]))
-def test_a_declared_ramp_whose_router_lags_raises_no_alarm(story, lag: float) -> None:
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.05)
-    story.deploy(K, minutes=300, allocation=0.5)
-    story.crowd(A, start=0, minutes=300 + lag, units=2850, rates={"order": 0.10})
-    story.crowd(K, start=0, minutes=300 + lag, units=150, rates={"order": 0.10})
-    story.crowd(A, start=300 + lag, minutes=300 - lag, units=1500, rates={"order": 0.10})
-    story.crowd(K, start=300 + lag, minutes=300 - lag, units=1500, rates={"order": 0.10})
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=DAY)
-    gates = story.evidence(experiment)["gates"]
-    assert gates["interacting_because"] == []
-    assert gates["sample_ratio_e"] < 1000
 
 
 def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> None:

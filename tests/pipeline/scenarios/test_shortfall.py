@@ -11,7 +11,7 @@ from domain.contract import Contract
 from domain.evidence.results import ShareShortfall
 from mcp_server.explanation import explanation
 from orchestration.outbound.delivery import deliver
-from storage.tenants.keys import KeyKind
+from tests.clients.owner import Owner
 from tests.clients.receiver import receiving
 
 A, K = "aaaaaaa1", "ccccccc3"
@@ -93,12 +93,7 @@ def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> 
     assert CAUSES in junit(seen, end).decode()
     assert webhooks == ["set_up_fault"]
     assert explanation(seen.evidence, None).sentence == sentence
-    story.client.post(
-        "/dashboard/sign-in",
-        data={"secret": story.project.keys[KeyKind.PROJECT]},
-        headers={"Sec-Fetch-Site": "same-origin"},
-    )
-    page = story.client.get(f"/dashboard/experiments/{experiment}").text
+    page = Owner(story).page(f"/dashboard/experiments/{experiment}")
     assert "either the router" in page
     assert "compare the router’s weight with the declared share" in page
     assert "roll back if you need not know" not in page

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from storage.tenants.keys import KeyKind
+from tests.clients.owner import Owner
 
 A, B, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
 DAY = 1440.0
@@ -89,17 +89,6 @@ def test_a_ramp_that_is_registered_after_its_end_counts_from_its_first_step(
     assert treated(story, story.register(treatment_commit=K)) == 40
 
 
-def test_a_repeated_registration_after_the_end_counts_from_itself(story) -> None:
-    ramp(story)
-    first = story.register(treatment_commit=K)
-    assert story.post(f"/v1/reward/{first}/close", {}).status_code == 200
-    again = story.register(treatment_commit=K)
-    assert again != first
-    story.tick()
-    assert story.contract(again)["verdict"] == "abstain"
-    assert story.evidence(again)["as_of"] is None
-
-
 # --- Choosing after looking -----------------------------------------------------------------------
 
 
@@ -154,10 +143,7 @@ def test_a_choice_that_could_follow_a_look_counts_no_past(
 def test_the_page_says_why_no_past_counts(served) -> None:
     served.send(live=True)
     experiment = served.register(treatment_commit=K, target_metric="basket")
-    form = {"secret": served.project.keys[KeyKind.PROJECT]}
-    same = {"Sec-Fetch-Site": "same-origin"}
-    served.client.post("/dashboard/sign-in", data=form, headers=same)
-    page = served.client.get(f"/dashboard/experiments/{experiment}").text
+    page = Owner(served).page(f"/dashboard/experiments/{experiment}")
     assert "its canary runs since 2026-10-01 00:00 UTC" in page
 
 

@@ -46,14 +46,6 @@ def test_units_before_the_decision_do_not_count(series: Maker) -> None:
     assert result.lift == pytest.approx(rates[0] - rates[1], abs=0.002)
 
 
-def test_the_e_value_is_that_of_the_whole_experiment(series: Maker) -> None:
-    whole, begin = of_a_keep(series)
-    short, long = (follow_up(whole, begin=begin, end=begin + days * DAY) for days in (1, 7))
-    assert short.log_e is not None
-    assert long.log_e is not None
-    assert long.log_e > short.log_e
-
-
 def test_it_runs_until_the_outcomes_of_its_last_block_have_closed(series: Maker) -> None:
     whole, begin = of_a_keep(series)
     end = begin + WEEK

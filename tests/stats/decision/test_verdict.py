@@ -74,17 +74,6 @@ def test_the_first_crossing_wins_whatever_comes_later(series: Maker) -> None:
     assert decision.at == 3600 + 300 + DELAY
 
 
-@pytest.mark.requirement("verdict.abstain")
-def test_too_little_evidence_abstains_and_stays_open(series: Maker) -> None:
-    decision = decided(series, hourly([EVEN] * 3), as_of=10 * 3600)
-    assert (decision.verdict, decision.abstain_reason, decision.decided) == (
-        "abstain",
-        "power",
-        False,
-    )
-    assert decision.ended_because is None
-
-
 def test_the_horizon_decides_also_without_a_crossing(series: Maker) -> None:
     policy = Policy(horizon_seconds=2 * DAY)
     rows = hourly([EVEN] * 60)
@@ -185,13 +174,6 @@ def test_either_cadence_fires_where_the_other_alone_would_not(
 ) -> None:
     decision = decided(series, hourly([cell]), as_of=4000)
     assert (decision.decided, decision.cadence) == (True, cadence)
-
-
-@pytest.mark.requirement("cadence.day")
-def test_a_day_of_24_thousand_sessions_closes_a_lift_of_20_percent(series: Maker) -> None:
-    # As many conversions as 5 % and 6 % are expected to give, 500 sessions an hour in each arm.
-    decision = decided(series, hourly([(500, 30, 500, 25)] * 24), as_of=DAY + DELAY)
-    assert (decision.verdict, decision.decided, decision.cadence) == ("keep", True, "day")
 
 
 @pytest.mark.requirement("cadence.day", "cadence.fast")

@@ -1,6 +1,5 @@
 """The variance inflation factor, against regression and by hand."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -82,18 +81,6 @@ def test_before_and_after_a_deploy_it_is_told_by_the_leak(leak: float, series: M
     seen = seen_of(series, [(leaked, kept), (kept, leaked)])
     assert seen.vif == pytest.approx(1 / (4 * leak * (1 - leak)))
     assert (seen.decision.abstain_reason == "non_identifiable") == (leak < 0.0257)
-
-
-@pytest.mark.requirement("abstain.non_identifiable")
-def test_a_change_that_went_out_to_everyone_at_once_is_aliased_without_a_warning(
-    series: Maker,
-) -> None:
-    seen = seen_of(series, [(0, 500), (0, 500), (500, 0), (500, 0)])
-    assert seen.vif == math.inf
-    assert seen.lift is None
-    assert seen.ci is None
-    assert seen.decision.abstain_reason == "non_identifiable"
-    assert not seen.decision.decided
 
 
 def test_the_tail_after_a_promotion_or_a_rollback_costs_nothing(series: Maker) -> None:

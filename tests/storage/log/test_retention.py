@@ -12,20 +12,6 @@ def drop(world: World) -> int:
     return len(done.dropped)
 
 
-def test_a_day_that_goes_takes_its_files_with_it(day) -> None:
-    day.seal()
-    day.append(day.event("late", 5))
-    before = day.files()
-    assert drop(day) == 1
-
-    # Its files are listed no longer at once, and are deleted afterwards.
-    assert day.listed() == []
-    assert day.files() == before
-    assert delete_unlisted(day.engine, day.lake) == 3
-    assert day.files() == []
-    assert sum(day.read().values()) == 0
-
-
 def test_a_day_that_went_begins_anew_when_history_is_sent_for_it(day) -> None:
     day.seal()
     drop(day)

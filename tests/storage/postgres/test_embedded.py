@@ -95,17 +95,6 @@ def owner(data_dir: Path) -> Iterator[subprocess.Popen[str]]:
     eventually(lambda: not alive(server))
 
 
-def test_rows_stay_over_a_stop_and_a_second_start(data_dir: Path) -> None:
-    with EmbeddedPostgres(data_dir) as first:
-        write(first.url, 1)
-        assert first.process is not None
-        process = first.process
-    assert process.poll() == 0
-    with EmbeddedPostgres(data_dir) as second:
-        assert second.url == first.url
-        assert kept(second.url) == [1]
-
-
 def test_both_drivers_connect_and_dagster_gets_a_schema_of_its_own(empty: Path) -> None:
     with EmbeddedPostgres(empty) as server:
         ours = create_engine(server.url)
@@ -163,19 +152,6 @@ def test_a_killed_server_starts_again_with_what_it_acknowledged(data_dir: Path) 
         server.stop()
 
 
-def test_a_killed_server_with_an_open_session_starts_again(data_dir: Path) -> None:
-    with EmbeddedPostgres(data_dir) as server:
-        session = psycopg.connect(connection_string(server.url))
-        session.execute("SELECT 1")
-        assert server.process is not None
-        server.process.kill()
-        server.process.wait()
-        server.start()
-        session.close()
-        write(server.url, 1)
-        assert kept(server.url) == [1]
-
-
 def test_a_server_ends_with_its_killed_owner_and_loses_nothing(
     data_dir: Path, owner: subprocess.Popen[str]
 ) -> None:
@@ -190,19 +166,6 @@ def test_a_server_ends_with_its_killed_owner_and_loses_nothing(
         assert server.process.pid != orphan
         assert kept(server.url) == [7]
     eventually(lambda: not alive(orphan))
-
-
-def test_owner_and_server_killed_together_lose_nothing(
-    data_dir: Path, owner: subprocess.Popen[str]
-) -> None:
-    url = running_url(data_dir)
-    assert url is not None
-    write(url, 8)
-    os.kill(server_pid(data_dir), signal.SIGKILL)
-    owner.kill()
-    owner.wait()
-    with EmbeddedPostgres(data_dir) as server:
-        assert kept(server.url) == [8]
 
 
 def test_an_orphan_that_outlived_its_owner_is_ended_first(data_dir: Path) -> None:

@@ -83,12 +83,6 @@ def test_the_database_refuses_to_rewrite_a_decided_verdict(store, statement: str
         other.execute(text(statement))
 
 
-def test_an_open_verdict_may_change(store) -> None:
-    with store.engine.begin() as connection:
-        insert_verdict(connection, decided=False)
-        connection.execute(text("UPDATE verdicts SET abstain_reason = 'non_identifiable'"))
-
-
 def test_nothing_empties_the_verdicts(store) -> None:
     with store.engine.begin() as connection:
         insert_verdict(connection, decided=False)

@@ -23,17 +23,6 @@ def days(begin: int, end: int) -> list[date]:
     return [FIRST + timedelta(days=number) for number in range(begin, end)]
 
 
-def test_history_brings_a_month_of_new_days_at_once_and_no_more(store: Any) -> None:
-    with store.engine.begin() as connection:
-        with pytest.raises(Conflict, match="32 days"):
-            create_past_days(connection, days(0, MOST_NEW_DAYS + 1))
-        assert not existing_days(connection) & {partition_name(day) for day in days(0, 40)}
-        create_past_days(connection, days(0, MOST_NEW_DAYS))
-        # Days that there are cost nothing more.
-        create_past_days(connection, days(0, MOST_NEW_DAYS + 1))
-        assert existing_days(connection) >= {partition_name(day) for day in days(0, 32)}
-
-
 def test_the_log_bears_so_many_days_but_always_today(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

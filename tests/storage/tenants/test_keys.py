@@ -7,14 +7,11 @@ from sqlalchemy import text
 
 from storage.tenants.keys import (
     KeyKind,
-    create_key,
-    holder,
     is_well_formed,
     key_digest,
     list_keys,
     new_key,
     note_use,
-    revoke_key,
 )
 from storage.tenants.projects import create_project
 
@@ -45,21 +42,6 @@ def test_a_key_is_nowhere_in_the_store(store) -> None:
     assert len(rows) == 3
     for key in project.keys.values():
         assert not any(key in row or key[8:] in row for row in rows)
-
-
-@pytest.mark.requirement("key.management")
-def test_any_number_of_keys_are_live_until_each_is_revoked(store) -> None:
-    with store.engine.begin() as connection:
-        project = create_project(connection, "shop")
-        first = project.keys[KeyKind.WRITE]
-        second = create_key(connection, project.project_id, KeyKind.WRITE)
-        revoke_key(connection, project.project_id, first)
-        assert holder(connection, key_digest(first)) is None
-        result = holder(connection, key_digest(second))
-        assert result is not None
-        assert (result.project_id, result.kind) == (project.project_id, KeyKind.WRITE)
-        revoked = [key for key in list_keys(connection, project.project_id) if key.revoked_at]
-        assert [key.display for key in revoked] == [first[:8]]
 
 
 def test_the_use_of_a_key_is_noted_once_in_ten_minutes(store) -> None:

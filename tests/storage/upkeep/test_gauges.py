@@ -12,7 +12,6 @@ from sqlalchemy import text
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
 from storage.releases.freeze import freeze
 from storage.schema.partitions import create_days
-from storage.upkeep.check_results import note_self_check
 from storage.upkeep.gauges import Gauges, note_step, read_gauges
 
 NOW = datetime.now(UTC)
@@ -179,19 +178,6 @@ class TestAVerdict:
     ) -> None:
         open_experiment(service)
         assert gauges().overdue_verdict_seconds == 0
-
-
-def test_a_day_that_is_equal_when_checked_again_is_no_longer_unequal(
-    service: Any, gauges: Callable[[], Gauges]
-) -> None:
-    def check(days_ago: int, *, equal: bool) -> int:
-        day = NOW.date() - timedelta(days_ago)
-        service.in_store(lambda c: note_self_check(c, day=day, equal=equal))
-        return gauges().unequal_days
-
-    assert check(5, equal=False) == 1
-    assert check(4, equal=False) == 2
-    assert check(5, equal=True) == 1
 
 
 def test_failed_runs_are_those_of_the_last_hour_that_dagster_keeps_beside(

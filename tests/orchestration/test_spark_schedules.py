@@ -1,0 +1,50 @@
+"""Both schedules with SERVICE_ENGINE=spark: what a run on a cluster publishes is DuckDB's."""
+
+from pathlib import Path
+
+from sqlalchemy import text
+
+from storage.lake.lake import open_lake
+from storage.lake.sealing import Sealer
+from storage.schema.clock import claim_derived_tables
+from tests.processes.spark_cluster import ON_A_CLUSTER, running_cluster
+from tests.stores.emptied import empty_derived_tables
+
+pytestmark = ON_A_CLUSTER
+
+
+def published(canary) -> list[tuple[str, str]]:
+    query = text("SELECT contract::text, evidence::text FROM verdicts ORDER BY experiment_id")
+    with canary.engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(query)]
+
+
+def test_runs_of_both_schedules_on_spark_publish_and_check_what_duckdb_did(
+    canary, instance, today, monkeypatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
+    assert Sealer(engine=canary.engine, lake=open_lake()).seal()
+    assert canary.run("deploy_reward_fast", instance, today).success
+    derived, verdicts = canary.derived(), published(canary)
+    with canary.engine.begin() as connection:
+        claim_derived_tables(connection)
+        empty_derived_tables(connection)
+    (tmp_path / "spark").mkdir()
+
+    with running_cluster(tmp_path / "spark") as cluster:
+        monkeypatch.setenv("SERVICE_ENGINE", "spark")
+        monkeypatch.setenv("SERVICE_SPARK_REMOTE", cluster.remote)
+        spent = cluster.cpu_seconds()
+        assert canary.run("deploy_reward_fast", instance, today).success
+        assert cluster.cpu_seconds() > spent + 1
+        assert canary.derived() == derived
+        assert published(canary) == verdicts
+
+        # A day that has passed, so that its check reads the files.
+        run = canary.run("deploy_reward_day", instance, canary.first_day.date().isoformat())
+
+    assert run.success
+    checks = run.get_asset_check_evaluations()
+    assert checks
+    assert [check.check_name for check in checks if not check.passed] == []
+    assert published(canary) == verdicts
