@@ -164,6 +164,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
             ChecklistLine,
             Ledger,
             Portfolio,
+            audit_trail.AuditTrail,
         ],
     )
     return app

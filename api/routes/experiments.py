@@ -34,7 +34,7 @@ router = APIRouter(tags=["reward"])
 
 
 class TargetMetric(Shape):
-    """A metric with what a conversion is worth, which makes `value_at_risk` known."""
+    """A metric with the worth of a conversion, which makes `value_at_risk` known."""
 
     name: MetricName
     # Bounded, so that no product of it leaves the doubles.

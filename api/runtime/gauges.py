@@ -3,92 +3,19 @@
 import asyncio
 from collections.abc import Iterator
 from functools import partial
+from typing import get_type_hints
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
 from api.runtime.store import Store
 from storage.postgres.engine import StoreUnavailable
-from storage.upkeep.gauges import TICK_STAGES, Gauges, read_gauges
+from storage.upkeep.gauges import Gauges, read_gauges
 
 # A monitor asks each 15 seconds or so, and perhaps several do.
 _FRESH_SECONDS = 5.0
 # Less than a monitor waits for the whole answer.
 _PATIENCE_SECONDS = 3.0
-
-# The name of each gauge, its help and the attribute that it shows. A gauge without a
-# value is left out.
-_SHOWN = (
-    (
-        "last_event_age_seconds",
-        "Since the newest runtime event was received.",
-        "last_event_seconds",
-    ),
-    (
-        "unknown_commit_ratio",
-        "Share of the newest events that name a commit which was never deployed.",
-        "unknown_commit_share",
-    ),
-    (
-        "last_walk_age_seconds",
-        "Since a run of the pipeline, from events to verdicts, last ended.",
-        "last_walk_seconds",
-    ),
-    (
-        "walk_behind_seconds",
-        "Closed and not yet in a verdict, for the open experiment that is furthest behind.",
-        "walk_behind_seconds",
-    ),
-    (
-        "verdict_overdue_seconds",
-        "Since when the most overdue look of an open experiment with traffic is due.",
-        "overdue_verdict_seconds",
-    ),
-    (
-        "seconds_since_last_tick",
-        "Since a tick of the fast schedule found nothing due, or a run of the pipeline ended well.",
-        "last_tick_seconds",
-    ),
-    (
-        "experiments_set_aside",
-        "Experiments whose own data breaks a stage; all others go on.",
-        "set_aside",
-    ),
-    ("open_experiments", "Experiments with a deploy and no decision.", "open_experiments"),
-    (
-        "unequal_days",
-        "Days of the last 90 that, computed anew, were not equal to what stands.",
-        "unequal_days",
-    ),
-    ("failed_runs", "Runs of Dagster that failed within the last hour.", "failed_runs"),
-    ("undelivered_webhooks", "Webhooks that wait for an attempt.", "undelivered_webhooks"),
-    (
-        "undelivered_webhook_age_seconds",
-        "Since the oldest of these was announced; 0 where there is none.",
-        "oldest_undelivered_seconds",
-    ),
-    ("abandoned_webhooks", "Webhooks given up within the last day.", "abandoned_webhooks"),
-    ("frozen", "Whether the service is frozen by hand.", "frozen"),
-    ("database_bytes", "Disk that the database takes.", "database_bytes"),
-    ("log_bytes", "Disk that the runtime events take, with their indexes.", "log_bytes"),
-    (
-        "unsealed_hours",
-        "Hours of receipt that have ended and are in no file of the lake yet.",
-        "unsealed_hours",
-    ),
-    ("sealing_failed", "Whether the last run of sealing ended in an error.", "sealing_failed"),
-    ("lake_bytes", "What the listed files of the lake take.", "lake_bytes"),
-    (
-        "lake_wrong_files",
-        "Files of the lake that are not as they are listed, and are not read.",
-        "wrong_files",
-    ),
-    (
-        "erasure_age_seconds",
-        "Since the oldest erasure that is not written out of all files yet; 0 where there is none.",
-        "oldest_erasure_seconds",
-    ),
-)
 
 
 class StoreGauges:
@@ -149,31 +76,15 @@ class _Shown:
         yield _gauge("store_up", "Whether the store answered.", float(gauges is not None))
         if gauges is None:
             return
-        for name, description, attribute in _SHOWN:
-            if (value := getattr(gauges, attribute)) is not None:
-                yield _gauge(name, description, value)
-        steps = _gauge(
-            "walk_step_seconds",
-            "How long each step of the pipeline took the last time.",
-            label="step",
-        )
-        for step, seconds in gauges.step_seconds.items():
-            steps.add_metric([step], seconds)
-        yield steps
-        failed = _gauge(
-            "failed_ticks",
-            "Ticks of the fast schedule and steps of runs that an error ended, ever.",
-            label="stage",
-        )
-        for stage in (*TICK_STAGES, *(gauges.failed_ticks.keys() - set(TICK_STAGES))):
-            failed.add_metric([stage], gauges.failed_ticks.get(stage, 0))
-        yield failed
-        checks = _gauge(
-            "check_failed", "Whether a check of Dagster's failed the last time.", label="check"
-        )
-        for check, is_failed in gauges.failed_checks.items():
-            checks.add_metric([check], float(is_failed))
-        yield checks
+        for name, declared in get_type_hints(Gauges, include_extras=True).items():
+            value, (meta,) = getattr(gauges, name), declared.__metadata__
+            if meta.extra is not None:
+                family = _gauge(name, meta.description, label=meta.extra["label"])
+                for entry, figure in value.items():
+                    family.add_metric([entry], float(figure))
+                yield family
+            elif value is not None:
+                yield _gauge(name, meta.description, value)
 
 
 def _gauge(

@@ -24,7 +24,7 @@ from storage.verdicts.polling import VerdictReader
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """The store and what stands before it."""
+    """The store, and the parts of a process that stand before it."""
 
     settings: ApiSettings
     store: Store

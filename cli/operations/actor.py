@@ -12,4 +12,4 @@ def command_actor() -> Actor:
     except (KeyError, OSError):
         # A container may run as a user whom its system does not know.
         name = None
-    return Actor(kind=ActorKind.COMMAND, name=name)
+    return Actor(kind=ActorKind.COMMAND, name=name, identity=None)

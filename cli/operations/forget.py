@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import click
@@ -24,8 +23,7 @@ from storage.upkeep.forgetting import (
     MOST_USERS,
     Forgotten,
     TooManyUsers,
-    forget_session,
-    forget_user,
+    forget_person,
     vacuum,
 )
 
@@ -71,12 +69,12 @@ def forget(
             project_id = find_project(connection, project).project_id
             if is_rebuilding(connection):
                 click.echo("A rebuild is under way: waiting until it has ended.", err=True)
-            if user_ref is None:
-                forgetting = partial(forget_session, session_id=session or "")
-            else:
-                pseudonym = Pseudonyms(_secret(data_dir)).of(project_id, user_ref)
-                forgetting = partial(forget_user, pseudonym=pseudonym)
-            return forgetting(connection, project_id, by=command_actor(), lake=lake, limit=limit)
+            person: bytes | str = session or ""
+            if user_ref is not None:
+                person = Pseudonyms(_secret(data_dir)).of(project_id, user_ref)
+            return forget_person(
+                connection, project_id, person, by=command_actor(), lake=lake, limit=limit
+            )
 
     with store_engine(data_dir) as engine:
         try:

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 import numpy as np
@@ -58,6 +59,7 @@ _DAY = 1440
 )
 @click.option(
     "--accept-harm",
+    "accepted_harm",
     type=Share(0, 1),
     default=0.2,
     show_default=True,
@@ -82,20 +84,14 @@ _DAY = 1440
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with a row for each change.")
 def repository(
     *,
-    commits_per_day: float,
-    flags: int,
     sessions_per_day: float,
     rate: float,
     days: float,
-    canaries: int,
-    canary_share: float,
     patience_hours: float,
-    accept_harm: float,
-    hotfixes_per_day: float,
-    stacked: float,
     harmful: float,
     seed: int,
     as_json: bool,
+    **rules: Any,  # noqa: ANN401 - of the team, as their options are named
 ) -> None:
     """Let a team ship many changes for some days, and report the answers.
 
@@ -105,22 +101,13 @@ def repository(
     other effects are drawn around 0 with a standard deviation of 10 %. A day of 20 commits takes
     about a minute, a day of 200 some eight.
     """
-    if canaries * canary_share > 0.9:
+    canaries, share = rules["canaries"], rules["canary_share"]
+    if canaries * share > 0.9:
         raise click.UsageError(
-            f"{canaries} canaries at {canary_share:g} leave the standing build less than a tenth"
+            f"{canaries} canaries at {share:g} leave the standing build less than a tenth"
             " of the sessions: choose fewer canaries, or a smaller share"
         )
     generator = np.random.default_rng(seed)
-    rules = Rules(
-        commits_per_day=commits_per_day,
-        canaries=canaries,
-        canary_share=canary_share,
-        flags=flags,
-        accepted_harm=accept_harm,
-        patience=round(patience_hours * 60),
-        hotfixes_per_day=hotfixes_per_day,
-        stacked=stacked,
-    )
     minutes = round(days * _DAY)
     now = datetime.now(UTC).replace(second=0, microsecond=0)
     start = now - timedelta(minutes=minutes + now.minute % 5)
@@ -129,7 +116,7 @@ def repository(
         team = Team(
             service=service,
             author=Author(generator=generator, harmful=harmful),
-            rules=rules,
+            rules=Rules(patience=round(patience_hours * 60), **rules),
             generator=generator,
             baseline=rate,
         )

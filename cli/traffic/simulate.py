@@ -63,8 +63,12 @@ class Summary:
 @click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=24.0)
 @click.option("--sessions-per-day", type=click.FloatRange(min=1), default=24_000.0)
 @click.option("--baseline", type=float, default=0.05, help="Control's conversion rate.")
-@click.option("--lift", type=float, default=0.0, help="Relative lift: 0.2 is 20 % more.")
-@click.option("--share", type=float, default=0.5, help="Treatment's share of sessions.")
+@click.option(
+    "--lift", "relative_lift", type=float, default=0.0, help="Relative lift: 0.2 is 20 % more."
+)
+@click.option(
+    "--share", "allocation", type=float, default=0.5, help="Treatment's share of sessions."
+)
 @click.option(
     "--ramp",
     multiple=True,
@@ -96,28 +100,13 @@ def canary(
     key: str,
     replay: bool,
     hours: float,
-    sessions_per_day: float,
-    baseline: float,
-    lift: float,
-    share: float,
     ramp: tuple[str, ...],
-    rhythm: float,
-    drift: float,
-    control: str,
-    treatment: str,
     deploys: bool,
-    environment: str,
-    metric: str,
-    routes: tuple[str, ...],
-    pages: float,
     errors: tuple[float, float],
-    duplicated: float,
-    disordered: float,
-    late: float,
     lateness: float,
-    revenue: float,
     seed: int,
     as_json: bool,
+    **members: Any,  # noqa: ANN401 - of the scenario, as its options are named
 ) -> None:
     """Send a randomized canary's traffic.
 
@@ -126,7 +115,7 @@ def canary(
     The truth is printed, so that a verdict can be held against it. Ctrl-C ends it with the
     summary so far.
     """
-    _require_key(key, replay=replay, deploys=deploys, revenue=revenue > 0)
+    _require_key(key, replay=replay, deploys=deploys, revenue=members["revenue"] > 0)
     length = timedelta(hours=hours)
     # Whole seconds: a deploy is identified by its time.
     now = datetime.now(UTC).replace(microsecond=0)
@@ -136,29 +125,14 @@ def canary(
         scenario = Scenario(
             start=start,
             end=start + length,
-            control=control,
-            treatment=treatment,
-            sessions_per_day=sessions_per_day,
-            baseline=baseline,
-            relative_lift=lift,
-            allocation=share,
             ramp=tuple(_step(step, start) for step in ramp),
-            rhythm=rhythm,
-            drift=drift,
-            routes=routes,
-            pages=pages,
-            metric=metric,
             window=WINDOW,
             control_errors=errors[0],
             treatment_errors=errors[1],
-            duplicated=duplicated,
-            disordered=disordered,
-            late=late,
             lateness=timedelta(minutes=lateness),
-            revenue=revenue,
-            environment=environment,
             # Two runs share no session, or they would be counted together.
             session_prefix=f"{int(start.timestamp()):x}-{seed}-",
+            **members,
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None

@@ -1,4 +1,4 @@
-"""PostgreSQL: the embedded server, connections, and what can be said of both.
+"""PostgreSQL: the embedded server, connections, and the facts about both.
 
 The ground of `storage`: every other room of it may import it.
 """

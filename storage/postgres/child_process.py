@@ -91,7 +91,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def end_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
-    """Returns what a child calls first, so that it gets this signal when its parent is gone."""
+    """Returns the first call of a child, by which it gets this signal when its parent is gone."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
     parent = os.getpid()
 

@@ -31,7 +31,7 @@ class Invalid(Refusal):
 
 
 def unknown_to_the_store(experiment_id: str) -> Missing:
-    """Returns what a command says of an experiment that no project of its store has."""
+    """Returns the refusal of an experiment that no project of a command's store has."""
     return Missing(
         "unknown_experiment",
         f"there is no experiment {experiment_id} in this store: the dashboard lists those of a"

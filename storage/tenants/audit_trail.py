@@ -1,13 +1,14 @@
 """The audit trail: who changed what of a project and when, kept for good and without secrets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import Meta
 from sqlalchemy import Connection, func, or_, select
 
+from domain.document import Moment
 from storage.postgres.rows import value_of
 from storage.schema.tables import audit_trail
 
@@ -35,56 +36,50 @@ class ActorKind(StrEnum):
     PROGRAM = "program"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Actor:
-    """Who changed something.
-
-    Attributes:
-        kind: An owner in the dashboard, a key over HTTP, a command, or a program of ours that
-            works on the store by itself.
-        name: The owner's name, where a proxy vouches for it; the key's label; the login under
-            which the command ran.
-        identity: The beginning of the key, or of the digest of the owner's sign-in.
-    """
+class Actor(msgspec.Struct, frozen=True, kw_only=True):
+    """Who changed something: a person, or a program of ours that works on the store by itself."""
 
     kind: ActorKind
-    name: str | None = None
-    identity: str | None = None
+    name: Annotated[
+        str | None,
+        Meta(
+            description="The owner's name, where an authenticating proxy sends it; the key's label;"
+            " the login under which a command ran."
+        ),
+    ]
+    identity: Annotated[
+        str | None,
+        Meta(description="The beginning of the key, or of the digest of the owner's sign-in."),
+    ]
 
 
-PROGRAM = Actor(kind=ActorKind.PROGRAM)
+PROGRAM = Actor(kind=ActorKind.PROGRAM, name=None, identity=None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """A member that was changed: its value before and after, None where there was none."""
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A member that was changed."""
 
     member: str
-    before: Any
-    after: Any
+    before: Annotated[Any, Meta(description="Null where there was none.")]
+    after: Annotated[Any, Meta(description="Null where there is none any more.")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditEntry:
-    """A person's action.
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of the audit trail."""
 
-    Attributes:
-        entry_id: Its place in the trail.
-        happened_at: When.
-        action: Its kind.
-        subject: To what: the beginning of a key, an experiment, a deploy; None where the action
-            says it.
-        changes: The members that were changed, without secrets.
-        whole_service: Whether it was done to all projects at once.
-    """
-
-    entry_id: int
-    happened_at: datetime
+    entry_id: Annotated[int, Meta(description="Its place in the trail.")]
+    happened_at: Moment
     actor: Actor
     action: Action
-    subject: str | None
-    changes: Sequence[Change]
-    whole_service: bool
+    subject: Annotated[
+        str | None,
+        Meta(description="To what: the beginning of a key, an experiment, a deploy."),
+    ]
+    whole_service: Annotated[
+        bool, Meta(description="True of freezes, which stand in each project's trail.")
+    ]
+    # Without secrets.
+    changes: tuple[Change, ...]
 
 
 def record_action(
@@ -114,7 +109,7 @@ def record_action(
             actor_identity=by.identity,
             action=action,
             subject=subject,
-            changes=[asdict(change) for change in changes],
+            changes=msgspec.to_builtins(changes),
         )
     )
 
@@ -143,7 +138,6 @@ def read_trail(
             actor=Actor(
                 kind=ActorKind(row.actor_kind), name=row.actor_name, identity=row.actor_identity
             ),
-            changes=[Change(**change) for change in row.changes],
             whole_service=row.project_id is None,
         )
         for row in connection.execute(query)
@@ -152,15 +146,7 @@ def read_trail(
 
 def audit_document(entry: AuditEntry) -> dict[str, Any]:
     """Returns an entry as plain JSON values."""
-    return {
-        "entry_id": entry.entry_id,
-        "happened_at": entry.happened_at.isoformat(),
-        "actor": asdict(entry.actor),
-        "action": entry.action,
-        "subject": entry.subject,
-        "whole_service": entry.whole_service,
-        "changes": [asdict(change) for change in entry.changes],
-    }
+    return msgspec.to_builtins(entry) | {"happened_at": entry.happened_at.isoformat()}
 
 
 def changes_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Change]:

@@ -86,47 +86,20 @@ class Forgotten:
     tables: Sequence[str]
 
 
-def forget_user(
+def forget_person(
     connection: Connection,
     project_id: int,
-    pseudonym: bytes,
+    person: bytes | str,
     *,
     by: Actor = PROGRAM,
     lake: Lake | None = None,
     limit: int | None = None,
 ) -> Forgotten:
-    """Forgets the person whom a user reference stands for.
+    """Forgets a person.
 
     Args:
         connection: In a transaction of its own.
-        pseudonym: The reference's, in that project.
-        by: Who has the person forgotten, for the audit trail.
-        lake: Of the sealed log; by default that of the settings.
-        limit: How many user references may go; by default however many are tied together.
-
-    Raises:
-        LakeError: The lake cannot be opened.
-        TooManyUsers: There are more user references.
-    """
-    _claim(connection)
-    person = _person(connection, project_id, users={pseudonym}, sessions=set())
-    _require_few(connection, project_id, person, limit)
-    return _forget(connection, project_id, person, kind="user_ref", by=by, lake=lake)
-
-
-def forget_session(
-    connection: Connection,
-    project_id: int,
-    session_id: str,
-    *,
-    by: Actor = PROGRAM,
-    lake: Lake | None = None,
-    limit: int | None = None,
-) -> Forgotten:
-    """Forgets the person whose session this is.
-
-    Args:
-        connection: In a transaction of its own.
+        person: The pseudonym of a user reference of the person's, or the identifier of a session.
         by: Who has the person forgotten, for the audit trail.
         lake: Of the sealed log; by default that of the settings.
         limit: How many user references may go; by default however many are tied together.
@@ -137,15 +110,18 @@ def forget_session(
         TooManyUsers: There are more user references.
     """
     _claim(connection)
-    person = _person(connection, project_id, users=set(), sessions={session_id})
-    if session_id in person.places:
+    if isinstance(person, bytes):
+        kind, tied = "user_ref", _person(connection, project_id, users={person}, sessions=set())
+    else:
+        kind, tied = "session", _person(connection, project_id, users=set(), sessions={person})
+    if person in tied.places:
         raise Conflict(
             "shared_session",
             f"this session names more than {MOST_USERS} users: it is nobody's own;"
             " forget each of them by user reference",
         )
-    _require_few(connection, project_id, person, limit)
-    return _forget(connection, project_id, person, kind="session", by=by, lake=lake)
+    _require_few(connection, project_id, tied, limit)
+    return _forget(connection, project_id, tied, kind=kind, by=by, lake=lake)
 
 
 def _claim(connection: Connection) -> None:

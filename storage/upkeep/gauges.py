@@ -1,8 +1,9 @@
 """Gauges: the health of the whole service as numbers of the store, at a bounded cost."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
 from sqlalchemy import Connection, text
 
 from storage.experiments.commit_ids import event_commits
@@ -39,10 +40,11 @@ ON CONFLICT (stage) DO UPDATE SET failures = f.failures + 1, failed_at = exclude
 """)
 
 _TICKS = text("""
-SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM ticks) AS since,
-    (SELECT count(*) FROM set_aside) AS set_aside,
-    coalesce((SELECT json_object_agg(stage, failures) FROM failed_ticks), '{}') AS failures,
-    coalesce((SELECT json_object_agg(name, NOT passed) FROM check_results), '{}') AS failed_checks
+SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM ticks)
+        AS seconds_since_last_tick,
+    (SELECT count(*) FROM set_aside) AS experiments_set_aside,
+    coalesce((SELECT json_object_agg(stage, failures) FROM failed_ticks), '{}') AS failed_ticks,
+    coalesce((SELECT json_object_agg(name, NOT passed) FROM check_results), '{}') AS check_failed
 """)
 
 
@@ -69,68 +71,108 @@ def note_failed_tick(connection: Connection, *, stage: str) -> None:
     connection.execute(_FAILED_TICK, {"stage": stage})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gauges:
+class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """How the service fares, by the store's clock; no figure is of a single project.
 
-    Attributes:
-        last_event_seconds: Since the newest runtime event was received; None before the first.
-        unknown_commit_share: Of the newest events of the last hour (some thousand at most) that
-            name a commit where deploys are recorded: those whose commit was never deployed there,
-            nor named as a base. None where there is no such event.
-        last_walk_seconds: Since the pipeline's last step last ended; None before the first time.
-        step_seconds: How long each step took the last time, by its name.
-        walk_behind_seconds: How much of the log has closed and is in no verdict yet, for the open
-            experiment that is furthest behind.
-        overdue_verdict_seconds: For how long the next look is due, for the open experiment with
-            traffic that has waited longest.
-        last_tick_seconds: Since a tick last had nothing due, or a run of the pipeline last ended
-            without an error; None before the first.
-        failed_ticks: How many ticks and steps of runs an error ended, ever, by stage.
-        failed_checks: Whether each check of Dagster's that ran failed the last time, by its name.
-        set_aside: Experiments whose own data breaks a stage: all others go on.
-        open_experiments: Bound and not decided.
-        unequal_days: Days of the last 90 whose last self-check showed a difference.
-        failed_runs: Dagster's runs that failed within the last hour; None where its records are
-            not in this database.
-        undelivered_webhooks: Deliveries that wait for their next attempt.
-        oldest_undelivered_seconds: Since the oldest of these was announced; 0 where there is none.
-        abandoned_webhooks: Deliveries given up within the last day.
-        frozen: Whether the service is frozen.
-        database_bytes: Disk that the whole database takes.
-        log_bytes: Disk that the runtime events take, with their indexes.
-        unsealed_hours: Hours of receipt that have ended and are in no file of the lake yet.
-        sealing_failed: Whether the last run of sealing ended in an error.
-        lake_bytes: The size of the listed files of the lake.
-        wrong_files: Files of the lake that are not as they are listed.
-        oldest_erasure_seconds: Since the oldest erasure of which a file may hold something yet; 0
-            where there is none.
+    Prometheus is served each member under its name with its description, those of several entries
+    by a label; what is None is not served.
     """
 
-    last_event_seconds: float | None
-    unknown_commit_share: float | None
-    last_walk_seconds: float | None
-    step_seconds: Mapping[str, float]
-    walk_behind_seconds: float
-    overdue_verdict_seconds: float
-    last_tick_seconds: float | None
-    failed_ticks: Mapping[str, int]
-    failed_checks: Mapping[str, bool]
-    set_aside: int
-    open_experiments: int
-    unequal_days: int
-    failed_runs: int | None
-    undelivered_webhooks: int
-    oldest_undelivered_seconds: float
-    abandoned_webhooks: int
-    frozen: bool
-    database_bytes: int
-    log_bytes: int
-    unsealed_hours: int
-    sealing_failed: bool
-    lake_bytes: int
-    wrong_files: int
-    oldest_erasure_seconds: float
+    last_event_age_seconds: Annotated[
+        float | None, Meta(description="Since the newest runtime event was received.")
+    ]
+    # Of some thousand events of the last hour where deploys are recorded, a named base is known.
+    unknown_commit_ratio: Annotated[
+        float | None,
+        Meta(description="Share of the newest events that name a commit which was never deployed."),
+    ]
+    last_walk_age_seconds: Annotated[
+        float | None,
+        Meta(description="Since a run of the pipeline, from events to verdicts, last ended."),
+    ]
+    walk_behind_seconds: Annotated[
+        float,
+        Meta(
+            description="Closed and not yet in a verdict, for the open experiment that is furthest"
+            " behind."
+        ),
+    ]
+    verdict_overdue_seconds: Annotated[
+        float,
+        Meta(
+            description="Since when the most overdue look of an open experiment with traffic is"
+            " due."
+        ),
+    ]
+    seconds_since_last_tick: Annotated[
+        float | None,
+        Meta(
+            description="Since a tick of the fast schedule found nothing due, or a run of the"
+            " pipeline ended well."
+        ),
+    ]
+    experiments_set_aside: Annotated[
+        int, Meta(description="Experiments whose own data breaks a stage; all others go on.")
+    ]
+    open_experiments: Annotated[int, Meta(description="Experiments with a deploy and no decision.")]
+    unequal_days: Annotated[
+        int,
+        Meta(description="Days of the last 90 that, computed anew, were not equal to what stands."),
+    ]
+    # None where the records of Dagster are not in this database.
+    failed_runs: Annotated[
+        int | None, Meta(description="Runs of Dagster that failed within the last hour.")
+    ]
+    undelivered_webhooks: Annotated[int, Meta(description="Webhooks that wait for an attempt.")]
+    undelivered_webhook_age_seconds: Annotated[
+        float, Meta(description="Since the oldest of these was announced; 0 where there is none.")
+    ]
+    abandoned_webhooks: Annotated[int, Meta(description="Webhooks given up within the last day.")]
+    frozen: Annotated[bool, Meta(description="Whether the service is frozen by hand.")]
+    database_bytes: Annotated[int, Meta(description="Disk that the database takes.")]
+    log_bytes: Annotated[
+        int, Meta(description="Disk that the runtime events take, with their indexes.")
+    ]
+    unsealed_hours: Annotated[
+        int,
+        Meta(description="Hours of receipt that have ended and are in no file of the lake yet."),
+    ]
+    sealing_failed: Annotated[
+        bool, Meta(description="Whether the last run of sealing ended in an error.")
+    ]
+    lake_bytes: Annotated[int, Meta(description="What the listed files of the lake take.")]
+    lake_wrong_files: Annotated[
+        int,
+        Meta(description="Files of the lake that are not as they are listed, and are not read."),
+    ]
+    erasure_age_seconds: Annotated[
+        float,
+        Meta(
+            description="Since the oldest erasure that is not written out of all files yet; 0 where"
+            " there is none."
+        ),
+    ]
+    walk_step_seconds: Annotated[
+        dict[str, float],
+        Meta(
+            description="How long each step of the pipeline took the last time.",
+            extra={"label": "step"},
+        ),
+    ]
+    failed_ticks: Annotated[
+        dict[str, int],
+        Meta(
+            description="Ticks of the fast schedule and steps of runs that an error ended, ever.",
+            extra={"label": "stage"},
+        ),
+    ]
+    check_failed: Annotated[
+        dict[str, bool],
+        Meta(
+            description="Whether a check of Dagster's failed the last time.",
+            extra={"label": "check"},
+        ),
+    ]
 
 
 def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gauges:
@@ -150,39 +192,26 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
         text("SELECT set_config('statement_timeout', :patience, true)"),
         {"patience": f"{int(patience_seconds * 1000)}ms"},
     )
-    last_event_seconds, unknown_commit_share = _latest_events(connection)
+    last_event, unknown_commits = _latest_events(connection)
     steps = {row.stage: row for row in connection.execute(_STEPS)}
-    progress = connection.execute(_PROGRESS).one()
-    ticks = connection.execute(_TICKS).one()
-    notes = connection.execute(_NOTES).one()
-    outbox = connection.execute(_OUTBOX).one()
     sealing = read_sealing(connection)
-    size = connection.execute(_SIZE, {"log": f"{SCHEMA}.runtime_events"}).one()
+    read: dict[str, Any] = {}
+    for query in (_PROGRESS, _TICKS, _NOTES, _OUTBOX, _SIZE):
+        read |= connection.execute(query).mappings().one()
+    failed_ticks = dict.fromkeys(TICK_STAGES, 0) | read.pop("failed_ticks")
     return Gauges(
-        last_event_seconds=last_event_seconds,
-        unknown_commit_share=unknown_commit_share,
-        last_walk_seconds=steps[PIPELINE[-1]].since if PIPELINE[-1] in steps else None,
-        step_seconds={name: steps[name].seconds for name in PIPELINE if name in steps},
-        walk_behind_seconds=progress.behind,
-        overdue_verdict_seconds=progress.overdue,
-        last_tick_seconds=ticks.since,
-        failed_ticks=ticks.failures,
-        failed_checks=ticks.failed_checks,
-        set_aside=ticks.set_aside,
-        open_experiments=progress.experiments,
-        unequal_days=notes.unequal_days,
+        last_event_age_seconds=last_event,
+        unknown_commit_ratio=unknown_commits,
+        last_walk_age_seconds=steps[PIPELINE[-1]].since if PIPELINE[-1] in steps else None,
         failed_runs=_failed_runs(connection),
-        undelivered_webhooks=outbox.waiting,
-        oldest_undelivered_seconds=outbox.oldest,
-        abandoned_webhooks=outbox.given_up,
-        frozen=notes.frozen,
-        database_bytes=size.database,
-        log_bytes=size.log,
         unsealed_hours=sealing.waiting_hours,
         sealing_failed=sealing.error is not None,
         lake_bytes=sealing.lake_bytes,
-        wrong_files=sealing.wrong_files,
-        oldest_erasure_seconds=sealing.oldest_erasure_seconds,
+        lake_wrong_files=sealing.wrong_files,
+        erasure_age_seconds=sealing.oldest_erasure_seconds,
+        walk_step_seconds={name: steps[name].seconds for name in PIPELINE if name in steps},
+        failed_ticks=failed_ticks,
+        **read,
     )
 
 
@@ -266,15 +295,15 @@ WITH progress AS MATERIALIZED (
     -- As good as none, while all goes well: only of these is it asked whether they have traffic.
     SELECT * FROM progress WHERE overdue > interval '10 minutes'
 )
-SELECT count(*) AS experiments,
-    greatest(0, extract(epoch FROM max(behind)))::float AS behind,
+SELECT count(*) AS open_experiments,
+    greatest(0, extract(epoch FROM max(behind)))::float AS walk_behind_seconds,
     coalesce((
         SELECT extract(epoch FROM max(o.overdue)) FROM overdue AS o
         WHERE EXISTS (
             SELECT FROM exposures AS e
             WHERE e.experiment_id = o.experiment_id AND e.block >= {_RECENT}
         )
-    ), 0)::float AS overdue
+    ), 0)::float AS verdict_overdue_seconds
 FROM progress
 """)
 
@@ -301,19 +330,20 @@ def _failed_runs(connection: Connection) -> int | None:
 
 
 _OUTBOX = text("""
-SELECT w.waiting, w.oldest, (
+SELECT w.*, (
     SELECT count(*) FROM deliveries WHERE given_up_at > clock_timestamp() - interval '1 day'
-) AS given_up
+) AS abandoned_webhooks
 FROM (
-    SELECT count(*) AS waiting,
-        coalesce(extract(epoch FROM clock_timestamp() - min(a.announced_at)), 0)::float AS oldest
+    SELECT count(*) AS undelivered_webhooks,
+        coalesce(extract(epoch FROM clock_timestamp() - min(a.announced_at)), 0)::float
+            AS undelivered_webhook_age_seconds
     FROM deliveries AS d JOIN announcements AS a USING (announcement_id)
     WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL
 ) AS w
 """)
 
-_SIZE = text("""
-SELECT pg_database_size(current_database()) AS database,
+_SIZE = text(f"""
+SELECT pg_database_size(current_database()) AS database_bytes,
     (SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint
-     FROM pg_partition_tree(to_regclass(:log))) AS log
+     FROM pg_partition_tree(to_regclass('{SCHEMA}.runtime_events'))) AS log_bytes
 """)

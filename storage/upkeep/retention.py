@@ -1,4 +1,4 @@
-"""Retention: which days of raw events are old enough to go, and what goes when they are gone."""
+"""Retention: which days of raw events are old enough to go, and the rows that go with them."""
 
 import time
 from collections.abc import Sequence

@@ -106,15 +106,15 @@ def test_nothing_is_computed_of_a_wrong_file_and_whoever_needs_it_is_told(
     assert night.execute_in_process(instance=instance).success
     with walked.engine.begin() as connection:
         gauges = read_gauges(connection)
-    assert gauges.wrong_files == 1
-    assert gauges.oldest_erasure_seconds > 0
+    assert gauges.lake_wrong_files == 1
+    assert gauges.erasure_age_seconds > 0
 
     wrong.write_bytes(right)
 
     assert night.execute_in_process(instance=instance).success
     with walked.engine.begin() as connection:
         gauges = read_gauges(connection)
-    assert (gauges.wrong_files, gauges.oldest_erasure_seconds) == (0, 0)
+    assert (gauges.lake_wrong_files, gauges.erasure_age_seconds) == (0, 0)
     assert all(command("audit", name).exit_code == 0 for name in experiments)
     assert served(walked)[0] == before[0]
 

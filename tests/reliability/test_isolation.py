@@ -22,7 +22,7 @@ from storage.lake.lake import open_lake
 from storage.lake.scrubbing import scrub
 from storage.lake.sealing import Sealer
 from storage.schema.clock import claim_derived_tables, closed_instant
-from storage.upkeep.forgetting import forget_session
+from storage.upkeep.forgetting import forget_person
 from storage.upkeep.gauges import read_gauges
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.set_aside import read_set_aside
@@ -279,7 +279,7 @@ def test_forgetting_the_session_that_broke_it_cures_an_experiment_at_the_next_ti
     neighbours.tick()
     assert neighbours.set_aside() == {neighbours.guilty_experiment: "exposures"}
     project_id = neighbours.guilty.project_id
-    neighbours.guilty.in_store(lambda c: forget_session(c, project_id, "s3"))
+    neighbours.guilty.in_store(lambda c: forget_person(c, project_id, "s3"))
     neighbours.tick()
     assert neighbours.set_aside() == {}
     assert decided(neighbours.guilty, neighbours.guilty_experiment) == "keep"
@@ -383,7 +383,7 @@ def test_a_wrong_file_keeps_no_other_experiment_from_its_verdict_of_the_same_tic
     assert decided(guilty, name) == "keep"
     with engine.begin() as connection:
         assert scrub(connection, open_lake()) == []
-        assert read_gauges(connection).wrong_files == 0
+        assert read_gauges(connection).lake_wrong_files == 0
 
 
 def test_the_day_is_compared_without_an_experiment_that_is_set_aside(
@@ -472,5 +472,5 @@ def test_a_person_is_forgotten_though_an_experiment_that_was_over_can_no_longer_
     assert decided(neighbours.guilty, neighbours.guilty_experiment) == "keep"
     neighbours.sql(NO_GRAPH)
     project_id = neighbours.guilty.project_id
-    erased = neighbours.guilty.in_store(lambda c: forget_session(c, project_id, "s3"))
+    erased = neighbours.guilty.in_store(lambda c: forget_person(c, project_id, "s3"))
     assert erased.sessions == 1

@@ -1,12 +1,10 @@
 """The audit trail for owners, as a page and as data: who changed what of a project and when."""
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query
-from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,12 +12,10 @@ from starlette.responses import Response
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import SignInNeededError, read_for_visitor
 from api.wire.answer import answer
-from api.wire.documentation import reading
+from api.wire.documentation import answered, reading
 from api.wire.problem import Problem
-from api.wire.shape import Shape
 from storage.postgres.refusal import Missing
 from storage.tenants.audit_trail import (
-    Action,
     Actor,
     ActorKind,
     AuditEntry,
@@ -48,45 +44,10 @@ router = APIRouter(tags=["settings"])
 _CHALLENGE = {"WWW-Authenticate": 'Cookie realm="deploy-reward"'}
 
 
-class AuditActor(Shape):
-    """Who changed something."""
-
-    kind: ActorKind
-    name: str | None = Field(
-        description="The owner's name, where an authenticating proxy sends it; the key's label; the"
-        " login under which a command ran."
-    )
-    identity: str | None = Field(
-        description="The beginning of the key, or of the digest of the owner's sign-in."
-    )
-
-
-class AuditChange(Shape):
-    """A member that was changed."""
-
-    member: str
-    before: Any = Field(description="Null where there was none.")
-    after: Any = Field(description="Null where there is none any more.")
-
-
-class AuditTrailEntry(Shape):
-    """An entry of the audit trail."""
-
-    entry_id: int = Field(description="Its place in the trail.")
-    happened_at: datetime
-    actor: AuditActor
-    action: Action
-    subject: str | None = Field(
-        description="To what: the beginning of a key, an experiment, a deploy."
-    )
-    whole_service: bool = Field(description="True of freezes, which stand in each project's trail.")
-    changes: list[AuditChange]
-
-
-class AuditTrail(Shape):
+class AuditTrail(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the audit trail, the newest entries first."""
 
-    entries: list[AuditTrailEntry]
+    entries: tuple[AuditEntry, ...]
     next_cursor: str | None
 
 
@@ -111,7 +72,7 @@ async def get_audit_trail(request: Request) -> Response:
 @router.get(
     "/v1/audit-trail",
     summary="Read the audit trail",
-    responses={200: {"model": AuditTrail}},
+    responses={200: answered(AuditTrail)},
     openapi_extra=reading(keys=["SignIn"]),
 )
 async def get_entries(

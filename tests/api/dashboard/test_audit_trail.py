@@ -14,7 +14,7 @@ from storage.tenants.audit_trail import read_trail
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import apply_settings
 from storage.tenants.sign_ins import Role, end_sign_ins
-from storage.upkeep.forgetting import forget_session
+from storage.upkeep.forgetting import forget_person
 from tests.clients.owner import KEYS, METRICS, Owner
 
 DATA = "/v1/audit-trail"
@@ -148,7 +148,7 @@ class TestAnEntry:
         )
         for _ in range(2):
             service.in_store(
-                lambda connection: forget_session(connection, service.project_id, "s-of-a-person")
+                lambda connection: forget_person(connection, service.project_id, "s-of-a-person")
             )
         (entry,) = added()
         assert entry["action"] == "person_forgotten"
@@ -257,8 +257,7 @@ CHANGES = {
     "create_link",
     "end_sign_ins",
     "withdraw_deploy",
-    "forget_user",
-    "forget_session",
+    "forget_person",
     "close",
     "put_in_force",
     "end",

@@ -28,7 +28,7 @@ class Bench:
         )
         (evaluation,) = result.get_asset_check_evaluations()
         with self.canary.engine.begin() as connection:
-            failed = read_gauges(connection).failed_checks
+            failed = read_gauges(connection).check_failed
         assert failed == {check.check_key.name: not evaluation.passed}
         # A failure says what to click or to type.
         cure = evaluation.description or ""

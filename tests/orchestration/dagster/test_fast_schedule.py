@@ -315,7 +315,7 @@ def test_a_run_that_broke_off_in_any_step_is_finished_by_the_next_tick(
     canary.tamper("ALTER TABLE pipeline_steps DROP CONSTRAINT broken")
 
     assert not broken.success
-    assert failed == {stage: 1}
+    assert {name: count for name, count in failed.items() if count} == {stage: 1}
     assert reasons(canary) & {"unfinished", "first evaluation"}
     assert run_asked(canary, instance).success
     assert canary.contract("click")["verdict"] == "keep"

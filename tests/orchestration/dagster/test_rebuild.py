@@ -20,7 +20,7 @@ from orchestration.pipeline.full_rebuild import rebuild_all
 from orchestration.pipeline.steps import close_cells, expose, publish, stage
 from storage.experiments.experiments import register
 from storage.schema.clock import DERIVED_LOCK, REBUILD_LOCK, claim_derived_tables
-from storage.upkeep.forgetting import forget_session
+from storage.upkeep.forgetting import forget_person
 from storage.upkeep.gone_events import days_dropped
 from storage.upkeep.reading import separate_reading
 from storage.upkeep.retention import DEFAULT_DAYS, drop_old_days
@@ -308,7 +308,7 @@ def test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it(shop) ->
 
     def forget() -> Any:
         with shop.engine.begin() as connection:
-            return forget_session(connection, shop.project_id, "s42")
+            return forget_person(connection, shop.project_id, "s42")
 
     with filled_and_waiting(shop.engine) as (_, background):
         forgetting = in_background(forget)

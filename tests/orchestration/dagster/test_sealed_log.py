@@ -16,7 +16,7 @@ from cli.main import main
 from orchestration.dagster.keys import EXPOSURES, SEALED_LOG
 from orchestration.dagster.sealed_log import SEALED
 from orchestration.definitions import definitions
-from storage.upkeep.forgetting import forget_session
+from storage.upkeep.forgetting import forget_person
 from storage.upkeep.gauges import read_gauges
 
 
@@ -111,7 +111,7 @@ def test_a_person_who_is_forgotten_is_in_no_file_after_the_night_and_no_verdict_
     sealed(walked, instance)
     before = served(walked)
     with walked.engine.begin() as connection:
-        forget_session(connection, walked.project_id, "s7")
+        forget_person(connection, walked.project_id, "s7")
 
     assert (
         definitions.resolve_job_def("deploy_reward_housekeeping")

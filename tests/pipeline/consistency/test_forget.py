@@ -23,7 +23,7 @@ from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
-from storage.upkeep.forgetting import Forgotten, TooManyUsers, forget_session, forget_user
+from storage.upkeep.forgetting import Forgotten, TooManyUsers, forget_person
 from storage.upkeep.invariants import units_that_do_not_add_up
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import publish_verdicts, stage_evidence
@@ -167,9 +167,8 @@ class Shop:
 
     def forget(self, *, user: int | None = None, session: str | None = None) -> Forgotten:
         with self.engine.begin() as connection:
-            if user is not None:
-                return forget_user(connection, self.project_id, pseudonym(user))
-            return forget_session(connection, self.project_id, session or "")
+            person = (session or "") if user is None else pseudonym(user)
+            return forget_person(connection, self.project_id, person)
 
     # --- What readers get of it ------------------------------------------------------------------
 
@@ -515,10 +514,10 @@ def test_more_users_than_were_agreed_to_are_not_erased(shop: Shop) -> None:
     shop.tick(NIGHT)
     rows = sorted(shop.rows())
     with shop.engine.begin() as connection, pytest.raises(TooManyUsers, match="4 revenue events"):
-        forget_session(connection, shop.project_id, "tablet 0", limit=4)
+        forget_person(connection, shop.project_id, "tablet 0", limit=4)
     assert sorted(shop.rows()) == rows
     with shop.engine.begin() as connection:
-        assert forget_session(connection, shop.project_id, "tablet 0", limit=5).users == 5
+        assert forget_person(connection, shop.project_id, "tablet 0", limit=5).users == 5
 
 
 def _waits_for_the_lock(connection: Connection) -> bool:

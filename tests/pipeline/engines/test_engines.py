@@ -23,7 +23,7 @@ from storage.pipeline.engines.engine import watched_parts
 from storage.pipeline.engines.postgres_engine import AT_ONCE
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds
-from storage.upkeep.forgetting import forget_session, forget_user
+from storage.upkeep.forgetting import forget_person
 from storage.upkeep.raw_events import read_frozen
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.set_aside import bound_experiments
@@ -131,9 +131,9 @@ def forget_someone(store: Store, world: World, draw: Random) -> None:
     """Forgets a user or a session, with everybody whom the log ties to them."""
     with store.engine.begin() as connection:
         if draw.random() < 0.5:
-            forget_user(connection, world.project_id, bytes([draw.randrange(17)]))
+            forget_person(connection, world.project_id, bytes([draw.randrange(17)]))
         else:
-            forget_session(connection, world.project_id, f"s{draw.randrange(20)}")
+            forget_person(connection, world.project_id, f"s{draw.randrange(20)}")
 
 
 def read_by(stored: Rows, end: datetime) -> Rows:

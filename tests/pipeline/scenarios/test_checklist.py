@@ -13,7 +13,7 @@ from api.app import create_app
 from api.runtime.settings import ApiSettings
 from domain.checklist.lines import CHECKS
 from storage.schema.partitions import create_days
-from storage.upkeep.forgetting import forget_session
+from storage.upkeep.forgetting import forget_person
 from tests.conftest import fresh_store, serving_store
 from tests.stores.pipeline_run import run_pipeline
 from tests.world import World
@@ -414,5 +414,5 @@ def test_the_paths_of_whoever_is_forgotten_are_forgotten(shop: Shop) -> None:
     member = {**shop.page_view, "route": "/members/jane", "session_id": "n2"}
     shop.posted("/v1/events", {"events": [member] * 9})
     assert "/members/jane" in shop.line("routes matched")["seen"]
-    shop.in_store(lambda connection: forget_session(connection, shop.project_id, "n2"))
+    shop.in_store(lambda connection: forget_person(connection, shop.project_id, "n2"))
     assert "jane" not in str(shop.lines())

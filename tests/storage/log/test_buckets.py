@@ -8,7 +8,7 @@ from storage.lake.comparison import compare_files
 from storage.lake.erasures import rewrite_files
 from storage.lake.lake import BucketLake, FolderLake, LakeError, open_lake
 from storage.lake.removal import delete_unlisted
-from storage.upkeep.forgetting import forget_session
+from storage.upkeep.forgetting import forget_person
 from tests.storage.log.conftest import World
 
 
@@ -40,7 +40,7 @@ def test_who_is_forgotten_leaves_a_bucket_at_night(bucket) -> None:
     bucket.seal()
     before = names(bucket)
     with bucket.engine.begin() as connection:
-        forget_session(connection, bucket.project_id, "s7")
+        forget_person(connection, bucket.project_id, "s7")
     rewrite_files(bucket.engine, bucket.lake)
     delete_unlisted(bucket.engine, bucket.lake)
 

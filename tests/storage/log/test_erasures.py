@@ -9,7 +9,7 @@ from storage.lake.comparison import compare_files
 from storage.lake.erasures import rewrite_files
 from storage.lake.removal import delete_unlisted
 from storage.lake.sealing import Sealer
-from storage.upkeep.forgetting import forget_session, forget_user
+from storage.upkeep.forgetting import forget_person
 from tests.storage.log.conftest import WatchedLake, World
 
 
@@ -27,7 +27,7 @@ def person(day: World) -> World:
 
 def forget(world) -> None:
     with world.engine.begin() as connection:
-        forget_user(connection, world.project_id, b"\xab" * 16)
+        forget_person(connection, world.project_id, b"\xab" * 16)
 
 
 def of_person(rows: Counter) -> int:
@@ -130,7 +130,7 @@ def test_a_session_is_forgotten_in_its_own_project_alone(day) -> None:
     )
     day.seal()
     with day.engine.begin() as connection:
-        forget_session(connection, other, "s7")
+        forget_person(connection, other, "s7")
 
     rewrite_files(day.engine, day.lake)
 

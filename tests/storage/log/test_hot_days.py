@@ -13,7 +13,7 @@ from storage.lake.hot_days import DayMove, move_old_days
 from storage.lake.lake import FolderLake
 from storage.lake.reader import keep_log
 from storage.lake.verification import WrongFileError
-from storage.upkeep.forgetting import forget_user
+from storage.upkeep.forgetting import forget_person
 from storage.upkeep.retention import drop_old_days
 from storage.views.history_counts import names_in_log
 from tests.storage.log.conftest import BEGIN, World
@@ -117,7 +117,7 @@ def test_of_users_it_keeps_their_sessions_alone_once_no_increment_asks_when(seal
     assert moved.freed >= 0
     assert move(sealed, as_of=BEGIN + timedelta(days=39)).moved == []
     with sealed.engine.begin() as connection:
-        assert forget_user(connection, sealed.project_id, b"\xee" * 16).sessions == 1
+        assert forget_person(connection, sealed.project_id, b"\xee" * 16).sessions == 1
     assert sealed.read() == whole
 
 
@@ -212,7 +212,7 @@ def test_of_a_session_that_only_claims_a_user_the_write_key_s_events_stay(day, m
         move(day)
 
     with day.engine.begin() as connection:
-        erased = forget_user(connection, day.project_id, user, lake=day.lake)
+        erased = forget_person(connection, day.project_id, user, lake=day.lake)
 
     def is_erased(row: tuple[Any, ...]) -> bool:
         return row[3] == "browser" or (row[3] == "both" and not row[9])
@@ -235,7 +235,9 @@ def test_where_no_file_tells_whose_a_session_is_its_unit_keeps_its_name(sealed) 
     move(sealed)
     sealed.listed()[0].unlink()
     with sealed.engine.begin() as connection:
-        assert forget_user(connection, sealed.project_id, user, lake=sealed.lake).kept_sessions == 1
+        assert (
+            forget_person(connection, sealed.project_id, user, lake=sealed.lake).kept_sessions == 1
+        )
 
 
 def test_a_moved_day_goes_with_its_files_at_the_end_of_the_retention(sealed) -> None:

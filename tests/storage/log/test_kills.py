@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from storage.upkeep.forgetting import forget_user
+from storage.upkeep.forgetting import forget_person
 from tests.repetition import times
 from tests.storage.log.conftest import World
 from tests.storage.log.tending import tend, tend_and_die
@@ -99,7 +99,7 @@ def test_a_kill_at_any_step_loses_nothing_and_keeps_nobody_who_was_forgotten(day
         if turn % 2:
             tend(url, str(day.lake.folder), _NEVER)
         with day.engine.begin() as connection:
-            forget_user(connection, day.project_id, user)
+            forget_person(connection, day.project_id, user)
         expected = day.read()
         assert not [row for row in expected if f"own-{turn}-" in row[3]]
         wrong = None

@@ -11,7 +11,7 @@ from storage.lake.erasures import rewrite_files
 from storage.lake.reader import open_log, read_apart
 from storage.lake.removal import delete_unlisted
 from storage.pipeline.log_relations import attach_log
-from storage.upkeep.forgetting import forget_session
+from storage.upkeep.forgetting import forget_person
 from tests.storage.log.conftest import BEGIN
 
 
@@ -25,7 +25,7 @@ def test_events_and_erasures_are_of_one_state_of_the_log(day) -> None:
         with log.rows(day.extent(BEGIN, BEGIN + timedelta(days=3))) as rows:
             # Listed, and not read yet.
             with day.engine.begin() as connection:
-                forget_session(connection, day.project_id, "s7")
+                forget_person(connection, day.project_id, "s7")
             day.append(day.event("s9", 32))
             day.seal()
             rewrite_files(day.engine, day.lake)

@@ -24,7 +24,7 @@ from storage.lake.removal import delete_unlisted
 from storage.lake.scrubbing import scrub
 from storage.lake.verification import WrongFileError
 from storage.pipeline.log_relations import attach_log
-from storage.upkeep.forgetting import Forgotten, forget_session
+from storage.upkeep.forgetting import Forgotten, forget_person
 from storage.upkeep.gauges import read_gauges
 from tests.repetition import also_nightly, times
 from tests.storage.log.conftest import BEGIN, WatchedLake, World
@@ -66,7 +66,7 @@ def name_of(world: World, file: Path) -> str:
 
 def forget(world: World, session: str) -> Forgotten:
     with world.engine.begin() as connection:
-        return forget_session(connection, world.project_id, session)
+        return forget_person(connection, world.project_id, session)
 
 
 def rewrite(world: World) -> Rewriting:
@@ -80,7 +80,7 @@ def gauges(world: World) -> tuple[int, bool]:
     """How many files are noted as wrong, and whether an erasure waits."""
     with world.engine.begin() as connection:
         read = read_gauges(connection)
-    return read.wrong_files, read.oldest_erasure_seconds > 0
+    return read.lake_wrong_files, read.erasure_age_seconds > 0
 
 
 # --- Readers --------------------------------------------------------------------------------------

@@ -41,26 +41,26 @@ def in_store(service: Any, *statements: str, **values: Any) -> None:
 
 def test_a_new_store_has_nothing_to_tell(gauges: Callable[[], Gauges]) -> None:
     result = gauges()
-    assert result.last_event_seconds is None
-    assert result.unknown_commit_share is None
-    assert result.last_walk_seconds is None
-    assert result.step_seconds == {}
-    assert (result.walk_behind_seconds, result.overdue_verdict_seconds) == (0, 0)
+    assert result.last_event_age_seconds is None
+    assert result.unknown_commit_ratio is None
+    assert result.last_walk_age_seconds is None
+    assert result.walk_step_seconds == {}
+    assert (result.walk_behind_seconds, result.verdict_overdue_seconds) == (0, 0)
     assert (result.open_experiments, result.unequal_days, result.failed_runs) == (0, 0, None)
 
 
 def test_the_age_is_that_of_the_newest_event(service: Any, gauges: Callable[[], Gauges]) -> None:
     send(service, None, 3)
     in_store(service, "UPDATE runtime_events SET received_at = received_at - interval '30 s'")
-    assert 30 <= (gauges().last_event_seconds or 0) < 300
+    assert 30 <= (gauges().last_event_age_seconds or 0) < 300
     send(service, None, 1)
-    assert (gauges().last_event_seconds or 0) < 30
+    assert (gauges().last_event_age_seconds or 0) < 30
 
 
 def test_a_day_to_come_hides_no_event(service: Any, gauges: Callable[[], Gauges]) -> None:
     send(service, None, 1)
     service.in_store(lambda c: create_days(c, [NOW.date() + timedelta(days=2)]))
-    assert gauges().last_event_seconds is not None
+    assert gauges().last_event_age_seconds is not None
 
 
 def test_no_age_is_negative_after_a_clock_that_ran_ahead(
@@ -75,7 +75,7 @@ def test_no_age_is_negative_after_a_clock_that_ran_ahead(
         " VALUES ('verdicts', now() + interval '39 h', 0)",
     )
     result = gauges()
-    assert (result.last_event_seconds, result.last_walk_seconds) == (0, 0)
+    assert (result.last_event_age_seconds, result.last_walk_age_seconds) == (0, 0)
 
 
 class TestTheShareOfUnknownCommits:
@@ -88,23 +88,23 @@ class TestTheShareOfUnknownCommits:
         send(service, "c" * 9, 2)
         send(service, "d" * 40, 2)
         send(service, None, 50)
-        assert gauges().unknown_commit_share == 0.25
+        assert gauges().unknown_commit_ratio == 0.25
 
     def test_is_of_environments_with_a_deploy_alone(
         self, service: Any, gauges: Callable[[], Gauges]
     ) -> None:
         send(service, "d" * 40, 1, environment="preview")
-        assert gauges().unknown_commit_share is None
+        assert gauges().unknown_commit_ratio is None
         service.deploy("a" * 40)
         send(service, "a" * 40, 1)
-        assert gauges().unknown_commit_share == 0
+        assert gauges().unknown_commit_ratio == 0
 
     def test_is_read_from_the_end_of_the_log_however_long_it_is(
         self, service: Any, gauges: Callable[[], Gauges]
     ) -> None:
         service.deploy("a" * 40)
         send(service, "d" * 40, 1)
-        assert gauges().unknown_commit_share == 1
+        assert gauges().unknown_commit_ratio == 1
         in_store(
             service,
             "INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at,"
@@ -112,7 +112,7 @@ class TestTheShareOfUnknownCommits:
             " session_id, occurred_at, received_at, repeat('a', 40), trusted"
             " FROM runtime_events, generate_series(1, 20000)",
         )
-        assert gauges().unknown_commit_share == 0
+        assert gauges().unknown_commit_ratio == 0
 
 
 class TestTheWalk:
@@ -120,10 +120,10 @@ class TestTheWalk:
         for stage, seconds in (("exposures", 9.0), ("exposures", 0.25), ("verdicts", 0.5)):
             service.in_store(partial(note_step, stage=stage, seconds=seconds))
         result = gauges()
-        assert result.step_seconds == {"exposures": 0.25, "verdicts": 0.5}
-        assert result.last_walk_seconds is not None
-        assert result.last_tick_seconds is not None
-        assert 0 <= result.last_walk_seconds < 60
+        assert result.walk_step_seconds == {"exposures": 0.25, "verdicts": 0.5}
+        assert result.last_walk_age_seconds is not None
+        assert result.seconds_since_last_tick is not None
+        assert 0 <= result.last_walk_age_seconds < 60
 
     def test_is_behind_by_what_closed_and_is_in_no_verdict(
         self, service: Any, gauges: Callable[[], Gauges]
@@ -171,13 +171,13 @@ class TestAVerdict:
             id=experiment,
             hours=unit_hours,
         )
-        assert int(gauges().overdue_verdict_seconds // 3600) == overdue
+        assert int(gauges().verdict_overdue_seconds // 3600) == overdue
 
     def test_that_was_looked_at_in_time_is_not_overdue(
         self, service: Any, gauges: Callable[[], Gauges]
     ) -> None:
         open_experiment(service)
-        assert gauges().overdue_verdict_seconds == 0
+        assert gauges().verdict_overdue_seconds == 0
 
 
 def test_failed_runs_are_those_of_the_last_hour_that_dagster_keeps_beside(
@@ -227,7 +227,7 @@ def test_a_webhook_waits_until_it_is_delivered_or_given_up(
     announce(service, state)
     result = gauges()
     assert result.undelivered_webhooks == waiting
-    assert int(result.oldest_undelivered_seconds // 3600) == hours
+    assert int(result.undelivered_webhook_age_seconds // 3600) == hours
     assert result.abandoned_webhooks == given_up
 
 
