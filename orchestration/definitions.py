@@ -1,4 +1,8 @@
-"""The definitions: everything that Dagster knows of the service, put together."""
+"""The definitions: everything that Dagster knows of the service, put together.
+
+Each run, the daemon and the code server import them. What computes (`stats`, the pipeline, pyarrow)
+takes another CPU second to import: functions import it when they run.
+"""
 
 import dagster as dg
 
@@ -11,7 +15,8 @@ from orchestration.dagster.schedules import SCHEDULES
 from orchestration.dagster.sealed_log import sealed_log
 from orchestration.dagster.sources import log
 from orchestration.dagster.upkeep.alerts import alert
-from orchestration.dagster.upkeep.housekeeping import each_day, housekeeping
+from orchestration.dagster.upkeep.dead_runs import dead_runs
+from orchestration.dagster.upkeep.housekeeping import each_night, housekeeping
 from orchestration.dagster.upkeep.webhooks import webhooks
 from orchestration.ledger.asset import ledger
 
@@ -24,8 +29,8 @@ def parts() -> dg.Definitions:
         assets=[log, sealed_log, *STEPS, ledger],
         asset_checks=FACTS,
         jobs=[*JOBS, housekeeping],
-        schedules=[*SCHEDULES, each_day],
-        sensors=[webhooks, alert],
+        schedules=[*SCHEDULES, each_night],
+        sensors=[webhooks, alert, dead_runs],
         resources={"store": Store(), "engine": Engine()},
     )
 

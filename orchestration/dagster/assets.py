@@ -31,7 +31,6 @@ from orchestration.dagster.report import MOST_LATELY, MOST_SHOWN, chosen, report
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
 from orchestration.pipeline.batch import FAST
-from orchestration.pipeline.steps import expose, publish, stage, stage_due
 from storage.schema.clock import seconds_until
 from storage.views.counts import open_units
 from storage.views.published import (
@@ -99,6 +98,8 @@ def exposures(
       ago.
     - **Served** as counts in `GET /v1/reward/{experiment_id}/evidence`.
     """
+    from orchestration.pipeline.steps import expose
+
     _await_closing(context, store)
     begun = time.monotonic()
     with store.step("exposures") as connection:
@@ -142,6 +143,8 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
       to an answer: the band is the interval of treatment minus control, the straight line no
       difference; VIF is the price of the strata, and above 10 the change is aliased with another.
     """
+    from orchestration.pipeline.steps import stage, stage_due
+
     begun = time.monotonic()
     given = patience(context.run.tags)
     with store.step("evidence") as connection:
@@ -172,11 +175,15 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     whole new one.
 
     - **Final** once decided: the database itself refuses to rewrite it.
+    - **Cadence** names the part of the test that answers, for lifts that show in hours or in days;
+      the fast schedule publishes both, and the schedule of the day checks what they rest on.
     - **Backfill**: none. A verdict is a function of the log alone, whenever it is computed.
     - **Served** at `GET /v1/reward/{experiment_id}`, from this row.
     - **Below**, by the change's title, are those that were decided last, then how many there are,
       and what changed since the last materialization, by whichever command.
     """
+    from orchestration.pipeline.steps import publish
+
     begun = time.monotonic()
     shown_to = _shown_to(context.instance)
     with store.step("verdicts") as connection:

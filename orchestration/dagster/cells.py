@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
@@ -23,12 +23,13 @@ from orchestration.dagster.keys import (
 from orchestration.dagster.partitions import DAYS, patience, run_days
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import MOST_ROWS, filled, pages
-from orchestration.pipeline.day_check import Comparison, compare_days
-from orchestration.pipeline.steps import close_cells
-from storage.pipeline.comparison import Days
+from storage.pipeline.moments import Days
 from storage.schema.clock import closed_instant
 from storage.upkeep.check_results import note_self_check
 from storage.views.counts import cells_of_days
+
+if TYPE_CHECKING:
+    from orchestration.pipeline.day_check import Comparison
 
 # --- The check of a day ---------------------------------------------------------------------------
 
@@ -55,7 +56,7 @@ with warnings.catch_warnings():
     )
 
 
-def evaluation(day: date, comparison: Comparison, *, swapped: bool) -> dg.AssetCheckEvaluation:
+def evaluation(day: date, comparison: "Comparison", *, swapped: bool) -> dg.AssetCheckEvaluation:
     """Returns the result of the check for a day."""
     decided = sorted(_differing(comparison) & {*comparison.decided})
     unknown = is_equal(comparison, swapped=swapped) is None and not comparison.experiments
@@ -83,7 +84,7 @@ def evaluation(day: date, comparison: Comparison, *, swapped: bool) -> dg.AssetC
     )
 
 
-def is_cured(comparison: Comparison, *, swapped: bool) -> bool:
+def is_cured(comparison: "Comparison", *, swapped: bool) -> bool:
     """Tells whether the served rows are those of the log, and their verdicts those served.
 
     A verdict that is open follows from rows that are swapped in at its next look.
@@ -94,24 +95,24 @@ def is_cured(comparison: Comparison, *, swapped: bool) -> bool:
     return not comparison.not_computed and not verdicts and (swapped or not comparison.counts)
 
 
-def unequal_experiments(comparison: Comparison, *, swapped: bool) -> set[str]:
+def unequal_experiments(comparison: "Comparison", *, swapped: bool) -> set[str]:
     """Returns the experiments whose rows, or whose decided verdicts, are not those of the log."""
     rows = set[str]() if swapped else _differing(comparison)
     return rows | ({*comparison.verdicts} & {*comparison.decided})
 
 
-def is_equal(comparison: Comparison, *, swapped: bool) -> bool | None:
+def is_equal(comparison: "Comparison", *, swapped: bool) -> bool | None:
     """Tells whether a day equals the log; None where not all of it could be computed."""
     if unequal_experiments(comparison, swapped=swapped) or (comparison.verdicts and not swapped):
         return False
     return None if comparison.gone or comparison.not_computed else True
 
 
-def _differing(comparison: Comparison) -> set[str]:
+def _differing(comparison: "Comparison") -> set[str]:
     return {count.experiment_id for count in comparison.counts}
 
 
-def differing_rows(comparison: Comparison) -> int:
+def differing_rows(comparison: "Comparison") -> int:
     """Returns how many rows differed."""
     return sum(count.total for count in comparison.counts)
 
@@ -167,6 +168,8 @@ with warnings.catch_warnings():
         context: dg.AssetExecutionContext, config: CellsRun, store: Store, engine: Engine
     ) -> Iterator[dg.MaterializeResult[Any]]:
         """Adds the cells that have closed, and computes the days of the run anew from the log."""
+        from orchestration.pipeline.steps import close_cells
+
         begun, days = time.monotonic(), run_days(context.run.tags)
         swap, added = bool(context.selected_asset_keys), 0
         if swap:
@@ -187,7 +190,7 @@ def _report(
     context: dg.AssetExecutionContext,
     store: Store,
     days: Days | None,
-    compared: dict[date, Comparison],
+    compared: dict[date, "Comparison"],
 ) -> None:
     """Reports the run's days, and fails it where some of them are not as the log gives them."""
     wrong = [day for day, each in compared.items() if not is_cured(each, swapped=True)]
@@ -213,8 +216,10 @@ def _report(
 
 def _compare(
     context: dg.AssetExecutionContext, store: Store, engine: Engine, days: Days, *, swap: bool
-) -> dict[date, Comparison]:
+) -> dict[date, "Comparison"]:
     """Computes days anew from the log, and returns the differences of each."""
+    from orchestration.pipeline.day_check import compare_days
+
     with store.reading() as connection:
         as_of = closed_instant(connection)
     with store.separate_reading(swaps=swap) as separate:
@@ -233,4 +238,5 @@ def _compare(
             )
             event: Any = evaluation(day, each, swapped=swap)
             context.log_event(event)
+            context.log.info("session_cells: %s, %s rows differed", day, differing_rows(each))
     return compared

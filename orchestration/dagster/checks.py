@@ -14,7 +14,6 @@ from orchestration.dagster.keys import EVIDENCE, RUNTIME_EVENTS, VERDICTS
 from orchestration.dagster.links import experiment_link
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import MOST_ROWS, Rows, filled, pages, plain
-from orchestration.pipeline.regression import read_inflations
 from storage.upkeep.check_results import note_check
 from storage.upkeep.invariants import (
     decided_unlike_their_evidence,
@@ -125,6 +124,8 @@ def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
 )
 def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
     """Regresses treatment on the cells of every open experiment."""
+    from orchestration.pipeline.regression import read_inflations
+
     with store.reading() as connection:
         inflations = [
             inflation

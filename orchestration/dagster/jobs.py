@@ -1,4 +1,4 @@
-"""The jobs: the pipeline where a block closed, and all of it, with every check, each hour."""
+"""The jobs: the pipeline where a block closed, sealing, and all of it for a settled day."""
 
 import dagster as dg
 
@@ -7,16 +7,31 @@ from orchestration.dagster.cells import REBUILT, CellsRun
 from orchestration.dagster.checks import (
     FACTS,
     decided_verdicts_are_unchanged,
+    every_received_unit_is_accounted,
     no_experiment_is_set_aside,
     no_keep_with_a_breach,
     running_p_never_rose,
+    source_lag_is_under_the_grace,
 )
-from orchestration.dagster.keys import LEDGER, POOL_TAG, PREFIX, SESSION_CELLS
-from orchestration.dagster.sealed_log import SEALED, sealed_log
+from orchestration.dagster.keys import LEDGER, POOL_TAG, PREFIX, SEALED_LOG, SESSION_CELLS
+from orchestration.dagster.sealed_log import SEALED, SealingRun, sealed_log
 from orchestration.dagster.sources import log
 
-# A run whose processes were all killed stays in progress for ever unless it says how long it may.
-_MAX_RUNTIME = "dagster/max_runtime"
+
+def run_tags(pool: str, *, minutes: int, priority: int) -> dict[str, str]:
+    """Returns the tags of a job's runs.
+
+    Args:
+        pool: Our `dagster.yaml` limits how many runs of a pool go on at once.
+        minutes: How long they may take: Dagster fails those that take longer.
+        priority: Which of those that wait starts first: the higher.
+    """
+    return {
+        POOL_TAG: pool,
+        "dagster/max_runtime": str(60 * minutes),
+        "dagster/priority": str(priority),
+    }
+
 
 INCREMENT = dg.RunConfig(ops={"__".join(SESSION_CELLS.path): CellsRun(increment=True)})
 
@@ -32,20 +47,31 @@ fast = dg.define_asset_job(
         no_experiment_is_set_aside,
     ),
     config=INCREMENT,
-    tags={_MAX_RUNTIME: "900", POOL_TAG: "fast", "dagster/priority": "10"},
+    tags=run_tags("fast", minutes=15, priority=10),
     executor_def=dg.in_process_executor,
 )
 
 day = dg.define_asset_job(
     f"{PREFIX}_day",
-    description="The same pipeline, the log observed and every fact checked; for a day whose last"
-    " metric has closed, a rebuild of that day from the log. 25 runs a day.",
+    description="A day whose last metric has closed is computed anew from the log; the same"
+    " pipeline for all that is new, every check, the regression and the ledger. One run a day.",
     selection=dg.AssetSelection.assets(log, sealed_log, *STEPS, LEDGER)
     | dg.AssetSelection.checks(*FACTS, REBUILT, SEALED),
-    tags={_MAX_RUNTIME: "1800", POOL_TAG: "day", "dagster/priority": "-10"},
+    tags=run_tags("day", minutes=30, priority=-10),
     executor_def=dg.in_process_executor,
 )
 
-OTHERS = [SEALED, *(fact.check_key for fact in FACTS)]
+sealing = dg.define_asset_job(
+    f"{PREFIX}_sealing",
+    description="The log observed, its ended hours sealed into the lake, and what only the last"
+    " hour's events show checked. One run an hour.",
+    selection=dg.AssetSelection.assets(log, sealed_log).without_checks()
+    | dg.AssetSelection.checks(
+        SEALED, source_lag_is_under_the_grace, every_received_unit_is_accounted
+    ),
+    config=dg.RunConfig(ops={"__".join(SEALED_LOG.path): SealingRun(increment=True)}),
+    tags=run_tags("sealing", minutes=30, priority=0),
+    executor_def=dg.in_process_executor,
+)
 
-JOBS = (fast, day)
+JOBS = (fast, day, sealing)

@@ -7,9 +7,13 @@ import dagster as dg
 from storage.postgres.engine import SCHEMA
 
 PREFIX = "deploy_reward"
-# The hourly run touches each asset, also where no block holds a unit.
-FRESHNESS = dg.FreshnessPolicy.time_window(
+# Sealing has a run an hour.
+SEALED_FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=timedelta(hours=3), warn_window=timedelta(minutes=90)
+)
+# An open experiment has a run an hour, and a day that settled one; without either there is none.
+FRESHNESS = dg.FreshnessPolicy.time_window(
+    fail_window=timedelta(hours=50), warn_window=timedelta(hours=26)
 )
 OWNERS = [f"team:{PREFIX}"]
 # An instance's catalogue finds all that is ours by this tag.
@@ -18,6 +22,8 @@ TAGS = {"service": PREFIX}
 CLOSES_TAG = f"{PREFIX}/closes_at"
 # Our `dagster.yaml` limits by this tag how many runs of a kind go on at once.
 POOL_TAG = f"{PREFIX}/pool"
+# This tag of a run says on which store it holds its lock.
+STORE_TAG = f"{PREFIX}/store"
 # This tag says why it was asked for.
 DUE_TAG = f"{PREFIX}/due"
 

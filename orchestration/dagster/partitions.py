@@ -1,17 +1,40 @@
 """The days, in UTC, that session cells are partitioned by: the days of their units' exposure."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
+from sqlalchemy.exc import DBAPIError
 
 from orchestration.dagster.keys import CLOSES_TAG
+from orchestration.dagster.resources import StoreNotFoundError, store_url
 from orchestration.pipeline.batch import FAST, RUN, Patience
-from storage.pipeline.comparison import Days
+from storage.pipeline.moments import Days
+from storage.postgres.engine import opened_engine
+from storage.schema.partitions import first_day
 
-# Today is a partition from its first minute on: units are counted as their blocks close. Cells
-# of imported history before the first day are computed like all others, but have no partition.
-DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", timezone="UTC", end_offset=1)
+# The days before today that a store without an event has, so that history can be imported.
+_DAYS_OF_HISTORY = 90
+
+
+def _first_day() -> date:
+    """Returns the day of the store's first event, as of when the definitions are loaded."""
+    with (
+        suppress(StoreNotFoundError, DBAPIError),
+        opened_engine(store_url()) as engine,
+        engine.connect() as connection,
+    ):
+        if (day := first_day(connection)) is not None:
+            return day
+    return datetime.now(UTC).date() - timedelta(days=_DAYS_OF_HISTORY)
+
+
+# Today is a partition from its first minute on: units are counted as their blocks close. Days of
+# history that is imported later have a partition once the code location is loaded again.
+DAYS = dg.DailyPartitionsDefinition(
+    start_date=_first_day().isoformat(), timezone="UTC", end_offset=1
+)
 
 # Dagster's own tags, by which any launcher, backfills included, says what a run is of.
 PARTITION_TAG = "dagster/partition"

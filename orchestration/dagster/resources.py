@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
@@ -12,23 +12,20 @@ from sqlalchemy import Connection
 from sqlalchemy import Engine as Pool
 from sqlalchemy.exc import OperationalError
 
+from orchestration.dagster.keys import STORE_TAG
 from orchestration.pipeline.failed_tick import failures_counted
-from storage.lake.day_engines import (
-    ENGINE,
-    MEMORY,
-    REMOTE,
-    THREADS,
-    DayEngineSettings,
-    day_engine_settings,
-)
 from storage.postgres.data_dir import default_data_dir
 from storage.postgres.embedded import running_url
 from storage.postgres.engine import open_engine
+from storage.postgres.run_lock import RunLock, place_of
 from storage.schema.clock import claim_derived_tables
 from storage.schema.migrate import StoreVersionError, refuse_other_version
 from storage.upkeep.gauges import note_step
 from storage.upkeep.passing_error import is_passing
 from storage.upkeep.reading import separate_reading
+
+if TYPE_CHECKING:
+    from storage.lake.day_engines import DayEngineSettings
 
 # The retries take a minute in all, longer than a managed PostgreSQL takes to fail over.
 RETRIES = dg.RetryPolicy(
@@ -69,9 +66,10 @@ class Store(dg.ConfigurableResource[Any]):
         description="By default SERVICE_DATABASE_URL, else the running embedded PostgreSQL.",
     )
     _engine: Pool | None = PrivateAttr(default=None)
+    _lock: RunLock | None = PrivateAttr(default=None)
 
-    def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002
-        """Opens the pool of connections that a run's steps share.
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """Opens the pool of connections that a run's steps share, and holds the lock of the run.
 
         Raises:
             storage.migrate.StoreVersionError: The store is of another version.
@@ -85,9 +83,17 @@ class Store(dg.ConfigurableResource[Any]):
             engine.dispose()
             raise
         self._engine = engine
+        if context.run is not None and context.instance is not None:
+            self._lock = RunLock(engine, context.run.run_id)
+            self._lock.hold()
+            # Whoever has the tag had the lock.
+            context.instance.add_run_tags(context.run.run_id, {STORE_TAG: place_of(engine)})
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002
-        """Closes the pool."""
+        """Frees the lock and closes the pool."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
@@ -153,12 +159,20 @@ class Engine(dg.ConfigurableResource[Any]):
     )
 
     @property
-    def settings(self) -> DayEngineSettings:
+    def settings(self) -> "DayEngineSettings":
         """The settings.
 
         Raises:
             storage.pipeline.engines.engine.EngineError: An engine cannot be used.
         """
+        from storage.lake.day_engines import (
+            ENGINE,
+            MEMORY,
+            REMOTE,
+            THREADS,
+            day_engine_settings,
+        )
+
         chosen = {
             ENGINE: self.name,
             REMOTE: self.spark_remote,

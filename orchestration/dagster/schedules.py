@@ -1,27 +1,15 @@
-"""The schedules: a run where a block closed, a checked run each hour, rebuilds of settled days."""
+"""The schedules: a run where a block closed, one for each settled day, and sealing each hour."""
 
 import os
-from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
-from orchestration.dagster.assets import STEPS
-from orchestration.dagster.cells import REBUILT
-from orchestration.dagster.jobs import INCREMENT, OTHERS, day, fast
-from orchestration.dagster.keys import (
-    CLOSES_TAG,
-    DUE_TAG,
-    LEDGER,
-    PREFIX,
-    SEALED_LOG,
-    SESSION_CELLS,
-)
+from orchestration.dagster.jobs import day, fast, sealing
+from orchestration.dagster.keys import CLOSES_TAG, DUE_TAG, PREFIX
 from orchestration.dagster.partitions import DAYS, key_of
 from orchestration.dagster.resources import Store
-from orchestration.dagster.sources import SOURCES
 from orchestration.pipeline.failed_tick import failures_counted
-from orchestration.pipeline.steps import note_seen
 from storage.schema.clock import closed_instant, try_claim_derived_tables
 from storage.verdicts.backlog import DueWork, due_work, note_nothing_due, settled_days
 
@@ -71,6 +59,8 @@ def _request(work: DueWork) -> dg.RunRequest:
 
 def _due(store: Store, *, ahead: timedelta) -> list[DueWork] | str:
     """Returns the blocks that are due, or why no run is to be launched."""
+    from orchestration.pipeline.steps import note_seen
+
     with store.reading() as connection:
         if not try_claim_derived_tables(connection):
             return UNDER_WAY
@@ -141,56 +131,66 @@ each_minute = fast_schedule(os.environ.get(_CRON_VARIABLE) or _EACH_MINUTE)
 
 # The run that rebuilt a day carries this tag: once its last metric has closed, once is enough.
 REBUILT_TAG = f"{PREFIX}/rebuilt"
-# A run whose day could not be made equal to the log has failed, and leaves the day red.
+# A day that cannot be made equal to the log fails its run, and stays red.
+_MOST_FAILURES = 3
 _DONE_OR_TO_COME = [
-    each for each in dg.DagsterRunStatus if each is not dg.DagsterRunStatus.CANCELED
+    each
+    for each in dg.DagsterRunStatus
+    if each not in {dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.FAILURE}
 ]
 
 
 @dg.schedule(
     name=f"{PREFIX}_day",
     job=day,
-    cron_schedule="7 * * * *",
+    cron_schedule="17 * * * *",
+    execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Each hour; and, once per day of exposure, the rebuild of a day that has settled.",
+    description="Once for each day that has settled, looked for each hour: the day rebuilt from the"
+    f" log, every check and the ledger. A run that failed is tried again, {_MOST_FAILURES} times in"
+    " all.",
 )
-def each_hour(context: dg.ScheduleEvaluationContext, store: Store) -> Iterator[dg.RunRequest]:
-    """Requests a checked run for yesterday, and for a settled day its rebuild."""
-    at = context.scheduled_execution_time
-    yield dg.RunRequest(
-        run_key=at.isoformat(),
-        partition_key=key_of(at - timedelta(days=1)),
-        asset_selection=[
-            *(spec.key for spec in SOURCES),
-            SEALED_LOG,
-            *(step.key for step in STEPS),
-            LEDGER,
-        ],
-        asset_check_keys=OTHERS,
-        run_config=INCREMENT,
-    )
+def each_day(context: dg.ScheduleEvaluationContext, store: Store) -> dg.RunRequest | dg.SkipReason:
+    """Requests the run of a settled day: one an hour, so that weeks of history hold nothing up."""
     with store.reading() as connection:
         settled = settled_days(connection, as_of=closed_instant(connection))
-    # A day an hour is rebuilt, so that an import of weeks does not hold the machine up.
-    for key in _not_rebuilt(context.instance, settled)[:1]:
-        yield dg.RunRequest(
-            run_key=f"{at.isoformat()}/{key}",
-            partition_key=key,
-            asset_selection=[SESSION_CELLS],
-            asset_check_keys=[REBUILT],
-            tags={REBUILT_TAG: key},
+    keys = (settled_day.isoformat() for settled_day in settled)
+    for key in filter(DAYS.has_partition_key, keys):
+        if not _is_done(context.instance, key):
+            return dg.RunRequest(
+                run_key=f"{context.scheduled_execution_time.isoformat()}/{key}",
+                partition_key=key,
+                tags={REBUILT_TAG: key},
+            )
+    return dg.SkipReason("each settled day was rebuilt")
+
+
+def _is_done(instance: dg.DagsterInstance, key: str) -> bool:
+    def runs(statuses: list[dg.DagsterRunStatus]) -> int:
+        tags = {REBUILT_TAG: key}
+        return instance.get_runs_count(
+            dg.RunsFilter(job_name=day.name, tags=tags, statuses=statuses)
         )
 
-
-def _not_rebuilt(instance: dg.DagsterInstance, days: list[date]) -> list[str]:
-    keys = [day.isoformat() for day in days if DAYS.has_partition_key(day.isoformat())]
-    return [
-        key
-        for key in keys
-        if not instance.get_runs_count(
-            dg.RunsFilter(job_name=day.name, tags={REBUILT_TAG: key}, statuses=_DONE_OR_TO_COME)
-        )
-    ]
+    failures = runs([dg.DagsterRunStatus.FAILURE])
+    return failures >= _MOST_FAILURES or runs(_DONE_OR_TO_COME) > 0
 
 
-SCHEDULES = (each_minute, each_hour)
+# --- Sealing --------------------------------------------------------------------------------------
+
+
+@dg.schedule(
+    name=f"{PREFIX}_sealing",
+    job=sealing,
+    cron_schedule="7 * * * *",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Each hour: the log observed, and the hour that ended sealed.",
+)
+def each_hour(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    """Requests a run for the day of the hour that ended."""
+    at = context.scheduled_execution_time
+    return dg.RunRequest(run_key=at.isoformat(), partition_key=key_of(at - timedelta(hours=1)))
+
+
+SCHEDULES = (each_minute, each_day, each_hour)

@@ -3,15 +3,16 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from pydantic import Field
 
 from orchestration.dagster.keys import (
-    FRESHNESS,
     OWNERS,
     PREFIX,
     RUNTIME_EVENTS,
+    SEALED_FRESHNESS,
     SEALED_LOG,
     TAGS,
     table_metadata,
@@ -19,21 +20,27 @@ from orchestration.dagster.keys import (
 from orchestration.dagster.partitions import DAYS, run_days
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import markdown, plain
-from storage.lake.comparison import (
-    DifferentFile,
-    SealedDay,
-    compare_files,
-    days_with_faults,
-    sealed_day,
-)
 from storage.lake.lake import open_lake
 from storage.lake.removal import delete_unlisted
-from storage.lake.scrubbing import scrub
-from storage.lake.sealing import SealedRun, Sealer
 from storage.log.status import SealingStatus, note_sealing, read_sealing
+
+if TYPE_CHECKING:
+    from storage.lake.comparison import DifferentFile, SealedDay
+    from storage.lake.sealing import SealedRun
 
 # A run seals so many hours, and the next run the rest.
 _MOST_SECONDS = 1200.0
+
+
+class SealingRun(dg.Config):
+    """How a run seals."""
+
+    increment: bool = Field(
+        default=False,
+        description="Only seals what has ended, as the schedule does each hour. Else each file of"
+        " the run's days is read whole as well.",
+    )
+
 
 SEALED = dg.AssetCheckKey(SEALED_LOG, "sealed_hours_hold_what_the_log_held")
 
@@ -64,7 +71,7 @@ with warnings.catch_warnings():
                 tags=TAGS,
                 kinds={"python", "postgres", "parquet"},
                 metadata=table_metadata(SEALED_LOG),
-                freshness_policy=FRESHNESS,
+                freshness_policy=SEALED_FRESHNESS,
             )
         ],
         check_specs=[
@@ -89,17 +96,19 @@ with warnings.catch_warnings():
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
     def sealed_log(
-        context: dg.AssetExecutionContext, store: Store
+        context: dg.AssetExecutionContext, config: SealingRun, store: Store
     ) -> Iterator[dg.MaterializeResult[Any]]:
         """Seals the hours that have ended, and reads the files of the days of the run."""
+        from storage.lake.comparison import sealed_day
+
         seals = bool(context.selected_asset_keys)
-        run, error = _sealed(store) if seals else (SealedRun(), None)
+        run, error = _sealed(store, seals=seals)
         requested = run_days(context.run.tags)
         days = requested.each if requested else [datetime.now(UTC).date()]
         with store.reading() as connection:
             status = read_sealing(connection)
             reports = {day: _of_day(sealed_day(connection, day)) for day in days}
-        for event in _looked_at(store, days, status):
+        for event in _looked_at(store, days, status, whole=not config.increment):
             context.log_event(event)
         context.log.info("sealed_log: %s hours sealed, %s wait", run.hours, status.waiting_hours)
         if not seals:
@@ -123,7 +132,7 @@ with warnings.catch_warnings():
         )
 
 
-def _of_day(day: SealedDay) -> dict[str, Any]:
+def _of_day(day: "SealedDay") -> dict[str, Any]:
     return {
         "dagster/partition_row_count": day.rows,
         "hours": day.hours,
@@ -133,9 +142,13 @@ def _of_day(day: SealedDay) -> dict[str, Any]:
     }
 
 
-def _sealed(store: Store) -> tuple[SealedRun, str | None]:
+def _sealed(store: Store, *, seals: bool) -> tuple["SealedRun", str | None]:
     """Seals the hours that have ended; a failure is noted, and later hours go on."""
+    from storage.lake.sealing import SealedRun, Sealer
+
     run, error = SealedRun(), None
+    if not seals:
+        return run, error
     try:
         lake = open_lake()
         run = Sealer(engine=store.engine, lake=lake).seal(most_seconds=_MOST_SECONDS) or run
@@ -147,8 +160,13 @@ def _sealed(store: Store) -> tuple[SealedRun, str | None]:
     return run, error
 
 
-def _looked_at(store: Store, days: Sequence[date], status: SealingStatus) -> Iterator[Any]:
+def _looked_at(
+    store: Store, days: Sequence[date], status: SealingStatus, *, whole: bool
+) -> Iterator[Any]:
     """Yields the results of the check, of days on which a file was or is wrong as well."""
+    from storage.lake.comparison import compare_files, days_with_faults
+    from storage.lake.scrubbing import scrub
+
     lake = open_lake()
     with store.reading() as connection:
         before = days_with_faults(connection)
@@ -156,7 +174,7 @@ def _looked_at(store: Store, days: Sequence[date], status: SealingStatus) -> Ite
         compared = compare_files(connection, lake)
     with store.reading() as connection:
         # What PostgreSQL holds no longer is compared with nothing: it must be as it is listed.
-        scrubbed = scrub(connection, lake, days=days)
+        scrubbed = scrub(connection, lake, days=days if whole else ())
     by_day: dict[date, dict[str, DifferentFile]] = {day: {} for day in (*days, *before)}
     for file in (*compared.different, *scrubbed):
         by_day.setdefault(file.hour.astimezone(UTC).date(), {})[file.name] = file

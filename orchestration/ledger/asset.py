@@ -2,13 +2,13 @@
 
 import warnings
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
 
 from domain.ledger.account import Ledger, ledger_of
-from orchestration.dagster.keys import FRESHNESS, LEDGER, OWNERS, PREFIX, TAGS, VERDICTS
+from orchestration.dagster.keys import LEDGER, OWNERS, PREFIX, TAGS, VERDICTS
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
 from storage.ledger.entries import JudgedProject, judged_projects, read_entries
@@ -25,7 +25,8 @@ with warnings.catch_warnings():
         owners=OWNERS,
         tags=TAGS,
         kinds={"python", "postgres"},
-        freshness_policy=FRESHNESS,
+        # Where the only experiment's metric takes a month to close, no day settles before.
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(days=32)),
     )
     def ledger(store: Store) -> dg.MaterializeResult[Any]:
         """The sums over each project's verdicts of 28 days, and how many keeps stand.
@@ -33,7 +34,7 @@ with warnings.catch_warnings():
         Stored nowhere, and part of no verdict.
 
         - **Final**: never. Experiments leave it when their last look is 28 days old.
-        - **Backfill**: none. Each hour's run counts anew.
+        - **Backfill**: none. Each run of the day counts anew.
         - **Served** at `GET /v1/reward/ledger` and on the dashboard, with the sums of keeps.
         """
         as_of = datetime.now(UTC)

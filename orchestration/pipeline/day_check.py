@@ -13,7 +13,6 @@ from storage.lake.day_engines import DayEngineSettings, day_engine_settings
 from storage.lake.lake import open_lake
 from storage.lake.reader import open_log
 from storage.pipeline.comparison import (
-    Days,
     Differences,
     DifferingCount,
     DifferingRow,
@@ -23,7 +22,7 @@ from storage.pipeline.comparison import (
     reaches_on_days,
 )
 from storage.pipeline.experiments import PipelineExperiment, open_experiments
-from storage.pipeline.moments import moment_of
+from storage.pipeline.moments import Days, moment_of
 from storage.pipeline.recompute import RowSelection, SelectedRows, recompute
 from storage.pipeline.steps import AHEAD
 from storage.upkeep.day_check import differing_verdicts, experiments_of_days, read_served_tables

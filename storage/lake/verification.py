@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from storage.lake.lake import VARIABLE, FileStamp, Lake, LakeError, file_sha256
-from storage.lake.parquet import count_rows
 from storage.lake.sealed_hours import SealedFile
 
 MISSING = "is missing"
@@ -112,6 +111,9 @@ def _fault_of_stamp(file: SealedFile, stamp: FileStamp | None) -> str | None:
 def _fault_of_bytes(path: Path, file: SealedFile) -> str | None:
     if file_sha256(path) != file.sha256:
         return "has another SHA-256 than the listed one"
+    # It loads pyarrow, which whoever only knows the error does without.
+    from storage.lake.parquet import count_rows  # noqa: PLC0415
+
     if (rows := count_rows(path)) != file.rows:
         return f"has {rows:,} events where {file.rows:,} are listed"
     return None

@@ -6,48 +6,20 @@ experiment's life, by the same conditions.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Table, text
 
 from storage.pipeline.cursors import read_cursors
 from storage.pipeline.experiments import PipelineExperiment
-from storage.pipeline.moments import block_of, microseconds
+from storage.pipeline.moments import Days, block_of
 from storage.postgres.engine import SCHEMA
 from storage.schema.clock import claim_derived_tables
 from storage.schema.tables import in_words, metadata
 
 # The report names so many rows of each table, and counts all of them.
 MOST = 1000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Days:
-    """Some days of exposure, in UTC, both ends included."""
-
-    first: date
-    last: date
-
-    @property
-    def from_block(self) -> int:
-        """Their first moment, in microseconds since the epoch."""
-        return _midnight(self.first)
-
-    @property
-    def to_block(self) -> int:
-        """The first moment after them."""
-        return _midnight(self.last + timedelta(days=1))
-
-    @property
-    def each(self) -> list[date]:
-        """Each of them, in order."""
-        count = (self.last - self.first).days + 1
-        return [self.first + timedelta(days=number) for number in range(count)]
-
-
-def _midnight(day: date) -> int:
-    return microseconds(datetime.combine(day, time(), tzinfo=UTC))
 
 
 # --- How far --------------------------------------------------------------------------------------

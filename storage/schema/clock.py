@@ -50,7 +50,11 @@ def seconds_until(connection: Connection, moment: datetime) -> float:
 
 
 def claim_derived_tables(connection: Connection) -> None:
-    """Makes this transaction the only writer of derived tables, waiting for its turn."""
+    """Makes this transaction the only writer of derived tables, waiting for its turn.
+
+    The server ends it, within a second, where its process is killed in the middle of a statement.
+    """
+    connection.execute(text("SET LOCAL client_connection_check_interval = '1s'"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": DERIVED_LOCK})
 
 

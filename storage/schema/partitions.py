@@ -46,6 +46,22 @@ def newest_partitions(connection: Connection, *, limit: int) -> dict[str, int]:
     return {row.name: int(row.pages) for row in connection.execute(_NEWEST, bound)}
 
 
+_FIRST = text(f"""
+SELECT least((
+    SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD'))
+    FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+    WHERE i.inhparent = to_regclass(:log) AND pg_relation_size(c.oid) > 0
+), (
+    SELECT CAST(min(hour) AT TIME ZONE 'UTC' AS date) FROM {SCHEMA}.sealed_hours WHERE rows > 0
+))
+""")
+
+
+def first_day(connection: Connection) -> date | None:
+    """Returns the first day of receipt of which there is an event, in files or here; else None."""
+    return connection.execute(_FIRST, {"log": f"{SCHEMA}.runtime_events"}).scalar_one()
+
+
 def create_days(connection: Connection, days: Iterable[date]) -> None:
     """Creates the partitions of these days, in UTC, where they are missing.
 

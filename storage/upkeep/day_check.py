@@ -4,8 +4,7 @@ from datetime import date
 
 from sqlalchemy import Connection, text
 
-from storage.pipeline.comparison import Days
-from storage.pipeline.moments import moment_of
+from storage.pipeline.moments import Days, moment_of
 from storage.postgres.engine import SCHEMA
 from storage.schema.tables import DERIVED
 

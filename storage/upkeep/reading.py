@@ -7,13 +7,17 @@ from typing import Literal
 import psycopg
 from sqlalchemy import Connection, Engine, Table, text
 
-from storage.lake.reader import keep_log
 from storage.schema.clock import claim_rebuild
 from storage.schema.tables import DERIVED, self_checks
 
 # Whole days are read at once: what is sorted or hashed stays in memory, and of tables that last for
-# a statement or two a small sample is enough.
-SETTINGS = ("work_mem = '128MB'", "default_statistics_target = 10")
+# a statement or two a small sample is enough. The server ends the statement of a process that was
+# killed within a second, and with it the session.
+SETTINGS = (
+    "work_mem = '128MB'",
+    "default_statistics_target = 10",
+    "client_connection_check_interval = '1s'",
+)
 
 
 @contextlib.contextmanager
@@ -43,6 +47,9 @@ def _separate(connection: Connection, *, commits: bool) -> Generator[None]:
         # The reading sees a single state of the log: of whoever is forgotten meanwhile it would
         # else read both events and tombstones.
         connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+        # It loads pyarrow, which a tick does without.
+        from storage.lake.reader import keep_log  # noqa: PLC0415
+
         keep_log(connection)
         for setting in SETTINGS:
             connection.execute(text(f"SET LOCAL {setting}"))

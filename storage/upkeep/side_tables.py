@@ -17,9 +17,6 @@ from storage.schema.clock import claim_rebuild, is_rebuilding
 from storage.schema.tables import DERIVED, self_checks, set_aside, verdicts
 from storage.upkeep.reading import SETTINGS, create_temporary_tables, primary_key, unprepared
 
-# How soon the server ends a statement whose rebuild was killed, and with it the session.
-_NOTICED_AFTER = "1s"
-
 
 @contextlib.contextmanager
 def side_tables(engine: Engine, *, waiting: Callable[[], None]) -> Generator[Connection]:
@@ -36,7 +33,7 @@ def side_tables(engine: Engine, *, waiting: Callable[[], None]) -> Generator[Con
         # It is closed at the end rather than used again: tables and lock end with the session.
         connection.detach()
         with connection.begin():
-            for setting in (*SETTINGS, f"client_connection_check_interval = '{_NOTICED_AFTER}'"):
+            for setting in SETTINGS:
                 connection.execute(text(f"SET {setting}"))
         with connection.begin():
             if is_rebuilding(connection):

@@ -243,9 +243,12 @@ FROM generate_series(
     CAST(:as_of AS timestamptz) - interval '1 day',
     interval '1 day'
 ) AS day
-JOIN read AS r ON r.starts_at < day + interval '1 day' AND r.exposed_to > day
-GROUP BY day
-HAVING bool_and(r.decided OR r.cells_to >= day + interval '1 day')
+CROSS JOIN LATERAL (SELECT day + interval '2 days' > CAST(:as_of AS timestamptz) AS is_last) AS d
+LEFT JOIN read AS r ON r.starts_at < day + interval '1 day'
+ AND (r.exposed_to > day OR d.is_last AND NOT r.decided)
+GROUP BY day, d.is_last
+-- Yesterday has settled too where no experiment reads it: so every day has a run.
+HAVING coalesce(bool_and(r.decided OR r.cells_to >= day + interval '1 day'), d.is_last)
 ORDER BY day
 """)
 
@@ -253,7 +256,8 @@ ORDER BY day
 def settled_days(connection: Connection, *, as_of: datetime) -> list[date]:
     """Returns the days, in UTC, on which units were counted, and whose last metric has closed.
 
-    A target's companions are not waited for. Those of the 30 days before `as_of` are returned: the
-    longest window and a margin. The oldest comes first.
+    So has yesterday where no experiment reads it. A target's companions are not waited for. Those
+    of the 30 days before `as_of` are returned: the longest window and a margin. The oldest comes
+    first.
     """
     return list(connection.execute(_SETTLED, {"as_of": as_of}).scalars())

@@ -371,4 +371,20 @@ MUTANTS = [
             "tests/orchestration/dagster/test_days.py::test_an_experiment_with_a_day_unlike_the_log_decides_once_that_is_cured"
         ],
     ),
+    Mutant(
+        breaks="a run whose process is gone is failed",
+        of="orchestration.dagster.upkeep.dead_runs.dead_runs",
+        edits=[swap("free.intersection(json.loads(context.cursor or '[]'))", "set()")],
+        tests=[
+            "tests/orchestration/test_dead_runs.py::test_a_run_whose_process_is_killed_fails_within_two_ticks_and_a_living_one_goes_on"
+        ],
+    ),
+    Mutant(
+        breaks="a run that goes on holds its lock, and is not failed",
+        of="storage.postgres.run_lock.RunLock._watch",
+        edits=[swap("connection.execute(_LOCK, {'key': _KEY, 'run_id': self._run_id})", "None")],
+        tests=[
+            "tests/orchestration/test_dead_runs.py::test_a_run_whose_process_is_killed_fails_within_two_ticks_and_a_living_one_goes_on"
+        ],
+    ),
 ]

@@ -65,7 +65,7 @@ def test_each_fact_stands_with_the_asset_that_it_is_about(graph) -> None:
     assert facts == CHECKS
 
 
-def test_verdicts_come_of_two_schedules_and_no_sensor_has_a_job() -> None:
+def test_runs_come_of_schedules_and_no_sensor_has_a_job() -> None:
     repository = definitions.get_repository_def()
 
     schedules = repository.schedule_defs
@@ -73,11 +73,13 @@ def test_verdicts_come_of_two_schedules_and_no_sensor_has_a_job() -> None:
     assert {schedule.name for schedule in schedules} == {
         "deploy_reward_fast",
         "deploy_reward_day",
+        "deploy_reward_sealing",
         "deploy_reward_housekeeping",
     }
     assert {sensor.name for sensor in repository.sensor_defs} == {
         "deploy_reward_webhooks",
         "deploy_reward_alert",
+        "deploy_reward_dead_runs",
     }
     assert not any(sensor.has_jobs for sensor in repository.sensor_defs)
 
@@ -109,7 +111,7 @@ def test_every_job_runs_in_one_process_for_an_hour_at_most_and_in_a_pool(tmp_pat
     assert all(f"value: {job.run_tags['deploy_reward/pool']}, limit" in limits for job in jobs)
 
 
-def test_the_hourly_job_observes_the_log_and_checks_every_fact(canary, instance, today) -> None:
+def test_the_job_of_the_day_observes_the_log_and_checks_every_fact(canary, instance, today) -> None:
     result = canary.run("deploy_reward_day", instance, today)
 
     assert result.success
@@ -119,8 +121,24 @@ def test_the_hourly_job_observes_the_log_and_checks_every_fact(canary, instance,
     assert all(evaluation.passed for evaluation in evaluations)
 
 
-def test_a_run_loads_no_library_that_only_a_reading_of_the_log_needs() -> None:
-    loads = "import sys, orchestration.definitions; print({'pandas', 'duckdb'} & {*sys.modules})"
+def test_the_definitions_begin_with_the_first_event_and_load_no_library_of_a_computation(
+    canary,
+) -> None:
+    heavy = {
+        "duckdb",
+        "httpx2",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "scipy",
+        "sqlalchemy.ext.asyncio",
+        "stats",
+    }
+    loads = (
+        "import sys; from orchestration.definitions import definitions as d;"
+        f"print({heavy} & {{*sys.modules}});"
+        "print(d.get_job_def('deploy_reward_day').partitions_def.get_first_partition_key())"
+    )
     command = [sys.executable, "-c", loads]
     loaded = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert loaded.stdout == "set()\n"
+    assert loaded.stdout.split() == ["set()", canary.first_day.date().isoformat()]

@@ -1,4 +1,4 @@
-"""Dagster's web server as we serve it: a process with an instance of its own, and no code."""
+"""Dagster's web server as we serve it: alone, without code, and over a store with all the rest."""
 
 import http.client
 import json
@@ -6,9 +6,13 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
+from cli.processes.children import free_port
 from storage.postgres.child_process import spawn
 from tests.processes.api_process import eventually, port_of_our_own
 
@@ -74,3 +78,35 @@ def _asked(url: str, method: str, path: str, query: str | None = None) -> Any:
         return json.load(connection.getresponse())
     finally:
         connection.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OurDagster:
+    """All of Dagster's processes as `deploy-reward dagster` starts them."""
+
+    pid: int
+    port: int
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        """Returns what the web server answers."""
+        body = {"query": query, "variables": variables}
+        answer = httpx2.post(f"http://127.0.0.1:{self.port}/graphql", json=body, timeout=60)
+        return answer.json()["data"]
+
+
+@contextmanager
+def our_dagster(folder: Path, url: str) -> Generator[OurDagster]:
+    """Runs Dagster over a store until the context ends."""
+    port, log = free_port(), folder / "log"
+    words = ("dagster", "--port", str(port), "--data-dir", str(folder / "data"))
+    process = spawn(
+        [sys.executable, "-m", "cli", *words],
+        log=log,
+        env={**os.environ, "SERVICE_DATABASE_URL": url},
+    )
+    try:
+        eventually(lambda: "Dagster   http" in log.read_text(), seconds=240)
+        yield OurDagster(pid=process.pid, port=port)
+    finally:
+        process.terminate()
+        process.wait()

@@ -1,6 +1,5 @@
 """Runs as launchers start them: a record in Dagster's storage, and a process that executes it."""
 
-import logging
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -9,18 +8,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
-import psycopg
 from dagster._core.definitions.reconstruct import ReconstructableRepository
-from dagster._core.workspace.context import WorkspaceProcessContext
-from dagster._core.workspace.load_target import EmptyWorkspaceTarget
-from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
 from dagster._grpc.types import ExecuteRunArgs
 
 from orchestration.dagster.jobs import fast
 from orchestration.dagster.partitions import PARTITION_TAG, key_of
+from orchestration.dagster.resources import Store
+from orchestration.dagster.upkeep.dead_runs import dead_runs
 from orchestration.definitions import definitions
 from storage.postgres.child_process import spawn
-from storage.postgres.engine import connection_string
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,15 +68,10 @@ class Runs:
         records = self.instance.get_run_records(dg.RunsFilter(run_ids=self.begun))
         return {record.dagster_run.status for record in records}
 
-    def begin_ago(self, *, seconds: float) -> None:
-        """Makes the records say that the runs began so long ago, rather than wait."""
-        with psycopg.connect(connection_string(self.url)) as connection:
-            connection.execute(
-                "UPDATE dagster.runs SET start_time = extract(epoch FROM clock_timestamp()) - %s",
-                (seconds,),
-            )
-
-    def monitor(self) -> None:
-        """Looks after the runs once, as the daemon does."""
-        with WorkspaceProcessContext(self.instance, EmptyWorkspaceTarget()) as workspace:
-            list(execute_run_monitoring_iteration(workspace, logging.getLogger("runs")))
+    def reap(self) -> None:
+        """Looks for dead runs twice, as the daemon does within a minute."""
+        cursor = None
+        for _ in range(2):
+            store = {"store": Store(database_url=self.url)}
+            with dg.build_sensor_context(self.instance, cursor, resources=store) as context:
+                cursor = dead_runs(context).cursor

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg
+from sqlalchemy import Engine, text
 
 from storage.postgres.engine import connection_string, session_options
+from tests.processes.api_process import eventually
 
 # In the store itself: no code of ours knows of it, and a server that was killed finds it again.
 # A sequence is read as it is now, in whatever transaction.
@@ -74,3 +76,20 @@ def barrier(url: str, place: Place) -> Generator[Barrier]:
         yield standing
     finally:
         standing.take_down()
+
+
+_WAITS = text("""
+SELECT count(*) FROM pg_locks
+WHERE locktype = 'advisory' AND objid = CAST(:key AS bigint)::oid AND NOT granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+""")
+
+
+def await_waiting(engine: Engine, key: int) -> None:
+    """Returns once somebody waits for a lock."""
+
+    def waits() -> bool:
+        with engine.connect() as connection:
+            return connection.execute(_WAITS, {"key": key}).scalar_one() > 0
+
+    eventually(waits)

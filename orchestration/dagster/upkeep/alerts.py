@@ -19,7 +19,6 @@ from orchestration.dagster.upkeep.failures import (
     failures_since,
 )
 from orchestration.outbound.payload import slack_text
-from orchestration.outbound.receiver import Unanswered, post
 from storage.tenants.webhook import Webhook
 
 _SLACK = "hooks.slack.com"
@@ -66,6 +65,8 @@ def _send(failures: Failures, url: str) -> None:
     Raises:
         AlertNotSentError: It was not taken; of the address the message tells the host alone.
     """
+    from orchestration.outbound.receiver import Unanswered, post
+
     try:
         receiver = Webhook(url=url)
     except ValueError as error:

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from orchestration.dagster.keys import POOL_TAG, PREFIX
+from orchestration.dagster.jobs import run_tags
+from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.own_runs import OwnRuns
-from storage.lake.erasures import Rewriting, rewrite_files
 from storage.lake.hot_days import DEFAULT_HOT_DAYS, LEAST_HOT_DAYS, move_old_days
 from storage.lake.lake import open_lake
 from storage.lake.removal import delete_unlisted, sweep
@@ -149,6 +149,8 @@ def expire_deliveries(context: dg.OpExecutionContext, store: Store) -> None:
 )
 def tend_lake(context: dg.OpExecutionContext, store: Store) -> None:
     """After the days that went: their files go with them."""
+    from storage.lake.erasures import Rewriting, rewrite_files
+
     lake = open_lake()
     rewriting = rewrite_files(store.engine, lake)
     deleted = delete_unlisted(store.engine, lake)
@@ -202,7 +204,7 @@ def delete_old_runs(context: dg.OpExecutionContext) -> None:
     description="Drops old days of raw events and what rests on them, leaves those that are no"
     " longer hot to the lake, writes those who were forgotten out of the sealed log, and deletes"
     " our own old runs. One run a day.",
-    tags={"dagster/max_runtime": "3600", POOL_TAG: "housekeeping"},
+    tags=run_tags("housekeeping", minutes=60, priority=-10),
     executor_def=dg.in_process_executor,
 )
 def housekeeping() -> None:
@@ -216,11 +218,11 @@ def housekeeping() -> None:
 
 
 # Backups of everybody begin at the hour, so this does not.
-each_day = dg.ScheduleDefinition(
+each_night = dg.ScheduleDefinition(
     name=f"{PREFIX}_housekeeping",
     job=housekeeping,
     cron_schedule="41 3 * * *",
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Once a day.",
+    description="Each night.",
 )

@@ -4,7 +4,6 @@ import dagster as dg
 
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.resources import Store
-from orchestration.outbound.delivery import deliver
 from storage.postgres.data_dir import default_data_dir
 from storage.releases.freeze import current_freeze
 from storage.tenants.secret import existing_secret
@@ -19,6 +18,8 @@ from storage.tenants.secret import existing_secret
 )
 def webhooks(store: Store) -> dg.SkipReason:
     """Delivers due announcements; a tick with nothing due is two small queries."""
+    from orchestration.outbound.delivery import deliver
+
     with store.reading() as connection:
         freeze = current_freeze(connection)
     if freeze is not None:

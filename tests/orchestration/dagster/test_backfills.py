@@ -1,25 +1,20 @@
 """Backfills: any range of days, in any order, however often, ends in the same bytes."""
 
-import os
-import sys
 from dataclasses import dataclass
 from datetime import date, timedelta
-from functools import partial
 from typing import Any
 
 import dagster as dg
-import httpx2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cli.processes.children import free_port
 from orchestration.dagster.assets import STEPS, session_cells
 from orchestration.dagster.keys import SESSION_CELLS
 from orchestration.dagster.partitions import RANGE_TAGS
 from orchestration.dagster.resources import Engine
-from storage.postgres.child_process import spawn
 from tests.processes.api_process import eventually
+from tests.processes.dagster_web import our_dagster
 from tests.repetition import examples
 from tests.stores.derived import between, derived_of
 from tests.stores.emptied import empty_derived_tables
@@ -111,31 +106,19 @@ query ($id: String!) {
 @pytest.mark.deep
 @pytest.mark.timeout(600)
 def test_a_backfill_from_the_web_server_ends_in_the_same_bytes(canary, instance, tmp_path) -> None:
-    port = free_port()
-    ask = partial(graphql, port)
-    words = ("dagster", "--port", str(port), "--data-dir", str(tmp_path / "data"))
-    process = spawn(
-        [sys.executable, "-m", "cli", *words],
-        log=tmp_path / "log",
-        env={**os.environ, "SERVICE_DATABASE_URL": canary.url},
-    )
-    try:
-        eventually(lambda: "Dagster   http" in (tmp_path / "log").read_text())
-        days = [day_of(canary, day).isoformat() for day in range(DAYS)]
+    with our_dagster(tmp_path, canary.url) as dagster:
+        days = [day_of(canary, day).isoformat() for day in range(1, DAYS)]
         for assets in ([SESSION_CELLS], [step.key for step in STEPS]):
             selected = [{"path": key.path} for key in assets]
-            launched = ask(_LAUNCH, assets=selected, days=days)["launchPartitionBackfill"]
+            launched = dagster.ask(_LAUNCH, assets=selected, days=days)["launchPartitionBackfill"]
             status = {"id": launched["backfillId"]}
             eventually(
                 lambda status=status: (
-                    ask(_STATUS, **status)["partitionBackfillOrError"]["status"]
+                    dagster.ask(_STATUS, **status)["partitionBackfillOrError"]["status"]
                     == "COMPLETED_SUCCESS"
                 ),
                 seconds=300,
             )
-    finally:
-        process.terminate()
-        process.wait()
 
     backfilled = derived_of(canary.engine)
     assert canary.contract("click")["verdict"] == "keep"
@@ -143,11 +126,3 @@ def test_a_backfill_from_the_web_server_ends_in_the_same_bytes(canary, instance,
         empty_derived_tables(connection)
     Backfill(first=DAYS - 1, last=DAYS - 1, whole=True).run(canary, instance)
     assert between(derived_of(canary.engine), backfilled) == {}
-
-
-def graphql(port: int, query: str, **variables: Any) -> Any:
-    """Returns what Dagster's web server answers."""
-    answer = httpx2.post(
-        f"http://127.0.0.1:{port}/graphql", json={"query": query, "variables": variables}
-    )
-    return answer.json()["data"]

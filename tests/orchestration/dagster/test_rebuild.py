@@ -26,15 +26,10 @@ from storage.upkeep.reading import separate_reading
 from storage.upkeep.retention import DEFAULT_DAYS, drop_old_days
 from storage.verdicts.set_aside import read_set_aside
 from tests.orchestration.conftest import TREATMENT
-from tests.processes.api_process import eventually
+from tests.stores.barrier import await_waiting
 from tests.stores.derived import derived_of
 from tests.stores.pipeline_run import run_pipeline
 
-_WAITS = text("""
-SELECT count(*) FROM pg_locks
-WHERE locktype = 'advisory' AND objid = CAST(:key AS bigint)::oid AND NOT granted
-  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-""")
 _SERVED = text("""
 SELECT experiment_id, contract::text, evidence::text, published_at FROM verdicts ORDER BY 1
 """)
@@ -100,16 +95,6 @@ def in_background(work: Callable[[], Any]) -> Background:
     background = Background(work=work)
     background.start()
     return background
-
-
-def await_waiting(engine: Engine, key: int) -> None:
-    """Returns once somebody waits for a lock."""
-
-    def waits() -> bool:
-        with engine.connect() as connection:
-            return connection.execute(_WAITS, {"key": key}).scalar_one() > 0
-
-    eventually(waits)
 
 
 @contextmanager

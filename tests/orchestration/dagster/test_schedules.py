@@ -1,4 +1,4 @@
-"""The schedule: a checked walk each hour, and a rebuild of each day that has settled."""
+"""The schedules of sealing and of the day: each hour's files, and once all of a settled day."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,12 +6,10 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration.dagster.cells import REBUILT
-from orchestration.dagster.jobs import OTHERS
-from orchestration.dagster.keys import SESSION_CELLS
 from orchestration.dagster.resources import Engine, Store
-from orchestration.dagster.schedules import REBUILT_TAG, each_hour
+from orchestration.dagster.schedules import each_day, each_hour
 from orchestration.definitions import definitions
+from storage.upkeep.gauges import read_gauges
 
 TICK = datetime.now(UTC).replace(second=0, microsecond=0)
 
@@ -33,37 +31,60 @@ def tick(schedule, url, instance) -> Any:
         return schedule.evaluate_tick(context)
 
 
-def test_each_hour_walks_and_checks_yesterday(store, instance) -> None:
-    (request,) = tick(each_hour, store.url, instance).run_requests
-
-    assert request.partition_key == (TICK - timedelta(days=1)).date().isoformat()
-    assert set(request.asset_check_keys) == set(OTHERS)
-    assert len(request.asset_selection) == 10
+def run(canary, instance, request) -> Any:
+    """The run that a tick of the schedule of the day asked for."""
+    day, tags = request.partition_key, request.tags
+    return canary.run("deploy_reward_day", instance, day, tags=tags, raise_on_error=False)
 
 
-def test_a_settled_day_is_rebuilt_once(canary, instance, today) -> None:
+def test_each_hour_is_sealed_on_its_own_day(canary, instance) -> None:
+    (request,) = tick(each_hour, canary.url, instance).run_requests
+    result = canary.run("deploy_reward_sealing", instance, request.partition_key)
+
+    assert request.partition_key == (TICK - timedelta(hours=1)).date().isoformat()
+    assert result.success
+    with canary.engine.begin() as connection:
+        assert read_gauges(connection).unsealed_hours == 0
+
+
+def test_a_settled_day_is_rebuilt_once_with_every_check(canary, instance, today) -> None:
     canary.run("deploy_reward_fast", instance, today)
     first_day = canary.first_day.date().isoformat()
+    canary.tamper("DELETE FROM cells WHERE experiment_id = '{view}'")
 
-    _, rebuild = tick(each_hour, canary.url, instance).run_requests
-    result = canary.run(
-        "deploy_reward_day",
-        instance,
-        rebuild.partition_key,
-        asset_selection=rebuild.asset_selection,
-        tags=rebuild.tags,
-    )
-    later = tick(each_hour, canary.url, instance).run_requests
+    (request,) = tick(each_day, canary.url, instance).run_requests
+    result = run(canary, instance, request)
 
-    assert rebuild.partition_key == first_day
-    assert rebuild.asset_selection == [SESSION_CELLS]
-    assert rebuild.asset_check_keys == [REBUILT]
+    assert request.partition_key == first_day
     assert result.success
-    assert [request.tags.get(REBUILT_TAG) for request in later[1:]] != [first_day]
+    assert len(result.get_asset_check_evaluations()) == 9
+    (later,) = tick(each_day, canary.url, instance).run_requests
+    assert later.partition_key == (canary.first_day + timedelta(days=1)).date().isoformat()
+
+
+def test_a_settled_day_whose_run_failed_is_tried_again_and_then_left(
+    canary, instance, today, monkeypatch
+) -> None:
+    canary.run("deploy_reward_fast", instance, today)
+    monkeypatch.setenv("SERVICE_ENGINE_MEMORY_MIB", "1")
+    days = []
+    for _ in range(4):
+        (request,) = tick(each_day, canary.url, instance).run_requests
+        days.append(request.partition_key)
+        assert not run(canary, instance, request).success
+
+    second = (canary.first_day + timedelta(days=1)).date().isoformat()
+    assert days == [canary.first_day.date().isoformat()] * 3 + [second]
 
 
 def test_a_day_whose_outcomes_can_still_come_is_not_rebuilt(canary, instance, today) -> None:
     canary.run("deploy_reward_fast", instance, today)
     canary.tamper("UPDATE cursors SET at = at - interval '9 days' WHERE stage = 'cells/activation'")
 
-    assert len(tick(each_hour, canary.url, instance).run_requests) == 1
+    assert not tick(each_day, canary.url, instance).run_requests
+
+
+def test_yesterday_has_a_run_where_nobody_measures_anything(store, instance) -> None:
+    (request,) = tick(each_day, store.url, instance).run_requests
+
+    assert request.partition_key == (TICK - timedelta(days=1)).date().isoformat()
