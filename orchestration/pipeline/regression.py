@@ -3,19 +3,21 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from sqlalchemy import Connection
 
 from domain.evidence.document import Evidence
 from orchestration.pipeline.series import seconds, series_of
-from stats.counts.cell import Floats, Ints
 from stats.counts.timeline import AnalysisCells
 from stats.looks.stratification import stratified
 from stats.looks.trace import target_cells
 from storage.verdicts.evidence import read_experiments
 from storage.views.published import PublishedEvidence
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # A regression takes the cube of its columns: with so many it takes a tenth of a second.
 _DUMMIES_AT_ONCE = 300
@@ -71,29 +73,32 @@ def regressed_inflation(cells: AnalysisCells) -> float:
     strata, divided by that on the dummies of analysis blocks within strata: with a single stratum
     1/(1−R²) of the latter. Blocks after the last that holds both arms are left out.
     """
+    # It takes a second to import, as statsmodels does, and no other step needs either.
+    import pandas as pd  # noqa: PLC0415
+
     both = np.flatnonzero((cells.n1 > 0) & (cells.n0 > 0))
     if not both.size:
         return float("inf")
     cells = cells[cells.row <= cells.row[both[-1]]]
-    numbers = np.arange(cells.row.size, dtype=np.int64)
-    return _unexplained(cells, cells.stratum) / _unexplained(cells, numbers)
+    arms = [
+        pd.DataFrame({"stratum": cells.stratum, "units": units, "treated": treated})
+        for treated, units in ((1.0, cells.n1), (0.0, cells.n0))
+    ]
+    # The index of a row is the number of its cell.
+    units = pd.concat(arms).rename_axis("cell").reset_index().query("units > 0")
+    return _unexplained(units, "stratum") / _unexplained(units, "cell")
 
 
-def _unexplained(cells: AnalysisCells, group: Ints) -> float:
+def _unexplained(units: "pd.DataFrame", group: str) -> float:
     """Returns the residual sum of squares of treatment on the dummies of groups of cells.
 
     No unit is in two groups, so the sum is that of regressions on some of the groups at a time.
     """
-    # Takes seconds to import, and no other part of the service needs it.
+    import pandas as pd  # noqa: PLC0415
     from statsmodels.regression.linear_model import WLS  # noqa: PLC0415
 
-    units: Any = np.concatenate((cells.n1, cells.n0)).astype(np.float64)
-    treated = np.repeat((1.0, 0.0), cells.row.size)[units > 0]
-    groups, weights = np.tile(group, 2)[units > 0], units[units > 0]
-    names, unexplained = np.unique(groups), 0.0
-    for begin in range(0, names.size, _DUMMIES_AT_ONCE):
-        some = names[begin : begin + _DUMMIES_AT_ONCE]
-        rows = np.isin(groups, some)
-        dummies: Floats = (some[None, :] == groups[rows, None]).astype(np.float64)
-        unexplained += float(WLS(treated[rows], dummies, weights=weights[rows]).fit().ssr)
+    unexplained = 0.0
+    for _, some in units.groupby(pd.factorize(units[group])[0] // _DUMMIES_AT_ONCE):
+        dummies, weights = pd.get_dummies(some[group], dtype=float), cast("Any", some.units)
+        unexplained += float(WLS(some.treated, dummies, weights=weights).fit().ssr)
     return unexplained
