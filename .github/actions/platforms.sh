@@ -50,7 +50,8 @@ check() { # COMMIT EXPERIMENT METRIC CONCLUSION FILE: one check for each experim
     jq -r --arg id "$2" '.check_runs | map(select(.external_id == $id))[0].id // empty')
   jq -n --arg name "$name" --arg sha "$1" --arg id "$2" --arg conclusion "$4" --rawfile report "$5" \
     --arg url "$SERVICE_API_URL/dashboard/experiments/$2" '
-    ($report | split("\n") | map(select(. != "")) | .[0] | ltrimstr("## ")) as $title
+    ($report | split("\n") | map(select(. != "")) | .[0] | ltrimstr("## ")
+      | gsub("\\\\(?<sign>.)"; .sign)) as $title  # a title is no Markdown
     | {name: $name, head_sha: $sha, external_id: $id, details_url: $url,
        output: {title: $title, summary: $report[:65000]}}
     + if $conclusion == "" then {status: "in_progress"}

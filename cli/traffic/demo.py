@@ -225,7 +225,11 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
     with connected(api_url) as client:
         titles = _experiments(client, keys)
         if titles:
-            console.print("The demo was played on this store before; these are its verdicts.")
+            console.print(
+                "The demo was played on this store before; these are its verdicts. For a new one,"
+                " stop this and take an empty folder: `deploy-reward up --demo --data-dir FOLDER`.",
+                soft_wrap=True,
+            )
         else:
             titles = _staged(console, client, keys, story(datetime.now(UTC)))
         contracts = _decided(console, client, keys, titles, timeout)

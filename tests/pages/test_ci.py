@@ -230,6 +230,20 @@ def test_a_platform_s_deployment_is_recorded_once_it_succeeded(tenant: Any, runn
     assert tenant.get("/v1/reward").json()["experiments"] == []
 
 
+def test_a_preview_is_registered_in_its_environment_and_its_comment_says_how_it_stands(
+    tenant: Any, runner: Runner
+) -> None:
+    runner.github.push(SHA, pull=7)
+    given = {"register": "true", "allocation": "", "metric": "order_placed"}
+    experiment = canaried(runner, STATUS, **given).outputs["experiment-id"]
+    bound = tenant.get(f"/v1/reward/{experiment}/registration").json()
+    assert (bound["environment"], bound["waits_for_deploy"]) == ("preview", None)
+    (comment,) = runner.github.comments[7]
+    assert bound["situation"]["sentence"] in comment["body"]
+    (check,) = runner.github.checks.values()
+    assert check["name"] == "deploy-reward: order_placed"
+
+
 @pytest.mark.parametrize(
     "state",
     [

@@ -49,7 +49,8 @@ deploy=$(SERVICE_PROJECT_KEY=$WRITE_KEY deploy-reward deploy "$commit" "${member
 echo "deploy-id=$deploy" >> "$GITHUB_OUTPUT"
 
 [ "$REGISTER" = true ] || exit 0
-registered=(--commit "$commit")
+# By the deploy, so that a preview is measured in its own environment.
+registered=(--deploy-id "$deploy")
 [ -z "$METRIC" ] || registered+=(--metric "$METRIC")
 experiment=$(SERVICE_PROJECT_KEY=$PROJECT_KEY deploy-reward register "${registered[@]}")
 echo "experiment-id=$experiment" >> "$GITHUB_OUTPUT"

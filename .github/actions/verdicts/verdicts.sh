@@ -33,9 +33,18 @@ revert() { # COMMIT: asks for a revert of the pull request that brought it, once
       else "Asked for the revert: " + .data.revertPullRequest.revertPullRequest.url end'
 }
 
-service "$PROJECT_KEY" /v1/reward --data-urlencode pending=true | jq -r "$rows" > "$scratch/pending.tsv"
-service "$PROJECT_KEY" /v1/reward --data-urlencode status=open --data-urlencode limit=50 |
-  jq -r "$rows" > "$scratch/open.tsv"
+listed() { # MEMBER=VALUE: the rows of every page
+  local cursor='' page
+  while :; do
+    page=$(service "$PROJECT_KEY" /v1/reward --data-urlencode "$1" --data-urlencode limit=200 \
+      ${cursor:+--data-urlencode "cursor=$cursor"})
+    jq -r "$rows" <<< "$page"
+    cursor=$(jq -r '.next_cursor // empty' <<< "$page")
+    [ -n "$cursor" ] || break
+  done
+}
+listed pending=true > "$scratch/pending.tsv"
+listed status=open > "$scratch/open.tsv"
 
 while IFS=$'\t' read -r -u 3 experiment commit _ metric _; do
   [ "$commit" = - ] || report "$experiment" "$commit" "$metric"

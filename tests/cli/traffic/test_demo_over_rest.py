@@ -72,6 +72,7 @@ def test_a_demo_played_before_is_shown_again_and_posts_nothing(running: Running)
     before = running.read("/v1/reward")["experiments"]
     _, text = ending(running)
     assert "played on this store before" in text
+    assert "up --demo --data-dir FOLDER" in text
     assert running.read("/v1/reward")["experiments"] == before
     for row in before:
         assert row["experiment_id"] in text
