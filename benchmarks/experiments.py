@@ -61,10 +61,10 @@ SELECT experiment_id, 'whole', control_commit FROM experiments
 """)
 _UNITS = text("""
 INSERT INTO block_units (
-    experiment_id, block, treatment, control, partial, in_flight, excluded, warming, own, returned,
-    strayed
+    experiment_id, block, treatment, control, partial, in_flight, excluded, warming, own,
+    again_treatment, kept_treatment, again_control, kept_control
 )
-SELECT c.experiment_id, c.block, c.n1, c.n0, 0, 0, 0, 0, c.n1, 0, 0
+SELECT c.experiment_id, c.block, c.n1, c.n0, 0, 0, 0, 0, c.n1, 0, 0, 0, 0
 FROM cells AS c JOIN experiments AS x
   ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
 """)

@@ -18,6 +18,7 @@ class Cause(StrEnum):
     AFTER_WINDOW = "after_window"
     OTHER_CURRENCY = "other_currency"
     NO_VALUE = "no_value"
+    UNIT = "unit"
     TURNOVER = "turnover"
     CHANNELS = "channels"
     BEFORE_EXPOSURE = "before_exposure"

@@ -96,6 +96,13 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
     lateness_e: EValue
     interaction_e: EValue
     after_window_e: EValue
+    visitors_kept: Annotated[
+        float | None,
+        Meta(
+            description="Of sessions: 0 where visitors are drawn anew in each, 1 where all keep"
+            " their arm."
+        ),
+    ]
     turnover_e: Annotated[
         EValue,
         Meta(description="Whether visitors begin another session more often in either arm."),
@@ -113,6 +120,9 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
         Meta(description="Of each reason for which a mean leaves outcomes out."),
     ]
     interacting_because: tuple[Cause, ...]
+    held_throughout: Annotated[
+        tuple[Cause, ...], Meta(description="The gates that held every look so far.")
+    ]
     shortfall: ShareShortfall | None
     checks: Annotated[
         tuple[GateCheck, ...], Meta(description="Each gate in words, as the row of its page.")

@@ -28,8 +28,6 @@ WARNINGS = {
     " which arm, and why.",
     "uncapped": "The metric is a mean without a cap: too few values came before the start to choose"
     " one. A single very large value can hide a difference. Set the metric's cap.",
-    "sticky_by_user": "Users rather than sessions keep their arm. Set unit to user, so that"
-    " a user's sessions count once.",
     "guardrails_unproven": "The change is kept, but the time was too short to show that every"
     " guardrail is unharmed.",
     "twin_unknown": "The change is kept by its rates alone: the declared shares do not say whose"

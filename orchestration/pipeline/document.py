@@ -40,11 +40,9 @@ from orchestration.pipeline.series import seconds
 from stats.decision.evidence import Arm, Evidence
 from stats.looks.policy import Policy
 from storage.verdicts.evidence import ExperimentReading, UnitCounts
-from storage.verdicts.gates import ReturningUsers
 
 # Before so many units, to have seen none is no news of a rare metric.
 _MANY_UNITS = 1_000
-_MANY_USERS, _FAITHFUL, _SMALL_SHARE = 50, 0.95, 0.05
 _ANSWERS: Mapping[Verdict, State] = {
     Verdict.KEEP: "better",
     Verdict.ITERATE: "better",
@@ -59,7 +57,6 @@ def evidence_document(
     contract: Contract,
     counts: UnitCounts,
     changes: Mapping[str, frozenset[str]],
-    returning: ReturningUsers,
     state: ControlState,
 ) -> EvidenceDocument:
     """Returns the evidence document of an experiment as of its look.
@@ -70,7 +67,6 @@ def evidence_document(
         contract: The verdict contract that the evidence supports.
         counts: Its units, as of the same look.
         changes: The changes of each stratum besides that under test.
-        returning: Its users who came back, as of the same look.
         state: The builds beside its treatment then.
     """
     policy, decided = policy_of(reading), contract.decided
@@ -126,7 +122,7 @@ def evidence_document(
         retrospective=is_retrospective(reading, evidence.as_of),
         counts=counts.units if signed else structs.replace(counts.units, unsigned=None),
         never_received=tuple(counts.never_received),
-        warnings=_warnings(reading, evidence, counts, returning, state),
+        warnings=_warnings(reading, evidence, counts, state),
         ended_because=evidence.decision.ended_because,
         digest=_digest(reading, evidence),
         metrics=_metrics(evidence, policy, arms, fair=fair),
@@ -229,7 +225,6 @@ def _warnings(
     reading: ExperimentReading,
     evidence: Evidence,
     counts: UnitCounts,
-    returning: ReturningUsers,
     state: ControlState,
 ) -> tuple[str, ...]:
     arms, units = evidence.arms, counts.units
@@ -256,22 +251,11 @@ def _warnings(
         "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),
         "outcomes_left_out": left_out,
         "uncapped": any(metric["kind"] == "mean" and metric["cap"] is None for metric in metrics),
-        "sticky_by_user": _is_sticky_by_user(evidence, returning),
         # Of a decided experiment `ended_because` says it.
         "base_moved": state.moved is not None and open_now,
         "declaration_differs": state.differs and open_now,
     }
     return (*evidence.warnings, *(word for word, holds in warnings.items() if holds))
-
-
-def _is_sticky_by_user(evidence: Evidence, returning: ReturningUsers) -> bool:
-    """Tells that users rather than sessions keep their arm."""
-    units = [evidence.arms.control.units, evidence.arms.treatment.units]
-    return (
-        returning.users >= _MANY_USERS
-        and returning.faithful >= _FAITHFUL * returning.users
-        and min(units) >= _SMALL_SHARE * sum(units)
-    )
 
 
 def _digest(reading: ExperimentReading, evidence: Evidence) -> str:

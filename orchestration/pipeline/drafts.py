@@ -35,7 +35,6 @@ from storage.verdicts.evidence import (
     read_experiments,
     stratum_changes,
 )
-from storage.verdicts.gates import returning_users
 from storage.verdicts.next_look import NextLook
 from storage.verdicts.publication import Draft
 
@@ -126,7 +125,6 @@ def _drafts(
     seen = seen_before(
         connection, [(place, at.look) for place, at in zip(places, looks, strict=True)]
     )
-    returning = returning_users(connection, [(look.experiment_id, look.look) for look in looks])
     drafted: list[Drafted] = []
     for reading, next_look, evidence in zip(readings, next_looks, evaluated, strict=True):
         place, look = (reading.project_id, reading.environment), moment(evidence.as_of or 0)
@@ -137,7 +135,6 @@ def _drafts(
             contract=answer,
             counts=counts[reading.experiment_id],
             changes=changes[reading.experiment_id],
-            returning=returning[reading.experiment_id],
             state=control_state_at(
                 reading,
                 histories[reading.experiment_id],

@@ -3,6 +3,7 @@
 import math
 from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from datetime import datetime
 
 import numpy as np
@@ -13,6 +14,7 @@ from domain.metric import seconds_open
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.finding import Findings, LateUnits
+from stats.counts.returning_users import ReturningUsers
 from stats.counts.traits import ABSENT, Traits
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Guardrail, Series
@@ -55,6 +57,7 @@ def series_of(reading: ExperimentReading) -> Series:
         arrivals=_arrivals(reading),
         crossings=_crossings(reading),
         late=_late_units(reading),
+        returning=_returning_users(reading),
         companions={
             definition["role"]: Companion(
                 window_seconds=seconds_open(definition, grace=policy["grace_seconds"]),
@@ -152,6 +155,15 @@ def _arrivals(reading: ExperimentReading) -> Arrivals | None:
         block=_whole(arrivals.block),
         treatment=_whole(arrivals.treatment),
         others=_whole(arrivals.other),
+    )
+
+
+def _returning_users(reading: ExperimentReading) -> ReturningUsers | None:
+    returns = reading.gates.returning
+    if returns is None:
+        return None
+    return ReturningUsers(
+        **{each.name: _whole(getattr(returns, each.name)) for each in fields(returns)}
     )
 
 

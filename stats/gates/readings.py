@@ -19,15 +19,16 @@ from stats.gates.gate import Flags, Gate, Reading, Units
 from stats.gates.interaction import Interaction
 from stats.gates.lateness import Lateness
 from stats.gates.left_out import CurrencyLeftOut, LeftOut, LeftOutReading, ValueLeftOut
-from stats.gates.sample_ratio import SampleRatio, arrival_watch
+from stats.gates.sample_ratio import SampleRatio, SampleRatioReading, arrival_watch
 from stats.gates.shortfall import Shortfall, shortfall
 from stats.gates.turnover import Turnover
+from stats.gates.unit import Unit
 from stats.gates.vif import Contrast
 from stats.guardrails.guardrail import Watch
 from stats.looks.series import Series
 from stats.looks.trace import Batch, in_turn
 
-CONTRAST, SAMPLE_RATIO, TURNOVER = Contrast(), SampleRatio(), Turnover()
+CONTRAST, SAMPLE_RATIO, UNIT, TURNOVER = Contrast(), SampleRatio(), Unit(), Turnover()
 GATES: tuple[Gate, ...] = (
     CONTRAST,
     SAMPLE_RATIO,
@@ -37,6 +38,7 @@ GATES: tuple[Gate, ...] = (
     AfterWindow(),
     CurrencyLeftOut(),
     ValueLeftOut(),
+    UNIT,
     TURNOVER,
     Channels(),
     BeforeExposure(),
@@ -51,11 +53,13 @@ NO_GATES = EvidenceGates(
     lateness_e=None,
     interaction_e=None,
     after_window_e=None,
+    visitors_kept=None,
     turnover_e=None,
     channels_e=None,
     before_exposure_e=None,
     left_out_e={},
     interacting_because=(),
+    held_throughout=(),
     shortfall=None,
 )
 
@@ -152,6 +156,11 @@ class GateReadings:
                 for gate, holds in self.holds.items()
                 if gate.cause is not None and holds[look]
             ),
+            held_throughout=tuple(
+                gate.cause
+                for gate, holds in self.holds.items()
+                if gate.cause is not None and holds[: look + 1].all()
+            ),
             shortfall=None
             if short is None
             else ShareShortfall(declared=short.declared, seen=short.actual, steady=short.steady),
@@ -187,13 +196,29 @@ def gate_readings(batch: Batch) -> list[GateReadings]:
         GateReadings(
             series=own[0].strata.series,
             at=batch.trace.at[batch.rows(number)],
-            by_gate={
-                gate: in_turn(list(islice(each, len(own))), [looks.trace.at for looks in own], own)
-                for gate, each in read.items()
-            },
+            by_gate=_of_repeated_units(
+                {
+                    gate: in_turn(
+                        list(islice(each, len(own))), [looks.trace.at for looks in own], own
+                    )
+                    for gate, each in read.items()
+                }
+            ),
         )
         for number, own in enumerate(batch.stages)
     ]
+
+
+def _of_repeated_units(by_gate: Mapping[Gate, Reading]) -> Mapping[Gate, Reading]:
+    """The readings, in which the shares of arrivals are not judged while `unit` holds.
+
+    Sessions of a visitor who keeps an arm arrive there together, so that arms differ in size by
+    more than the test allows for. It is masked before an alarm of it could stay.
+    """
+    ratio = by_gate[SAMPLE_RATIO]
+    if not isinstance(ratio, SampleRatioReading):
+        return by_gate
+    return {**by_gate, SAMPLE_RATIO: ratio.unless(by_gate[UNIT].alarm)}
 
 
 def _finite(number: float | None) -> float | Literal["inf"] | None:

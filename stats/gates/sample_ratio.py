@@ -2,16 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
+from msgspec import structs
 from scipy.special import betainc, betaln
 
 from domain.arrival import ARRIVAL
-from domain.cause import Cause
+from domain.cause import Cause, GateCheck
 from stats.counts.arrivals import Arrivals, Epoch, counted_blocks
 from stats.counts.cell import Floats, Ints
-from stats.gates.gate import Gate, Reading, Units
+from stats.counts.columns import BlockColumns
+from stats.gates.gate import Flags, Gate, Reading, Units
 from stats.guardrails.guardrail import Watch
 from stats.looks.series import Series
 from stats.looks.trace import StageLooks
@@ -29,9 +32,20 @@ class SampleRatioReading(Reading):
 
     Attributes:
         log_too_few: Logarithm of the evidence of too few units of treatment.
+        is_masked: Whether units repeat, so that neither is an alarm.
     """
 
     log_too_few: Floats
+    is_masked: Flags
+
+    def unless(self, masked: Flags) -> Self:
+        """The same reading, which alarms at none of these looks."""
+        return replace(
+            self,
+            alarm=self.alarm & ~masked,
+            log_too_few=np.where(masked, 0.0, self.log_too_few),
+            is_masked=masked,
+        )
 
 
 class SampleRatio(Gate):
@@ -50,6 +64,12 @@ class SampleRatio(Gate):
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[SampleRatioReading]:
         """The readings of several experiments, each at all looks of a stage."""
         return [_reading(looks.series, looks.trace.at) for looks in stages]
+
+    def check(self, reading: Reading, look: int, *, holds: bool, units: Units) -> GateCheck:
+        """The gate as of a look; not known while the unit is another than the router's."""
+        check = super().check(reading, look, holds=holds, units=units)
+        is_masked = isinstance(reading, SampleRatioReading) and bool(reading.is_masked[look])
+        return structs.replace(check, state="not_known") if is_masked and not holds else check
 
     def detail(self, reading: Reading, look: int, units: Units) -> str | None:
         """How many units got the change, where the shares are others."""
@@ -78,7 +98,9 @@ def arrival_watch(series: Series, reading: Reading, at: Ints) -> Watch | None:
 def _reading(series: Series, at: Ints) -> SampleRatioReading:
     if series.arrivals is None or not _declared(series.allocation or ()):
         nothing = np.full(at.size, np.nan)
-        return SampleRatioReading(statistic=nothing, alarm=nothing > 0, log_too_few=nothing)
+        return SampleRatioReading(
+            statistic=nothing, alarm=nothing > 0, log_too_few=nothing, is_masked=nothing > 0
+        )
     return sample_ratio(
         series.allocation or (),
         series.arrivals,
@@ -133,7 +155,10 @@ def sample_ratio(
     known_from = declared - declared % block_seconds + block_seconds + grace_seconds
     log_e[at < known_from] = np.nan
     return SampleRatioReading(
-        statistic=log_e, alarm=log_e >= math.log(ALARM), log_too_few=log_too_few
+        statistic=log_e,
+        alarm=log_e >= math.log(ALARM),
+        log_too_few=log_too_few,
+        is_masked=np.zeros(at.size, dtype=np.bool_),
     )
 
 
@@ -143,7 +168,7 @@ def _declared(allocation: Sequence[Epoch]) -> list[int]:
 
 
 def closed_blocks(
-    arrivals: Arrivals, *, at: Ints, block_seconds: int, grace_seconds: int
+    arrivals: BlockColumns, *, at: Ints, block_seconds: int, grace_seconds: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:
     """How many blocks of the arrivals are closed at each look."""
     return np.searchsorted(arrivals.block + block_seconds + grace_seconds, at, side="right")

@@ -11,6 +11,7 @@ from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.cell import Ints
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.finding import Findings, LateUnits
+from stats.counts.returning_users import ReturningUsers
 from stats.counts.traits import Traits
 from stats.looks.policy import Policy
 
@@ -91,6 +92,7 @@ class Series:
         arrivals: Units of the eligible routes by who served them first; None likewise.
         crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
+        returning: Users who come back, where sessions are the units; None where none has.
         companions: By their role, other outcomes of the target's units that are read.
         traits: The traits that the strata differ by; None where strata are never pooled.
         day_unequal: Whether a day of the cells is known to differ from the log: the test decides
@@ -114,6 +116,7 @@ class Series:
     arrivals: Arrivals | None = None
     crossings: Findings | None = None
     late: LateUnits | None = None
+    returning: ReturningUsers | None = None
     companions: Mapping[str, Companion] = field(default_factory=dict[str, Companion])
     traits: Traits | None = None
     day_unequal: bool = False
@@ -152,6 +155,7 @@ class Series:
             arrivals=None if self.arrivals is None else self.arrivals.between(begin, end),
             crossings=None if self.crossings is None else self.crossings.between(begin, end),
             late=None if self.late is None else self.late.between(begin, end),
+            returning=None if self.returning is None else self.returning.between(begin, end),
             companions={
                 role: companion.between(begin, end) for role, companion in self.companions.items()
             },

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from domain.cause import Cause
 from storage.schema.policy_columns import HAS_FLAG
 
 WITHIN = timedelta(days=28)
@@ -52,7 +53,10 @@ JOIN verdicts AS v USING (experiment_id)
 JOIN deploys AS d USING (deploy_id)
 WHERE x.project_id = :project_id AND x.environment = :environment
   AND x.bound_at >= :since AND x.bound_at <= :bound_at AND x.experiment_id <> :experiment_id
-  -- Where nothing was compared, nobody could try his luck.
+  -- Where nothing was compared, or the unit was wrong at every look, nobody could try his luck.
+  AND NOT coalesce(
+      CAST(v.evidence #> '{{gates,held_throughout}}' AS jsonb) @> '["{Cause.UNIT}"]', false
+  )
   AND NOT (v.decided AND coalesce(CAST(v.evidence #>> '{{totals,W}}' AS double precision), 0) = 0)
   AND (
     x.change && CAST(:change AS text[])
@@ -86,7 +90,8 @@ def earlier_attempts(
 
     They are those of the environment that were bound in the 28 days before, whatever their target,
     whose change has a part of this change, or whose commit comes from the same patch, pull request
-    or branch; but none that ended before anything was compared (docs/statistics.md, 'Attempts').
+    or branch; but none that ended before anything was compared, and none of which the gate `unit`
+    held every look (docs/statistics.md, 'Attempts').
 
     Args:
         connection: In the transaction of the binding.

@@ -307,7 +307,7 @@ FROM candidates AS c
 JOIN identities AS e ON e.session_id = c.unit
 JOIN scope AS s ON s.number = c.number AND s.project_id = e.project_id
     AND s.environment = e.environment
-WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted)
+WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted) AND {_VOUCHED}
   AND (s.vouched_only = 0 OR e.trusted OR e.signed)
   AND e.received > c.block + {BLOCK} + s.grace - {IDENTITY}
   AND e.received <= c.block + {BLOCK} + s.grace
@@ -461,31 +461,48 @@ SELECT number, pseudonym, unit, exposed_at, block, arm FROM new_exposures
 WHERE pseudonym IS NOT NULL AND arm <= 1
 """
 
-# The block that brought each user back, and that from which on both arms had them.
+# The users whom a block of this reading brought back: the arm of their first session, and whether
+# the second, which is the next in a later block, has the same. Within a block nothing is ordered:
+# of a first block with both arms no user is counted, and a second with both did not keep the arm.
+# A deploy in between may rightly move users.
 RETURNED = Step(
     name="returned_users",
     sql=f"""
-SELECT number, pseudonym, min(CASE WHEN place = 2 THEN block END) AS returned,
-    CASE WHEN min(arm) < max(arm) THEN greatest(
-        min(CASE WHEN arm = {TREATMENT} THEN block END),
-        min(CASE WHEN arm = {CONTROL} THEN block END)) END AS strayed
+SELECT u.number, u.block, u.arm, u.kept
 FROM (
-    SELECT number, pseudonym, block, arm,
-        row_number() OVER (PARTITION BY number, pseudonym ORDER BY block) AS place
+    SELECT number, min(block) AS first_block, max(block) AS block,
+        min(CASE WHEN place = 1 THEN lowest END) AS arm,
+        CASE WHEN min(lowest) = max(highest) THEN 1 ELSE 0 END AS kept
     FROM (
-        SELECT number, pseudonym, block, arm FROM user_exposures
-        UNION ALL
-        SELECT u.number, u.pseudonym, k.block, k.arm
+        SELECT number, pseudonym, block, min(arm) AS lowest, max(arm) AS highest,
+            row_number() OVER (PARTITION BY number, pseudonym ORDER BY block) AS place
         FROM (
-            SELECT DISTINCT x.number, s.experiment, x.pseudonym
-            FROM user_exposures AS x JOIN scope AS s ON s.number = x.number
-        ) AS u
-        JOIN known_exposures AS k ON k.experiment = u.experiment AND k.pseudonym = u.pseudonym
-        WHERE k.arm <= 1
-    ) AS met
-) AS placed
-GROUP BY number, pseudonym
-HAVING count(*) >= 2
+            SELECT number, pseudonym, block, arm FROM user_exposures
+            UNION ALL
+            SELECT u.number, u.pseudonym, k.block, k.arm
+            FROM (
+                SELECT DISTINCT x.number, s.experiment, x.pseudonym
+                FROM user_exposures AS x JOIN scope AS s ON s.number = x.number
+            ) AS u
+            JOIN known_exposures AS k ON k.experiment = u.experiment AND k.pseudonym = u.pseudonym
+            WHERE k.arm <= 1
+        ) AS met
+        GROUP BY number, pseudonym, block
+    ) AS placed
+    WHERE place <= 2
+    GROUP BY number, pseudonym
+    HAVING count(*) = 2
+       AND min(CASE WHEN place = 1 THEN lowest END) = max(CASE WHEN place = 1 THEN highest END)
+) AS u
+JOIN scope AS s ON s.number = u.number
+WHERE u.block >= s.from_block AND NOT EXISTS (
+    SELECT 1 FROM deploy_times AS d
+    WHERE d.project_id = s.project_id AND d.environment = s.environment
+      AND d.deployed_at > u.first_block AND d.deployed_at < u.block + {BLOCK}
+      AND d.recorded_at <= CASE WHEN u.block + {BLOCK} + s.grace > s.bound_at
+          THEN u.block + {BLOCK} + s.grace ELSE s.bound_at END
+      AND d.withdrawn_at > s.bound_at
+)
 """,
 )
 
@@ -494,7 +511,9 @@ NEW_BLOCK_UNITS = Step(
     sql="""
 SELECT number, block, sum(treatment) AS treatment, sum(control) AS control,
     sum(partial) AS partial, sum(in_flight) AS in_flight, sum(excluded) AS excluded,
-    sum(warming) AS warming, sum(own) AS own, sum(returned) AS returned, sum(strayed) AS strayed
+    sum(warming) AS warming, sum(own) AS own,
+    sum(again_treatment) AS again_treatment, sum(kept_treatment) AS kept_treatment,
+    sum(again_control) AS again_control, sum(kept_control) AS kept_control
 FROM (
     SELECT x.number, x.block, sum(CASE WHEN x.arm = 1 THEN 1 ELSE 0 END) AS treatment,
         sum(CASE WHEN x.arm = 0 THEN 1 ELSE 0 END) AS control,
@@ -504,17 +523,12 @@ FROM (
         sum(CASE WHEN x.arm = 5 THEN 1 ELSE 0 END) AS warming,
         sum(CASE WHEN x.commit_sha = s.treatment_commit AND x.arm NOT IN (3, 4)
             THEN 1 ELSE 0 END) AS own,
-        0 AS returned, 0 AS strayed
+        0 AS again_treatment, 0 AS kept_treatment, 0 AS again_control, 0 AS kept_control
     FROM new_exposures AS x JOIN scope AS s ON s.number = x.number
     GROUP BY x.number, x.block
     UNION ALL
-    SELECT u.number, u.returned, 0, 0, 0, 0, 0, 0, 0, 1, 0
-    FROM returned_users AS u JOIN scope AS s ON s.number = u.number
-    WHERE u.returned >= s.from_block
-    UNION ALL
-    SELECT u.number, u.strayed, 0, 0, 0, 0, 0, 0, 0, 0, 1
-    FROM returned_users AS u JOIN scope AS s ON s.number = u.number
-    WHERE u.strayed >= s.from_block
+    SELECT number, block, 0, 0, 0, 0, 0, 0, 0, arm, arm * kept, 1 - arm, (1 - arm) * kept
+    FROM returned_users
 ) AS counted
 GROUP BY number, block
 """,

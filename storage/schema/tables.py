@@ -390,8 +390,8 @@ sightings = _table(
 )
 
 # What the exposures of a block add up to, so that no tick counts them again: units by arm; `own`,
-# those whom the treatment's very commit served; users whom the block brought back, and of all
-# that ever came back those who from this block on were in both arms.
+# those whom the treatment's very commit served; users whose second session the block has, by the
+# arm of their first, and those of them whom it has in the same arm.
 block_units = _table(
     "block_units",
     _experiment(),
@@ -400,7 +400,8 @@ block_units = _table(
         Column(name, BigInteger, nullable=False)
         for name in (
             *("treatment", "control", "partial", "in_flight", "excluded"),
-            *("own", "returned", "strayed", "warming"),
+            *("own", "warming"),
+            *("again_treatment", "kept_treatment", "again_control", "kept_control"),
         )
     ),
     PrimaryKeyConstraint("experiment_id", "block"),

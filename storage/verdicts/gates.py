@@ -1,4 +1,4 @@
-"""Input of the causal gates: allocations, arrivals, crossings, late outcomes, returning users."""
+"""Input of the causal gates: allocations, arrivals, crossings, late outcomes, users who return."""
 
 from array import array
 from collections import Counter, defaultdict
@@ -22,6 +22,10 @@ from storage.schema.policy_columns import GRACE
 from storage.verdicts.packed_cells import AT, integers_sent, packed
 
 _BLOCK = timedelta(minutes=5)
+_RETURNING_COUNTS = (
+    *("treatment", "control"),
+    *("again_treatment", "kept_treatment", "again_control", "kept_control"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +84,26 @@ class LateOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReturningUsers:
-    """Users with two sessions or more, and how many of them kept their arm."""
+class ReturningColumns:
+    """Units by arm, and the users with a second session by the block of it, an entry a block.
 
-    users: int
-    faithful: int
+    Attributes:
+        block: Where the block begins, in seconds since the epoch.
+        treatment: Units of treatment.
+        control: Units of control.
+        again_treatment: Users whose first session was in treatment.
+        kept_treatment: Those of them whose second session is in treatment too.
+        again_control: The same of control.
+        kept_control: The same of control.
+    """
+
+    block: "array[int]"
+    treatment: "array[int]"
+    control: "array[int]"
+    again_treatment: "array[int]"
+    kept_treatment: "array[int]"
+    again_control: "array[int]"
+    kept_control: "array[int]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +113,7 @@ class GateReading:
     arrivals: ArrivalColumns = NO_ARRIVALS
     crossings: Sequence[Crossing] = ()
     late: Sequence[LateOutcome] = ()
+    returning: ReturningColumns | None = None
 
 
 def block_close(moment: datetime, grace_seconds: float) -> datetime:
@@ -218,6 +238,20 @@ ORDER BY c.experiment_id, c.received_at, c.block, c.stratum COLLATE "C", treated
 """)
 
 
+_RETURNING = text(f"""
+SELECT experiment_id, {packed("int8send", "at", *_RETURNING_COUNTS, order="block")}
+FROM (
+    SELECT experiment_id, block, {AT}, {", ".join(_RETURNING_COUNTS)}
+    FROM block_units AS u
+    WHERE experiment_id = ANY(:ids) AND treatment + control > 0 AND EXISTS (
+        SELECT FROM block_units AS r
+        WHERE r.experiment_id = u.experiment_id AND r.again_treatment + r.again_control > 0
+    )
+) AS counted
+GROUP BY experiment_id
+""")
+
+
 def read_gates(
     connection: Connection, ids: Sequence[str], *, declared: Sequence[str]
 ) -> dict[str, GateReading]:
@@ -235,11 +269,19 @@ def read_gates(
     late: dict[str, list[LateOutcome]] = defaultdict(list)
     for row in connection.execute(_LATE, {"ids": list(ids)}):
         late[row.experiment_id].append(value_of(LateOutcome, row))
+    returns = {
+        row.experiment_id: ReturningColumns(
+            block=integers_sent(row.at),
+            **{name: integers_sent(getattr(row, name)) for name in _RETURNING_COUNTS},
+        )
+        for row in connection.execute(_RETURNING, {"ids": list(ids)})
+    }
     return {
         experiment_id: GateReading(
             arrivals=arrivals.get(experiment_id, NO_ARRIVALS),
             crossings=crossings[experiment_id],
             late=late[experiment_id],
+            returning=returns.get(experiment_id),
         )
         for experiment_id in ids
     }
@@ -277,39 +319,3 @@ def _with_moved(arrivals: ArrivalColumns, moved: Iterable[Row[Any]]) -> ArrivalC
         treatment=array("q", [treatment[block] for block in blocks]),
         other=array("q", [other[block] for block in blocks]),
     )
-
-
-_RETURNING = text(f"""
-WITH asked AS (
-    SELECT a.experiment_id, {epoch_microseconds(f"a.look - {GRACE}")} - {BLOCK} AS last_block
-    FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
-    JOIN experiments AS x USING (experiment_id)
-)
-SELECT a.experiment_id, sum(u.returned)::bigint AS users,
-    sum(u.returned - u.strayed)::bigint AS faithful
-FROM asked AS a
-JOIN block_units AS u
-  ON u.experiment_id = a.experiment_id AND u.block <= a.last_block
--- Most blocks have no returning unit: leaving them out keeps the join small.
-WHERE u.returned > 0 OR u.strayed > 0
-GROUP BY a.experiment_id
-""")
-
-
-def returning_users(
-    connection: Connection, looks: Iterable[tuple[str, datetime]]
-) -> dict[str, ReturningUsers]:
-    """Returns the users of each experiment who came back, as of its look."""
-    wanted = list(looks)
-    rows = connection.execute(
-        _RETURNING,
-        {
-            "ids": [experiment_id for experiment_id, _ in wanted],
-            "looks": [look for _, look in wanted],
-        },
-    )
-    users = {row.experiment_id: value_of(ReturningUsers, row) for row in rows}
-    return {
-        experiment_id: users.get(experiment_id, ReturningUsers(users=0, faithful=0))
-        for experiment_id, _ in wanted
-    }

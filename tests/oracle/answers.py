@@ -26,7 +26,6 @@ from tests.oracle.raw_reading import (
     reading_of,
     stratum_contents,
     units_beside_cells,
-    users_who_returned,
 )
 from tests.oracle.standings import Standings, route_test
 from tests.oracle.tombstones import read_tombstones
@@ -57,7 +56,6 @@ def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: d
         contract=contract,
         counts=units_beside_cells(answer, calendar, result, look=look),
         changes=stratum_contents(answer),
-        returning=users_who_returned(answer, calendar, look=look),
         state=_control_state(connection, experiment, reading, result),
     )
     return Answers(
@@ -119,7 +117,8 @@ def attribution_of(
         log.sightings(
             since=experiment.starts_at - IDENTITY,
             trusted_only=policy["trusted_identity"],
-            vouched_only=policy["target"].get("vouched_only", False),
+            vouched_only=policy["signed_assignments"]
+            or policy["target"].get("vouched_only", False),
         ),
         read_tombstones(
             connection,

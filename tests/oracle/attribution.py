@@ -58,6 +58,8 @@ class Attribution:
         unmatched: The units on routes of no pattern, and when that was first known.
         unsigned: The units with an event that nobody vouches for, and when that was first known.
         crossed: The units in both arms, and when that was first known.
+        returned: By the block of a user's second session, the arm of the first, and whether it has
+            the second too.
         outcomes: The target's, then each guardrail's.
     """
 
@@ -69,6 +71,7 @@ class Attribution:
     unmatched: dict[str, int] = field(default_factory=dict)
     unsigned: dict[str, int] = field(default_factory=dict)
     crossed: dict[str, int] = field(default_factory=dict)
+    returned: dict[int, list[tuple[str, bool]]] = field(default_factory=lambda: defaultdict(list))
     outcomes: Sequence[Outcomes]
 
     @property
@@ -144,6 +147,7 @@ class Attributor:
         by_pseudonym = self._by_pseudonym()
         for sessions in by_pseudonym.values():
             self._turn_over(sessions)
+            self._return([self._facts.exposures[unit] for _, unit in sessions])
         for paid in revenue:
             self._credit(paid, by_pseudonym)
         return self._facts
@@ -334,6 +338,21 @@ class Attributor:
                     known = {unit, other} <= self._buried
                     if not known and 0 < later - at <= outcomes.metric.window:
                         outcomes.note(unit, self._calendar.closes(block_of(later)), None, None)
+
+    def _return(self, sessions: Sequence[Exposed]) -> None:
+        """Notes a user's second session, unless a deploy lies between it and the first."""
+        blocks = sorted({each.block for each in sessions})
+        if len(blocks) < 2:
+            return
+        first, second = blocks[:2]
+        arms = [{each.arm for each in sessions if each.block == block} for block in blocks[:2]]
+        explained = any(
+            first < deploy.deployed_at < second + BLOCK
+            and deploy.recorded_at <= self._calendar.known_at(second)
+            for deploy in self._deploys
+        )
+        if len(arms[0]) == 1 and not explained:
+            self._facts.returned[second].append((min(arms[0]), arms[0] == arms[1]))
 
     def _credit(
         self, paid: RawRevenue, by_pseudonym: Mapping[bytes, Sequence[tuple[int, str]]]

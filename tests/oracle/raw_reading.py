@@ -3,7 +3,7 @@
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from domain.evidence.counts import Counts
@@ -19,10 +19,10 @@ from storage.verdicts.gates import (
     Crossing,
     GateReading,
     LateOutcome,
-    ReturningUsers,
+    ReturningColumns,
 )
 from storage.verdicts.packed_cells import CellColumns, CellRow
-from tests.oracle.attribution import Attribution, Exposed
+from tests.oracle.attribution import Attribution
 from tests.oracle.calendar import BLOCK, Calendar, block_of
 from tests.oracle.outcomes import Outcomes
 from tests.oracle.raw_log import RawDeploy
@@ -106,6 +106,7 @@ def reading_of(
                 key=lambda crossing: (crossing.at, crossing.block, crossing.stratum),
             ),
             late=_late_outcomes(facts, calendar),
+            returning=_returning_users(facts),
         ),
     )
 
@@ -268,6 +269,27 @@ def _arrivals(experiment: FrozenExperiment, facts: Attribution) -> ArrivalColumn
     )
 
 
+def _returning_users(facts: Attribution) -> ReturningColumns | None:
+    """Returns the units by block, and the users whose second session it has; None without any."""
+    if not facts.returned:
+        return None
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
+    for exposed in facts.exposures.values():
+        if exposed.counts:
+            counts[exposed.block][exposed.arm] += 1
+    for block, users in facts.returned.items():
+        for arm, kept in users:
+            counts[block][f"again_{arm}"] += 1
+            counts[block][f"kept_{arm}"] += kept
+    return ReturningColumns(
+        block=array("q", (block // _SECOND for block in sorted(counts))),
+        **{
+            name: array("q", (counts[block][name] for block in sorted(counts)))
+            for name in (each.name for each in fields(ReturningColumns) if each.name != "block")
+        },
+    )
+
+
 def _late_outcomes(facts: Attribution, calendar: Calendar) -> list[LateOutcome]:
     target = facts.outcomes[0]
     late: list[tuple[Any, ...]] = []
@@ -336,20 +358,6 @@ def units_beside_cells(
         unsigned=len(unsigned - exposed.keys() - unknown - ambiguous - late),
     )
     return UnitCounts(units=units, late_treatment=tardy["treatment"], late_control=tardy["control"])
-
-
-def users_who_returned(facts: Attribution, calendar: Calendar, *, look: int) -> ReturningUsers:
-    """Returns the users with two sessions or more as of a look, and who of them kept their arm."""
-    sessions: dict[bytes, list[Exposed]] = defaultdict(list)
-    for exposed in facts.exposures.values():
-        if exposed.pseudonym is None or not exposed.counts:
-            continue
-        if calendar.closes(exposed.block) <= look:
-            sessions[exposed.pseudonym].append(exposed)
-    returned = [own for own in sessions.values() if len(own) > 1]
-    return ReturningUsers(
-        users=len(returned), faithful=sum(len({each.arm for each in own}) == 1 for own in returned)
-    )
 
 
 def stratum_contents(facts: Attribution) -> Mapping[str, frozenset[str]]:

@@ -82,7 +82,7 @@ TAMPERINGS = {
     "DELETE FROM cells_in_words WHERE metric = 'order' AND block = '{block}'": "cell order 2026",
     "UPDATE exposures SET arm = 1 WHERE unit = 's12'": "exposure s12: served",
     "DELETE FROM exposures WHERE unit = 's12'": "exposure s12: served none, raw 2026",
-    "UPDATE block_units_in_words SET returned = 1 WHERE block = '{block}'": "units of a block 2026",
+    "UPDATE block_units_in_words SET warming = 1 WHERE block = '{block}'": "units of a block 2026",
     "UPDATE strata SET stratum = 'another'": "stratum ",
     "INSERT INTO sightings (experiment_id, kind, unit, sighted_at)"
     " SELECT experiment_id, 4, 'stranger', "

@@ -21,6 +21,7 @@ from tests.oracle.attribution import BY_BLOCK, Attribution
 from tests.oracle.calendar import Calendar
 from tests.oracle.raw_reading import cells_of
 
+_RETURNED = ("again_treatment", "kept_treatment", "again_control", "kept_control")
 # By table, the rows of an experiment, in an order of their own.
 Rows = dict[str, list[tuple[Any, ...]]]
 
@@ -28,7 +29,7 @@ _STORED = {
     "exposures": "unit, exposed_at, block, arm, stratum, commit_sha, encode(pseudonym, 'hex')",
     "sightings": "kind, unit, sighted_at, block, arm, stratum",
     "block_units": "block, treatment, control, partial, in_flight, excluded, warming, own,"
-    " returned, strayed",
+    f" {', '.join(_RETURNED)}",
     "conversions": "metric, unit, received_at, late",
     "late_outcomes": "metric, unit, block, arm, stratum",
     "amounts": "metric, unit, event_key, received_at, value",
@@ -160,23 +161,15 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
 
 def _block_units(experiment: FrozenExperiment, attribution: Attribution) -> list[tuple[int, ...]]:
     blocks: dict[int, Counter[str]] = defaultdict(Counter)
-    users: dict[bytes, list[Any]] = defaultdict(list)
     for exposure in attribution.exposures.values():
         blocks[exposure.block][exposure.arm] += 1
         own = exposure.standing.commit == experiment.treatment_commit
         blocks[exposure.block]["own"] += own and exposure.arm not in ("in_flight", "excluded")
-        if exposure.counts and exposure.pseudonym is not None:
-            users[exposure.pseudonym].append(exposure)
-    for sessions in users.values():
-        if len(sessions) > 1:
-            blocks[sorted(exposure.block for exposure in sessions)[1]]["returned"] += 1
-        first = {
-            arm: min((exposure.block for exposure in sessions if exposure.arm == arm), default=None)
-            for arm in ARMS[:2]
-        }
-        if None not in first.values():
-            blocks[max(block for block in first.values() if block is not None)]["strayed"] += 1
-    names = ("treatment", "control", *ARMS[2:], "own", "returned", "strayed")
+    for block, users in attribution.returned.items():
+        for arm, kept in users:
+            blocks[block][f"again_{arm}"] += 1
+            blocks[block][f"kept_{arm}"] += kept
+    names = ("treatment", "control", *ARMS[2:], "own", *_RETURNED)
     return [(block, *(counts[name] for name in names)) for block, counts in blocks.items()]
 
 

@@ -230,18 +230,6 @@ def test_a_fix_on_top_of_an_iterated_canary_is_a_change_of_its_own(story) -> Non
 # --- Units and metrics --------------------------------------------------------------------
 
 
-def test_sessions_of_users_who_keep_their_arm_are_warned_of(story) -> None:
-    canary(story, share=None)
-    for number in range(120):
-        for visit in range(2):
-            commit = K if number % 2 else A
-            story.units_of(commit, minutes=1 + visit, units=1, user_ref=f"u{number}")
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
-    assert "sticky_by_user" in story.evidence(experiment)["warnings"]
-
-
 def test_a_mean_is_a_target_with_its_cap_and_its_currency(story) -> None:
     story.settings(
         metrics={"spent": {"kind": "mean", "sources": ["paid"], "cap": 50.0}},

@@ -1,0 +1,125 @@
+"""The unit: whether the router keeps visitors in an arm, while sessions are what is counted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from domain.cause import Cause
+from stats.counts.cell import Floats, Ints, number_or_none
+from stats.counts.returning_users import ReturningUsers
+from stats.gates.gate import Gate, Reading, Units, no_reading
+from stats.gates.sample_ratio import closed_blocks
+from stats.looks.series import Series
+from stats.looks.trace import StageLooks
+
+# How many users have to be known. A lottery at 50/50 is taken for a router that keeps visitors in
+# 0.025 of runs with 20 of them, since looks are many, and in 0.005 with 30.
+MANY_USERS = 30
+# Of the way from a lottery to a router that keeps everybody.
+HALF_WAY = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitReading(Reading):
+    """Which of the users whose first session was in the smaller arm came back to it.
+
+    The statistic is (kept − expected) / (users − expected): 0 of a lottery, 1 of a router that
+    keeps everybody; NaN before there are enough users.
+
+    Attributes:
+        users: Those with a second session.
+        kept: Those of them whose second is in the same arm.
+        expected: How many a lottery for each session would have put there.
+    """
+
+    users: Floats
+    kept: Floats
+    expected: Floats
+
+
+class Unit(Gate):
+    """The router keeps visitors, and their sessions are counted as if each were drawn alone.
+
+    It reads exposures alone. Of each span without a deploy, it reads the arm that is smaller there.
+    """
+
+    cause = Cause.UNIT
+    member = "visitors_kept"
+    title = "Each session is drawn anew"
+    why = (
+        "the router keeps visitors in their arm, and their sessions count as if each were drawn"
+        " alone"
+    )
+    step = (
+        "The router keeps visitors, not sessions: set the project's `unit` to `user`, send"
+        " `user_ref` with every event, close this experiment, and register the change again."
+    )
+
+    def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
+        """The readings of several experiments, each at all looks of a stage."""
+        return [
+            no_reading(looks)
+            if looks.series.returning is None
+            else _reading(looks.series, looks.series.returning, looks.trace.at)
+            for looks in stages
+        ]
+
+    def is_asked(self, series: Series) -> bool:
+        """Whether any user has come back."""
+        return series.returning is not None
+
+    def text(self, value: float) -> str:
+        """The share of the way from a lottery."""
+        return f"{100 * value:.0f} %"
+
+    def detail(self, reading: Reading, look: int, units: Units) -> str | None:
+        """How many users came back to the smaller arm, and how many would by lot."""
+        del units
+        if not isinstance(reading, UnitReading):
+            return None
+        users, kept, expected = (
+            float(column[look]) for column in (reading.users, reading.kept, reading.expected)
+        )
+        return (
+            f"{kept:,.0f} of {users:,.0f} visitors of the smaller arm began their second session"
+            f" there; by lot {expected:,.0f} would"
+        )
+
+    def served(self, statistic: float) -> float | None:
+        """The share itself."""
+        return number_or_none(statistic)
+
+
+def _reading(series: Series, returns: ReturningUsers, at: Ints) -> UnitReading:
+    policy = series.policy
+    closed = closed_blocks(
+        returns, at=at, block_seconds=policy.block_seconds, grace_seconds=policy.grace_seconds
+    )
+    users, kept, expected = np.zeros((3, at.size))
+    epoch = np.searchsorted(np.array(series.cuts, dtype=np.int64), returns.block, side="right")
+    for number in np.unique(epoch[returns.again_treatment + returns.again_control > 0]):
+        inside = epoch == number
+        n1, n0, again1, kept1, again0, kept0 = (
+            np.concatenate(([0.0], np.cumsum(np.where(inside, column, 0))))[closed]
+            for column in (
+                *(returns.treatment, returns.control),
+                *(returns.again_treatment, returns.kept_treatment),
+                *(returns.again_control, returns.kept_control),
+            )
+        )
+        smaller, total = np.minimum(n1, n0), np.maximum(n1 + n0, 1)
+        again = np.where(n1 <= n0, again1, again0)
+        users += again
+        kept += np.where(n1 <= n0, kept1, kept0)
+        expected += again * smaller / total
+    known = users >= MANY_USERS
+    share = np.full(at.size, np.nan)
+    np.divide(kept - expected, users - expected, out=share, where=known)
+    return UnitReading(
+        statistic=share,
+        alarm=known & (np.nan_to_num(share) >= HALF_WAY),
+        users=users,
+        kept=kept,
+        expected=expected,
+    )
