@@ -16,12 +16,10 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from cli.main import main
-from orchestration.pipeline.steps import publish, stage_due
-from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.schema.clock import claim_derived_tables
 from storage.tenants.keys import KeyKind
 from tests.processes.action import runner_path
 from tests.processes.registry import output_of, python_of
+from tests.stores.pipeline_run import run_pipeline
 
 PAGE = Path(__file__).parents[2] / "docs" / "outcomes.md"
 RE_BLOCK = re.DOTALL | re.MULTILINE
@@ -225,16 +223,7 @@ def canaried(shop: Any, history: pd.DataFrame) -> str:
 
 def answered(shop: Any, experiment: str) -> tuple[Any, Any]:
     """Returns contract and arms once the last block closed: three days and an hour after it."""
-    until = START + timedelta(days=4)
-    for step in (
-        lambda connection: extend_exposures(connection, as_of=until),
-        extend_cells,
-        lambda connection: stage_due(connection, as_of=until),
-        publish,
-    ):
-        with shop.store.engine.begin() as connection:
-            claim_derived_tables(connection)
-            step(connection)
+    run_pipeline(shop.store.engine, as_of=START + timedelta(days=4))
     contract = shop.get(f"/v1/reward/{experiment}").json()
     assert contract.pop("experiment_id") == experiment
     return contract, shop.get(f"/v1/reward/{experiment}/evidence").json()["arms"]

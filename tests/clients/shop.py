@@ -6,16 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, func, select, text
 
-from orchestration.pipeline.drafts import draft_evidence
 from storage.log.events import RuntimeEvent, append_history
-from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.postgres.engine import open_engine
 from storage.schema.tables import cells
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
-from storage.verdicts.publication import publish_verdicts, stage_evidence
 from tests.clients.delivery import CONTROL, TREATMENT
+from tests.stores.pipeline_run import run_pipeline
 from tests.world import record_deploy, register_experiment
 
 # Other tests hold the limits; these must be able to ask as often as they can.
@@ -59,14 +57,8 @@ class Shop:
         return (self.orders, self.spending)
 
     def counted(self, experiment_id: str) -> Counted:
-        """What the walk makes of all that was received, once every window has run out."""
-        as_of = datetime.now(UTC) + timedelta(days=2)
-        with self.engine.begin() as connection:
-            extend_exposures(connection, as_of=as_of)
-            extend_cells(connection)
-            drafted = draft_evidence(connection, as_of=as_of)
-            stage_evidence(connection, [each.draft for each in drafted])
-            publish_verdicts(connection)
+        """What the pipeline makes of all that was received, once every window has run out."""
+        run_pipeline(self.engine, as_of=datetime.now(UTC) + timedelta(days=2))
         c = cells.c
         target = "order" if experiment_id == self.orders else "spent"
         with self.engine.begin() as connection:

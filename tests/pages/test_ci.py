@@ -444,11 +444,6 @@ def test_an_open_experiment_is_kept_up_to_date_with_its_picture(
     assert check["status"] == "in_progress"
 
 
-def test_what_is_not_decided_is_left_alone(tenant: Any, act: Any) -> None:
-    published(tenant, registered(tenant), ABSTAIN, whole())
-    assert act() == []
-
-
 def test_a_keep_after_a_rollback_and_a_rollback_after_a_keep_are_each_acted_on_once(
     tenant: Any, act: Any
 ) -> None:

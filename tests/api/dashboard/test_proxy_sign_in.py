@@ -19,7 +19,6 @@ from storage.postgres.engine import open_engine
 from storage.tenants.audit_trail import read_trail
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
-from storage.tenants.sign_ins import end_sign_ins
 from tests.clients.owner import Owner, filled
 from tests.conftest import Store
 from tests.processes.api_process import ApiProcess
@@ -152,12 +151,6 @@ class TestAPersonOfAGroup:
         sign_in(reader, shop.project_id, READER)
         assert reader.get(TRAIL, headers=OWNER).json()["code"] == "read_only"
 
-    def test_is_signed_out_with_all_others(self, shop: Any, browser: Browsers) -> None:
-        client = browser()
-        sign_in(client, shop.project_id, OWNER)
-        shop.in_store(lambda connection: end_sign_ins(connection, shop.project_id))
-        assert client.get("/dashboard", headers=OWNER).status_code == 303
-
 
 class TestHeaders:
     @pytest.mark.parametrize("address", ["192.0.2.1", "testclient", "::1"])
@@ -208,11 +201,6 @@ class TestHeaders:
         shop.settings(owner_groups=[], reader_groups=[])
         for groups in ("shop-owners", "", ","):
             assert sign_in(browser(), shop.project_id, person(groups)).status_code == 403
-
-    def test_of_another_site_post_nothing(self, shop: Any, browser: Browsers) -> None:
-        headers = {"Sec-Fetch-Site": "cross-site", **OWNER}
-        answer = browser().post(SIGN_IN, data={"project": str(shop.project_id)}, headers=headers)
-        assert answer.status_code == 403
 
 
 # --- With a real nginx --------------------------------------------------------------------------

@@ -2,6 +2,22 @@
 
 from tests.api.graphs.node_apps import App
 
+# What a module's routes reach.
+_ORDERS = {
+    *("shop/api/orders.py", "shop/services/orders.py", "shop/services/prices.py"),
+    *("shop/services/__init__.py", "shop/templates/mail/order.html"),
+    "shop/templates/mail/base.html",
+}
+_CARTS = {
+    *("shop/api/carts.py", "shop/api/downloads.py"),
+    *("shop/services/__init__.py", "shop/services/prices.py"),
+}
+_VIEWS = {
+    *("shop/views.py", "shop/cart.py", "shop/__init__.py"),
+    *("shop/templates/shop/home.html", "shop/templates/shop/base.html"),
+    "shop/templates/shop/foot.html",
+}
+
 FAST_API = App(
     files={
         "shop/__init__.py": "",
@@ -109,29 +125,11 @@ def health(): ...
         "tests/test_shop.py": "from shop.main import app",
     },
     routes={
-        ("/api/v1/orders/{order_id}", "GET"): {
-            *("shop/api/orders.py", "shop/services/orders.py", "shop/services/prices.py"),
-            *("shop/services/__init__.py", "shop/templates/mail/order.html"),
-            "shop/templates/mail/base.html",
-        },
-        ("/api/v1/orders/{order_id}", "HEAD"): {
-            *("shop/api/orders.py", "shop/services/orders.py", "shop/services/prices.py"),
-            *("shop/services/__init__.py", "shop/templates/mail/order.html"),
-            "shop/templates/mail/base.html",
-        },
-        ("/api/v1/orders", "POST"): {
-            *("shop/api/orders.py", "shop/services/orders.py", "shop/services/prices.py"),
-            *("shop/services/__init__.py", "shop/templates/mail/order.html"),
-            "shop/templates/mail/base.html",
-        },
-        ("/api/v1/carts/{cart:path}", "GET"): {
-            *("shop/api/carts.py", "shop/api/downloads.py"),
-            *("shop/services/__init__.py", "shop/services/prices.py"),
-        },
-        ("/api/v1/carts/live", ""): {
-            *("shop/api/carts.py", "shop/api/downloads.py"),
-            *("shop/services/__init__.py", "shop/services/prices.py"),
-        },
+        ("/api/v1/orders/{order_id}", "GET"): _ORDERS,
+        ("/api/v1/orders/{order_id}", "HEAD"): _ORDERS,
+        ("/api/v1/orders", "POST"): _ORDERS,
+        ("/api/v1/carts/{cart:path}", "GET"): _CARTS,
+        ("/api/v1/carts/live", ""): _CARTS,
         ("/internal/health", "GET"): {"shop/internal.py"},
     },
     everywhere={
@@ -250,21 +248,9 @@ class OrderViewSet(ViewSet):
         "shop/templates/shop/about.html": "{% extends 'shop/base.html' %}",
     },
     routes={
-        ("/", ""): {
-            *("shop/views.py", "shop/cart.py", "shop/__init__.py"),
-            *("shop/templates/shop/home.html", "shop/templates/shop/base.html"),
-            "shop/templates/shop/foot.html",
-        },
-        ("/account", ""): {
-            *("shop/views.py", "shop/cart.py", "shop/__init__.py"),
-            *("shop/templates/shop/home.html", "shop/templates/shop/base.html"),
-            "shop/templates/shop/foot.html",
-        },
-        ("/archive/{year}/{rest:path}", ""): {
-            *("shop/views.py", "shop/cart.py", "shop/__init__.py"),
-            *("shop/templates/shop/home.html", "shop/templates/shop/base.html"),
-            "shop/templates/shop/foot.html",
-        },
+        ("/", ""): _VIEWS,
+        ("/account", ""): _VIEWS,
+        ("/archive/{year}/{rest:path}", ""): _VIEWS,
         ("/about", ""): {
             *("shop/templates/shop/about.html", "shop/templates/shop/base.html"),
             "shop/templates/shop/foot.html",

@@ -76,17 +76,6 @@ def test_a_framework_may_be_named_and_an_unknown_one_is_refused(tmp_path: Path) 
     assert "one of next, react-router, sveltekit" in done.stderr
 
 
-def test_the_service_matches_paths_to_the_routes(service: Any, tmp_path: Path) -> None:
-    document = graph(cwd=written(SVELTE_KIT, tmp_path))
-    deploy = {
-        "commit": {"sha": "abcdef1"},
-        "graph": document,
-        "diff": {"files": [{"filename": "src/ui/price.css", "status": "modified"}]},
-    }
-    answer = service.post("/v1/deploys", deploy)
-    assert answer.json()["deploy"]["affected_routes"] == ["/shop/products/[sku=sku]"]
-
-
 @pytest.mark.process
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["React Router", "flat routes"])

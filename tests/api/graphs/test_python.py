@@ -49,28 +49,6 @@ def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(
         assert result[path, method] == expected, path
 
 
-def test_the_service_finds_what_a_diff_touches(service: Any, tmp_path: Path) -> None:
-    touched = (
-        (FAST_API, "shop/internal.py", ["/internal/health"]),
-        (FAST_API, "shop/services/types.py", []),
-        (
-            DJANGO,
-            "shop/viewsets.py",
-            ["/api/orders", "/api/orders/{pk}", "/api/orders/{pk}/cancel"],
-        ),
-        (DJANGO, "shop/templates/shop/about.html", ["/about"]),
-    )
-    for number, (app, filename, affected) in enumerate(touched):
-        document = graph(cwd=written(app, tmp_path / str(number)))
-        deploy = {
-            "commit": {"sha": f"{number:07x}"},
-            "graph": document,
-            "diff": {"files": [{"filename": filename, "status": "modified"}]},
-        }
-        answer = service.post("/v1/deploys", deploy)
-        assert answer.json()["deploy"]["affected_routes"] == affected
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [

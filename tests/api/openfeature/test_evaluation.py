@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from domain.draw import Offer, drawn, is_drawn, murmur2
+from domain.draw import Offer, drawn, murmur2
 from storage.tenants.keys import KeyKind
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
 from tests.world import World
@@ -48,15 +48,6 @@ def test_a_unit_gets_the_build_that_the_published_hash_draws(service: Any) -> No
         assert (document["key"], document["reason"]) == ("commit", "SPLIT")
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
-def test_arms_have_their_declared_size(share: float) -> None:
-    """Within five standard deviations, at each of twenty salts."""
-    for salt in range(20):
-        inside = sum(is_drawn(unit, salt=f"{salt:040x}", share=share) for unit in UNITS)
-        spread = math.sqrt(len(UNITS) * share * (1 - share))
-        assert abs(inside - share * len(UNITS)) < 5 * spread
-
-
 def test_several_canaries_are_disjoint_and_each_has_its_declared_size() -> None:
     offers = [Offer(salt=CANARY, share=0.3), Offer(salt=OTHER, share=0.4)]
     units = [f"s-{number}" for number in range(20_000)]
@@ -70,12 +61,6 @@ def test_shares_that_add_up_to_more_than_all_leave_the_last_what_is_left() -> No
     offers = [Offer(salt=CANARY, share=0.6), Offer(salt=OTHER, share=0.6)]
     assert all(drawn(unit, offers) is not None for unit in UNITS)
     assert drawn("s-1", [*offers, Offer(salt=BASE, share=0.5)]) is not None
-
-
-def test_a_step_of_the_ramp_takes_nobody_out_and_orders_nothing_anew() -> None:
-    for unit in UNITS:
-        if is_drawn(unit, salt=CANARY, share=0.1):
-            assert is_drawn(unit, salt=CANARY, share=0.5)
 
 
 def test_the_first_deployed_canary_draws_first_whatever_step_came_last(service: Any) -> None:

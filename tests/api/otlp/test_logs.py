@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from sqlalchemy import text
-from starlette.testclient import TestClient
 
-from api.app import create_app
-from api.runtime.settings import ApiSettings
 from storage.tenants.keys import KeyKind
 from tests.api.otlp.exports import BUILD, PROTOBUF, encoded, evaluation, export, record
 
@@ -302,18 +299,3 @@ def test_too_many_exports_are_told_when_to_come_again(tenant: Any, *, protobuf: 
     assert limited.status_code == 429
     assert int(limited.headers["Retry-After"]) > 0
     assert status_of(limited).startswith("rate_limited: ")
-
-
-@KINDS
-def test_a_store_that_is_away_is_503_with_a_time_to_come_again(
-    tenant: Any, *, protobuf: bool
-) -> None:
-    settings = ApiSettings(
-        database_url="postgresql://nobody@/none?host=/nonexistent", secret=b"secret"
-    )
-    headers = tenant.write | ({} if not protobuf else PROTOBUF)
-    with TestClient(create_app(settings)) as client:
-        answer = client.post("/v1/logs", content=b"{}", headers=headers)
-    assert answer.status_code == 503
-    assert int(answer.headers["Retry-After"]) >= 1
-    assert status_of(answer).startswith("store_unavailable: ")

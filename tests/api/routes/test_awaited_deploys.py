@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from storage.tenants.keys import KeyKind
+from tests.clients.owner import Owner
 
 COMMIT = "b" * 40
 
@@ -10,9 +10,7 @@ COMMIT = "b" * 40
 def test_a_page_and_the_checklist_say_where_else_its_commit_is_deployed(service: Any) -> None:
     service.deploy(COMMIT, environment="staging")
     experiment = service.register(treatment_commit=COMMIT[:8])
-    key = service.project.keys[KeyKind.PROJECT]
-    own = {"Sec-Fetch-Site": "same-origin"}
-    service.client.post("/dashboard/sign-in", data={"secret": key}, headers=own)
+    Owner(service)
     page = f"/dashboard/experiments/{experiment}"
     assert "so far it is deployed to staging<" in service.client.get(page).text
     known = {"If-None-Match": service.client.get(f"{page}/live").headers["ETag"]}

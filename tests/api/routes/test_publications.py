@@ -7,32 +7,19 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from storage.tenants.keys import KeyKind
-from tests.stores.publication import publish
+from tests.clients.owner import Owner
+from tests.world import World
 
 GATE = "/v1/reward/gate"
 OPEN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
 
 
 @pytest.fixture
-def experiment(service: Any) -> str:
+def experiment(service: World) -> str:
     """An experiment of which nothing is known yet."""
     for sha in ("a" * 40, "b" * 40):
-        service.post("/v1/deploys", {"commit": {"sha": sha}})
-    return service.post("/v1/reward/register", {}).json()["experiment_id"]
-
-
-def published(
-    service: Any, experiment: str, answer: dict[str, Any], *, not_worse_than: float | None = None
-) -> None:
-    """Publishes a verdict with its evidence."""
-    document = {
-        "as_of": None,
-        "sentence": "What is known.",
-        "policy": {"target": {"better": "higher"}},
-        "known": {"not_worse_than": not_worse_than},
-    }
-    service.in_store(lambda connection: publish(connection, experiment, answer, document))
+        service.deploy(sha)
+    return service.register()
 
 
 @contextmanager
@@ -55,12 +42,10 @@ def after_the_first_reading_of_a_verdict(publish: Callable[[], None]) -> Generat
 def test_a_page_never_takes_what_it_shows_for_the_news_that_came_meanwhile(
     service: Any, experiment: str
 ) -> None:
-    key = service.project.keys[KeyKind.PROJECT]
-    own = {"Sec-Fetch-Site": "same-origin"}
-    service.client.post("/dashboard/sign-in", data={"secret": key}, headers=own)
+    Owner(service)
     live = f"/dashboard/experiments/{experiment}/live"
     with after_the_first_reading_of_a_verdict(
-        lambda: published(service, experiment, {**OPEN, "decided": True})
+        lambda: service.publish(experiment, {**OPEN, "decided": True})
     ):
         first = service.client.get(live)
     again = service.client.get(live, headers={"If-None-Match": first.headers["ETag"]})
@@ -75,7 +60,7 @@ def test_a_gate_never_goes_on_by_evidence_that_came_with_a_breach(
     assert service.get(GATE, params=asked).json()["phase"] == "Running"
     breach = {**OPEN, "guardrail_breaches": ["error"]}
     with after_the_first_reading_of_a_verdict(
-        lambda: published(service, experiment, breach, not_worse_than=-0.01)
+        lambda: service.publish(experiment, breach, known={"not_worse_than": -0.01})
     ):
         answer = service.get(GATE, params=asked).json()
     assert answer["phase"] != "Successful"

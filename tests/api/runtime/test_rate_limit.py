@@ -51,18 +51,6 @@ def test_a_mistyped_proxy_is_trusted_by_nobody() -> None:
     assert caller.trusted_proxies == [ip_network("10.0.0.0/8")] * 2
 
 
-def test_events_are_taken_while_redis_is_away(caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("redis", reason="an extra of the package")
-    caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=Settings(), key="digest")
-
-    async def admitted() -> None:
-        limit = RateLimit("redis://127.0.0.1:1")
-        await limit.admit(caller, address="203.0.113.7")
-
-    asyncio.run(admitted())
-    assert "Redis cannot be reached" in caplog.text
-
-
 @pytest.mark.parametrize("most", [1, 999, 2000, 12_345, 12_347])
 def test_a_limit_is_exact_however_many_are_counted_at_a_time(most: int) -> None:
     limits = RateLimits(per_key=most, per_address=10**9)

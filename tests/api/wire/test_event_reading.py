@@ -1,19 +1,17 @@
 """Both ways to read a body, in a single pass or member by member, give the same events."""
 
 import json
-from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api.wire.event_batch import EventReader
 from api.wire.problem import Problem
 from storage.log.events import event_lines
-from storage.tenants.sample import Sample
 from storage.tenants.secret import Pseudonyms
 from tests.repetition import examples
 
@@ -130,21 +128,3 @@ def test_a_batch_is_stored_alike_by_column_and_event_by_event(document: dict[str
     batch = READER.batch(raw)
     assert batch.rejected == []
     assert lines == event_lines(batch.events)
-
-
-@pytest.mark.parametrize(
-    "reader",
-    [
-        replace(READER, history=True),
-        replace(READER, sample=Sample(salt="s", rates={"session": 0.5})),
-    ],
-    ids=["history", "a sample"],
-)
-def test_history_and_samples_are_read_event_by_event(reader: EventReader) -> None:
-    assert reader.lines(json.dumps({"events": [FULL]}).encode()) is None
-
-
-def test_of_a_batch_whose_clock_is_off_each_time_is_corrected() -> None:
-    body = json.dumps({"events": [FULL], "sent_at": "2026-01-31T12:10:00Z"}).encode()
-    assert READER.lines(body) is None
-    assert READER.batch(body).events[0].occurred_at == NOW - timedelta(minutes=10, seconds=0.5)

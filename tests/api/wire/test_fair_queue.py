@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from api.wire.fair_queue import FairQueue, Reservation
-from api.wire.problem import Problem
 
 LOUD, QUIET = 1, 2
 
@@ -82,31 +81,3 @@ def test_whoever_sends_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -
             await asyncio.wait_for(reserved(queue, LOUD).turn(), 1)
 
     played(story)
-
-
-def test_projects_share_the_bytes_that_may_wait_and_leave_room_for_the_next() -> None:
-    queue = FairQueue()
-    refusals: list[str] = []
-
-    def room(project_id: int) -> int:
-        """How many mebibytes a project may take beside those that are held."""
-        for count in range(1000):
-            try:
-                reserved(queue, project_id, 2**20)
-            except Problem as problem:
-                refusals.append(problem.code)
-                return count
-        return 1000
-
-    assert [room(project_id) for project_id in range(4)] == [64, 32, 16, 8]
-    assert set(refusals) == {"overloaded"}
-
-
-def test_what_ended_is_given_back() -> None:
-    queue = FairQueue()
-    for _ in range(3):
-        flood = [reserved(queue, LOUD, 2**20) for _ in range(64)]
-        with pytest.raises(Problem):
-            reserved(queue, LOUD, 2**20)
-        for reservation in flood:
-            reservation.release()

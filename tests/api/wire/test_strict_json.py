@@ -4,12 +4,9 @@ import hashlib
 import json
 from typing import Any
 
-import msgspec
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api.wire import strict_json
 from api.wire.problem import Problem
 from api.wire.strict_json import examined, strict_document
 from storage.experiments.graphs import document_digest
@@ -81,22 +78,6 @@ BODIES = st.one_of(
 @example(raw=b'[{"x":{"a":1,"a":1}},":"]')
 def test_the_fast_reader_says_what_the_strict_one_says(raw: bytes) -> None:
     assert outcome(strict_document, raw) == outcome(strictly, raw)
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"schema_version": 1, "routes": [{"path": "/a:b", "files": ["c:\\d"], "é": ["😀", 1.5]}]},
-        {"commit": {"sha": "abcdef1"}, "diff": {"files": []}, "allocation": 0.1},
-        [[], {}, None, True, -(2**63), 2**63 - 1],
-    ],
-)
-def test_what_is_plain_is_left_to_the_fast_reader(
-    monkeypatch: pytest.MonkeyPatch, document: Any
-) -> None:
-    monkeypatch.setattr(strict_json, "examined", None)
-    for raw in (json.dumps(document, indent=1).encode(), msgspec.json.encode(document)):
-        assert strict_document(raw) == document
 
 
 VALUES = st.recursive(

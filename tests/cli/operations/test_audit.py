@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,49 +11,39 @@ from sqlalchemy import Connection, text
 
 from storage.pipeline.moments import microseconds
 from storage.schema.clock import closed_instant
-from storage.tenants.settings import apply_settings
 from tests.stores.past import walk_to
-from tests.stores.pipeline_run import run_pipeline
+from tests.world import T, World, at
 
 A, K = "aaaaaaa", "bbbbbbb"
-START = datetime(2026, 10, 1, tzinfo=UTC)
-
-
 METRICS = {"basket": {"kind": "mean", "sources": ["basket"], "cap": 90.0}, "paid": {}}
 
 
 @pytest.fixture
-def experiment(stored: Any) -> str:
+def experiment(stored: World) -> str:
     """An experiment with a published look: two hours of a canary, a unit a minute."""
-    with stored.store.engine.begin() as connection:
-        apply_settings(connection, stored.project_id, {"metrics": METRICS, "locked": []})
-    for sha, at, base in ((A, START - timedelta(days=1), None), (K, START, A)):
-        body = {"commit": {"sha": sha}, "deployed_at": at.isoformat()}
-        diff = {} if base is None else {"diff": {"base_commit": base, "files": []}}
-        assert stored.post("/v1/deploys", {**body, **diff}).status_code == 201
-    events = [
+    stored.settings(metrics=METRICS, locked=[])
+    stored.deploy(A, minutes=-1440)
+    stored.deploy(K, minutes=0, base=A)
+    stored.events = [
         {
             "event": event,
             "session_id": f"s{number}",
             "commit": K if number % 2 else A,
-            "occurred_at": (START + timedelta(minutes=number, seconds=after)).isoformat(),
+            "occurred_at": at(number + after),
             **({"value": 12.5} if event == "basket" else {}),
         }
         for number in range(120)
-        for event, after in (("page_view", 0), ("order", 30), ("basket", 40))
+        for event, after in (("page_view", 0), ("order", 0.5), ("basket", 0.7))
         if event == "page_view" or number % 3 == 0
     ]
     # An audit reads those of production alone.
-    events.append({**events[0], "environment": "staging"})
-    answer = stored.post("/v1/events?replay=true", {"events": events})
-    assert answer.json()["accepted"] == len(events)
-    asked = {"treatment_commit": K, "target_metric": "order", "guardrails": ["basket", "paid"]}
-    registered = stored.post("/v1/reward/register", asked)
-    with stored.store.engine.connect() as connection:
-        as_of = closed_instant(connection)
+    stored.events.append({**stored.events[0], "environment": "staging"})
+    stored.send()
+    experiment_id = stored.register(
+        treatment_commit=K, target_metric="order", guardrails=["basket", "paid"]
+    )
     # Block by block, as though it had been there all the time.
-    walk_to(stored.store.engine, as_of)
-    experiment_id: str = registered.json()["experiment_id"]
+    walk_to(stored.store.engine, stored.in_store(closed_instant))
     return experiment_id
 
 
@@ -108,7 +98,7 @@ def test_a_tampered_row_of_each_stage_is_named(
     command: Callable[..., Any], stored: Any, experiment: str, statement: str, named: str
 ) -> None:
     with tampering(stored) as connection:
-        block = START + timedelta(minutes=10)
+        block = T + timedelta(minutes=10)
         assert connection.execute(text(statement.format(block=block))).rowcount == 1
     result = command("audit", experiment, "--json")
     assert result.exit_code == 1
@@ -127,7 +117,7 @@ def test_of_a_thousand_rows_and_more_the_first_are_named_and_all_are_counted(
                 " SELECT :id, 4, 'stranger' || to_char(n, 'FM0000'), :at"
                 " FROM generate_series(1, 1005) AS n"
             ),
-            {"id": experiment, "at": microseconds(START)},
+            {"id": experiment, "at": microseconds(T)},
         )
     report = json.loads(command("audit", experiment, "--json").stdout)
     assert (len(report["differences"]), report["difference_count"]) == (1000, 1005)
@@ -137,7 +127,7 @@ def test_an_experiment_closed_by_hand_is_audited_to_its_closing(
     command: Callable[..., Any], stored: Any, experiment: str
 ) -> None:
     assert stored.post(f"/v1/reward/{experiment}/close", {}).status_code == 200
-    run_pipeline(stored.store.engine)
+    stored.tick()
     report = json.loads(command("audit", experiment, "--json").stdout)
     assert report["equal"], report["differences"]
 
@@ -145,8 +135,8 @@ def test_an_experiment_closed_by_hand_is_audited_to_its_closing(
 def test_an_experiment_before_its_deploy_has_nothing_to_differ_in(
     command: Callable[..., Any], stored: Any
 ) -> None:
-    waiting = stored.post("/v1/reward/register", {"target_metric": "order"}).json()
-    report = json.loads(command("audit", waiting["experiment_id"], "--json").stdout)
+    waiting = stored.register(target_metric="order")
+    report = json.loads(command("audit", waiting, "--json").stdout)
     assert (report["equal"], report["as_of"]) == (True, None)
 
 

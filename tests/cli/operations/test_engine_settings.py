@@ -30,27 +30,36 @@ def refused(command: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_an_engine_that_is_not_known_is_refused(refused: Any) -> None:
-    assert "SERVICE_ENGINE is 'flink': it must be duckdb or spark" in refused(
-        SERVICE_ENGINE="flink"
-    )
+NO_ADDRESS = "SERVICE_SPARK_REMOTE is no address of a Spark Connect server, such as sc://"
 
 
-def test_memory_that_is_no_number_is_refused(refused: Any) -> None:
-    message = refused(SERVICE_ENGINE_MEMORY_MIB="1 GiB")
-    assert "SERVICE_ENGINE_MEMORY_MIB is '1 GiB': it must be a positive whole number" in message
-
-
-def test_spark_without_an_address_says_which_variable_names_it(refused: Any) -> None:
-    message = refused(SERVICE_ENGINE="spark")
-    assert "SERVICE_SPARK_REMOTE is not set: name a Spark Connect server" in message
-
-
-@pytest.mark.parametrize("address", ["http://spark.example", "sc://", "spark.example:15002"])
-def test_an_address_of_another_kind_is_refused_and_not_shown(refused: Any, address: str) -> None:
-    message = refused(SERVICE_ENGINE="spark", SERVICE_SPARK_REMOTE=f"{address}/;token={SENT}")
-    assert "SERVICE_SPARK_REMOTE is no address of a Spark Connect server, such as sc://" in message
-    assert SENT not in message
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"SERVICE_ENGINE": "flink"}, "SERVICE_ENGINE is 'flink': it must be duckdb or spark"),
+        (
+            {"SERVICE_ENGINE_MEMORY_MIB": "1 GiB"},
+            "SERVICE_ENGINE_MEMORY_MIB is '1 GiB': it must be a positive whole number",
+        ),
+        (
+            {"SERVICE_ENGINE": "spark"},
+            "SERVICE_SPARK_REMOTE is not set: name a Spark Connect server",
+        ),
+        *(
+            (
+                {"SERVICE_ENGINE": "spark", "SERVICE_SPARK_REMOTE": f"{kind}/;token={SENT}"},
+                NO_ADDRESS,
+            )
+            for kind in ("http://spark.example", "sc://", "spark.example:15002")
+        ),
+    ],
+)
+def test_what_no_engine_can_be_is_refused_by_its_variable_and_no_token_is_shown(
+    refused: Any, variables: dict[str, str], message: str
+) -> None:
+    answer = refused(**variables)
+    assert message in answer
+    assert SENT not in answer
 
 
 def test_a_server_that_does_not_answer_is_named_without_its_token(refused: Any) -> None:

@@ -139,10 +139,12 @@ def safe_url() -> Iterator[str]:
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "words", [["api", "--port", "0"], ["up", "--api-port", "0", "--dagster-port", "0"]]
-)
-@pytest.mark.parametrize(
-    ("version", "reason"), [("9999", NEWER), ("0039", OLDER)], ids=["newer", "older"]
+    ("words", "version", "reason"),
+    [
+        (["api", "--port", "0"], "9999", NEWER),
+        (["up", "--api-port", "0", "--dagster-port", "0"], "0039", OLDER),
+    ],
+    ids=["newer", "older"],
 )
 def test_no_server_starts_on_a_store_of_another_version(
     safe_url: str, words: list[str], version: str, reason: str, tmp_path: Path

@@ -15,6 +15,7 @@ from cli.traffic.demo import METRIC, Keys, play
 from cli.traffic.posting import answer, connected
 from storage.tenants.keys import FIRST_KINDS
 from tests.cli.conftest import serving
+from tests.world import World
 
 REPLAY = ["--replay", "--hours", "2", "--baseline", "0.2", "--lift", "0.5"]
 REPLAY += ["--duplicated", "0.1", "--disordered", "0.2"]
@@ -54,28 +55,27 @@ def ending(running: Running) -> tuple[int, str]:
     return code, console.file.getvalue()
 
 
-def test_the_demo_registers_both_changes_and_tells_how_to_go_on(running: Running) -> None:
+def test_the_demo_registers_a_change_that_is_kept_and_another_that_is_rolled_back(
+    service: World, running: Running
+) -> None:
     code, text = ending(running)
     listed = running.read(f"/v1/reward?metric={METRIC}")["experiments"]
     assert len(listed) == 2
     assert code == 1, "nothing is decided where no schedule runs"
-    for row in listed:
-        assert row["experiment_id"] in text
-    for part in (f"{running.url}/docs", "http://127.0.0.1:3000", "git rev-parse HEAD"):
+    keys = (running.keys.write, running.keys.public, running.keys.project)
+    for part in (f"{running.url}/docs", "http://127.0.0.1:3000", "git rev-parse HEAD", *keys):
         assert part in text
-    for key in (running.keys.write, running.keys.public, running.keys.project):
-        assert key in text
 
-
-def test_a_demo_played_before_is_shown_again_and_posts_nothing(running: Running) -> None:
-    ending(running)
-    before = running.read("/v1/reward")["experiments"]
-    _, text = ending(running)
-    assert "played on this store before" in text
+    service.tick()
+    # Played before: it is shown again, and nothing is posted.
+    code, text = ending(running)
+    assert (code, "played on this store before" in text) == (0, True)
     assert "up --demo --data-dir FOLDER" in text
-    assert running.read("/v1/reward")["experiments"] == before
-    for row in before:
-        assert row["experiment_id"] in text
+    decided = service.listed()
+    ids = {row["experiment_id"] for row in listed}
+    assert {row["experiment_id"] for row in decided} == ids
+    assert all(experiment_id in text for experiment_id in ids)
+    assert {row["contract"]["verdict"] for row in decided} == {"keep", "rollback"}
 
 
 @pytest.mark.parametrize("chosen", [REPLAY, LIVE], ids=["replay", "live"])
