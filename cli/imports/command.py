@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -107,7 +107,13 @@ class _History:
             if isinstance(source, MapRows):
                 source.require_all_arms()
             storing = Storing(engine=self.engine, spool=spool, plan=self.plan, bars=bars)
-            counts = storing.rehearse() if is_rehearsal else storing.store()
+            judgements = storing.rehearse()
+            if not is_rehearsal:
+                ids = storing.store()
+                judgements = [
+                    replace(judgement, experiment_id=experiment_id)
+                    for judgement, experiment_id in zip(judgements, ids, strict=True)
+                ]
             tally = spool.tally
         notes = [*checks.notes(), *(source.notes() if isinstance(source, MapRows) else ())]
         if (rate := self.plan.settings.sample_rate) < 1:
@@ -121,7 +127,7 @@ class _History:
             skipped=source.skipped,
             arms=source.arms,
             notes=notes,
-            experiments=counts,
+            experiments=judgements,
             is_rehearsal=is_rehearsal,
         )
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
@@ -33,33 +32,12 @@ from storage.tenants.settings import (
     parse_settings,
     stored_settings,
 )
-from storage.views.history_counts import HistoryCount, count_history, names_in_log
+from storage.views.history_counts import names_in_log
 
 # Control was there before the file begins, by as long as sessions in flight may last.
 _CONTROL_BEFORE = timedelta(days=1)
 _DEPLOY = TypeAdapter(Deploy)
 _REGISTRATION = TypeAdapter(RegistrationBody)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExperimentCount:
-    """An experiment of the file, with its counts in the log.
-
-    Attributes:
-        experiment: As the map has it.
-        metric: Its target's whole definition.
-        count: Units and outcomes of its arms.
-        horizon_days: For how many days units are exposed.
-        unseen_guardrails: The guardrails that are left out, since nothing has an event of theirs.
-        experiment_id: None where nothing was stored.
-    """
-
-    experiment: Experiment
-    metric: Mapping[str, Any]
-    count: HistoryCount
-    horizon_days: int
-    unseen_guardrails: Sequence[str] = ()
-    experiment_id: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +108,7 @@ class ExperimentPlan:
         for name in experiment.guardrails or ():
             yield "guardrails", name
 
-    def _unseen(
-        self, connection: Connection, tally: Tally, experiment: Experiment
-    ) -> Sequence[str]:
+    def unseen(self, connection: Connection, tally: Tally, experiment: Experiment) -> Sequence[str]:
         """Returns the guardrails without an event in the file and in the log.
 
         History brings no more of them, so that a keep would wait for them in vain.
@@ -158,33 +134,6 @@ class ExperimentPlan:
         return bool(
             names_in_log(connection, self.project_id, environment, events=events, commits=commits)
         )
-
-    def counts(
-        self, connection: Connection, tally: Tally, *, table: str = "runtime_events"
-    ) -> list[ExperimentCount]:
-        """Returns each experiment's counts in the log since the file's first event."""
-        return [
-            ExperimentCount(
-                experiment=experiment,
-                metric=(metric := self.metric(experiment.target_metric)),
-                count=count_history(
-                    connection,
-                    self.project_id,
-                    self.layout.environment,
-                    control=spelled(tally.commits, experiment.control_commit),
-                    treatment=spelled(tally.commits, experiment.treatment_commit),
-                    metric=metric,
-                    routes=experiment.routes,
-                    since=self._start(tally),
-                    horizon_days=self.settings.horizon_days,
-                    unit=self.settings.unit,
-                    table=table,
-                ),
-                horizon_days=self.settings.horizon_days,
-                unseen_guardrails=self._unseen(connection, tally, experiment),
-            )
-            for experiment in self.experiments
-        ]
 
     def _start(self, tally: Tally) -> datetime:
         environment = self.layout.environment
@@ -213,7 +162,7 @@ class ExperimentPlan:
                 self.project_id,
                 replace(
                     _registration(experiment, deploy_id=deploy_id),
-                    unseen_guardrails=self._unseen(connection, tally, experiment),
+                    unseen_guardrails=self.unseen(connection, tally, experiment),
                 ),
             ).experiment_id
             for experiment, deploy_id in zip(self.experiments, deploy_ids, strict=True)
@@ -430,23 +379,3 @@ def _currency_of(experiment: Experiment, layout: ImportMap) -> str | None:
     sources = experiment.sources or [experiment.target_metric]
     columns = [outcome for outcome in layout.outcomes.values() if outcome.event in sources]
     return next((outcome.currency for outcome in columns if outcome.currency), None)
-
-
-def experiment_document(counted: ExperimentCount) -> dict[str, Any]:
-    """Returns an experiment of an import as JSON shows it."""
-    count = counted.count
-    return {
-        "experiment_id": counted.experiment_id,
-        "control_commit": counted.experiment.control_commit,
-        "treatment_commit": counted.experiment.treatment_commit,
-        "target_metric": counted.experiment.target_metric,
-        "window_seconds": counted.metric["window_seconds"],
-        "arms": {
-            "control": msgspec.to_builtins(count.control),
-            "treatment": msgspec.to_builtins(count.treatment),
-        },
-        "outcomes": count.outcomes,
-        "outcomes_before_exposure": count.before,
-        "outcomes_after_window": count.after,
-        "guardrails_left_out": list(counted.unseen_guardrails),
-    }

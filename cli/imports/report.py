@@ -2,16 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from cli.changes.outcome import span
-from cli.imports.experiments import ExperimentCount, experiment_document
+from cli.imports.rehearsal import ArmCount, ExperimentCount
 from cli.imports.spool import Tally
+from domain.cause import Cause
 from domain.currency import minor_unit_digits
 from domain.metric import DAY, HOUR, LONGEST_WINDOW, MINUTE
-from storage.views.history_counts import ArmCount
+from domain.wording.left_out import CURES
+from storage.views.history_counts import ArmHistory
 
 _WINDOWS = (30 * MINUTE, HOUR, 6 * HOUR, DAY, 3 * DAY, 7 * DAY, 14 * DAY, LONGEST_WINDOW)
 
@@ -26,7 +30,7 @@ class ImportReport:
         skipped: How many rows were left out, by why.
         arms: How many rows each arm has that the map names.
         notes: The choices that the file made without the map, as sentences.
-        experiments: The experiments, counted.
+        experiments: The experiments, as they will be judged.
         is_rehearsal: Whether nothing was stored.
     """
 
@@ -50,10 +54,7 @@ class ImportReport:
             "skipped_rows": dict(self.skipped.most_common()),
             "rows_by_arm": dict(self.arms),
             "notes": list(self.notes),
-            "experiments": [
-                {**experiment_document(counted), "warnings": list(_warnings(counted))}
-                for counted in self.experiments
-            ],
+            "experiments": [_document(judgement) for judgement in self.experiments],
         }
 
     @property
@@ -78,9 +79,9 @@ class ImportReport:
             yield f"Rows by arm: {arms}."
         yield from self._skipped_lines()
         yield from self.notes
-        for counted in self.experiments:
+        for judgement in self.experiments:
             yield ""
-            yield from _experiment_lines(counted)
+            yield from _experiment_lines(judgement)
         if self.is_rehearsal:
             yield "Nothing was stored: this was a dry run."
         elif self.experiments:
@@ -97,71 +98,107 @@ class ImportReport:
             yield f"{total:,} rows of arms that [commits] does not name are skipped: {named}."
 
 
-def _experiment_lines(counted: ExperimentCount) -> Iterator[str]:
-    experiment, metric, count = counted.experiment, counted.metric, counted.count
-    name = experiment.target_metric
-    registered = "" if counted.experiment_id is None else f", registered as {counted.experiment_id}"
-    window = _length(metric["window_seconds"])
-    yield f"{name} within {window} of the exposure{registered}:"
-    yield _arm_line("control", experiment.control_commit, count.control, metric)
-    yield _arm_line("treatment", experiment.treatment_commit, count.treatment, metric)
-    yield from _warnings(counted)
+def _experiment_lines(judgement: ExperimentCount) -> Iterator[str]:
+    target = judgement.policy["target"]
+    made = "" if judgement.experiment_id is None else f", registered as {judgement.experiment_id}"
+    window = _length(target["window_seconds"])
+    yield f"{target['name']} within {window} of the exposure{made}, counted of in file:"
+    experiment, history = judgement.experiment, judgement.history
+    yield _arm_line(
+        "control", experiment.control_commit, judgement.control, history.control, target
+    )
+    yield _arm_line(
+        "treatment", experiment.treatment_commit, judgement.treatment, history.treatment, target
+    )
+    yield from _warnings(judgement)
+    evidence = judgement.evidence
+    looked = evidence["sessions"]["accumulated"]
+    at = "" if evidence["as_of"] is None else f", at {evidence['as_of']} with {looked:,} units"
+    yield f"So it will be judged{at}: {evidence['sentence']}"
 
 
-def _arm_line(arm: str, commit: str, count: ArmCount, metric: Mapping[str, Any]) -> str:
+def _arm_line(
+    arm: str, commit: str, count: ArmCount, history: ArmHistory, target: Mapping[str, Any]
+) -> str:
     share = f" ({100 * count.converting / count.units:.2f} %)" if count.units else ""
     line = (
-        f"  {arm:<10} {commit[:12]:<12} {count.units:>10,} units {count.converting:>10,}"
-        f" with {' or '.join(metric['sources'])}{share}"
+        f"  {arm:<10} {commit[:12]:<12} {count.units:>10,} of {history.units:,} units"
+        f" {count.converting:>10,} with {' or '.join(target['sources'])}{share}"
     )
-    if metric["kind"] != "mean" or not count.units:
+    if target["kind"] != "mean" or not count.units:
         return line
-    currency = metric["currency"]
+    currency = target["currency"]
     scale = 1.0 if currency is None else 10.0 ** -minor_unit_digits(currency)
     mean = f"{count.total * scale / count.units:,.4g}"
     return f"{line}, {mean}{'' if currency is None else f' {currency}'} a unit"
 
 
-def _warnings(counted: ExperimentCount) -> Iterator[str]:
-    """Yields the reasons why the verdict does not count events of the file."""
-    count, metric = counted.count, counted.metric
-    for arm, count_of_arm in (("control", count.control), ("treatment", count.treatment)):
-        if not count_of_arm.units + count_of_arm.after_horizon:
+# Units of file and log that are in no cell, and why.
+_UNCOUNTED = {
+    "open": "open still, whose outcomes are waited for",
+    "late": "late: they came after their block had closed",
+    "in_flight": "seen before the start, so in neither arm",
+    "warming": "of the first minutes, as warmup_minutes says",
+    "partial": "with some changes of treatment, and not all",
+    "ambiguous_commit": "of commit ids that begin several commits",
+    "unknown_commit": "of commits that no deploy names",
+}
+
+
+def _warnings(judgement: ExperimentCount) -> Iterator[str]:
+    """Yields the reasons why the verdict does not count units and events of the file."""
+    history, target = judgement.history, judgement.policy["target"]
+    for arm, units in (("control", history.control.units), ("treatment", history.treatment.units)):
+        if not units:
             yield f"Warning: no unit of {arm}: no first event of a unit names its commit."
-    units = count.control.units + count.treatment.units
-    late, later = count.control.after_horizon, count.treatment.after_horizon
-    if late + later:
-        yield (
-            f"Warning: counted {units:,} of {units + late + later:,} units in the file: {late:,} of"
-            f" control and {later:,} of treatment come after the horizon, {counted.horizon_days}"
-            " days from the first event. To count them set horizon_days in [experiment], up to 366."
-        )
-    for name in counted.unseen_guardrails:
+    yield from _uncounted(judgement)
+    for name in judgement.unseen_guardrails:
         yield (
             f"Warning: no row has an event of guardrail {name!r}, so this experiment goes without"
             " it: it could never be shown that it did not get worse."
         )
-    events = " or ".join(f"`{source}`" for source in metric["sources"])
-    number, unit = span(metric["window_seconds"]).split()
+    for outcomes in judgement.left_out:
+        yield f"Warning: {CURES[Cause(outcomes.reason)]}"
+    events = " or ".join(f"`{source}`" for source in target["sources"])
+    number, unit = span(target["window_seconds"]).split()
     window = f"{number}-{_UNITS[unit]}"
-    if count.after:
+    if history.after:
         yield (
-            f"Warning: {count.after:,} of {count.outcomes:,} {events} events fall outside the"
-            f" {window} window of their unit's exposure and do not count; {_wider(counted)}"
+            f"Warning: {history.after:,} of {history.outcomes:,} {events} events fall outside the"
+            f" {window} window of their unit's exposure and do not count; {_wider(judgement)}"
         )
-    if count.before:
+    if history.before:
         yield (
-            f"Warning: {count.before:,} of {count.outcomes:,} {events} events come before their"
+            f"Warning: {history.before:,} of {history.outcomes:,} {events} events come before their"
             " unit's exposure and do not count."
         )
 
 
-def _wider(counted: ExperimentCount) -> str:
-    longest = counted.count.longest.total_seconds()
+def _uncounted(judgement: ExperimentCount) -> Iterator[str]:
+    """Yields why the verdict counts fewer units than there are."""
+    control, treatment = judgement.history.control, judgement.history.treatment
+    counted = judgement.control.units + judgement.treatment.units
+    all_units = control.units + treatment.units
+    if control.after_horizon + treatment.after_horizon:
+        days = judgement.policy["horizon_seconds"] // DAY
+        yield (
+            f"Warning: counted {counted:,} of {all_units:,} units in the file:"
+            f" {control.after_horizon:,} of control and {treatment.after_horizon:,} of treatment"
+            f" come after the horizon, {days} days from the first event. To count them set"
+            " horizon_days in [experiment], up to 366."
+        )
+    reasons = {name: getattr(judgement.units, name) for name in _UNCOUNTED}
+    named = [f"{count:,} {_UNCOUNTED[name]}" for name, count in reasons.items() if count]
+    if named:
+        yield f"Warning: units that do not count: {'; '.join(named)}."
+
+
+def _wider(judgement: ExperimentCount) -> str:
+    longest = judgement.history.longest.total_seconds()
     wide = next((window for window in _WINDOWS if window >= longest), None)
     if wide is None:
         return f"the last comes {_length(longest)} after it, and a window is at most 28 days."
-    name = counted.experiment.target_metric
+    name = judgement.experiment.target_metric
     length = f"{wide // HOUR}h" if wide % DAY else f"{wide // DAY}d"
     return (
         f'window = "{length if wide >= HOUR else "30m"}" in [experiment], or window_seconds ='
@@ -175,3 +212,30 @@ _UNITS = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
 def _length(seconds: float) -> str:
     number, unit = span(seconds).split()
     return f"{number} {_UNITS[unit]}{'' if number == '1' else 's'}"
+
+
+def _document(judgement: ExperimentCount) -> dict[str, Any]:
+    """Returns an experiment of an import as JSON shows it."""
+    history, experiment = judgement.history, judgement.experiment
+    return {
+        "experiment_id": judgement.experiment_id,
+        "control_commit": experiment.control_commit,
+        "treatment_commit": experiment.treatment_commit,
+        "target_metric": experiment.target_metric,
+        "window_seconds": judgement.policy["target"]["window_seconds"],
+        "arms": {
+            arm: {"in_file": of_file.units, "after_horizon": of_file.after_horizon, **asdict(count)}
+            for arm, count, of_file in (
+                ("control", judgement.control, history.control),
+                ("treatment", judgement.treatment, history.treatment),
+            )
+        },
+        "units": msgspec.to_builtins(judgement.units),
+        "left_out": msgspec.to_builtins(judgement.left_out),
+        "outcomes": history.outcomes,
+        "outcomes_before_exposure": history.before,
+        "outcomes_after_window": history.after,
+        "guardrails_left_out": list(judgement.unseen_guardrails),
+        **{name: judgement.evidence[name] for name in ("as_of", "headline", "sentence")},
+        "warnings": list(_warnings(judgement)),
+    }

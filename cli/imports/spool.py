@@ -6,11 +6,21 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import IO, Self
+from typing import IO, Any, Self
 
+import pyarrow as pa
+import pyarrow.compute
+from pyarrow import csv
+
+from storage.lake.parquet import COLUMNS, canonical_flags
+from storage.log.events import COLUMNS as FIELDS
 from storage.log.events import HistoryLines
 
 _BLOCK = 1 << 20
+_compute: Any = pyarrow.compute
+_csv: Any = csv
+# In this order: the last has made all others of its own.
+_ESCAPED = (("\\\\", "\0"), ("\\t", "\t"), ("\\n", "\n"), ("\\r", "\r"), ("\0", "\\"))
 
 
 @dataclass(kw_only=True)
@@ -73,8 +83,46 @@ class Spool:
         """How many bytes it holds."""
         return self._file.tell()
 
+    def batches(self) -> Iterator[Any]:
+        """Yields the added events as record batches, in the columns of the sealed log."""
+        if not self.tally.events:
+            return
+        self._file.seek(0)
+        times = dict.fromkeys(("occurred_at", "received_at"), pa.timestamp("us", "UTC"))
+        types = {field.name: field.type for field in COLUMNS if field.name in FIELDS}
+        reader = _csv.open_csv(
+            self._file,
+            read_options=_csv.ReadOptions(column_names=FIELDS, block_size=_BLOCK),
+            parse_options=_csv.ParseOptions(delimiter="\t", quote_char=False),
+            convert_options=_csv.ConvertOptions(
+                column_types=types | times,
+                null_values=[""],
+                strings_can_be_null=True,
+                true_values=["t"],
+                false_values=["f"],
+            ),
+        )
+        for batch in reader:
+            arrays = [_column(batch, field) for field in COLUMNS]
+            yield pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
+
     def blocks(self) -> Iterator[bytes]:
         """Yields the added events, from the beginning."""
         self._file.seek(0)
         while block := self._file.read(_BLOCK):
             yield block
+
+
+def _column(batch: Any, field: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Returns a member of lines of COPY's text as the sealed log has it."""
+    name = {"occurred": "occurred_at", "received": "received_at"}.get(field.name, field.name)
+    array = batch.column(name)
+    if field.type != pa.string():
+        return array.cast(field.type)
+    if _compute.any(_compute.match_substring(array, "\\")).as_py():
+        for escaped, plain in _ESCAPED:
+            array = _compute.replace_substring(array, escaped, plain)
+    if name == "pseudonym":
+        # It begins with `\x`, as PostgreSQL writes bytes.
+        return _compute.utf8_slice_codeunits(array, 2)
+    return canonical_flags(array) if name == "flags" else array

@@ -3,12 +3,13 @@
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine
 
-from cli.imports.experiments import ExperimentCount, ExperimentPlan
+from cli.imports.experiments import ExperimentPlan
 from cli.imports.progress import Bars
+from cli.imports.rehearsal import ExperimentCount, judged
 from cli.imports.spool import Spool
 from storage.log.events import copy_history, note_history, note_names, require_open_history
 from storage.log.parts import next_part, note_part_of_days
@@ -16,7 +17,6 @@ from storage.postgres.lock_waits import blocking_transaction, name_transaction
 from storage.schema.clock import binding_time, receipt_time
 from storage.schema.partitions import MOST_DAYS, write_past_days
 from storage.tenants.projects import lock_project
-from storage.views.history_counts import REHEARSAL, make_rehearsal
 
 # What others see of this transaction who wait for it.
 _NAME = "deploy-reward import"
@@ -38,25 +38,28 @@ class Storing:
     bars: Bars
 
     def rehearse(self) -> list[ExperimentCount]:
-        """Returns what would be counted, and leaves nothing in the store."""
+        """Returns how the experiments will be judged, and leaves nothing in the store.
+
+        Raises:
+            MapError: An experiment names a commit or event that nothing has.
+        """
         with self.engine.connect() as connection:
             self.plan.require_named(connection, self.spool.tally)
-            if not self.plan.experiments:
-                return []
-            make_rehearsal(connection)
-            copy_history(connection, self._blocks("Counting events"), table=REHEARSAL)
-            return self.plan.counts(connection, self.spool.tally, table=REHEARSAL)
+        if not self.plan.experiments:
+            return []
+        shown = self.bars.begin("Judging the experiments")
+        judgements = judged(self.engine, self.plan, self.spool)
+        shown.advance_to(1.0)
+        return judgements
 
-    def store(self) -> list[ExperimentCount]:
-        """Stores events, deploys and registrations, and returns the log's counts of them.
+    def store(self) -> list[str]:
+        """Stores events, deploys and registrations, and returns the experiments' ids.
 
         Raises:
             Conflict: The history is closed, or it has too many days.
-            MapError: An experiment names a commit or event that nothing has.
         """
         tally = self.spool.tally
         with self.engine.begin() as connection, self._reporting_waits(connection):
-            self.plan.require_named(connection, tally)
             # Its own transaction: to make a day holds up everybody else who makes a day.
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
         with self.engine.begin() as connection, self._reporting_waits(connection):
@@ -66,21 +69,16 @@ class Storing:
             copy_history(connection, self._blocks("Storing events"), part=part)
             note_part_of_days(connection, part, tally.days)
             note_names(connection, {self.plan.project_id: tally.events}, live=False)
-            counts = self.plan.counts(connection, tally)
             # Only now the log's lock, for which the service's writers would wait: a registration
             # that came during the copy is seen under it.
             if not self.plan.experiments:
                 receipt_time(connection)
                 self._note_history(connection)
-                return counts
+                return []
             lock_project(connection, self.plan.project_id)
             binding_time(connection)
             self._note_history(connection)
-            ids = self.plan.register(connection, tally)
-        return [
-            replace(count, experiment_id=experiment_id)
-            for count, experiment_id in zip(counts, ids, strict=True)
-        ]
+            return self.plan.register(connection, tally)
 
     def _require_open_history(self, connection: Connection) -> None:
         require_open_history(connection, self.plan.project_id, self.spool.tally.last.items())

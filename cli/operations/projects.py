@@ -39,7 +39,7 @@ def create(name: str, export: bool, as_json: bool, data_dir: Path) -> None:
     """Create a project with a key of each kind, shown this once.
 
     With --export the keys are WRITE_KEY, PUBLIC_KEY, PROJECT_KEY and SERVICE_PROJECT_KEY of the
-    shell that evaluates what is printed.
+    shell that evaluates these lines.
     """
     if export and as_json:
         raise click.UsageError("give one of --export and --json")

@@ -73,7 +73,7 @@ def _the_one(written: str, meant: Sequence[CommitId]) -> str | None:
 
 
 def commit_named(connection: Connection, project_id: int, written: str) -> str:
-    """Returns the known commit that an id means, else as an open experiment writes what it awaits.
+    """Returns the known commit that an id means, else as an open experiment writes it.
 
     Raises:
         Conflict: It begins several.

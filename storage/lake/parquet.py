@@ -169,13 +169,14 @@ def _read(cursor: "adbc.Cursor", table: str, condition: str, columns: Schema) ->
 
 def _converted(batch: Batch, columns: Schema) -> Batch:
     arrays = [
-        _canonical(array) if field.name == "flags" else array.cast(field.type)
+        canonical_flags(array) if field.name == "flags" else array.cast(field.type)
         for field, array in zip(columns, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
-def _canonical(flags: Batch) -> Batch:
+def canonical_flags(flags: Batch) -> Batch:
+    """Returns a column of flags with each as canonical JSON."""
     if flags.null_count == len(flags):
         return flags
     # Events of the same build and flags are many: each set of values is parsed once.

@@ -373,22 +373,17 @@ def history_lines(events: Sequence[RuntimeEvent]) -> str:
 
 
 def copy_history(
-    connection: Connection,
-    blocks: Iterable[bytes],
-    *,
-    part: int | None = None,
-    table: str = "runtime_events",
+    connection: Connection, blocks: Iterable[bytes], *, part: int | None = None
 ) -> None:
-    """Copies lines of events into the log, or into a table like it.
+    """Copies lines of events into the log.
 
     Args:
         connection: In a transaction that keeps the days of the events from being dropped
             (`write_past_days`), and that asks `require_open_history` before it commits.
         blocks: What `history_lines` returns, cut anywhere.
         part: What `storage.log.parts.next_part` returns of their days; `note_part` must follow.
-        table: Where to.
     """
-    copy = _COPY.replace("runtime_events", table, 1).encode()
+    copy = _COPY.encode()
     if part is not None:
         copy = copy.replace(b"received_at)", b"received_at, part)")
         blocks = (block.replace(b"\n", b"\t%d\n" % part) for block in blocks)

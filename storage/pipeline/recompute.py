@@ -137,12 +137,22 @@ def recompute(
     ) as lives:
         if not lives.read:
             return 0
-        for table in COPIED_TABLES:
-            _copy(lives.engine, connection, table)
-        _copy_cells(lives.engine, connection)
-        copy_rows(connection, "cursors (stage, experiment_id, at)", _cursors(lives.read))
+        copy_aside(lives, connection)
         ((events,),) = lives.engine.rows(_EVENTS_READ)
     return events
+
+
+def copy_aside(lives: WholeLives, connection: Connection) -> None:
+    """Copies the wanted rows of whole lives, with the cursors.
+
+    Args:
+        lives: The computed lives.
+        connection: To a store in which the derived tables hold no row of these experiments.
+    """
+    for table in COPIED_TABLES:
+        _copy(lives.engine, connection, table)
+    _copy_cells(lives.engine, connection)
+    copy_rows(connection, "cursors (stage, experiment_id, at)", _cursors(lives.read))
 
 
 # The log's rows are of all environments of a project.

@@ -282,7 +282,7 @@ def _cuts(deploys: Iterable[CountedDeploy], *, starts_at: datetime) -> list[date
 
 @dataclass(frozen=True, kw_only=True)
 class CountsAt:
-    """The look at which to count an experiment's units, with what its evaluation counted then.
+    """The look at which to count an experiment's units, with the counts of its evaluation.
 
     Attributes:
         in_cells: Units in closed cells.

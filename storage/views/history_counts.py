@@ -1,50 +1,44 @@
-"""Counts of history: units and outcomes of two commits in the log, as an import reports them."""
+"""Counts of history: units and outcomes of two commits in a file and the log, as they stand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 from sqlalchemy import Connection, text
 
-from domain.metric import DAY
 from domain.route import RouteTable
-from storage.postgres.rows import value_of
-
-# Where events of a file stand that is only rehearsed.
-REHEARSAL = "rehearsed_events"
+from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.experiments import PipelineExperiment
+from storage.pipeline.moments import block_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmCount:
-    """The log's counts of an arm.
+class ArmHistory:
+    """The units of an arm, whether they count or not.
 
     Attributes:
-        units: Units whose first event on the routes named the arm's commit, before the horizon.
-        after_horizon: Units whose first event came at the horizon or later; they do not count.
-        converting: Those of them with an outcome within the window of their exposure.
-        total: The sum of these outcomes' values.
+        units: Units whose first event on the routes named the arm's commit.
+        after_horizon: Those of them that came after the horizon.
     """
 
     units: int = 0
     after_horizon: int = 0
-    converting: int = 0
-    total: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryCount:
-    """The log's counts of a comparison of two commits.
+    """The units and outcomes of a comparison, whether they count or not.
 
     Attributes:
-        outcomes: How many events of the metric units of either arm sent.
+        outcomes: How many events of the target units of either arm sent that came before the
+            horizon.
         before: How many of these came before the exposure.
         after: How many came after its window.
         longest: How long after the exposure the last outcome came.
     """
 
-    control: ArmCount
-    treatment: ArmCount
+    control: ArmHistory
+    treatment: ArmHistory
     outcomes: int
     before: int
     after: int
@@ -52,123 +46,101 @@ class HistoryCount:
 
 
 _ROUTES = """
-SELECT DISTINCT route FROM {table}
-WHERE project_id = :project_id AND environment = :environment
-  AND received_at >= :since AND occurred_at >= :since AND route IS NOT NULL
+SELECT DISTINCT e.route FROM events AS e
+JOIN counted_commits AS c ON c.commit_sha = e.commit_sha
+WHERE e.route IS NOT NULL
 """
 
+# Twice a time and the arm in one number: so the first event is a minimum of integers.
 _COUNT = """
-WITH exposed AS MATERIALIZED (
-    -- The arm stands in the last digit, so that the first event is a minimum of integers.
-    SELECT {unit} AS unit, min(
-        (extract(epoch FROM occurred_at) * 1000000)::bigint * 2
-        + (commit_sha = ANY(:treatment))::int
-    ) AS first
-    FROM {table}
-    WHERE project_id = :project_id AND environment = :environment
-      AND received_at >= :since AND occurred_at >= :since
-      AND (commit_sha = ANY(:control) OR commit_sha = ANY(:treatment))
-      AND (CAST(:routes AS text[]) IS NULL OR route = ANY(:routes))
+WITH first AS (
+    SELECT {unit} AS unit, min(2 * e.occurred + c.arm) AS seen
+    FROM events AS e JOIN counted_commits AS c
+      ON c.commit_sha = e.commit_sha AND c.environment = e.environment
+    WHERE e.occurred >= {since} AND {unit} IS NOT NULL AND {exposes}
     GROUP BY 1
-), outcome AS (
-    SELECT {unit} AS unit, (extract(epoch FROM occurred_at) * 1000000)::bigint AS micros, value
-    FROM {table}
-    WHERE project_id = :project_id AND environment = :environment
-      AND received_at >= :since AND event = ANY(:sources)
-), told AS (
-    SELECT x.unit, x.first % 2 AS arm, o.micros - x.first / 2 AS delay, o.value
-    FROM outcome AS o JOIN exposed AS x USING (unit)
-    WHERE x.first / 2 < :horizon
-), converted AS (
-    SELECT arm, count(DISTINCT unit) AS converting, sum(value) / 1e6 AS total
-    FROM told WHERE delay BETWEEN 0 AND :window
-    GROUP BY arm
+), exposed AS (
+    SELECT unit, seen, seen % 2 AS arm, CASE WHEN seen < {horizon} THEN 0 ELSE 1 END AS is_after
+    FROM first
+), delayed AS (
+    SELECT 2 * e.occurred - x.seen + x.arm AS delay
+    FROM events AS e JOIN counted_sources AS s
+      ON s.event = e.event AND s.environment = e.environment
+    JOIN exposed AS x ON x.unit = {unit}
+    WHERE e.occurred >= {since} AND x.is_after = 0
+), outcomes AS (
+    SELECT count(*) AS outcomes, sum(CASE WHEN delay < 0 THEN 1 ELSE 0 END) AS before,
+        sum(CASE WHEN delay > {window} THEN 1 ELSE 0 END) AS after, max(delay) AS longest
+    FROM delayed
 ), arms AS (
-    SELECT first % 2 AS arm, count(*) FILTER (WHERE first / 2 < :horizon) AS units,
-        count(*) FILTER (WHERE first / 2 >= :horizon) AS after_horizon
-    FROM exposed WHERE unit IS NOT NULL GROUP BY 1
-), span AS (
-    SELECT count(*) AS outcomes, count(*) FILTER (WHERE delay < 0) AS before,
-        count(*) FILTER (WHERE delay > :window) AS after, max(delay) AS longest
-    FROM told
+    SELECT arm, count(*) AS units, sum(is_after) AS after_horizon FROM exposed GROUP BY arm
 )
-SELECT a.arm, a.units, a.after_horizon, coalesce(c.converting, 0) AS converting,
-    coalesce(c.total, 0) AS total, span.*
-FROM span LEFT JOIN arms AS a ON true LEFT JOIN converted AS c USING (arm)
+SELECT a.arm, a.units, a.after_horizon, o.outcomes, o.before, o.after, o.longest
+FROM outcomes AS o LEFT JOIN arms AS a ON 1 = 1
 """
-
-_UNITS = {"session": "session_id", "user": "encode(pseudonym, 'hex')"}
 
 
 def count_history(
-    connection: Connection,
-    project_id: int,
-    environment: str,
+    engine: DayEngine,
+    experiment: PipelineExperiment,
     *,
-    control: Sequence[str],
-    treatment: Sequence[str],
-    metric: Mapping[str, Any],
-    routes: Sequence[str] | None,
-    since: datetime,
-    horizon_days: int,
-    unit: str,
-    table: str = "runtime_events",
+    control: Iterable[str],
+    treatment: Iterable[str],
 ) -> HistoryCount:
-    """Counts the log's units and outcomes of two commits since a time.
+    """Counts the units and outcomes of two commits in the events of an engine.
 
-    It reads the log alone, without lineages, blocks and graces: of a file with a deploy each it
-    equals the counts of the verdict.
+    It reads neither lineages nor blocks, so that a verdict leaves out the difference.
 
     Args:
+        engine: With the relation `events`, of the experiment's project since its start.
+        experiment: Whose start, horizon, routes, unit and target hold.
         control: How events write control's commit.
         treatment: How they write treatment's.
-        metric: The target's whole definition.
-        routes: Patterns of the routes that expose a unit; None for all.
-        since: The start of the experiment.
-        horizon_days: For how many days from then on units are exposed.
-        unit: The randomized unit: `session` or `user`.
-        table: The log, or a table like it.
     """
-    where = {"project_id": project_id, "environment": environment, "since": since}
-    exposing: list[str] | None = None
-    if routes is not None:
-        patterns = RouteTable(routes)
-        served = connection.execute(text(_ROUTES.format(table=table)), where).scalars()
-        exposing = [route for route in served if patterns.match(route) is not None]
-    # Of rows that were copied a moment ago the planner knows nothing, and would loop over all units
-    # for each outcome; and millions of units in 4 MB go by way of the disk.
-    connection.execute(text("SET LOCAL enable_nestloop = off"))
-    connection.execute(text("SET LOCAL work_mem = '64MB'"))
-    rows = connection.execute(
-        text(_COUNT.format(table=table, unit=_UNITS[unit])),
-        {
-            **where,
-            "control": list(control),
-            "treatment": list(treatment),
-            "routes": exposing,
-            "sources": list(metric["sources"]),
-            "window": metric["window_seconds"] * 1_000_000,
-            "horizon": round((since.timestamp() + horizon_days * DAY) * 1_000_000),
-        },
-    ).all()
-    arms = {
-        row.arm: value_of(ArmCount, row, total=float(row.total))
-        for row in rows
-        if row.arm is not None
-    }
-    return HistoryCount(
-        control=arms.get(0, ArmCount()),
-        treatment=arms.get(1, ArmCount()),
-        outcomes=rows[0].outcomes,
-        before=rows[0].before,
-        after=rows[0].after,
-        longest=timedelta(microseconds=rows[0].longest or 0),
+    environment, target = experiment.environment, experiment.metrics[0]
+    commits = [
+        (environment, sha, arm) for arm, shas in enumerate((control, treatment)) for sha in shas
+    ]
+    engine.register(
+        "counted_commits", {"environment": "text", "commit_sha": "text", "arm": "int"}, commits
     )
-
-
-def make_rehearsal(connection: Connection) -> None:
-    """Makes a table like the log that is gone at the transaction's end."""
-    connection.execute(text(f"CREATE TEMP TABLE {REHEARSAL} (LIKE runtime_events) ON COMMIT DROP"))
+    engine.register(
+        "counted_sources",
+        {"environment": "text", "event": "text"},
+        [(environment, name) for name in target.sources],
+    )
+    exposes = "1 = 1"
+    if experiment.routes is not None:
+        patterns, served = RouteTable(experiment.routes), engine.rows(_ROUTES)
+        exposing = [(route,) for (route,) in served if patterns.match(route) is not None]
+        engine.register("counted_routes", {"route": "text"}, exposing)
+        exposes = "e.route IN (SELECT route FROM counted_routes)"
+    rows = list(
+        engine.rows(
+            _COUNT.format(
+                unit="e.pseudonym" if experiment.by_user else "e.session_id",
+                since=experiment.starts_at,
+                # A block that ends after the horizon is not counted.
+                horizon=2 * block_of(experiment.horizon),
+                window=2 * target.attribution_window,
+                exposes=exposes,
+            )
+        )
+    )
+    arms = {
+        arm: ArmHistory(units=units, after_horizon=int(late))
+        for arm, units, late, *_ in rows
+        if arm is not None
+    }
+    _, _, _, outcomes, before, after, longest = rows[0]
+    return HistoryCount(
+        control=arms.get(0, ArmHistory()),
+        treatment=arms.get(1, ArmHistory()),
+        outcomes=outcomes,
+        before=int(before or 0),
+        after=int(after or 0),
+        longest=timedelta(microseconds=(longest or 0) // 2),
+    )
 
 
 _NAMED = text("""

@@ -357,8 +357,8 @@ def test_a_commit_of_the_map_means_whatever_of_its_id_the_file_writes_unless_tha
     rows["build"] = build
     done = run(saved(tmp_path, rows, "csv"), "--map", mapped(tmp_path, text_of_map))
     assert done.exit_code == 0, done.output
-    assert re.search(r"control +aaaaaaa +1 units", done.output)
-    assert re.search(r"treatment +bbbbbbb +1 units", done.output)
+    assert re.search(r"control +aaaaaaa +1 of 1 units", done.output)
+    assert re.search(r"treatment +bbbbbbb +1 of 1 units", done.output)
 
 
 def test_a_table_without_a_map_is_told_what_a_map_says(run, tmp_path) -> None:
@@ -543,14 +543,57 @@ def test_units_after_the_horizon_are_counted_by_arm_and_the_map_may_move_it(run,
     assert [arms[arm]["units"] for arm in ("control", "treatment")] == [58, 58]
 
 
-def test_a_guardrail_that_no_row_has_holds_no_keep_back_and_is_said(run, tmp_path) -> None:
-    hits = [int(i % 2 == 0 or i % 10 == 1) for i in range(2000)]
-    layout = mapped(tmp_path, UNIT_MAP + EXPERIMENT)
-    report = run(saved(tmp_path, outcomes(hits), "csv"), "--map", layout)
-    assert "no row has an event of guardrail 'error', so this experiment goes" in report.stdout
+def test_a_guardrail_that_no_row_has_holds_no_keep_back_and_the_crossing_is_said(
+    run, stored, tmp_path
+) -> None:
+    # The arms are alike at first; then treatment sells more: it crosses at 70 % of the rows.
+    hits = [
+        int(i % 10 in (0, 1, 2, 3)) if i < 1250 else int(i % 2 or i % 10 == 0) for i in range(2000)
+    ]
+    file, layout = saved(tmp_path, outcomes(hits), "csv"), mapped(tmp_path, UNIT_MAP + EXPERIMENT)
+    rehearsed = run(file, "--map", layout, "--dry-run").stdout
+    assert stored() == []
+    assert "no row has an event of guardrail 'error', so this experiment goes" in rehearsed
+    report = run(file, "--map", layout).stdout
+    unregistered = re.sub(", registered as exp_[0-9a-f]+", "", report)
+    assert unregistered.splitlines()[2:-1] == rehearsed.splitlines()[2:-1]
     evidence = judged_evidence()
+    crossing = evidence["sessions"]["accumulated"]
+    assert 1200 < crossing < 1500
+    said = f"judged, at {evidence['as_of']} with {crossing:,} units: Keep: order rose by"
+    assert said in report
+    assert evidence["sentence"] in report
     assert evidence["policy"]["guardrails"] == []
-    assert evidence["headline"] in ("Keep", "Roll back")
+
+
+def test_an_import_counts_what_the_verdict_will_count_and_says_why_the_rest_does_not(
+    run, tmp_path
+) -> None:
+    lines = outcomes([0, 1, 0, 1]).assign(worth=["", 5, "", ""])
+    early = lines[:1].assign(at=pd.Timestamp(AT) - pd.Timedelta(minutes=10))
+    old_only = mapped(tmp_path, UNIT_MAP.replace('new = "bbbbbbb"', ""))
+    assert run(saved(tmp_path, early, "csv"), "--map", old_only).exit_code == 0
+    rows = [
+        {"who": row.who, "at": row.at, "arm": row.arm, "what": what, "worth": worth}
+        for row in lines.itertuples()
+        for what, worth in [("page_view", ""), *([("order", row.worth)] if row.hit else [])]
+    ]
+    text_of_map = EVENT_MAP.replace('"who"', '"who"\narm = "arm"').replace("staging", "production")
+    text_of_map = text_of_map.replace("[columns]", "[columns]\nvalue = 'worth'")
+    words = "[commits]\nold = 'aaaaaaa'\nnew = 'bbbbbbb'\n" + EXPERIMENT + "kind = 'mean'\n"
+    file = saved(tmp_path, pd.DataFrame(rows), "csv")
+    report = run(file, "--map", mapped(tmp_path, text_of_map + words))
+    assert report.exit_code == 0, report.output
+    # Ten minutes before, the log has seen a unit of control; and an order has no value.
+    assert re.search(r"control +aaaaaaa +1 of 2 units +0 with order", report.stdout)
+    assert re.search(r"treatment +bbbbbbb +2 of 2 units +2 with order", report.stdout)
+    assert "do not count: 1 seen before the start" in report.stdout
+    assert (
+        "Left out: 1 event of treatment and no events of control, without a value." in report.stdout
+    )
+    evidence = judged_evidence()
+    assert [evidence["arms"][arm]["units"] for arm in ("control", "treatment")] == [1, 2]
+    assert evidence["counts"]["in_flight"] == 1
 
 
 def test_totals_of_days_are_refused_unless_the_map_says_that_they_are_units(
@@ -599,8 +642,8 @@ def test_a_log_of_events_may_name_its_arms_by_words(run, tmp_path) -> None:
     experiment = EXPERIMENT.replace("order", "click") + 'window = "2d"\n'
     result = run(file, "--map", mapped(tmp_path, text_of_map + words + experiment))
     assert result.exit_code == 0, result.output
-    assert re.search(r"control +aaaaaaa +2 units +1 with click \(50.00 %\)", result.stdout)
-    assert re.search(r"treatment +bbbbbbb +1 units +1 with click", result.stdout)
+    assert re.search(r"control +aaaaaaa +2 of 2 units +1 with click \(50.00 %\)", result.stdout)
+    assert re.search(r"treatment +bbbbbbb +1 of 1 units +1 with click", result.stdout)
     assert "1 rows of arms that [commits] does not name are skipped: 'holdout' 1." in result.stdout
     without = mapped(tmp_path, text_of_map + experiment)
     assert "arm, a column of words, and [commits]" in error_of(run(file, "--map", without))
