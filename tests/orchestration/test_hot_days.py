@@ -1,7 +1,6 @@
 """Hot days: verdicts are the same to the byte, whatever part of the log is in the lake alone."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -20,7 +19,7 @@ from tests.processes.api_process import eventually
 from tests.processes.command import Command
 from tests.repetition import also_nightly
 from tests.stores.barrier import Place, barrier
-from tests.stores.derived import derived_of
+from tests.stores.derived import derived_of, served_of
 from tests.stores.emptied import empty_derived_tables
 from tests.stores.past import Bookmark, walk_to
 from tests.stores.pipeline_run import run_pipeline
@@ -47,12 +46,6 @@ def moved(engine: Engine) -> int:
     return len(move_old_days(engine, open_lake(), as_of=NOW, hot_days=1).moved)
 
 
-def verdicts(engine: Engine) -> Any:
-    query = "SELECT experiment_id, contract::text, evidence::text FROM verdicts ORDER BY 1"
-    with engine.begin() as connection:
-        return connection.execute(text(query)).all()
-
-
 def command(*words: str) -> Result:
     return CliRunner().invoke(main, [*words])
 
@@ -69,7 +62,7 @@ def test_derived_tables_that_were_lost_are_computed_anew_from_the_lake(canary) -
     shorten(canary)
     run_pipeline(canary.engine)
     seal(canary.engine)
-    derived, served = derived_of(canary.engine), verdicts(canary.engine)
+    derived, served = derived_of(canary.engine), served_of(canary.engine)
     assert moved(canary.engine) == 3
     with canary.engine.begin() as connection:
         claim_derived_tables(connection)
@@ -77,10 +70,10 @@ def test_derived_tables_that_were_lost_are_computed_anew_from_the_lake(canary) -
 
     run_pipeline(canary.engine)
 
-    assert verdicts(canary.engine) == served
+    assert served_of(canary.engine) == served
     # An experiment that is over when it is first read is stored as counts: a rebuild stores all.
     assert command("rebuild").exit_code == 0
-    assert verdicts(canary.engine) == served
+    assert served_of(canary.engine) == served
     assert derived_of(canary.engine) == derived
 
 
@@ -106,7 +99,7 @@ def test_a_run_over_the_lake_that_is_killed_leaves_nothing_that_the_next_one_doe
     shorten(canary)
     run_pipeline(canary.engine)
     seal(canary.engine)
-    cells, served = derived_of(canary.engine)["cells"], verdicts(canary.engine)
+    cells, served = derived_of(canary.engine)["cells"], served_of(canary.engine)
     assert moved(canary.engine) == 3
     with canary.engine.begin() as connection:
         claim_derived_tables(connection)
@@ -122,13 +115,13 @@ def test_a_run_over_the_lake_that_is_killed_leaves_nothing_that_the_next_one_doe
     run_pipeline(canary.engine)
 
     assert derived_of(canary.engine)["cells"] == cells
-    assert verdicts(canary.engine) == served
+    assert served_of(canary.engine) == served
     assert not list((tmp_path / "lake").glob("scratch/*"))
 
 
 def test_a_day_and_a_range_of_days_are_checked_and_filled_from_the_lake(walked, instance) -> None:
     seal(walked.engine)
-    served = verdicts(walked.engine)
+    served = served_of(walked.engine)
     moved(walked.engine)
 
     for job in ("deploy_reward_fast", "deploy_reward_day"):
@@ -137,7 +130,7 @@ def test_a_day_and_a_range_of_days_are_checked_and_filled_from_the_lake(walked, 
         assert run.success
         assert not [check for check in run.get_asset_check_evaluations() if not check.passed]
 
-    assert verdicts(walked.engine) == served
+    assert served_of(walked.engine) == served
 
 
 def test_the_increment_finds_the_users_that_moved_days_named(canary) -> None:
@@ -196,7 +189,7 @@ def test_what_an_open_experiment_has_still_to_read_stays(canary) -> None:
 def test_housekeeping_moves_days_and_says_which(walked, instance, monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_HOT_DAYS", "1")
     seal(walked.engine)
-    served = verdicts(walked.engine)
+    served = served_of(walked.engine)
 
     run = definitions.resolve_job_def("deploy_reward_housekeeping").execute_in_process(
         instance=instance
@@ -212,4 +205,4 @@ def test_housekeeping_moves_days_and_says_which(walked, instance, monkeypatch) -
     assert metadata["moved_days"] == 3
     assert metadata["days"][0] == walked.first_day.date().isoformat()
     assert metadata["freed_bytes"] > 0
-    assert verdicts(walked.engine) == served
+    assert served_of(walked.engine) == served

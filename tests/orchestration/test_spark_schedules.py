@@ -2,21 +2,14 @@
 
 from pathlib import Path
 
-from sqlalchemy import text
-
 from storage.lake.lake import open_lake
 from storage.lake.sealing import Sealer
 from storage.schema.clock import claim_derived_tables
 from tests.processes.spark_cluster import ON_A_CLUSTER, running_cluster
+from tests.stores.derived import served_of
 from tests.stores.emptied import empty_derived_tables
 
 pytestmark = ON_A_CLUSTER
-
-
-def published(canary) -> list[tuple[str, str]]:
-    query = text("SELECT contract::text, evidence::text FROM verdicts ORDER BY experiment_id")
-    with canary.engine.connect() as connection:
-        return [tuple(row) for row in connection.execute(query)]
 
 
 def test_runs_of_both_schedules_on_spark_publish_and_check_what_duckdb_did(
@@ -25,7 +18,7 @@ def test_runs_of_both_schedules_on_spark_publish_and_check_what_duckdb_did(
     monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
     assert Sealer(engine=canary.engine, lake=open_lake()).seal()
     assert canary.run("deploy_reward_fast", instance, today).success
-    derived, verdicts = canary.derived(), published(canary)
+    derived, verdicts = canary.derived(), served_of(canary.engine)
     with canary.engine.begin() as connection:
         claim_derived_tables(connection)
         empty_derived_tables(connection)
@@ -38,7 +31,7 @@ def test_runs_of_both_schedules_on_spark_publish_and_check_what_duckdb_did(
         assert canary.run("deploy_reward_fast", instance, today).success
         assert cluster.cpu_seconds() > spent + 1
         assert canary.derived() == derived
-        assert published(canary) == verdicts
+        assert served_of(canary.engine) == verdicts
 
         # A day that has passed, so that its check reads the files.
         run = canary.run("deploy_reward_day", instance, canary.first_day.date().isoformat())
@@ -47,4 +40,4 @@ def test_runs_of_both_schedules_on_spark_publish_and_check_what_duckdb_did(
     checks = run.get_asset_check_evaluations()
     assert checks
     assert [check.check_name for check in checks if not check.passed] == []
-    assert published(canary) == verdicts
+    assert served_of(canary.engine) == verdicts

@@ -22,7 +22,7 @@ from storage.lake.lake import open_lake
 from storage.lake.sealing import Sealer
 from storage.upkeep.gauges import read_gauges
 from tests.repetition import also_nightly
-from tests.stores.derived import derived_of
+from tests.stores.derived import derived_of, served_of
 from tests.stores.wrong_files import HARMS
 
 NOW = datetime.now(UTC)
@@ -61,9 +61,7 @@ def checks(walked: Any, instance: Any) -> list[Any]:
 
 
 def served(walked: Any) -> Any:
-    query = "SELECT experiment_id, contract::text, evidence::text FROM verdicts ORDER BY 1"
-    with walked.engine.begin() as connection:
-        return connection.execute(text(query)).all(), derived_of(walked.engine)
+    return served_of(walked.engine), derived_of(walked.engine)
 
 
 @pytest.mark.parametrize(

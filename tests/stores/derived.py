@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Cast, Connection, Engine, Table, Text, cast, func, select
+from sqlalchemy import Cast, Connection, Engine, Table, Text, cast, func, select, text
 
 from storage.schema.tables import DERIVED
 
@@ -32,6 +32,13 @@ def derived_of(engine: Engine) -> Derived:
     """Returns what the served tables hold now."""
     with engine.connect() as connection:
         return derived(connection)
+
+
+def served_of(engine: Engine) -> Sequence[tuple[str, ...]]:
+    """Returns each experiment with its verdict and evidence as they are served, to the byte."""
+    query = "SELECT experiment_id, contract::text, evidence::text FROM verdicts ORDER BY 1"
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text(query))]
 
 
 def between(first: Derived, other: Derived) -> Mapping[str, Sequence[str]]:

@@ -10,9 +10,9 @@ import pytest
 from msgspec import structs
 
 from domain.contract import Contract, contract
-from domain.drawing.interval import MOST_POINTS, interval_drawing, look_words, thumbnail
+from domain.drawing.interval import MOST_POINTS, interval_drawing, thumbnail
 from domain.drawing.shapes import steps
-from domain.drawing.traffic import Ramp, Step
+from domain.drawing.traffic import Ramp
 from domain.evidence.document import Evidence
 from domain.wording.looks import estimates, extent, held_spans, looks_of
 from domain.wording.picture import picture_of
@@ -94,27 +94,6 @@ class Drawing:
 
     def rectangles(self, name: str) -> int:
         return sum(shape.get("class") == name for shape in self.root.iter("rect"))
-
-
-RAMP = Ramp(
-    at=[START + timedelta(hours=hour) for hour in (6, 24, 47)],
-    control=[90, 450, 1000],
-    treatment=[10, 60, 700],
-    steps=[
-        Step(at=START - timedelta(hours=2), share=0.1),
-        Step(at=START + timedelta(hours=25), share=0.5),
-    ],
-)
-
-
-def test_a_drawing_shows_the_units_of_each_arm_and_the_steps_of_the_ramp() -> None:
-    drawing = Drawing(document(), answer(), RAMP)
-
-    for words in ("700 sessions of treatment, 1,000 of control", "share 10 %", "share 50 %"):
-        assert words in drawing.text
-    assert {"control", "treatment"} <= drawing.shapes
-    # Of an experiment whose units are not known there is none.
-    assert "share" not in Drawing(document(), answer()).text
 
 
 CANDIDATE = {
@@ -262,18 +241,6 @@ def test_before_the_first_look_there_is_no_picture() -> None:
     picture = picture_of(document(looks=1), answer())
     assert picture is not None
     assert thumbnail(picture) is None
-
-
-def test_a_look_tells_its_numbers_in_points_and_in_percent_of_control() -> None:
-    drawing = Drawing(*KINDS["Keep"])
-
-    (fired,) = (title for title in drawing.titles if title.endswith("; the test fired"))
-    assert fired.startswith("01 Mar 12:00 UTC: +3.00 points (+30 %); between -10.00 points and ")
-    assert "; e-value 1, the test fires at 20" in fired
-    picture = picture_of(*KINDS["Keep"])
-    assert picture is not None
-    assert "control 900 (10.00 %)" in picture.counts
-    assert look_words(picture) == drawing.titles[-1]
 
 
 def test_means_are_told_in_their_own_unit() -> None:

@@ -2,9 +2,10 @@
 
 import json
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -64,53 +65,24 @@ def rebuild(*words: str) -> Result:
     return CliRunner().invoke(main, ["rebuild", *words])
 
 
-@dataclass(kw_only=True)
-class Background(threading.Thread):
-    """Work that goes on beside a test."""
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A rebuild that waits for whoever holds its lock, and threads for more work beside it."""
 
-    work: Callable[[], Any]
-    result: Any = None
-    errors: list[BaseException] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    __hash__ = threading.Thread.__hash__
-
-    def run(self) -> None:
-        try:
-            self.result = self.work()
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            self.errors.append(error)
-
-    def ended(self) -> Any:
-        self.join(timeout=120)
-        assert not self.is_alive()
-        if self.errors:
-            raise self.errors[0]
-        return self.result
-
-
-def in_background(work: Callable[[], Any]) -> Background:
-    background = Background(work=work)
-    background.start()
-    return background
+    holder: Connection
+    threads: ThreadPoolExecutor
+    rebuild: Future[Result]
 
 
 @contextmanager
-def filled_and_waiting(engine: Engine) -> Generator[tuple[Connection, Background]]:
+def filled_and_waiting(engine: Engine) -> Generator[Waiting]:
     """A rebuild that has filled its tables and waits to swap them in, for as long as this lasts."""
-    with engine.begin() as holder:
+    # The lock is let go before the threads are waited for, whatever happens.
+    with ThreadPoolExecutor(2) as threads, engine.begin() as holder:
         claim_derived_tables(holder)
-        background = in_background(rebuild)
-        try:
-            await_waiting(engine, DERIVED_LOCK)
-            yield holder, background
-        except BaseException:
-            holder.rollback()
-            background.join(timeout=120)
-            raise
-    background.join(timeout=120)
+        rebuilding = threads.submit(rebuild)
+        await_waiting(engine, DERIVED_LOCK)
+        yield Waiting(holder=holder, threads=threads, rebuild=rebuilding)
 
 
 @pytest.fixture
@@ -260,14 +232,15 @@ def test_what_ticks_add_while_a_rebuild_fills_its_tables_is_neither_lost_nor_dou
     walked,
 ) -> None:
     canary = walked
-    with filled_and_waiting(canary.engine) as (holder, background):
+    with filled_and_waiting(canary.engine) as waiting:
+        holder = waiting.holder
         asked = Registration(treatment_commit=TREATMENT, target_metric="page_view")
         meanwhile = register(holder, canary.project_id, asked).experiment_id
         for step in (expose, close_cells, stage, publish):
             step(holder)
         holder.commit()
         ticked, before = served(canary.engine), derived_of(canary.engine)
-    assert background.ended().exit_code == 0
+    assert waiting.rebuild.result().exit_code == 0
 
     assert served(canary.engine) == ticked
     assert meanwhile in {row[0] for row in ticked}
@@ -295,11 +268,11 @@ def test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it(shop) ->
         with shop.engine.begin() as connection:
             return forget_person(connection, shop.project_id, "s42")
 
-    with filled_and_waiting(shop.engine) as (_, background):
-        forgetting = in_background(forget)
+    with filled_and_waiting(shop.engine) as waiting:
+        forgetting = waiting.threads.submit(forget)
         await_waiting(shop.engine, REBUILD_LOCK)
-    assert background.ended().exit_code == 0
-    assert forgetting.ended().exposures == len(shop.experiments)
+    assert waiting.rebuild.result().exit_code == 0
+    assert forgetting.result().exposures == len(shop.experiments)
 
     for table in ("runtime_events", "exposures", "conversions", "sightings", "amounts"):
         with shop.engine.connect() as connection:
@@ -314,14 +287,14 @@ def test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it(shop) ->
 
 def test_a_day_that_goes_before_the_swap_has_the_rebuild_refused(shop) -> None:
     before = derived_of(shop.engine)
-    with filled_and_waiting(shop.engine) as (_, background):
+    with filled_and_waiting(shop.engine) as waiting:
         later = shop.first_day + timedelta(days=DEFAULT_DAYS + 60)
         # The days of an open or followed-up experiment stay.
         shop.tamper("UPDATE verdicts SET decided = true", "UPDATE follow_ups SET state = 'stopped'")
         dropped = drop_old_days(shop.engine, as_of=later, retention_days=DEFAULT_DAYS).dropped
         assert dropped
 
-    result = background.ended()
+    result = waiting.rebuild.result()
     assert result.exit_code == 3
     assert f"{shop.experiments['click']} (gone: " in result.stderr
     with shop.engine.connect() as connection:
@@ -334,11 +307,11 @@ def test_a_day_that_goes_before_the_swap_has_the_rebuild_refused(shop) -> None:
 
 def test_a_second_rebuild_says_that_it_waits_for_the_first(shop) -> None:
     whole, waited = derived_of(shop.engine), threading.Event()
-    with filled_and_waiting(shop.engine) as (_, background):
-        second = in_background(
+    with filled_and_waiting(shop.engine) as waiting:
+        second = waiting.threads.submit(
             lambda: rebuild_all(shop.engine, begin=lambda _: None, waiting=waited.set)
         )
         await_waiting(shop.engine, REBUILD_LOCK)
         assert waited.is_set()
-    assert (background.ended().exit_code, second.ended().differences) == (0, [])
+    assert (waiting.rebuild.result().exit_code, second.result().differences) == (0, [])
     assert derived_of(shop.engine) == whole

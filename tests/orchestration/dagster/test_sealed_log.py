@@ -18,6 +18,7 @@ from orchestration.dagster.sealed_log import SEALED
 from orchestration.definitions import definitions
 from storage.upkeep.forgetting import forget_person
 from storage.upkeep.gauges import read_gauges
+from tests.stores.derived import served_of
 
 
 @pytest.fixture
@@ -97,19 +98,11 @@ def test_a_file_that_is_wrong_is_the_fault_of_its_own_day_until_it_is_right(
     assert checks(sealed(canary, instance))[second].passed
 
 
-def served(canary: Any) -> list[Any]:
-    """Verdicts and evidence, to the byte."""
-    with canary.engine.begin() as connection:
-        return connection.execute(
-            text("SELECT experiment_id, contract::text, evidence::text FROM verdicts ORDER BY 1")
-        ).all()
-
-
 def test_a_person_who_is_forgotten_is_in_no_file_after_the_night_and_no_verdict_changes(
     walked, instance, lake
 ) -> None:
     sealed(walked, instance)
-    before = served(walked)
+    before = served_of(walked.engine)
     with walked.engine.begin() as connection:
         forget_person(connection, walked.project_id, "s7")
 
@@ -123,7 +116,7 @@ def test_a_person_who_is_forgotten_is_in_no_file_after_the_night_and_no_verdict_
     sessions = duckdb.read_parquet(files).project("session_id").fetchall()
     assert ("s7",) not in sessions
     assert ("s8",) in sessions
-    assert served(walked) == before
+    assert served_of(walked.engine) == before
     assert check(sealed(walked, instance)).passed
 
 

@@ -1,4 +1,4 @@
-"""Real data: two public experiments with a known truth, and the paths of a real project.
+"""Real data: two public experiments with a known truth.
 
 The data stands beside the checkout, not in it; where it is absent these tests say so and skip.
 """
@@ -111,39 +111,6 @@ def test_two_e_mails_with_large_effects_are_both_kept_against_one_control(run: R
         assert contract["verdict"] == "keep"
         low, high = contract["ci"]
         assert low <= lift <= high
-
-
-@pytest.fixture
-def graphs() -> dict[str, Any]:
-    return json.loads((DATA / "umami_route_graphs.json").read_text())
-
-
-def test_real_paths_expose_on_their_patterns(story, graphs) -> None:
-    old, new = graphs["v2.20.0"]["commit"], graphs["v3.0.0"]["commit"]
-    graph = {"schema_version": 1, "routes": graphs["v3.0.0"]["routes"]}
-    story.deploy(old, minutes=-1440)
-    story.deploy(new, minutes=0, base=old, allocation=0.5, graph=graph)
-    for number, route in enumerate(
-        [
-            "/websites/42",
-            "/websites/42/",
-            "/websites/7?date=today",
-            "/websites/[websiteId]",
-            "/websites/42/events",
-            "/settings/profile",
-            "/no/such/page",
-        ]
-    ):
-        story.units_of(old, minutes=1, units=1, route=route)
-        story.units_of(new, minutes=1, units=number % 2, route=route)
-    story.send()
-    experiment = story.register(treatment_commit=new, routes=["/websites/[websiteId]"])
-    story.tick()
-    ((_, _, n1, _, n0, _),) = story.cells(experiment)
-    assert (n1, n0) == (2, 4)
-    evidence = story.evidence(experiment)
-    assert evidence["counts"]["unmatched_route"] == 1
-    assert evidence["policy"]["routes_because"] == "named"
 
 
 def test_a_gzipped_file_is_told_by_its_bytes_not_by_its_name(run: Run, tmp_path) -> None:

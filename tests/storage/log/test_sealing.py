@@ -84,14 +84,6 @@ def test_a_reader_gets_each_event_once_whichever_hours_are_sealed(day) -> None:
     assert without_flags(day.read()) == without_flags(day.stored())
 
 
-def test_a_reader_gets_what_was_received_between_two_times_alone(day) -> None:
-    day.seal()
-
-    result = day.read(BEGIN + timedelta(minutes=11), BEGIN + timedelta(minutes=66))
-
-    assert sum(result.values()) == 51
-
-
 def test_history_that_comes_to_a_sealed_hour_makes_a_further_part_of_it(day) -> None:
     day.seal()
     first = day.listed()
@@ -145,17 +137,6 @@ def test_a_run_that_has_used_its_time_leaves_the_rest_to_the_next(day) -> None:
     assert without_flags(day.read()) == without_flags(day.stored())
     day.seal()
     assert sum(day.in_files().values()) == 160
-
-
-def test_files_are_found_to_hold_what_the_log_holds_once_each(day) -> None:
-    day.seal()
-    with day.engine.begin() as connection:
-        first = compare_files(connection, day.lake)
-    with day.engine.begin() as connection:
-        again = compare_files(connection, day.lake)
-
-    assert (first.files, first.different) == (3, [])
-    assert again.files == 0
 
 
 def test_times_of_any_year_are_compared_to_the_microsecond(day) -> None:
