@@ -20,9 +20,6 @@ from sqlalchemy import Connection, func, select
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from benchmarks.server.running import running_service
-from orchestration.pipeline.steps import publish, stage_due
-from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.schema.clock import claim_derived_tables
 from storage.schema.tables import runtime_events
 from storage.tenants.projects import create_project
 from tests.browser.story.checkout import NEW, OLD, checkout_of
@@ -32,6 +29,7 @@ from tests.browser.story.visitors import Visitors
 from tests.conftest import Store
 from tests.processes.api_process import eventually
 from tests.processes.served import Served
+from tests.stores.pipeline_run import run_pipeline
 
 pytestmark = [
     pytest.mark.process,
@@ -369,7 +367,7 @@ def test_from_an_empty_project_to_a_canary_that_waits_for_its_first_look(
         ends = block_of(now()) + BLOCK
         sent = 2 * visitors.came.total() + visitors.ordered.total()
         eventually(lambda: in_store(store, what_came) == sent)
-        walk(store, as_of=ends + GRACE)
+        run_pipeline(store.engine, as_of=ends + GRACE)
         engineer.opens("")
         stands_right(story, *AT_ONCE, *ONCE_CLOSED)
         # What needs nobody stands last.
@@ -384,7 +382,7 @@ def test_from_an_empty_project_to_a_canary_that_waits_for_its_first_look(
             first_ends = block_of(datetime.fromisoformat(began)) + BLOCK
             assert look.get_attribute("datetime") == f"{first_ends + WINDOW + GRACE:%FT%TZ}"
             engineer.keeps("10-waits")
-            walk(store, as_of=ends + timedelta(days=1) + WINDOW + GRACE)
+            run_pipeline(store.engine, as_of=ends + timedelta(days=1) + WINDOW + GRACE)
             page.evaluate("dispatchEvent(new Event('focus'))")
             expect(page.get_by_label("Verdict", exact=True)).to_contain_text("So far")
             engineer.keeps("11-first-look")
@@ -400,22 +398,6 @@ def what_came(connection: Connection) -> int:
     # Beside the vitals, of which a page has more or less.
     count = select(func.count()).where(runtime_events.c.event.in_(("page_view", "order_placed")))
     return connection.execute(count).scalar_one()
-
-
-def walk(store: Store, *, as_of: datetime) -> None:
-    """What a tick does, at a time that need not have come."""
-    for step in (
-        lambda connection: extend_exposures(connection, as_of=as_of),
-        extend_cells,
-        lambda connection: stage_due(connection, as_of=as_of),
-        publish,
-    ):
-
-        def claimed(connection: Connection, step: Callable[..., object] = step) -> None:
-            claim_derived_tables(connection)
-            step(connection)
-
-        in_store(store, claimed)
 
 
 def now() -> datetime:

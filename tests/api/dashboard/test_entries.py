@@ -143,6 +143,23 @@ class TestEntries:
         assert owner.post(path, removal).status_code == 303
         assert owner.stored() == {"alpha": 0.1, member: type(stored)()}
 
+    def test_that_are_sent_again_are_there_once(self, owner: Owner, path: str) -> None:
+        typed, member, _ = NEW[path]
+
+        def sent(form: dict[str, Any]) -> list[Any]:
+            assert owner.post(path, form).status_code == 303
+            return list(owner.stored()[member])
+
+        new = {**filled(owner.page(path), -1), "action": "save", **typed}
+        assert sent(new) == sent(new)
+        assert len(sent(new)) == 1
+        # The first field makes an entry another.
+        (name, text), *_ = typed.items()
+        edited = {**edit(owner, path), name: f"{text}2"}
+        assert sent(edited) == sent(edited)
+        assert len(sent(edited)) == 1
+        assert len(sent(new)) == 2
+
     def test_that_break_a_rule_are_told_beside_the_field(self, owner: Owner, path: str) -> None:
         typed, _, _ = NEW[path]
         for name, (text, words) in BROKEN[path].items():

@@ -384,6 +384,18 @@ class TestAPage:
         assert posted.status_code == 503
         assert "Reload this page to send the form again" in posted.text
 
+    def test_that_takes_no_form_answers_it_by_a_page(self, door: Any) -> None:
+        for path in ("/dashboard/nowhere", "/dashboard/deploys", "/dashboard"):
+            browser = {**OWN, "Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+            answer = door.post(path, data={"a": "b"}, headers=browser)
+            assert (answer.status_code, answer.headers["Allow"]) == (405, "GET")
+            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            assert "Nothing was done." in answer.text
+            result = door.post(path, json={}, headers={"Accept": "application/json"})
+            assert (result.status_code, result.json()["code"]) == (405, "method_not_allowed")
+        assert door.post("/v1/nowhere", headers=browser).json()["code"] == "not_found"
+
     def test_with_a_slash_at_its_end_leads_to_the_one_without(
         self, service: Any, door: Any
     ) -> None:

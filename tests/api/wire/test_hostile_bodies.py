@@ -33,9 +33,9 @@ class Endpoint:
     path: str
     kind: KeyKind
     body: dict[str, Any]
-    free: str
-    limit: int
     status: int
+    free: str = "anything"
+    limit: int = MEBIBYTE
 
 
 REVENUE = {
@@ -52,22 +52,18 @@ ENDPOINTS = [
         kind=KeyKind.PUBLIC,
         body={"event": "a", "session_id": "s"},
         free="properties",
-        limit=MEBIBYTE,
         status=202,
     ),
     Endpoint(
         path=OFREP,
         kind=KeyKind.PUBLIC,
         body={"context": {"targetingKey": "s"}},
-        free="anything",
-        limit=MEBIBYTE,
         status=200,
     ),
     Endpoint(
         path="/v1/static-graphs",
         kind=KeyKind.WRITE,
         body={"schema_version": 1, "routes": []},
-        free="anything",
         limit=16 * MEBIBYTE,
         status=201,
     ),
@@ -84,15 +80,12 @@ ENDPOINTS = [
         kind=KeyKind.WRITE,
         body=REVENUE,
         free="attributes",
-        limit=MEBIBYTE,
         status=200,
     ),
     Endpoint(
         path=GATE,
         kind=KeyKind.PROJECT,
         body={"metadata": {"policy": "no-breach"}},
-        free="anything",
-        limit=MEBIBYTE,
         # It holds: no canary is declared.
         status=403,
     ),
@@ -101,7 +94,6 @@ ENDPOINTS = [
         kind=KeyKind.PROJECT,
         body={},
         free="metadata",
-        limit=MEBIBYTE,
         status=201,
     ),
 ]

@@ -80,33 +80,6 @@ def test_on_a_phone_the_navigation_takes_one_line_with_room_for_all(
     assert all(box is not None and box["x"] + box["width"] <= 390 for box in boxes)
 
 
-def test_a_refused_value_keeps_what_was_typed_without_any_script(
-    owner: Callable[..., Page], world: Pages
-) -> None:
-    page = owner(java_script_enabled=False)
-    page.goto(f"{world.url}{SETTINGS}")
-    page.get_by_label("Default metric").fill("order")
-    page.get_by_label("Guardrails").fill("error\nlatency")
-    for folded in ("How it is decided", "Whom it believes"):
-        page.get_by_text(folded).first.click()
-    page.get_by_label("Horizon, in days").fill("soon")
-    page.get_by_label("Trusted identity").check()
-    page.get_by_role("button", name="Save settings").click()
-    expect(page.get_by_role("alert")).to_contain_text("Nothing was saved: one field is wrong")
-    horizon = page.get_by_label("Horizon, in days")
-    expect(horizon).to_have_accessible_description(
-        "After so many days of exposure an experiment is decided in any case."
-        ' This must be a whole number from 1 to 366, not "soon".'
-    )
-    expect(horizon).to_have_value("soon")
-    expect(page.get_by_label("Guardrails")).to_have_value("error\nlatency")
-    horizon.fill("14")
-    page.get_by_role("button", name="Save settings").click()
-    expect(page.get_by_role("status")).to_have_text("Saved.")
-    expect(page.get_by_label("Default metric")).to_have_value("order")
-    expect(page.get_by_label("Trusted identity")).to_be_checked()
-
-
 def test_forms_and_their_faults_are_accessible_and_fit_a_phone(
     owner: Callable[..., Page], world: Pages
 ) -> None:

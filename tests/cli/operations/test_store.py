@@ -30,14 +30,6 @@ def data_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield folder / "data"
 
 
-def test_a_running_store_is_found_and_left_running(data_dir: Path) -> None:
-    with EmbeddedPostgres(data_dir) as server:
-        upgrade(server.url)
-        with store_url(data_dir) as url:
-            assert url == server.url
-        assert running_url(data_dir) == server.url
-
-
 def test_a_command_waits_while_another_sets_up_a_new_store(data_dir: Path) -> None:
     with EmbeddedPostgres(data_dir) as server:
         command = [sys.executable, "-m", "cli", "project", "list", "--data-dir", str(data_dir)]
@@ -48,7 +40,8 @@ def test_a_command_waits_while_another_sets_up_a_new_store(data_dir: Path) -> No
             upgrade(server.url)
             assert second.stdout.read() == b"\n"
             assert second.stderr.read() == b""
-    assert second.returncode == 0
+        assert second.returncode == 0
+        assert running_url(data_dir) == server.url
 
 
 def test_a_store_that_nobody_sets_up_is_told_in_one_line(

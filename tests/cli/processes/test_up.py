@@ -4,12 +4,10 @@ import http.client
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.processes.api_process import eventually
+from tests.processes.server_folder import server_folder
 
 pytestmark = [
     pytest.mark.process,
@@ -30,14 +29,11 @@ SECONDS = 120.0
 
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
-    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o711)
-    yield folder / "data"
-    for pid in processes(folder):
-        os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not processes(folder))
-    shutil.rmtree(folder)
+    with server_folder() as folder:
+        yield folder / "data"
+        for pid in processes(folder):
+            os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not processes(folder))
 
 
 def processes(data_dir: Path) -> list[int]:
