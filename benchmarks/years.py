@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, text
 
 from benchmarks.store import deploy, measured_store
 from domain.registration import Registration
-from orchestration.pipeline.drafts import draft_evidence
+from orchestration.pipeline.drafts import draft_bound
 from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.partitions import create_days
@@ -154,8 +154,7 @@ class Service:
         with self.engine.begin() as connection:
             extend_exposures(connection, as_of=self.now)
             extend_cells(connection)
-            drafted = draft_evidence(connection, as_of=self.now)
-            stage_evidence(connection, [one.draft for one in drafted])
+            stage_evidence(connection, [each.draft for each in draft_bound(connection)])
             publish_verdicts(connection)
 
     def _keep_house(self) -> None:

@@ -135,21 +135,6 @@ class Deploy(Shape):
         return wanted
 
 
-class RecordedCommit(Shape):
-    """The commit of a recorded deploy: the members that were posted."""
-
-    sha: str
-    message: str | None = None
-    author: str | None = None
-    branch: str | None = None
-    url: str | None = None
-    committed_at: datetime | None = None
-    pull_request: int | str | None = None
-    patch_id: str | None = None
-    actor: str | None = None
-    changes: list[str] | None = None
-
-
 class RecordedDiff(Shape):
     """The stored part of a diff."""
 
@@ -162,7 +147,7 @@ class DeployRecord(Shape):
 
     deploy_id: str
     environment: str
-    commit: RecordedCommit
+    commit: DeployedCommit
     base_commit: str | None
     deployed_at: datetime
     recorded_at: datetime

@@ -23,10 +23,8 @@ from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.recompute import every_row, evidence_rows, recompute
 from storage.pipeline.steps import BLOCK
 from storage.upkeep.raw_events import (
-    FrozenExperiment,
     ServedVerdict,
     days_gone,
-    read_frozen,
     read_served,
 )
 from storage.upkeep.reading import separate_reading
@@ -83,11 +81,10 @@ def _audit(separate: Connection, experiment_id: str, *, lake: Lake) -> Audit:
     served = read_served(separate, experiment_id)
     if not served.bound:
         return _audit_unbound(experiment_id, served)
-    frozen = read_frozen(separate, experiment_id)
     experiment = bound_experiment(separate, experiment_id)
     followed = next(iter(read_follow_ups(separate, [experiment_id])), None)
-    until = _read_until(experiment, frozen, served, followed)
-    if gone := days_gone(separate, frozen, until=moment_of(until)):
+    until = _read_until(experiment, served, followed)
+    if gone := days_gone(separate, experiment, until=moment_of(until)):
         return Audit(
             experiment_id=experiment_id,
             as_of=served.as_of,
@@ -117,7 +114,6 @@ def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
 
 def _read_until(
     experiment: PipelineExperiment,
-    frozen: FrozenExperiment,
     served: ServedVerdict,
     followed: ServedFollowUp | None,
 ) -> int:
@@ -131,8 +127,8 @@ def _read_until(
     until = experiment.starts_at + experiment.grace
     if served.as_of is not None:
         until = microseconds(served.as_of)
-    if served.decided and frozen.closed_at is not None:
-        until = max(until, microseconds(frozen.closed_at))
+    if served.decided and served.closed_at is not None:
+        until = max(until, microseconds(served.closed_at))
     if followed is not None and followed.read_to is not None:
         until = max(until, microseconds(followed.read_to) + experiment.grace)
     return block_of(until - experiment.grace + BLOCK - 1) + experiment.grace

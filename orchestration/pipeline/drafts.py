@@ -48,24 +48,6 @@ class Drafted:
     evidence: Evidence | None
 
 
-def draft_evidence(
-    connection: Connection, *, as_of: datetime, only: Sequence[str] | None = None
-) -> list[Drafted]:
-    """Computes evidence and contract of every experiment that is not decided yet.
-
-    Args:
-        connection: To the store, or to a separate reading of it.
-        as_of: How far the log was read; matters only to experiments that still wait for a deploy.
-        only: The bound experiments to compute; None for all.
-
-    Returns:
-        Drafts in the order of their identifiers; of experiments without a look, those alone
-        that no deploy came for.
-    """
-    drafted = [*draft_bound(connection, only=only), *draft_waited_out(connection, as_of=as_of)]
-    return sorted(drafted, key=lambda entry: entry.draft.experiment_id)
-
-
 def draft_bound(connection: Connection, *, only: Sequence[str] | None = None) -> list[Drafted]:
     """Computes evidence and contract of the bound experiments that are not decided yet.
 

@@ -16,6 +16,23 @@ TERMS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
+class ArmCounts:
+    """Counts of both arms; arrays of the same length.
+
+    Attributes:
+        n1: Units of treatment.
+        x1: Conversions of treatment: its units with the event.
+        n0: Units of control.
+        x0: Conversions of control.
+    """
+
+    n1: Ints
+    x1: Ints
+    n0: Ints
+    x0: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
 class Totals(Columns):
     """Sums over cells; arrays of the same shape, an entry a look.
 

@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stats.counts.cell import Floats, Ints
+from stats.counts.cell import ArmCounts, Floats, Ints
 from stats.counts.columns import Columns
 
 
@@ -39,16 +39,12 @@ class Values(Columns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClosedCells(Columns):
+class ClosedCells(ArmCounts, Columns):
     """The closed cells of a metric; arrays of equal length, an entry a cell.
 
     Attributes:
         block: Start of the block, seconds since the Unix epoch; ascending.
         stratum: Code of the stratum, not negative; (block, stratum) is unique.
-        n1: Units of treatment.
-        x1: Units of treatment with the event.
-        n0: Units of control.
-        x0: Units of control with the event.
         values: Of a continuous metric; None where the metric is a conversion.
 
     Raises:
@@ -57,10 +53,6 @@ class ClosedCells(Columns):
 
     block: Ints
     stratum: Ints
-    n1: Ints
-    x1: Ints
-    n0: Ints
-    x0: Ints
     values: Values | None = None
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stats.counts.cell import Floats, Ints, Totals, terms
+from stats.counts.cell import ArmCounts, Floats, Ints, Totals, terms
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.columns import Columns
 from stats.counts.mean import mean_terms, mean_totals
@@ -34,7 +34,7 @@ class Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnalysisCells(Columns):
+class AnalysisCells(ArmCounts, Columns):
     """Closed cells of analysis blocks, ordered by (row, stratum).
 
     Attributes:
@@ -42,20 +42,12 @@ class AnalysisCells(Columns):
             strata that end together share a closing.
         stream: The number of the stream.
         stratum: Code of the stratum.
-        n1: Units of treatment.
-        x1: Conversions of treatment.
-        n0: Units of control.
-        x0: Conversions of control.
         values: Of continuous metrics, 0 in the cells of others; None where all are conversions.
     """
 
     row: Ints
     stream: Ints
     stratum: Ints
-    n1: Ints
-    x1: Ints
-    n0: Ints
-    x0: Ints
     values: Values | None
 
     def of_streams(self, first: int, stop: int) -> Self:
@@ -65,21 +57,31 @@ class AnalysisCells(Columns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timeline:
+class SumsSoFar(ArmCounts):
+    """Sums over all cells up to each of some times, the counts of units among them.
+
+    Attributes:
+        y1: Sum of treatment's values; 0 where the metric is a conversion.
+        y0: Sum of control's values.
+        weight: Σ w of all cells; W of the totals is 0 before a continuous metric can be tested.
+        totals: The sums that the test reads.
+        events: The same sums of whether a unit had the event; the test's own for a conversion.
+    """
+
+    y1: Floats
+    y0: Floats
+    weight: Floats
+    totals: Totals
+    events: Totals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline(SumsSoFar):
     """Sums of several streams, stream after stream, an entry a closing.
 
     Attributes:
         at: When analysis blocks closed, epoch seconds.
         end: Exposure time that is covered: the end of those analysis blocks.
-        n1: Units of treatment so far.
-        x1: Units of treatment with the event.
-        n0: Units of control.
-        x0: Units of control with the event.
-        y1: Sum of treatment's values; 0 where the metric is a conversion.
-        y0: Sum of control's values.
-        weight: Σ w of the units, whether or not the test can be taken yet.
-        totals: The sums that the test reads.
-        events: The same sums of whether a unit had the event; the test's own for a conversion.
         factor: Multiplier of the policy's mixture precisions; 1 for conversions.
         first: The first closing of each stream, and the number of closings at the end.
         cells: The cells that the sums are made of.
@@ -87,15 +89,6 @@ class Timeline:
 
     at: Ints
     end: Ints
-    n1: Ints
-    x1: Ints
-    n0: Ints
-    x0: Ints
-    y1: Floats
-    y0: Floats
-    weight: Floats
-    totals: Totals
-    events: Totals
     factor: Floats
     first: Ints
     cells: AnalysisCells

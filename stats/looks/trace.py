@@ -10,7 +10,7 @@ import numpy as np
 
 from stats.counts.cell import Floats, Ints, Totals
 from stats.counts.columns import Columns
-from stats.counts.timeline import AnalysisCells, Stream, Timeline, timeline
+from stats.counts.timeline import AnalysisCells, Stream, SumsSoFar, Timeline, timeline
 from stats.looks.block import AnalysisBlocks
 from stats.looks.closing import contrast_gone
 from stats.looks.policy import DAY
@@ -24,21 +24,12 @@ Read = TypeVar("Read", bound=Columns)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace(Columns):
-    """Counts and test at each look, an entry a look; counts are cumulative.
+class Trace(SumsSoFar, Columns):
+    """Counts and test at each look, an entry a look.
 
     Attributes:
         at: When the look is taken, epoch seconds.
         end: Exposure time that the target's closed cells reach; a thin stratum's lag behind.
-        n1: Units of treatment.
-        x1: Conversions of treatment.
-        n0: Units of control.
-        x0: Conversions of control.
-        y1: Sum of treatment's values; 0 where the target is a conversion.
-        y0: Sum of control's values.
-        weight: Σ w of all cells; W of the totals is 0 before a continuous metric can be tested.
-        totals: The sums that the test reads.
-        events: The same sums of whether a unit had the event.
         log_day: Logarithm of the day component of E(0).
         log_fast: Logarithm of the fast component of E(0).
         log_e: Logarithm of E(0).
@@ -50,15 +41,6 @@ class Trace(Columns):
 
     at: Ints
     end: Ints
-    n1: Ints
-    x1: Ints
-    n0: Ints
-    x0: Ints
-    y1: Floats
-    y0: Floats
-    weight: Floats
-    totals: Totals
-    events: Totals
     log_day: Floats
     log_fast: Floats
     log_e: Floats
@@ -170,6 +152,10 @@ def traced(experiments: Sequence[Stratification]) -> Batch:
     )
 
 
+# The sums of a closing that a look has as they are.
+_GATHERED = ("n1", "x1", "n0", "x0", "y1", "y0", "weight")
+
+
 def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
     """The trace of each stage from the start on, as if it were an experiment of its own."""
     series, blocks = [stage.series for _, stage in stages], [stage.blocks for _, stage in stages]
@@ -186,13 +172,7 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
     trace = Trace(
         at=np.concatenate(looks),
         end=np.where(row < 0, begin, _gathered(line.end, row, 0)),
-        n1=_gathered(line.n1, row, 0),
-        x1=_gathered(line.x1, row, 0),
-        n0=_gathered(line.n0, row, 0),
-        x0=_gathered(line.x0, row, 0),
-        y1=_gathered(line.y1, row, 0.0),
-        y0=_gathered(line.y0, row, 0.0),
-        weight=_gathered(line.weight, row, 0.0),
+        **{name: _gathered(getattr(line, name), row, 0) for name in _GATHERED},
         totals=totals,
         events=line.events.gathered(row),
         log_day=log_component(totals.S, totals.V0, mixture.rho[:, 0]),

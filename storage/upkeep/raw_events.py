@@ -1,40 +1,19 @@
-"""An experiment under audit: as it was frozen, as it is served, and which of its days are gone."""
+"""An experiment under audit: as it is served, and which of its days are gone."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import Connection, text
 
-from storage.experiments.histories import joint_with
+from storage.pipeline.experiments import PipelineExperiment
+from storage.pipeline.moments import SECOND
 from storage.postgres.engine import SCHEMA
-from storage.postgres.refusal import Missing, unknown_to_the_store
+from storage.postgres.refusal import unknown_to_the_store
 from storage.schema.partitions import existing_days, partition_name
 from storage.upkeep.gone_events import days_dropped
 
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
 _AHEAD = timedelta(minutes=3)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrozenExperiment:
-    """A bound experiment as it was frozen at its binding."""
-
-    experiment_id: str
-    project_id: int
-    environment: str
-    registered_at: datetime
-    starts_at: datetime
-    declared_at: datetime | None
-    bound_at: datetime
-    closed_at: datetime | None
-    change: Sequence[str]
-    treatment_commit: str
-    control_commit: str | None
-    joint_with: Sequence[str]
-    deploy_id: str
-    policy: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,20 +25,14 @@ class ServedVerdict:
     decided: bool
     as_of: datetime | None
     bound: bool
+    closed_at: datetime | None
 
 
 _SERVED = text(f"""
 SELECT v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.as_of,
-    x.bound_at IS NOT NULL AS bound
+    x.bound_at IS NOT NULL AS bound, x.closed_at
 FROM {SCHEMA}.verdicts AS v JOIN experiments AS x USING (experiment_id)
 WHERE v.experiment_id = :id
-""")
-
-_FROZEN = text(f"""
-SELECT x.experiment_id, x.project_id, x.environment, x.registered_at, x.starts_at, x.declared_at,
-    x.bound_at, x.closed_at, x.change, x.treatment_commit, x.control_commit,
-    {joint_with("x")} AS joint_with, x.deploy_id, x.policy
-FROM experiments AS x WHERE x.experiment_id = :id AND x.bound_at IS NOT NULL
 """)
 
 
@@ -73,18 +46,6 @@ def read_served(connection: Connection, experiment_id: str) -> ServedVerdict:
     if row is None:
         raise unknown_to_the_store(experiment_id)
     return ServedVerdict(**row)
-
-
-def read_frozen(connection: Connection, experiment_id: str) -> FrozenExperiment:
-    """Returns a bound experiment.
-
-    Raises:
-        Missing: There is no such experiment, or it still waits for its deploy.
-    """
-    row = connection.execute(_FROZEN, {"id": experiment_id}).mappings().one_or_none()
-    if row is None:
-        raise Missing("unknown_experiment", f"there is no bound experiment {experiment_id}")
-    return FrozenExperiment(**row)
 
 
 # --- Gone days -------------------------------------------------------------------------------
@@ -101,7 +62,7 @@ WHERE s.experiment_id = :id AND s.kind = 'in_flight' AND s.sighted_at <= :until
 
 
 def days_gone(
-    connection: Connection, experiment: FrozenExperiment, *, until: datetime
+    connection: Connection, experiment: PipelineExperiment, *, until: datetime
 ) -> list[str]:
     """Returns the dropped partitions that an audit would read, or units were counted from.
 
@@ -110,7 +71,7 @@ def days_gone(
     from it.
     """
     present = existing_days(connection)
-    grace = experiment.policy["grace_seconds"]
+    grace = experiment.grace // SECOND
     dropped = days_dropped(connection, experiment_id=experiment.experiment_id)
     gone = {partition_name(day) for days in dropped.values() for day in days}
     for row in connection.execute(

@@ -3,9 +3,8 @@
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
 from operator import lt
 from typing import TypeVar
 
@@ -14,22 +13,6 @@ from sqlalchemy import Connection, text
 from storage.postgres.rows import value_of
 
 Number = TypeVar("Number", int, float)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellRow:
-    """A closed cell of a metric, as the store holds it; sums are of metrics of kind `mean`."""
-
-    block: datetime
-    stratum: str
-    n1: int
-    x1: int
-    n0: int
-    x0: int
-    y1: float | None
-    yy1: float | None
-    y0: float | None
-    yy0: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,26 +47,6 @@ class CellColumns:
     x0: "array[int]"
     sums: Sums
 
-    @classmethod
-    def of(cls, rows: Iterable[CellRow], *, strata: Sequence[str]) -> "CellColumns":
-        """Packs rows, which are in order of block and stratum."""
-        places = {name: place for place, name in enumerate(strata)}
-        cells = list(rows)
-        return cls(
-            block=array("q", (int(cell.block.timestamp()) for cell in cells)),
-            stratum=array("q", (places[cell.stratum] for cell in cells)),
-            n1=array("q", (cell.n1 for cell in cells)),
-            x1=array("q", (cell.x1 for cell in cells)),
-            n0=array("q", (cell.n0 for cell in cells)),
-            x0=array("q", (cell.x0 for cell in cells)),
-            sums=Sums(
-                y1=array("d", (cell.y1 for cell in cells if cell.y1 is not None)),
-                yy1=array("d", (cell.yy1 for cell in cells if cell.yy1 is not None)),
-                y0=array("d", (cell.y0 for cell in cells if cell.y0 is not None)),
-                yy0=array("d", (cell.yy0 for cell in cells if cell.yy0 is not None)),
-            ),
-        )
-
     def in_order(self) -> "CellColumns":
         """Returns the cells by block and stratum, of some whose blocks ascend already.
 
@@ -109,7 +72,16 @@ def _picked(column: "array[Number]", order: Sequence[int]) -> "array[Number]":
     return array(column.typecode, map(column.__getitem__, order if column else ()))
 
 
-NO_CELLS = CellColumns.of((), strata=())
+_NO_COUNTS, _NO_SUMS = array("q"), array("d")
+NO_CELLS = CellColumns(
+    block=_NO_COUNTS,
+    stratum=_NO_COUNTS,
+    n1=_NO_COUNTS,
+    x1=_NO_COUNTS,
+    n0=_NO_COUNTS,
+    x0=_NO_COUNTS,
+    sums=Sums(y1=_NO_SUMS, yy1=_NO_SUMS, y0=_NO_SUMS, yy0=_NO_SUMS),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

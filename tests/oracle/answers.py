@@ -17,10 +17,10 @@ from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_facts, read_flags
 from storage.experiments.serving import seen_before, treatments_of
 from storage.pipeline.moments import microseconds
-from storage.upkeep.raw_events import FrozenExperiment
 from storage.verdicts.evidence import ExperimentReading
 from tests.oracle.attribution import IDENTITY, IN_FLIGHT, Attribution, Attributor
 from tests.oracle.calendar import Calendar
+from tests.oracle.frozen import FrozenExperiment
 from tests.oracle.raw_log import RawLog
 from tests.oracle.raw_reading import (
     reading_of,

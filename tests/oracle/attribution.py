@@ -15,8 +15,8 @@ from typing import Any
 from domain.lineage.flag import flag_change
 from storage.pipeline.moments import microseconds
 from storage.tenants.sample import bound_of, position_of, salt_of
-from storage.upkeep.raw_events import FrozenExperiment
 from tests.oracle.calendar import BLOCK, SECOND, Calendar, block_of
+from tests.oracle.frozen import FrozenExperiment
 from tests.oracle.outcomes import Outcomes, metrics_of
 from tests.oracle.raw_log import RawDeploy, RawEvent, RawRevenue, Sighting
 from tests.oracle.standings import AMBIGUOUS, ARMS, UNASSIGNED, Standing, Standings

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from storage.pipeline.moments import microseconds
-from storage.upkeep.raw_events import FrozenExperiment
+from tests.oracle.frozen import FrozenExperiment
 
 SECOND = 1_000_000
 BLOCK = 300 * SECOND

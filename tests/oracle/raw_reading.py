@@ -4,13 +4,13 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any
 
 from domain.evidence.counts import Counts
 from domain.millionths import MILLION
 from stats.decision.evidence import Evidence
 from storage.pipeline.moments import moment_of
-from storage.upkeep.raw_events import FrozenExperiment
 from storage.verdicts.evidence import DeployFact, ExperimentReading, UnitCounts
 from storage.verdicts.gates import (
     NO_ARRIVALS,
@@ -21,9 +21,10 @@ from storage.verdicts.gates import (
     LateOutcome,
     ReturningColumns,
 )
-from storage.verdicts.packed_cells import CellColumns, CellRow
+from storage.verdicts.packed_cells import CellColumns, Sums
 from tests.oracle.attribution import Attribution
 from tests.oracle.calendar import BLOCK, Calendar, block_of
+from tests.oracle.frozen import FrozenExperiment
 from tests.oracle.outcomes import Outcomes
 from tests.oracle.raw_log import RawDeploy
 from tests.oracle.standings import ARMS, PARTIAL, TREATMENT
@@ -70,7 +71,7 @@ def reading_of(
         lineages=[standings[stratum].lineage for stratum in strata],
         flags=[standings[stratum].flags for stratum in strata],
         cells_by_metric={
-            outcomes.metric.name: CellColumns.of(
+            outcomes.metric.name: _packed(
                 cells_of(facts, outcomes, calendar=calendar), strata=strata
             )
             for outcomes in facts.outcomes
@@ -129,6 +130,39 @@ class _ArmCount:
         if amount is not None:
             self.y += amount
             self.yy += amount * amount
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRow:
+    """A closed cell of a metric; sums are of metrics of kind `mean`."""
+
+    block: datetime
+    stratum: str
+    n1: int
+    x1: int
+    n0: int
+    x0: int
+    y1: float | None
+    yy1: float | None
+    y0: float | None
+    yy0: float | None
+
+
+def _packed(cells: Sequence[CellRow], *, strata: Sequence[str]) -> CellColumns:
+    counts = {
+        name: array("q", (getattr(cell, name) for cell in cells))
+        for name in ("n1", "x1", "n0", "x0")
+    }
+    sums = {
+        name: array("d", (part for cell in cells if (part := getattr(cell, name)) is not None))
+        for name in ("y1", "yy1", "y0", "yy0")
+    }
+    return CellColumns(
+        block=array("q", (int(cell.block.timestamp()) for cell in cells)),
+        stratum=array("q", (strata.index(cell.stratum) for cell in cells)),
+        sums=Sums(**sums),
+        **counts,
+    )
 
 
 def cells_of(facts: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> list[CellRow]:

@@ -10,7 +10,7 @@ from domain.lineage.flag import Flag, flag_change, stratum_name
 from domain.lineage.history import CommitFact, History
 from domain.route import RouteTable, canonical_route
 from storage.pipeline.moments import microseconds, moment_of
-from storage.upkeep.raw_events import FrozenExperiment
+from tests.oracle.frozen import FrozenExperiment
 from tests.oracle.raw_log import RawEvent
 
 TREATMENT, CONTROL, PARTIAL = "treatment", "control", "partial"

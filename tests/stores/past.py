@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, Engine, text
 
 from domain.registration import PRODUCTION
-from orchestration.pipeline.drafts import draft_evidence
+from orchestration.pipeline.drafts import draft_bound, draft_waited_out
 from storage.log.events import RuntimeEvent
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables, closed_instant
@@ -93,7 +93,8 @@ def _steps(as_of: datetime) -> Sequence[Callable[[Connection], object]]:
     return (
         lambda c: extend_exposures(c, as_of=as_of),
         extend_cells,
-        lambda c: stage_evidence(c, [entry.draft for entry in draft_evidence(c, as_of=as_of)]),
+        lambda c: stage_evidence(c, [each.draft for each in draft_bound(c)]),
+        lambda c: stage_evidence(c, [each.draft for each in draft_waited_out(c, as_of=as_of)]),
         publish_verdicts,
     )
 

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from orchestration.pipeline.audit import audit
-from orchestration.pipeline.drafts import draft_evidence
+from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.recompute import evaluate_as_of
 from storage.log.events import note_history
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -157,8 +157,7 @@ class Shop:
             elif name == "cells":
                 extend_cells(connection)
             else:
-                drafts = draft_evidence(connection, as_of=as_of)
-                stage_evidence(connection, [entry.draft for entry in drafts])
+                stage_evidence(connection, [each.draft for each in draft_bound(connection)])
                 publish_verdicts(connection)
 
     def tick(self, as_of: datetime) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.pipeline.drafts import draft_evidence
+from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.recompute import evaluate_as_of
 from storage.log.events import COLUMNS, RuntimeEvent, note_history
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -197,6 +197,6 @@ def test_an_evaluation_as_of_a_time_ignores_what_its_connection_read_before(stor
     fresh.dispose()
     # The driver prepares a statement that is repeated, on the tables that it reads at that time.
     with store.engine.begin() as connection:
-        drafted = [draft_evidence(connection, as_of=T + timedelta(hours=7)) for _ in range(10)]
+        drafted = [draft_bound(connection) for _ in range(10)]
     assert as_of(store.engine) == expected
     assert documents(drafted[-1], ids) != expected

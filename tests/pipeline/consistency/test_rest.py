@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from orchestration.pipeline.drafts import draft_evidence
+from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables
@@ -35,9 +35,9 @@ def _staged(story: Any) -> dict[str, tuple[Any, ...]]:
         return {row.experiment_id: tuple(row)[1:] for row in rows}
 
 
-def _computed_anew(story: Any, as_of: datetime) -> dict[str, tuple[Any, ...]]:
+def _computed_anew(story: Any) -> dict[str, tuple[Any, ...]]:
     with story.store.engine.begin() as connection:
-        drafts = [entry.draft for entry in draft_evidence(connection, as_of=as_of)]
+        drafts = [entry.draft for entry in draft_bound(connection)]
     return {
         entry.experiment_id: (entry.document, entry.contract, entry.next_look_at)
         for entry in drafts
@@ -53,7 +53,7 @@ def test_a_deploy_that_cuts_a_block_is_seen_by_the_tick_that_closes_it(story: An
     looks = set[tuple[Any, ...]]()
     for minutes in range(105, 125, 5):
         story.tick(minutes=minutes)
-        assert _staged(story) == _computed_anew(story, at(minutes)), minutes
+        assert _staged(story) == _computed_anew(story), minutes
         looks.update(staged[:2] for staged in _staged(story).values())
     assert len(looks) == 2, "at 62 minutes the traffic ends; at 80 the deploy cuts"
 
@@ -74,7 +74,7 @@ def test_a_tick_passes_by_what_has_no_new_look(story: Any) -> None:
         publish(connection)
     after = _staged(story)[experiment_id]
     assert after == (*before[:2], before[2] + timedelta(minutes=5))
-    assert after == _computed_anew(story, at(135))[experiment_id]
+    assert after == _computed_anew(story)[experiment_id]
     with engine.begin() as connection:
         served = connection.execute(text("SELECT next_look_at FROM verdicts")).scalar_one()
     assert served == after[2]
@@ -90,7 +90,7 @@ def test_a_share_that_is_first_declared_after_a_look_changes_nothing_of_it(story
     story.tick(minutes=130)
     before = _staged(story)[experiment_id]
     story.deploy(K, minutes=135, allocation=0.5)
-    assert _computed_anew(story, at(130))[experiment_id][:2] == before[:2]
+    assert _computed_anew(story)[experiment_id][:2] == before[:2]
 
 
 def test_a_thin_stratum_is_looked_at_once_an_hour_is_over_in_which_others_came(story: Any) -> None:
@@ -105,6 +105,6 @@ def test_a_thin_stratum_is_looked_at_once_an_hour_is_over_in_which_others_came(s
     looks = set[tuple[Any, ...]]()
     for minutes in range(35, 180, 5):
         story.tick(minutes=minutes)
-        assert _staged(story) == _computed_anew(story, at(minutes)), minutes
+        assert _staged(story) == _computed_anew(story), minutes
         looks.update(staged[:2] for staged in _staged(story).values())
     assert len(looks) == 3, "before any, and after the first and the second hour"

@@ -13,12 +13,12 @@ from storage.pipeline.experiments import blocks_to_expose, open_experiments
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.recompute import every_row, recompute
 from storage.schema.encoding import ARMS, SIGHTINGS
-from storage.upkeep.raw_events import FrozenExperiment, read_frozen
 from storage.upkeep.reading import separate_reading
 from tests.conftest import Store
 from tests.oracle.answers import attribution_of
 from tests.oracle.attribution import BY_BLOCK, Attribution
 from tests.oracle.calendar import Calendar
+from tests.oracle.frozen import FrozenExperiment, read_frozen
 from tests.oracle.raw_reading import cells_of
 
 _RETURNED = ("again_treatment", "kept_treatment", "again_control", "kept_control")

@@ -24,11 +24,11 @@ from storage.pipeline.engines.postgres_engine import AT_ONCE
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds
 from storage.upkeep.forgetting import forget_person
-from storage.upkeep.raw_events import read_frozen
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.set_aside import bound_experiments
 from tests.conftest import Store
 from tests.oracle.answers import answers_of
+from tests.oracle.frozen import read_frozen
 from tests.pipeline.engines.rows import (
     Rows,
     evidence_rows,
