@@ -14,6 +14,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A JSON object with these members, in this order; a member at its default is left out."""
 
 
+def form_field(label: str, hint: str = "", *, example: str = "", **marks: object) -> msgspec.Meta:
+    """Returns the words of a form on a member; `api/dashboard/settings/fields.py` has the marks."""
+    return msgspec.Meta(title=label, description=hint, examples=[example], extra=marks)
+
+
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 
 

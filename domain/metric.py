@@ -4,12 +4,13 @@ import math
 import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from domain.cause import LEFT_OUT, Cause
 from domain.currency import CODES, conversion_factor
+from domain.document import form_field
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 WINDOW_STEP = 5 * MINUTE
@@ -65,19 +66,69 @@ def composed_name(name: str) -> str:
 class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A metric as a project defines it; absent members take the defaults of its name."""
 
-    sources: list[str] | None = None
-    window_seconds: int | None = None
-    # How long its outcomes may be under way; absent or shorter means the project's grace.
-    grace_seconds: int | None = None
-    better: Literal["higher", "lower"] | None = None
-    kind: Literal["conversion", "mean"] = "conversion"
-    cap: float | None = None
-    # The loss of a guardrail that is accepted; `default` is that of docs/statistics.md,
-    # 'Guardrails', and `none` waits for nothing.
-    margin: float | Literal["default", "none"] | None = "default"
-    currency: str | None = None
-    # Of money in several currencies: the worth of a unit of each in the metric's own.
-    rates: dict[str, float] | None = None
+    sources: Annotated[
+        list[str] | None,
+        form_field(
+            "Events that count",
+            "One a line; none named: those of the metric’s own name.",
+            offers_events=True,
+        ),
+    ] = None
+    window_seconds: Annotated[
+        int | None,
+        form_field(
+            "Window, in seconds",
+            "How long after its exposure a unit’s events count: a multiple of 300, at most"
+            " 2,419,200 (28 days). Empty: 1,800 (half an hour), or as fits a name that is known.",
+        ),
+    ] = None
+    better: Annotated[
+        Literal["higher", "lower"] | None,
+        form_field(
+            "Which is better",
+            choices={"": "By its name", "higher": "Higher", "lower": "Lower"},
+        ),
+    ] = None
+    grace_seconds: Annotated[
+        int | None,
+        form_field(
+            "Grace, in seconds",
+            "How long its events may be under way, at most 604,800 (7 days): for outcomes that a"
+            " warehouse or a nightly export brings. Empty: the project’s.",
+            folded=True,
+        ),
+    ] = None
+    kind: Annotated[
+        Literal["conversion", "mean"],
+        form_field(
+            "What is compared",
+            choices={"conversion": "Share of units that convert", "mean": "Mean amount a unit"},
+            folded=True,
+        ),
+    ] = "conversion"
+    cap: Annotated[
+        float | None,
+        form_field("Cap", "Of a mean: the most that one unit counts for.", folded=True),
+    ] = None
+    margin: Annotated[
+        float | Literal["default", "none"] | None,
+        form_field(
+            "Margin",
+            "As a guardrail: the loss that is accepted. Empty: 20 % of control’s rate, or half a"
+            " point; none waits for nothing.",
+            folded=True,
+        ),
+    ] = "default"
+    currency: Annotated[str | None, form_field("Currency", example="USD", folded=True)] = None
+    rates: Annotated[
+        dict[str, float] | None,
+        form_field(
+            "Rates of other currencies",
+            "One a line, as JPY 0.0067: what one unit of it is worth in the metric’s currency."
+            " Payments in others are left out, and counted by arm.",
+            folded=True,
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         """Checks the rules of docs/statistics.md, 'Counts'."""

@@ -57,7 +57,7 @@ class AnalysisCells(ArmCounts, Columns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumsSoFar(ArmCounts):
+class TimelineSums(ArmCounts):
     """Sums over all cells up to each of some times, the counts of units among them.
 
     Attributes:
@@ -76,7 +76,7 @@ class SumsSoFar(ArmCounts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timeline(SumsSoFar):
+class Timeline(TimelineSums):
     """Sums of several streams, stream after stream, an entry a closing.
 
     Attributes:

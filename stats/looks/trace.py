@@ -10,7 +10,7 @@ import numpy as np
 
 from stats.counts.cell import Floats, Ints, Totals
 from stats.counts.columns import Columns
-from stats.counts.timeline import AnalysisCells, Stream, SumsSoFar, Timeline, timeline
+from stats.counts.timeline import AnalysisCells, Stream, Timeline, TimelineSums, timeline
 from stats.looks.block import AnalysisBlocks
 from stats.looks.closing import contrast_gone
 from stats.looks.policy import DAY
@@ -24,7 +24,7 @@ Read = TypeVar("Read", bound=Columns)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace(SumsSoFar, Columns):
+class Trace(TimelineSums, Columns):
     """Counts and test at each look, an entry a look.
 
     Attributes:

@@ -47,7 +47,7 @@ def broken_rule(
     if not message.startswith(_BY_TYPE):
         return message
     kind, value = _at(_schema(shape), chosen, path)
-    if of_key and isinstance(kind, inspect.DictType):
+    if of_key and isinstance(kind := plain(kind), inspect.DictType):
         return f"a name must be {_words(kind.key_type)}"
     if value == "":
         return "must not be empty"
@@ -57,7 +57,7 @@ def broken_rule(
 
 
 def _members(kind: inspect.Type) -> list[str]:
-    (shape,) = (each for each in _alternatives(kind) if isinstance(each, inspect.StructType))
+    (shape,) = (each for each in alternatives(kind) if isinstance(each, inspect.StructType))
     return [field.encode_name for field in shape.fields]
 
 
@@ -70,7 +70,7 @@ def _at(kind: inspect.Type, value: Any, path: str) -> tuple[inspect.Type, Any]: 
     """Returns the type and the value of a place."""
     for name, index in _STEP.findall(path):
         # Of alternatives a single form holds others.
-        (kind,) = (each for each in _alternatives(kind) if isinstance(each, _HOLDERS))
+        (kind,) = (each for each in alternatives(kind) if isinstance(each, _HOLDERS))
         if isinstance(kind, inspect.StructType):
             kind = next(field.type for field in kind.fields if field.encode_name == name)
             value = value[name]
@@ -95,20 +95,26 @@ def _refused_entry(kind: inspect.Type, entries: dict[str, Any]) -> object:
     return None
 
 
-def _alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+def plain(kind: inspect.Type) -> inspect.Type:
+    """Returns a type without the words and marks of its member."""
+    return kind.type if isinstance(kind, inspect.Metadata) else kind
+
+
+def alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    """Returns the types that a member may be of."""
+    kind = plain(kind)
     return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
 
 
 def _words(kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.Metadata) and "rule" in (kind.extra or {}):
+        return str((kind.extra or {})["rule"])
     # TOML has no null, and a form none that people type.
-    shown = [each for each in _alternatives(kind) if not isinstance(each, inspect.NoneType)]
+    shown = [each for each in alternatives(kind) if not isinstance(each, inspect.NoneType)]
     return " or ".join(_single_words(each) for each in shown)
 
 
 def _single_words(kind: inspect.Type) -> str:
-    if isinstance(kind, inspect.Metadata):
-        # A pattern: its description says what it asks for.
-        return str((kind.extra_json_schema or {})["description"])
     if isinstance(kind, inspect.LiteralType):
         *others, last = (json.dumps(value) for value in kind.values)
         return f"{', '.join(others)} or {last}" if others else last

@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal
 from unicodedata import normalize
 
 import msgspec
+from msgspec import Meta
 from sqlalchemy import Connection, Select, select, update
 
+from domain.document import form_field
 from domain.metric import Metric, composed_name
 from storage.postgres.refusal import Invalid, Missing
 from storage.schema.tables import projects
@@ -22,45 +24,47 @@ from storage.tenants.receiver_address import (
 from storage.tenants.setting_rule import broken_rule
 from storage.tenants.webhook import MOST_WEBHOOKS, Webhook, masked
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
-# Of a property of events.
+Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Segment = Annotated[
     str,
-    msgspec.Meta(
-        pattern="^[A-Za-z0-9_-]{1,64}$", description="a text of 1 to 64 letters, digits, _ and -"
+    Meta(
+        pattern="^[A-Za-z0-9_-]{1,64}$",
+        extra={"rule": "a text of 1 to 64 letters, digits, _ and -"},
     ),
 ]
-Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
-# Below 1 in 10,000 no experiment of a real shop would ever end by its evidence.
-SampleRate = Annotated[float, msgspec.Meta(ge=0.0001, le=1)]
+Share = Annotated[float, Meta(gt=0, lt=1)]
 # Relative: smaller ones take more traffic than anybody has, larger ones show in minutes.
-Lift = Annotated[float, msgspec.Meta(ge=0.01, le=2)]
-# Of a proxy that vouches for visitors.
+Lift = Annotated[float, Meta(ge=0.01, le=2)]
 Header = Annotated[
     str,
-    msgspec.Meta(
-        pattern="^[A-Za-z0-9-]{1,64}$", description="a text of 1 to 64 letters, digits and -"
-    ),
+    Meta(pattern="^[A-Za-z0-9-]{1,64}$", extra={"rule": "a text of 1 to 64 letters, digits and -"}),
 ]
 Group = Annotated[
     str,
-    msgspec.Meta(
+    Meta(
         pattern="^[^,\\s](?:[^,]{0,126}[^,\\s])?$",
-        description="a text of 1 to 128 characters without a comma",
+        extra={"rule": "a text of 1 to 128 characters without a comma"},
     ),
 ]
-Groups = Annotated[list[Group], msgspec.Meta(max_length=50)]
+Groups = Annotated[list[Group], Meta(max_length=50)]
 DOLLARS = "USD"
-Epoch = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Epoch = Annotated[int, Meta(ge=1, le=1_000_000)]
+Rate = Annotated[int, Meta(ge=1)]
+# What a registration may not choose: who is judged does not choose the examiner.
+Lockable = Literal["target_metric", "guardrails", "routes", "control_commit", "value"]
 
 
 class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a conversion of a metric is worth on a route."""
 
-    metric: Name
-    value_per_conversion: Annotated[float, msgspec.Meta(ge=0)]
-    route: str = "*"
-    currency: str = DOLLARS
+    metric: Annotated[Name, form_field("Metric", example="order_placed", offers_events=True)]
+    route: Annotated[
+        str, form_field("Route", "As your graph names it; *: every route without its own.")
+    ] = "*"
+    value_per_conversion: Annotated[
+        float, Meta(ge=0), form_field("Value of a conversion", example="40")
+    ]
+    currency: Annotated[str, form_field("Currency")] = DOLLARS
 
     @property
     def counts(self) -> bool:
@@ -68,60 +72,230 @@ class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.currency.upper() == DOLLARS
 
 
-# What a registration may not choose: who is judged does not choose the examiner.
-Lockable = Literal["target_metric", "guardrails", "routes", "control_commit", "value"]
-
-
 class RateLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests a minute that are admitted."""
 
-    per_key: Annotated[int, msgspec.Meta(ge=1)] = 600_000
-    per_address: Annotated[int, msgspec.Meta(ge=1)] = 60_000
-    registrations_per_key: Annotated[int, msgspec.Meta(ge=1)] = 120
+    per_key: Annotated[Rate, form_field("Requests a minute of one key")] = 600_000
+    per_address: Annotated[Rate, form_field("Requests a minute of one address")] = 60_000
+    registrations_per_key: Annotated[Rate, form_field("Registrations a minute of one key")] = 120
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of a project; an experiment freezes those that its verdict reads."""
+    """All settings of a project; an experiment freezes those that its verdict reads.
 
-    default_metric: Name = "activation"
-    metrics: dict[Name, Metric] = {}
-    guardrails: list[Name] = msgspec.field(default_factory=lambda: ["error"])
-    locked: list[Lockable] = msgspec.field(default_factory=lambda: ["guardrails"])
-    segments: Annotated[list[Segment], msgspec.Meta(max_length=3)] = []
-    default_branch: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] = "main"
-    grace_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 120
-    warmup_minutes: Annotated[int, msgspec.Meta(ge=0, le=1440)] = 0
-    contrast_hours: Annotated[int, msgspec.Meta(ge=1, le=672)] = 24
-    trusted_identity: bool = False
-    signed_assignments: bool = False
-    # Whom `/ofrep` hands arms out to: nobody, the write key, or the public key too.
-    ofrep: Literal["off", "server", "browser"] = "off"
-    # The keys that tokens may be signed with, by number; routers sign with the first.
-    assignment_epochs: Annotated[list[Epoch], msgspec.Meta(min_length=1, max_length=4)] = (
-        msgspec.field(default_factory=lambda: [1])
-    )
-    webhooks: Annotated[list[Webhook], msgspec.Meta(max_length=MOST_WEBHOOKS)] = []
-    value_routes: list[ValueRoute] = []
-    allowed_origins: list[str] = []
-    rate_limits: RateLimits = RateLimits()
-    unit: Literal["session", "user"] = "session"
-    sample_rate: SampleRate = 1
-    alpha: Share = 0.05
-    # The lifts that changes of this project typically have: a component of the test each.
-    typical_lifts: Annotated[list[Lift], msgspec.Meta(min_length=1, max_length=4)] = msgspec.field(
-        default_factory=lambda: [0.2, 0.5]
-    )
+    Forms show them in this order (`api/dashboard/settings`), and refusals say the rules of their
+    types (`setting_rule.py`).
+    """
+
+    default_metric: Annotated[
+        Name,
+        form_field(
+            "Default metric", "Target of a registration that names none.", offers_events=True
+        ),
+    ] = "activation"
+    metrics: Annotated[
+        dict[Name, Metric],
+        form_field("Metrics", "A metric that is not named here counts the events of its own name."),
+    ] = {}
+    guardrails: Annotated[
+        list[Name], form_field("Guardrails", "Metrics that must not get worse. One a line.")
+    ] = msgspec.field(default_factory=lambda: ["error"])
+    locked: Annotated[
+        list[Lockable],
+        form_field(
+            "Kept for the project",
+            "What a registration cannot choose: target_metric, guardrails (it may add some),"
+            " routes, control_commit, value. One a line.",
+        ),
+    ] = msgspec.field(default_factory=lambda: ["guardrails"])
+    default_branch: Annotated[
+        str,
+        Meta(min_length=1, max_length=256),
+        form_field(
+            "Default branch",
+            "Commits of one branch are attempts at one change, but not those of this one.",
+        ),
+    ] = "main"
+    unit: Annotated[
+        Literal["session", "user"],
+        form_field(
+            "Unit", "The unit that is randomized.", choices={"session": "Session", "user": "User"}
+        ),
+    ] = "session"
+    segments: Annotated[
+        list[Segment],
+        Meta(max_length=3),
+        form_field(
+            "Segments",
+            "Properties of events, three at most, such as a platform: where the arms share"
+            " their values unequally, units are compared within each. One a line.",
+        ),
+    ] = []
+    # Below 1 in 10,000 no experiment of a real shop would ever end by its evidence.
+    sample_rate: Annotated[
+        float,
+        Meta(ge=0.0001, le=1),
+        form_field(
+            "Sample rate",
+            "Share of units whose events are stored: 0.1 is one in ten, the same in both arms."
+            " A lower one takes effect as the experiments end that are open now.",
+        ),
+    ] = 1
+    alpha: Annotated[
+        Share,
+        form_field(
+            "Level of the test",
+            "How often a change without effect may be called one: 0.05 is one in twenty.",
+        ),
+    ] = 0.05
+    # Each is a component of the test.
+    typical_lifts: Annotated[
+        list[Lift],
+        Meta(min_length=1, max_length=4),
+        form_field(
+            "Typical lifts",
+            "One to four, relative, that changes typically have. The test is quickest for"
+            " these; 0.2, 0.5 means 20 % and 50 %.",
+        ),
+    ] = msgspec.field(default_factory=lambda: [0.2, 0.5])
     # TOML has no null: `none` turns it off too.
-    futility_margin: Share | Literal["none"] | None = 0.01
-    horizon_days: Annotated[int, msgspec.Meta(ge=1, le=366)] = 28
+    futility_margin: Annotated[
+        Share | Literal["none"] | None,
+        form_field(
+            "Futility margin",
+            "Share of control’s rate within which a lift is not worth waiting for; none turns"
+            " it off.",
+        ),
+    ] = 0.01
+    horizon_days: Annotated[
+        int,
+        Meta(ge=1, le=366),
+        form_field(
+            "Horizon, in days",
+            "After so many days of exposure an experiment is decided in any case.",
+        ),
+    ] = 28
     # Nobody who makes a change chooses the moment of the number that is trained on.
-    reward_days: Annotated[int, msgspec.Meta(ge=1, le=60)] = 7
-    trusted_proxies: list[str] = []
-    # Groups that may change the project's settings, and that may read, as a trusted proxy tells.
-    owner_groups: Groups = []
-    reader_groups: Groups = []
-    name_header: Header = "X-Forwarded-Email"
-    groups_header: Header = "X-Forwarded-Groups"
+    reward_days: Annotated[
+        int,
+        Meta(ge=1, le=60),
+        form_field(
+            "Days to the effect",
+            "So many days after its start an experiment’s effect is final, fit to train on.",
+        ),
+    ] = 7
+    warmup_minutes: Annotated[
+        int,
+        Meta(ge=0, le=1440),
+        form_field(
+            "Warm-up, in minutes",
+            "Units of so many first minutes are in neither arm, while caches fill.",
+        ),
+    ] = 0
+    contrast_hours: Annotated[
+        int,
+        Meta(ge=1, le=672),
+        form_field(
+            "Hours without a comparison",
+            "An experiment is closed when for so long units came, but not to both arms.",
+        ),
+    ] = 24
+    grace_seconds: Annotated[
+        int,
+        Meta(ge=0, le=3600),
+        form_field("Grace, in seconds", "How long a block waits for late events."),
+    ] = 120
+    allowed_origins: Annotated[
+        list[str],
+        form_field(
+            "Allowed origins",
+            "Sites whose pages may send events from browsers; none named: all. One a line.",
+            example="https://shop.example",
+        ),
+    ] = []
+    trusted_proxies: Annotated[
+        list[str],
+        form_field(
+            "Trusted proxies",
+            "Networks whose X-Forwarded-For is believed. One a line.",
+            example="10.0.0.0/8",
+        ),
+    ] = []
+    owner_groups: Annotated[
+        Groups,
+        form_field(
+            "Groups of owners",
+            "Groups of your directory whose members may change settings. One a line.",
+        ),
+    ] = []
+    reader_groups: Annotated[
+        Groups,
+        form_field(
+            "Groups of readers",
+            "Groups of your directory whose members may read these pages. One a line.",
+        ),
+    ] = []
+    name_header: Annotated[
+        Header,
+        form_field(
+            "Header of the name", "The header in which a trusted proxy tells a visitor's name."
+        ),
+    ] = "X-Forwarded-Email"
+    groups_header: Annotated[
+        Header,
+        form_field(
+            "Header of the groups",
+            "The header in which it tells the visitor's groups, parted by commas.",
+        ),
+    ] = "X-Forwarded-Groups"
+    trusted_identity: Annotated[
+        bool,
+        form_field(
+            "Trusted identity",
+            "Only events sent with the write key tell which user a session is of.",
+        ),
+    ] = False
+    signed_assignments: Annotated[
+        bool,
+        form_field(
+            "Signed assignments",
+            "Arms, outcomes and users count only with the write key, or your router’s token.",
+        ),
+    ] = False
+    ofrep: Annotated[
+        Literal["off", "server", "browser"],
+        form_field(
+            "Remote evaluation",
+            "Whom OpenFeature’s protocol hands arms out to: off, server (the write key), or"
+            " browser (the public key too, unsigned).",
+        ),
+    ] = "off"
+    assignment_epochs: Annotated[
+        list[Epoch],
+        Meta(min_length=1, max_length=4),
+        form_field(
+            "Assignment epochs",
+            "Numbers of the keys that such tokens may be signed with; the first is the"
+            " router’s. Commas part them.",
+        ),
+    ] = msgspec.field(default_factory=lambda: [1])
+    rate_limits: RateLimits = RateLimits()
+    value_routes: Annotated[
+        list[ValueRoute],
+        form_field(
+            "Values",
+            "The value of a conversion, by metric and route. Verdicts show money at risk by it.",
+        ),
+    ] = []
+    webhooks: Annotated[
+        list[Webhook],
+        Meta(max_length=MOST_WEBHOOKS),
+        form_field(
+            "Webhooks",
+            f"Receivers of verdicts, at most {MOST_WEBHOOKS}. An address may be a secret:"
+            " only its host is shown.",
+        ),
+    ] = []
 
     def __post_init__(self) -> None:
         """Holds the rules between members: a token vouches for a session; webhooks differ."""

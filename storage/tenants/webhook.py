@@ -7,11 +7,19 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from domain.document import form_field
 from storage.tenants.receiver_address import is_private_host, private_receivers_allowed
 
 Event = Literal["decided", "closed", "breached", "set_up_fault", "base_moved"]
 Format = Literal["raw", "slack", "github"]
 EVENTS: tuple[Event, ...] = get_args(Event)
+_MEANINGS = {
+    "decided": "decided: a verdict stands",
+    "closed": "closed: it ended without a verdict",
+    "breached": "breached: a guardrail got worse, before any verdict",
+    "set_up_fault": "set up fault: the arms cannot be compared",
+    "base_moved": "base moved: users got another build than the one that a canary stands on",
+}
 MOST_WEBHOOKS = 10
 # Whoever sets a webhook names a variable of the delivering process: of no other use.
 TOKEN_PREFIX = "SERVICE_WEBHOOK_TOKEN_"  # noqa: S105 (a name)
@@ -34,13 +42,37 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     no error, log or display.
     """
 
-    url: Annotated[str, msgspec.Meta(max_length=2048)]
-    format: Format = "raw"
-    events: Annotated[list[Event], msgspec.Meta(min_length=1)] = msgspec.field(
-        default_factory=lambda: list(EVENTS)
-    )
-    # The environment variable that holds the bearer token of the receiver.
-    token_variable: str | None = None
+    format: Annotated[
+        Format,
+        form_field(
+            "Format",
+            choices={"raw": "Raw, signed", "slack": "Slack", "github": "GitHub dispatch"},
+        ),
+    ] = "raw"
+    url: Annotated[
+        str,
+        msgspec.Meta(max_length=2048),
+        form_field(
+            "Address",
+            example="https://hooks.example/verdicts",
+            secret=True,
+            mentions=("address",),
+        ),
+    ]
+    events: Annotated[
+        list[Event],
+        msgspec.Meta(min_length=1),
+        form_field("Told of", choices=_MEANINGS),
+    ] = msgspec.field(default_factory=lambda: list(EVENTS))
+    token_variable: Annotated[
+        str | None,
+        form_field(
+            "Variable of the token",
+            "The environment variable that holds the receiver’s bearer token;"
+            f" it begins {TOKEN_PREFIX}.",
+            mentions=("token",),
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         """Holds the rules of addresses and tokens; no message quotes an address."""

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,51 +21,8 @@ _MEDIA = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 64
 YES = "yes"
 
-Control = Literal["line", "lines", "choice", "check", "checks"]
+Control = Literal["line", "lines", "choice", "check", "checks", "entries"]
 Texts = Mapping[str, str]
-
-
-def whole(text: str) -> object:
-    """Returns a whole number; of anything else the text, which its rule then refuses."""
-    try:
-        return int(text)
-    except ValueError:
-        return text.strip()
-
-
-def number(text: str) -> object:
-    """Returns a number; of anything else the text, which its rule then refuses."""
-    try:
-        number = float(text)
-    except ValueError:
-        return text.strip()
-    return number if math.isfinite(number) else text.strip()
-
-
-def lines(text: str) -> object:
-    """Returns what stands on the lines that are not empty."""
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def whole_numbers(text: str) -> object:
-    """Returns the whole numbers of a list that commas or spaces part."""
-    return [whole(part) for part in re.split(r"[,\s]+", text) if part]
-
-
-def numbers(text: str) -> object:
-    """Returns the numbers of a list that commas or spaces part."""
-    return [number(part) for part in re.split(r"[,\s]+", text) if part]
-
-
-def rates(text: str) -> object:
-    """Returns the number behind the name on each line that is not empty."""
-    parted = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
-    return {name: number("".join(rest)) for name, *rest in parted}
-
-
-def ticked(text: str) -> object:
-    """Returns whether a box is ticked."""
-    return text == YES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +33,7 @@ class Field:
         name: The member that it sets; a dot leads into a member of members.
         label: The field's name on the page.
         hint: The explanation below it.
-        control: The kind of input: line, lines, check, checks or choice.
+        control: The kind of input; `entries` have a page of their own.
         choices: Values and their labels.
         reads: Makes a value of a text.
         optional: Whether the member is left out where nothing is typed.
@@ -87,7 +43,8 @@ class Field:
         secret: Whether the stored value is never shown, and stays if nothing is typed.
         example: The placeholder of an empty field.
         offers_events: Whether the names of events that came are offered.
-        advanced: Whether it is folded while nothing is to be seen in it.
+        folded: Whether it is folded while nothing is to be seen in it.
+        keyboard: The keyboard that phones show.
     """
 
     name: str
@@ -103,14 +60,8 @@ class Field:
     secret: bool = False
     example: str = ""
     offers_events: bool = False
-    advanced: bool = False
-
-    @property
-    def keyboard(self) -> str:
-        """The keyboard that phones show."""
-        if self.reads is whole:
-            return "numeric"
-        return "decimal" if self.reads is number else "text"
+    folded: bool = False
+    keyboard: str = "text"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,15 +192,16 @@ def _text_of(field: Field, stored: Mapping[str, Any]) -> str:
         if part not in value:
             return field.default
         value = value[part]
+    return field.nothing if value is None else written(value, field.control)
+
+
+def written(value: object, control: Control) -> str:
+    """Returns a value as people type it into a kind of input."""
     if isinstance(value, list):
-        between = "\n" if field.control in ("lines", "checks") else ", "
-        return between.join(_written(entry) for entry in value)
+        between = ", " if control == "line" else "\n"
+        return between.join(written(entry, control) for entry in value)
     if isinstance(value, dict):
-        return "\n".join(f"{name} {_written(entry)}" for name, entry in value.items())
-    return field.nothing if value is None else _written(value)
-
-
-def _written(value: object) -> str:
+        return "\n".join(f"{name} {written(entry, control)}" for name, entry in value.items())
     if isinstance(value, bool):
         return YES if value else ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:

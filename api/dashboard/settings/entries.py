@@ -226,13 +226,13 @@ def _entry(kind: Kind, row: Row | None, refused: _Refused) -> _Entry:
         faults=refused.faults if is_it else None,
         meanwhile=refused.meanwhile if is_it else None,
     )
-    advanced = [field for field in shown if field.field.advanced]
+    advanced = [field for field in shown if field.field.folded]
     return _Entry(
         key=key,
         name="" if row is None else kind.name(row),
         facts=[] if row is None else kind.facts(row),
         digest="" if row is None else digest_of(row),
-        fields=[field for field in shown if not field.field.advanced],
+        fields=[field for field in shown if not field.field.folded],
         advanced=advanced,
         shows_advanced=any(
             field.text != field.field.default or field.fault or field.meanwhile is not None

@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
-from api.dashboard.page.form import Field, digest_of, lines, number, rates, whole
+from api.dashboard.page.form import Field, digest_of
+from api.dashboard.settings.fields import fields_of
 from domain.figures import counted
 from domain.metric import DAY, HOUR, MINUTE, Metric, metric_definition
-from storage.tenants.webhook import EVENTS, MOST_WEBHOOKS, TOKEN_PREFIX, Webhook
+from storage.tenants.settings import Settings, ValueRoute
+from storage.tenants.webhook import Webhook
 
 Row = Mapping[str, Any]
 
@@ -20,9 +22,7 @@ class Kind:
 
     Attributes:
         member: The setting.
-        title: The heading of its page.
         singular: The word for an entry.
-        lead: The page's first paragraph.
         fields: The fields of an entry.
         key: Returns the identity of an entry in a form.
         name: Returns the name of an entry on the page.
@@ -30,13 +30,16 @@ class Kind:
     """
 
     member: str
-    title: str
     singular: str
-    lead: str
     fields: Sequence[Field]
     key: Callable[[Row], str]
     name: Callable[[Row], str]
     facts: Callable[[Row], list[str]]
+
+    @property
+    def declared(self) -> Field:
+        """The words of the setting: its label heads the page, and its hint leads it."""
+        return next(field for field in fields_of(Settings) if field.name == self.member)
 
     def rows(self, stored: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Returns the entries as they are stored; a named entry with its name."""
@@ -84,15 +87,6 @@ def _facts_of_metric(row: Row) -> list[str]:
     ]
 
 
-_MEANINGS = {
-    "decided": "a verdict stands",
-    "closed": "it ended without a verdict",
-    "breached": "a guardrail got worse, before any verdict",
-    "set_up_fault": "the arms cannot be compared",
-    "base_moved": "users got another build than the one that a canary stands on",
-}
-
-
 def _words(event: str) -> str:
     return event.replace("_", " ")
 
@@ -106,122 +100,27 @@ def _facts_of_webhook(row: Row) -> list[str]:
     ]
 
 
+_NAME = Field(
+    name="name",
+    label="Name",
+    hint="Renaming it renames it in default metric, guardrails and values too. Experiments that"
+    " have met their deploy keep the old name.",
+    mentions=("metrics", "default_metric", "guardrails", "value_routes"),
+    example="order_placed",
+    offers_events=True,
+)
 METRICS = Kind(
     member="metrics",
-    title="Metrics",
     singular="metric",
-    lead="A metric that is not named here counts the events of its own name.",
-    fields=(
-        Field(
-            name="name",
-            label="Name",
-            hint="Renaming it renames it in default metric, guardrails and values too. Experiments"
-            " that have met their deploy keep the old name.",
-            mentions=("metrics", "default_metric", "guardrails", "value_routes"),
-            example="order_placed",
-            offers_events=True,
-        ),
-        Field(
-            name="sources",
-            label="Events that count",
-            hint="One a line; none named: those of the metric’s own name.",
-            control="lines",
-            offers_events=True,
-            reads=lines,
-            optional=True,
-        ),
-        Field(
-            name="window_seconds",
-            label="Window, in seconds",
-            hint="How long after its exposure a unit’s events count: a multiple of 300, at most"
-            " 2,419,200 (28 days). Empty: 1,800 (half an hour), or as fits a name that is known.",
-            reads=whole,
-            optional=True,
-        ),
-        Field(
-            name="better",
-            label="Which is better",
-            control="choice",
-            choices={"": "By its name", "higher": "Higher", "lower": "Lower"},
-            optional=True,
-        ),
-        Field(
-            name="grace_seconds",
-            label="Grace, in seconds",
-            hint="How long its events may be under way, at most 604,800 (7 days): for outcomes that"
-            " a warehouse or a nightly export brings. Empty: the project’s.",
-            reads=whole,
-            optional=True,
-            advanced=True,
-        ),
-        Field(
-            name="kind",
-            label="What is compared",
-            control="choice",
-            choices={
-                "conversion": "Share of units that convert",
-                "mean": "Mean amount a unit",
-            },
-            default="conversion",
-            advanced=True,
-        ),
-        Field(
-            name="cap",
-            label="Cap",
-            hint="Of a mean: the most that one unit counts for.",
-            reads=number,
-            optional=True,
-            advanced=True,
-        ),
-        Field(
-            name="margin",
-            label="Margin",
-            hint="As a guardrail: the loss that is accepted. Empty: 20 % of control’s rate, or half"
-            " a point; none waits for nothing.",
-            reads=lambda text: text.strip() if text.strip() == "default" else number(text),
-            optional=True,
-            nothing="none",
-            advanced=True,
-        ),
-        Field(name="currency", label="Currency", optional=True, example="USD", advanced=True),
-        Field(
-            name="rates",
-            label="Rates of other currencies",
-            hint="One a line, as JPY 0.0067: what one unit of it is worth in the metric’s currency."
-            " Payments in others are left out, and counted by arm.",
-            control="lines",
-            reads=rates,
-            optional=True,
-            advanced=True,
-        ),
-    ),
+    fields=(_NAME, *fields_of(Metric, optional=True)),
     key=lambda row: row["name"],
     name=lambda row: row["name"],
     facts=_facts_of_metric,
 )
 VALUES = Kind(
     member="value_routes",
-    title="Values",
     singular="value",
-    lead="The value of a conversion, by metric and route. Verdicts show money at risk by it.",
-    fields=(
-        Field(name="metric", label="Metric", example="order_placed", offers_events=True),
-        Field(
-            name="route",
-            label="Route",
-            hint="As your graph names it; *: every route without its own.",
-            default="*",
-            optional=True,
-        ),
-        Field(
-            name="value_per_conversion",
-            label="Value of a conversion",
-            reads=number,
-            optional=True,
-            example="40",
-        ),
-        Field(name="currency", label="Currency", default="USD", optional=True),
-    ),
+    fields=fields_of(ValueRoute, optional=True),
     key=digest_of,
     name=lambda row: row["metric"],
     facts=lambda row: [
@@ -231,43 +130,8 @@ VALUES = Kind(
 )
 WEBHOOKS = Kind(
     member="webhooks",
-    title="Webhooks",
     singular="webhook",
-    lead=f"Receivers of verdicts, at most {MOST_WEBHOOKS}. An address may be a secret:"
-    " only its host is shown.",
-    fields=(
-        Field(
-            name="format",
-            label="Format",
-            control="choice",
-            choices={"raw": "Raw, signed", "slack": "Slack", "github": "GitHub dispatch"},
-            default="raw",
-        ),
-        Field(
-            name="url",
-            label="Address",
-            mentions=("address",),
-            optional=True,
-            secret=True,
-            example="https://hooks.example/verdicts",
-        ),
-        Field(
-            name="events",
-            label="Told of",
-            control="checks",
-            choices={event: f"{_words(event)}: {_MEANINGS[event]}" for event in EVENTS},
-            reads=lines,
-            default="\n".join(EVENTS),
-        ),
-        Field(
-            name="token_variable",
-            label="Variable of the token",
-            hint="The environment variable that holds the receiver’s bearer token;"
-            f" it begins {TOKEN_PREFIX}.",
-            mentions=("token",),
-            optional=True,
-        ),
-    ),
+    fields=fields_of(Webhook, optional=True),
     key=lambda row: msgspec.convert(row, Webhook).target,
     name=lambda row: msgspec.convert(row, Webhook).shown,
     facts=_facts_of_webhook,

@@ -10,25 +10,19 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.page.form import (
-    Field,
     Form,
     ShownField,
     Texts,
     digest_of,
     document,
     faults_of,
-    lines,
-    number,
-    numbers,
     posted,
     shown_fields,
     texts_of,
-    ticked,
-    whole,
-    whole_numbers,
 )
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import read_for_visitor
+from api.dashboard.settings.fields import fields_of
 from storage.postgres.refusal import Invalid
 from storage.tenants.settings import (
     Settings,
@@ -47,201 +41,17 @@ CHANGED = (
     "Nothing was saved yet: somebody changed these settings after this page was loaded. What you"
     " typed is kept; what is stored now stands beside it. Save again to store yours."
 )
-_ON_LINES = "One a line."
 _NAMES_OFFERED = 50
 
+FIELDS = [field for field in fields_of(Settings) if field.control != "entries"]
+# The groups of the form, each from the field on that is named here.
+_GROUPS = {
+    "default_metric": "What is tested",
+    "alpha": "How it is decided",
+    "allowed_origins": "Whom it believes",
+}
 # What a new project sets; the rest is folded while it is as by default.
 _ALWAYS_OPEN = ("What is tested",)
-GROUPS: Mapping[str, Sequence[Field]] = {
-    "What is tested": (
-        Field(
-            name="default_metric",
-            label="Default metric",
-            hint="Target of a registration that names none.",
-            offers_events=True,
-        ),
-        Field(
-            name="guardrails",
-            label="Guardrails",
-            hint=f"Metrics that must not get worse. {_ON_LINES}",
-            control="lines",
-            reads=lines,
-        ),
-        Field(
-            name="locked",
-            label="Kept for the project",
-            hint="What a registration cannot choose: target_metric, guardrails (it may add some),"
-            f" routes, control_commit, value. {_ON_LINES}",
-            control="lines",
-            reads=lines,
-        ),
-        Field(
-            name="default_branch",
-            label="Default branch",
-            hint="Commits of one branch are attempts at one change, but not those of this one.",
-        ),
-        Field(
-            name="unit",
-            label="Unit",
-            hint="The unit that is randomized.",
-            control="choice",
-            choices={"session": "Session", "user": "User"},
-        ),
-        Field(
-            name="segments",
-            label="Segments",
-            hint="Properties of events, three at most, such as a platform: where the arms share"
-            f" their values unequally, units are compared within each. {_ON_LINES}",
-            control="lines",
-            reads=lines,
-        ),
-        Field(
-            name="sample_rate",
-            label="Sample rate",
-            hint="Share of units whose events are stored: 0.1 is one in ten, the same in both arms."
-            " A lower one takes effect as the experiments end that are open now.",
-            reads=number,
-        ),
-    ),
-    "How it is decided": (
-        Field(
-            name="alpha",
-            label="Level of the test",
-            hint="How often a change without effect may be called one: 0.05 is one in twenty.",
-            reads=number,
-        ),
-        Field(
-            name="typical_lifts",
-            label="Typical lifts",
-            hint="One to four, relative, that changes typically have. The test is quickest for"
-            " these; 0.2, 0.5 means 20 % and 50 %.",
-            reads=numbers,
-        ),
-        Field(
-            name="futility_margin",
-            label="Futility margin",
-            hint="Share of control’s rate within which a lift is not worth waiting for;"
-            " none turns it off.",
-            reads=number,
-            nothing="none",
-        ),
-        Field(
-            name="horizon_days",
-            label="Horizon, in days",
-            hint="After so many days of exposure an experiment is decided in any case.",
-            reads=whole,
-        ),
-        Field(
-            name="reward_days",
-            label="Days to the effect",
-            hint="So many days after its start an experiment’s effect is final, fit to train on.",
-            reads=whole,
-        ),
-        Field(
-            name="warmup_minutes",
-            label="Warm-up, in minutes",
-            hint="Units of so many first minutes are in neither arm, while caches fill.",
-            reads=whole,
-        ),
-        Field(
-            name="contrast_hours",
-            label="Hours without a comparison",
-            hint="An experiment is closed when for so long units came, but not to both arms.",
-            reads=whole,
-        ),
-        Field(
-            name="grace_seconds",
-            label="Grace, in seconds",
-            hint="How long a block waits for late events.",
-            reads=whole,
-        ),
-    ),
-    "Whom it believes": (
-        Field(
-            name="allowed_origins",
-            label="Allowed origins",
-            hint=f"Sites whose pages may send events from browsers; none named: all. {_ON_LINES}",
-            control="lines",
-            reads=lines,
-            example="https://shop.example",
-        ),
-        Field(
-            name="trusted_proxies",
-            label="Trusted proxies",
-            hint=f"Networks whose X-Forwarded-For is believed. {_ON_LINES}",
-            control="lines",
-            reads=lines,
-            example="10.0.0.0/8",
-        ),
-        Field(
-            name="owner_groups",
-            label="Groups of owners",
-            hint=f"Groups of your directory whose members may change settings. {_ON_LINES}",
-            control="lines",
-            reads=lines,
-        ),
-        Field(
-            name="reader_groups",
-            label="Groups of readers",
-            hint=f"Groups of your directory whose members may read these pages. {_ON_LINES}",
-            control="lines",
-            reads=lines,
-        ),
-        Field(
-            name="name_header",
-            label="Header of the name",
-            hint="The header in which a trusted proxy tells a visitor's name.",
-        ),
-        Field(
-            name="groups_header",
-            label="Header of the groups",
-            hint="The header in which it tells the visitor's groups, parted by commas.",
-        ),
-        Field(
-            name="trusted_identity",
-            label="Trusted identity",
-            hint="Only events sent with the write key tell which user a session is of.",
-            control="check",
-            reads=ticked,
-        ),
-        Field(
-            name="signed_assignments",
-            label="Signed assignments",
-            hint="Arms, outcomes and users count only with the write key, or your router’s token.",
-            control="check",
-            reads=ticked,
-        ),
-        Field(
-            name="ofrep",
-            label="Remote evaluation",
-            hint="Whom OpenFeature’s protocol hands arms out to: off, server (the write key), or"
-            " browser (the public key too, unsigned).",
-        ),
-        Field(
-            name="assignment_epochs",
-            label="Assignment epochs",
-            hint="Numbers of the keys that such tokens may be signed with; the first is the"
-            " router’s. Commas part them.",
-            reads=whole_numbers,
-        ),
-        Field(
-            name="rate_limits.per_key",
-            label="Requests a minute of one key",
-            reads=whole,
-        ),
-        Field(
-            name="rate_limits.per_address",
-            label="Requests a minute of one address",
-            reads=whole,
-        ),
-        Field(
-            name="rate_limits.registrations_per_key",
-            label="Registrations a minute of one key",
-            reads=whole,
-        ),
-    ),
-}
-FIELDS: Sequence[Field] = [field for group in GROUPS.values() for field in group]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,19 +154,15 @@ def _page(
     shown = _shown(settings)
     now = refused or _Refused(status=200, texts=texts_of(FIELDS, shown))
     usual = texts_of(FIELDS, _shown(Settings()))
-    groups = [
-        _group(
-            title,
-            shown_fields(fields, now.texts, faults=now.faults, meanwhile=now.meanwhile),
-            usual,
-        )
-        for title, fields in GROUPS.items()
-    ]
+    groups: dict[str, list[ShownField]] = {}
+    for each in shown_fields(FIELDS, now.texts, faults=now.faults, meanwhile=now.meanwhile):
+        title = _GROUPS.get(each.field.name) or [*groups][-1]
+        groups.setdefault(title, []).append(each)
     return page(
         request,
         "settings.html",
         status=now.status,
-        groups=groups,
+        groups=[_group(title, fields, usual) for title, fields in groups.items()],
         names=names,
         seen=digest_of(shown),
         note=now.note or now.faults.get(""),
