@@ -34,13 +34,19 @@ def chosen(
 
 def report(published: Sequence[PublishedEvidence]) -> Iterator[tuple[str, dg.MetadataValue]]:
     """Yields metadata, by the change's title: its sentence, VIF, link and picture."""
-    names = Counter(experiment.title for experiment in published)
+    names = Counter(map(_name, published))
     for experiment in published:
-        # In quotes a title is none of our own names.
-        name = f"“{experiment.title}”" if experiment.title else experiment.experiment_id
-        if names[experiment.title] > 1:
-            name = f"{name} {experiment.experiment_id}"
-        yield name, dg.MetadataValue.md(_in_short(experiment))
+        name = _name(experiment)
+        several = f" {experiment.experiment_id}" if names[name] > 1 else ""
+        yield f"{name}{several}", dg.MetadataValue.md(_in_short(experiment))
+
+
+def _name(experiment: PublishedEvidence) -> str:
+    """Returns the title of the change in quotes, which no name of ours has, else what it is."""
+    changes = experiment.document.change
+    if experiment.title and not any("=" in change for change in changes):
+        return f"“{experiment.title}”"
+    return " and ".join(changes) or experiment.experiment_id
 
 
 def _in_short(experiment: PublishedEvidence) -> str:

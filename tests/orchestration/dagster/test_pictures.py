@@ -292,6 +292,12 @@ def test_without_a_public_address_there_is_no_link(monkeypatch) -> None:
     assert "yet on click. VIF 1.00. exp_1\n\n![exp_1](data:" in str(entry.value)
 
 
+def test_an_experiment_is_named_by_its_change_and_by_its_id_where_a_change_has_several() -> None:
+    commit, flag = (structs.replace(document(), change=(each,)) for each in ("c" * 40, "beta=on"))
+    entries = dict(report([published(commit), published(flag), published(flag, number=2)]))
+    assert list(entries) == ["c" * 40, "beta=on exp_1", "beta=on exp_2"]
+
+
 def test_some_that_were_decided_last_are_shown_and_the_rest_are_the_nearest() -> None:
     nearest = [published(document(), number=number) for number in range(20)]
     lately = [published(document(), number=number) for number in range(20, 40)]
