@@ -152,6 +152,12 @@ floors: install ## Test with the oldest versions that pyproject.toml allows (som
 	VIRTUAL_ENV=$(FLOORS) $(BIN)/uv pip install --quiet --resolution lowest-direct --editable '.[dev]'
 	$(FLOORS)/bin/python -m pytest -W default $(AT_FLOORS)
 
+.PHONY: host
+host: install ## Install the oldest Dagster that the service is tested as a guest of
+	$(BIN)/uv venv --quiet --clear --python $(PYTHON) build/host
+	VIRTUAL_ENV=build/host $(BIN)/uv pip install --quiet "dagster==1.12.22" \
+		"dagster-postgres==0.28.22" "sqlalchemy<2.1"
+
 .PHONY: clean
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -16,6 +16,7 @@ from pydantic import Field
 from sqlalchemy import create_engine, text
 
 from orchestration.dagster.keys import OWNERS, PREFIX, RUNTIME_EVENTS, TAGS, asset_key
+from orchestration.dagster.resources import Store
 from orchestration.definitions import parts
 
 
@@ -60,7 +61,7 @@ class DeployReward(dg.Component, dg.Model, dg.Resolvable):
             return spec.merge_attributes(deps=[sender.key for sender in senders])
 
         return dg.Definitions.merge(
-            parts().map_asset_specs(func=after_senders), dg.Definitions(assets=senders)
+            parts(Store()).map_asset_specs(func=after_senders), dg.Definitions(assets=senders)
         )
 
 

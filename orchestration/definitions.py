@@ -23,7 +23,7 @@ from orchestration.ledger.asset import ledger
 refuse_storage()
 
 
-def parts() -> dg.Definitions:
+def parts(store: Store) -> dg.Definitions:
     """Returns all definitions, without an executor: jobs name theirs."""
     return dg.Definitions(
         assets=[log, sealed_log, *STEPS, ledger],
@@ -31,9 +31,11 @@ def parts() -> dg.Definitions:
         jobs=[*JOBS, housekeeping],
         schedules=[*SCHEDULES, each_night],
         sensors=[webhooks, alert, dead_runs],
-        resources={"store": Store(), "engine": Engine()},
+        resources={"store": store, "engine": Engine()},
     )
 
 
 # Steps run in a single process: each is a single query, and waits for the step before it.
-definitions = dg.Definitions.merge(parts(), dg.Definitions(executor=dg.in_process_executor))
+definitions = dg.Definitions.merge(
+    parts(Store(runs_are_processes=True)), dg.Definitions(executor=dg.in_process_executor)
+)

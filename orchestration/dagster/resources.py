@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from sqlalchemy import Engine as Pool
 from sqlalchemy.exc import OperationalError
 
-from orchestration.dagster.keys import STORE_TAG
+from orchestration.dagster.keys import PREFIX, STORE_TAG
 from orchestration.pipeline.failed_tick import failures_counted
 from storage.postgres.data_dir import default_data_dir
 from storage.postgres.embedded import running_url
@@ -65,6 +65,11 @@ class Store(dg.ConfigurableResource[Any]):
         default=None,
         description="By default SERVICE_DATABASE_URL, else the running embedded PostgreSQL.",
     )
+    runs_are_processes: bool = Field(
+        default=False,
+        description="Whether each run of the code location is a single process, as those of our own"
+        " jobs are. Where steps are processes, nobody holds a run's lock between two of them.",
+    )
     _engine: Pool | None = PrivateAttr(default=None)
     _lock: RunLock | None = PrivateAttr(default=None)
 
@@ -83,11 +88,14 @@ class Store(dg.ConfigurableResource[Any]):
             engine.dispose()
             raise
         self._engine = engine
-        if context.run is not None and context.instance is not None:
-            self._lock = RunLock(engine, context.run.run_id)
+        run = context.run
+        if run is None or context.instance is None:
+            return
+        if self.runs_are_processes or run.job_name.startswith(PREFIX):
+            self._lock = RunLock(engine, run.run_id)
             self._lock.hold()
             # Whoever has the tag had the lock.
-            context.instance.add_run_tags(context.run.run_id, {STORE_TAG: place_of(engine)})
+            context.instance.add_run_tags(run.run_id, {STORE_TAG: place_of(engine)})
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002
         """Frees the lock and closes the pool."""

@@ -16,6 +16,7 @@ from orchestration.dagster.jobs import INCREMENT
 from orchestration.dagster.partitions import PARTITION_TAG
 from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.dead_runs import dead_runs
+from orchestration.ledger.asset import ledger
 from storage.postgres.dagster_schema import dagster_url
 from storage.postgres.run_lock import place_of
 from storage.schema.clock import REBUILD_LOCK, claim_derived_tables, claim_rebuild
@@ -89,6 +90,17 @@ def test_a_run_whose_process_is_killed_fails_within_two_ticks_and_a_living_one_g
         look(instance, canary.url, suspected.cursor)
 
         assert states(instance, "deploy_reward_fast") == [FAILURE]
+
+
+def test_a_run_of_a_team_s_own_steps_and_processes_is_never_taken_for_dead(
+    canary, instance
+) -> None:
+    """Between two of our steps, each in a process of its own, nobody holds its lock."""
+    for processes, runs in ((False, 0), (True, 1)):
+        store = Store(database_url=canary.url, runs_are_processes=processes)
+        dg.materialize([ledger], instance=instance, resources={"store": store})
+        holding = dg.RunsFilter(tags={"deploy_reward/store": place_of(canary.engine)})
+        assert len(instance.get_runs(holding)) == runs
 
 
 @pytest.mark.process

@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ import dagster as dg
 import pytest
 from sqlalchemy import make_url
 
+from cli.processes.children import free_port
 from orchestration.dagster.host_storage import HostStorageError, refuse_storage
-from tests.processes.api_process import eventually
+from storage.postgres.child_process import spawn
+from tests.processes.api_process import descendants_of, eventually
 
 # Theirs: names that ours could be taken for, a resource of the same key, packages called as ours.
 FOREIGN = """
@@ -31,79 +33,105 @@ def verdicts(store: dg.ResourceParam[str]) -> dg.MaterializeResult:
 
 everything = dg.define_asset_job("fast", selection=dg.AssetSelection.all())
 
-@dg.sensor(
+each_minute = dg.ScheduleDefinition(
+    name="fast",
     job=everything,
-    minimum_interval_seconds=3600,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    cron_schedule="* * * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
 )
-def fast_sensor():
-    return dg.RunRequest(run_key="once")
 
 definitions = dg.Definitions(
     assets=[verdicts],
     jobs=[everything],
-    sensors=[fast_sensor],
+    schedules=[each_minute],
     resources={"store": "theirs"},
     executor=dg.in_process_executor,
 )
 """
 WORKSPACE = """
 load_from:
-  - python_module:
-      module_name: orchestration.definitions
-      location_name: deploy_reward
-      executable_path: {python}
-      working_directory: {folder}
+  - grpc_server: {host: 127.0.0.1, port: %s, location_name: deploy_reward}
   - python_file:
       relative_path: foreign.py
       location_name: foreign
       attribute: definitions
 """
+TABLES = """
+import dagster as dg
+
+with dg.DagsterInstance.get() as instance:
+    instance.all_instigator_state(), instance.get_runs()
+    instance.get_latest_materialization_event(dg.AssetKey("verdicts"))
+"""
 NO_STORE = "postgresql://nobody@127.0.0.1:1/none"
 SUCCESS = dg.DagsterRunStatus.SUCCESS
 
 
+# Their Dagster, by its Python: the oldest that we support, and ours, the newest.
+OLDEST = Path(__file__).parents[3] / "build" / "host" / "bin" / "python"
+NEWEST = Path(sys.executable)
+
+
+def dagster_yaml(storage: str, url: str) -> str:
+    """Settings of theirs, without a word of ours but the driver's name."""
+    at = make_url(url).update_query_dict({"options": "-c search_path=public"})
+    by_parts = {"username": at.username, "hostname": "", "db_name": at.database}
+    whole = at.set(drivername="postgresql+psycopg2").render_as_string(hide_password=False)
+    forms: dict[str, Any] = {
+        "sqlite": {},
+        "postgres_db": {
+            "postgres_db": {**by_parts, "params": {**at.query}, "scheme": "postgresql+psycopg2"}
+        },
+        "postgres_db without a driver": {"postgres_db": {**by_parts, "params": {**at.query}}},
+        "postgres_url": {"postgres_url": whole},
+    }
+    named = {"storage": {"postgres": forms[storage]}} if forms[storage] else {}
+    return json.dumps({"telemetry": {"enabled": False}, **named})
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A DAGSTER_HOME without a word of ours in it: all settings are Dagster's own."""
+    """A DAGSTER_HOME of theirs, beside packages of theirs that are called as ours."""
     (tmp_path / "foreign.py").write_text(FOREIGN)
     for package in ("api", "storage"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("OF_THEIRS = True")
-    ours = tmp_path / "deploy-reward"
-    ours.mkdir()
-    workspace = WORKSPACE.format(python=sys.executable, folder=ours)
-    (tmp_path / "workspace.yaml").write_text(workspace)
-    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (tmp_path / "deploy-reward").mkdir()
     return tmp_path
 
 
 @contextmanager
-def daemon(home: Path, url: str) -> Iterator[dg.DagsterInstance]:
-    """The records of a Dagster whose daemon runs over both code locations, ours on a store."""
-    environment = {**os.environ, "DAGSTER_HOME": str(home), "SERVICE_DATABASE_URL": url}
-    command = [sys.executable, "-m", "dagster._daemon", "run", "-w", "workspace.yaml"]
+def daemon(
+    home: Path, url: str, *, python: Path = NEWEST, settings: str | None = None
+) -> Iterator[dg.DagsterInstance]:
+    """The records of their Dagster, whose daemon runs over their code and over our code server."""
+    (home / "dagster.yaml").write_text(settings or dagster_yaml("sqlite", url))
+    port = free_port()
+    (home / "workspace.yaml").write_text(WORKSPACE % port)
+    env = {**os.environ, "DAGSTER_HOME": str(home), "SERVICE_DATABASE_URL": url}
+    serve = ["-m", "orchestration.definitions", "--host", "127.0.0.1", "--port", str(port)]
+    server = [sys.executable, "-m", "dagster", "api", "grpc", *serve, "--location-name"]
+    # Their tables are made when they are first read: by them, and not by two processes at once.
+    subprocess.run([python, "-c", TABLES], env=env, check=True)
     with (
         dg.DagsterInstance.from_config(str(home)) as instance,
-        (home / "output").open("wb") as output,
+        running([*server, "deploy_reward"], env, home / "deploy-reward"),
+        running([python, "-m", "dagster._daemon", "run", "-w", "workspace.yaml"], env, home),
     ):
-        # Their tables are made when they are first read: not by two processes at once.
-        instance.all_instigator_state()
-        instance.get_runs()
-        instance.get_latest_materialization_event(dg.AssetKey("verdicts"))
-        process = subprocess.Popen(
-            command,
-            cwd=home,
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        try:
-            yield instance
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        yield instance
+
+
+@contextmanager
+def running(command: Sequence[str | Path], env: dict[str, str], folder: Path) -> Iterator[None]:
+    """A process, which ends with all that it started."""
+    process = spawn(command, log=folder / "output", env=env, cwd=folder)
+    try:
+        yield
+    finally:
+        for pid in (process.pid, *descendants_of(process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
 
 
 def ended(instance: dg.DagsterInstance) -> dict[str, list[dg.DagsterRunStatus]]:
@@ -135,10 +163,26 @@ def theirs(instance: dg.DagsterInstance) -> Any:
 
 
 @pytest.mark.process
-def test_in_somebody_elses_dagster_nothing_of_theirs_is_touched(home: Path, canary: Any) -> None:
-    with daemon(home, canary.url) as instance:
+@pytest.mark.parametrize(
+    ("python", "storage"),
+    [
+        (NEWEST, "sqlite"),
+        pytest.param(NEWEST, "postgres_db", marks=pytest.mark.nightly),
+        pytest.param(OLDEST, "postgres_url", marks=pytest.mark.nightly),
+    ],
+    ids=["newest, SQLite", "newest, postgres_db", "oldest, postgres_url"],
+)
+def test_in_somebody_elses_dagster_our_runs_end_and_nothing_of_theirs_is_touched(
+    home: Path, canary: Any, python: Path, storage: str
+) -> None:
+    if not python.exists():
+        pytest.skip("the oldest Dagster that we support is not here: `make host` installs it")
+    settings = dagster_yaml(storage, canary.url)
+    with daemon(home, canary.url, python=python, settings=settings) as instance:
         eventually(lambda: {"fast", "deploy_reward_fast"} <= ended(instance).keys(), seconds=280)
-        assert ended(instance)["fast"] == ended(instance)["deploy_reward_fast"] == [SUCCESS]
+        runs = len(ended(instance)["fast"])
+        eventually(lambda: len(ended(instance)["fast"]) > runs, seconds=280)
+        assert {*ended(instance)["fast"], *ended(instance)["deploy_reward_fast"]} == {SUCCESS}
         assert canary.contract("click")["verdict"] == "keep"
         assert "FAILURE" not in ticks(instance, "foreign") | ticks(instance, "deploy_reward")
         assert theirs(instance) == "theirs"
@@ -159,28 +203,18 @@ def test_in_somebody_elses_dagster_nothing_of_theirs_fails_while_our_store_is_do
         assert theirs(instance) == "theirs"
 
 
-HOST = """
-storage:
-  postgres:
-    postgres_db:
-      {username: deploy_reward, hostname: "", db_name: %s, params: %s%s}
-"""
-
-
 def test_a_host_whose_storage_cannot_be_written_is_refused_in_a_line_that_cures_it(
     canary: Any, today: str, tmp_path: Path
 ) -> None:
-    url = make_url(canary.url)
-    params = json.dumps({**url.query, "options": "-c search_path=public"})
     settings = tmp_path / "dagster.yaml"
-    settings.write_text(HOST % (url.database, params, ""))
+    settings.write_text(dagster_yaml("postgres_db without a driver", canary.url))
     load = [sys.executable, "-c", "import orchestration.definitions"]
     environment = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
     refused = subprocess.run(load, env=environment, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
     assert "add `scheme: postgresql+psycopg2` to postgres_db" in refused.stderr.splitlines()[-1]
 
-    settings.write_text(HOST % (url.database, params, ", scheme: postgresql+psycopg2"))
+    settings.write_text(dagster_yaml("postgres_db", canary.url))
     refuse_storage(environment)
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         canary.run("deploy_reward_fast", instance, today)
