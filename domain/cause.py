@@ -18,14 +18,17 @@ class Cause(StrEnum):
     AFTER_WINDOW = "after_window"
     OTHER_CURRENCY = "other_currency"
     NO_VALUE = "no_value"
+    NOT_VOUCHED = "not_vouched"
+    EMPTY = "empty"
     UNIT = "unit"
     TURNOVER = "turnover"
     CHANNELS = "channels"
     BEFORE_EXPOSURE = "before_exposure"
 
 
-# The reasons for which a mean leaves outcomes of its units out.
-LEFT_OUT = (Cause.OTHER_CURRENCY, Cause.NO_VALUE)
+# The reasons for which means leave outcomes out, and those for which any metric does.
+LEFT_OUT_OF_MEANS = (Cause.OTHER_CURRENCY, Cause.NO_VALUE)
+LEFT_OUT = (*LEFT_OUT_OF_MEANS, Cause.NOT_VOUCHED, Cause.EMPTY)
 
 
 class GateCheck(Document, frozen=True, kw_only=True):

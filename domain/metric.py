@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from domain.cause import LEFT_OUT, Cause
+from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.currency import CODES, conversion_factor
 from domain.document import form_field
 
@@ -226,8 +226,41 @@ def left_out(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
     names = {Cause.OTHER_CURRENCY: "in another currency", Cause.NO_VALUE: "without a value"}
     return [
         {**metric, "name": f"{metric['name']} {names[reason]}", "role": reason, "cap": None}
-        for reason in LEFT_OUT
+        for reason in LEFT_OUT_OF_MEANS
     ]
+
+
+_EMPTY = " (empty)"
+
+
+def empty_event(event: str) -> str:
+    """Returns the name of the event by which history says that it does not know an outcome."""
+    return f"{event[: LONGEST_NAME - len(_EMPTY)]}{_EMPTY}"
+
+
+_YES_OR_NO = {"kind": "conversion", "cap": None, "currency": None, "rates": {}}
+
+
+def empty(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the definition of a target's companion that counts the units of no known outcome."""
+    return {
+        **target,
+        **_YES_OR_NO,
+        "name": f"{target['name']} empty",
+        "role": Cause.EMPTY,
+        "sources": [empty_event(source) for source in target["sources"]],
+    }
+
+
+def not_vouched(target: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the definition of a companion that counts outcomes whoever sent them.
+
+    A target that does so itself has none.
+    """
+    if not target.get("vouched_only", False):
+        return []
+    name, role = f"{target['name']} whoever sent it", Cause.NOT_VOUCHED
+    return [{**target, "vouched_only": False, "name": name, "role": role}]
 
 
 def turnover(target: Mapping[str, Any]) -> dict[str, Any]:
@@ -238,13 +271,10 @@ def turnover(target: Mapping[str, Any]) -> dict[str, Any]:
     """
     return {
         **target,
+        **_YES_OR_NO,
         "name": f"{target['name']}: another session",
         "role": Cause.TURNOVER,
         "sources": [],
-        "kind": "conversion",
-        "cap": None,
-        "currency": None,
-        "rates": {},
     }
 
 
@@ -263,18 +293,23 @@ def before_exposure(target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def companions_of(
-    target: Mapping[str, Any], *, unit: str, every_event: bool
+    target: Mapping[str, Any], *, unit: str, every_event: bool, is_history: bool
 ) -> list[dict[str, Any]]:
     """Returns the definitions of the companions of a target.
 
     Args:
         unit: What the units are, as a policy names it.
         every_event: Whether each event exposes: then no outcome comes before the exposure.
+        is_history: Whether events came by import or replay, which may not know an outcome.
     """
     of_sessions = [turnover(target)] if unit == "session" else []
     unexposed = [] if every_event else [before_exposure(target)]
-    others = [*by_page(target), *left_out(target), *of_sessions, *unexposed]
-    return [long_window(target), vouched(target), *others]
+    unknown = [empty(target)] if is_history else []
+    reasons = [*left_out(target), *not_vouched(target), *unknown]
+    return [
+        *(long_window(target), vouched(target), *by_page(target)),
+        *(*reasons, *of_sessions, *unexposed),
+    ]
 
 
 def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:

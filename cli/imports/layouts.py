@@ -15,6 +15,7 @@ from cli.imports.map import ImportMap, Outcome, Values
 from cli.imports.tables import ROW, Table, literal, quoted
 from cli.imports.times import UNIT_NAMES, define_times, time_fault, time_sql, unit_of
 from domain.currency import minor_unit_digits
+from domain.metric import empty_event
 
 # Of other values of the arm column than the map names, so many are listed by name.
 _MOST_ARMS = 1000
@@ -102,7 +103,19 @@ class Layout:
         ]
         for column, outcome in layout.outcomes.items():
             events.append(self._outcome(column, outcome, shared, exposed_at, named))
+        for column, outcome in layout.outcomes.items():
+            if self._tells_no(column, outcome):
+                unknown = {**events[0].members, "event": literal(empty_event(outcome.event))}
+                where = f"is_empty({quoted(column)})"
+                events.append(_Event(members=unknown, columns=named, where=where))
         return events
+
+    def _tells_no(self, column: str, outcome: Outcome) -> bool:
+        """Whether the column says of some unit that it had no outcome, so that others are empty."""
+        if outcome.at == column:
+            return False
+        no = "SELECT 1 FROM taken WHERE NOT is_empty({0}) AND NOT as_outcome({0}) LIMIT 1"
+        return bool(self.table.query(no.format(quoted(column))))
 
     def _outcome(
         self,

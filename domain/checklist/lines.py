@@ -147,11 +147,11 @@ def _faults(setup: ProjectSetup) -> Iterator[tuple[str, str, str, str | None]]:
 
 
 def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:
-    if experiment.mean is None:
+    if experiment.target is None:
         return []
     outcomes = experiment.left_out
     fixes = [CURES[Cause(row.reason)] for row in outcomes if row.reason in CURES]
-    seen = left_out_sentence(outcomes, experiment.mean)
+    seen = left_out_sentence(outcomes, experiment.target)
     return [] if seen is None else [(seen, " ".join(fixes))]
 
 

@@ -99,8 +99,8 @@ class OpenExperiment:
         controlled: Likewise of control.
         crossed: Units that were seen in both arms.
         units: Of both arms, in all; None where hardly any crossed.
-        mean: Of a mean alone: the target as its policy froze it.
-        left_out: Of a mean alone: the member of its evidence.
+        target: The target as its policy froze it, where it may leave outcomes out.
+        left_out: There alone, the member of its evidence.
         control_state: The builds beside the treatment; asked where the arms lately shared no block.
     """
 
@@ -120,7 +120,7 @@ class OpenExperiment:
     controlled: int
     crossed: int
     units: int | None
-    mean: FrozenMetric | None
+    target: FrozenMetric | None
     left_out: Sequence[LeftOut]
     control_state: ControlState
 

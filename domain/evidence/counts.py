@@ -92,7 +92,9 @@ class Vouched(Document, frozen=True, kw_only=True):
 class LeftOut(Document, frozen=True, kw_only=True):
     """The outcomes of counted units that do not count, for a reason."""
 
-    reason: Annotated[str, Meta(description="`late`, `other_currency` or `no_value`.")]
+    reason: Annotated[
+        str, Meta(description="`late`, `other_currency`, `no_value`, `not_vouched`, `empty`.")
+    ]
     of: Literal["units", "outcomes"]
     control: int
     treatment: int

@@ -117,7 +117,7 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
     ]
     left_out_e: Annotated[
         dict[str, float],
-        Meta(description="Of each reason for which a mean leaves outcomes out."),
+        Meta(description="Of each reason for which outcomes are left out."),
     ]
     interacting_because: tuple[Cause, ...]
     held_throughout: Annotated[

@@ -1,4 +1,4 @@
-"""Outcomes that a mean leaves out, in words: how many of each arm, why, and the cure."""
+"""Outcomes that a metric leaves out, in words: how many of each arm, why, and the cure."""
 
 from collections.abc import Sequence
 
@@ -13,6 +13,10 @@ CURES = {
     " change again.",
     Cause.NO_VALUE: "Events without a value do not count: send `value` with each of them, or"
     ' measure whether there was an event (`kind = "conversion"`), and register the change again.',
+    Cause.NOT_VOUCHED: "Outcomes with the public key do not count under `signed_assignments`: send"
+    " them with the write key, or with the router's token, and register the change again.",
+    Cause.EMPTY: "Empty outcomes count as none: fill these cells of the file, or leave the rows of"
+    " both arms out with `where`, and import it anew.",
 }
 
 
@@ -30,7 +34,12 @@ def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str 
     other = (
         f"in another currency than {currency}" if currency else "since the metric names no currency"
     )
-    nouns = {Cause.OTHER_CURRENCY: ("payment", other), Cause.NO_VALUE: ("event", "without a value")}
+    nouns = {
+        Cause.OTHER_CURRENCY: ("payment", other),
+        Cause.NO_VALUE: ("event", "without a value"),
+        Cause.NOT_VOUCHED: ("outcome", "that nobody vouches for"),
+        Cause.EMPTY: ("outcome", "empty in the history"),
+    }
     parts = [
         f"{_amount(row.treatment, noun)} of treatment and"
         f" {_amount(row.control, noun)} of control, {why}"

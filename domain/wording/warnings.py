@@ -24,8 +24,8 @@ WARNINGS = {
     "unmatched_route": "Some events name a route that is not in the static graph. Upload the graph"
     " of this version.",
     "unsigned": "Some events carry no valid signature of the router and do not count.",
-    "outcomes_left_out": "Some outcomes have no value that counts: the sentence says how many of"
-    " which arm, and why.",
+    "outcomes_left_out": "Some outcomes do not count: the sentence says how many of which arm, and"
+    " why.",
     "uncapped": "The metric is a mean without a cap: too few values came before the start to choose"
     " one. A single very large value can hide a difference. Set the metric's cap.",
     "guardrails_unproven": "The change is kept, but the time was too short to show that every"

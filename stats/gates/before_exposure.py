@@ -1,10 +1,8 @@
 """Before exposure: whether outcomes come before the exposure more often in either arm."""
 
-from dataclasses import replace
-
 from domain.cause import Cause
 from stats.counts.closed_cells import ClosedCells
-from stats.gates.companion import CompanionGate, rows_of
+from stats.gates.companion import CompanionGate, lone_outcomes
 from stats.looks.series import Companion, Series
 
 
@@ -28,8 +26,4 @@ class BeforeExposure(CompanionGate):
 
     def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
         """The units, and of them those whose only outcome the target does not count."""
-        cells, target = companion.cells, series.target
-        row = rows_of(cells, target)
-        return replace(
-            cells, x1=cells.x1 - target.x1[row], x0=cells.x0 - target.x0[row], values=None
-        )
+        return lone_outcomes(series.target, companion.cells)

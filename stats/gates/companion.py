@@ -137,6 +137,13 @@ def rows_of(cells: ClosedCells, target: ClosedCells) -> Ints:
     return order[place]
 
 
+def lone_outcomes(target: ClosedCells, companion: ClosedCells) -> ClosedCells:
+    """The units of a companion that counts more, and of them those without the target's outcome."""
+    row = rows_of(companion, target)
+    x1, x0 = companion.x1 - target.x1[row], companion.x0 - target.x0[row]
+    return replace(companion, x1=x1, x0=x0, values=None)
+
+
 def _shown_by(companion: Companion, looks: StageLooks) -> Flags:
     """Whether a companion alone shows a difference of the target's side, at each look."""
     line = timeline([looks.stream(companion)])

@@ -1,11 +1,13 @@
-"""Left out: whether the outcomes that a mean leaves out are more often of an arm."""
+"""Left out: whether outcomes that a metric leaves out are more often of an arm."""
 
 from dataclasses import dataclass
 
 from domain.cause import Cause
 from domain.wording.left_out import CURES
-from stats.gates.companion import CompanionGate, CompanionReading
+from stats.counts.closed_cells import ClosedCells
+from stats.gates.companion import CompanionGate, CompanionReading, lone_outcomes
 from stats.gates.gate import Reading
+from stats.looks.series import Companion, Series
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,7 @@ class LeftOutReading:
 
 
 class LeftOut(CompanionGate):
-    """A mean leaves outcomes out for a given reason, more of them in the arm with the lower mean.
+    """Outcomes are left out for a given reason, more of them in the arm with the lower rate.
 
     The test is that of rates: whether a unit had such an outcome. Of a cell's values each is the
     number of a unit's.
@@ -62,3 +64,29 @@ class ValueLeftOut(LeftOut):
     title = "Events without a value alike"
     why = "events without a value are left out, more of them in the arm with the lower mean"
     step = CURES[Cause.NO_VALUE]
+
+
+class NotVouchedLeftOut(LeftOut):
+    """Unsigned outcomes that came with the public key are left out where such may not count.
+
+    Those of units that have a vouched outcome too are not lost. An answer that is the same with
+    these outcomes counted is not held back.
+    """
+
+    cause = role = alone = Cause.NOT_VOUCHED
+    title = "Outcomes that nobody vouches for alike"
+    why = "outcomes that nobody vouches for are left out, more of them in the arm that looks lower"
+    step = CURES[Cause.NOT_VOUCHED]
+
+    def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
+        """The units, and of them those whose only outcome nobody vouches for."""
+        return lone_outcomes(series.target, companion.cells)
+
+
+class EmptyLeftOut(LeftOut):
+    """History does not know the outcome of a unit, which counts as none."""
+
+    cause = role = Cause.EMPTY
+    title = "Outcomes known alike"
+    why = "outcomes are empty in the history, more of them in the arm that looks lower"
+    step = CURES[Cause.EMPTY]

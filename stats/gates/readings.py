@@ -18,7 +18,14 @@ from stats.gates.crossover import Crossover
 from stats.gates.gate import Flags, Gate, Reading, Units
 from stats.gates.interaction import Interaction
 from stats.gates.lateness import Lateness
-from stats.gates.left_out import CurrencyLeftOut, LeftOut, LeftOutReading, ValueLeftOut
+from stats.gates.left_out import (
+    CurrencyLeftOut,
+    EmptyLeftOut,
+    LeftOut,
+    LeftOutReading,
+    NotVouchedLeftOut,
+    ValueLeftOut,
+)
 from stats.gates.sample_ratio import SampleRatio, SampleRatioReading, arrival_watch
 from stats.gates.shortfall import Shortfall, shortfall
 from stats.gates.turnover import Turnover
@@ -38,6 +45,8 @@ GATES: tuple[Gate, ...] = (
     AfterWindow(),
     CurrencyLeftOut(),
     ValueLeftOut(),
+    NotVouchedLeftOut(),
+    EmptyLeftOut(),
     UNIT,
     TURNOVER,
     Channels(),

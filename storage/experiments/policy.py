@@ -94,7 +94,10 @@ def frozen_policy(
         "target": definition,
         "guardrails": [defined(name) for name in dict.fromkeys(guardrails) if name != target],
         "companions": companions_of(
-            definition, unit=settings.unit, every_event=routes is None and flag is None
+            definition,
+            unit=settings.unit,
+            every_event=routes is None and flag is None,
+            is_history=retrospective,
         ),
         "environment": environment,
         "routes": None if routes is None else list(routes),

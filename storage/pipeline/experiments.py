@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Row, text
 
-from domain.cause import LEFT_OUT, Cause
+from domain.cause import Cause
 from domain.currency import conversion_factor
 from domain.lineage.flag import Flag
 from domain.metric import metrics_of
@@ -228,7 +228,7 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
             code: conversion_factor(rate, of=code, to=definition["currency"])
             for code, rate in definition.get("rates", {}).items()
         },
-        left_out=REASONS[Cause(role)] if role in LEFT_OUT else 0,
+        left_out=REASONS.get(role, 0),
         turnover=int(role == Cause.TURNOVER),
     )
 

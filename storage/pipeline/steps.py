@@ -17,7 +17,7 @@ number elsewhere. `buried_*` are tombstones: rows that no event stands behind an
 
 from dataclasses import dataclass
 
-from domain.cause import LEFT_OUT, Cause
+from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.currency import RATE_SCALE
 from domain.millionths import MILLION
 from storage.schema.encoding import ARMS, BLOCK, CONTROL, TREATMENT
@@ -46,7 +46,7 @@ COMPUTED_ONCE = "<computed once>"
 
 # The reasons for which means leave outcomes out; 0 is none. A metric of such a reason counts these
 # outcomes instead, and each of them as a single outcome.
-REASONS = {reason: number for number, reason in enumerate(LEFT_OUT, 1)}
+REASONS = {reason: number for number, reason in enumerate(LEFT_OUT_OF_MEANS, 1)}
 _OTHER_CURRENCY, _NO_VALUE = REASONS[Cause.OTHER_CURRENCY], REASONS[Cause.NO_VALUE]
 
 # Of an assignment alone: its events expose no unit.

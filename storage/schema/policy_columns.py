@@ -5,6 +5,7 @@ a policy is broken: of that policy it reads NULL, unless the column says `strict
 pipeline read policies strictly, each within a batch.
 """
 
+from domain.cause import LEFT_OUT
 from domain.registration import PORTFOLIO, RETROSPECTIVE
 
 
@@ -35,7 +36,9 @@ HORIZON = _span("horizon_seconds")
 _TARGET_GRACE = _span("grace_seconds", policy="x.policy -> 'target'")
 TARGET_OPEN_FOR = f"({_span('window_seconds')} + coalesce({_TARGET_GRACE} - {GRACE}, interval '0'))"
 TARGET = "x.policy -> 'target'"
-IS_MEAN = "coalesce(x.policy -> 'target' ->> 'kind' = 'mean', false)"
+# Whether a companion of the target counts outcomes that it leaves out.
+_REASONS = " || ".join(f'@.role == "{reason}"' for reason in LEFT_OUT)
+LEAVES_OUT = f"coalesce((x.policy -> 'companions') @? '$[*] ? ({_REASONS})', false)"
 TARGET_SOURCES = "coalesce(x.policy -> 'target' -> 'sources', jsonb_build_array(x.target_metric))"
 JUDGED_METRICS = "jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')"
 ALPHA = _number("alpha")

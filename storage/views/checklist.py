@@ -22,7 +22,7 @@ from storage.log.admissions import read_admissions
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
 from storage.schema.encoding import BLOCK, SIGHTINGS, moment
-from storage.schema.policy_columns import IS_MEAN, TARGET, TARGET_SOURCES
+from storage.schema.policy_columns import LEAVES_OUT, TARGET, TARGET_SOURCES
 from storage.tenants.settings import parse_settings
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.recent_traffic import read_names, read_traffic
@@ -127,8 +127,8 @@ SELECT x.experiment_id, x.environment, x.treatment_commit,
         WHERE u.experiment_id = x.experiment_id
     ) END AS units,
     -- A document of many looks is large: it is read where the member can matter.
-    CASE WHEN {IS_MEAN} THEN {TARGET} END AS mean,
-    CASE WHEN {IS_MEAN} THEN v.evidence -> 'left_out' END AS left_out
+    CASE WHEN {LEAVES_OUT} THEN {TARGET} END AS target,
+    CASE WHEN {LEAVES_OUT} THEN v.evidence -> 'left_out' END AS left_out
 FROM verdicts AS v
 JOIN experiments AS x USING (experiment_id)
 LEFT JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
@@ -255,7 +255,7 @@ def _experiment(row: Row[Any], state: ControlState | None) -> OpenExperiment:
         row,
         treatment=row.treatment_commit,
         metric=row.target_metric,
-        mean=None if row.mean is None else msgspec.convert(row.mean, FrozenMetric),
+        target=None if row.target is None else msgspec.convert(row.target, FrozenMetric),
         left_out=msgspec.convert(row.left_out or (), tuple[LeftOut, ...]),
         control_state=state or ControlState(),
         first_look_at=None

@@ -54,7 +54,13 @@ def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: d
         reading,
         result,
         contract=contract,
-        counts=units_beside_cells(answer, calendar, result, look=look),
+        counts=units_beside_cells(
+            answer,
+            calendar,
+            result,
+            look=look,
+            never_received=_never_received(connection, experiment, look=result.as_of or 0),
+        ),
         changes=stratum_contents(answer),
         state=_control_state(connection, experiment, reading, result),
     )
@@ -62,6 +68,19 @@ def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: d
         contract=document_text(contract),
         evidence=document_text(document),
     )
+
+
+def _never_received(
+    connection: Connection, experiment: FrozenExperiment, *, look: int
+) -> list[str]:
+    """Returns the metrics of which the log had no event by a look, as far as names were kept."""
+    seen = text(
+        "SELECT event FROM seen_names WHERE project_id = :project AND first_at <= to_timestamp(:at)"
+    )
+    asked = {"project": experiment.project_id, "at": look}
+    names = set(connection.execute(seen, asked).scalars())
+    judged = [experiment.policy["target"], *experiment.policy["guardrails"]]
+    return [metric["name"] for metric in judged if not names & {*metric["sources"]}]
 
 
 def _control_state(

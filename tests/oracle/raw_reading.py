@@ -347,11 +347,17 @@ def _late_outcomes(facts: Attribution, calendar: Calendar) -> list[LateOutcome]:
 
 
 def units_beside_cells(
-    facts: Attribution, calendar: Calendar, evidence: Evidence, *, look: int
+    facts: Attribution,
+    calendar: Calendar,
+    evidence: Evidence,
+    *,
+    look: int,
+    never_received: Sequence[str],
 ) -> UnitCounts:
     """Returns the counts of units as of a look.
 
     Args:
+        never_received: The metrics of which no event had come.
         evidence: What the engine counted in cells.
         facts: The units.
         calendar: When their blocks close.
@@ -391,7 +397,12 @@ def units_beside_cells(
         crossover=sum(at <= look for at in facts.crossed.values()),
         unsigned=len(unsigned - exposed.keys() - unknown - ambiguous - late),
     )
-    return UnitCounts(units=units, late_treatment=tardy["treatment"], late_control=tardy["control"])
+    return UnitCounts(
+        units=units,
+        late_treatment=tardy["treatment"],
+        late_control=tardy["control"],
+        never_received=never_received,
+    )
 
 
 def stratum_contents(facts: Attribution) -> Mapping[str, frozenset[str]]:

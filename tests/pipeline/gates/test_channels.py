@@ -6,7 +6,7 @@ from sqlalchemy import text
 A, K = "aaaaaaa1", "ccccccc3"
 DAY = 1440.0
 # Events of history come with the write key; the pages' come with the public key.
-_WITH_THE_PUBLIC_KEY = text("""
+WITH_THE_PUBLIC_KEY = text("""
 UPDATE runtime_events SET trusted = false WHERE event_id LIKE 'page-%'
 """)
 
@@ -30,7 +30,7 @@ def ordered(story, lost_by: str | None) -> str:
                 story.events.append({**order, "event_id": f"server-{session}"})
     story.send()
     with story.store.engine.begin() as connection:
-        connection.execute(_WITH_THE_PUBLIC_KEY)
+        connection.execute(WITH_THE_PUBLIC_KEY)
     experiment = story.register(treatment_commit=K)
     story.tick(minutes=DAY)
     return experiment

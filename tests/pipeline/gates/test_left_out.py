@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline.gates.test_channels import WITH_THE_PUBLIC_KEY
+
 A, K = "aaaaaaa1", "ccccccc3"
 DAY = 1440.0
 USD, JPY = {"value": 3000, "currency": "USD"}, {"value": 4500, "currency": "JPY"}
@@ -80,6 +82,32 @@ def test_outcomes_that_one_arm_leaves_out_hold_back_the_answer_that_they_explain
     *_, line = story.get("/v1/reward/checklist").json()
     assert (line["check"], line["ok"], line["fix"]) == ("outcomes counted", False, advice)
     assert f"{more} {why}" in line["seen"]
+
+
+def test_outcomes_that_nobody_vouches_for_hold_back_the_answer_that_they_explain(story) -> None:
+    story.settings(signed_assignments=True, locked=[])
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    for commit in (A, K):
+        story.crowd(commit, start=1, minutes=600, units=3000, rates={"order": 0.3})
+    orders = [event for event in story.events if event["event"] == "order"]
+    for number, order in enumerate(orders):
+        if order["commit"] == K and number % 3 == 0:
+            order["event_id"] = f"page-{number}"
+    story.send()
+    story.in_store(lambda connection: connection.execute(WITH_THE_PUBLIC_KEY))
+    experiment = story.register(treatment_commit=K)
+    story.tick(minutes=DAY)
+    contract, evidence = story.contract(experiment), story.evidence(experiment)
+    assert (contract["verdict"], contract["abstain_reason"]) == ("abstain", "interacting")
+    assert evidence["gates"]["interacting_because"] == ["not_vouched"]
+    left = (
+        "Left out: 300 outcomes of treatment and no outcomes of control, that nobody vouches for."
+    )
+    assert left in evidence["sentence"]
+    assert "with the write key, or with the router's token" in evidence["advice"][0]
+    *_, line = story.get("/v1/reward/checklist").json()
+    assert (line["ok"], line["fix"]) == (False, evidence["advice"][0])
 
 
 def test_outcomes_that_both_arms_leave_out_alike_are_counted_and_hold_nothing_back(story) -> None:

@@ -59,7 +59,7 @@ def series_of(
         policy=policy,
         as_of=as_of or hours * 3600 + WINDOW + GRACE,
     )
-    if cause in (Cause.AFTER_WINDOW, Cause.BEFORE_EXPOSURE):
+    if cause in (Cause.AFTER_WINDOW, Cause.BEFORE_EXPOSURE, Cause.NOT_VOUCHED):
         rows = [
             (hour * HOUR, 0, n1, x1 + lost.units[0], n0, x0 + lost.units[1])
             for hour, lost in enumerate(uncounted)
