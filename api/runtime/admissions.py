@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
@@ -25,17 +25,6 @@ _MOST_NAMES = 100
 _MEMBER = re.compile(r"(?:/events/\d+)?/(\w+)", re.ASCII)
 
 
-@dataclass(kw_only=True)
-class _Count:
-    requests: int = 0
-    limited: int = 0
-    accepted: int = 0
-    late: int = 0
-    rejected: int = 0
-    sampled_out: int = 0
-    reason: str | None = None
-
-
 class Admissions:
     """Counts stored and refused events of each project, and their names; no request waits for it.
 
@@ -51,7 +40,8 @@ class Admissions:
             noted_seconds: How often.
         """
         self._store, self._noted_seconds = store, noted_seconds
-        self._counts: dict[int, _Count] = {}
+        self._counts: dict[int, Counter[str]] = {}
+        self._reasons: dict[int, str] = {}
         self._names: dict[int, set[str]] = {}
         self._ending = asyncio.Event()
 
@@ -77,48 +67,52 @@ class Admissions:
     ) -> None:
         """Counts a request of which events were stored."""
         count = self._of(project_id)
-        count.accepted += accepted
-        count.late += late
-        count.sampled_out += sampled_out
+        count["accepted"] += accepted
+        count["late"] += late
+        count["sampled_out"] += sampled_out
         known = self._names.setdefault(project_id, set())
         # Anybody who has a public key can invent names.
         if len(known) < _MOST_NAMES:
             known.update(names)
         if rejected:
-            count.rejected += len(rejected)
-            count.reason = _reason(rejected[0].faults[0])
+            count["rejected"] += len(rejected)
+            self._reasons[project_id] = _reason(rejected[0].faults[0])
 
     def refused(self, project_id: int, problem: Problem) -> None:
         """Counts a refused request: an event for each of its faults, or a single event."""
         count = self._of(project_id)
         if problem.code == "rate_limited":
-            count.limited += 1
+            count["limited"] += 1
             return
-        count.rejected += max(1, len(problem.faults))
-        count.reason = _reason(problem.faults[0]) if problem.faults else problem.code
+        count["rejected"] += max(1, len(problem.faults))
+        reason = _reason(problem.faults[0]) if problem.faults else problem.code
+        self._reasons[project_id] = reason
 
-    def _of(self, project_id: int) -> _Count:
-        count = self._counts.setdefault(project_id, _Count())
-        count.requests += 1
+    def _of(self, project_id: int) -> Counter[str]:
+        count = self._counts.setdefault(project_id, Counter())
+        count["requests"] += 1
         return count
 
     async def _rounds(self) -> None:
         while not self._ending.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), self._noted_seconds)
-            counts, self._counts = self._counts, {}
-            names, self._names = self._names, {}
-            if counts:
+            counted = {
+                project_id: Counts(reason=self._reasons.get(project_id), **count)
+                for project_id, count in self._counts.items()
+            }
+            names = self._names
+            self._counts, self._reasons, self._names = {}, {}, {}
+            if counted:
                 with contextlib.suppress(StoreUnavailable, TimeoutError):
                     async with asyncio.timeout(_PATIENCE_SECONDS):
-                        await self._store.run(partial(_add, counts, names))
+                        await self._store.run(partial(_add, counted, names))
 
 
 def _add(
-    counts: Mapping[int, _Count], names: Mapping[int, set[str]], connection: Connection
+    counted: Mapping[int, Counts], names: Mapping[int, set[str]], connection: Connection
 ) -> None:
-    added = {project_id: Counts(**vars(count)) for project_id, count in counts.items()}
-    add_admissions(connection, added)
+    add_admissions(connection, counted)
     note_names(connection, names)
 
 

@@ -30,9 +30,8 @@ def list_command(project: str, *, arrived: bool, as_json: bool, data_dir: Path) 
     with project_transaction(data_dir, project) as (connection, project_id):
         deliveries = list_deliveries(connection, project_id, arrived=arrived)
     if as_json:
-        click.echo(
-            json.dumps([asdict(delivery) for delivery in deliveries], default=datetime.isoformat)
-        )
+        listed = [{**asdict(delivery), "event": _event(delivery)} for delivery in deliveries]
+        click.echo(json.dumps(listed, default=datetime.isoformat))
     elif deliveries:
         Console().print(_table(deliveries))
     else:
@@ -65,13 +64,18 @@ def resend(
         click.echo(f"{due} due now; the sensor deploy_reward_webhooks delivers.")
 
 
+def _event(delivery: Delivery) -> str:
+    """Returns the announced event, a breach with its metric."""
+    return f"{delivery.kind}: {delivery.subject}" if delivery.subject else delivery.kind
+
+
 def _table(deliveries: list[Delivery]) -> Table:
     table = Table("delivery", "experiment", "event", "receiver", "attempts", "state", "problem")
     for delivery in deliveries:
         table.add_row(
             delivery.announcement_id,
-            delivery.experiment_id,
-            delivery.event,
+            delivery.experiment_id or "",
+            _event(delivery),
             delivery.receiver or "no longer in the settings",
             str(delivery.attempts),
             _state(delivery),

@@ -8,8 +8,15 @@ from sqlalchemy import Connection, Engine, text
 
 from storage.lake.lake import Lake
 from storage.lake.parquet import EventKeys, holds_any, rewrite_without
-from storage.lake.sealed_hours import FILE, Erasure, SealedFile, note_verified, read_erasures
-from storage.lake.sealing import Written, sealing_alone, store_file
+from storage.lake.sealed_hours import (
+    FILE,
+    Erasure,
+    SealedFile,
+    Written,
+    note_verified,
+    read_erasures,
+)
+from storage.lake.sealing import sealing_alone, store_file
 from storage.lake.verification import WrongFileError, verified
 
 _NOTE = text("""

@@ -11,15 +11,28 @@ from storage.schema.partitions import day_of, existing_days
 
 
 @dataclass(frozen=True, kw_only=True)
-class SealedFile:
+class Written:
+    """A file that is in the lake, whole.
+
+    Attributes:
+        name: Below the lake.
+        rows: How many events it holds.
+        size: In bytes.
+    """
+
+    name: str
+    rows: int
+    size: int
+    sha256: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedFile(Written):
     """A file of the lake that is listed.
 
     Attributes:
         hour: When its hour of receipt begins.
         part: Which part of that hour it is.
-        name: Below the lake.
-        rows: How many events it holds.
-        size: In bytes.
         last_erasure: The newest erasure that was carried out before its rows were read.
         is_moved: Whether PostgreSQL does not hold its events any more.
         keeps_named: Whether it holds those of a moved file still that name a user.
@@ -27,10 +40,6 @@ class SealedFile:
 
     hour: datetime
     part: int
-    name: str
-    rows: int
-    size: int
-    sha256: bytes
     last_erasure: int
     is_moved: bool
     keeps_named: bool

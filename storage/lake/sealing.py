@@ -20,7 +20,7 @@ from storage.lake.parquet import (
     read_events,
     write_events,
 )
-from storage.lake.sealed_hours import UnsealedRange
+from storage.lake.sealed_hours import UnsealedRange, Written
 from storage.log.parts import HOUR
 from storage.postgres.rows import value_of
 from storage.schema.clock import closed_instant
@@ -65,16 +65,6 @@ class SealedRun:
 class _Part:
     hour: datetime
     part: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """A file that is in the lake, whole, and not listed yet."""
-
-    name: str
-    rows: int
-    size: int
-    sha256: bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -221,7 +221,10 @@ class Delivery:
 
     Attributes:
         announcement_id: What receivers know it by.
-        event: The announced event, a breach with its metric.
+        experiment_id: The experiment that it is about; None of a trial of a webhook.
+        kind: The announced event.
+        subject: Of a breach the metric; else empty.
+        target: The webhook, as the delivery names it.
         receiver: The host of the webhook; None where the settings hold it no longer.
         attempts: How many were made since it was begun, or asked for again.
         announced_at: When it came to be.
@@ -232,8 +235,10 @@ class Delivery:
     """
 
     announcement_id: str
-    experiment_id: str
-    event: str
+    experiment_id: str | None
+    kind: str
+    subject: str
+    target: str
     receiver: str | None
     attempts: int
     announced_at: datetime
@@ -252,6 +257,7 @@ FROM deliveries AS d
 JOIN announcements AS a USING (announcement_id)
 WHERE a.project_id = :project_id AND (:arrived OR d.delivered_at IS NULL)
 ORDER BY a.announced_at DESC, d.announcement_id, d.target
+LIMIT :limit
 """)
 
 _RESENT = text("""
@@ -265,24 +271,20 @@ WHERE a.announcement_id = d.announcement_id AND a.project_id = :project_id
 
 
 def list_deliveries(
-    connection: Connection, project_id: int, *, arrived: bool = False
+    connection: Connection, project_id: int, *, arrived: bool = False, limit: int | None = None
 ) -> list[Delivery]:
     """Returns a project's deliveries, the newest announcement first.
 
     Args:
         arrived: Whether to list those as well that arrived.
+        limit: How many at most; None for all.
     """
     hosts = {
         webhook.target: webhook.host for webhook in read_settings(connection, project_id).webhooks
     }
-    bound = {"project_id": project_id, "arrived": arrived}
+    bound = {"project_id": project_id, "arrived": arrived, "limit": limit}
     return [
-        value_of(
-            Delivery,
-            row,
-            event=f"{row.kind}: {row.subject}" if row.subject else row.kind,
-            receiver=hosts.get(row.target),
-        )
+        value_of(Delivery, row, receiver=hosts.get(row.target))
         for row in connection.execute(_LISTED, bound)
     ]
 

@@ -92,6 +92,27 @@ class Form:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class RefusedForm:
+    """The text typed into a form that was not stored, and the reason.
+
+    Attributes:
+        status: The answer's.
+        key: Of a form of an entry, whose it is; empty of a new entry's.
+        texts: The typed text; None where none is kept.
+        faults: By field; those of none alone have no name.
+        note: The message at the top of the page.
+        meanwhile: The values stored now.
+    """
+
+    status: int
+    key: str = ""
+    texts: Texts | None = None
+    faults: Mapping[str, str] = member(default_factory=dict[str, str])
+    note: str | None = None
+    meanwhile: Texts | None = None
+
+
 async def posted(request: Request) -> Form:
     """Returns the form of a post.
 

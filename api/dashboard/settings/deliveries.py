@@ -12,13 +12,13 @@ from storage.tenants.settings import read_settings
 from storage.tenants.sign_ins import Role, Visitor
 from storage.tenants.webhook import Webhook
 from storage.verdicts.announcements import announce_test
-from storage.views.deliveries import ListedDelivery, list_deliveries
+from storage.verdicts.deliveries import Delivery, list_deliveries
 
 _PATH = "/dashboard/settings/deliveries"
 _GONE = "Nothing was sent: the project has no such webhook any more."
 _SHOWN = 50
 
-Deliveries = tuple[list[Webhook], list[ListedDelivery]]
+Deliveries = tuple[list[Webhook], list[Delivery]]
 
 
 async def get_deliveries(request: Request) -> Response:
@@ -48,7 +48,7 @@ async def post_deliveries(request: Request) -> Response:
 
 def _read(connection: Connection, visitor: Visitor) -> Deliveries:
     webhooks = list(read_settings(connection, visitor.project_id).webhooks)
-    return webhooks, list_deliveries(connection, visitor.project_id, limit=_SHOWN)
+    return webhooks, list_deliveries(connection, visitor.project_id, arrived=True, limit=_SHOWN)
 
 
 def _page(

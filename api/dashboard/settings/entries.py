@@ -1,7 +1,7 @@
 """The pages of settings that are made of entries, each of which is saved and removed alone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection
@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.page.form import (
     Form,
+    RefusedForm,
     ShownField,
     Texts,
     digest_of,
@@ -37,27 +38,6 @@ _CHANGED = (
 )
 _KEPT = "Nothing was removed: somebody changed this entry after the page was loaded."
 _TAKEN = "There is an entry of this name: edit that one."
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Refused:
-    """The text typed into the form of an entry that was not stored, and the reason.
-
-    Attributes:
-        status: The answer's.
-        key: Whose form it is; empty of a new entry's.
-        texts: The typed text; None where none is kept.
-        faults: By field; those of none alone have no name.
-        note: The message at the top of the page.
-        meanwhile: The values stored now.
-    """
-
-    status: int
-    key: str = ""
-    texts: Texts | None = None
-    faults: Mapping[str, str] = field(default_factory=dict[str, str])
-    note: str | None = None
-    meanwhile: Texts | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +77,16 @@ async def post_entries(request: Request) -> Response:
     kind = _kind(request)
     form = await posted(request)
 
-    def storing(connection: Connection, visitor: Visitor) -> tuple[dict[str, Any], _Refused | None]:
+    def storing(
+        connection: Connection, visitor: Visitor
+    ) -> tuple[dict[str, Any], RefusedForm | None]:
         stored = lock_settings(connection, visitor.project_id)
         if visitor.role is not Role.OWNER:
-            return stored, _Refused(status=403, note=READ_ONLY)
+            return stored, RefusedForm(status=403, note=READ_ONLY)
         change = _remove if form.text("action") == "remove" else _save
         before = kind.rows(stored)
         rows = change(kind, before, form)
-        if isinstance(rows, _Refused):
+        if isinstance(rows, RefusedForm):
             return stored, rows
         if rows == before:
             return stored, None
@@ -128,14 +110,16 @@ async def post_entries(request: Request) -> Response:
     return _page(request, stored, names, refused)
 
 
-def _remove(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | _Refused:
+def _remove(
+    kind: Kind, rows: list[dict[str, Any]], form: Form
+) -> list[dict[str, Any]] | RefusedForm:
     at = _place(kind, rows, form)
     if at is None or form.text("seen") != digest_of(rows[at]):
-        return _Refused(status=409, note=_KEPT)
+        return RefusedForm(status=409, note=_KEPT)
     return [*rows[:at], *rows[at + 1 :]]
 
 
-def _save(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | _Refused:
+def _save(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | RefusedForm:
     typed = document(kind.fields, form.texts(kind.fields))
     at = _place(kind, rows, form)
     if typed in (rows if at is None else [rows[at]]):
@@ -177,8 +161,8 @@ def _refused(
     note: str | None = None,
     faults: Mapping[str, str] | None = None,
     meanwhile: Texts | None = None,
-) -> _Refused:
-    return _Refused(
+) -> RefusedForm:
+    return RefusedForm(
         status=status,
         key=form.text("key"),
         texts=form.texts(kind.fields),
@@ -196,10 +180,10 @@ def _page(
     request: Request,
     stored: Mapping[str, Any],
     names: Sequence[str],
-    refused: _Refused | None = None,
+    refused: RefusedForm | None = None,
 ) -> Response:
     kind = _kind(request)
-    refused = refused or _Refused(status=200)
+    refused = refused or RefusedForm(status=200)
     entries = [_entry(kind, row, refused) for row in kind.rows(stored)]
     return page(
         request,
@@ -214,7 +198,7 @@ def _page(
     )
 
 
-def _entry(kind: Kind, row: Row | None, refused: _Refused) -> _Entry:
+def _entry(kind: Kind, row: Row | None, refused: RefusedForm) -> _Entry:
     key = "" if row is None else kind.key(row)
     texts = texts_of(kind.fields, row or {})
     is_it = refused.texts is not None and refused.key == key

@@ -1,7 +1,7 @@
 """The page of a project's simple settings: metric, test, decisions and trusted networks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -11,8 +11,8 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.page.form import (
     Form,
+    RefusedForm,
     ShownField,
-    Texts,
     digest_of,
     document,
     faults_of,
@@ -54,17 +54,6 @@ _GROUPS = {
 _ALWAYS_OPEN = ("What is tested",)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Refused:
-    """The typed text that was not stored, and why; faults of no single field have no name."""
-
-    status: int
-    texts: Texts
-    faults: Mapping[str, str] = field(default_factory=dict[str, str])
-    note: str | None = None
-    meanwhile: Texts | None = None
-
-
 async def get_settings(request: Request) -> Response:
     """Return the page of the simple settings."""
     _, (settings, names) = await read_for_visitor(
@@ -88,7 +77,7 @@ async def post_settings(request: Request) -> Response:
 
     def changing(
         connection: Connection, visitor: Visitor
-    ) -> tuple[Settings, Sequence[str], _Refused | None]:
+    ) -> tuple[Settings, Sequence[str], RefusedForm | None]:
         settings = parse_settings(lock_settings(connection, visitor.project_id))
         refused = _change(connection, visitor, settings, form)
         return settings, seen_names(connection, visitor), refused
@@ -101,14 +90,14 @@ async def post_settings(request: Request) -> Response:
 
 def _change(
     connection: Connection, visitor: Visitor, settings: Settings, form: Form
-) -> _Refused | None:
+) -> RefusedForm | None:
     """Stores the typed settings; returns the refusal, or None."""
     texts = form.texts(FIELDS)
     if visitor.role is not Role.OWNER:
-        return _Refused(status=403, texts=texts, note=READ_ONLY)
+        return RefusedForm(status=403, texts=texts, note=READ_ONLY)
     shown = _shown(settings)
     if form.text("seen") != digest_of(shown):
-        return _Refused(status=409, texts=texts, note=CHANGED, meanwhile=texts_of(FIELDS, shown))
+        return RefusedForm(status=409, texts=texts, note=CHANGED, meanwhile=texts_of(FIELDS, shown))
     typed = document(FIELDS, texts)
     # What nobody changed may have been stored before its rule stood.
     faults = _faults({name: value for name, value in typed.items() if value != shown[name]})
@@ -121,7 +110,7 @@ def _change(
         except Invalid as refusal:
             # Members that can't stand together.
             faults = faults_of(FIELDS, refusal)
-    return _Refused(status=422, texts=texts, faults=faults) if faults else None
+    return RefusedForm(status=422, texts=texts, faults=faults) if faults else None
 
 
 def _shown(settings: Settings) -> dict[str, Any]:
@@ -149,13 +138,15 @@ def _page(
     request: Request,
     settings: Settings,
     names: Sequence[str],
-    refused: _Refused | None = None,
+    refused: RefusedForm | None = None,
 ) -> Response:
     shown = _shown(settings)
-    now = refused or _Refused(status=200, texts=texts_of(FIELDS, shown))
+    now, texts = refused or RefusedForm(status=200), texts_of(FIELDS, shown)
     usual = texts_of(FIELDS, _shown(Settings()))
     groups: dict[str, list[ShownField]] = {}
-    for each in shown_fields(FIELDS, now.texts, faults=now.faults, meanwhile=now.meanwhile):
+    for each in shown_fields(
+        FIELDS, now.texts or texts, faults=now.faults, meanwhile=now.meanwhile
+    ):
         title = _GROUPS.get(each.field.name) or [*groups][-1]
         groups.setdefault(title, []).append(each)
     return page(
