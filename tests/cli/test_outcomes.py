@@ -203,22 +203,16 @@ def conversions(units: pd.DataFrame) -> pd.DataFrame:
 def canaried(shop: Any, history: pd.DataFrame) -> str:
     """Records a canary of two days ago and its history, and returns its experiment."""
     shop.settings(metrics={"order": {"window_seconds": 3600, "grace_seconds": 259_200}}, locked=[])
-    for sha, at, members in (
-        (STABLE, START - timedelta(days=1), {}),
-        (CANARY, START, {"diff": {"base_commit": STABLE, "files": []}, "allocation": 0.5}),
-    ):
-        body = {"commit": {"sha": sha}, "deployed_at": at.isoformat(), **members}
-        assert shop.post("/v1/deploys", body).status_code == 201
+    shop.begin = START
+    shop.deploy(STABLE, minutes=-1440)
+    shop.deploy(CANARY, 0.5, minutes=0, base=STABLE)
     history = history.assign(occurred_at=[at.isoformat() for at in history["occurred_at"]])
-    events = [
+    shop.events = [
         {name: value for name, value in event.items() if isinstance(value, str)}
         for event in history.to_dict("records")
     ]
-    for begin in range(0, len(events), 500):
-        sent = shop.post("/v1/events?replay=true", {"events": events[begin : begin + 500]})
-        assert sent.status_code == 202, sent.text
-    body = {"treatment_commit": CANARY, "target_metric": "order", "guardrails": []}
-    return shop.post("/v1/reward/register", body).json()["experiment_id"]
+    shop.send()
+    return shop.register(treatment_commit=CANARY, target_metric="order", guardrails=[])
 
 
 def answered(shop: Any, experiment: str) -> tuple[Any, Any]:

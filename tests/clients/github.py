@@ -2,13 +2,16 @@
 
 import json
 import re
-import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from tests.processes.served import address_of, serving_routes
 
 REPOSITORY = "acme/shop"
 TOKEN = "ghs_of_the_job"  # noqa: S105 (a test's)
@@ -214,40 +217,14 @@ def _check_fault(body: dict[str, Any], needed: set[str]) -> str | None:
 def serving_github() -> Generator[GitHub]:
     """A GitHub behind a port, for as long as the context lasts."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def respond(self) -> None:
-            length = int(self.headers.get("Content-Length", 0))
-            body = json.loads(self.rfile.read(length)) if length else None
-            if self.headers.get("Authorization") != f"Bearer {TOKEN}":
-                status, document = 401, {"message": "Bad credentials"}
-            else:
-                status, document = github.answer(self.command, self.path, body)
-            content = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json; charset=utf-8")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    async def respond(request: Request) -> JSONResponse:
+        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return JSONResponse({"message": "Bad credentials"}, 401)
+        body = await request.body()
+        document = json.loads(body) if body else None
+        status, answer = github.answer(request.method, address_of(request), document)
+        return JSONResponse(answer, status)
 
-        def do_GET(self) -> None:
-            self.respond()
-
-        def do_POST(self) -> None:
-            self.respond()
-
-        def do_PATCH(self) -> None:
-            self.respond()
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (http.server's)
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    github = GitHub(url=f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving_routes(respond) as url:
+        github = GitHub(url=url)
         yield github
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

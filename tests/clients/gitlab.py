@@ -1,14 +1,16 @@
 """A GitLab of a test: merge requests by commit, and their notes, in the shapes of its API."""
 
-import json
 import re
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from tests.processes.served import address_of, serving_routes
 
 PROJECT = "42"
 TOKEN = "glpat-of_the_project"  # noqa: S105 (a test's)
@@ -40,34 +42,13 @@ class GitLab:
 def serving_gitlab() -> Generator[GitLab]:
     """A GitLab behind a port, for as long as the context lasts."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def respond(self) -> None:
-            text = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-            if self.headers.get("PRIVATE-TOKEN") != TOKEN:
-                status, document = 401, {"message": "401 Unauthorized"}
-            else:
-                status, document = gitlab.answer(self.command, self.path, parse_qs(text))
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(document).encode())
+    async def respond(request: Request) -> JSONResponse:
+        if request.headers.get("PRIVATE-TOKEN") != TOKEN:
+            return JSONResponse({"message": "401 Unauthorized"}, 401)
+        form = parse_qs((await request.body()).decode())
+        status, answer = gitlab.answer(request.method, address_of(request), form)
+        return JSONResponse(answer, status)
 
-        def do_GET(self) -> None:
-            self.respond()
-
-        def do_POST(self) -> None:
-            self.respond()
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (http.server's)
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    gitlab = GitLab(url=f"http://127.0.0.1:{server.server_address[1]}/api/v4")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving_routes(respond) as url:
+        gitlab = GitLab(url=f"{url}/api/v4")
         yield gitlab
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -108,9 +108,8 @@ def test_a_block_of_commands_can_be_typed(
     service.new_project("default")
     keys = service.project.keys
     for sha in (BASE, SHA):
-        service.post("/v1/deploys", {"commit": {"sha": sha}})
-    body = {"treatment_commit": SHA, "target_metric": "activation"}
-    experiment = service.post("/v1/reward/register", body).json()["experiment_id"]
+        service.deploy(sha)
+    experiment = service.register(treatment_commit=SHA, target_metric="activation")
     published(service, experiment, ABSTAIN, evidence(not_worse_than=-0.1))
     for name in ("poisoning.md", "webhooks.md"):
         file = {"poisoning.md": "signed.toml"}.get(name, "webhooks.toml")

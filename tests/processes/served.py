@@ -1,10 +1,16 @@
 """An application behind a port of its own, which can be stopped, and started again."""
 
 import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tests.processes.api_process import eventually
@@ -55,3 +61,17 @@ class Served:
             self._server.should_exit = True
             self._thread.join()
             self._server = self._thread = None
+
+
+@contextmanager
+def serving_routes(respond: Callable[[Request], Awaitable[Response]]) -> Generator[str]:
+    """The address of a function that answers every request, for as long as the context lasts."""
+    route = Route("/{rest:path}", respond, methods=["GET", "POST", "PATCH"])
+    with Served(app=Starlette(routes=[route])) as served:
+        yield served.url
+
+
+def address_of(request: Request) -> str:
+    """The path and the query of a request, as they were sent."""
+    path = request.scope["raw_path"].decode()
+    return f"{path}?{request.url.query}" if request.url.query else path

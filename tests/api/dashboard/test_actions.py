@@ -3,10 +3,10 @@
 import pytest
 
 from orchestration.outbound.delivery import deliver
-from storage.tenants.keys import KeyKind
 from storage.tenants.sign_ins import Role
 from tests.clients.owner import KEYS, SCRIPT, Owner, alert, filled, forms
 from tests.clients.receiver import receiving
+from tests.world import World
 
 DELIVERIES = "/dashboard/settings/deliveries"
 STABLE, CANARY = "a" * 40, "b" * 40
@@ -106,16 +106,13 @@ def test_who_is_signed_in_to_read_sees_no_button_and_can_press_none(
 
 
 def test_another_projects_experiment_and_deploy_are_unknown(owner: Owner) -> None:
-    other = owner.service.new_project(f"another {STABLE}")
-    keys = {kind: {"X-Service-Project-Key": key} for kind, key in other.keys.items()}
-    post = owner.service.post
-    theirs = post("/v1/deploys", {"commit": {"sha": STABLE}}, headers=keys[KeyKind.WRITE])
-    post("/v1/deploys", {"commit": {"sha": CANARY}}, headers=keys[KeyKind.WRITE])
-    experiment = post("/v1/reward/register", {}, headers=keys[KeyKind.PROJECT]).json()
-    page = f"/dashboard/experiments/{experiment['experiment_id']}"
+    other = World.new(owner.service.store, owner.service.client, f"another {STABLE}")
+    theirs = other.deploy(STABLE)
+    other.deploy(CANARY)
+    page = f"/dashboard/experiments/{other.register()}"
     for action in ("close", "anew", "note"):
         assert owner.post(page, {"action": action, "note": "mine"}).status_code == 404
-    deploy = f"/dashboard/deploys/{theirs.json()['deploy']['deploy_id']}"
+    deploy = f"/dashboard/deploys/{theirs['deploy_id']}"
     refused = owner.post(f"{deploy}/register", {"metric": "order"})
     assert refused.status_code == 422
     assert "no such deploy" in refused.text

@@ -1,15 +1,15 @@
 """Sign-in by an authenticating proxy: whom it names comes in, and nobody else by its headers."""
 
-import re
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from api.app import create_app
@@ -23,6 +23,7 @@ from tests.clients.owner import Owner, filled
 from tests.conftest import Store
 from tests.processes.api_process import ApiProcess
 from tests.processes.nginx import nginx_in_front
+from tests.processes.served import serving_routes
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 SIGN_IN = "/dashboard/sign-in"
@@ -206,25 +207,16 @@ class TestHeaders:
 # --- With a real nginx --------------------------------------------------------------------------
 
 
-class _OAuth2Proxy(BaseHTTPRequestHandler):
+async def oauth2_proxy(request: Request) -> PlainTextResponse:
     """As oauth2-proxy answers nginx with `--set-xauthrequest`, its session a name in a cookie."""
-
-    def do_GET(self) -> None:
-        name = re.search(r"_oauth2_proxy=(\w+)", self.headers.get("Cookie", ""))
-        if self.path.startswith("/oauth2/sign_in"):
-            self.send_response(403)
-        elif name is None:
-            self.send_response(401)
-        else:
-            self.send_response(202)
-            self.send_header("X-Auth-Request-Email", f"{name[1]}@shop.example")
-            groups = "shop-owners,engineering" if name[1] == "anna" else "engineering"
-            self.send_header("X-Auth-Request-Groups", groups)
-        self.end_headers()
-        self.wfile.write(b"the provider's page")
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (http.server's)
-        """Says nothing."""
+    name = request.cookies.get("_oauth2_proxy")
+    if request.url.path.startswith("/oauth2/sign_in"):
+        return PlainTextResponse("the provider's page", 403)
+    if name is None:
+        return PlainTextResponse("", 401)
+    groups = "shop-owners,engineering" if name == "anna" else "engineering"
+    named = {"X-Auth-Request-Email": f"{name}@shop.example", "X-Auth-Request-Groups": groups}
+    return PlainTextResponse("", 202, named)
 
 
 def test_the_configuration_of_nginx_tells_who_is_there_and_passes_on_nobodys_own_word(
@@ -234,12 +226,9 @@ def test_the_configuration_of_nginx_tells_who_is_there_and_passes_on_nobodys_own
     with engine.begin() as connection:
         project = create_project(connection, "behind nginx").project_id
         apply_settings(connection, project, {**CHOSEN, "trusted_proxies": ["127.0.0.1"]})
-    provider = ThreadingHTTPServer(("127.0.0.1", 0), _OAuth2Proxy)
-    threading.Thread(target=provider.serve_forever, args=(0.02,), daemon=True).start()
     with ExitStack() as stack:
         stack.callback(engine.dispose)
-        stack.callback(provider.server_close)
-        stack.callback(provider.shutdown)
+        provider = stack.enter_context(serving_routes(oauth2_proxy))
         api = stack.enter_context(
             ApiProcess(log=tmp_path / "api.log", database_url=safe_postgres.url)
         )
@@ -247,7 +236,7 @@ def test_the_configuration_of_nginx_tells_who_is_there_and_passes_on_nobodys_own
         include = CONF.joinpath("sign-in.conf").read_text()
         changes = {
             "# include /etc/nginx/sign-in.conf;": include,
-            "127.0.0.1:4180": f"127.0.0.1:{provider.server_port}",
+            "127.0.0.1:4180": urlsplit(provider).netloc,
         }
         port = stack.enter_context(nginx_in_front(tmp_path, api, changes))
         client = stack.enter_context(

@@ -13,6 +13,7 @@ from api.runtime.settings import ApiSettings
 from storage.schema.tables import projects, sign_in_links, sign_ins
 from storage.tenants.keys import KeyKind, new_key
 from storage.tenants.sign_ins import Role, create_link
+from tests.world import World
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 SIGN_IN = "/dashboard/sign-in"
@@ -284,13 +285,10 @@ class TestAPage:
     def test_of_another_project_is_answered_as_one_that_does_not_exist(
         self, service: Any, door: Any
     ) -> None:
-        other = service.new_project("other")
-        header = {"X-Service-Project-Key": other.keys[KeyKind.WRITE]}
-        deploy = service.post("/v1/deploys", {"commit": {"sha": "a" * 8}}, headers=header).json()
-        header = {"X-Service-Project-Key": other.keys[KeyKind.PROJECT]}
-        experiment = service.post("/v1/reward/register", {}, headers=header).json()["experiment_id"]
+        other = World.new(service.store, service.client, "other")
+        deploy, experiment = other.deploy("a" * 8), other.register()
         sign_in(door, key(service))
-        real = (f"deploys/{deploy['deploy']['deploy_id']}", f"experiments/{experiment}")
+        real = (f"deploys/{deploy['deploy_id']}", f"experiments/{experiment}")
         none = ("deploys/dep_" + "0" * 20, "experiments/exp_" + "0" * 20)
         for each, another in zip(real, none, strict=True):
             result, missing = (door.get(f"/dashboard/{path}") for path in (each, another))

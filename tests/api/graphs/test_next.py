@@ -189,14 +189,9 @@ def test_the_service_takes_the_graph_and_finds_what_a_diff_touches(
         ("apps/web/lib/types.ts", []),
     )
     for number, (filename, affected) in enumerate(touched):
-        deploy = {
-            "commit": {"sha": f"{number:07x}"},
-            "graph": document,
-            "diff": {"files": [{"filename": filename, "status": "modified"}]},
-        }
-        answer = service.post("/v1/deploys", deploy)
-        assert answer.status_code == 201
-        assert answer.json()["deploy"]["affected_routes"] == affected
+        diff = {"files": [{"filename": filename, "status": "modified"}]}
+        deploy = service.deploy(f"{number:07x}", graph=document, diff=diff)
+        assert deploy["affected_routes"] == affected
 
 
 def test_a_folder_without_an_app_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -3,22 +3,22 @@
 import json
 import os
 import subprocess
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from sqlalchemy import text
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 
 from domain.draw import is_drawn
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
 from tests.processes.registry import node_folder, output_of, python_of
+from tests.processes.served import serving_routes
 from tests.world import World
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly]
@@ -162,30 +162,13 @@ def test_a_client_gets_the_arm_of_each_session(
         assert seen["nobody"]["errorCode"] == "TARGETING_KEY_MISSING"
 
 
-class _Build(BaseHTTPRequestHandler):
-    """A build of the shop, which names its commit."""
+def build(name: str) -> AbstractContextManager[str]:
+    """The address of a build of the shop, which names its commit."""
 
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(self.server.name.encode())
+    async def respond(_: Request) -> PlainTextResponse:
+        return PlainTextResponse(name)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (http.server's)
-        pass
-
-
-@contextmanager
-def build(name: str) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Build)
-    server.name = name
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return serving_routes(respond)
 
 
 def test_the_example_s_router_serves_each_session_its_build_and_vouches_for_it(

@@ -143,11 +143,8 @@ class TestAStaticGraph:
         }
 
         def affected(file: str, number: int) -> list[str]:
-            deploy = {
-                "commit": {"sha": f"abcdef{number}"},
-                "diff": {"files": [{"filename": file, "status": "modified"}]},
-            }
-            return tenant.post(DEPLOYS, deploy).json()["deploy"]["affected_routes"]
+            diff = {"files": [{"filename": file, "status": "modified"}]}
+            return tenant.deploy(f"abcdef{number}", diff=diff)["affected_routes"]
 
         assert affected("a.ts", 1) == ["/pattern/[id]", "/route"]
         # A route that takes no part reaches nothing.
@@ -244,15 +241,14 @@ class TestADeploy:
         }
 
     def test_assumes_what_stood_before_for_its_base(self, tenant: Any) -> None:
-        tenant.post(DEPLOYS, {"commit": {"sha": "aaaaaaa"}})
-        deploy = tenant.post(DEPLOYS, {"commit": {"sha": "bbbbbbb"}}).json()["deploy"]
+        tenant.deploy("aaaaaaa")
+        deploy = tenant.deploy("bbbbbbb")
         assert (deploy["base_commit"], deploy["base_assumed"]) == ("aaaaaaa", True)
 
     def test_of_three_hundred_files_may_affect_more_than_is_known(self, tenant: Any) -> None:
         for count, complete in ((299, True), (300, False)):
             files = [{"filename": f"{n}.ts", "status": "added"} for n in range(count)]
-            body = {"commit": {"sha": f"{count:07}"}, "diff": {"files": files}}
-            deploy = tenant.post(DEPLOYS, body).json()["deploy"]
+            deploy = tenant.deploy(f"{count:07}", diff={"files": files})
             assert deploy["affected_routes_complete"] is complete
 
     def test_sent_again_is_the_same_deploy(self, tenant: Any) -> None:
@@ -375,12 +371,8 @@ class TestTheLatestDeploy:
             ("bbbbbbb", "production", "01"),
             ("ccccccc", "staging", "03"),
         ):
-            body = {
-                "commit": {"sha": sha},
-                "environment": environment,
-                "deployed_at": f"2026-01-{day}T00:00:00Z",
-            }
-            assert tenant.post(DEPLOYS, body).status_code == 201
+            at = f"2026-01-{day}T00:00:00Z"
+            tenant.deploy(sha, environment=environment, deployed_at=at)
         shown = tenant.get(LAST)
         assert shown.json()["deploy"]["commit"]["sha"] == "aaaaaaa"
         assert shown.json()["graph"] is None
@@ -388,15 +380,14 @@ class TestTheLatestDeploy:
         assert staging.json()["deploy"]["commit"]["sha"] == "ccccccc"
 
     def test_the_build_of_a_flag_s_experiment_stands(self, tenant: Any) -> None:
-        tenant.post(DEPLOYS, {"commit": {"sha": "aaaaaaa1"}})
-        flag = {"name": "one-step", "treatment": "true"}
-        tenant.post("/v1/reward/register", {"treatment_flag": flag})
+        tenant.deploy("aaaaaaa1")
+        tenant.register(treatment_flag={"name": "one-step", "treatment": "true"})
         answer = tenant.get(f"{LAST}?standing=true")
         assert answer.json()["deploy"]["commit"]["sha"] == "aaaaaaa1"
         # And is the control of the canary that comes next.
-        tenant.post(DEPLOYS, {"commit": {"sha": "bbbbbbb2"}, "allocation": 0.1})
-        tenant.post("/v1/reward/register", {"treatment_commit": "bbbbbbb2"})
-        (canary, _) = tenant.get("/v1/reward").json()["experiments"]
+        tenant.deploy("bbbbbbb2", 0.1)
+        tenant.register(treatment_commit="bbbbbbb2")
+        (canary, _) = tenant.listed()
         assert canary["control_commit"] == "aaaaaaa1"
 
     def test_the_standing_one_is_what_most_users_have(self, tenant: Any) -> None:
@@ -404,21 +395,17 @@ class TestTheLatestDeploy:
             answer = tenant.get(f"{LAST}?standing=true")
             return answer.json()["deploy"]["commit"]["sha"] if answer.status_code == 200 else None
 
-        def deploy(sha: str, **members: Any) -> None:
-            body = {"commit": {"sha": sha}, **members}
-            assert tenant.post(DEPLOYS, body).status_code == 201
-
         assert standing() is None
-        deploy("aaaaaaa1", deployed_at="2026-01-01T00:00:00Z")
-        deploy("bbbbbbb2", deployed_at="2026-01-02T00:00:00Z", allocation=0.1)
+        tenant.deploy("aaaaaaa1", deployed_at="2026-01-01T00:00:00Z")
+        tenant.deploy("bbbbbbb2", deployed_at="2026-01-02T00:00:00Z", allocation=0.1)
         assert tenant.get(LAST).json()["deploy"]["commit"]["sha"] == "bbbbbbb2"
         assert standing() == "aaaaaaa1"
-        deploy("bbbbbbb2", deployed_at="2026-01-03T00:00:00Z", allocation=0)
+        tenant.deploy("bbbbbbb2", deployed_at="2026-01-03T00:00:00Z", allocation=0)
         assert standing() == "aaaaaaa1"
-        deploy("bbbbbbb2", deployed_at="2026-01-04T00:00:00Z", allocation=1)
+        tenant.deploy("bbbbbbb2", deployed_at="2026-01-04T00:00:00Z", allocation=1)
         assert standing() == "bbbbbbb2"
-        deploy("ccccccc3", deployed_at="2026-01-05T00:00:00Z")
-        tenant.post("/v1/reward/register", {"treatment_commit": "ccccccc3"})
+        tenant.deploy("ccccccc3", deployed_at="2026-01-05T00:00:00Z")
+        tenant.register(treatment_commit="ccccccc3")
         assert standing() == "bbbbbbb2"
 
     def test_is_404_where_nothing_was_deployed(self, tenant: Any) -> None:
@@ -436,11 +423,8 @@ class TestTheDeploysList:
     @pytest.mark.requirement("deploy.listed")
     def test_shows_each_deploy_with_its_commit_the_newest_first(self, tenant: Any) -> None:
         for day in ("02", "03", "01"):
-            body = {
-                "commit": {"sha": f"aaaaa{day}", "message": f"day {day}", "author": "Mary"},
-                "deployed_at": f"2026-01-{day}T00:00:00Z",
-            }
-            assert tenant.post(DEPLOYS, body).status_code == 201
+            commit = {"message": f"day {day}", "author": "Mary"}
+            tenant.deploy(f"aaaaa{day}", deployed_at=f"2026-01-{day}T00:00:00Z", commit=commit)
         first = tenant.get(f"{DEPLOYS}?limit=2").json()
         second = tenant.get(f"{DEPLOYS}?limit=2&cursor={first['next_cursor']}").json()
         shown = [deploy["commit"] for deploy in first["deploys"] + second["deploys"]]

@@ -237,9 +237,8 @@ def test_history_is_received_when_it_occurred_until_an_experiment_is_bound(
     (row,) = rows(tenant)
     assert row.received_at == row.occurred_at
     for sha, day in (("aaaaaaa", "01"), ("bbbbbbb", "02")):
-        body = {"commit": {"sha": sha}, "deployed_at": f"2026-01-{day}T00:00:00Z"}
-        tenant.post("/v1/deploys", body)
-    tenant.post("/v1/reward/register", {})
+        tenant.deploy(sha, deployed_at=f"2026-01-{day}T00:00:00Z")
+    tenant.register()
     answer = tenant.post(f"{PATH}?replay=true", {**revenue_event, "idempotency_key": "2"})
     assert (answer.status_code, answer.json()["code"]) == (409, "history_closed")
     assert len(rows(tenant)) == 1

@@ -119,31 +119,28 @@ def test_unknown_members_are_ignored_and_named_once(tenant: Any) -> None:
     assert answer.json()["accepted"] == 2
 
 
-def test_late_events_are_accepted_and_counted(tenant: Any) -> None:
-    # The longest of the defaults is 14 days, the grace two minutes.
-    window = {"days": 14, "minutes": 2}
-    answer = sent(
-        tenant,
-        {
-            "events": [
-                {"event": "a", "session_id": "1", "occurred_at": ago(**window, seconds=1)},
-                {"event": "a", "session_id": "2", "occurred_at": ago(days=14)},
-            ]
-        },
-    )
-    assert (answer.json()["accepted"], answer.json()["late"]) == (2, 1)
-
-
-def test_what_is_late_follows_the_projects_longest_window(tenant: Any) -> None:
-    tenant.settings(metrics={"slow": {"window_seconds": 28 * 86_400}}, grace_seconds=0)
-    event = {"event": "a", "session_id": "1", "occurred_at": ago(days=20)}
-    assert sent(tenant, event).json()["late"] == 0
-
-
-def test_what_is_late_follows_a_metrics_own_grace(tenant: Any) -> None:
-    tenant.settings(metrics={"order": {"window_seconds": 86_400, "grace_seconds": 7 * 86_400}})
-    event = {"event": "a", "session_id": "1", "occurred_at": ago(days=7.9)}
-    assert sent(tenant, event).json()["late"] == 0
+# The longest window of the defaults is 14 days, the grace two minutes.
+@pytest.mark.parametrize(
+    ("chosen", "age", "late"),
+    [
+        ({}, {"days": 14}, 0),
+        ({}, {"days": 14, "minutes": 2, "seconds": 1}, 1),
+        ({"metrics": {"slow": {"window_seconds": 28 * 86_400}}}, {"days": 20}, 0),
+        (
+            {"metrics": {"order": {"window_seconds": 86_400, "grace_seconds": 7 * 86_400}}},
+            {"days": 7.9},
+            0,
+        ),
+    ],
+    ids=["in the window", "after its grace", "in the longest window", "in a metric's own grace"],
+)
+def test_late_events_are_accepted_and_counted(
+    tenant: Any, chosen: dict[str, Any], age: dict[str, float], late: int
+) -> None:
+    tenant.settings(**chosen)
+    event = {"event": "a", "session_id": "1", "occurred_at": ago(**age)}
+    answer = sent(tenant, event).json()
+    assert (answer["accepted"], answer["late"]) == (1, late)
 
 
 def test_events_with_the_write_key_are_trusted(tenant: Any, runtime_event: Any) -> None:
@@ -173,9 +170,8 @@ class TestAHistory:
 
     def test_is_closed_where_a_bound_experiment_measures(self, tenant: Any) -> None:
         for sha, day in (("aaaaaaa", "01"), ("bbbbbbb", "02")):
-            body = {"commit": {"sha": sha}, "deployed_at": f"2026-01-{day}T00:00:00Z"}
-            assert tenant.post("/v1/deploys", body).status_code == 201
-        assert tenant.post("/v1/reward/register", {}).status_code == 201
+            tenant.deploy(sha, deployed_at=f"2026-01-{day}T00:00:00Z")
+        tenant.register()
         before, after = (
             {"event": "a", "session_id": "s", "occurred_at": f"2026-01-0{day}T12:00:00Z"}
             for day in (1, 3)

@@ -222,10 +222,9 @@ def test_two_credentials_that_differ_are_401(
 def test_the_right_key_is_admitted_however_the_header_is_spelled(
     service: Any, path: str, method: str, operation: dict[str, Any]
 ) -> None:
-    service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}, "allocation": 0.1})
-    experiment_id = service.post("/v1/reward/register", {}).json()["experiment_id"]
-    beside = {"commit": {"sha": "bbbbbbb"}, "environment": "staging"}
-    deploy_id = service.post("/v1/deploys", beside).json()["deploy"]["deploy_id"]
+    service.deploy("aaaaaaa", 0.1)
+    experiment_id = service.register()
+    deploy_id = service.deploy("bbbbbbb", environment="staging")["deploy_id"]
     for kind in KINDS[path]:
         for header in (HEADER, HEADER.lower(), HEADER.upper()):
             answer = asked(
@@ -274,13 +273,11 @@ def test_another_projects_resource_is_byte_for_byte_an_unknown_one(
 
 
 def test_another_projects_deploy_is_an_unknown_one(service: Any) -> None:
-    answer = service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}})
-    other = service.new_project(f"beside {service.project.name}")
+    deploy = service.deploy("aaaaaaa")
+    other = World.new(service.store, service.client, f"beside {service.project.name}")
     theirs, unknown = (
-        service.post(
-            "/v1/reward/register", {"deploy_id": deploy_id}, **by(other.keys[KeyKind.PROJECT])
-        )
-        for deploy_id in (answer.json()["deploy"]["deploy_id"], "dep_00000000000000000000")
+        other.post("/v1/reward/register", {"deploy_id": deploy_id})
+        for deploy_id in (deploy["deploy_id"], "dep_00000000000000000000")
     )
     assert theirs.json()["errors"] == unknown.json()["errors"]
 

@@ -154,9 +154,8 @@ def test_the_document_is_printed_to_the_byte(served, command, explained) -> None
 
 def test_before_any_look_it_says_so(served, command) -> None:
     for sha in ("ccccccc", "ddddddd"):
-        answer = served.post("/v1/deploys", {"commit": {"sha": sha}, "environment": "staging"})
-    body = {"deploy_id": answer.json()["deploy"]["deploy_id"]}
-    experiment_id = served.post("/v1/reward/register", body).json()["experiment_id"]
+        deploy = served.deploy(sha, environment="staging")
+    experiment_id = served.register(deploy_id=deploy["deploy_id"])
     result = command("explain", experiment_id)
     assert result.exit_code == 1
     assert "Nothing was measured yet" in result.stderr

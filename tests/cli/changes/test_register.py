@@ -3,12 +3,12 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from storage.tenants.keys import KeyKind
 from tests.mcp_server.conftest import answering
+from tests.world import World
 
 FIRST_LOOK = (
     r"The first look at \w+ can come at \d{4}-\d\d-\d\d \d\d:\d\d UTC,"
@@ -17,19 +17,15 @@ FIRST_LOOK = (
 )
 
 
-def deployed(service: Any, *shas: str) -> None:
+def deployed(service: World, *shas: str) -> None:
     for sha in shas:
-        assert service.post("/v1/deploys", {"commit": {"sha": sha}}).status_code == 201
-
-
-def listed(service: Any) -> list[dict[str, Any]]:
-    return service.get("/v1/reward").json()["experiments"]
+        service.deploy(sha)
 
 
 def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(stored, command) -> None:
     deployed(stored, "aaaaaaa", "bbbbbbb")
     result = command("register", "--commit", "bbbbbbb", "--metric", "order", "-p", "shop")
-    (evidence,) = listed(stored)
+    (evidence,) = stored.listed()
     assert (result.exit_code, result.stdout) == (0, f"{evidence['experiment_id']}\n")
     assert (evidence["treatment_commit"], evidence["control_commit"]) == ("bbbbbbb", "aaaaaaa")
     # A block of 5 minutes, the window of 30, and 2 minutes for events that are late.
@@ -43,10 +39,9 @@ def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(stored, 
 
 def test_a_registration_that_waits_for_its_deploy_says_so(stored, command) -> None:
     deployed(stored, "aaaaaaa")
-    elsewhere = {"commit": {"sha": "bbbbbbb"}, "environment": "staging"}
-    assert stored.post("/v1/deploys", elsewhere).status_code == 201
+    stored.deploy("bbbbbbb", environment="staging")
     result = command("register", "--commit", "bbbbbbb", "-p", "shop", "--json")
-    (evidence,) = listed(stored)
+    (evidence,) = stored.listed()
     assert json.loads(result.stdout) == {"experiment_id": evidence["experiment_id"]}
     assert result.stderr.startswith(
         "It begins with a deploy of bbbbbbb to production, of which none is recorded"
@@ -61,11 +56,8 @@ def test_a_canary_that_stands_on_a_withdrawn_one_says_whose_effect_is_joint(
 ) -> None:
     deployed(stored, "aaaaaaa")
     for sha, base in (("bbbbbbb", "aaaaaaa"), ("ccccccc", "aaaaaaa"), ("ddddddd", "bbbbbbb")):
-        canary = {"commit": {"sha": sha}, "allocation": 0.1, "diff": {"base_commit": base}}
-        canary["diff"]["files"] = []
-        assert stored.post("/v1/deploys", canary).status_code == 201
-    withdrawn = {"commit": {"sha": "bbbbbbb"}, "allocation": 0}
-    assert stored.post("/v1/deploys", withdrawn).status_code == 201
+        stored.deploy(sha, 0.1, base=base)
+    stored.deploy("bbbbbbb", 0)
     beside = command("register", "--commit", "ccccccc", "-p", "shop")
     stacked = command("register", "--commit", "ddddddd", "-p", "shop")
     assert beside.exit_code == 0
@@ -95,7 +87,7 @@ def test_every_option_of_a_registration_reaches_the_experiment(stored, command) 
     words = ["--metric", "order", "--value", "40", "--control", "aaaaaaa", "--route", "/cart"]
     words += ["--guardrail", "error", "--guardrail", "refund", "--metadata", '{"ticket": 7}']
     assert command("register", *words, "-p", "shop").exit_code == 0
-    (result,) = listed(stored)
+    (result,) = stored.listed()
     with stored.store.engine.connect() as connection:
         request, policy = connection.exec_driver_sql(
             "SELECT request, policy FROM deploy_reward.experiments"

@@ -55,8 +55,8 @@ def evidence(**members: Any) -> dict[str, Any]:
 
 def registered(service: Any) -> str:
     for sha in ("aaaaaaa", "bbbbbbb"):
-        service.post("/v1/deploys", {"commit": {"sha": sha}})
-    return service.post("/v1/reward/register", {}).json()["experiment_id"]
+        service.deploy(sha)
+    return service.register()
 
 
 def published(service: Any, experiment_id: str, answer: dict[str, Any], document: Any) -> None:

@@ -14,29 +14,25 @@ A, K, MISTAKE = "aaaaaaa", "bbbbbbb", "ccccccc"
 START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=20)
 
 
-def deployed(service: World, sha: str, at: datetime, **members: Any) -> str:
-    return service.deploy(sha, deployed_at=at.isoformat(), **members)["deploy_id"]
-
-
 @pytest.fixture
 def mistake(stored: World) -> str:
     """A deploy amid two hours of a canary, which cuts its analysis blocks."""
-    deployed(stored, A, START - timedelta(days=1))
-    deployed(stored, K, START, base=A)
-    mistake = deployed(stored, MISTAKE, START + timedelta(minutes=50))
-    events = [
+    stored.begin = START
+    stored.deploy(A, minutes=-1440)
+    stored.deploy(K, minutes=0, base=A)
+    mistake = stored.deploy(MISTAKE, minutes=50)["deploy_id"]
+    stored.events = [
         {
             "event": event,
             "session_id": f"s{number}",
             "commit": K if number % 2 else A,
-            "occurred_at": (START + timedelta(minutes=number, seconds=after)).isoformat(),
+            "occurred_at": stored.at(number + after),
         }
         for number in range(120)
-        for event, after in (("page_view", 0), ("order", 30))
+        for event, after in (("page_view", 0), ("order", 0.5))
         if event == "page_view" or number % 3 == 0
     ]
-    answer = stored.post("/v1/events?replay=true", {"events": events})
-    assert answer.json()["accepted"] == len(events)
+    stored.send()
     return mistake
 
 
@@ -71,7 +67,7 @@ def test_a_withdrawn_deploy_changes_nothing_that_a_verdict_has_read(
 def test_the_service_is_asked_where_one_is_named(
     command: Callable[..., Any], served: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deploy_id = deployed(served, A, START)
+    deploy_id = served.deploy(A)["deploy_id"]
     monkeypatch.setenv("SERVICE_PROJECT_KEY", served.project.keys[KeyKind.WRITE])
     assert command("withdraw", deploy_id).stdout.startswith("Withdrew the deploy of commit aaaaaaa")
     assert served.get("/v1/deploys/last").status_code == 404

@@ -15,9 +15,9 @@ def test_an_experiment_is_named_whole_on_a_narrow_terminal(
     stored: Any, command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    stored.post("/v1/deploys", {"commit": {"sha": "a" * 8}})
-    stored.post("/v1/deploys", {"commit": {"sha": "b" * 8}, "allocation": 0.1})
-    experiment = stored.post("/v1/reward/register", {}).json()["experiment_id"]
+    stored.deploy("a" * 8)
+    stored.deploy("b" * 8, 0.1)
+    experiment = stored.register()
     result = command("rebuild")
     assert result.exit_code == 0, result.output
     assert experiment in result.stdout

@@ -105,31 +105,6 @@ def test_deliveries_come_in_order_of_their_time() -> None:
     assert times == sorted(times)
 
 
-def test_a_session_keeps_its_arm_across_a_ramp() -> None:
-    steps = tuple((START + timedelta(hours=hour), hour / 12) for hour in range(1, 12))
-    ramped = replace(HALF_DAY, allocation=0.0, ramp=steps, pages=3.0)
-    served: dict[object, set[object]] = {}
-    for body in events(drawn(ramped)):
-        served.setdefault(body["session_id"], set()).add(body["commit"])
-    assert all(len(commits) == 1 for commits in served.values())
-
-
-def test_a_ramp_step_changes_the_share_of_the_sessions_after_it() -> None:
-    noon = START + timedelta(hours=6)
-    run = drawn(replace(HALF_DAY, allocation=0.0, ramp=((noon, 0.25),)))
-    before = run.arrived < timedelta(hours=6).total_seconds()
-    assert not run.treated[before].any()
-    after = run.treated[~before]
-    assert abs(after.mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / len(after))
-
-
-def test_the_treatment_converts_at_the_lifted_rate() -> None:
-    run = drawn(replace(HALF_DAY, relative_lift=0.5, window=timedelta(days=1)))
-    for arm, rate in (("control", 0.1), ("treatment", 0.15)):
-        answer = run.truth[arm]
-        assert abs(answer.rate - rate) < 4 * np.sqrt(rate * (1 - rate) / answer.units)
-
-
 def test_conversions_after_the_window_are_sent_and_not_in_the_truth() -> None:
     run = drawn(replace(HALF_DAY, window=timedelta(minutes=1)))
     sent = sum(body["event"] == "activation" for body in events(run))
