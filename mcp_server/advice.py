@@ -15,6 +15,7 @@ FAST_PACE_SECONDS = 300
 # The service looks at new events every 30 seconds: no answer changes sooner.
 SOONEST_SECONDS = 30
 
+_ALMOST = "Almost (abstain, power): it is better, and a keep waits for what is not shown yet."
 ACTIONS = {
     Verdict.KEEP: "Ship the treatment.",
     Verdict.ROLLBACK: "Revert the treatment.",
@@ -36,17 +37,21 @@ def advice(
         A line of at most 300 characters.
     """
     situation = None if registration is None else registration.situation
-    if situation is None or contract.decided or contract.abstain_reason is None:
+    if situation is None or (contract.decided and contract.abstain_reason is not None):
         return _cut(_sentence(contract), f"{_action(contract)} {_next_look(contract, retry_after)}")
+    step = next(iter(situation.advice), "Call explain to see what to repair.")
+    step = textwrap.shorten(step, LONGEST // 2, placeholder="…")
+    if contract.abstain_reason is None:
+        doing = f"{step} {_next_look(contract, retry_after)}"
+        return _cut(" ".join(filter(None, [_sentence(contract), situation.sentence])), doing)
     if situation.state is State.WAITS_FOR_DEPLOY:
         doing = "Do not poll until that deploy is posted: no traffic counts before."
     elif situation.state is State.BASE_GONE:
         doing = "Call explain: rebase says on what, and which changes to post."
     else:
-        step = next(iter(situation.advice), "Call explain to see what to repair.")
-        step = textwrap.shorten(step, LONGEST // 2, placeholder="…")
         doing = f"{step} Log abstain_reason. {_next_look(contract, retry_after)}"
-    return _cut(situation.sentence or _sentence(contract), doing)
+    said = _ALMOST if situation.state is State.ALMOST else situation.sentence
+    return _cut(said or _sentence(contract), doing)
 
 
 def _cut(sentence: str, doing: str) -> str:

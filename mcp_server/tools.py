@@ -418,8 +418,9 @@ def _reading(title: str) -> ToolAnnotations:
 async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
     answer = await api.verdict(experiment_id)
     contract = _shaped(Contract, answer, api)
-    waits = contract.abstain_reason is not None and not contract.decided
-    registration = await _registration(api, experiment_id) if waits else None
+    # Of an experiment that ended without an answer the contract says all.
+    is_over = contract.abstain_reason is not None and contract.decided
+    registration = None if is_over else await _registration(api, experiment_id)
     members = {name: answer.body[name] for name in Contract.__struct_fields__}
     return _result(members, advice(contract, answer.retry_after, registration))
 

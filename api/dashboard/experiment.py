@@ -16,7 +16,7 @@ from api.dashboard.page.assets import VERSION
 from api.dashboard.page.figures import signs
 from api.dashboard.page.markup import markup, page
 from api.dashboard.page.visit import read_for_visitor
-from api.dashboard.verdict import BEFORE_ANY_LOOK, advice_of, measured, reason_of, value_of
+from api.dashboard.verdict import advice_of, measured, reason_of, value_of
 from api.routes.verdicts import known_id
 from api.wire.answer import answer
 from api.wire.problem import Problem
@@ -40,6 +40,7 @@ from domain.wording.situation import lasts
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
 from domain.wording.warnings import warning_sentences
+from domain.words import State
 from storage.tenants.sign_ins import Visitor
 from storage.verdicts.evidence import WAITS_FOR_DEPLOY
 from storage.verdicts.publication import read_evidence
@@ -184,6 +185,7 @@ def _known(read: _Reading) -> dict[str, Any]:
     candidate = document is not None and document.candidate is not None
     fair = is_fair(contract)
     registration, effect = finding.registration, finding.effect
+    reason = reason_of(contract, evidence, registration.situation)
     return {
         "finding": finding,
         "registration": registration,
@@ -192,9 +194,9 @@ def _known(read: _Reading) -> dict[str, Any]:
         "contract_text": msgspec.json.format(finding.contract, indent=2),
         "document": document,
         "headline": headline_of(contract, candidate=candidate),
-        "reason": reason_of(contract, evidence, registration.situation),
+        "reason": reason,
         "first_look_at": _first_look(finding),
-        "beside": _beside(registration.situation),
+        "beside": _beside(registration.situation, reason),
         "late_start": late_start_sentence(registration),
         "joint": joint_sentence(joint) if (joint := registration.joint_with) else None,
         "advice": advice_of(finding),
@@ -232,9 +234,13 @@ def _is_followed(finding: Finding, contract: Contract) -> bool:
     return finding.acted is not None and finding.acted.word == advised
 
 
-def _beside(situation: Situation) -> str | None:
-    """Returns the sentence on a canary to which nothing is compared any more."""
-    return None if situation.state in BEFORE_ANY_LOOK else situation.sentence
+def _beside(situation: Situation, reason: str) -> str | None:
+    """Returns the sentence on a canary to which nothing is compared; None where the reason is it.
+
+    Of a decision the page says what was done about it, beside the advice.
+    """
+    said = situation.sentence == reason or situation.state is State.DECIDED
+    return None if said else situation.sentence
 
 
 def _plot(document: Evidence, contract: Contract, ramp: Ramp | None) -> dict[str, Any] | None:

@@ -1,12 +1,12 @@
 """A verdict as a page shows it: its reason, its advice, and the numbers beside them."""
 
 from api.dashboard.page.figures import signs
-from domain.contract import Contract, contract_of
+from domain.contract import Contract
 from domain.document import Interval
 from domain.evidence.document import AnyEvidence, ClosedExperiment, Evidence, looked_at
 from domain.measure import Measure, measure_of
 from domain.registration import Situation
-from domain.words import State, Verdict
+from domain.words import State
 from storage.views.findings import Finding
 
 BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.ARRIVING)
@@ -42,9 +42,6 @@ def advice_of(finding: Finding) -> list[str]:
     """Returns what to do now, the most important first."""
     # A page has a button for it.
     request = f" (POST /v1/reward/{finding.registration.experiment_id}/close)"
-    withdrawn = finding.acted is not None and finding.acted.allocation == 0
-    if withdrawn and contract_of(finding.contract).verdict is Verdict.KEEP:
-        return ["To ship it after all, deploy it again, to everybody."]
     return [signs(line.replace(request, "")) for line in finding.registration.situation.advice]
 
 

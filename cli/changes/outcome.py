@@ -58,7 +58,14 @@ class Poll:
     def sentence(self) -> str:
         """The evidence in a sentence."""
         said = None if self.evidence is None else self.evidence.sentence
-        return " ".join(filter(None, [said, self.beside])) or "No look yet: nothing was measured."
+        known = said is not None and self.beside is not None and _is_said(self.beside, said)
+        texts = [said, None if known else self.beside]
+        return " ".join(filter(None, texts)) or "No look yet: nothing was measured."
+
+
+def _is_said(beside: str, evidence: str) -> bool:
+    """Tells whether the evidence ends with a sentence already."""
+    return evidence.lower().endswith(beside.lower())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +105,8 @@ def _verdict(poll: Poll) -> Outcome | None:
     contract = poll.contract
     breaches = ", ".join(contract.guardrail_breaches)
     ends = {
-        Verdict.KEEP: Outcome(exit=Exit.KEEP, because="keep: ship the treatment."),
-        Verdict.ROLLBACK: Outcome(exit=Exit.ROLLBACK, because="rollback: revert the treatment."),
+        Verdict.KEEP: Outcome(exit=Exit.KEEP, because="keep: the treatment is better."),
+        Verdict.ROLLBACK: Outcome(exit=Exit.ROLLBACK, because="rollback: the treatment is worse."),
         Verdict.ITERATE: Outcome(
             exit=Exit.ITERATE, because=f"iterate: it helps, but harms {breaches or 'a guardrail'}."
         ),
@@ -136,7 +143,7 @@ def _aliased(poll: Poll) -> str:
         return nothing_to_compare_sentence(evidence.nothing_to_compare).rstrip(".")
     names = () if evidence is None else evidence.gates.aliased_with
     beside = f" from {', '.join(name[:12] for name in names)}" if names else ""
-    return f"the change cannot be told apart{beside}; serve both arms side by side"
+    return f"the change cannot be told apart{beside or ' from what else differs'}"
 
 
 def _interacting(poll: Poll) -> str:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, timedelta
 
+from msgspec import structs
+
 from domain.arrival import is_steady_shortfall
 from domain.cause import GateCheck
 from domain.comparison import is_fair
@@ -61,6 +63,7 @@ _ANEW = (
     " counted so far stays in this one."
 )
 _PROBE = "Send one to see that it is counted, or take the guardrail out of the project's settings."
+_FOLLOWED = {(Verdict.KEEP, "promoted"), (Verdict.ROLLBACK, "withdrawn")}
 # An analysis block, and then the window of its outcomes.
 _FIRST_LOOK = (
     "The first look comes once 50 units, or the units of a day, have had the metric's window for"
@@ -82,6 +85,7 @@ def situation(
     environment: str = PRODUCTION,
     contrast_seconds: int | None = None,
     arrivals: Arrivals | None = None,
+    acted: ReleaseStep | None = None,
 ) -> Situation:
     """Returns the situation of an experiment.
 
@@ -93,10 +97,11 @@ def situation(
         environment: Where it measures.
         contrast_seconds: After so long without a comparison it ends; None where that is unknown.
         arrivals: The traffic so far; None once a unit is complete.
+        acted: The step that was taken since its decision; None where none was.
     """
     known = evidence if isinstance(evidence, Evidence) else None
     if contract.verdict is not Verdict.ABSTAIN:
-        return _answered(contract, known)
+        return _answered(contract, known) if acted is None else _acted_on(contract, known, acted)
     if contract.decided:
         ended = None if evidence is None else evidence.ended_because
         steps = tuple(_when_ended(contract, known, ended))
@@ -198,6 +203,19 @@ def _answered(contract: Contract, evidence: Evidence | None) -> Situation:
     return Situation(state=State.DECIDED, action=Action(action), advice=tuple(steps))
 
 
+def _acted_on(contract: Contract, evidence: Evidence | None, acted: ReleaseStep) -> Situation:
+    """Returns the situation of a decision once something was done about it."""
+    word = "withdrawn" if acted.allocation == 0 else "promoted"
+    done = f"{word} at {acted.deployed_at.astimezone(UTC):%d %b %H:%M} UTC."
+    if (contract.verdict, word) in _FOLLOWED:
+        return Situation(state=State.DECIDED, action=Action.NONE, advice=(f"Done: {done}",))
+    answered, sentence = _answered(contract, evidence), f"Since then: {done}"
+    if contract.verdict is Verdict.KEEP:
+        steps = ("To ship it after all, deploy it again, to everybody.",)
+        return structs.replace(answered, action=Action.NONE, advice=steps, sentence=sentence)
+    return structs.replace(answered, sentence=sentence)
+
+
 def _over(ending: ReleaseStep, contrast_seconds: int | None) -> Situation:
     """Returns the situation of a canary that was withdrawn, or given to everybody."""
     until = contrast_seconds and ending.deployed_at + timedelta(seconds=contrast_seconds)
@@ -208,7 +226,7 @@ def _over(ending: ReleaseStep, contrast_seconds: int | None) -> Situation:
         if state is State.WITHDRAWN
         else f"Everybody has had the change since {at}"
     )
-    end = f"; it ends at about {until.astimezone(UTC):%d %b %H:%M} UTC" if until else ""
+    end = f"; it ends at {until.astimezone(UTC):%d %b %H:%M} UTC at the earliest" if until else ""
     sentence = f"{done}, so no unit that comes now is compared{end}."
     steps = ("Nothing to do: the units of before may still give an answer.", _AGAIN[state])
     return Situation(

@@ -14,7 +14,7 @@ WARNINGS = {
     "none_in_window": "Events of the target metric are received, but none counts: none comes from a"
     " unit of the experiment within the window after its exposure. Check the window, and that the"
     " events name the same session as the page view.",
-    "base_moved": "Users have another build than the one that this change stands on. Rebase it.",
+    "base_moved": "At this look users had another build than the one that this change stands on.",
     "declaration_differs": "Users have another build than the one that the deploys declare. Post"
     " what the router does: allocation 1 for what everybody gets, 0 for what was withdrawn.",
     "unknown_commit": "Some events name a commit that no deploy recorded. Post each deploy before"

@@ -1,5 +1,6 @@
 """The evidence document, filled: the engine's numbers with the counts and builds beside them."""
 
+import dataclasses
 import hashlib
 import math
 from bisect import bisect_left
@@ -70,6 +71,10 @@ def evidence_document(
         state: The builds beside its treatment then.
     """
     policy, decided = policy_of(reading), contract.decided
+    if not decided and (state.moved is not None or state.ending is not None):
+        # No unit that comes is compared, so no date is expected.
+        stopped = structs.replace(evidence.sessions, projected_decision_at=None)
+        evidence = dataclasses.replace(evidence, sessions=stopped)
     arms = Arms(
         control=_arm(evidence.arms.control, late=counts.late_control),
         treatment=_arm(evidence.arms.treatment, late=counts.late_treatment),

@@ -18,7 +18,7 @@ from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CONTRAST_SECONDS
 from storage.verdicts.publication import effect_of
-from storage.views.registrations import ARRIVALS, read_registration
+from storage.views.registrations import ACTED, ARRIVALS, read_registration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,22 +73,13 @@ class Finding:
     effect: Effect | None
 
 
-# The newest step of the treatment since the look that decided: it says what was done about it.
-_ACTED = """(
-    SELECT json_build_array(d.allocation, d.deployed_at) FROM deploys AS d
-    WHERE v.decided AND d.project_id = x.project_id AND d.environment = x.environment
-      AND d.commit_sha = x.treatment_commit AND d.deployed_at > v.as_of
-      AND (d.allocation IS NULL OR d.allocation IN (0, 1)) AND d.withdrawn_at IS NULL
-    ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1
-)"""
-
 _FIND = text(f"""
 SELECT x.closed_at, d.commit ->> 'message' AS message, d.commit ->> 'url' AS url,
     d.commit ->> 'pull_request' AS pull_request, x.note,
     {CONTRAST_SECONDS} AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
-    v.next_look_at, {_ACTED} AS acted,
+    v.next_look_at, {ACTED} AS acted,
     coalesce(f.effect, v.evidence -> 'effect')::text AS effect
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
@@ -101,7 +92,7 @@ WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 _VERSION = text(f"""
 SELECT md5(concat_ws(
     ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, x.note, {ELSEWHERE},
-    {_ACTED}, {ARRIVALS}, f.state, f.effect,
+    {ACTED}, {ARRIVALS}, f.state, f.effect,
     (SELECT max(d.recorded_at) FROM deploys AS d
      WHERE NOT v.decided AND d.project_id = x.project_id AND d.environment = x.environment)
 ))

@@ -10,7 +10,8 @@ from sqlalchemy import Connection, text
 from domain.contract import contract_of
 from domain.evidence.document import evidence_of
 from domain.lineage.control_state import ControlState
-from domain.registration import Arrivals, MissingDeploy, RegistrationAnswer
+from domain.lineage.serving import ReleaseStep
+from domain.registration import PRODUCTION, Arrivals, MissingDeploy, RegistrationAnswer
 from domain.wording.situation import situation
 from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
@@ -26,23 +27,34 @@ _RECENT_COMMITS = 500
 
 
 # Arrivals as JSON; NULL once a unit is complete, or it is decided.
-ARRIVALS = """CASE
-    WHEN NOT v.decided AND coalesce((v.evidence #>> '{sessions,accumulated}')::bigint, 0) = 0
+ARRIVALS = f"""CASE
+    WHEN NOT v.decided AND coalesce((v.evidence #>> '{{sessions,accumulated}}')::bigint, 0) = 0
     THEN (
         SELECT json_build_object('units', coalesce(sum(u.treatment + u.control), 0),
             'events', coalesce((
+            -- Admissions name no environment; nearly all events are of production.
             SELECT bool_or(a.accepted > 0) FROM admissions AS a
-            WHERE a.project_id = x.project_id AND a.minute >= date_trunc('minute', x.starts_at)
+            WHERE x.environment = '{PRODUCTION}' AND a.project_id = x.project_id
+              AND a.minute >= date_trunc('minute', x.starts_at)
         ), false))
         FROM block_units AS u WHERE u.experiment_id = x.experiment_id
     )
 END"""
+# The newest step of the treatment since the look that decided: it says what was done about it.
+ACTED = """(
+    SELECT json_build_array(d.allocation, d.deployed_at) FROM deploys AS d
+    WHERE v.decided AND d.project_id = x.project_id AND d.environment = x.environment
+      AND d.commit_sha = x.treatment_commit AND d.deployed_at > v.as_of
+      AND (d.allocation IS NULL OR d.allocation IN (0, 1)) AND d.withdrawn_at IS NULL
+    ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1
+)"""
+
 _READ = text(f"""
 SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric AS metric,
     x.treatment_commit, x.control_commit, x.deploy_id, x.change, {joint_with("x")} AS joint_with,
     x.attempt, x.starts_at, x.declared_at, x.policy, {ELSEWHERE} AS elsewhere, v.decided,
     v.contract::text AS contract, v.evidence::text AS evidence, {CONTRAST_SECONDS} AS contrast,
-    {ARRIVALS} AS arrivals
+    {ARRIVALS} AS arrivals, {ACTED} AS acted
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 """)
@@ -92,8 +104,13 @@ def read_registration(
             environment=row.environment,
             contrast_seconds=row.contrast,
             arrivals=None if row.arrivals is None else Arrivals(**row.arrivals),
+            acted=None if row.acted is None else _step(row.treatment_commit, *row.acted),
         ),
     )
+
+
+def _step(commit: str, allocation: float | None, at: str) -> ReleaseStep:
+    return ReleaseStep(commit=commit, deployed_at=datetime.fromisoformat(at), allocation=allocation)
 
 
 def first_look_of(starts_at: datetime | None, policy: dict[str, Any] | None) -> datetime | None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from sqlalchemy import Connection, text
 
@@ -51,23 +50,34 @@ class Release(World):
         return record
 
     def serve(
-        self, shares: dict[str, float], *, sessions: int = 100, key: dict[str, str] | None = None
+        self,
+        shares: dict[str, float],
+        *,
+        sessions: int = 100,
+        key: dict[str, str] | None = None,
+        rates: dict[str, float] | None = None,
     ) -> None:
-        """Lets a block pass in which builds are served, and another until it has closed."""
+        """Lets a block pass in which builds are served, and another until it has closed.
+
+        Args:
+            shares: Of each build, its share of the sessions.
+            key: By which events are sent; the write key where it is None.
+            rates: Of each build, the share of its sessions that order.
+        """
         start = BEGIN + ((self.now - BEGIN) // BLOCK + 1) * BLOCK
-        events = [
-            {
-                "event": "page_view",
-                "session_id": session,
-                "commit": commit,
-                "occurred_at": (start + timedelta(minutes=2)).isoformat(),
-            }
-            for commit, share in shares.items()
-            for session in self.new_sessions(round(share * sessions))
-        ]
+        at = {"occurred_at": (start + timedelta(minutes=2)).isoformat()}
+        events: list[dict[str, str]] = []
+        for commit, share in shares.items():
+            visits = self.new_sessions(round(share * sessions))
+            orders = visits[: round((rates or {}).get(commit, 0) * len(visits))]
+            for event, names in (("page_view", visits), ("order", orders)):
+                named = {"event": event, "commit": commit, **at}
+                events += [{**named, "session_id": name} for name in names]
         self.wait_until(start + timedelta(minutes=3))
-        answer = self.post("/v1/events", {"events": events}, headers=key or self.write)
-        assert answer.status_code == 202, answer.text
+        for first in range(0, len(events), 500):
+            batch = {"events": events[first : first + 500]}
+            answer = self.post("/v1/events", batch, headers=key or self.write)
+            assert answer.status_code == 202, answer.text
         self.wait_until(start + BLOCK + timedelta(minutes=2, seconds=1))
         self.in_store(note_served)
 
@@ -403,65 +413,3 @@ def test_sessions_of_a_stranger_move_no_build_where_arms_are_signed(release: Rel
     assert release.standing() == B0
     release.serve({B1: 1})
     assert release.standing() == B1
-
-
-# --- Two weeks ------------------------------------------------------------------------------------
-
-
-def test_over_two_weeks_of_releases_no_face_contradicts_another(release: Release) -> None:
-    """Canary, promotion without a verdict, hotfix, redeploy, withdrawal: each is registered."""
-    opened: dict[str, str] = {}
-
-    def ship(commit: str, share: float | None = None, *, base: str | None = None) -> None:
-        release.deploy(commit, share, base=base)
-        if share != 0:
-            opened[commit] = release.register_commit(commit)
-
-    def live(shares: dict[str, float], *, standing: str, moved: dict[str, str]) -> None:
-        for _ in range(3):
-            release.serve(shares, sessions=60)
-        release.wait(60)
-        release.service.look()
-        assert release.standing() == standing
-        for commit, experiment in opened.items():
-            if release.contract(experiment)["power_state"]["decided"]:
-                continue
-            _agree(release, experiment, standing=standing, moved=moved.get(commit))
-
-    ship(B0)
-    live({B0: 1}, standing=B0, moved={})
-    ship(C1, 0.3, base=B0)
-    live({B0: 0.7, C1: 0.3}, standing=B0, moved={})
-    ship(C2, 0.2, base=B0)
-    live({B0: 0.5, C1: 0.3, C2: 0.2}, standing=B0, moved={})
-    ship(C1, 1)
-    live({C1: 0.8, C2: 0.2}, standing=C1, moved={C2: C1})
-    ship(HOTFIX, base=C1)
-    live({HOTFIX: 0.8, C2: 0.2}, standing=HOTFIX, moved={C2: HOTFIX})
-    ship(C2, 0)
-    live({HOTFIX: 1}, standing=HOTFIX, moved={})
-    release.wait(2 * 24 * 60)
-    ship(C1, 1)
-    live({C1: 1}, standing=C1, moved={})
-    ship(B1, 0.5, base=C1)
-    live({C1: 0.5, B1: 0.5}, standing=C1, moved={})
-    release.wait(9 * 24 * 60)
-    live({C1: 0.5, B1: 0.5}, standing=C1, moved={})
-
-
-def _agree(release: Release, experiment: str, *, standing: str, moved: str | None) -> None:
-    """Holds what the registration, the evidence and the checklist say against each other."""
-    registration = release.bound(experiment)
-    base_moved = registration["base_moved"]
-    assert (None if base_moved is None else base_moved["rebase_on"]) == moved
-    own = dataclasses.replace(release.service, project=release.project)
-    evidence = own.evidence(experiment)
-    if evidence is not None:
-        alone = evidence.nothing_to_compare
-        assert (evidence.base_moved is None) == (base_moved is None)
-        assert msgspec.to_builtins(alone) == registration["nothing_to_compare"]
-        assert ("nothing to compare" in evidence.sentence) == (
-            registration["nothing_to_compare"] is not None
-        )
-    fixes = [line["fix"] for line in release.checklist().values()]
-    assert not any(f"{standing} must not get everybody" in fix for fix in fixes)
