@@ -1,10 +1,9 @@
 """The world of a test: a project behind the API, its deploys, traffic, experiments and verdicts.
 
-    world.deploy("aaaaaaa1", minutes=-1440)
-    world.deploy("ccccccc3", 0.5, minutes=0, base="aaaaaaa1")
-    world.crowd("ccccccc3", start=0, minutes=60, units=500, rates={"order": 0.4})
+    world.canary()
+    world.crowd(K, start=0, minutes=60, units=500, rates={"order": 0.4})
     world.send()
-    experiment = world.register(treatment_commit="ccccccc3", target_metric="order")
+    experiment = world.register(treatment_commit=K, target_metric="order")
     assert world.answer(experiment, minutes=1440) == ("keep", None, True)
 
 The fixtures `service`, `tenant` and `story` are such worlds. `record_deploy` and
@@ -21,10 +20,12 @@ from sqlalchemy import Connection, text
 from domain.document import document_text
 from domain.evidence.document import Evidence, evidence_of
 from domain.registration import PRODUCTION, Registration
+from orchestration.pipeline.audit import audit
 from storage.experiments import deploys, experiments
 from storage.tenants.keys import KeyKind, create_key
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
+from storage.upkeep.invariants import lost_sessions, units_that_do_not_add_up
 from tests.stores.pipeline_run import run_pipeline
 from tests.stores.publication import publish
 
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 # Minute 0: a block begins here, long enough ago that every block of a test has closed.
 T = datetime(2026, 10, 1, tzinfo=UTC)
+# The build that users have, and a canary's.
+A, K = "aaaaaaa1", "ccccccc3"
+# A day in minutes, which all times of a world count in.
+DAY = 1440.0
 # A registration whose keep waits for no guardrail.
 ON_ORDERS = {"target_metric": "order", "guardrails": []}
 _BATCH = 500
@@ -171,6 +176,11 @@ class World:
         assert answer.status_code == 201, answer.text
         return answer.json()["deploy"]
 
+    def canary(self, share: float | None = 0.5) -> dict[str, Any]:
+        """Posts A a day before its beginning, and K on it at its beginning; returns K's record."""
+        self.deploy(A, minutes=-DAY)
+        return self.deploy(K, share, minutes=0, base=A)
+
     def withdraw(self, deploy: dict[str, Any]) -> Any:
         """Asks for the withdrawal of a deploy, and returns the answer."""
         return self.client.delete(f"/v1/deploys/{deploy['deploy_id']}", headers=self.write)
@@ -293,6 +303,13 @@ class World:
     def listed(self) -> list[dict[str, Any]]:
         """The list of the project's experiments."""
         return self._read("/v1/reward").json()["experiments"]
+
+    def require_the_counts_to_add_up(self, experiment_id: str) -> None:
+        """Holds that no unit is counted twice or missed, and that the audit agrees."""
+        with self.store.engine.connect() as connection:
+            assert units_that_do_not_add_up(connection) == []
+            assert lost_sessions(connection) == {}
+        assert audit(self.store.engine, experiment_id).differences == []
 
     def _read(self, path: str) -> Any:
         answer = self.get(path)

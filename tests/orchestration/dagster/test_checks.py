@@ -41,11 +41,6 @@ def bench(walked, instance) -> Bench:
     return Bench(canary=walked, instance=instance)
 
 
-@pytest.mark.parametrize("check", checks.FACTS, ids=lambda check: check.check_key.name)
-def test_every_fact_holds_of_an_honest_store(bench, check) -> None:
-    assert bench.outcome(check).passed
-
-
 @pytest.mark.requirement("transition.keep-without-breaches")
 def test_a_keep_with_a_breach_is_seen(bench) -> None:
     result = bench.outcome(

@@ -3,7 +3,6 @@
 The random worlds of `tests/pipeline/engines/` forget people between ticks too.
 """
 
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from storage.upkeep.invariants import units_that_do_not_add_up
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import publish_verdicts, stage_evidence
 from storage.verdicts.set_aside import bound_experiments
+from tests.stores.barrier import await_waiting
 from tests.stores.emptied import empty_derived_tables
 from tests.world import T, record_deploy, register_experiment
 
@@ -371,7 +371,7 @@ def test_a_forgetting_waits_for_the_step_under_way(shop: Shop) -> None:
         with shop.engine.begin() as connection:
             claim_derived_tables(connection)
             forgetting = pool.submit(shop.forget, user=1)
-            assert _waits_for_the_lock(connection)
+            await_waiting(shop.engine, DERIVED_LOCK)
             extend_cells(connection)
         assert forgetting.result(timeout=60).exposures == 3
     shop.tick(NIGHT)
@@ -517,13 +517,3 @@ def test_more_users_than_were_agreed_to_are_not_erased(shop: Shop) -> None:
     assert sorted(shop.rows()) == rows
     with shop.engine.begin() as connection:
         assert forget_person(connection, shop.project_id, "tablet 0", limit=5).users == 5
-
-
-def _waits_for_the_lock(connection: Connection) -> bool:
-    waiting = text("SELECT EXISTS (SELECT FROM pg_locks WHERE objid = :key AND NOT granted)")
-    pause = threading.Event()
-    for _ in range(1_000):
-        if connection.execute(waiting, {"key": DERIVED_LOCK}).scalar_one():
-            return True
-        pause.wait(0.01)
-    return False

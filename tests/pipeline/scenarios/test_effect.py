@@ -8,16 +8,13 @@ import pytest
 from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
-from tests.world import T
+from tests.world import DAY, A, K, T
 
-A, K = "aaaaaaa1", "ccccccc3"
 SERVED = ("basis", "final", "trainable", "stopped")
-DAY = 1440.0
 
 
 def canary(story, *, rate: float, share: float = 0.5, units: int = 4000) -> None:
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=share)
+    story.canary(share)
     story.crowd(A, start=0, minutes=600, units=units, rates={"order": 0.10})
     story.crowd(K, start=0, minutes=600, units=units, rates={"order": rate})
     story.send()
@@ -141,8 +138,7 @@ def test_a_share_that_is_cut_to_less_than_half_starves_the_comparison(story) -> 
 
 
 def test_a_comparison_that_was_starved_before_its_answer_stays_unfit_to_train_on(story) -> None:
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     story.deploy(K, minutes=300, base=A, allocation=0.2)
     serve(story, begin=0, days=300 / DAY, units=4000, rate=0.11)
     serve(story, begin=300, days=0.75, units=20000, rate=0.15, share=0.2)
@@ -156,8 +152,7 @@ def test_a_comparison_that_was_starved_before_its_answer_stays_unfit_to_train_on
 
 def test_closed_after_it_was_due_its_effect_is_that_of_the_day_when_it_was(story) -> None:
     story.settings(reward_days=1)
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     serve(story, begin=0, days=3, units=2000, rate=0.104)
     experiment = story.register(treatment_commit=K)
     story.as_live()
@@ -202,8 +197,7 @@ def kept(story) -> Callable[..., str]:
     """A keep within a day; what comes afterwards is history as well, of which no tick knows yet."""
 
     def run(*, later: float, days: float = 9, **promoted: float) -> str:
-        story.deploy(A, minutes=-DAY)
-        canary = story.deploy(K, minutes=0, base=A, allocation=0.5)
+        canary = story.canary()
         if promoted:
             story.deploy(K, minutes=promoted["at"], base=A, allocation=1)
         serve(story, begin=0, days=1, units=8000, rate=0.14)

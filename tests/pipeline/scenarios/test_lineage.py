@@ -3,7 +3,9 @@
 A cell is written (minutes after the canary's deploy, stratum, n1, x1, n0, x0).
 """
 
-A, B, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
+from tests.world import A, K
+
+B, L = "bbbbbbb2", "ddddddd4"
 
 
 def test_a_first_canary_is_compared_with_the_base_that_nobody_recorded(story, stratum) -> None:
@@ -90,8 +92,7 @@ def test_a_deploy_posted_after_its_traffic_began_counts_if_the_binding_knew_it(
 
 
 def test_a_rebased_change_is_compared_on_both_bases(story, stratum) -> None:
-    story.deploy(A, minutes=-1440)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     story.deploy(B, minutes=10, base=A)
     story.deploy(L, minutes=10, base=B, commit={"changes": [K]}, allocation=0.5)
     story.units_of(A, minutes=1, units=3)
@@ -108,8 +109,7 @@ def test_a_rebased_change_is_compared_on_both_bases(story, stratum) -> None:
 
 
 def test_sessions_in_mid_flight_at_the_start_are_left_out_and_counted(story, stratum) -> None:
-    story.deploy(A, minutes=-1440)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     old = story.units_of(A, minutes=-20, units=2)
     for session in old:
         story.events.append(

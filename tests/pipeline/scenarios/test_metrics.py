@@ -11,10 +11,7 @@ from domain.evidence.document import evidence_from
 from mcp_server.explanation import LONGEST_BYTES, as_json, explanation
 from storage.schema.partitions import create_days
 from tests.repetition import also_nightly
-from tests.world import T
-
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
+from tests.world import DAY, A, K, T
 
 
 @pytest.fixture
@@ -22,8 +19,7 @@ def canary(story) -> Callable[..., tuple[dict[str, Any], dict[str, Any]]]:
     """Runs a canary to its decision; returns its contract and its evidence."""
 
     def run(*, order: float, error: float) -> tuple[dict[str, Any], dict[str, Any]]:
-        story.deploy(A, minutes=-DAY)
-        story.deploy(K, minutes=0, base=A, allocation=0.5)
+        story.canary()
         story.crowd(A, start=0, minutes=600, units=4000, rates={"order": 0.10, "error": 0.01})
         story.crowd(K, start=0, minutes=600, units=4000, rates={"order": order, "error": error})
         story.send()
@@ -85,8 +81,7 @@ def twice_told(story) -> Callable[..., None]:
     def run(**chosen: Any) -> None:
         metric = {"window_seconds": 3600, **chosen}
         story.settings(metrics=dict.fromkeys(BOTH, metric))
-        story.deploy(A, minutes=-DAY)
-        story.deploy(K, minutes=0, base=A, allocation=0.5)
+        story.canary()
         story.crowd(A, start=0, minutes=600, units=4000, rates={"order": 0.10})
         story.crowd(K, start=0, minutes=600, units=4000, rates={"order": 0.14})
         orders = [event for event in story.events if event["event"] == "order"]

@@ -9,9 +9,9 @@ from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
 from tests.stores.example import example_document
+from tests.world import DAY, A, K
 
-A, B, K, L, M = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4", "eeeeeee5"
-DAY = 1440.0
+B, L, M = "bbbbbbb2", "ddddddd4", "eeeeeee5"
 
 
 def at(minutes: float) -> str:
@@ -19,8 +19,7 @@ def at(minutes: float) -> str:
 
 
 def canary(story, *, share: float | None = 0.5) -> None:
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=share)
+    story.canary(share)
 
 
 # --- Value --------------------------------------------------------------------------------

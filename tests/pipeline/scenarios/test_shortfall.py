@@ -13,9 +13,8 @@ from mcp_server.explanation import explanation
 from orchestration.outbound.delivery import deliver
 from tests.clients.owner import Owner
 from tests.clients.receiver import receiving
+from tests.world import DAY, A, K
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
 HELPS = {A: {"order": 0.10}, K: {"order": 0.12}}
 CAUSES = (
     "Treatment gets 35 % of the units, where 50 % is declared, at a steady ratio: either the"
@@ -36,8 +35,7 @@ def observe(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Poll, 
     """Registers a canary at a declared half, serves it, and returns what the faces say of it."""
     with receiving() as receiver:
         story.settings(webhooks=[{"url": receiver.url}])
-        story.deploy(A, minutes=-DAY)
-        story.deploy(K, minutes=0, base=A, allocation=0.5)
+        story.canary()
         served(story, *spans)
         story.send()
         experiment = story.register(treatment_commit=K)
@@ -125,8 +123,7 @@ def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story: 
 def test_a_canary_that_no_unit_was_sent_to_holds_and_stays_open_while_it_is_declared(
     story: Any,
 ) -> None:
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.1)
+    story.canary(0.1)
     story.crowd(A, start=0, minutes=1.6 * DAY, units=3200, rates={"order": 0.1})
     story.send()
     experiment = story.register(treatment_commit=K)

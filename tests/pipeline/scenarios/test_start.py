@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from tests.clients.owner import Owner
+from tests.world import DAY, A, K
 
-A, B, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
-DAY = 1440.0
+B, L = "bbbbbbb2", "ddddddd4"
 # Ten units of each arm in each of these hours.
 STEPS = ((0, 0.01), (60, 0.05), (120, 0.25), (180, 0.5))
 
@@ -103,8 +103,7 @@ def served(story: Any) -> Any:
     """A canary that has been served beside A for long, in a project that measures orders."""
     set_before(story, default_metric="order", metrics={"order": {}, "basket": {}})
     story.registration = {}
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, 0.5, minutes=0, base=A)
+    story.canary()
     for commit in (A, K):
         story.units_of(commit, minutes=10, units=10)
     return story
@@ -150,8 +149,7 @@ def test_the_page_says_why_no_past_counts(served) -> None:
 @pytest.mark.parametrize(("units", "late"), [(20, False), (60, True)])
 def test_a_choice_is_late_once_a_block_of_units_has_closed(story, units: int, late: bool) -> None:
     story.begin = datetime.now(UTC) - timedelta(minutes=30)
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, 0.5, minutes=0, base=A)
+    story.canary()
     story.units_of(K, minutes=1, units=units)
     story.send(live=True)
     story.tick()

@@ -6,9 +6,8 @@ from orchestration.outbound.delivery import deliver
 from storage.tenants.secret import WebhookSecrets
 from tests.clients.receiver import receiving
 from tests.stores.emptied import empty_derived_tables
+from tests.world import A, K
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
 OF_THE_TESTS = b"a secret of the tests"
 
 
@@ -17,8 +16,7 @@ def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_
 ) -> None:
     with receiving() as receiver:
         story.settings(webhooks=[{"url": receiver.url}])
-        story.deploy(A, minutes=-DAY)
-        story.deploy(K, minutes=0, base=A, allocation=0.5)
+        story.canary()
         for start, units, order in ((0, 200, 0.40), (120, 300, 0.10)):
             story.crowd(A, start=start, minutes=60, units=units, rates={"order": 0.40})
             deliveries = {"order": order, "error": 0.30}

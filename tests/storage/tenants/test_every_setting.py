@@ -25,10 +25,9 @@ from storage.tenants.secret import Assignments, assignment_message, assignment_t
 from storage.tenants.settings import Settings
 from tests.clients.receiver import receiving
 from tests.conftest import Store, fresh_store, serving_store
-from tests.world import ON_ORDERS, T, World, at
+from tests.world import DAY, ON_ORDERS, A, K, T, World, at
 
-A, K, L = "aaaaaaa1", "ccccccc3", "ddddddd4"
-DAY = 1440.0
+L = "ddddddd4"
 SECRET = b"a secret of the tests"
 Chosen = Mapping[str, Any]
 
@@ -126,8 +125,7 @@ def verdicts(postgres_url: str, migrated_template: str) -> Iterator[Mapping[str,
         stories = {name: project(store, client) for name in choices}
         for name, story in stories.items():
             story.settings(**{"default_metric": "order", "locked": [], **choices[name]})
-            story.deploy(A, minutes=-DAY)
-            story.deploy(K, minutes=0, base=A, allocation=0.5)
+            story.canary()
             story.deploy(K, minutes=602, base=A, allocation=0)
         with store.engine.begin() as connection:
             create_days(connection, [(T + timedelta(days=day)).date() for day in range(4)])
