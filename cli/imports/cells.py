@@ -1,6 +1,7 @@
 """The readers of single cells, as macros of DuckDB: text, number, yes or no, and JSON object."""
 
 import re
+import string
 from dataclasses import dataclass
 
 import duckdb
@@ -15,9 +16,9 @@ _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?"
 _SECRET = ("user_ref", "properties")
 
 _MACROS = r"""
-CREATE MACRO stripped(cell) AS trim(cell, E' \t\r\n\v\f');
+CREATE MACRO stripped(cell) AS trim(cell, {spaces});
 CREATE MACRO is_empty(cell) AS cell IS NULL OR stripped(cell) IN ({words});
-CREATE MACRO as_text(cell) AS CASE WHEN NOT is_empty(cell) THEN cell END;
+CREATE MACRO as_text(cell) AS CASE WHEN NOT is_empty(cell) THEN stripped(cell) END;
 CREATE MACRO as_number(cell) AS CASE
     WHEN regexp_full_match(replace(stripped(cell), '{decimal}', '.'), '{number}')
         AND ('{decimal}' = '.' OR NOT contains(cell, '.'))
@@ -43,7 +44,10 @@ def define_readers(database: duckdb.DuckDBPyConnection, decimal: str) -> None:
     """Defines the readers of cells, with the decimal sign of numbers in text."""
     words = ", ".join(map(literal, NULL_WORDS))
     database.execute(
-        _MACROS.replace("{words}", words).replace("{decimal}", decimal).replace("{number}", _NUMBER)
+        _MACROS.replace("{words}", words)
+        .replace("{decimal}", decimal)
+        .replace("{number}", _NUMBER)
+        .replace("{spaces}", literal(string.whitespace))
     )
 
 

@@ -164,12 +164,17 @@ class Layout:
                 self.skipped["others" if many else f"arm {value!r}"] += count
 
     def _require_no_totals(self, exposed_at: str) -> None:
-        """Holds that rows are units: of totals there is one of each arm and day.
+        """Holds that rows are units: totals are one for each arm and day, or name no unit or day.
 
         Raises:
             MapError: They look like totals, and the map does not say that they are none.
         """
-        columns = [name for name, outcome in self.map.outcomes.items() if outcome.at != name]
+        is_bare = self.map.unit is None and self.map.times.column is None
+        columns = [
+            name
+            for name, outcome in self.map.outcomes.items()
+            if outcome.at != name and not (is_bare and outcome.value)
+        ]
         if self.map.totals or not columns or self.rows > _MOST_TOTALS:
             return
         day = "1" if self.map.times.column is None else f"CAST({exposed_at} AS DATE)"
@@ -179,13 +184,13 @@ class Layout:
             f" FROM ({self._read_rows()})"
         )
         totals = [name for name, middle in zip(columns, usual, strict=True) if (middle or 0) > 1]
-        if rows == groups and totals:
+        if totals and (is_bare or rows == groups):
             middle = usual[columns.index(totals[0])]
+            lone = "name neither unit nor time" if is_bare else "are one for each arm and day"
             raise MapError(
-                f"these are totals, not units: {rows:,} rows have one for each arm"
-                f"{'' if day == '1' else ' and day'}, and column {totals[0]!r} holds numbers such"
-                f" as {middle:,g}. Import a row a unit, or a row an event. Where each row is a unit"
-                " all the same, set totals = true in the map"
+                f"these are totals, not units: {rows:,} rows {lone}, and column {totals[0]!r} holds"
+                f" numbers such as {middle:,g}. Import a row a unit, or a row an event. Where each"
+                " row is a unit all the same, set totals = true in the map"
             )
 
     def require_all_arms(self) -> None:
@@ -237,6 +242,11 @@ class Layout:
             value = self._read(member, column, _READERS.get(member, "as_text"), missing=missing)
             members[member] = (
                 f"coalesce({value}, {members[member]})" if member in members else value
+            )
+        if self.map.exposures:
+            exposing = ", ".join(map(literal, self.map.exposures))
+            members["commit"] = (
+                f"CASE WHEN {members['event']} IN ({exposing}) THEN {members['commit']} END"
             )
         return members
 

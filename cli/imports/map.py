@@ -150,6 +150,7 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         constants: Event member -> value, for every row.
         arm: The column that names the arm by words.
         commits: Value of the arm column -> commit; rows of other arms are skipped.
+        exposures: The events that expose a unit (layout `event`); by default all with a commit.
         metrics: Column -> event that a unit sent where the column says yes (layout `unit`).
         totals: Whether rows that look like totals of a day are taken as units all the same.
         decimal: The decimal sign of numbers that are written as text.
@@ -164,6 +165,7 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     constants: dict[str, Any] = {}
     arm: str | None = None
     commits: dict[str, str] = {}
+    exposures: list[str] = []
     metrics: dict[str, str | Outcome] = {}
     totals: bool = False
     decimal: Literal[".", ","] = "."
@@ -183,6 +185,8 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def _require_unit_layout(self) -> None:
         if self.arm is None or not self.commits:
             raise ValueError("layout 'unit' needs arm, a column, and [commits], its values")
+        if self.exposures:
+            raise ValueError("layout 'unit' has no exposures: each of its rows is one")
         for member in self.columns:
             if member not in UNIT_MEMBERS:
                 raise ValueError(
@@ -198,6 +202,8 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 "commits stand in a column of their own, columns.commit; or arm, a column of words,"
                 " and [commits] name them together"
             )
+        if self.exposures and self.arm is None and "commit" not in {*self.columns, *self.constants}:
+            raise ValueError("exposures needs a commit: columns.commit, or arm and [commits]")
         if "event" not in self.columns and "event" not in self.constants:
             raise ValueError("no member names the event: add event to [columns] or [constants]")
         if self.unit is not None and "session_id" in self.columns:

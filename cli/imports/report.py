@@ -167,6 +167,14 @@ def _warnings(judgement: ExperimentCount) -> Iterator[str]:
             f"Warning: {history.after:,} of {history.outcomes:,} {events} events fall outside the"
             f" {window} window of their unit's exposure and do not count; {_wider(judgement)}"
         )
+    begun = history.control.begun_by_outcome + history.treatment.begun_by_outcome
+    if begun:
+        units = history.control.units + history.treatment.units
+        yield (
+            f"Warning: {begun:,} of {units:,} units begin with their outcome, {events}, so that it"
+            ' exposes them. With exposures in the map, such as exposures = ["page_view"],'
+            " these events alone expose a unit."
+        )
     if history.before:
         yield (
             f"Warning: {history.before:,} of {history.outcomes:,} {events} events come before their"
@@ -224,7 +232,7 @@ def _document(judgement: ExperimentCount) -> dict[str, Any]:
         "target_metric": experiment.target_metric,
         "window_seconds": judgement.policy["target"]["window_seconds"],
         "arms": {
-            arm: {"in_file": of_file.units, "after_horizon": of_file.after_horizon, **asdict(count)}
+            arm: {"in_file": asdict(of_file), **asdict(count)}
             for arm, count, of_file in (
                 ("control", judgement.control, history.control),
                 ("treatment", judgement.treatment, history.treatment),

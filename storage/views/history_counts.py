@@ -19,10 +19,12 @@ class ArmHistory:
     Attributes:
         units: Units whose first event on the routes named the arm's commit.
         after_horizon: Those of them that came after the horizon.
+        begun_by_outcome: Those whose first event is an outcome itself.
     """
 
     units: int = 0
     after_horizon: int = 0
+    begun_by_outcome: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +56,16 @@ WHERE e.route IS NOT NULL
 # Twice a time and the arm in one number: so the first event is a minimum of integers.
 _COUNT = """
 WITH first AS (
-    SELECT {unit} AS unit, min(2 * e.occurred + c.arm) AS seen
+    SELECT {unit} AS unit, min(2 * e.occurred + c.arm) AS seen,
+        min(CASE WHEN s.event IS NULL THEN 2 * e.occurred + c.arm END) AS seen_before
     FROM events AS e JOIN counted_commits AS c
       ON c.commit_sha = e.commit_sha AND c.environment = e.environment
+    LEFT JOIN counted_sources AS s ON s.event = e.event
     WHERE e.occurred >= {since} AND {unit} IS NOT NULL AND {exposes}
     GROUP BY 1
 ), exposed AS (
-    SELECT unit, seen, seen % 2 AS arm, CASE WHEN seen < {horizon} THEN 0 ELSE 1 END AS is_after
+    SELECT unit, seen, seen % 2 AS arm, CASE WHEN seen < {horizon} THEN 0 ELSE 1 END AS is_after,
+        CASE WHEN seen_before <= seen THEN 0 ELSE 1 END AS is_outcome
     FROM first
 ), delayed AS (
     SELECT 2 * e.occurred - x.seen + x.arm AS delay
@@ -73,9 +78,11 @@ WITH first AS (
         sum(CASE WHEN delay > {window} THEN 1 ELSE 0 END) AS after, max(delay) AS longest
     FROM delayed
 ), arms AS (
-    SELECT arm, count(*) AS units, sum(is_after) AS after_horizon FROM exposed GROUP BY arm
+    SELECT arm, count(*) AS units, sum(is_after) AS after_horizon,
+        sum(is_outcome) AS begun_by_outcome
+    FROM exposed GROUP BY arm
 )
-SELECT a.arm, a.units, a.after_horizon, o.outcomes, o.before, o.after, o.longest
+SELECT a.arm, a.units, a.after_horizon, a.begun_by_outcome, o.outcomes, o.before, o.after, o.longest
 FROM outcomes AS o LEFT JOIN arms AS a ON 1 = 1
 """
 
@@ -128,11 +135,11 @@ def count_history(
         )
     )
     arms = {
-        arm: ArmHistory(units=units, after_horizon=int(late))
-        for arm, units, late, *_ in rows
+        arm: ArmHistory(units=units, after_horizon=int(late), begun_by_outcome=int(begun))
+        for arm, units, late, begun, *_ in rows
         if arm is not None
     }
-    _, _, _, outcomes, before, after, longest = rows[0]
+    *_, outcomes, before, after, longest = rows[0]
     return HistoryCount(
         control=arms.get(0, ArmHistory()),
         treatment=arms.get(1, ArmHistory()),

@@ -616,9 +616,14 @@ def test_totals_of_days_are_refused_unless_the_map_says_that_they_are_units(
         .replace("hit", '"# of Purchase"')
     )
     line = error_of(run(file, "--map", mapped(tmp_path, text_of_map)))
-    assert line.startswith("these are totals, not units: 60 rows have one for each arm and day")
+    assert line.startswith("these are totals, not units: 60 rows are one for each arm and day")
     assert "'# of Purchase'" in line
     assert stored() == []
+    undated = text_of_map.replace(
+        'column = "Date"\nformat = "%d.%m.%Y"', f'spread_days = 30\nstart = "{AT}"'
+    )
+    line = error_of(run(file, "--map", mapped(tmp_path, undated)))
+    assert line.startswith("these are totals, not units: 60 rows name neither unit nor time")
     taken = run(file, "--map", mapped(tmp_path, "totals = true\n" + text_of_map))
     assert taken.exit_code == 0, taken.output
     assert (
@@ -627,26 +632,35 @@ def test_totals_of_days_are_refused_unless_the_map_says_that_they_are_units(
     assert len(stored()) == 60 + 59
 
 
+ACTIONS = (
+    EVENT_MAP.replace('"who"', '"id"\narm = "group"')
+    .replace("what", "action")
+    .replace("at", "date")
+)
+WORDS = '[commits]\ncontrol = "aaaaaaa"\nexperiment = "bbbbbbb"\n'
+CLICKS = EXPERIMENT.replace("order", "click") + 'window = "2d"\n'
+
+
 def test_a_log_of_events_may_name_its_arms_by_words(run, tmp_path) -> None:
     file = tmp_path / "actions.csv"
     file.write_text(
         "date,id,group,action\n"
-        "2026-09-01,1,control,view\n2026-09-01,2,experiment,view\n2026-09-01,3,holdout,view\n"
+        "2026-09-01,1,control ,view\n2026-09-01,2,experiment,view\n2026-09-01,3,holdout,view\n"
         "2026-09-02,2,experiment,click\n2026-09-02,1,,click\n2026-09-02,4,control,view\n"
+        "2026-09-02,5,experiment,click\n"
     )
-    words = '[commits]\ncontrol = "aaaaaaa"\nexperiment = "bbbbbbb"\n'
-    text_of_map = (
-        EVENT_MAP.replace('"who"', '"id"\narm = "group"')
-        .replace("what", "action")
-        .replace('"at"', '"date"')
-    )
-    experiment = EXPERIMENT.replace("order", "click") + 'window = "2d"\n'
-    result = run(file, "--map", mapped(tmp_path, text_of_map + words + experiment))
+    result = run(file, "--map", mapped(tmp_path, ACTIONS + WORDS + CLICKS), "--dry-run")
     assert result.exit_code == 0, result.output
     assert re.search(r"control +aaaaaaa +2 of 2 units +1 with click \(50.00 %\)", result.stdout)
-    assert re.search(r"treatment +bbbbbbb +1 of 1 units +1 with click", result.stdout)
+    assert re.search(r"treatment +bbbbbbb +2 of 2 units +2 with click", result.stdout)
     assert "1 rows of arms that [commits] does not name are skipped: 'holdout' 1." in result.stdout
-    without = mapped(tmp_path, text_of_map + experiment)
+    assert "1 of 4 units begin with their outcome, `click`, so that it exposes" in result.stdout
+    exposed = mapped(tmp_path, "exposures = ['view']\n" + ACTIONS + WORDS + CLICKS)
+    result = run(file, "--map", exposed)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"treatment +bbbbbbb +1 of 1 units +1 with click", result.stdout)
+    assert "begin with their outcome" not in result.stdout
+    without = mapped(tmp_path, ACTIONS + CLICKS)
     assert "arm, a column of words, and [commits]" in error_of(run(file, "--map", without))
 
 

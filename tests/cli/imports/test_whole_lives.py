@@ -45,7 +45,7 @@ sources = ["purchase"]
 
 
 def rows() -> list[str]:
-    """Visitors of twenty days, two of each person, of whom the new build's buy more."""
+    """Visitors of twenty days, of whom the new build's buy more; each person sees both."""
     lines = ["visitor,person,arm,at,ordered,spent"]
     for number in range(UNITS):
         arm = "new" if number % 2 else "old"
@@ -53,9 +53,8 @@ def rows() -> list[str]:
         pair = number // 2
         at = f"2026-08-{1 + pair % 20:02d} {pair % 24:02d}:{pair % 60:02d}:00"
         spent = f"{number % 37}.50" if ordered else ""
-        lines.append(
-            f"v{number},p{number % 2 + 2 * (number // 4)},{arm},{at},{int(ordered)},{spent}"
-        )
+        person = 2 * (number // 4) + int(number % 4 in (1, 2))
+        lines.append(f"v{number},p{person},{arm},{at},{int(ordered)},{spent}")
     return lines
 
 
