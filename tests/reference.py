@@ -1,4 +1,7 @@
-"""The API reference as Markdown, made of the OpenAPI document: `python -m tests.reference`."""
+"""The API reference, made of the OpenAPI document, and the table of settings, of their types.
+
+Both are Markdown, written by `python -m tests.reference`.
+"""
 
 import json
 import re
@@ -7,12 +10,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import inspect
+
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from api.wire.problem import CODES
+from storage.tenants.setting_rule import plain, rule_of
+from storage.tenants.settings import RateLimits, Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "reference.md"
+SETTINGS_PAGE = DOCS / "operations" / "settings.md"
 COMMAND = "python -m tests.reference"
 _OPENING = f"""\
 # API reference
@@ -59,6 +68,32 @@ def reference() -> str:
     for name, schema in sorted(document["components"]["schemas"].items()):
         parts += _shape(name, schema)
     return "\n".join(parts).rstrip() + "\n"
+
+
+def settings_page() -> str:
+    """Returns the page of settings, its table made of how they are declared."""
+    opening, end = "<!-- settings -->\n", "<!-- end of settings -->"
+    before, rest = SETTINGS_PAGE.read_text().split(opening)
+    table = "\n".join(_settings_table())
+    return f"{before}{opening}{table}\n{end}{rest.partition(end)[2]}"
+
+
+def _settings_table() -> Iterator[str]:
+    kind = inspect.type_info(Settings)
+    assert isinstance(kind, inspect.StructType)
+    yield "| setting | default | rule | meaning |"
+    yield "| --- | --- | --- | --- |"
+    for member in kind.fields:
+        rule, declared = rule_of(member.type), plain(member.type)
+        if isinstance(declared, inspect.ListType):
+            rule = f"{rule}, each {rule_of(declared.item_type)}"
+        words = getattr(member.type, "extra_json_schema", None) or {}
+        default = msgspec.to_builtins(getattr(Settings(), member.name))
+        values = default.values() if isinstance(default, dict) else default
+        shown = values if isinstance(default, dict | list) else [default]
+        defaults = ", ".join(f"`{json.dumps(each)}`" for each in shown)
+        meaning = words.get("description", RateLimits.__doc__)
+        yield f"| `{member.name}` | {defaults} | {rule} | {meaning} |"
 
 
 def _contents(operations: Sequence[tuple[str, Any]]) -> Iterator[str]:
@@ -264,3 +299,4 @@ def _rules(schema: Schema) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(reference())
+    SETTINGS_PAGE.write_text(settings_page())

@@ -6,11 +6,20 @@ from typing import Any
 import pytest
 
 from storage.tenants.keys import KeyKind
-from tests.reference import COMMAND, PAGE, key_kinds, openapi, reference
+from tests.reference import (
+    COMMAND,
+    PAGE,
+    SETTINGS_PAGE,
+    key_kinds,
+    openapi,
+    reference,
+    settings_page,
+)
 
 
-def test_the_reference_is_up_to_date_to_the_byte() -> None:
+def test_the_reference_and_the_table_of_settings_are_up_to_date_to_the_byte() -> None:
     assert PAGE.read_text() == reference(), f"run {COMMAND}"
+    assert SETTINGS_PAGE.read_text() == settings_page(), f"run {COMMAND}"
 
 
 @pytest.mark.parametrize("kind", KeyKind)

@@ -48,12 +48,12 @@ def broken_rule(
         return message
     kind, value = _at(_schema(shape), chosen, path)
     if of_key and isinstance(kind := plain(kind), inspect.DictType):
-        return f"a name must be {_words(kind.key_type)}"
+        return f"a name must be {rule_of(kind.key_type)}"
     if value == "":
         return "must not be empty"
     # A webhook's address may be a secret.
     is_shown = isinstance(value, list) or not path.startswith(".webhooks[")
-    return f"must be {_words(kind)}{_but_is(value) if is_shown else ''}"
+    return f"must be {rule_of(kind)}{_but_is(value) if is_shown else ''}"
 
 
 def _members(kind: inspect.Type) -> list[str]:
@@ -106,7 +106,8 @@ def alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
     return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
 
 
-def _words(kind: inspect.Type) -> str:
+def rule_of(kind: inspect.Type) -> str:
+    """Returns the rule of a type in words, as `a whole number from 1 to 60`."""
     if isinstance(kind, inspect.Metadata) and "rule" in (kind.extra or {}):
         return str((kind.extra or {})["rule"])
     # TOML has no null, and a form none that people type.

@@ -98,14 +98,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field("Metrics", "A metric that is not named here counts the events of its own name."),
     ] = {}
     guardrails: Annotated[
-        list[Name], form_field("Guardrails", "Metrics that must not get worse. One a line.")
+        list[Name], form_field("Guardrails", "Metrics that must not get worse.")
     ] = msgspec.field(default_factory=lambda: ["error"])
     locked: Annotated[
         list[Lockable],
         form_field(
             "Kept for the project",
             "What a registration cannot choose: target_metric, guardrails (it may add some),"
-            " routes, control_commit, value. One a line.",
+            " routes, control_commit, value.",
         ),
     ] = msgspec.field(default_factory=lambda: ["guardrails"])
     default_branch: Annotated[
@@ -128,7 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Segments",
             "Properties of events, three at most, such as a platform: where the arms share"
-            " their values unequally, units are compared within each. One a line.",
+            " their values unequally, units are compared within each.",
         ),
     ] = []
     # Below 1 in 10,000 no experiment of a real shop would ever end by its evidence.
@@ -209,7 +209,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         list[str],
         form_field(
             "Allowed origins",
-            "Sites whose pages may send events from browsers; none named: all. One a line.",
+            "Sites whose pages may send events from browsers; none named: all.",
             example="https://shop.example",
         ),
     ] = []
@@ -217,7 +217,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         list[str],
         form_field(
             "Trusted proxies",
-            "Networks whose X-Forwarded-For is believed. One a line.",
+            "Networks whose X-Forwarded-For is believed.",
             example="10.0.0.0/8",
         ),
     ] = []
@@ -225,14 +225,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Groups,
         form_field(
             "Groups of owners",
-            "Groups of your directory whose members may change settings. One a line.",
+            "Groups of your directory whose members may change settings.",
         ),
     ] = []
     reader_groups: Annotated[
         Groups,
         form_field(
             "Groups of readers",
-            "Groups of your directory whose members may read these pages. One a line.",
+            "Groups of your directory whose members may read these pages.",
         ),
     ] = []
     name_header: Annotated[

@@ -42,6 +42,7 @@ def _field(
 ) -> Field:
     words, marks = declared.extra_json_schema or {}, dict(declared.extra or {})
     marks.pop("rule", None)
+    hint = words["description"]
     kind, *others = alternatives(declared)
     held, inputs = kind, _INPUTS
     if isinstance(kind, inspect.ListType):
@@ -53,12 +54,13 @@ def _field(
     if member.default_factory is not msgspec.NODEFAULT:
         default = member.default_factory()
     can_be_none = any("none" in each.values for each in others if _is_literal(each))
-    choices = marks.get("choices", {})
+    if choices := marks.get("choices", {}):
+        control = _WITH_CHOICES.get(control, control)
     return Field(
         name=name,
         label=words["title"],
-        hint=words["description"],
-        control=_WITH_CHOICES.get(control, control) if choices else control,
+        hint=f"{hint} One a line." if control == "lines" and "a line" not in hint else hint,
+        control=control,
         reads=reads,
         optional=optional and (not choices or "" in choices),
         default="" if reads in _KEYBOARDS or default is None else written(default, control),
