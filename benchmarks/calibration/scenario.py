@@ -104,8 +104,8 @@ def better_target(*, errors: float, before: float = 0.01, lift: float = 0.2) -> 
     return draw
 
 
-def stratified(strata: Sequence[tuple[float, float]], *, days: int) -> Draw:
-    """Strata of a baseline and a ratio of treatment's rate to it; the test itself never fires."""
+def stratified(strata: Sequence[tuple[float, float]], *, days: int, alpha: float = 1e-290) -> Draw:
+    """Strata of a baseline and a ratio of treatment's rate to it; by default no test fires."""
     looks, number = BLOCKS_A_DAY * days, len(strata)
 
     def draw(rng: np.random.Generator) -> Series:
@@ -121,7 +121,7 @@ def stratified(strata: Sequence[tuple[float, float]], *, days: int) -> Draw:
             n0=n0,
             x0=rng.binomial(n0, rate),
         )
-        return of_cells(cells, policy=Policy(alpha=1e-290), as_of=looks * BLOCK + DELAY)
+        return of_cells(cells, policy=Policy(alpha=alpha), as_of=looks * BLOCK + DELAY)
 
     return draw
 
@@ -254,17 +254,18 @@ def with_effects(first: float, second: float, *, days: int) -> Draw:
     return draw
 
 
-def with_late_outcomes(treated: float, control: float) -> Draw:
-    """120,000 units a day at 30 % for a week, without an effect.
+def with_late_outcomes(treated: float, control: float, *, lift: float = 0.0) -> Draw:
+    """120,000 units a day at 30 % for a week.
 
     Args:
+        lift: What treatment adds to the rate, relative to control.
         treated: The share of treatment's outcomes that come after their block has closed.
         control: The share of control's.
     """
 
     def draw(rng: np.random.Generator) -> Series:
         n1, n0 = units(rng, BLOCKS_A_DAY * 7, 417, 0.5)
-        happened = [rng.binomial(n, 0.3) for n in (n1, n0)]
+        happened = [rng.binomial(n1, 0.3 * (1 + lift)), rng.binomial(n0, 0.3)]
         late = [rng.binomial(x, p) for x, p in zip(happened, (treated, control), strict=True)]
         block = np.arange(n1.size, dtype=np.int64) * BLOCK
         when = np.concatenate([np.repeat(block, one) for one in late])
@@ -304,10 +305,19 @@ def partly_after_the_window(
     return draw
 
 
-def partly_left_out(shares: tuple[float, float], *, days: int, is_read: bool = True) -> Draw:
-    """24,000 units a day of which 5 % pay, without an effect; some pay in another currency.
+def partly_left_out(
+    shares: tuple[float, float],
+    *,
+    days: int,
+    lifts: tuple[float, float] = (0.0, 0.0),
+    has_rates: bool = False,
+    is_read: bool = True,
+) -> Draw:
+    """24,000 units a day of which 5 % pay; some pay in another currency.
 
     Args:
+        lifts: What treatment adds to the payments in the metric's currency, and to the others.
+        has_rates: Whether the metric converts the others, and leaves none out.
         shares: The share of treatment's and of control's payments that is in another currency.
         days: How long they come.
         is_read: Whether the gate reads what is left out.
@@ -315,14 +325,23 @@ def partly_left_out(shares: tuple[float, float], *, days: int, is_read: bool = T
 
     def draw(rng: np.random.Generator) -> Series:
         n1, n0 = units(rng, BLOCKS_A_DAY * days, 83, 0.5)
-        paid = [rng.binomial(n, 0.05) for n in (n1, n0)]
-        x1, x0 = (rng.binomial(x, share) for x, share in zip(paid, shares, strict=True))
+        in_metric, in_other = (
+            [rng.binomial(n1, rate1 * (1 + lift)), rng.binomial(n0, rate0)]
+            for lift, (rate1, rate0) in zip(
+                lifts,
+                ([0.05 * (1 - share) for share in shares], [0.05 * share for share in shares]),
+                strict=True,
+            )
+        )
+        x1, x0 = in_other
+        if has_rates:
+            return of_one_stratum(n1, in_metric[0] + x1, n0, in_metric[1] + x0)
         y1, y0 = x1.astype(np.float64), x0.astype(np.float64)
         values = Values(y1=y1, yy1=y1, y0=y0, yy0=y0)
         cells = of_one_stratum(n1, x1, n0, x0, values=values).target
         companion = Companion(window_seconds=Policy().window_seconds, cells=cells)
         read = {Cause.OTHER_CURRENCY: companion} if is_read else {}
-        return of_one_stratum(n1, paid[0] - x1, n0, paid[1] - x0, companions=read)
+        return of_one_stratum(n1, in_metric[0], n0, in_metric[1], companions=read)
 
     return draw
 
@@ -488,6 +507,26 @@ def partly_before_the_exposure(
         )
         read = {Cause.BEFORE_EXPOSURE: companion} if is_read else {}
         return of_one_stratum(n1, x1, n0, x0, companions=read)
+
+    return draw
+
+
+def at_a_declared_half(served: float, *, lift: float = 0.0, days: int = 14) -> Draw:
+    """24,000 units a day at 5 %, of which a half is declared for treatment.
+
+    Args:
+        served: The share that the router serves.
+        lift: What treatment adds to the rate, relative to control.
+        days: How long they come.
+    """
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * days, 83, served)
+        block = np.arange(n1.size, dtype=np.int64) * BLOCK
+        arrivals = Arrivals(block=block, treatment=n1, others=n0)
+        x1, x0 = rng.binomial(n1, 0.05 * (1 + lift)), rng.binomial(n0, 0.05)
+        read = {"allocation": ramp_declared(0.5), "arrivals": arrivals}
+        return of_one_stratum(n1, x1, n0, x0, **read)
 
     return draw
 

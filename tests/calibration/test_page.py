@@ -3,8 +3,11 @@
 import pytest
 
 from benchmarks.calibration.proportion import Proportion
+from benchmarks.calibration.report import DOCS
+from benchmarks.calibration.sections.each_gate import each_gate
 from benchmarks.calibration.sections.page import PEERS, claims, with_claims, with_section
 from benchmarks.calibration.sections.section import Section
+from domain.cause import Cause
 
 
 def section(title: str, hits: int) -> Section:
@@ -34,3 +37,11 @@ def test_a_section_takes_the_place_of_its_own_title_and_nothing_else() -> None:
 def test_claims_are_counted_and_a_row_without_one_is_none(hits: int, said: str) -> None:
     page = with_claims(with_section(PAGE, section("B", hits)))
     assert page[2].startswith(f"Claims of the engine: 2. {said}.")
+
+
+def test_each_gate_of_the_page_is_made_of_rows_that_the_page_has() -> None:
+    page = (DOCS / "calibration.md").read_text().splitlines()
+    table = "\n".join(each_gate(page).lines())
+    assert "not measured" not in table
+    assert [cause for cause in Cause if f"`{cause}`" not in table] == []
+    assert with_section(page, each_gate(page)) == page

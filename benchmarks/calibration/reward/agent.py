@@ -12,6 +12,20 @@ from stats.looks.stratification import stratified
 from stats.looks.trace import traced
 
 
+def final_effects(count: int, truth: float, *, base: float, seed: int) -> Floats:
+    """The relative effects of changes of one truth, after seven days of 24,000 units each."""
+    policy = Policy(horizon_seconds=7 * DAY)
+    effects = np.zeros(count)
+    for number in range(count):
+        series = drawn(seed + number, truth, policy, days=7, base=base)
+        batch = traced([stratified(series)])
+        last = len(batch.trace) - 1
+        effect = effect_at(batch, last, policy, is_rate=True, interval=(0.0, 0.0))
+        assert effect is not None
+        effects[number] = effect.posterior.relative or 0.0
+    return effects
+
+
 @dataclass(frozen=True, kw_only=True)
 class Harvest:
     """The numbers that an agent's changes are given, relative.

@@ -85,11 +85,17 @@ def drawn(
     days: int,
     decided_at: int | None = None,
     per_day: int = UNITS_A_DAY,
+    base: float | None = None,
 ) -> Series:
-    """A canary at one half; from the decision on a tenth of other units is held back."""
+    """A canary at one half; from the decision on a tenth of other units is held back.
+
+    Args:
+        base: A rate that does not swing over the week; None for the usual rate, which does.
+    """
     at = np.arange(days * DAY // _BLOCK) * _BLOCK
     units = per_day * _BLOCK / DAY * (1 + _DAILY * np.sin(2 * np.pi * at / DAY))
     rate = BASE * (1 + _WEEKLY * np.sin(2 * np.pi * at / (7 * DAY)))
+    rate = rate if base is None else np.full(at.size, base)
     counts: list[Ints] = []
     for seed, share in ((number, 0.5), (10**9 + number, 1 - HELD_BACK)):
         generator = np.random.default_rng(seed)

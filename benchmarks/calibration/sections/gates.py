@@ -7,6 +7,7 @@ import numpy as np
 from benchmarks.calibration.proportion import Proportion
 from benchmarks.calibration.scenario import (
     Draw,
+    at_a_declared_half,
     by_two_channels,
     evaluated,
     of_two_segments,
@@ -14,6 +15,7 @@ from benchmarks.calibration.scenario import (
     partly_after_the_window,
     partly_before_the_exposure,
     partly_left_out,
+    stratified,
     with_a_cold_start,
     with_a_lagging_router,
     with_effects,
@@ -97,6 +99,7 @@ def unequal_arms(run: Run) -> Section:
     _empty_units(counted)
     _channels(counted)
     _before_exposure(counted)
+    _fair_gains(counted)
     return Section(
         title="Arms that differ in something else", text=" ".join(TEXT.split()), rows=rows
     )
@@ -236,6 +239,36 @@ def _before_exposure(counted: Counted) -> None:
     counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)
     draw = partly_before_the_exposure((0.05, 0.0), lift=-0.1)
     counted("a true −10 %, and 5 % of treatment's before: rolled back", draw, 400, is_rolled_back)
+
+
+def _fair_gains(counted: Counted) -> None:
+    """What the other sections do not have: gains beside each gate, and what localisation does."""
+    draw = at_a_declared_half(0.5)
+    counted("sample ratio: as declared: held back", draw, 400, is_gated, at_most=FALSE_ALARMS)
+    draw = at_a_declared_half(0.45, lift=0.1)
+    name = "sample ratio: 45 % served where 50 % is declared, +10 %: an answer"
+    counted(name, draw, 200, is_answered)
+    draw = at_a_declared_half(0.5, lift=0.1)
+    counted("sample ratio: as declared, +10 %: kept", draw, 200, is_kept, at_least=0.95)
+    draw = with_late_outcomes(0.01, 0.01, lift=0.1)
+    counted("lateness: 1 % in both, +10 %: kept", draw, 200, is_kept, at_least=0.95)
+    for ratios, happened, name in (
+        ((1.5, 0.8), is_answered, "interaction: +50 % and −20 % in two strata: an answer"),
+        ((1.1, 1.1), is_kept, "interaction: +10 % in both strata, of 2 and 10 %: kept"),
+    ):
+        bases = (0.02, 0.1) if happened is is_kept else (0.05, 0.05)
+        draw = stratified(list(zip(bases, ratios, strict=True)), days=14, alpha=0.05)
+        claim = {"at_least": 0.95} if happened is is_kept else {}
+        counted(name, draw, 200, happened, **claim)
+    draw = partly_left_out((0.03, 0.03), days=28, lifts=(0.1, 0.1))
+    counted("left out: 3 % in both, +10 %: kept", draw, 200, is_kept, at_least=0.95)
+    for has_rates in (False, True):
+        draw = partly_left_out((0.2, 0.2), days=28, lifts=(0.1, 0.3), has_rates=has_rates)
+        case = "with `rates`" if has_rates else "left out"
+        name = (
+            f"localisation: +10 % in dollars, +30 % in the fifth that pays in euros, {case}: kept"
+        )
+        counted(name, draw, 400, is_kept, at_least=0.97)
 
 
 def _turnover(counted: Counted) -> None:
