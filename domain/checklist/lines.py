@@ -33,6 +33,8 @@ CHECKS = (
 COMPUTED = "experiment computed"
 # A line while the log cannot be sealed into files, whoever's events they are.
 SEALED = "log sealed"
+# A line once enough visitors have come back to tell what the router keeps.
+FITTING = "unit fits the router"
 # A line for each experiment that leaves outcomes out, and none while none does.
 COUNTED = "outcomes counted"
 # The first line turns red after so long without an event.
@@ -95,9 +97,9 @@ class ChecklistLine(Document, frozen=True, kw_only=True):
 
 
 def lines(setup: ProjectSetup) -> list[ChecklistLine]:
-    """Returns the ten lines of a project, in the order of a set-up, and those of single faults.
+    """Returns the ten lines of a project, in the order of a set-up, the unit's, and single faults.
 
-    These are there for experiments that leave outcomes out or cannot be computed, and while the
+    Faults are there for experiments that leave outcomes out or cannot be computed, and while the
     log cannot be sealed.
     """
     ten = [
@@ -113,6 +115,7 @@ def lines(setup: ProjectSetup) -> list[ChecklistLine]:
     ]
     return [
         *ten,
+        *_unit(setup),
         *(
             ChecklistLine(check=check, ok=False, seen=seen, fix=fix, experiment_id=experiment_id)
             for check, seen, fix, experiment_id in _faults(setup)
@@ -144,6 +147,23 @@ def _faults(setup: ProjectSetup) -> Iterator[tuple[str, str, str, str | None]]:
             _UNSEALED_FIX,
             None,
         )
+
+
+def _unit(setup: ProjectSetup) -> Iterator[ChecklistLine]:
+    returning = setup.returning
+    if returning.unit is None:
+        return
+    keeps = "keeps visitors" if returning.unit == "user" else "draws each session anew"
+    seen = (
+        f"The router {keeps}: {returning.kept:,} of {returning.users:,} visitors got the build of"
+        f" fewer sessions again when they came back; by lot {returning.expected:,.0f} would."
+    )
+    if setup.unit == "auto":
+        seen = f"{seen} New experiments count {returning.unit}s."
+    ok = setup.unit in ("auto", returning.unit)
+    also = ", and send `user_ref` with every event" if returning.unit == "user" else ""
+    fix = "" if ok else f"Set the project's `unit` to `{returning.unit}`{also}."
+    yield ChecklistLine(check=FITTING, ok=ok, seen=seen, fix=fix)
 
 
 def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:

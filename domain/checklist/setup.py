@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
+from domain.comparison import KEPT_HALF_WAY, MANY_RETURNING
 from domain.evidence.counts import LeftOut
 from domain.evidence.policy import FrozenMetric
 from domain.lineage.control_state import ControlState
@@ -44,6 +46,29 @@ class Seen:
     events: int
     known: bool
     is_ambiguous: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturningVisitors:
+    """Visitors of a build who came back, and what they got.
+
+    Attributes:
+        users: Those with a second session.
+        kept: Those of them who got the same build again.
+        expected: How many would, were each session drawn anew.
+    """
+
+    users: int
+    kept: int
+    expected: float
+
+    @property
+    def unit(self) -> Literal["session", "user"] | None:
+        """The unit that fits the router; None where too few have come back."""
+        if self.users < MANY_RETURNING:
+            return None
+        is_kept = self.kept - self.expected >= KEPT_HALF_WAY * (self.users - self.expected)
+        return "user" if is_kept else "session"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +174,8 @@ class ProjectSetup:
         has_revenue: Whether a revenue event ever came.
         revenue_tested: Of the last hundred of a day, of how many a user could be looked for.
         revenue_joined: Of how many of these the user is known.
+        unit: Which unit experiments count; `auto` where that is what the router keeps.
+        returning: Its visitors who came back.
         set_aside: Its experiments that cannot be computed, each with the reason.
         unsealed: Why the log cannot be written to files; None while it can.
         now: By the database's clock.
@@ -173,6 +200,8 @@ class ProjectSetup:
     has_revenue: bool
     revenue_tested: int
     revenue_joined: int
+    unit: str
+    returning: ReturningVisitors
     set_aside: Sequence[tuple[str, str]]
     unsealed: str | None
     now: datetime

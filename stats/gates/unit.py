@@ -6,18 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from domain.cause import Cause
+from domain.comparison import KEPT_HALF_WAY, MANY_RETURNING
 from stats.counts.cell import Floats, Ints, number_or_none
 from stats.counts.returning_users import ReturningUsers
 from stats.gates.gate import Gate, Reading, Units, no_reading
 from stats.gates.sample_ratio import closed_blocks
 from stats.looks.series import Series
 from stats.looks.trace import StageLooks
-
-# How many users have to be known. A lottery at 50/50 is taken for a router that keeps visitors in
-# 0.025 of runs with 20 of them, since looks are many, and in 0.005 with 30.
-MANY_USERS = 30
-# Of the way from a lottery to a router that keeps everybody.
-HALF_WAY = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +108,12 @@ def _reading(series: Series, returns: ReturningUsers, at: Ints) -> UnitReading:
         users += again
         kept += np.where(n1 <= n0, kept1, kept0)
         expected += again * smaller / total
-    known = users >= MANY_USERS
+    known = users >= MANY_RETURNING
     share = np.full(at.size, np.nan)
     np.divide(kept - expected, users - expected, out=share, where=known)
     return UnitReading(
         statistic=share,
-        alarm=known & (np.nan_to_num(share) >= HALF_WAY),
+        alarm=known & (np.nan_to_num(share) >= KEPT_HALF_WAY),
         users=users,
         kept=kept,
         expected=expected,

@@ -17,6 +17,7 @@ from storage.experiments.commit_ids import commit_meant, remember_commit_ids
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_history, remember_base
 from storage.experiments.policy import frozen_policy, watched_guardrails
+from storage.experiments.router import fitting_unit
 from storage.experiments.serving import AHEAD, read_serving
 from storage.experiments.start import Choice, place_of, start_of
 from storage.postgres.refusal import Conflict
@@ -202,7 +203,7 @@ def bind(
 ) -> None:
     """Freezes the policy that the experiment's verdict reads."""
     settings = read_settings(connection, project_id)
-    deploy = binding.deploy
+    deploy, bound_at = binding.deploy, binding.bound_at
     earlier = earlier_attempts(
         connection,
         project_id,
@@ -212,7 +213,7 @@ def bind(
         provenance=None
         if binding.flag is not None
         else provenance_of(deploy.commit, default_branch=settings.default_branch),
-        bound_at=binding.bound_at,
+        bound_at=bound_at,
     )
     guardrails = watched_guardrails(settings, request.guardrails)
     choice = Choice(
@@ -223,11 +224,15 @@ def bind(
         registered_at=registered_at,
     )
     start = start_of(connection, project_id, binding, choice)
+    unit = fitting_unit(
+        connection, project_id, deploy.environment, settings, None if start.is_history else bound_at
+    )
     # The deploy brought the last of a portfolio's changes: its routes are that change's.
     seen = frozenset[str]() if request.is_portfolio else binding.routes_seen
     routes, because = _routes(request.routes, seen)
     policy = frozen_policy(
         settings,
+        unit=unit,
         target=metric,
         guardrails=[name for name in guardrails if name not in request.unseen_guardrails],
         environment=deploy.environment,
@@ -257,7 +262,7 @@ def bind(
             control_commit=binding.control_commit,
             change=binding.change,
             deploy_id=deploy.deploy_id,
-            bound_at=binding.bound_at,
+            bound_at=bound_at,
             declared_at=start.declared_at,
             starts_at=start.starts_at,
             attempt=policy["attempt"],

@@ -19,7 +19,7 @@ from domain.metric import (
     with_own_grace,
 )
 from domain.registration import PORTFOLIO, RETROSPECTIVE
-from storage.tenants.settings import Settings, ValueRoute
+from storage.tenants.settings import Settings, Unit, ValueRoute
 
 BLOCK_SECONDS = 300
 BLOCK_MIN_UNITS = 50
@@ -46,6 +46,7 @@ def watched_guardrails(settings: Settings, named: Sequence[str] | None) -> Seque
 def frozen_policy(
     settings: Settings,
     *,
+    unit: Unit,
     target: str,
     guardrails: Iterable[str],
     environment: str,
@@ -64,6 +65,7 @@ def frozen_policy(
 
     Args:
         settings: The project's settings at the binding.
+        unit: Its unit, or by `auto` the router's.
         target: Name of the target metric.
         guardrails: Names of the guardrail metrics; the target is never its own guardrail.
         environment: Where units are exposed.
@@ -95,7 +97,7 @@ def frozen_policy(
         "guardrails": [defined(name) for name in dict.fromkeys(guardrails) if name != target],
         "companions": companions_of(
             definition,
-            unit=settings.unit,
+            unit=unit,
             every_event=routes is None and flag is None,
             is_history=retrospective,
         ),
@@ -104,7 +106,7 @@ def frozen_policy(
         "routes_because": routes_because,
         "graph_id": graph_id,
         "flag": None if flag is None else asdict(flag),
-        "unit": settings.unit,
+        "unit": unit,
         "sample_rate": settings.sample_rate,
         "trusted_identity": settings.trusted_identity,
         "signed_assignments": settings.signed_assignments,

@@ -307,7 +307,7 @@ FROM candidates AS c
 JOIN identities AS e ON e.session_id = c.unit
 JOIN scope AS s ON s.number = c.number AND s.project_id = e.project_id
     AND s.environment = e.environment
-WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted) AND {_VOUCHED}
+WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted)
   AND (s.vouched_only = 0 OR e.trusted OR e.signed)
   AND e.received > c.block + {BLOCK} + s.grace - {IDENTITY}
   AND e.received <= c.block + {BLOCK} + s.grace

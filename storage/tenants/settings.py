@@ -33,6 +33,7 @@ Segment = Annotated[
     ),
 ]
 Share = Annotated[float, Meta(gt=0, lt=1)]
+Unit = Literal["session", "user"]
 # Relative: smaller ones take more traffic than anybody has, larger ones show in minutes.
 Lift = Annotated[float, Meta(ge=0.01, le=2)]
 Header = Annotated[
@@ -117,11 +118,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = "main"
     unit: Annotated[
-        Literal["session", "user"],
+        Literal["auto", "session", "user"],
         form_field(
-            "Unit", "The unit that is randomized.", choices={"session": "Session", "user": "User"}
+            "Unit",
+            "What the router keeps in an arm; by itself, as received sessions show it.",
+            choices={"auto": "By itself", "session": "Session", "user": "User"},
         ),
-    ] = "session"
+    ] = "auto"
     segments: Annotated[
         list[Segment],
         Meta(max_length=3),

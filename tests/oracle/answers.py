@@ -136,8 +136,7 @@ def attribution_of(
         log.sightings(
             since=experiment.starts_at - IDENTITY,
             trusted_only=policy["trusted_identity"],
-            vouched_only=policy["signed_assignments"]
-            or policy["target"].get("vouched_only", False),
+            vouched_only=policy["target"].get("vouched_only", False),
         ),
         read_tombstones(
             connection,

@@ -1,23 +1,26 @@
 """The unit, from events to the verdict: a router that keeps visitors, and sessions as units."""
 
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 import pytest
+
+from storage.views.checklist import read_checklist
 
 A, K = "aaaaaaa1", "ccccccc3"
 DAY = 1440.0
 VISITORS, VISITS = 300, 4
 
 
-def visited(story, *, keeps: bool) -> str:
+def visited(story, *, keeps: bool, begin: float = 0, live: bool = False) -> str:
     """Registers a canary at 50 % whose visitors come four times, and order in 60 % of visits.
 
     Args:
         keeps: Whether the router keeps each in its arm; else each session is drawn anew.
     """
     draw = Random(3)
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.deploy(A, minutes=begin - DAY)
+    story.deploy(K, minutes=begin, base=A, allocation=0.5)
     for visit in range(VISITS):
         arms: dict[str, list[int]] = {A: [], K: []}
         for visitor in range(VISITORS):
@@ -25,7 +28,7 @@ def visited(story, *, keeps: bool) -> str:
         for commit, visitors in arms.items():
             sessions = story.crowd(
                 commit,
-                start=1 + 60 * visit,
+                start=begin + 1 + 60 * visit,
                 minutes=30,
                 units=len(visitors),
                 rates={"order": 0.6},
@@ -34,7 +37,7 @@ def visited(story, *, keeps: bool) -> str:
             for event in story.events:
                 if event["session_id"] in users:
                     event["user_ref"] = f"visitor {users[event['session_id']]}"
-    story.send()
+    story.send(live=live)
     return story.register(treatment_commit=K)
 
 
@@ -47,6 +50,23 @@ def test_a_router_that_keeps_visitors_is_held_by_unit_which_says_the_cure(story)
     assert evidence["gates"]["visitors_kept"] == 1.0
     assert "the router keeps visitors in their arm" in evidence["sentence"]
     assert evidence["advice"][0].startswith("The router keeps visitors, not sessions: set the")
+
+
+@pytest.mark.parametrize(("keeps", "unit"), [(True, "user"), (False, "session")])
+def test_by_itself_an_experiment_counts_what_its_router_keeps_and_the_checklist_says_it(
+    story, keeps: bool, unit: str
+) -> None:
+    yesterday = (datetime.now(UTC) - story.begin) / timedelta(minutes=1) // 5 * 5 - DAY
+    experiment = visited(story, keeps=keeps, begin=yesterday, live=True)
+    story.tick()
+    assert story.evidence(experiment)["policy"]["unit"] == unit
+    for chosen in ("auto", "session", "user"):
+        story.settings(unit=chosen)
+        line = story.in_store(lambda c: read_checklist(c, story.project_id))[-1]
+        assert line.check == "unit fits the router"
+        assert line.ok == (chosen in ("auto", unit))
+        assert ("keeps visitors" in line.seen) == keeps
+        assert (f"`unit` to `{unit}`" in line.fix) == (not line.ok)
 
 
 def test_with_users_as_units_a_router_that_keeps_visitors_stops_nothing(story) -> None:
