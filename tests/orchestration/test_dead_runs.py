@@ -6,7 +6,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -15,13 +14,13 @@ from cli.processes.dagster_home import LOCATION, POSTGRES_VARIABLE
 from orchestration.dagster.jobs import INCREMENT
 from orchestration.dagster.partitions import PARTITION_TAG
 from orchestration.dagster.resources import Store
-from orchestration.dagster.upkeep.dead_runs import dead_runs
 from orchestration.ledger.asset import ledger
 from storage.postgres.dagster_schema import dagster_url
 from storage.postgres.run_lock import place_of
 from storage.schema.clock import REBUILD_LOCK, claim_derived_tables, claim_rebuild
 from tests.processes.api_process import descendants_of, eventually
 from tests.processes.dagster_web import our_dagster
+from tests.processes.runs import look
 from tests.stores.barrier import await_waiting
 
 RUN = """
@@ -49,13 +48,6 @@ STARTED, FAILURE = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE
 SUCCESS = dg.DagsterRunStatus.SUCCESS
 
 
-def look(instance: dg.DagsterInstance, url: str, cursor: str | None) -> Any:
-    """A tick of the sensor."""
-    store = {"store": Store(database_url=url)}
-    with dg.build_sensor_context(instance, cursor, resources=store) as context:
-        return dead_runs(context)
-
-
 def states(instance: dg.DagsterInstance, job: str) -> list[dg.DagsterRunStatus]:
     """The states of a job's runs, the first of them first."""
     return [run.status for run in instance.get_runs(dg.RunsFilter(job_name=job))][::-1]
@@ -77,13 +69,13 @@ def test_a_run_whose_process_is_killed_fails_within_two_ticks_and_a_living_one_g
         with subprocess.Popen([sys.executable, "-c", RUN, today], env=environment) as process:
             try:
                 eventually(lambda: instance.get_runs(holding), seconds=60)
-                living = look(instance, canary.url, look(instance, canary.url, None).cursor)
+                living = look(instance, canary.url, look(instance, canary.url).cursor)
                 assert states(instance, "deploy_reward_fast") == [STARTED]
             finally:
                 process.kill()
         # Of a run of another store nothing is known here.
         assert look(instance, store.url, living.cursor).cursor == "[]"
-        eventually(lambda: look(instance, canary.url, None).cursor != "[]")
+        eventually(lambda: look(instance, canary.url).cursor != "[]")
         suspected = look(instance, canary.url, living.cursor)
         assert states(instance, "deploy_reward_fast") == [STARTED]
 

@@ -4,7 +4,6 @@ Commands are loaded beside, so that a test can fork a command, and kill it, at n
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import dagster as dg
 
@@ -20,8 +19,10 @@ from orchestration.dagster.keys import DUE_TAG
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import each_minute
 from orchestration.definitions import definitions
+from tests.processes.runs import tick
 
-_REPOSITORY = definitions.get_repository_def()
+# Resolved before a test forks.
+definitions.get_repository_def()
 
 
 def evaluate(url: str) -> str:
@@ -33,13 +34,7 @@ def evaluate(url: str) -> str:
     store = {"store": Store(database_url=url), "engine": Engine()}
     # Records of its own: a run that was killed is in progress there for as long as it may start.
     with dg.instance_for_test() as instance:
-        with dg.build_schedule_context(
-            instance=instance,
-            scheduled_execution_time=datetime.now(UTC),
-            resources=store,
-            repository_def=_REPOSITORY,
-        ) as context:
-            asked = each_minute.evaluate_tick(context)
+        asked = tick(each_minute, url, instance)
         for request in asked.run_requests or []:
             result = definitions.resolve_job_def(each_minute.job_name).execute_in_process(
                 instance=instance,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.reconstruct import ReconstructableRepository
@@ -13,7 +14,7 @@ from dagster._grpc.types import ExecuteRunArgs
 
 from orchestration.dagster.jobs import fast
 from orchestration.dagster.partitions import PARTITION_TAG, key_of
-from orchestration.dagster.resources import Store
+from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.upkeep.dead_runs import dead_runs
 from orchestration.definitions import definitions
 from storage.postgres.child_process import spawn
@@ -70,8 +71,28 @@ class Runs:
 
     def reap(self) -> None:
         """Looks for dead runs twice, as the daemon does within a minute."""
-        cursor = None
-        for _ in range(2):
-            store = {"store": Store(database_url=self.url)}
-            with dg.build_sensor_context(self.instance, cursor, resources=store) as context:
-                cursor = dead_runs(context).cursor
+        look(self.instance, self.url, look(self.instance, self.url).cursor)
+
+
+def look(instance: dg.DagsterInstance, url: str, cursor: str | None = None) -> Any:
+    """Returns what a tick of the sensor of dead runs says."""
+    store = {"store": Store(database_url=url)}
+    with dg.build_sensor_context(instance, cursor, resources=store) as context:
+        return dead_runs(context)
+
+
+def tick(
+    schedule: dg.ScheduleDefinition,
+    url: str,
+    instance: dg.DagsterInstance,
+    *,
+    at: datetime | None = None,
+) -> Any:
+    """Returns the run requests of a schedule's tick, and why there are none."""
+    with dg.build_schedule_context(
+        instance=instance,
+        scheduled_execution_time=at or datetime.now(UTC),
+        resources={"store": Store(database_url=url), "engine": Engine()},
+        repository_def=definitions.get_repository_def(),
+    ) as context:
+        return schedule.evaluate_tick(context)

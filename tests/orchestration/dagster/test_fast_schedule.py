@@ -13,7 +13,6 @@ from sqlalchemy.exc import OperationalError
 
 from domain.registration import Registration
 from orchestration.dagster.keys import CLOSES_TAG, DUE_TAG
-from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import (
     NOTHING_DUE,
     UNDER_WAY,
@@ -29,6 +28,7 @@ from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.upkeep.gauges import PIPELINE, read_gauges
 from storage.verdicts.backlog import DueWork, due_work
+from tests.processes.runs import tick
 from tests.stores.pipeline_run import run_pipeline
 
 
@@ -38,20 +38,9 @@ def instance(on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
     return on_disk
 
 
-def tick(url: str, instance: dg.DagsterInstance, *, at: datetime | None = None) -> Any:
-    """The run requests of a tick, and why there are none."""
-    with dg.build_schedule_context(
-        instance=instance,
-        scheduled_execution_time=at or datetime.now(UTC),
-        resources={"store": Store(database_url=url), "engine": Engine()},
-        repository_def=definitions.get_repository_def(),
-    ) as context:
-        return each_minute.evaluate_tick(context)
-
-
 def run_asked(canary: Any, instance: dg.DagsterInstance, **options: Any) -> Any:
     """Executes the run that a tick asks for."""
-    (request,) = tick(canary.url, instance).run_requests
+    (request,) = tick(each_minute, canary.url, instance).run_requests
     return canary.run(
         "deploy_reward_fast", instance, request.partition_key, tags=request.tags, **options
     )
@@ -112,7 +101,7 @@ def reasons(canary: Any, *statements: str, minutes: float = 0.0) -> set[str]:
 
 
 def test_a_tick_without_an_experiment_launches_no_run_and_says_why(store, instance) -> None:
-    answer = tick(store.url, instance)
+    answer = tick(each_minute, store.url, instance)
 
     assert not answer.run_requests
     assert answer.skip_message == NOTHING_DUE
@@ -121,7 +110,7 @@ def test_a_tick_without_an_experiment_launches_no_run_and_says_why(store, instan
 def test_a_tick_asks_for_a_run_that_says_why_and_ends_in_the_verdicts(
     canary, instance, today
 ) -> None:
-    (request,) = tick(canary.url, instance).run_requests
+    (request,) = tick(each_minute, canary.url, instance).run_requests
 
     assert request.partition_key == today
     assert "first evaluation: 3" in request.tags[DUE_TAG]
@@ -205,7 +194,7 @@ def test_blocks_without_a_unit_launch_no_run_and_leave_nothing_overdue(quiet, in
         earlier(50),
         "UPDATE verdicts SET next_look_at = next_look_at - interval '50 minutes' WHERE NOT decided",
     )
-    assert tick(quiet.url, instance).skip_message == NOTHING_DUE
+    assert tick(each_minute, quiet.url, instance).skip_message == NOTHING_DUE
     with quiet.engine.begin() as connection:
         assert read_gauges(connection).walk_behind_seconds < 600
         looks = connection.execute(
@@ -230,7 +219,7 @@ def test_a_wait_without_a_deploy_ends_by_hand_or_after_four_weeks(
         register(connection, project_id, Registration())
         connection.execute(text(tampering))
 
-    assert bool(tick(store.url, instance).run_requests) is work
+    assert bool(tick(each_minute, store.url, instance).run_requests) is work
 
 
 # --- When ----------------------------------------------------------------------------------------
@@ -274,7 +263,7 @@ def test_a_block_that_closes_first_waits_for_none_that_closes_later(quiet, insta
     )
     # The next five minutes hold a closing of each grace.
     at = datetime.now(UTC) + timedelta(minutes=4)
-    requests = tick(quiet.url, instance, at=at).run_requests
+    requests = tick(each_minute, quiet.url, instance, at=at).run_requests
     closings = [datetime.fromisoformat(request.tags[CLOSES_TAG]) for request in requests]
 
     assert [request.tags[DUE_TAG] for request in requests] == ["look: 1", "look: 1"]
@@ -282,7 +271,7 @@ def test_a_block_that_closes_first_waits_for_none_that_closes_later(quiet, insta
 
     job = definitions.resolve_job_def("deploy_reward_fast")
     instance.create_run_for_job(job, tags=requests[0].tags, status=dg.DagsterRunStatus.STARTED)
-    (second,) = tick(quiet.url, instance, at=at).run_requests
+    (second,) = tick(each_minute, quiet.url, instance, at=at).run_requests
 
     assert second.tags[CLOSES_TAG] == requests[1].tags[CLOSES_TAG]
 
@@ -349,7 +338,7 @@ def test_what_another_run_read_meanwhile_does_not_count_as_published(canary) -> 
 def test_a_tick_does_not_wait_for_a_run_that_writes(canary, instance) -> None:
     with canary.engine.begin() as other:
         claim_derived_tables(other)
-        answer = tick(canary.url, instance)
+        answer = tick(each_minute, canary.url, instance)
 
     assert not answer.run_requests
     assert answer.skip_message == UNDER_WAY
@@ -380,7 +369,7 @@ def test_a_tick_asks_for_no_second_run_while_one_starts_and_waits_for_none_that_
         bound = {"status": status.value, "at": at.isoformat(" "), "id": run.run_id}
         with instance.run_storage.connect() as connection:
             connection.execute(aged, bound)
-        asked = tick(store.url, instance)
+        asked = tick(each_minute, store.url, instance)
         waited[status, minutes_ago] = asked.skip_message == UNDER_WAY
         assert bool(asked.run_requests) is not waited[status, minutes_ago]
         instance.delete_run(run.run_id)
@@ -392,7 +381,7 @@ def test_a_tick_asks_for_no_second_run_while_one_starts_and_waits_for_none_that_
 
 def test_a_tick_without_a_store_fails_and_says_so(instance) -> None:
     with pytest.raises(dg.DagsterUserCodeExecutionError) as raised:
-        tick("postgresql://nobody@127.0.0.1:1/none", instance)
+        tick(each_minute, "postgresql://nobody@127.0.0.1:1/none", instance)
     assert isinstance(raised.value.user_exception, OperationalError)
 
 

@@ -120,7 +120,7 @@ def test_no_page_tells_anything_of_a_user_and_all_stay_small(canary, instance, t
     assert max(map(len, pages)) < MOST_BYTES
 
 
-def test_an_hourly_run_adds_up_each_project_s_verdicts(canary, instance, today) -> None:
+def test_a_run_of_the_day_adds_up_each_project_s_verdicts(canary, instance, today) -> None:
     result = canary.run("deploy_reward_day", instance, today)
     (event,) = (
         event for event in result.get_asset_materialization_events() if event.asset_key == LEDGER

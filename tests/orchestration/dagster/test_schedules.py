@@ -3,43 +3,22 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import dagster as dg
-import pytest
-
-from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import each_day, each_hour
-from orchestration.definitions import definitions
 from storage.upkeep.gauges import read_gauges
+from tests.processes.runs import tick
 
 TICK = datetime.now(UTC).replace(second=0, microsecond=0)
 
 
-@pytest.fixture
-def instance(on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
-    """Dagster's records on disk: a schedule opens them by their address."""
-    return on_disk
-
-
-def tick(schedule, url, instance) -> Any:
-    """The run requests of a tick, and why there are none."""
-    with dg.build_schedule_context(
-        instance=instance,
-        scheduled_execution_time=TICK,
-        resources={"store": Store(database_url=url), "engine": Engine()},
-        repository_def=definitions.get_repository_def(),
-    ) as context:
-        return schedule.evaluate_tick(context)
-
-
-def run(canary, instance, request) -> Any:
+def run(canary, on_disk, request) -> Any:
     """The run that a tick of the schedule of the day asked for."""
     day, tags = request.partition_key, request.tags
-    return canary.run("deploy_reward_day", instance, day, tags=tags, raise_on_error=False)
+    return canary.run("deploy_reward_day", on_disk, day, tags=tags, raise_on_error=False)
 
 
-def test_each_hour_is_sealed_on_its_own_day(canary, instance) -> None:
-    (request,) = tick(each_hour, canary.url, instance).run_requests
-    result = canary.run("deploy_reward_sealing", instance, request.partition_key)
+def test_each_hour_is_sealed_on_its_own_day(canary, on_disk) -> None:
+    (request,) = tick(each_hour, canary.url, on_disk, at=TICK).run_requests
+    result = canary.run("deploy_reward_sealing", on_disk, request.partition_key)
 
     assert request.partition_key == (TICK - timedelta(hours=1)).date().isoformat()
     assert result.success
@@ -47,44 +26,44 @@ def test_each_hour_is_sealed_on_its_own_day(canary, instance) -> None:
         assert read_gauges(connection).unsealed_hours == 0
 
 
-def test_a_settled_day_is_rebuilt_once_with_every_check(canary, instance, today) -> None:
-    canary.run("deploy_reward_fast", instance, today)
+def test_a_settled_day_is_rebuilt_once_with_every_check(canary, on_disk, today) -> None:
+    canary.run("deploy_reward_fast", on_disk, today)
     first_day = canary.first_day.date().isoformat()
     canary.tamper("DELETE FROM cells WHERE experiment_id = '{view}'")
 
-    (request,) = tick(each_day, canary.url, instance).run_requests
-    result = run(canary, instance, request)
+    (request,) = tick(each_day, canary.url, on_disk, at=TICK).run_requests
+    result = run(canary, on_disk, request)
 
     assert request.partition_key == first_day
     assert result.success
     assert len(result.get_asset_check_evaluations()) == 9
-    (later,) = tick(each_day, canary.url, instance).run_requests
+    (later,) = tick(each_day, canary.url, on_disk, at=TICK).run_requests
     assert later.partition_key == (canary.first_day + timedelta(days=1)).date().isoformat()
 
 
 def test_a_settled_day_whose_run_failed_is_tried_again_and_then_left(
-    canary, instance, today, monkeypatch
+    canary, on_disk, today, monkeypatch
 ) -> None:
-    canary.run("deploy_reward_fast", instance, today)
+    canary.run("deploy_reward_fast", on_disk, today)
     monkeypatch.setenv("SERVICE_ENGINE_MEMORY_MIB", "1")
     days = []
     for _ in range(4):
-        (request,) = tick(each_day, canary.url, instance).run_requests
+        (request,) = tick(each_day, canary.url, on_disk, at=TICK).run_requests
         days.append(request.partition_key)
-        assert not run(canary, instance, request).success
+        assert not run(canary, on_disk, request).success
 
     second = (canary.first_day + timedelta(days=1)).date().isoformat()
     assert days == [canary.first_day.date().isoformat()] * 3 + [second]
 
 
-def test_a_day_whose_outcomes_can_still_come_is_not_rebuilt(canary, instance, today) -> None:
-    canary.run("deploy_reward_fast", instance, today)
+def test_a_day_whose_outcomes_can_still_come_is_not_rebuilt(canary, on_disk, today) -> None:
+    canary.run("deploy_reward_fast", on_disk, today)
     canary.tamper("UPDATE cursors SET at = at - interval '9 days' WHERE stage = 'cells/activation'")
 
-    assert not tick(each_day, canary.url, instance).run_requests
+    assert not tick(each_day, canary.url, on_disk, at=TICK).run_requests
 
 
-def test_yesterday_has_a_run_where_nobody_measures_anything(store, instance) -> None:
-    (request,) = tick(each_day, store.url, instance).run_requests
+def test_yesterday_has_a_run_where_nobody_measures_anything(store, on_disk) -> None:
+    (request,) = tick(each_day, store.url, on_disk, at=TICK).run_requests
 
     assert request.partition_key == (TICK - timedelta(days=1)).date().isoformat()
