@@ -105,6 +105,10 @@ class EventChecks:
         self._require_members("constants", layout.constants)
         for arm, commit in layout.commits.items():
             self._require_members(f"commits.{arm}", {"commit": commit})
+        for experiment in layout.experiments:
+            for member in ("control_commit", "treatment_commit"):
+                commit = getattr(experiment, member)
+                self._require_members(f"experiment.{member}", {"commit": commit})
         for column, outcome in layout.outcomes.items():
             self._require_members(f"metrics.{column}", {"event": outcome.event})
 

@@ -288,17 +288,6 @@ def _require_form(experiment: Experiment, layout: ImportMap, place: str) -> None
             validated(_DEPLOY, members)
         _registration(experiment)
     except Problem as problem:
-        member = problem.faults[0].at if problem.faults else ""
-        commit = {
-            "/commit/sha": "control_commit or treatment_commit",
-            "/control_commit": "control_commit",
-        }.get(member)
-        if commit is not None:
-            raise MapError(
-                f"{place}: {commit} is no commit: 7 to 64 hexadecimal digits, as for POST"
-                f" /v1/deploys; they are {experiment.control_commit!r} and"
-                f" {experiment.treatment_commit!r}"
-            ) from None
         raise MapError(f"{place}: {problem.detail}") from None
 
 
@@ -325,34 +314,33 @@ def _with_definition(
         MapError: The settings say something else.
     """
     name = experiment.target_metric
-    metrics = dict(chosen.get("metrics", {}))
-    metric = dict(metrics.get(name, {}))
+    metric = {**chosen.get("metrics", {}).get(name, {})}
     for member, value, stored in _definition(experiment, layout):
-        known = metric.get(stored)
-        if known is not None and known != value:
-            raise MapError(
-                f"{place}.{member} is {getattr(experiment, member)!r}, but the project's settings"
-                f" say metrics.{name}.{stored} = {known!r}: make them the same, or leave {member}"
-                " out of the map"
-            )
-        metric[stored] = value
+        said = f"{place}.{member} is {getattr(experiment, member)!r}"
+        _define(metric, stored, value, place=said, path=f"metrics.{name}.")
     merged = dict(chosen)
     if metric:
-        merged["metrics"] = {**metrics, name: metric}
-    grace = None if experiment.grace is None else length_in_seconds(experiment.grace)
-    for member, value, stored in (
-        ("grace", grace, "grace_seconds"),
-        ("horizon_days", experiment.horizon_days, "horizon_days"),
-    ):
-        known = chosen.get(stored)
-        if value is not None and known not in (None, value):
-            raise MapError(
-                f"{place}.{member} is {getattr(experiment, member)!r}, but the project's settings"
-                f" say {stored} = {known}: make them the same, or leave {member} out of the map"
-            )
-        if value is not None:
-            merged[stored] = value
+        merged["metrics"] = {**chosen.get("metrics", {}), name: metric}
+    grace, days = experiment.grace, experiment.horizon_days
+    if grace is not None:
+        seconds = length_in_seconds(grace)
+        _define(merged, "grace_seconds", seconds, place=f"{place}.grace is {grace!r}")
+    if days is not None:
+        _define(merged, "horizon_days", days, place=f"{place}.horizon_days is {days}")
     return merged
+
+
+def _define(
+    settings: dict[str, Any], name: str, value: object, *, place: str, path: str = ""
+) -> None:
+    """Sets a member of the settings, unless they say something else."""
+    known = settings.get(name)
+    if known not in (None, value):
+        raise MapError(
+            f"{place}, but the project's settings say {path}{name} = {known!r}: make them the same,"
+            " or leave it out of the map"
+        )
+    settings[name] = value
 
 
 def _definition(experiment: Experiment, layout: ImportMap) -> Iterable[tuple[str, Any, str]]:

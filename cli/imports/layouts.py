@@ -344,35 +344,29 @@ class Layout:
         """Returns the column that fills a member of a row's event, None where none does."""
         return self._events[part].columns.get(member)
 
-    def _empty_cells(self) -> Iterator[str]:
-        """Yields how many outcomes of each arm are empty, which count as no, by column."""
-        arm = quoted(self.map.arm or "")
+    def _outcome_notes(self) -> Iterator[str]:
+        """Yields the columns of outcomes with empty cells, by arm, or with numbers above 1."""
         for column, outcome in self.map.outcomes.items():
             if outcome.at == column:
                 # Its time is the outcome: who had none has an empty cell.
                 continue
-            empty = dict(
-                self.table.query(
-                    f"SELECT as_text({arm}), count(*) FROM taken"
-                    f" WHERE is_empty({quoted(column)}) GROUP BY 1"
+            cell, arm = quoted(column), quoted(self.map.arm or "")
+            by_arm = {
+                name: (empty, most)
+                for name, empty, most in self.table.query(
+                    f"SELECT as_text({arm}), count(*) FILTER (is_empty({cell})),"
+                    f" max(TRY_CAST({cell} AS DOUBLE)) FROM taken GROUP BY 1"
                 )
-            )
-            if any(name in empty for name in self.arms):
+                if name in self.arms
+            }
+            if any(empty for empty, _ in by_arm.values()):
                 listed = ", ".join(
-                    f"{name!r} {empty.get(name, 0):,} of {rows:,}"
-                    f" ({100 * empty.get(name, 0) / rows:.1f} %)"
+                    f"{name!r} {by_arm[name][0]:,} of {rows:,} ({by_arm[name][0] / rows:.1%})"
                     for name, rows in self.arms.items()
-                )
+                ).replace("%", " %")
                 yield f"Empty cells in column {column!r} count as no outcome: {listed}."
-
-    def _counts(self) -> Iterator[str]:
-        """Yields the columns of yes and no that hold numbers above 1, such as counts or amounts."""
-        for column, outcome in self.map.outcomes.items():
-            if outcome.value or outcome.at == column:
-                continue
-            cell = quoted(column)
-            ((most,),) = self.table.query(f"SELECT max(TRY_CAST({cell} AS DOUBLE)) FROM taken")
-            if (most or 0) > 1:
+            most = max((most or 0 for _, most in by_arm.values()), default=0)
+            if most > 1 and not outcome.value:
                 yield (
                     f"Column {column!r} has numbers up to {most:,g}: any number but 0 is one yes of"
                     " its unit. Of an amount, value = true in [metrics] makes a mean."
@@ -381,8 +375,7 @@ class Layout:
     def notes(self) -> list[str]:
         """Returns the choices that the file made without the map, as sentences."""
         return [
-            *self._empty_cells(),
-            *self._counts(),
+            *self._outcome_notes(),
             *(
                 f"Numbers in column {column!r} were read as {UNIT_NAMES[unit]} since 1970:"
                 f' unit = "{unit}" in [times] says so.'

@@ -75,11 +75,6 @@ def test_a_clocks_time_is_its_instant_or_refused_where_clocks_change(naive: date
     assert IN_BERLIN("from_iso(cell)", naive.isoformat()) == (first if first == second else None)
 
 
-def test_the_hour_that_clocks_leap_over_is_moved_on_where_the_map_says_so() -> None:
-    read = reader(Times(column="at", zone="Europe/Berlin", nonexistent="shift_forward"))
-    assert read("from_iso(cell)", "2026-03-29 02:30:00") == datetime(2026, 3, 29, 1, 30)  # noqa: DTZ001
-
-
 @pytest.mark.parametrize("form", ["%m/%d %H:%M", "%%Y-%m-%d", "%H:%M"])
 def test_a_format_without_a_year_is_refused_in_words(form: str) -> None:
     with pytest.raises(ValueError, match=r"which has no year \(%Y or %y\)"):

@@ -114,20 +114,6 @@ def test_a_value_that_the_store_cannot_add_up_is_refused_in_one_line(
     assert stored() == []
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "ndjson"])
-def test_a_map_reads_rows_of_events_in_any_format(run, stored, tmp_path, form) -> None:
-    frame = pd.DataFrame(
-        {"who": ["u1", "u2"], "what": ["page_view", "order"], "at": ["2026-07-01 12:00:00"] * 2}
-    )
-    result = run(saved(tmp_path, frame, form), "--map", mapped(tmp_path, EVENT_MAP))
-    assert result.exit_code == 0, result.output
-    rows = stored()
-    assert [(row.session_id, row.event) for row in rows] == [("u1", "page_view"), ("u2", "order")]
-    # Naive times are of the map's zone: summer in Berlin is two hours ahead.
-    assert {row.occurred_at.isoformat() for row in rows} == {"2026-07-01T10:00:00+00:00"}
-    assert {row.environment for row in rows} == {"staging"}
-
-
 def test_history_after_the_start_of_a_bound_experiment_is_refused(run, stored, tmp_path) -> None:
     layout = mapped(tmp_path, UNIT_MAP + EXPERIMENT)
     file = saved(tmp_path, outcomes([0, 1]), "csv")
@@ -230,7 +216,9 @@ def test_an_empty_outcome_is_a_no_in_every_format(run, stored, tmp_path, form, h
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "ndjson"])
-def test_an_empty_member_is_absent_in_every_format(run, stored, tmp_path, form) -> None:
+def test_rows_of_events_are_read_in_every_format_and_an_empty_member_is_absent(
+    run, stored, tmp_path, form
+) -> None:
     frame = pd.DataFrame(
         {
             "who": ["u1", "u2"],
@@ -256,6 +244,13 @@ def test_an_empty_member_is_absent_in_every_format(run, stored, tmp_path, form) 
     assert (order.commit_sha, order.value, order.route) == (None, 2_500_000, "/cart")
     assert order.pseudonym is not None
     assert (view.event_id, order.event_id) == (None, "e1")
+    assert [(row.session_id, row.event) for row in (view, order)] == [
+        ("u1", "page_view"),
+        ("u2", "order"),
+    ]
+    # Naive times are of the map's zone: summer in Berlin is two hours ahead.
+    assert {row.occurred_at.isoformat() for row in (view, order)} == {"2026-07-01T10:00:00+00:00"}
+    assert {row.environment for row in (view, order)} == {"staging"}
 
 
 FIRST = "who,at,arm,hit\nu0,2026-10-01T00:00:00Z,old,0\n"
@@ -393,6 +388,11 @@ TIMES = {
         'zone = "Europe/Berlin"\nambiguous = "later"',
         ["2026-10-25 02:30:00", "2026-10-25 03:30:00"],
         ["01:30", "02:30"],
+    ),
+    "an hour that is never": (
+        'zone = "Europe/Berlin"\nnonexistent = "shift_forward"',
+        ["2026-03-29 02:30:00", "2026-03-29 03:40:00"],
+        ["01:30", "01:40"],
     ),
     "as BigQuery writes": (
         "",
