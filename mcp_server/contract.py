@@ -107,7 +107,7 @@ class Metric(Shape):
     treatment: Annotated[float | None, Field(description="Treatment's.")]
     interval: Annotated[
         tuple[float, float] | None,
-        Field(description="Between which differences the true one lies, however often one looks."),
+        Field(description="Where the true difference lies; looking often does no harm."),
     ]
 
 

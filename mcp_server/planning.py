@@ -21,8 +21,9 @@ _EXAMPLES = {
     '"allocation": 0.1}}',
     "routes matched": 'POST {url}/v1/static-graphs: {{"schema_version": 1, "routes": '
     '[{{"path": "/checkout", "files": ["app/checkout/page.tsx"]}}]}}',
-    "both arms in one block": "serve the canary and what users have side by side, drawn by a hash "
-    "of the session: POST {url}/ofrep/v1/evaluate/flags/commit does, with the setting ofrep",
+    "canary and control both get traffic": "serve the canary and what users have side by side,"
+    " drawn by a hash of the session: POST {url}/ofrep/v1/evaluate/flags/commit does, with the"
+    " setting ofrep",
     "target seen": '(window.deployReward ||= []).push(["track", "activation"])',
     "revenue joinable": "send the same user_ref in runtime and revenue events",
 }

@@ -34,7 +34,7 @@ def before_any_look(contract: Contract, *, bound: bool) -> str:
     if contract.decided:
         return "It ended before anything was measured." if bound else "No deploy came for it."
     if not bound:
-        return "It begins with its deploy, which has not come yet."
+        return "It starts with its deploy, which is not recorded yet."
     return "Nothing was measured yet."
 
 

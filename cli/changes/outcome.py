@@ -167,7 +167,7 @@ def _silence(poll: Poll, *, waited: float) -> str | None:
                 " send the whole id."
             )
         if counts is None or not counts.open:
-            return "no events: no exposed unit was counted; check the events' route and commit."
+            return "no events: nothing was counted; check the events' route and commit."
     warnings = () if poll.evidence is None else poll.evidence.warnings
     return next((WARNINGS[word] for word in _NO_OUTCOME if word in warnings), None)
 

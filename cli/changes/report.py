@@ -29,7 +29,7 @@ _ELEMENTS = {
     Exit.TIMEOUT: "skipped",
 }
 _CASES = {"fault": "failure", "unknown": "skipped", "ok": None}
-_INTERVALS = "The true difference lies in its interval however often one looks."
+_INTERVALS = "You may look as often as you like: the intervals allow for that."
 
 
 def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:

@@ -22,7 +22,7 @@ CHECKS = (
     "commit on events",
     "commit known",
     "routes matched",
-    "both arms in one block",
+    "canary and control both get traffic",
     "target seen",
     "revenue joinable",
     "clock skew",
@@ -329,7 +329,7 @@ def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
         if experiment.treated < experiment.controlled
         else ("control", f"Let the router leave control a share: {sha} must not get everybody.")
     )
-    return False, f"{seen} in a day; no block has both, {lacking} lacks.", fix
+    return False, f"{seen} in a day; no 5 minutes have both, {lacking} has none.", fix
 
 
 def _without_units(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment | None:
@@ -395,7 +395,7 @@ def _target(metric: str, names: Sequence[str], *, sources: object, converted: bo
         return True, f"`{name}` was received.", ""
     if not names:
         return None, _NO_EVENT, _SEND
-    seen = f"`{name}` never came; what came: {_listed(names)}."
+    seen = f"No `{name}` event was received, but these: {_listed(names)}."
     event = _cut(wanted[0])
     fix = f'Send {{"event": "{event}", "session_id": ...}} when it happens, or measure what comes.'
     return False, seen, fix
@@ -448,7 +448,11 @@ def _crossover(setup: ProjectSetup) -> _Judgment:
 def _crossings(experiment: OpenExperiment) -> _Judgment:
     name = experiment.experiment_id
     if experiment.newest_block is None:
-        return None, f"{name}: no unit yet.", "Wait for units: the line `both arms in one block`."
+        return (
+            None,
+            f"{name}: no unit yet.",
+            "Wait for units: the line `canary and control both get traffic`.",
+        )
     of = "" if experiment.units is None else f" of {experiment.units:,}"
     seen = f"{name}: {experiment.crossed:,}{of} units were served both arms."
     fix = "Make the router sticky: the arm by a hash of `session_id`, the same at every request."

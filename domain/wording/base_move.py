@@ -8,8 +8,8 @@ _SHOWN = 12
 def base_move_sentence(rebase_on: str) -> str:
     """Returns the sentence on an experiment whose control left users' traffic."""
     return (
-        f"Users have {rebase_on[:_SHOWN]} now, which this change does not stand on: no unit that"
-        " comes from now on has anything to be compared with."
+        f"Users now have {rebase_on[:_SHOWN]}, which this change is not built on: what comes from"
+        " now on has nothing to be compared with."
     )
 
 

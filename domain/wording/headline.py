@@ -25,7 +25,7 @@ _WAITING: Mapping[AbstainReason | None, tuple[Tone, str]] = {
 ABSTENTIONS: Mapping[AbstainReason, str] = {
     AbstainReason.POWER: "more traffic is needed",
     AbstainReason.NON_IDENTIFIABLE: "treatment and control were not served side by side",
-    AbstainReason.INTERACTING: "the arms differ by more than the change",
+    AbstainReason.INTERACTING: "the arms differ in more than the change",
 }
 
 

@@ -12,7 +12,7 @@ from domain.measure import Measure
 _STATES = {
     "better": "better",
     "worse": "worse",
-    "unfair": "not the change's alone",
+    "unfair": "unfair comparison",
     "breached": "got worse",
     "unharmed": "unharmed",
 }

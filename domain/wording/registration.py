@@ -60,12 +60,12 @@ def awaited_sentence(awaited: MissingDeploy, environment: str) -> str:
     """Returns which deploy an experiment waits for."""
     commit, elsewhere, nearest = awaited.commit, awaited.elsewhere, awaited.nearest
     if commit is None:
-        return f"It begins with the next deploy to {environment}."
+        return f"It starts with the next deploy to {environment}."
     so_far = f"; so far it is deployed to {', '.join(elsewhere)}" if elsewhere else ""
     meant = "" if nearest is None else f" Did you mean {nearest[:_SHOWN]}, which is deployed?"
     return (
-        f"It begins with a deploy of {commit[:_SHOWN]} to {environment}, of which none is recorded"
-        f"{so_far}.{meant}"
+        f"It starts with the deploy of {commit[:_SHOWN]} to {environment}, which is not recorded"
+        f" yet{so_far}.{meant}"
     )
 
 

@@ -27,8 +27,8 @@ from domain.wording.registration import (
 from domain.words import AbstainReason, Action, EndedBecause, State, Verdict
 
 _ENDED = {
-    EndedBecause.HORIZON: "The time for this experiment is over. Decide on other grounds: what the"
-    " interval excludes still holds. To ask again with more traffic, register the change anew.",
+    EndedBecause.HORIZON: "The time for this experiment is over. Decide by other means: what the"
+    " interval rules out stays ruled out. To ask again with more traffic, register it anew.",
     EndedBecause.PROMOTED: "Everybody has the change, so nothing is left to compare it with. To"
     " measure the next one, keep a share of units on the old build until the verdict.",
     EndedBecause.WITHDRAWN: "The change was withdrawn, so nothing is left to compare. Deploy it"
@@ -37,8 +37,8 @@ _ENDED = {
     " experiment.",
     EndedBecause.NOTHING_TO_COMPARE: "To measure the next change, give it a share of units beside"
     " the build that users have.",
-    EndedBecause.FUTILITY: "The difference, if there is one, is {}. Whether to ship it is for the"
-    " code to say, not for the metric.",
+    EndedBecause.FUTILITY: "The difference, if there is one, is {}. The metric cannot say whether"
+    " to ship it: decide on the code.",
     EndedBecause.CLOSED: "It was closed by hand. Register the change again to go on measuring.",
 }
 _AGAIN = {
@@ -49,14 +49,14 @@ _AGAIN = {
 _DEPLOY = (
     "Deploy the change as a canary: give it a share of traffic, and post the deploy to /v1/deploys."
 )
-_HOLD = "{} got worse: hold the ramp where it is, or roll back if you need not know the rest."
+_HOLD = "{} got worse: raise the share no further, or roll back if you need no further answer."
 _HOLD_BACK = (
     "Where you want to know how much it brings: leave 10 % of units on the old build for 7 days"
     " first. Their effect is measured afresh, beside the verdict."
 )
 _SHORTFALL = (
-    "Hold the ramp where it is: compare the router's weight with the declared share, and look for"
-    " sessions in which the build dies before it reports."
+    "Raise the share no further: compare the router's weight with the declared share, and look for"
+    " sessions in which the build crashes before it reports."
 )
 _ANEW = (
     "Then close this experiment (POST /v1/reward/{}/close) and register the change again: what was"
@@ -151,9 +151,8 @@ def _progress(
     units = arrivals.units if arrivals else 0
     if units := units or (0 if evidence is None else evidence.counts.open):
         unit = "unit" if evidence is None else evidence.policy.unit
-        sentence = (
-            f"{counted(units, unit)} {'is' if units == 1 else 'are'} in, and none is complete yet"
-        )
+        has = "has" if units == 1 else "have"
+        sentence = f"{counted(units, unit)} {has} come, and none is complete yet"
         if evidence is not None:
             minutes = math.ceil(evidence.policy.window_seconds / 60)
             sentence += f": each has {minutes:,} min for its outcome"
@@ -227,8 +226,8 @@ def _over(ending: ReleaseStep, contrast_seconds: int | None) -> Situation:
         else f"Everybody has had the change since {at}"
     )
     end = f"; it ends at {until.astimezone(UTC):%d %b %H:%M} UTC at the earliest" if until else ""
-    sentence = f"{done}, so no unit that comes now is compared{end}."
-    steps = ("Nothing to do: the units of before may still give an answer.", _AGAIN[state])
+    sentence = f"{done}, so what comes now is not compared{end}."
+    steps = ("Nothing to do: what was measured before may still give an answer.", _AGAIN[state])
     return Situation(
         state=state, action=Action.NONE, advice=steps, sentence=sentence, until=until or None
     )

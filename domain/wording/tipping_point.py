@@ -14,7 +14,7 @@ def tipping_sentence(evidence: Evidence) -> str | None:
     if point is None or not point.sessions or evidence.gates.interacting_because:
         return None
     unit = evidence.policy.unit
-    many = f"{point.sessions:,} invented {unit}s that convert would explain the difference"
+    many = f"{point.sessions:,} invented {unit}s that convert could explain the difference"
     if point.unseen is None:
-        return f"{many}, and any number would go unnoticed, as no share is declared"
-    return f"{many}; about {point.unseen:,} in one arm would go unnoticed"
+        return f"{many}, and nobody would notice, as no share is declared"
+    return f"{many}; nobody would notice up to about {point.unseen:,} of them in one arm"

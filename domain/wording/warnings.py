@@ -5,8 +5,8 @@ from domain.lineage.flag import is_segment
 
 WARNINGS = {
     "retrospective": "It was registered after its outcomes, or on imported or replayed events, so"
-    " what it measures could be chosen by the answer. It may guide you, but the ledger leaves it"
-    " out, and nothing should be trained on it.",
+    " whoever knew the numbers could choose what it measures. Take it as a hint: the ledger leaves"
+    " it out, and nothing should be trained on it.",
     "base_assumed": "No base commit was posted with the deploy, so the commit that served before"
     " it was used. Send the diff's base_commit to be exact.",
     "metric_never_seen": "No event of the target metric was ever received. Check its name, and that"
@@ -24,7 +24,7 @@ WARNINGS = {
     "unmatched_route": "Some events name a route that is not in the static graph. Upload the graph"
     " of this version.",
     "unsigned": "Some events carry no valid signature of the router and do not count.",
-    "outcomes_left_out": "Some outcomes do not count: the sentence says how many of which arm, and"
+    "outcomes_left_out": "Some outcomes do not count: the sentence says how many in each arm, and"
     " why.",
     "uncapped": "The metric is a mean without a cap: too few values came before the start to choose"
     " one. A single very large value can hide a difference. Set the metric's cap.",
@@ -32,24 +32,24 @@ WARNINGS = {
     " guardrail is unharmed.",
     "twin_unknown": "The change is kept by its rates alone: the declared shares do not say whose"
     " conversions they are. Declare the share of each build with its deploy.",
-    "units_may_explain": "Units that came to one arm alone and never converted may explain the"
-    " harm: the number of conversions hardly shows it. Compare the arms' units by browser and bot.",
+    "units_may_explain": "Visitors who came to one arm alone and never converted (bots, say) may"
+    " explain the harm: the number of conversions hardly moved. Compare the arms by browser.",
     "set_aside": "Its data cannot be computed at the moment, so you see the last verdict that"
     " could be computed. All other experiments go on.",
     "day_unequal": "A day of its counts differs from the events that it was made of, so it is not"
     " decided until that day is repaired: materialize the day of session_cells in Dagster, or run"
     " `deploy-reward rebuild`.",
-    "fading": "The effect in the second half of the experiment is another one than in the first. A"
-    " gain may wear off, or grow: look at it again some weeks after the decision.",
-    "uneven_segments": "Some segments of your users are shared unequally between the arms: {}. They"
-    " are compared one by one, so the answer holds; but find out why the router draws so.",
-    "unverified": "The outcomes that came with the write key, or signed, do not show the gain by"
-    " themselves: it rests on events that anybody can send. Send the metric from your servers.",
-    "sessions_cut": "Sessions end early in treatment, and visitors begin another: that alone may be"
-    " the lower rate. Look for what ends them (a lost cookie, a storage key with a new name, a new"
-    " tab), or set unit to user, so that a visitor counts once.",
-    "turnover_unseen": "Under a fifth of the sessions name a user, so it is hardly seen whether the"
-    " visitors of an arm begin more or fewer of them. Send user_ref where you know it.",
+    "fading": "The effect changed between the first and the second half of the experiment. A gain"
+    " may wear off, or grow: look again some weeks after the decision.",
+    "uneven_segments": "Some segments of your users are split unequally between the arms: {}. They"
+    " are compared one by one, so the answer holds; but find out why the router does that.",
+    "unverified": "The outcomes that your servers sent or signed do not show the gain on their own:"
+    " it rests on events that anybody can send. Send the metric from your servers.",
+    "sessions_cut": "Sessions end early in treatment, and visitors begin another: that alone may"
+    " explain the lower rate. Look for what ends them (a lost cookie, a storage key with a new"
+    " name, a new tab), or set unit to user, so that a visitor counts once.",
+    "turnover_unseen": "Fewer than a fifth of the sessions name a user, so nobody can tell whether"
+    " visitors of one arm start more sessions than the others. Send user_ref where you know it.",
     "allocation_undeclared": "The share of traffic that gets the change is not declared, so nothing"
     " can check that the split is fair. Post allocation with the deploy.",
 }

@@ -127,9 +127,7 @@ def _statement(
     if evidence.candidate is not None:
         return of_the_change("Almost", _waiting(evidence, measure, silent))
     known = known_sentence(evidence, measure)
-    return of_the_metric(
-        "Can't say yet", metric, f"{_progress(evidence, policy.rho.day)}. {known}".strip()
-    )
+    return of_the_metric("Can't say yet", metric, f"{_progress(evidence, policy)}. {known}".strip())
 
 
 def _unfair(evidence: Evidence) -> str:
@@ -140,7 +138,7 @@ def _unfair(evidence: Evidence) -> str:
     why = " and ".join(gate.why for gate in GATES if gate.cause in causes)
     if evidence.shortfall is not None and causes == (Cause.SAMPLE_RATIO,):
         return why
-    return f"{why}, so the difference is not the change's alone"
+    return f"{why}, so the comparison is not fair"
 
 
 def _answer(evidence: Evidence, measure: Measure, level: float) -> str:
@@ -170,7 +168,7 @@ def _waiting(evidence: Evidence, measure: Measure, silent: Sequence[str]) -> str
         raise ValueError("a candidate waits, but nothing was compared")
     said = [f"{measure.name} is {'up' if lift > 0 else 'down'} {measure.size(lift)}."]
     if not candidate.holds:
-        said.append("The difference was beyond chance before, and is not at this moment.")
+        said.append("The difference was beyond chance before, but is not at the moment.")
     if candidate.waits_for:
         until = f"{candidate.at + timedelta(seconds=CANDIDATE_WAIT):%d %b %H:%M} UTC"
         said.append(
@@ -197,14 +195,14 @@ def _held_back(evidence: Evidence, silent: Sequence[str]) -> str | None:
     return " ".join(filter(None, [f"{since} {listed([*filter(None, waited)])}.", never]))
 
 
-def _progress(evidence: Evidence, day_precision: float) -> str:
+def _progress(evidence: Evidence, policy: EvidencePolicy) -> str:
     sessions = evidence.sessions
     if not sessions.accumulated:
         return "nothing was measured yet"
-    counted = f"{sessions.accumulated:,} units counted"
+    counted = f"{sessions.accumulated:,} {policy.unit}s counted"
     if sessions.required is None:
         return counted
-    wanted = f"a {typical_lift(day_precision)} change"
+    wanted = f"a {typical_lift(policy.rho.day)} change"
     needed = f"{counted}, about {sessions.required:,.0f} are needed to find {wanted}"
     at = sessions.projected_decision_at
     if at is None:

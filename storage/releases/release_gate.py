@@ -182,5 +182,6 @@ def _passed(contract: Contract, evidence: Evidence | None, policy: GatePolicy) -
         return "Successful", "Go on: no guardrail is breached."
     if policy.loss is not None and excludes_loss(evidence, policy.loss):
         return "Successful", f"Go on: a loss beyond {100 * policy.loss:g} % of control is excluded."
-    ended = " any more" if contract.decided else " yet"
-    return "Running", f"Hold: {policy.name} is not shown{ended}."
+    if contract.decided:
+        return "Running", f"Hold: it ended before {policy.name} was shown."
+    return "Running", f"Hold: {policy.name} is not shown yet."

@@ -319,7 +319,12 @@ def test_a_change_is_tried_on_half_of_all_visitors_and_kept(new_story: Told, fol
 
 # What turns green with traffic, and what once its block has closed.
 AT_ONCE = ("events", "commit on events", "commit known", "routes matched", "target seen")
-ONCE_CLOSED = ("both arms in one block", "clock skew", "crossover", "rejected, late, limited")
+ONCE_CLOSED = (
+    "canary and control both get traffic",
+    "clock skew",
+    "crossover",
+    "rejected, late, limited",
+)
 
 
 def ships_it(story: Story, experiment: str) -> None:

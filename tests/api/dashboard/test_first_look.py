@@ -67,7 +67,7 @@ def test_units_are_told_as_soon_as_their_block_has_closed(owner: Owner, experime
             (experiment,),
         )
     page = verdict(owner, experiment)
-    assert "7 units are in, and none is complete yet" in page
+    assert "7 units have come, and none is complete yet" in page
     # A page that is open shows it too.
     live = owner.service.client.get(
         f"/dashboard/experiments/{experiment}/live", headers={"If-None-Match": known}
@@ -86,5 +86,7 @@ def test_the_first_look_is_told_by_the_page_the_checklist_and_the_registration(
     assert f'First look</dt><dd><time datetime="{at:%Y-%m-%dT%H:%M:%SZ}"' in page
     assert "Next look" not in page
     lines = owner.service.get("/v1/reward/checklist").json()
-    (arms,) = [line["seen"] for line in lines if line["check"] == "both arms in one block"]
+    (arms,) = [
+        line["seen"] for line in lines if line["check"] == "canary and control both get traffic"
+    ]
     assert arms.endswith(f"Its first look can come at {at:%d %b %H:%M} UTC.")

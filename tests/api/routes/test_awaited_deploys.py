@@ -20,7 +20,7 @@ def test_a_page_and_the_checklist_say_where_else_its_commit_is_deployed(service:
     answer = service.client.get(f"{page}/live", headers=known).json()
     assert "so far it is deployed to canada, staging<" in answer["parts"]["progress"]
     seen = {line["check"]: line["seen"] for line in service.get("/v1/reward/checklist").json()}
-    assert seen["both arms in one block"] == (
+    assert seen["canary and control both get traffic"] == (
         f"{experiment} waits for its deploy to production;"
         " so far bbbbbbbbbbbb is deployed to canada, staging."
     )

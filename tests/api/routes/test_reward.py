@@ -93,7 +93,7 @@ class TestRegistering:
         assert awaited[other]["waits_for_deploy"]["nearest"] is None
         assert awaited[other]["first_look_at"] is None
         evidence = tenant.get(f"/v1/reward/{slipped}/evidence")
-        assert evidence.json()["detail"].startswith("It begins with a deploy of 4f2a9cd14f2a")
+        assert evidence.json()["detail"].startswith("It starts with the deploy of 4f2a9cd14f2a")
 
     def test_says_when_the_target_can_be_looked_at_first(self, tenant: Any) -> None:
         tenant.settings(metrics={"slow": {"window_seconds": 14 * 86_400}})

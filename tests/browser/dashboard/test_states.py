@@ -51,7 +51,7 @@ STATES = {
     ),
     "mean": Told(
         "Can’t say yet",
-        "On spent: 780 units counted, about 4,881 are needed to find a 20",
+        "On spent: 780 sessions counted, about 4,881 are needed to find a 20",
         "Leave the canary running",
         "Ends in any case",
     ),
@@ -59,11 +59,9 @@ STATES = {
     "futility": Told(
         "No answer",
         "the difference, if any, is smaller than the 60 % that this project set",
-        "Whether to ship it is for the code to say",
+        "The metric cannot say whether to ship it",
     ),
-    "horizon": Told(
-        "No answer", "the horizon was reached without an answer", "register the change anew"
-    ),
+    "horizon": Told("No answer", "the horizon was reached without an answer", "register it anew"),
     "shares_ended": Told(
         "No answer",
         "the horizon was reached without an answer. What to do now",
@@ -84,8 +82,8 @@ STATES = {
     ),
     "breached": Told(
         "Can’t say yet",
-        "400 units counted, about 15,605 are needed to find a 20",
-        "error got worse: hold the ramp where it is",
+        "400 sessions counted, about 15,605 are needed to find a 20",
+        "error got worse: raise the share no further",
         "400 of about 15,605 sessions",
     ),
     "quiet": Told(
@@ -96,13 +94,13 @@ STATES = {
     ),
     "next": Told(
         "Can’t say yet",
-        "It begins with the next deploy to production",
+        "It starts with the next deploy to production",
         "Deploy the change as a canary",
         "Its deploy the next one to production",
     ),
     "awaited": Told(
         "Can’t say yet",
-        "It begins with a deploy of c0ffeec0ffee to production",
+        "It starts with the deploy of c0ffeec0ffee to production",
         "post the deploy to /v1/deploys",
         "Its deploy of c0ffeec0ff to production",
     ),
@@ -210,7 +208,7 @@ def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
         for name in ("verdict", "evidence", "looks"):
             # A share of units is no size of the change's.
             assert not re.search(r"[+−]\d[\d.]* ?(points|%)", part(page, name)), (state, name)
-        assert "order target not the change’s alone" in part(page, "arms")
+        assert "order target unfair comparison" in part(page, "arms")
         assert not re.search(r"[+−]\d", part(page, "arms").partition("guardrail")[0])
         assert 'class="drawing' not in page
         assert "no size of the difference is shown" in part(page, "evidence")

@@ -44,7 +44,7 @@ def test_a_registration_that_waits_for_its_deploy_says_so(stored, command) -> No
     (evidence,) = stored.listed()
     assert json.loads(result.stdout) == {"experiment_id": evidence["experiment_id"]}
     assert result.stderr.startswith(
-        "It begins with a deploy of bbbbbbb to production, of which none is recorded"
+        "It starts with the deploy of bbbbbbb to production, which is not recorded yet"
     )
     deployed(stored, "bbbbbbb")
     bound = command("register", "--commit", "bbbbbbb", "-p", "shop")

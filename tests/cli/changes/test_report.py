@@ -94,7 +94,7 @@ def test_the_summary_says_what_was_found_in_figures(reported) -> None:
     ) in summary
     assert "| slow\\_page (guardrail) | 1.00 % | 2.00 % | +1.00 points (+100 %)" in summary
     assert "| arrival (guardrail) |  |  |  |  | no harm seen |" in summary
-    assert "however often one looks" in summary
+    assert "You may look as often as you like" in summary
 
 
 def test_the_summary_says_the_best_estimate_and_its_moment(reported) -> None:

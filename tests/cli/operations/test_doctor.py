@@ -22,7 +22,10 @@ def test_a_project_without_a_red_line_exits_with_0(stored, command) -> None:
     assert result.exit_code == 0, result.output
     flat = " ".join(result.stdout.split())
     assert "✓ commit known 1 of 1 page views with a commit name one deployed" in flat
-    assert "? both arms in one block No experiment is open. → Register the change:" in flat
+    assert (
+        "? canary and control both get traffic No experiment is open. → Register the change:"
+        in flat
+    )
     assert "Nothing is red;" in flat
     # How old that is, since a fix shows at the next look alone.
     assert re.search(r"As of \d+ s ago: the service looks once a minute\.", flat)

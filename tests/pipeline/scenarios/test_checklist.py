@@ -259,8 +259,18 @@ WAYS: Sequence[tuple[Wrong, str, str, str]] = (
     (no_deploy_is_recorded, "commit known", "No deploy is recorded", "deploy-reward deploy"),
     (routes_are_of_another_app, "routes matched", "/kasse/7 (20)", "POST /v1/static-graphs"),
     (no_route_is_named, "routes matched", "0 of 20 page views name", "Send `route`"),
-    (everybody_gets_the_canary, "both arms in one block", "0 of control", "control a share"),
-    (nobody_gets_the_canary, "both arms in one block", "0 units of treatment", "above 0"),
+    (
+        everybody_gets_the_canary,
+        "canary and control both get traffic",
+        "0 of control",
+        "control a share",
+    ),
+    (
+        nobody_gets_the_canary,
+        "canary and control both get traffic",
+        "0 units of treatment",
+        "above 0",
+    ),
     (the_metric_has_another_name, "target seen", "purchase", '{"event": "order"'),
     (payments_name_other_users, "revenue joinable", "0 of the last 6", "same `user_ref`"),
     (sessions_name_no_user, "revenue joinable", "0 of 21 runtime events", "Send `user_ref`"),
@@ -315,7 +325,7 @@ def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(
     assert red == {check, *ALSO_RED.get(wrong.__name__, ())}, lines
     assert seen in lines[check]["seen"]
     assert fix in lines[check]["fix"]
-    of_experiments = {"both arms in one block", "target seen", "crossover"}
+    of_experiments = {"canary and control both get traffic", "target seen", "crossover"}
     assert {name for name in red if "experiment_id" in lines[name]} == red & of_experiments
 
 
@@ -363,7 +373,9 @@ def test_events_may_write_more_of_a_commit_than_its_deploy(shop: Shop) -> None:
     shop.live()
     shop.tick()
     lines = shop.lines()
-    assert all(lines[check]["ok"] for check in ("commit known", "both arms in one block")), lines
+    assert all(
+        lines[check]["ok"] for check in ("commit known", "canary and control both get traffic")
+    ), lines
 
 
 def test_history_alone_is_said_and_no_fault(shop: Shop) -> None:
