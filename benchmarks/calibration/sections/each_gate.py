@@ -27,6 +27,12 @@ _ROWS = {
         "sample ratio: 45 % served where 50 % is declared, +10 %: an answer",
         "sample ratio: as declared, +10 %: kept",
     ),
+    "unit": (
+        "unit: seven sessions a visitor, each drawn anew: held back",
+        "unit: seven sessions a visitor, whom the router keeps, without the gate: stopped",
+        "unit: seven sessions a visitor, whom the router keeps, with it: stopped",
+        "unit: seven sessions a visitor, each drawn anew, +10 %: kept",
+    ),
     "lateness": (
         "lateness: 1 % in both: held back",
         None,
@@ -72,10 +78,8 @@ _ROWS = {
 }
 OTHERS = """
 Not in it: `no_value`, `empty` and `not_vouched`, which are the test of `other_currency` and of
-`before_exposure` on other outcomes; `unit`, whose figures are in
-[statistics](statistics.md#when-the-arms-differ-by-more-than-the-change); and `crossover`, which is
-no test of chance: behind a sticky router nobody crosses, and more than 5 % of the units hold every
-look.
+`before_exposure` on other outcomes; and `crossover`, which is no test of chance: behind a sticky
+router nobody crosses, and more than 5 % of the units hold every look.
 """
 
 

@@ -10,6 +10,7 @@ from benchmarks.calibration.scenario import (
     at_a_declared_half,
     by_two_channels,
     evaluated,
+    of_returning_visitors,
     of_two_segments,
     of_visitors,
     partly_after_the_window,
@@ -24,6 +25,7 @@ from benchmarks.calibration.scenario import (
     with_late_outcomes,
 )
 from benchmarks.calibration.sections.section import Run, Section
+from domain.cause import Cause
 from stats.decision.evidence import Evidence
 
 FALSE_ALARMS, FALSE_ANSWERS = 0.01, 0.05
@@ -47,6 +49,11 @@ def is_kept(evidence: Evidence) -> bool:
 
 def is_rolled_back(evidence: Evidence) -> bool:
     return evidence.decision.verdict == "rollback"
+
+
+def is_stopped(evidence: Evidence) -> bool:
+    """Whether it is answered, or lost for good to the sample ratio."""
+    return is_answered(evidence) or Cause.SAMPLE_RATIO in evidence.gates.interacting_because
 
 
 def is_gated(evidence: Evidence) -> bool:
@@ -269,6 +276,18 @@ def _fair_gains(counted: Counted) -> None:
             f"localisation: +10 % in dollars, +30 % in the fifth that pays in euros, {case}: kept"
         )
         counted(name, draw, 400, is_kept, at_least=0.97)
+    case = "unit: seven sessions a visitor"
+    for is_read, asked, claim in (
+        (False, "without the gate", {}),
+        (True, "with it", {"at_most": FALSE_ANSWERS}),
+    ):
+        draw = of_returning_visitors(is_kept=True, is_read=is_read)
+        name = f"{case}, whom the router keeps, {asked}: stopped"
+        counted(name, draw, 200, is_stopped, **claim)
+    draw = of_returning_visitors(is_kept=False)
+    counted(f"{case}, each drawn anew: held back", draw, 200, is_gated, at_most=FALSE_ALARMS)
+    draw = of_returning_visitors(is_kept=False, lift=0.1)
+    counted(f"{case}, each drawn anew, +10 %: kept", draw, 200, is_kept, at_least=0.9)
 
 
 def _turnover(counted: Counted) -> None:
