@@ -23,7 +23,6 @@ from domain.evidence.results import (
     EvidenceSplit,
     MetricRow,
     State,
-    Totals,
 )
 from domain.lineage.control_state import ControlState
 from domain.lineage.flag import is_segment
@@ -106,7 +105,7 @@ def evidence_document(
         nothing_to_compare=alone,
         policy=policy,
         arms=arms,
-        totals=_totals(evidence),
+        totals=evidence.totals,
         yes_no=evidence.yes_no,
         known=structs.replace(evidence.known, sentence=known_sentence(evidence, measure)),
         looks=_looks(evidence),
@@ -131,7 +130,7 @@ def evidence_document(
         ended_because=evidence.decision.ended_because,
         digest=_digest(reading, evidence),
         metrics=_metrics(evidence, policy, arms, fair=fair),
-        value_range=value_range(evidence.ci, dollars) if fair else None,
+        value_range=value_range(evidence.totals.ci, dollars) if fair else None,
         effect=effect_at_look(evidence, reading, dollars, fair=fair),
     )
     return structs.replace(document, advice=situation(contract, document, state).advice)
@@ -158,19 +157,6 @@ def _left_out(evidence: Evidence, counts: UnitCounts) -> tuple[LeftOut, ...]:
         LeftOut(reason=reason, of="outcomes", control=control, treatment=treatment)
         for reason, control, treatment in reasons
         if control or treatment
-    )
-
-
-def _totals(evidence: Evidence) -> Totals:
-    return Totals(
-        S=evidence.S,
-        W=evidence.W,
-        V=evidence.V,
-        lift=evidence.lift,
-        e_value=evidence.e_value,
-        p_value=evidence.p_value,
-        p_running_min=evidence.p_running_min,
-        ci=evidence.ci,
     )
 
 
@@ -219,8 +205,8 @@ def _metrics(
         role="target",
         control=arms.control.level,
         treatment=arms.treatment.level,
-        difference=evidence.lift,
-        interval=evidence.ci,
+        difference=evidence.totals.lift,
+        interval=evidence.totals.ci,
         state=_ANSWERS.get(evidence.decision.verdict, unknown) if fair else "unfair",
     )
     return (target, *evidence.guardrail_rows)

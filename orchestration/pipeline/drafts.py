@@ -123,7 +123,7 @@ def _drafts(
                 treatments[place],
                 seen[place, look],
                 look=look,
-                compared=evidence.W > 0,
+                compared=evidence.totals.W > 0,
             ),
         )
         draft = Draft(

@@ -163,7 +163,7 @@ def _why_it_ended(because: EndedBecause, futility_margin: float | None) -> str:
 
 
 def _waiting(evidence: Evidence, measure: Measure, silent: Sequence[str]) -> str:
-    candidate, lift = evidence.candidate, evidence.lift
+    candidate, lift = evidence.candidate, evidence.totals.lift
     if candidate is None or lift is None:
         raise ValueError("a candidate waits, but nothing was compared")
     said = [f"{measure.name} is {'up' if lift > 0 else 'down'} {measure.size(lift)}."]

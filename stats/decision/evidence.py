@@ -19,6 +19,7 @@ from domain.evidence.results import (
     YesNo,
 )
 from domain.evidence.results import CountTwin as ServedTwin
+from domain.evidence.results import Totals as ServedTotals
 from domain.words import EndedBecause, Verdict
 from stats.counts.cell import number_or_none
 from stats.decision.count_twin import CountTwin, count_twins
@@ -72,6 +73,9 @@ CHOSEN_ENDS = (
     EndedBecause.WITHDRAWN,
     EndedBecause.SUPERSEDED,
 )
+NO_TOTALS = ServedTotals(
+    S=0.0, W=0.0, V=0.0, lift=None, e_value=1.0, p_value=1.0, p_running_min=1.0, ci=None
+)
 NOTHING_KNOWN = Known(
     not_worse_than=None, not_better_than=None, smallest_lift_by_horizon=None, sentence=None
 )
@@ -116,15 +120,10 @@ class Evidence:
     Attributes:
         as_of: The look: the deciding one, else the last; None before any.
         arms: Counts of both arms.
-        S: Score.
-        W: Mantel-Haenszel weight.
-        V: Variance of the score: V₀ of a conversion, V_y of a continuous metric.
-        lift: S/W; None where W = 0. (W of a continuous metric is 0 before it can be tested.)
-        e_value: E(0), capped at 1e300.
-        log_e: Its logarithm, not capped.
-        p_value: min(1, 1/E(0)).
-        p_running_min: Its running minimum over ungated looks.
-        ci: The interval of the lift, of rates cut to [−1, 1]; None where W = 0.
+        totals: The sums of the test: V is V₀ of a conversion, V_y of a continuous metric; W of a
+            continuous metric is 0 before it can be tested. Where W = 0 there is no lift and no ci;
+            of rates the ci is cut to [−1, 1]. The p-value is min(1, 1/E(0)).
+        log_e: The logarithm of E(0), not capped.
         vif: Variance inflation factor, infinite where W = 0; None before any look.
         looks: The looks up to this look.
         sessions: Expected traffic and required sessions.
@@ -155,15 +154,8 @@ class Evidence:
 
     as_of: int | None
     arms: Arms
-    S: float
-    W: float
-    V: float
-    lift: float | None
-    e_value: float
+    totals: ServedTotals
     log_e: float
-    p_value: float
-    p_running_min: float
-    ci: Interval | None
     vif: float | None
     looks: Looks
     sessions: Sessions
@@ -413,15 +405,17 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
     return Evidence(
         as_of=int(now.at[0]),
         arms=_arms(series, now),
-        S=float(now.totals.S[0]),
-        W=float(now.totals.W[0]),
-        V=float(now.totals.V0[0]),
-        lift=number_or_none(now.totals.lift[0]),
-        e_value=float(looks.e_value[-1]),
+        totals=ServedTotals(
+            S=float(now.totals.S[0]),
+            W=float(now.totals.W[0]),
+            V=float(now.totals.V0[0]),
+            lift=number_or_none(now.totals.lift[0]),
+            e_value=float(looks.e_value[-1]),
+            p_value=float(p_value(now.log_e)[0]),
+            p_running_min=float(looks.p_running_min[-1]),
+            ci=ci,
+        ),
         log_e=float(now.log_e[0]),
-        p_value=float(p_value(now.log_e)[0]),
-        p_running_min=float(looks.p_running_min[-1]),
-        ci=ci,
         vif=view.gates.vif(ruling.look),
         looks=looks,
         sessions=outlook.sessions,
@@ -584,15 +578,8 @@ def _evidence_before_looks(view: _View, read: _Readings) -> Evidence:
     return Evidence(
         as_of=None,
         arms=Arms(control=Arm(units=0, conversions=0), treatment=Arm(units=0, conversions=0)),
-        S=0.0,
-        W=0.0,
-        V=0.0,
-        lift=None,
-        e_value=1.0,
+        totals=NO_TOTALS,
         log_e=0.0,
-        p_value=1.0,
-        p_running_min=1.0,
-        ci=None,
         vif=None,
         looks=read.looks,
         sessions=NO_OUTLOOK.sessions,

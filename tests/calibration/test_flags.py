@@ -33,7 +33,7 @@ def least(name: str, hits: int, count: int) -> float:
 def information(evidence: Evidence) -> float:
     """The part of the information in the two arms that is used."""
     n1, n0 = evidence.arms.treatment.units, evidence.arms.control.units
-    return evidence.W * (n1 + n0) / (n1 * n0)
+    return evidence.totals.W * (n1 + n0) / (n1 * n0)
 
 
 @pytest.mark.parametrize(

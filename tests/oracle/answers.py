@@ -101,7 +101,7 @@ def _control_state(
         treatments_of(connection, [place])[place],
         seen_before(connection, [(place, look)])[place, look],
         look=look,
-        compared=evidence.W > 0,
+        compared=evidence.totals.W > 0,
     )
 
 

@@ -27,7 +27,7 @@ NUMBERS: dict[str, Number] = {
     ),
 }
 INTERVALS: dict[str, Interval] = {
-    "open at the end": lambda change: None if decided(change) else change.evidence.ci,
+    "open at the end": lambda change: None if decided(change) else change.evidence.totals.ci,
     "at the decision": lambda change: change.evidence.decision.ci,
     "after the decision": lambda change: None if change.after is None else change.after.interval,
 }

@@ -76,17 +76,17 @@ def test_values_of_any_scale_give_the_same_evidence(
     blocks = drawn(7, shift=shift)
     plainly = seen_of(series, blocks)
     scaled = seen_of(series, [(t * scale, c * scale) for t, c in blocks])
-    assert (scaled.log_e, scaled.p_value, scaled.gates.vif) == pytest.approx(
-        (plainly.log_e, plainly.p_value, plainly.gates.vif), rel=1e-12
+    assert (scaled.log_e, scaled.totals.p_value, scaled.gates.vif) == pytest.approx(
+        (plainly.log_e, plainly.totals.p_value, plainly.gates.vif), rel=1e-12
     )
     assert scaled.decision.verdict is plainly.decision.verdict
-    assert plainly.ci is not None
-    assert scaled.ci == pytest.approx([scale * end for end in plainly.ci], rel=1e-9)
+    assert plainly.totals.ci is not None
+    assert scaled.totals.ci == pytest.approx([scale * end for end in plainly.totals.ci], rel=1e-9)
 
 
 def test_values_whose_squares_no_double_holds_say_nothing(series: Maker) -> None:
     seen = seen_of(series, [(t * 1e-170, c * 1e-170) for t, c in drawn(7)])
-    assert (seen.e_value, seen.ci) == (1.0, None)
+    assert (seen.totals.e_value, seen.totals.ci) == (1.0, None)
     assert seen.decision.verdict is Verdict.ABSTAIN
 
 
@@ -102,7 +102,7 @@ def test_the_test_of_a_mean_is_that_of_the_specification(
     blocks = drawn(seed, shift=shift, spread=spread)
     seen = seen_of(series, blocks, policy=Policy(alpha=1e-300))
     expected = plain(blocks)
-    computed = {"S": seen.S, "W": seen.W, "V": seen.V, "log_e": seen.log_e}
+    computed = {"S": seen.totals.S, "W": seen.totals.W, "V": seen.totals.V, "log_e": seen.log_e}
     assert computed == pytest.approx(expected, rel=1e-6, abs=1e-6)
     assert seen.arms.control.mean == pytest.approx(
         np.concatenate([c for _, c in blocks]).mean(), rel=1e-9
@@ -114,10 +114,12 @@ def test_p_reaches_alpha_exactly_when_the_interval_of_a_mean_excludes_zero(
     series: Maker, seed: int, shift: float, spread: float
 ) -> None:
     seen = seen_of(series, drawn(seed, shift=shift, spread=spread))
-    assert seen.ci is not None
-    assert (seen.p_value <= 0.05) == (seen.ci[0] > 0 or seen.ci[1] < 0)
-    assert seen.lift is not None
-    assert seen.ci[0] + seen.ci[1] == pytest.approx(2 * seen.lift, rel=1e-6, abs=1e-9)
+    assert seen.totals.ci is not None
+    assert (seen.totals.p_value <= 0.05) == (seen.totals.ci[0] > 0 or seen.totals.ci[1] < 0)
+    assert seen.totals.lift is not None
+    assert seen.totals.ci[0] + seen.totals.ci[1] == pytest.approx(
+        2 * seen.totals.lift, rel=1e-6, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize(("units", "answered"), [(99, False), (100, True)])
@@ -127,8 +129,8 @@ def test_a_mean_is_looked_at_from_a_hundred_units_in_each_arm(
     rng = np.random.default_rng(5)
     seen = seen_of(series, [(rng.normal(9, 1, units), rng.normal(5, 1, 400))])
     assert (seen.decision.verdict == "keep") == answered
-    assert (seen.lift is not None) == answered
-    assert (seen.ci is not None) == answered
+    assert (seen.totals.lift is not None) == answered
+    assert (seen.totals.ci is not None) == answered
     assert (seen.log_e == 0.0) != answered
     assert seen.vif == pytest.approx(1.0)
 
@@ -139,7 +141,7 @@ def test_a_mean_without_spread_or_without_any_value_says_nothing(
 ) -> None:
     same = [(np.full(200, value), np.full(300, value))] * 3
     seen = seen_of(series, same)
-    assert (seen.log_e, seen.lift) == (0.0, None)
+    assert (seen.log_e, seen.totals.lift) == (0.0, None)
     assert seen.decision.abstain_reason == "power"
 
 
@@ -150,7 +152,7 @@ def test_a_larger_spread_in_one_arm_is_not_taken_for_the_pooled_one(series: Make
     pooled = sum(
         t.size * c.size / 1000 * float(np.concatenate((t, c)).var(ddof=1)) for t, c in blocks
     )
-    assert seen.V / pooled > 4
+    assert seen.totals.V / pooled > 4
 
 
 def test_a_continuous_guardrail_is_watched_in_its_own_unit(series: Maker) -> None:
@@ -244,7 +246,9 @@ def test_means_and_rates_in_one_batch_are_what_they_are_alone(
     together = evaluate(built)
     for per_cell, seen in zip(built, together, strict=True):
         (alone,) = evaluate([per_cell])
-        assert (seen.S, seen.V, seen.log_e, seen.ci) == (alone.S, alone.V, alone.log_e, alone.ci)
+        sums, expected = seen.totals, alone.totals
+        assert (sums.S, sums.V, sums.ci) == (expected.S, expected.V, expected.ci)
+        assert seen.log_e == alone.log_e
         assert seen.decision == alone.decision
 
 
@@ -254,7 +258,7 @@ def test_swapping_the_arms_of_a_mean_mirrors_its_score(series: Maker, seed: int)
     seen = seen_of(series, blocks)
     mirror = seen_of(series, [(c, t) for t, c in blocks])
     assume(seen.as_of == mirror.as_of)
-    computed, expected = (mirror.S, mirror.V), (-seen.S, seen.V)
+    computed, expected = (mirror.totals.S, mirror.totals.V), (-seen.totals.S, seen.totals.V)
     assert computed == pytest.approx(expected, rel=1e-9)
 
 
@@ -284,4 +288,4 @@ def test_the_yes_no_twin_of_a_mean_shows_what_a_whale_hides(whale: float, series
     assert mean.yes_no.lift == pytest.approx(0.015)
     assert rate.yes_no is None
     if whale:
-        assert mean.yes_no.e_value == pytest.approx(rate.e_value)
+        assert mean.yes_no.e_value == pytest.approx(rate.totals.e_value)

@@ -223,9 +223,9 @@ def test_swapping_the_arms_mirrors_verdict_and_sign(
     assert (theirs.at, theirs.decided) == (ours.at, ours.decided)
     assert theirs.confidence == ours.confidence
     assert (mirror.log_e, mirror.vif) == (seen.log_e, seen.vif)
-    assert mirror.S == -seen.S
-    if seen.ci and mirror.ci:
-        assert mirror.ci == (-seen.ci[1], -seen.ci[0])
+    assert mirror.totals.S == -seen.totals.S
+    if seen.totals.ci and mirror.totals.ci:
+        assert mirror.totals.ci == (-seen.totals.ci[1], -seen.totals.ci[0])
 
 
 @given(experiments())
@@ -318,8 +318,9 @@ def test_units_in_cells_are_those_of_closed_analysis_blocks(
 def test_before_any_look_there_is_nothing_to_say(series: Maker) -> None:
     (seen,) = evaluate([series([(0, 0, 100, 5, 100, 5)], start=299, as_of=2219)])
     assert seen.as_of is None
-    assert (seen.log_e, seen.p_value, seen.p_running_min) == (0.0, 1.0, 1.0)
-    assert (seen.lift, seen.ci, seen.vif, seen.eligible_per_day) == (None, None, None, None)
+    assert (seen.log_e, seen.totals.p_value, seen.totals.p_running_min) == (0.0, 1.0, 1.0)
+    assert (seen.totals.lift, seen.totals.ci) == (None, None)
+    assert (seen.vif, seen.eligible_per_day) == (None, None)
     assert seen.arms.control.rate is None
     assert seen.looks.at.size == 0
     assert seen.looks.ci.shape == (0, 2)
@@ -343,9 +344,9 @@ def test_many_looks_are_thinned_to_the_first_the_last_and_every_nth(series: Make
 def test_strong_evidence_is_served_capped_and_logged_whole(series: Maker) -> None:
     rows = [(0, 0, 100_000, 90_000, 100_000, 100)]
     (seen,) = evaluate([series(rows, as_of=10**4)])
-    assert seen.e_value == 1e300
+    assert seen.totals.e_value == 1e300
     assert seen.log_e > 1000
-    assert seen.p_value == 0.0
+    assert seen.totals.p_value == 0.0
     assert seen.decision.verdict == "keep"
 
 
@@ -355,9 +356,9 @@ def test_what_is_known_is_relative_to_control_and_told_by_the_better_side(series
         evaluate([series(rows, as_of=3000, policy=Policy(better=better))])[0]
         for better in ("higher", "lower")
     )
-    assert higher.ci is not None
-    assert higher.known.not_worse_than == pytest.approx(higher.ci[0] / 0.05)
-    assert higher.known.not_better_than == pytest.approx(higher.ci[1] / 0.05)
+    assert higher.totals.ci is not None
+    assert higher.known.not_worse_than == pytest.approx(higher.totals.ci[0] / 0.05)
+    assert higher.known.not_better_than == pytest.approx(higher.totals.ci[1] / 0.05)
     assert lower.known.not_worse_than == higher.known.not_better_than
     assert lower.known.not_better_than == higher.known.not_worse_than
 
@@ -366,4 +367,4 @@ def test_without_conversions_in_control_nothing_relative_is_known(series: Maker)
     (seen,) = evaluate([series([(0, 0, 500, 0, 500, 0)], as_of=3000)])
     assert seen.known.not_worse_than is None
     assert seen.sessions.required is None
-    assert seen.lift == 0.0
+    assert seen.totals.lift == 0.0

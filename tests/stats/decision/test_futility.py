@@ -15,8 +15,8 @@ MANY = 4_000_000
 def test_a_difference_that_is_small_and_certain_is_an_answer_first(series: Maker) -> None:
     rows = [(0, 0, MANY, 202_500, MANY, 200_000)]
     (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=0.05))])
-    assert seen.ci is not None
-    assert 0 < seen.ci[0] < seen.ci[1] < 0.05 * 0.05
+    assert seen.totals.ci is not None
+    assert 0 < seen.totals.ci[0] < seen.totals.ci[1] < 0.05 * 0.05
     assert seen.decision.verdict == "keep"
 
 
@@ -24,8 +24,8 @@ def test_a_difference_that_is_small_and_certain_is_an_answer_first(series: Maker
 def test_both_ends_of_the_interval_lie_inside(converted: int, series: Maker) -> None:
     rows = [(0, 0, 200_000, converted, 200_000, 10_000)]
     (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=0.05))])
-    assert seen.ci is not None
-    assert min(map(abs, seen.ci)) < 0.05 * 0.05 < max(map(abs, seen.ci))
+    assert seen.totals.ci is not None
+    assert min(map(abs, seen.totals.ci)) < 0.05 * 0.05 < max(map(abs, seen.totals.ci))
     assert not seen.decision.decided
 
 
@@ -35,8 +35,8 @@ def test_the_margin_is_relative_to_controls_rate_at_the_weights_of_the_lift(
     rows = [(0, 0, 400_000, 40_000, MANY, 400_000)]
     for margin, ended in ((0.0185, False), (0.0195, True)):
         (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=margin))])
-        assert seen.ci is not None
-        assert (seen.ci[1] < margin * 0.1) == ended
+        assert seen.totals.ci is not None
+        assert (seen.totals.ci[1] < margin * 0.1) == ended
         assert (seen.decision.ended_because == "futility") == ended
 
 

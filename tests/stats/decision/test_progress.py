@@ -31,7 +31,7 @@ def test_sessions_that_strata_cost_are_required() -> None:
     build = Build(draw=correlated, lifts=(0.0, 0.0), units=8000, days=2)
     (seen,) = build.evidence(np.random.default_rng(1), 0)
     n1, n0 = seen.arms.treatment.units, seen.arms.control.units
-    cost = n1 * n0 / (n1 + n0) / seen.W
+    cost = n1 * n0 / (n1 + n0) / seen.totals.W
     assert cost > 1.5
     assert seen.sessions.required == pytest.approx(cost * alone(seen), rel=0.02)
 
@@ -55,7 +55,7 @@ def test_sessions_of_a_ramp_come_at_what_its_share_of_today_brings(
     n1, n0 = seen.arms.treatment.units, seen.arms.control.units
     needed = alone(seen) * n1 * n0 / (n1 + n0) ** 2
     # A session of today is worth a quarter: half of them are treated.
-    to_come = (needed - seen.W) / 0.25
+    to_come = (needed - seen.totals.W) / 0.25
     assert sessions.required == pytest.approx(sessions.accumulated + to_come)
     assert sessions.projected_decision_at is not None
     at = sessions.projected_decision_at.timestamp()

@@ -92,4 +92,4 @@ def test_of_a_mean_the_values_of_vouched_events_are_tested() -> None:
     (seen,) = evaluate([replace(series(1.5), companions=vouched_only(few))])
     assert seen.warnings == ()
     assert seen.vouched is not None
-    assert seen.vouched.e_value == pytest.approx(seen.e_value)
+    assert seen.vouched.e_value == pytest.approx(seen.totals.e_value)

@@ -26,11 +26,12 @@ PRINTED = {
 
 
 def printed(seen: Evidence) -> str:
-    assert seen.lift is not None
-    assert seen.ci is not None
-    numbers = (seen.S, seen.W, seen.V, seen.lift, seen.e_value, seen.p_value)
+    sums = seen.totals
+    assert sums.lift is not None
+    assert sums.ci is not None
+    numbers = (sums.S, sums.W, sums.V, sums.lift, sums.e_value, sums.p_value)
     left = " ".join(f"{number:.9f}" for number in numbers)
-    return f"{left} [{seen.ci[0]:.9f}, {seen.ci[1]:.9f}] {seen.vif:.9f}"
+    return f"{left} [{sums.ci[0]:.9f}, {sums.ci[1]:.9f}] {seen.vif:.9f}"
 
 
 @pytest.mark.parametrize("expected", PRINTED, ids=("first", "second"))

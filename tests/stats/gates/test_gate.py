@@ -267,8 +267,8 @@ def test_a_gain_made_of_strata_too_thin_to_compare_is_held_back(series: Maker) -
     falling = [[scaled(0.1, 0.9)] * 3, [scaled(0.1, 0.4)] * 3]
     thin = [(2000, 1900, 2000, 3)] * 3
     seen = seen_of(series, [*falling, thin])
-    assert seen.S > 0
-    assert seen.p_value < 0.05
+    assert seen.totals.S > 0
+    assert seen.totals.p_value < 0.05
     assert seen.decision.abstain_reason == "interacting"
 
 

@@ -116,7 +116,7 @@ def test_each_closing_of_a_guardrail_is_a_look(series: Maker, guardrail: RailMak
         {end + delay for end in (300, 3900) for delay in (DELAY, RAIL_DELAY)}
     ), closings
     early = seen_of(series, [EVEN, EVEN], (rail,), as_of=300 + RAIL_DELAY)
-    assert (early.arms.treatment.units, early.vif, early.lift) == (0, None, None)
+    assert (early.arms.treatment.units, early.vif, early.totals.lift) == (0, None, None)
     assert early.guardrails[0].lift == 0.0
 
 
@@ -153,9 +153,9 @@ def test_a_candidate_waits_for_its_guardrails_and_serves_the_numbers_of_the_look
     assert kept.decision.at == 3 * 3600 + 300 + RAIL_DELAY
     assert waiting.candidate.lift == pytest.approx(0.05)
     # The guardrail closes first: the target's fourth cell is not in yet.
-    assert kept.decision.lift == kept.lift == pytest.approx((0.05 + 2 * 0.03) / 3)
-    assert kept.decision.ci == kept.ci
-    assert kept.decision.confidence == 1 - kept.p_running_min
+    assert kept.decision.lift == kept.totals.lift == pytest.approx((0.05 + 2 * 0.03) / 3)
+    assert kept.decision.ci == kept.totals.ci
+    assert kept.decision.confidence == 1 - kept.totals.p_running_min
     assert kept.candidate is not None
     assert (kept.candidate.at, kept.candidate.lift) == (moment(300 + DELAY), waiting.candidate.lift)
     assert kept.warnings == ()
@@ -170,8 +170,8 @@ def test_confidence_keeps_the_strongest_look_though_a_later_one_decides(
     kept = seen_of(series, [BETTER, even, even], (rail,))
     assert (kept.decision.verdict, kept.decision.at) == ("keep", 2 * 3600 + 300 + RAIL_DELAY)
     assert kept.candidate is not None
-    assert kept.p_value is not None
-    assert kept.decision.confidence == kept.candidate.confidence > 1 - kept.p_value
+    assert kept.totals.p_value is not None
+    assert kept.decision.confidence == kept.candidate.confidence > 1 - kept.totals.p_value
 
 
 def test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds(
@@ -181,7 +181,7 @@ def test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds(
     faded = [BETTER, *[EVEN] * 40]
     waiting = seen_of(series, faded, (rail,), as_of=41 * 3600)
     assert waiting.guardrails[0].non_inferior_at is not None
-    assert waiting.p_value > 0.05
+    assert waiting.totals.p_value > 0.05
     assert (waiting.decision.decided, waiting.decision.lift) == (False, None)
     assert waiting.candidate is not None
     assert waiting.candidate.waits_for == ()
@@ -189,7 +189,7 @@ def test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds(
     assert kept.decision.verdict == "keep"
     assert kept.decision.at is not None
     assert kept.decision.at > 41 * 3600
-    assert kept.p_value <= 0.05
+    assert kept.totals.p_value <= 0.05
     assert kept.decision.ci is not None
     assert kept.decision.ci[0] > 0
 

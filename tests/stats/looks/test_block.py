@@ -128,7 +128,7 @@ def test_the_cells_of_a_look_are_those_of_analysis_blocks_that_have_closed(
     ]
     assert seen.units_in_cells == sum(joint.units for joint in closed)
     score = sum(_score(own, joint) for joint in closed)
-    assert pytest.approx(score, abs=1e-9) == seen.S
+    assert pytest.approx(score, abs=1e-9) == seen.totals.S
 
 
 def _score(series: Series, joint: Joined) -> float:

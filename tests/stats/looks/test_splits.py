@@ -34,8 +34,8 @@ def test_an_evaluation_as_of_an_earlier_look_is_what_it_was_then() -> None:
         (then,) = evaluate([replace(series, as_of=look)])
         number = last.looks.number_at(look)
         assert then.as_of == look
-        assert then.e_value == last.looks.e_value[number]
-        assert then.p_running_min == last.looks.p_running_min[number]
+        assert then.totals.e_value == last.looks.e_value[number]
+        assert then.totals.p_running_min == last.looks.p_running_min[number]
 
 
 def test_what_is_read_of_one_experiment_does_not_depend_on_the_stages_of_another() -> None:
@@ -63,7 +63,8 @@ def test_a_flag_that_splits_does_so_in_every_block_that_went_before() -> None:
     (evidence,) = evaluate([series])
     # The same counts in strata that were split from the start.
     (alone,) = evaluate([replace(now.series, policy=series.policy, as_of=series.as_of)])
-    assert (evidence.S, evidence.W, evidence.V) == (alone.S, alone.W, alone.V)
+    sums, expected = evidence.totals, alone.totals
+    assert (sums.S, sums.W, sums.V) == (expected.S, expected.W, expected.V)
 
 
 def test_outcomes_never_split() -> None:
@@ -92,8 +93,8 @@ def test_the_arms_mirror_each_other_in_every_stage() -> None:
     swapped = replace(series, target=mirrored)
     (other,) = evaluate([swapped])
     assert [split.since for split in plain.splits] == [split.since for split in other.splits]
-    assert pytest.approx(-other.S) == plain.S
-    assert plain.W == other.W
+    assert pytest.approx(-other.totals.S) == plain.totals.S
+    assert plain.totals.W == other.totals.W
 
 
 def many_lineages(lineages: int, units: int) -> Series:
@@ -126,7 +127,7 @@ def test_only_the_first_256_lineages_are_compared() -> None:
     (evidence,) = evaluate([series])
     (half,) = evaluate([many_lineages(MOST_STRATA, 40)])
     assert evidence.units_in_cells == half.units_in_cells
-    assert evidence.W == half.W
+    assert evidence.totals.W == half.totals.W
     assert evidence.units_excluded == half.units_in_cells
 
 
