@@ -57,6 +57,7 @@ class ExperimentCount:
         policy: The numbers that would be frozen with it.
         history: The units and outcomes of file and log, whether they count or not.
         units: Its units, by how they are counted.
+        compared_with_none: Those in cells of strata with a single arm, such as a third arm's.
         left_out: The outcomes of counted units that do not count, by reason.
         unseen_guardrails: The guardrails that are left out, since nothing has an event of theirs.
         evidence: Its document.
@@ -69,6 +70,7 @@ class ExperimentCount:
     control: ArmCount
     treatment: ArmCount
     units: Counts
+    compared_with_none: int
     left_out: Sequence[LeftOut]
     unseen_guardrails: Sequence[str]
     evidence: Mapping[str, Any]
@@ -98,6 +100,7 @@ def judged(engine: Engine, plan: ExperimentPlan, spool: Spool) -> list[Experimen
     for experiment, experiment_id, names in zip(plan.experiments, ids, unseen, strict=True):
         reading = readings[experiment_id]
         control, treatment = _arms(reading)
+        counts = units[experiment_id].units
         judgements.append(
             ExperimentCount(
                 experiment=experiment,
@@ -105,7 +108,8 @@ def judged(engine: Engine, plan: ExperimentPlan, spool: Spool) -> list[Experimen
                 history=histories[experiment_id],
                 control=control,
                 treatment=treatment,
-                units=units[experiment_id].units,
+                units=counts,
+                compared_with_none=counts.in_cells - control.units - treatment.units,
                 left_out=_left_out(reading),
                 unseen_guardrails=names,
                 evidence=json.loads(drafts[experiment_id].document),

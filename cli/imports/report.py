@@ -113,6 +113,11 @@ def _experiment_lines(judgement: ExperimentCount) -> Iterator[str]:
     yield from _warnings(judgement)
     evidence = judgement.evidence
     looked = evidence["sessions"]["accumulated"]
+    if judgement.compared_with_none:
+        yield (
+            f"Note: {judgement.compared_with_none:,} units of other builds are compared with"
+            " nothing. They are in the levels of the sentence, and in no difference."
+        )
     at = "" if evidence["as_of"] is None else f", at {evidence['as_of']} with {looked:,} units"
     yield f"So it will be judged{at}: {evidence['sentence']}"
 
@@ -239,6 +244,7 @@ def _document(judgement: ExperimentCount) -> dict[str, Any]:
             )
         },
         "units": msgspec.to_builtins(judgement.units),
+        "compared_with_none": judgement.compared_with_none,
         "left_out": msgspec.to_builtins(judgement.left_out),
         "outcomes": history.outcomes,
         "outcomes_before_exposure": history.before,
