@@ -255,11 +255,14 @@ def with_effects(first: float, second: float, *, days: int) -> Draw:
     return draw
 
 
-def with_late_outcomes(treated: float, control: float, *, lift: float = 0.0) -> Draw:
+def with_late_outcomes(
+    treated: float, control: float, *, lift: float = 0.0, is_read: bool = True
+) -> Draw:
     """120,000 units a day at 30 % for a week.
 
     Args:
         lift: What treatment adds to the rate, relative to control.
+        is_read: Whether the gate reads the late outcomes.
         treated: The share of treatment's outcomes that come after their block has closed.
         control: The share of control's.
     """
@@ -276,7 +279,8 @@ def with_late_outcomes(treated: float, control: float, *, lift: float = 0.0) -> 
             arm=np.repeat([1, 0], [int(one.sum()) for one in late]),
             at=when + BLOCK + DELAY + rng.exponential(3600, when.size).astype(np.int64),
         )
-        return of_one_stratum(n1, happened[0] - late[0], n0, happened[1] - late[1], late=found)
+        on_time = (n1, happened[0] - late[0], n0, happened[1] - late[1])
+        return of_one_stratum(*on_time, late=found if is_read else None)
 
     return draw
 

@@ -288,6 +288,11 @@ def _fair_gains(counted: Counted) -> None:
     counted(f"{case}, each drawn anew: held back", draw, 200, is_gated, at_most=FALSE_ALARMS)
     draw = of_returning_visitors(is_kept=False, lift=0.1)
     counted(f"{case}, each drawn anew, +10 %: kept", draw, 200, is_kept, at_least=0.9)
+    draw = with_late_outcomes(0.05, 0.01, is_read=False)
+    name = (
+        "lateness: 5 % of outcomes late in treatment, 1 % in control, without the gate: an answer"
+    )
+    counted(name, draw, 200, is_answered)
 
 
 def _turnover(counted: Counted) -> None:
