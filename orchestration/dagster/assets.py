@@ -27,18 +27,11 @@ from orchestration.dagster.keys import (
 )
 from orchestration.dagster.links import experiment_link
 from orchestration.dagster.partitions import asked_to_close, patience
-from orchestration.dagster.report import MOST_LATELY, MOST_SHOWN, chosen, report
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
 from orchestration.pipeline.batch import FAST
 from storage.schema.clock import seconds_until
 from storage.views.counts import open_units
-from storage.views.published import (
-    count_answers,
-    decided_lately,
-    nearest_to_an_answer,
-    verdicts_changed_since,
-)
 
 # This tag of a run names the experiments whose answers it changed.
 TURNED_TAG = f"{PREFIX}/turned"
@@ -143,7 +136,9 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
       to an answer: the band is the interval of treatment minus control, the straight line no
       difference; VIF is the price of the strata, and above 10 the change is aliased with another.
     """
+    from orchestration.dagster.report import MOST_SHOWN, chosen, report
     from orchestration.pipeline.steps import stage, stage_due
+    from storage.views.published import decided_lately, nearest_to_an_answer
 
     begun = time.monotonic()
     given = patience(context.run.tags)
@@ -182,7 +177,9 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     - **Below**, by the change's title, are those that were decided last, then how many there are,
       and what changed since the last materialization, by whichever command.
     """
+    from orchestration.dagster.report import MOST_LATELY, report
     from orchestration.pipeline.steps import publish
+    from storage.views.published import count_answers, decided_lately, verdicts_changed_since
 
     begun = time.monotonic()
     shown_to = _shown_to(context.instance)

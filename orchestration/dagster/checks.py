@@ -23,7 +23,6 @@ from storage.upkeep.invariants import (
     units_that_do_not_add_up,
 )
 from storage.verdicts.set_aside import read_set_aside
-from storage.views.published import open_evidence
 from storage.views.sources import lags_of_measured_projects
 
 _Look = Callable[[Store], dg.AssetCheckResult]
@@ -125,6 +124,7 @@ def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
 def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
     """Regresses treatment on the cells of every open experiment."""
     from orchestration.pipeline.regression import read_inflations
+    from storage.views.published import open_evidence
 
     with store.reading() as connection:
         inflations = [

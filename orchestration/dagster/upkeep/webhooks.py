@@ -6,7 +6,6 @@ from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.resources import Store
 from storage.postgres.data_dir import default_data_dir
 from storage.releases.freeze import current_freeze
-from storage.tenants.secret import existing_secret
 
 
 @dg.sensor(
@@ -19,6 +18,7 @@ from storage.tenants.secret import existing_secret
 def webhooks(store: Store) -> dg.SkipReason:
     """Delivers due announcements; a tick with nothing due is two small queries."""
     from orchestration.outbound.delivery import deliver
+    from storage.tenants.secret import existing_secret
 
     with store.reading() as connection:
         freeze = current_freeze(connection)
