@@ -1,16 +1,15 @@
 """What docs/browser.md shows of the SDK's file is what the file does."""
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from cli.traffic.posting import PASSING
-from storage.tenants.settings import parse_settings
+from tests.clients.page import blocks, page
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "browser.md").read_text()
+PAGE = page("browser.md")
 SOURCE = (ROOT / "api" / "programs" / "static" / "sdk.js").read_text()
 
 
@@ -23,7 +22,7 @@ def rows(heading: str) -> list[str]:
 
 @pytest.mark.requirement("key.public.variable")
 def test_a_build_of_next_js_hands_over_the_public_key_of_its_variable() -> None:
-    (snippet,) = re.findall(r"^```tsx\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    (snippet,) = blocks(PAGE, "tsx")
     read = dict(re.findall(r"(data-\w+)=\{\s*process\.env\.(\w+)", snippet))
     assert read["data-key"] == "NEXT_PUBLIC_SERVICE_KEY"
     # The file takes what each of these attributes says as the option of that name.
@@ -49,11 +48,6 @@ def test_every_event_is_named_and_no_other() -> None:
     vitals = dict(re.findall(r"(\w+): ([\d.]+)", poor))
     assert set(rows("What it sends")) == sent | vitals.keys() | {f"poor_{name}" for name in vitals}
     assert f"over {', '.join(vitals.values())}" in PAGE
-
-
-def test_the_settings_that_are_shown_can_be_applied() -> None:
-    (text,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    parse_settings(tomllib.loads(text))
 
 
 def test_what_is_sent_again_is_what_our_own_client_sends_again() -> None:

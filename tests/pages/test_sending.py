@@ -22,9 +22,10 @@ from api.wire.shape import FREE_FORM_BYTES
 from cli.traffic.posting import BATCH_SIZES, PASSING
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import RateLimits
+from tests.clients.page import blocks, names_defined_by, page
 from tests.processes.served import Served
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sending.md").read_text()
+PAGE = page("sending.md")
 # A page in a browser, as far as the script on it can tell: what was answered is in `statuses`.
 BROWSER = """
 const statuses = [], listeners = [], send = globalThis.fetch;
@@ -54,11 +55,6 @@ await answered(3);
 console.log(statuses.join(" "));
 process.exit(0);
 """
-
-
-def block(language: str) -> str:
-    (result,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    return result
 
 
 @dataclass(kw_only=True)
@@ -91,9 +87,7 @@ def served(service: Any) -> Iterator[BusyAtFirst]:
 @pytest.fixture
 def send() -> Callable[..., Any]:
     """The function that the page shows to servers."""
-    names: dict[str, Any] = {}
-    exec(block("python"), names)  # noqa: S102 (our own page)
-    return names["send"]
+    return names_defined_by(PAGE)["send"]
 
 
 def stored(service: Any) -> list[tuple[str, str]]:
@@ -125,7 +119,7 @@ def test_the_browsers_client_keeps_what_was_not_taken_and_sends_the_last_by_beac
     service: Any, served: BusyAtFirst, tmp_path: Path
 ) -> None:
     address = f"{served.url}/v1/events?key={service.project.keys[KeyKind.PUBLIC]}"
-    shown = re.sub(r'ADDRESS = "[^"]*"', f'ADDRESS = "{address}"', block("js"))
+    shown = re.sub(r'ADDRESS = "[^"]*"', f'ADDRESS = "{address}"', *blocks(PAGE, "js"))
     (tmp_path / "sending.mjs").write_text(shown)
     (tmp_path / "browser.mjs").write_text(BROWSER)
     run = node(

@@ -11,10 +11,10 @@ import pytest
 from storage.tenants.keys import KeyKind
 from tests.cli.changes.test_wait import ABSTAIN, evidence, published
 from tests.cli.conftest import serving
+from tests.clients.page import DOCS, blocks, page
 from tests.processes.terminal import has_tools, terminal
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 BASE, SHA = "a1b2c3d", "e4f5a6b"
 
 # By page, and by the first words of the block.
@@ -83,20 +83,17 @@ def shown() -> list[Block]:
     ]
 
 
-def settings_of(page: str) -> str:
+def settings_of(name: str) -> str:
     """The first settings in TOML that a page shows."""
-    (first, *_) = re.findall(
-        r"^```toml\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE
-    )
-    return first
+    return blocks(page(name), "toml")[0]
 
 
 def test_what_is_not_run_here_is_shown_somewhere_and_run_where_it_is_said() -> None:
     blocks = shown()
     for name in (*RUN_ELSEWHERE, *NOT_RUN):
         assert any(block.is_named(*name) for block in blocks), name
-    for (page, _), test in RUN_ELSEWHERE.items():
-        assert (ROOT / test).exists(), page
+    for (place, _), test in RUN_ELSEWHERE.items():
+        assert (ROOT / test).exists(), place
 
 
 @pytest.mark.process

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import threading
@@ -16,14 +15,13 @@ from sqlalchemy import text
 
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
+from tests.clients.page import blocks, page
 from tests.processes.registry import python_of
 
 pytestmark = pytest.mark.process
 
-PAGE = (Path(__file__).parents[2] / "docs" / "vector.md").read_text()
-BLOCK = re.search(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-assert BLOCK is not None
-CONFIGURATION: dict[str, Any] = yaml.safe_load(BLOCK[1])
+(BLOCK,) = blocks(page("vector.md"), "yaml")
+CONFIGURATION: dict[str, Any] = yaml.safe_load(BLOCK)
 # The language's own engine, wrapped by somebody else: exactly this wrapper, and here alone.
 VRL = "pyVRL==0.0.2"
 PROGRAM = """
@@ -208,7 +206,7 @@ def test_a_batch_is_as_large_as_the_service_takes() -> None:
 
 @pytest.mark.skipif(shutil.which("vector") is None, reason="Vector is not here")
 def test_vector_runs_the_page_s_configuration(service: Any, tmp_path: Path) -> None:
-    (tmp_path / "vector.yaml").write_text(BLOCK[1])
+    (tmp_path / "vector.yaml").write_text(BLOCK)
     with serving(service) as url:
         environment = {
             "PATH": os.environ["PATH"],

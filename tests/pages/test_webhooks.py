@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,8 +18,9 @@ from storage.tenants.secret import WebhookSecrets
 from storage.tenants.settings import parse_settings
 from storage.tenants.webhook import EVENTS
 from storage.verdicts.deliveries import MOST_ATTEMPTS, Announcement, wait_after
+from tests.clients.page import blocks, names_defined_by, page
 
-PAGE = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text()
+PAGE = page("webhooks.md")
 ANNOUNCEMENT = Announcement(
     announcement_id="msg_1",
     project_id=1,
@@ -56,17 +56,13 @@ for (const [headers, body, secret] of JSON.parse(readFileSync("asked.json", "utf
 """
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-
-
 def test_the_settings_that_are_shown_can_be_applied() -> None:
-    settings = parse_settings(tomllib.loads(*blocks("toml")))
+    settings = parse_settings(tomllib.loads(*blocks(PAGE, "toml")))
     assert [webhook.format for webhook in settings.webhooks] == ["raw", "slack", "github"]
 
 
 def test_the_bodies_that_are_shown_are_those_that_are_sent() -> None:
-    shown = [json.loads(text) for text in blocks("json")]
+    shown = [json.loads(text) for text in blocks(PAGE, "json")]
     assert shown[:3] == [
         json.loads(body_of(ANNOUNCEMENT, kind)) for kind in ("raw", "slack", "github")
     ]
@@ -76,7 +72,7 @@ def test_every_event_is_named_in_each_format() -> None:
     for event in EVENTS:
         assert f"`deploy_reward.{event}`" in PAGE
         assert f"`deploy_reward_{event}`" in PAGE
-    (workflow,) = blocks("yaml")
+    (workflow,) = blocks(PAGE, "yaml")
     # YAML takes a bare `on` for true.
     types = yaml.safe_load(workflow)[True]["repository_dispatch"]["types"]
     assert {f"deploy_reward_{event}" for event in EVENTS} >= set(types)
@@ -97,14 +93,12 @@ def test_the_waits_that_are_shown_are_those_that_are_kept() -> None:
 
 
 def in_python(asked: list[tuple[dict[str, str], str, str]], _: Path) -> list[bool]:
-    (shown,) = blocks("python")
-    names: dict[str, Any] = {}
-    exec(shown, names)  # noqa: S102 (our own page)
+    names = names_defined_by(PAGE)
     return [names["is_genuine"](headers, body.encode(), key) for headers, body, key in asked]
 
 
 def in_node(asked: list[tuple[dict[str, str], str, str]], folder: Path) -> list[bool]:
-    (shown,) = blocks("js")
+    (shown,) = blocks(PAGE, "js")
     (folder / "verifying.mjs").write_text(shown)
     (folder / "asked.mjs").write_text(ASKED)
     (folder / "asked.json").write_text(json.dumps(asked))

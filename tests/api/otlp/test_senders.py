@@ -1,6 +1,5 @@
 """The official SDKs of OpenTelemetry and OpenFeature send, and the service counts units."""
 
-import re
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,11 +12,12 @@ from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from tests.api.otlp.exports import BUILD
+from tests.clients.page import blocks, page
 from tests.processes.registry import node_folder, output_of, python_of
 
 pytestmark = pytest.mark.process
 
-PAGE = (Path(__file__).parents[3] / "docs" / "opentelemetry.md").read_text()
+PAGE = page("opentelemetry.md")
 # The hooks of OpenFeature work with these; the SDK alone is tried in its newest version.
 OF_HOOKS = "0.205"
 HOOKED = (
@@ -41,10 +41,6 @@ PLAIN = (
 )
 # Of 40 sessions, each other is served the treatment; twice as many of them convert.
 SESSIONS, BUYERS = 40, {True: 10, False: 5}
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 WITH_SDK, WITH_HOOK = range(2)
@@ -163,7 +159,7 @@ def environment(shop: PrivateService) -> dict[str, str]:
 
 def program(name: str) -> str:
     """The program of a way to send."""
-    page_python, page_js = blocks("python"), blocks("js")
+    page_python, page_js = blocks(PAGE, "python"), blocks(PAGE, "js")
     posting = """
 import urllib.request
 waiting = []

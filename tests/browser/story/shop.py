@@ -3,8 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from numpy.random import Generator
 from starlette.requests import Request
@@ -12,8 +10,8 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from tests.browser.story.checkout import NEW, OLD, Checkout
+from tests.clients.page import names_defined_by, page
 
-_ROUTING = Path(__file__).parents[3] / "docs" / "routing.md"
 _MONTH = 30 * 86_400
 _ORDER = """
 document.querySelector("button").addEventListener("click", () => {
@@ -24,12 +22,7 @@ document.querySelector("button").addEventListener("click", () => {
 
 
 def _documented() -> Callable[[str, str, int], bool]:
-    names: dict[str, Any] = {}
-    (source,) = re.findall(
-        r"^```python\n(.*?)^```$", _ROUTING.read_text(), re.DOTALL | re.MULTILINE
-    )
-    exec(source, names)  # noqa: S102 - our own page
-    return names["in_canary"]
+    return names_defined_by(page("routing.md"))["in_canary"]
 
 
 @dataclass(kw_only=True)

@@ -21,17 +21,8 @@ def mistake(stored: World) -> str:
     stored.deploy(A, minutes=-1440)
     stored.deploy(K, minutes=0, base=A)
     mistake = stored.deploy(MISTAKE, minutes=50)["deploy_id"]
-    stored.events = [
-        {
-            "event": event,
-            "session_id": f"s{number}",
-            "commit": K if number % 2 else A,
-            "occurred_at": stored.at(number + after),
-        }
-        for number in range(120)
-        for event, after in (("page_view", 0), ("order", 0.5))
-        if event == "page_view" or number % 3 == 0
-    ]
+    for commit in (A, K):
+        stored.crowd(commit, start=0, minutes=120, units=60, rates={"order": 0.34})
     stored.send()
     return mistake
 
