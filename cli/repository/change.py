@@ -19,12 +19,10 @@ class Change:
     Attributes:
         name: The commit that brings it first; also of the flag that it is behind, if any.
         effect: True relative effect on the conversion rate.
-        born: Minute of the simulation in which it was ready.
     """
 
     name: str
     effect: float
-    born: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +54,9 @@ class Author:
         """Returns a new commit's name of forty hexadecimal digits."""
         return self.generator.bytes(20).hex()
 
-    def change(self, minute: int) -> Change:
-        """Draws a change that is ready at a minute."""
-        return Change(name=self.commit(), effect=self._effect(), born=minute)
+    def change(self) -> Change:
+        """Draws a change."""
+        return Change(name=self.commit(), effect=self._effect())
 
     def _effect(self) -> float:
         kind = self.generator.random()

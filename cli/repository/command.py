@@ -151,7 +151,7 @@ def _pass_minute(team: Team, sessions: Sessions, minute: int) -> None:
     end = sessions.start + timedelta(minutes=minute + 1)
     team.service.clock.move(end)
     team.service.post_events(sessions.events(minute, served))
-    team.pass_minute(minute, served)
+    team.pass_minute(served)
     if (minute + 1) % LOOK_MINUTES == 0:
         team.service.look()
         team.act(minute + 1, end)

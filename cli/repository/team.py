@@ -158,10 +158,10 @@ class Team:
         builds = [(self.standing, rest), *builds]
         return Served(baseline=self.baseline, builds=builds, flags=flags)
 
-    def pass_minute(self, minute: int, served: Served) -> None:
+    def pass_minute(self, served: Served) -> None:
         """Lets a minute pass: commits become ready, and the true rates are noted."""
-        born = self.generator.poisson(self.rules.commits_per_day / _DAY_MINUTES)
-        self.waiting += [self.author.change(minute) for _ in range(born)]
+        ready = self.generator.poisson(self.rules.commits_per_day / _DAY_MINUTES)
+        self.waiting += [self.author.change() for _ in range(ready)]
         for trial in self.running:
             if trial.control is not None:
                 trial.rates += served.rate(trial.control)
@@ -175,7 +175,7 @@ class Team:
             if trial.fate is Fate.RUNNING:
                 self._judge(trial, minute, now)
         if self.generator.random() < self.rules.hotfixes_per_day * LOOK_MINUTES / _DAY_MINUTES:
-            self._hotfix(minute, now)
+            self._hotfix(now)
         self._start_flags(minute)
         self._start_canaries(minute, now)
 
@@ -238,9 +238,9 @@ class Team:
         trial.parent = None
         self._serve(trial, self.standing, now)
 
-    def _hotfix(self, minute: int, now: datetime) -> None:
+    def _hotfix(self, now: datetime) -> None:
         """Ships a build to everybody at once; every canary has lost its control."""
-        change = Change(name=self.author.commit(), effect=0.0, born=minute)
+        change = Change(name=self.author.commit(), effect=0.0)
         self.hotfixes.append(change)
         build = self._build(self.standing, (change,))
         self._deploy(build, now, base=self.standing, changes=(change,))

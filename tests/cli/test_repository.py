@@ -37,7 +37,7 @@ def test_changes_that_halve_the_rate_are_rolled_back_and_what_they_cost_is_said(
 
 
 def test_promoted_changes_leave_the_rate_of_the_standing_build_as_it_was() -> None:
-    gain, next_gain = (Change(name=name, effect=0.5, born=0) for name in ("a", "b"))
+    gain, next_gain = (Change(name=name, effect=0.5) for name in ("a", "b"))
     standing = Build(commit="1", lineage=(gain,))
     canary = Build(commit="2", lineage=(gain, next_gain))
     served = Served(baseline=0.2, builds=[(standing, 0.9), (canary, 0.1)], flags=[])
