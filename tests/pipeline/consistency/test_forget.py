@@ -6,33 +6,30 @@ The random worlds of `tests/pipeline/engines/` forget people between ticks too.
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.pipeline.audit import audit
-from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.recompute import evaluate_as_of
 from storage.log.events import note_history
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.postgres.refusal import Conflict
 from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
 from storage.schema.partitions import create_days
-from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
 from storage.upkeep.forgetting import Forgotten, TooManyUsers, forget_person
-from storage.upkeep.invariants import units_that_do_not_add_up
 from storage.upkeep.reading import separate_reading
-from storage.verdicts.publication import publish_verdicts, stage_evidence
 from storage.verdicts.set_aside import bound_experiments
 from tests.stores.barrier import await_waiting
+from tests.stores.derived import served_of
 from tests.stores.emptied import empty_derived_tables
-from tests.world import T, record_deploy, register_experiment
+from tests.world import A, K, T, World
 
-A, K = "aaaaaaa", "bbbbbbb"
 PLACE = "the kiosk in the hall"
+# When everything has closed, in minutes and as a time.
+NIGHT = 720.0
+CLOSED = T + timedelta(minutes=NIGHT)
 # Units of each arm, and those with an order.
 OTHERS = 60, 20
 METRICS = {
@@ -53,13 +50,10 @@ def pseudonym(number: int) -> bytes:
 
 
 @dataclass(kw_only=True)
-class Shop:
-    """A canary's traffic of some hours in a project of its own, and its log."""
+class Shop(World):
+    """A canary's traffic of some hours, stored as though it came then, and its experiments."""
 
-    engine: Engine
-    project_id: int = 0
     ids: Sequence[str] = ()
-    events: list[dict[str, Any]] = field(default_factory=list)
     revenue: list[dict[str, Any]] = field(default_factory=list)
 
     def others(self) -> None:
@@ -69,19 +63,25 @@ class Shop:
             for event in ("page_view", "order") if number % 3 == 0 else ("page_view",):
                 self.seen(f"other {number}", 2 * number, event=event, **served)
 
+    @property
+    def engine(self) -> Engine:
+        return self.store.engine
+
     def open(self) -> None:
         """Stores the log, and registers three experiments on it."""
-        with self.engine.begin() as connection:
-            self.project_id = create_project(connection, "shop").project_id
-            self.store(connection)
-            self._deploy(connection)
-            self.ids = [
-                self.register(connection, unit="session", target_metric="order"),
-                self.register(connection, unit="user", target_metric="revenue"),
-                self.register(
-                    connection, unit="session", target_metric="spend", trusted_identity=True
-                ),
-            ]
+        self.in_store(self.append)
+        self.canary()
+        self.ids = [
+            self.measure("order", unit="session"),
+            self.measure("revenue", unit="user"),
+            self.measure("spend", unit="session", trusted_identity=True),
+        ]
+
+    def measure(self, target: str, **chosen: Any) -> str:
+        """Registers an experiment under these settings."""
+        self.settings(**{"metrics": METRICS, "locked": [], "trusted_identity": False, **chosen})
+        guardrails = [name for name in ("error", "spend", "order") if name != target]
+        return self.register(treatment_commit=K, target_metric=target, guardrails=guardrails)
 
     def seen(self, session: str, minutes: float, **members: Any) -> None:
         """Adds an event that came as it occurred, unless its members say otherwise."""
@@ -112,7 +112,8 @@ class Shop:
         }
         self.revenue.append({**payment, **members})
 
-    def store(self, connection: Connection) -> None:
+    def append(self, connection: Connection) -> None:
+        """Stores its events and payments as they were received."""
         create_days(connection, {event["received_at"].date() for event in self.events})
         connection.execute(
             text(
@@ -137,33 +138,6 @@ class Shop:
             self.revenue,
         )
 
-    def _deploy(self, connection: Connection) -> None:
-        record_deploy(connection, self.project_id, A, T - timedelta(days=1))
-        record_deploy(connection, self.project_id, K, T, 0.5, base=A)
-
-    def register(self, connection: Connection, *, target_metric: str, **chosen: Any) -> str:
-        chosen.setdefault("trusted_identity", False)
-        apply_settings(connection, self.project_id, {"metrics": METRICS, "locked": [], **chosen})
-        guardrails = [name for name in ("error", "spend", "order") if name != target_metric]
-        members = {"target_metric": target_metric, "guardrails": guardrails}
-        return register_experiment(connection, self.project_id, treatment_commit=K, **members)
-
-    # --- What is done to it ------------------------------------------------------------------
-
-    def step(self, name: str, as_of: datetime) -> None:
-        with self.engine.begin() as connection:
-            if name == "exposures":
-                extend_exposures(connection, as_of=as_of)
-            elif name == "cells":
-                extend_cells(connection)
-            else:
-                stage_evidence(connection, [each.draft for each in draft_bound(connection)])
-                publish_verdicts(connection)
-
-    def tick(self, as_of: datetime) -> None:
-        for name in ("exposures", "cells", "publish"):
-            self.step(name, as_of)
-
     def forget(self, *, user: int | None = None, session: str | None = None) -> Forgotten:
         with self.engine.begin() as connection:
             person = (session or "") if user is None else pseudonym(user)
@@ -171,33 +145,13 @@ class Shop:
 
     # --- What readers get of it ------------------------------------------------------------------
 
-    def served(self) -> dict[str, tuple[str, str]]:
-        with self.engine.begin() as connection:
-            rows = connection.execute(
-                text(
-                    "SELECT experiment_id, contract::text, evidence::text FROM verdicts"
-                    " WHERE experiment_id = ANY(:ids)"
-                ),
-                {"ids": list(self.ids)},
-            )
-            return {row[0]: (row[1], row[2]) for row in rows}
+    def served(self) -> dict[str, list[str]]:
+        return {experiment: documents for experiment, *documents in served_of(self.engine)}
 
-    def read_at_once(self, as_of: datetime) -> dict[str, tuple[str, str]]:
+    def read_at_once(self) -> dict[str, list[str]]:
         """The answers of a reading of the log at once, tombstones included."""
         with separate_reading(self.engine) as connection:
-            return {
-                entry.draft.experiment_id: (entry.draft.contract, entry.draft.document)
-                for entry in evaluate_as_of(connection, as_of=as_of)
-                if entry.draft.experiment_id in self.ids
-            }
-
-    def differences(self) -> list[str]:
-        """What the audit finds of all experiments, and the counts that do not add up."""
-        with self.engine.begin() as connection:
-            uneven = units_that_do_not_add_up(connection)
-        audits = [audit(self.engine, experiment) for experiment in self.ids]
-        assert not any(audited.gone for audited in audits)
-        return [*(line for audited in audits for line in audited.differences), *map(str, uneven)]
+            return documents_of(connection)
 
     def rows(self) -> Iterator[str]:
         """Every row of every table, as text."""
@@ -227,17 +181,24 @@ class Shop:
         units, conversions = OTHERS if experiment == 0 else (OTHERS[0], 0)
         return row[0] - units, row[1] - conversions, row[2] - units, row[3] - conversions
 
-    def adds_up(self, as_of: datetime) -> bool:
+    def adds_up(self) -> bool:
         """Whether the audit finds no difference, and a reading gives what is served."""
-        with self.engine.begin() as connection:
-            looked = connection.execute(text("SELECT bool_and(as_of IS NOT NULL) FROM verdicts"))
-            assert looked.scalar_one(), "nothing is proven before a look"
-        return self.differences() == [] and self.read_at_once(as_of) == self.served()
+        looked = text("SELECT bool_and(as_of IS NOT NULL) FROM verdicts")
+        assert self.in_store(lambda connection: connection.execute(looked).scalar_one())
+        for experiment in self.ids:
+            self.require_the_counts_to_add_up(experiment)
+        return self.read_at_once() == self.served()
+
+
+def documents_of(separate: Connection) -> dict[str, list[str]]:
+    """Contract and evidence of each experiment when everything has closed."""
+    drafts = [entry.draft for entry in evaluate_as_of(separate, as_of=CLOSED)]
+    return {draft.experiment_id: [draft.contract, draft.document] for draft in drafts}
 
 
 @pytest.fixture
-def shop(store: Any) -> Shop:
-    shop = Shop(engine=store.engine)
+def shop(service: World) -> Shop:
+    shop = Shop(store=service.store, client=service.client, project=service.project)
     shop.others()
     return shop
 
@@ -245,10 +206,6 @@ def shop(store: Any) -> Shop:
 def hexed(*users: int) -> list[str]:
     """The pseudonyms of users as a dump shows them."""
     return [pseudonym(user).hex() for user in users]
-
-
-# When everything has closed.
-NIGHT = T + timedelta(hours=12)
 
 
 def test_who_shares_a_session_is_one_person(shop: Shop) -> None:
@@ -259,13 +216,13 @@ def test_who_shares_a_session_is_one_person(shop: Shop) -> None:
     shop.paid(2, 26, session_id="laptop")
     shop.seen("laptop", 22)
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     before = shop.served()
     forgotten = shop.forget(user=1)
     assert (forgotten.users, forgotten.sessions) == (2, 3)
     assert not shop.holds("tablet", "phone", "laptop", *hexed(1, 2))
     assert shop.served() == before
-    assert shop.adds_up(NIGHT)
+    assert shop.adds_up()
 
 
 def test_a_session_of_many_users_is_a_place_that_outlasts_them(shop: Shop) -> None:
@@ -275,7 +232,7 @@ def test_a_session_of_many_users_is_a_place_that_outlasts_them(shop: Shop) -> No
         shop.seen(f"phone of {user}", 10, commit_sha=A, pseudonym=pseudonym(user))
     shop.seen(PLACE, 14, event="order", pseudonym=pseudonym(0))
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     before, counted = shop.served(), shop.counts()
     with pytest.raises(Conflict, match="nobody's own"):
         shop.forget(session=PLACE)
@@ -284,13 +241,13 @@ def test_a_session_of_many_users_is_a_place_that_outlasts_them(shop: Shop) -> No
     assert not shop.holds("phone of 0", *hexed(0))
     assert shop.holds(PLACE, *hexed(*users)) == {PLACE, *hexed(*users[1:])}
     assert shop.served() == before
-    assert shop.adds_up(NIGHT)
+    assert shop.adds_up()
     # Once few enough are left, it is theirs, and goes with them.
     shop.forget(user=1)
     assert not shop.holds(PLACE, *hexed(*users))
     assert shop.served() == before
     assert shop.counts() == counted
-    assert shop.adds_up(NIGHT)
+    assert shop.adds_up()
 
 
 def test_an_outcome_a_moment_too_late_stays_too_late(shop: Shop) -> None:
@@ -301,13 +258,13 @@ def test_an_outcome_a_moment_too_late_stays_too_late(shop: Shop) -> None:
         received = close + timedelta(seconds=after)
         shop.seen(session, 3, event="order", received_at=received)
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     assert shop.counts()[:2] == (2, 1)
     before = shop.served()
     for session in ("in time", "too late"):
         shop.forget(session=session)
     assert shop.served() == before
-    assert shop.adds_up(NIGHT)
+    assert shop.adds_up()
 
 
 def test_of_whom_is_forgotten_no_time_is_kept_but_what_counts_ask_for(shop: Shop) -> None:
@@ -316,7 +273,7 @@ def test_of_whom_is_forgotten_no_time_is_kept_but_what_counts_ask_for(shop: Shop
     for minutes in (12.0123, 200.0123):
         shop.seen("mine", minutes, event="order", pseudonym=pseudonym(1))
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     shop.forget(session="mine")
     assert not [row for row in shop.rows() if "00:11:13" in row or "00:12:00.7" in row]
 
@@ -324,36 +281,34 @@ def test_of_whom_is_forgotten_no_time_is_kept_but_what_counts_ask_for(shop: Shop
 def test_who_comes_back_is_a_new_unit(shop: Shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.open()
-    shop.tick(T + timedelta(minutes=60))
+    shop.tick(minutes=60)
     shop.forget(user=1)
     shop.events = []
     shop.seen("mine", 100, pseudonym=pseudonym(1))
     shop.seen("mine", 101, event="order", pseudonym=pseudonym(1))
-    with shop.engine.begin() as connection:
-        shop.store(connection)
-    shop.tick(NIGHT)
+    shop.in_store(shop.append)
+    shop.tick(minutes=NIGHT)
     assert shop.counts() == (2, 1, 0, 0)
-    assert shop.adds_up(NIGHT)
+    assert shop.adds_up()
 
 
 def test_an_experiment_that_is_registered_afterwards_never_met_them(shop: Shop) -> None:
     shop.seen("mine", 10)
     shop.seen("another", 10)
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     shop.forget(session="mine")
-    with shop.engine.begin() as connection:
-        later = shop.register(connection, unit="session", target_metric="signup")
+    later = shop.measure("signup", unit="session")
     shop.ids = [*shop.ids, later]
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     assert [shop.counts(number) for number in (0, 3)] == [(2, 0, 0, 0), (1, 0, 0, 0)]
-    assert shop.adds_up(NIGHT)
+    assert shop.adds_up()
 
 
 def test_where_the_events_are_gone_the_name_goes_all_the_same(shop: Shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     before = shop.served()
     with shop.engine.begin() as connection:
         connection.execute(text("DROP TABLE runtime_events_20261001"))
@@ -366,7 +321,7 @@ def test_where_the_events_are_gone_the_name_goes_all_the_same(shop: Shop) -> Non
 def test_a_forgetting_waits_for_the_step_under_way(shop: Shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.open()
-    shop.step("exposures", NIGHT)
+    shop.in_store(lambda connection: extend_exposures(connection, as_of=CLOSED))
     with ThreadPoolExecutor(1) as pool:
         with shop.engine.begin() as connection:
             claim_derived_tables(connection)
@@ -374,22 +329,19 @@ def test_a_forgetting_waits_for_the_step_under_way(shop: Shop) -> None:
             await_waiting(shop.engine, DERIVED_LOCK)
             extend_cells(connection)
         assert forgetting.result(timeout=60).exposures == 3
-    shop.tick(NIGHT)
-    assert shop.adds_up(NIGHT)
+    shop.tick(minutes=NIGHT)
+    assert shop.adds_up()
 
 
 def test_a_reading_under_way_sees_the_log_as_it_was(shop: Shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.seen("mine", 12, event="order")
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     with separate_reading(shop.engine) as connection:
         assert bound_experiments(connection)
         shop.forget(user=1)
-        computed = {
-            drafted.draft.experiment_id: (drafted.draft.contract, drafted.draft.document)
-            for drafted in evaluate_as_of(connection, as_of=NIGHT)
-        }
+        computed = documents_of(connection)
     assert computed == shop.served()
 
 
@@ -410,7 +362,7 @@ def test_a_stranger_s_chain_of_references_erases_nobody(shop: Shop) -> None:
         for user in range(4 * number, 4 * number + 5):
             by_public_key(shop, f"foreign {number}", 10, user % 40)
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     before = shop.served()
     forgotten = shop.forget(session="foreign 0")
     assert (forgotten.users, forgotten.sessions, forgotten.revenue_events) == (0, 1, 0)
@@ -420,7 +372,7 @@ def test_a_stranger_s_chain_of_references_erases_nobody(shop: Shop) -> None:
     forgotten = shop.forget(user=1)
     assert (forgotten.users, forgotten.sessions, forgotten.revenue_events) == (1, 0, 5)
     assert shop.served() == before
-    assert shop.adds_up(NIGHT)
+    assert shop.adds_up()
 
 
 def test_a_stranger_s_references_do_not_keep_a_session_from_being_erased(shop: Shop) -> None:
@@ -431,7 +383,7 @@ def test_a_stranger_s_references_do_not_keep_a_session_from_being_erased(shop: S
     for user in range(2, 9):
         by_public_key(shop, "mine", 11, user)
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     before = shop.served()
     forgotten = shop.forget(session="mine")
     assert (forgotten.users, forgotten.sessions, forgotten.runtime_events) == (1, 2, 9)
@@ -439,7 +391,7 @@ def test_a_stranger_s_references_do_not_keep_a_session_from_being_erased(shop: S
     assert not shop.holds("mine", "phone", *hexed(1))
     assert shop.holds(*hexed(2)) == set(hexed(2))
     assert shop.served() == before
-    assert shop.adds_up(NIGHT)
+    assert shop.adds_up()
 
 
 def test_of_a_session_that_claims_a_user_the_public_key_s_events_go_alone(shop: Shop) -> None:
@@ -448,13 +400,13 @@ def test_of_a_session_that_claims_a_user_the_public_key_s_events_go_alone(shop: 
         by_public_key(shop, session, 12, 1, event="login")
     shop.seen("server too", 13, event="order")
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     before = shop.served()
     forgotten = shop.forget(user=1)
     assert (forgotten.sessions, forgotten.kept_sessions, forgotten.runtime_events) == (2, 1, 4)
     assert shop.holds("browser", "server too", *hexed(1)) == {"server too"}
     assert shop.served() == before
-    assert shop.adds_up(NIGHT)
+    assert shop.adds_up()
     with shop.engine.begin() as connection:
         stays = connection.execute(
             text("SELECT event, trusted FROM runtime_events WHERE session_id = 'server too'")
@@ -472,13 +424,13 @@ def test_who_names_himself_in_another_s_session_later_erases_nothing_of_it(
     occurred = T + timedelta(minutes=9)
     by_public_key(shop, "hers", 20, 2, occurred_at=occurred)
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     before = shop.served()
     forgotten = shop.forget(user=2)
     assert (forgotten.users, forgotten.sessions, forgotten.runtime_events) == (1, 0, 1)
     assert shop.holds("hers", *hexed(1, 2)) == {"hers", *hexed(1)}
     assert shop.served() == before
-    assert shop.adds_up(NIGHT)
+    assert shop.adds_up()
 
 
 def test_the_revenue_of_whom_a_session_only_claims_stays_and_counts_as_it_did(shop: Shop) -> None:
@@ -487,20 +439,18 @@ def test_the_revenue_of_whom_a_session_only_claims_stays_and_counts_as_it_did(sh
     shop.seen("hers", 11, pseudonym=pseudonym(2))
     shop.paid(2, 12)
     shop.open()
-    with shop.engine.begin() as connection:
-        by_session = shop.register(connection, unit="session", target_metric="takings")
+    by_session = shop.measure("takings", unit="session")
     shop.ids = [*shop.ids, by_session]
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     before, counted = shop.served(), shop.counts(3)
     assert counted == (2, 1, 0, 0)
     forgotten = shop.forget(session="claiming")
     assert (forgotten.users, forgotten.revenue_events, forgotten.runtime_events) == (0, 0, 2)
     assert forgotten.exposures == 3
     assert shop.holds("claiming", "hers", *hexed(2)) == {"hers", *hexed(2)}
-    assert shop.adds_up(NIGHT)
-    with shop.engine.begin() as connection:
-        empty_derived_tables(connection)
-    shop.tick(NIGHT)
+    assert shop.adds_up()
+    shop.in_store(empty_derived_tables)
+    shop.tick(minutes=NIGHT)
     assert (shop.served(), shop.counts(3)) == (before, counted)
 
 
@@ -510,7 +460,7 @@ def test_more_users_than_were_agreed_to_are_not_erased(shop: Shop) -> None:
         shop.seen(f"tablet {user}", 11, pseudonym=pseudonym(user + 1))
         shop.paid(user, 14)
     shop.open()
-    shop.tick(NIGHT)
+    shop.tick(minutes=NIGHT)
     rows = sorted(shop.rows())
     with shop.engine.begin() as connection, pytest.raises(TooManyUsers, match="4 revenue events"):
         forget_person(connection, shop.project_id, "tablet 0", limit=4)
