@@ -4,9 +4,8 @@ import html
 import re
 from typing import Any
 
-from storage.schema.tables import projects
 from storage.tenants.keys import list_keys
-from storage.tenants.settings import read_settings
+from storage.tenants.settings import read_settings, stored_settings
 from storage.tenants.sign_ins import Role, create_link
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
@@ -51,13 +50,7 @@ class Owner:
 
     def stored(self) -> dict[str, Any]:
         return self.service.in_store(
-            lambda connection: (
-                connection.execute(
-                    projects.select().where(projects.c.project_id == self.service.project_id)
-                )
-                .one()
-                .settings
-            )
+            lambda connection: stored_settings(connection, self.service.project_id)
         )
 
     def settings(self) -> Any:

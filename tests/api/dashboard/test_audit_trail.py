@@ -16,6 +16,7 @@ from storage.tenants.settings import apply_settings
 from storage.tenants.sign_ins import Role, end_sign_ins
 from storage.upkeep.forgetting import forget_person
 from tests.clients.owner import KEYS, METRICS, Owner
+from tests.world import World
 
 DATA = "/v1/audit-trail"
 PAGE = "/dashboard/settings/audit-trail"
@@ -74,13 +75,7 @@ class TestAnEntry:
 
     def test_of_a_webhook_tells_its_host_alone(self, owner: Owner, added: Added) -> None:
         for path in ("s3cret", "s3cret-too"):
-            owner.service.in_store(
-                lambda connection, path=path: apply_settings(
-                    connection,
-                    owner.service.project_id,
-                    {"webhooks": [{"url": f"https://hooks.example/T0/{path}"}]},
-                )
-            )
+            owner.service.settings(webhooks=[{"url": f"https://hooks.example/T0/{path}"}])
         assert "s3cret" not in owner.client.get(DATA).text + owner.page(PAGE)
         # That the path was changed shows, though neither path does.
         assert [entry["action"] for entry in added()] == ["settings_changed"] * 2
@@ -204,10 +199,7 @@ class TestNoEntry:
             service.in_store(lambda connection: connection.execute(text(statement)))
 
     def test_of_another_project_is_shown(self, service: Any, owner: Owner, added: Added) -> None:
-        other = service.new_project("other")
-        service.in_store(
-            lambda connection: apply_settings(connection, other.project_id, {"alpha": 0.2})
-        )
+        World.new(service.store, service.client, "other").settings(alpha=0.2)
         assert added() == []
         assert "other" not in owner.client.get(DATA).text
 

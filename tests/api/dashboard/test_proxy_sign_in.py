@@ -24,6 +24,7 @@ from tests.conftest import Store
 from tests.processes.api_process import ApiProcess
 from tests.processes.nginx import nginx_in_front
 from tests.processes.served import serving_routes
+from tests.world import World
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 SIGN_IN = "/dashboard/sign-in"
@@ -124,12 +125,8 @@ class TestAPersonOfAGroup:
     def test_is_offered_the_projects_of_the_groups_alone(
         self, shop: Any, browser: Browsers
     ) -> None:
-        other, third = shop.new_project("other"), shop.new_project("third")
-        shop.in_store(
-            lambda connection: apply_settings(
-                connection, other.project_id, {**CHOSEN, "owner_groups": ["other-owners"]}
-            )
-        )
+        other, third = (World.new(shop.store, shop.client, name) for name in ("other", "third"))
+        other.settings(**{**CHOSEN, "owner_groups": ["other-owners"]})
         client = browser()
         page = client.get(SIGN_IN, headers=OWNER).text
         assert "Sign in to shop" in page

@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import text
 
-from storage.tenants.settings import apply_settings
 from tests.world import World, at
 
 DAY = 24 * 60.0
@@ -41,7 +40,7 @@ class Gallery:
 def hung(story: World) -> Gallery:
     """The gallery, of which a walk has yet to make something."""
     gallery = Gallery(story=story)
-    _settings(gallery, metrics={"spent": SPENT})
+    gallery.story.settings(metrics={"spent": SPENT})
     for paint in (_unfair, _alone, _money, _ended, _shipped, _guarded, _young):
         paint(gallery)
     old, new, deploy_id = _canary(gallery, "followed", "Larger pictures")
@@ -51,12 +50,6 @@ def hung(story: World) -> Gallery:
     story.send()
     gallery.followed = story.register(deploy_id=deploy_id)
     return gallery
-
-
-def _settings(gallery: Gallery, **chosen: Any) -> None:
-    service = gallery.story
-    with service.store.engine.begin() as connection:
-        apply_settings(connection, service.project.project_id, chosen)
 
 
 def _canary(
@@ -167,9 +160,9 @@ def _ended(gallery: Gallery) -> None:
     old, new, deploy = _canary(gallery, "futility", "Rename the buttons", start=EARLY)
     for commit in (old, new):
         _visit(gallery, "futility", commit, 900, start=EARLY, order=0.5)
-    _settings(gallery, futility_margin=0.6)
+    gallery.story.settings(futility_margin=0.6)
     _register(gallery, "futility", deploy)
-    _settings(gallery, futility_margin=None, horizon_days=1)
+    gallery.story.settings(futility_margin=None, horizon_days=1)
     old, new, deploy = _canary(gallery, "horizon", "A calmer start page", start=EARLY)
     for commit in (old, new):
         _visit(gallery, "horizon", commit, 100, start=EARLY, order=0.1)
@@ -178,7 +171,7 @@ def _ended(gallery: Gallery) -> None:
     _visit(gallery, "shares_ended", old, 100, start=EARLY, order=0.1)
     _visit(gallery, "shares_ended", new, 300, start=EARLY, order=0.1)
     _register(gallery, "shares_ended", deploy)
-    _settings(gallery, horizon_days=28, contrast_hours=1)
+    gallery.story.settings(horizon_days=28, contrast_hours=1)
     for name, share, message in (
         ("promoted", 1.0, "Pay by invoice"),
         ("withdrawn", 0.0, "Ask for a rating"),
@@ -201,7 +194,7 @@ def _ended(gallery: Gallery) -> None:
     for commit in (old, next_one):
         _visit(gallery, "superseded", commit, 100, start=after + 30, minutes=400, order=0.1)
     _register(gallery, "superseded", deploy, control_commit=old)
-    _settings(gallery, contrast_hours=24, futility_margin=0.01)
+    gallery.story.settings(contrast_hours=24, futility_margin=0.01)
     old, new, deploy = _canary(gallery, "closed", "Try a darker header")
     for commit in (old, new):
         _visit(gallery, "closed", commit, 100, order=0.1)

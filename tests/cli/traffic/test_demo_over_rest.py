@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
+from sqlalchemy import text
 
 from cli.simulate import simulate
 from cli.traffic.demo import METRIC, Keys, play
@@ -79,7 +80,9 @@ def test_the_demo_registers_a_change_that_is_kept_and_another_that_is_rolled_bac
 
 
 @pytest.mark.parametrize("chosen", [REPLAY, LIVE], ids=["replay", "live"])
-def test_simulated_events_are_all_accepted_and_counted(running: Running, chosen: list[str]) -> None:
+def test_simulated_events_are_all_accepted_and_counted(
+    service: World, running: Running, chosen: list[str]
+) -> None:
     where = ["--api-url", running.url, "--key", running.keys.write, "--deploys", "--json"]
     result = CliRunner().invoke(simulate, [*chosen, *where], catch_exceptions=False)
     summary = json.loads(result.stdout)
@@ -87,6 +90,10 @@ def test_simulated_events_are_all_accepted_and_counted(running: Running, chosen:
     assert result.exit_code == 0
     assert summary["events"] == summary["accepted"] >= summary["sessions"] == units > 0
     assert summary["late"] == summary["rejected"] == 0
+    # A replay is history: received when it occurred.
+    as_history = text("SELECT bool_and(received_at = occurred_at) FROM runtime_events")
+    replayed = service.in_store(lambda connection: connection.execute(as_history).scalar_one())
+    assert replayed == (chosen is REPLAY)
 
 
 def test_an_unknown_key_ends_the_simulation_with_the_services_word(running: Running) -> None:

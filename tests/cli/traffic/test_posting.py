@@ -45,20 +45,6 @@ def test_batches_keep_the_order_and_the_limits_of_each_endpoint() -> None:
     assert events == [delivery.body for delivery in deliveries(1001)]
 
 
-@pytest.mark.parametrize("replay", [True, False])
-def test_a_replay_says_so_in_the_address(replay: bool) -> None:
-    asked: list[str] = []
-
-    def remembering(request: httpx2.Request) -> httpx2.Response:
-        asked.append(request.url.query.decode())
-        assert request.headers["X-Service-Project-Key"] == "wk_1"
-        return accepting(request)
-
-    with client(remembering) as service:
-        post(service, batches(deliveries(1)), key="wk_1", replay=replay)
-    assert asked == ["replay=true" if replay else ""]
-
-
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
 def test_a_busy_service_is_asked_again(status: int) -> None:
     answers = [httpx2.Response(status, headers={"Retry-After": "0"}) for _ in range(3)]
