@@ -1,10 +1,12 @@
-"""Both schedules with SERVICE_ENGINE=spark: what a run on a cluster publishes is DuckDB's."""
+"""Schedules with SERVICE_ENGINE=spark publish what DuckDB would, while a worker is killed."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from storage.lake.lake import open_lake
 from storage.lake.sealing import Sealer
 from storage.schema.clock import claim_derived_tables
+from tests.processes.api_process import eventually
 from tests.processes.spark_cluster import ON_A_CLUSTER, running_cluster
 from tests.stores.derived import served_of
 from tests.stores.emptied import empty_derived_tables
@@ -12,7 +14,7 @@ from tests.stores.emptied import empty_derived_tables
 pytestmark = ON_A_CLUSTER
 
 
-def test_runs_of_both_schedules_on_spark_publish_and_check_what_duckdb_did(
+def test_runs_on_spark_publish_and_cure_what_duckdb_would_while_a_worker_is_killed(
     canary, instance, today, monkeypatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
@@ -33,10 +35,27 @@ def test_runs_of_both_schedules_on_spark_publish_and_check_what_duckdb_did(
         assert canary.derived() == derived
         assert served_of(canary.engine) == verdicts
 
-        # A day that has passed, so that its check reads the files.
-        run = canary.run("deploy_reward_day", instance, canary.first_day.date().isoformat())
+        # A day that has passed, so that its files are read; its cells are wrong, and a worker dies.
+        day = canary.first_day.date()
+        canary.tamper(
+            "UPDATE cells SET n0 = n0 + 2 WHERE experiment_id = '{view}'"
+            f" AND to_timestamp(block / 1e6)::date = '{day}'"
+        )
+        assert canary.derived() != derived
+        spent = cluster.cpu_seconds()
+        with ThreadPoolExecutor(1) as other:
+            death = other.submit(
+                lambda: (
+                    eventually(lambda: cluster.cpu_seconds() > spent + 3, seconds=300)
+                    and cluster.kill(cluster.workers[-1])
+                )
+            )
+            run = canary.run("deploy_reward_day", instance, day.isoformat())
+        death.result()
+        assert len(cluster.workers) == 1
 
     assert run.success
+    assert canary.derived() == derived
     checks = run.get_asset_check_evaluations()
     assert checks
     assert [check.check_name for check in checks if not check.passed] == []
