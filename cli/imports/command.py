@@ -104,8 +104,12 @@ class _History:
                 self._require_open_history(spool.tally)
                 shown.advance_to(share)
             shown.advance_to(1.0)
+            notes = checks.notes()
             if isinstance(source, MapRows):
                 source.require_all_arms()
+                notes += source.notes()
+            # All of it is in the spool now: its memory is the evaluation's.
+            table.database.execute("DROP TABLE cells")
             storing = Storing(engine=self.engine, spool=spool, plan=self.plan, bars=bars)
             judgements = storing.rehearse()
             if not is_rehearsal:
@@ -115,7 +119,6 @@ class _History:
                     for judgement, experiment_id in zip(judgements, ids, strict=True)
                 ]
             tally = spool.tally
-        notes = [*checks.notes(), *(source.notes() if isinstance(source, MapRows) else ())]
         if (rate := self.plan.settings.sample_rate) < 1:
             notes.append(
                 f"The project's sample_rate is {rate:g}: its experiments count that share of these"

@@ -17,12 +17,13 @@ from sqlalchemy import Connection, Engine
 from cli.imports.experiments import ExperimentPlan, spelled
 from cli.imports.map import Experiment
 from cli.imports.spool import Spool
-from domain.cause import LEFT_OUT
+from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.evidence.counts import Counts, LeftOut
 from orchestration.pipeline.drafts import draft_bound
 from storage.lake.day_engines import day_engine_settings
 from storage.lake.lake import open_lake
 from storage.lake.reader import Extent, LogRows, SealedLog, open_log
+from storage.log.events import note_history
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.recompute import copy_aside, evidence_rows, recomputed
@@ -31,6 +32,9 @@ from storage.upkeep.reading import separate_reading
 from storage.upkeep.rehearsal import lay_over, written_rows
 from storage.verdicts.evidence import CountsAt, ExperimentReading, count_units, read_experiments
 from storage.views.history_counts import HistoryCount, count_history
+
+# Of those in an experiment's policy: the events of a file are all vouched for.
+_REASONS = (*LEFT_OUT_OF_MEANS, Cause.EMPTY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +90,8 @@ def judged(engine: Engine, plan: ExperimentPlan, spool: Spool) -> list[Experimen
     """
     with engine.connect() as connection, connection.begin() as transaction:
         unseen = [plan.unseen(connection, spool.tally, each) for each in plan.experiments]
+        # As history they are registered: a policy depends on that.
+        note_history(connection, plan.project_id, list(spool.tally.last.items()))
         ids = plan.register(connection, spool.tally)
         rows = written_rows(connection)
         transaction.rollback()
@@ -175,12 +181,14 @@ def _arms(reading: ExperimentReading) -> Iterator[ArmCount]:
 
 
 def _left_out(reading: ExperimentReading) -> list[LeftOut]:
-    """Returns the outcomes of counted units that a mean leaves out, by reason."""
+    """Returns the outcomes of counted units that do not count, by reason."""
     outcomes: list[LeftOut] = []
     for companion in reading.policy["companions"]:
-        sums = reading.cells_by_metric[companion["name"]].sums
-        control, treatment = int(sum(sums.y0)), int(sum(sums.y1))
-        if companion["role"] in LEFT_OUT and control + treatment:
+        cells = reading.cells_by_metric[companion["name"]]
+        # Of a mean's companion a unit may have several.
+        control = int(sum(cells.sums.y0 or cells.x0))
+        treatment = int(sum(cells.sums.y1 or cells.x1))
+        if companion["role"] in _REASONS and control + treatment:
             outcomes.append(
                 LeftOut(
                     reason=companion["role"], of="outcomes", control=control, treatment=treatment

@@ -700,7 +700,8 @@ def test_an_import_that_waits_says_for_whom(run, store, stored, tmp_path) -> Non
 
 def test_empty_outcomes_are_counted_by_arm(run, tmp_path) -> None:
     file = saved(tmp_path, outcomes(["", "1", "0", "1", "", ""]), "csv")
-    result = run(file, "--map", mapped(tmp_path, UNIT_MAP), "--dry-run")
+    result = run(file, "--map", mapped(tmp_path, UNIT_MAP + EXPERIMENT), "--dry-run")
+    assert "Warning: Empty outcomes count as none: fill these cells of the file" in result.stdout
     said = "Empty cells in column 'hit' count as no outcome: 'new' 1 of 3 (33.3 %), 'old' 2 of 3"
     assert said in result.stdout
     assert "order (empty)" in result.stdout
