@@ -14,7 +14,7 @@ from domain.document import document_text
 from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings
-from storage.lake.lake import open_lake
+from storage.lake.lake import Lake, open_lake
 from storage.lake.reader import SealedLog, open_log
 from storage.pipeline.comparison import Reach, compare, over_when_first_read
 from storage.pipeline.engines.engine import EngineError
@@ -58,12 +58,13 @@ class Audit:
         return not self.gone and not self.count
 
 
-def audit(engine: Engine, experiment_id: str) -> Audit:
+def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Audit:
     """Computes a served verdict from the raw events and compares all that led to it.
 
     Args:
         engine: Of the store.
         experiment_id: The experiment.
+        lake: Of the sealed log; by default that of the settings.
 
     Raises:
         Missing: There is no such experiment.
@@ -73,10 +74,10 @@ def audit(engine: Engine, experiment_id: str) -> Audit:
         LakeError: A file of the sealed log cannot be read.
     """
     with separate_reading(engine) as separate:
-        return _audit(separate, experiment_id)
+        return _audit(separate, experiment_id, lake=lake or open_lake())
 
 
-def _audit(separate: Connection, experiment_id: str) -> Audit:
+def _audit(separate: Connection, experiment_id: str, *, lake: Lake) -> Audit:
     served = read_served(separate, experiment_id)
     if not served.bound:
         return _audit_unbound(experiment_id, served)
@@ -92,7 +93,7 @@ def _audit(separate: Connection, experiment_id: str) -> Audit:
             count=0,
             differences=(),
         )
-    with open_log(separate, open_lake()) as log:
+    with open_log(separate, lake) as log:
         events = _recompute(log, experiment, until=until)
         return _compared(separate, experiment, served, followed, events=events)
 
