@@ -11,7 +11,6 @@ from domain.cause import Cause
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.finding import LateUnits
-from stats.counts.returning_users import ReturningUsers
 from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
 from stats.gates.after_window import LONG_WINDOW
@@ -532,58 +531,6 @@ def at_a_declared_half(served: float, *, lift: float = 0.0, days: int = 14) -> D
         x1, x0 = rng.binomial(n1, 0.05 * (1 + lift)), rng.binomial(n0, 0.05)
         half = ramp_declared(0.5)
         return of_one_stratum(n1, x1, n0, x0, allocation=half, arrivals=arrivals)
-
-    return draw
-
-
-def of_returning_visitors(
-    *, is_kept: bool, lift: float = 0.0, each: int = 7, days: int = 14, is_read: bool = True
-) -> Draw:
-    """24,000 sessions a day of visitors with some sessions each, at a declared half.
-
-    Visitors buy at rates of their own, on average in 5 % of sessions (correlation 0.1).
-
-    Args:
-        is_kept: Whether the router draws a visitor once, rather than each session.
-        lift: What treatment adds to the rate of a session, relative to control.
-        each: The sessions of a visitor.
-        days: How long they come.
-        is_read: Whether the gate reads who came back.
-    """
-
-    def draw(rng: np.random.Generator) -> Series:
-        visitors, looks = 24_000 * days // each, BLOCKS_A_DAY * days
-        block = np.sort(rng.integers(0, looks, (visitors, each)), axis=1)
-        drawn = rng.integers(0, 2, (visitors, 1 if is_kept else each))
-        arm = np.broadcast_to(drawn, (visitors, each))
-        rate = rng.beta(0.45, 8.55, (visitors, 1)) * (1 + lift * arm)
-        bought = rng.random((visitors, each)) < rate
-
-        def counted(block: Ints, which: Any) -> Ints:
-            return np.bincount(block[which], minlength=looks)
-
-        n1, n0 = counted(block, arm == 1), counted(block, arm == 0)
-        second, first, then = block[:, 1], arm[:, 0], arm[:, 1]
-        later = second > block[:, 0]
-        starts = np.arange(looks, dtype=np.int64) * BLOCK
-        returning = ReturningUsers(
-            block=starts,
-            treatment=n1,
-            control=n0,
-            again_treatment=counted(second, later & (first == 1)),
-            kept_treatment=counted(second, later & (first == 1) & (then == 1)),
-            again_control=counted(second, later & (first == 0)),
-            kept_control=counted(second, later & (first == 0) & (then == 0)),
-        )
-        return of_one_stratum(
-            n1,
-            counted(block, (arm == 1) & bought),
-            n0,
-            counted(block, (arm == 0) & bought),
-            allocation=ramp_declared(0.5),
-            arrivals=Arrivals(block=starts, treatment=n1, others=n0),
-            returning=returning if is_read else None,
-        )
 
     return draw
 

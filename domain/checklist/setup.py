@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from domain.comparison import KEPT_HALF_WAY, MANY_RETURNING
+from domain.comparison import FEWEST_RETURNING, KEPT_HALF_WAY, MANY_RETURNING
 from domain.evidence.counts import LeftOut
 from domain.evidence.policy import FrozenMetric
 from domain.lineage.control_state import ControlState
@@ -65,9 +65,10 @@ class ReturningVisitors:
     @property
     def unit(self) -> Literal["session", "user"] | None:
         """The unit that fits the router; None where too few have come back."""
-        if self.users < MANY_RETURNING:
+        room = self.users - self.expected
+        if self.users < FEWEST_RETURNING or self.users * room < MANY_RETURNING * self.expected:
             return None
-        is_kept = self.kept - self.expected >= KEPT_HALF_WAY * (self.users - self.expected)
+        is_kept = self.kept - self.expected >= KEPT_HALF_WAY * room
         return "user" if is_kept else "session"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from domain.cause import Cause
-from domain.comparison import KEPT_HALF_WAY, MANY_RETURNING
+from domain.comparison import FEWEST_RETURNING, KEPT_HALF_WAY, MANY_RETURNING
 from stats.counts.cell import Floats, Ints, number_or_none
 from stats.counts.returning_users import ReturningUsers
 from stats.gates.gate import Gate, Reading, Units, no_reading
@@ -108,7 +108,8 @@ def _reading(series: Series, returns: ReturningUsers, at: Ints) -> UnitReading:
         users += again
         kept += np.where(n1 <= n0, kept1, kept0)
         expected += again * smaller / total
-    known = users >= MANY_RETURNING
+    odds = expected / np.maximum(users - expected, 1e-9)
+    known = users >= np.maximum(FEWEST_RETURNING, MANY_RETURNING * odds)
     share = np.full(at.size, np.nan)
     np.divide(kept - expected, users - expected, out=share, where=known)
     return UnitReading(

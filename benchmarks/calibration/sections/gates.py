@@ -1,6 +1,7 @@
 """Arms that differ in something else than the effect: each gate at no effect and in its case."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from benchmarks.calibration.scenario import (
     at_a_declared_half,
     by_two_channels,
     evaluated,
-    of_returning_visitors,
     of_two_segments,
     of_visitors,
     partly_after_the_window,
@@ -25,6 +25,7 @@ from benchmarks.calibration.scenario import (
     with_late_outcomes,
 )
 from benchmarks.calibration.sections.section import Run, Section
+from benchmarks.calibration.visitors import of_a_router
 from domain.cause import Cause
 from stats.decision.evidence import Evidence
 
@@ -51,11 +52,6 @@ def is_rolled_back(evidence: Evidence) -> bool:
     return evidence.decision.verdict == "rollback"
 
 
-def is_stopped(evidence: Evidence) -> bool:
-    """Whether it is answered, or lost for good to the sample ratio."""
-    return is_answered(evidence) or Cause.SAMPLE_RATIO in evidence.gates.interacting_because
-
-
 def is_gated(evidence: Evidence) -> bool:
     return bool(np.any(evidence.looks.gated))
 
@@ -66,6 +62,20 @@ def is_split(evidence: Evidence) -> bool:
 
 def is_fading(evidence: Evidence) -> bool:
     return "fading" in evidence.warnings
+
+
+def is_stopped(evidence: Evidence) -> bool:
+    """Whether it is answered, or an alarm of the arms' sizes stays."""
+    breached = any(rail.breached_at is not None for rail in evidence.guardrails)
+    return is_answered(evidence) or breached or Cause.SAMPLE_RATIO in causes(evidence)
+
+
+def causes(evidence: Evidence) -> tuple[Cause, ...]:
+    return evidence.gates.interacting_because
+
+
+def is_held_by_unit(evidence: Evidence) -> bool:
+    return causes(evidence) == (Cause.UNIT,)
 
 
 def names_the_cut(evidence: Evidence) -> bool:
@@ -107,6 +117,7 @@ def unequal_arms(run: Run) -> Section:
     _channels(counted)
     _before_exposure(counted)
     _fair_gains(counted)
+    _unit(counted)
     return Section(
         title="Arms that differ in something else", text=" ".join(TEXT.split()), rows=rows
     )
@@ -276,17 +287,38 @@ def _fair_gains(counted: Counted) -> None:
             f"localisation: +10 % in dollars, +30 % in the fifth that pays in euros, {case}: kept"
         )
         counted(name, draw, 400, is_kept, at_least=0.97)
+
+
+def _unit(counted: Counted) -> None:
+    for sessions in (3, 7, 14, 30):
+        for share in (0.01, 0.1, 0.5):
+            case = f"the router keeps visitors, {sessions} sessions each, share {100 * share:g} %"
+            draw = of_a_router(sessions=sessions, share=share)
+            counted(f"{case}: answered or stopped", draw, 400, is_stopped)
+            counted(f"{case}: held by `unit` in the end", draw, 400, is_held_by_unit)
+            draw = of_a_router(sessions=sessions, share=share, by_user=True)
+            name = f"{case}, `unit` set to `user`: answered or stopped"
+            counted(name, draw, 400, is_stopped, at_most=FALSE_ANSWERS)
+    for share in (0.1, 0.25, 0.5):
+        draw = of_a_router(sessions=7, share=share, keeps=False)
+        name = f"unit: each session is drawn anew, share {100 * share:g} %: held back"
+        counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)
+    for cut in (0.02, 0.05, 0.1):
+        draw = of_a_router(sessions=7, share=0.5, by_user=True, cut=cut)
+        name = f"treatment cuts {100 * cut:g} % of sessions, `unit` set to `user`: answered"
+        counted(name, draw, 400, is_answered, at_most=FALSE_ANSWERS)
+    busy = partial(of_a_router, sessions=7, share=0.5, a_day=24_000)
     case = "unit: seven sessions a visitor"
     for is_read, asked, claim in (
         (False, "without the gate", {}),
         (True, "with it", {"at_most": FALSE_ANSWERS}),
     ):
-        draw = of_returning_visitors(is_kept=True, is_read=is_read)
+        draw = busy(is_read=is_read)
         name = f"{case}, whom the router keeps, {asked}: stopped"
         counted(name, draw, 200, is_stopped, **claim)
-    draw = of_returning_visitors(is_kept=False)
+    draw = busy(keeps=False)
     counted(f"{case}, each drawn anew: held back", draw, 200, is_gated, at_most=FALSE_ALARMS)
-    draw = of_returning_visitors(is_kept=False, lift=0.1)
+    draw = busy(keeps=False, lift=0.1)
     counted(f"{case}, each drawn anew, +10 %: kept", draw, 200, is_kept, at_least=0.9)
     draw = with_late_outcomes(0.05, 0.01, is_read=False)
     name = (

@@ -64,6 +64,10 @@ def test_the_smaller_arm_is_read_since_a_lottery_too_keeps_most_of_the_larger(
 ) -> None:
     larger = returning((0, 0, 900, 810), units=(100, 900))
     assert seen_of(series, larger, (100, 10, 900, 90)).gates.visitors_kept is None
+    few = returning((10, 6, 900, 810), units=(100, 900))
+    assert seen_of(series, few, (100, 10, 900, 90)).gates.interacting_because == ("unit",)
+    both = returning((9, 9, 900, 810), units=(100, 900))
+    assert seen_of(series, both, (100, 10, 900, 90)).gates.visitors_kept is None
     both = returning((100, 90, 900, 810), units=(100, 900))
     assert seen_of(series, both, (100, 10, 900, 90)).gates.interacting_because == ("unit",)
 
