@@ -1,6 +1,5 @@
 """`/v1/reward/gate`: Argo Rollouts, Flagger and their like ask whether a rollout may go on."""
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -20,6 +19,7 @@ from api.wire.body import announces_json, body_of
 from api.wire.documentation import json_body, reading
 from api.wire.shape import Commit, Environment, MetricName, OpenShape, Shape
 from domain.registration import PRODUCTION, Registration
+from domain.wording.situation import with_situation
 from storage.experiments.commit_ids import whole_id
 from storage.experiments.experiments import register
 from storage.releases.canary import commit_in_question, held_back
@@ -36,6 +36,7 @@ from storage.releases.release_gate import (
 )
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import read_settings
+from storage.views.registrations import read_registration
 
 router = APIRouter(tags=["reward"])
 
@@ -99,8 +100,8 @@ _BODY = body_of(GateRequest)
 
 async def _judge(
     request: Request, project_id: int, question: GateQuestion, *, registers: bool
-) -> Judgment:
-    """Returns the judgment on a question.
+) -> GateAnswer:
+    """Returns the answer to a question.
 
     Args:
         project_id: The project of its key.
@@ -134,7 +135,19 @@ async def _judge(
             answer = judged()
         return answer or unregistered(commit, metric)
 
-    return await runtime(request).store.run(judging)
+    def answering(connection: Connection) -> GateAnswer:
+        judged = judging(connection)
+        if (experiment := judged.experiment) is None:
+            return GateAnswer(phase=judged.phase, verdict="abstain", sentence=judged.because)
+        registration = read_registration(connection, project_id, experiment.experiment_id)
+        said = with_situation(experiment.sentence, registration.situation.sentence)
+        return GateAnswer(
+            phase=judged.phase,
+            verdict=experiment.contract.verdict.value,
+            sentence=f"{judged.because} {said}",
+        )
+
+    return await runtime(request).store.run(answering)
 
 
 @router.get(
@@ -169,8 +182,8 @@ async def get_gate(
         target_metric=target_metric,
         policy=policy,
     )
-    judgment = await _judge(request, caller.project_id, question, registers=False)
-    return answer(asdict(judgment))
+    judged = await _judge(request, caller.project_id, question, registers=False)
+    return answer(judged.model_dump())
 
 
 @router.post(
@@ -206,9 +219,9 @@ async def post_gate(
         await admitted(keyring, request, KeyKind.PROJECT)
     body = await _BODY(request)
     caller = await admitted(keyring, request, KeyKind.PROJECT, inside=body.metadata.key)
-    judgment = await _judge(request, caller.project_id, body.metadata, registers=True)
-    wanted = judgment.phase == ("Failed" if want == "rollback" else "Successful")
-    return PlainTextResponse(judgment.sentence, status_code=200 if wanted else 403)
+    judged = await _judge(request, caller.project_id, body.metadata, registers=True)
+    wanted = judged.phase == ("Failed" if want == "rollback" else "Successful")
+    return PlainTextResponse(judged.sentence, status_code=200 if wanted else 403)
 
 
 @router.get(

@@ -21,6 +21,7 @@ from domain.evidence.results import Candidate, EvidenceGates, YesNo
 from domain.measure import measure_of
 from domain.wording.effect import effect_line, training_sentence
 from domain.wording.metrics import MetricRow, metric_rows
+from domain.wording.situation import with_situation
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
 
@@ -45,15 +46,14 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
     if as_json:
         click.echo(text)
     else:
-        _print(text, effect)
-        if beside is not None:
-            click.echo(beside)
+        _print(text, effect, beside)
 
 
-def _print(text: str, effect: Effect | None) -> None:
+def _print(text: str, effect: Effect | None, beside: str | None) -> None:
     console, document = Console(), evidence_of(text)
     if document is not None:
-        console.print(document.sentence, style="bold", highlight=False, markup=False)
+        said = with_situation(document.sentence, beside)
+        console.print(said, style="bold", highlight=False, markup=False)
     evidence = looked_at(document)
     if evidence is None:
         return

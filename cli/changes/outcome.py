@@ -8,6 +8,7 @@ from domain.contract import Contract
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.measure import excludes_loss, too_small
 from domain.wording.registration import nothing_to_compare_sentence
+from domain.wording.situation import with_situation
 from domain.wording.warnings import WARNINGS
 from domain.words import AbstainReason, EndedBecause, Verdict
 
@@ -58,14 +59,7 @@ class Poll:
     def sentence(self) -> str:
         """The evidence in a sentence."""
         said = None if self.evidence is None else self.evidence.sentence
-        known = said is not None and self.beside is not None and _is_said(self.beside, said)
-        texts = [said, None if known else self.beside]
-        return " ".join(filter(None, texts)) or "No look yet: nothing was measured."
-
-
-def _is_said(beside: str, evidence: str) -> bool:
-    """Tells whether the evidence ends with a sentence already."""
-    return evidence.lower().endswith(beside.lower())
+        return with_situation(said, self.beside)
 
 
 @dataclass(frozen=True, kw_only=True)

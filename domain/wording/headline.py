@@ -18,7 +18,7 @@ NO_ANSWER = "No answer"
 CANDIDATE = "Almost: keep"
 _WAITING: Mapping[AbstainReason | None, tuple[Tone, str]] = {
     AbstainReason.POWER: ("waiting", "Can't say yet"),
-    AbstainReason.NON_IDENTIFIABLE: ("fault", "Can't say: nothing to compare"),
+    AbstainReason.NON_IDENTIFIABLE: ("fault", "Can't say: no build to compare with"),
     AbstainReason.INTERACTING: ("fault", "Can't say: the split is not fair"),
 }
 # For readers of the contract alone, without the evidence's own reason.

@@ -115,6 +115,13 @@ def situation(
     return _open(contract, known, builds, arrivals)
 
 
+def with_situation(said: str | None, situation: str | None) -> str:
+    """Returns the evidence's sentence and the situation's, which the evidence may end with."""
+    if said is not None and situation is not None and said.lower().endswith(situation.lower()):
+        situation = None
+    return " ".join(filter(None, [said, situation])) or "No look yet: nothing was measured."
+
+
 def _open(
     contract: Contract,
     evidence: Evidence | None,

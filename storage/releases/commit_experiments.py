@@ -10,8 +10,6 @@ from storage.postgres.rows import value_of
 from storage.schema.policy_columns import IS_PORTFOLIO
 from storage.schema.tables import commits, experiments, verdicts
 
-_NO_LOOK = "No look yet: nothing was measured."
-
 
 @dataclass(frozen=True, kw_only=True)
 class CommitExperiment:
@@ -29,9 +27,9 @@ class CommitExperiment:
     evidence: AnyEvidence | None
 
     @property
-    def sentence(self) -> str:
-        """The evidence in a sentence."""
-        return _NO_LOOK if self.evidence is None else self.evidence.sentence
+    def sentence(self) -> str | None:
+        """The evidence in a sentence; None before any look."""
+        return None if self.evidence is None else self.evidence.sentence
 
     @property
     def numbers(self) -> Evidence | None:

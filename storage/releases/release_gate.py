@@ -9,7 +9,6 @@ from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.contract import Contract
 from domain.evidence.document import Evidence
 from domain.measure import excludes_loss
-from domain.wording.registration import nothing_to_compare_sentence
 from storage.releases.commit_experiments import CommitExperiment
 from storage.releases.freeze import Freeze
 
@@ -44,23 +43,24 @@ class Judgment:
 
     Attributes:
         phase: `Successful`: go on; `Failed`: go back; `Running`: neither.
-        verdict: Of the experiment that the judgment rests on; `abstain` where there is none.
-        sentence: Why, for a person.
+        because: Why, for a person.
+        experiment: The experiment that the judgment rests on.
     """
 
     phase: Phase
-    verdict: str
-    sentence: str
+    because: str
+    experiment: CommitExperiment | None = None
 
 
 def hold(because: str) -> Judgment:
     """Returns the judgment of a question that no experiment answers."""
-    return Judgment(phase="Running", verdict="abstain", sentence=f"Hold: {because}")
+    return Judgment(phase="Running", because=f"Hold: {because}")
 
 
 def frozen(freeze: Freeze, experiment: CommitExperiment | None = None) -> Judgment:
     """Returns the judgment while the service is frozen."""
-    return _judged(experiment, "Running", f"Hold: frozen, {freeze.reason}.")
+    because = f"Hold: frozen, {freeze.reason}."
+    return Judgment(phase="Running", because=because, experiment=experiment)
 
 
 def unregistered(commit: str, metric: str) -> Judgment:
@@ -115,23 +115,14 @@ def judgment(
         return frozen(freeze, answering)
     for experiment in _in_force(experiments):
         if (against := _against(experiment)) is not None:
-            return _judged(experiment, "Failed", f"{against}{_elsewhere(experiment, answering)}.")
+            because = f"{against}{_elsewhere(experiment, answering)}."
+            return Judgment(phase="Failed", because=because, experiment=experiment)
     if answering is None:
         return None
     if (fault := _fault(answering)) is not None:
-        return _judged(answering, "Running", f"Hold: {fault}.")
+        return Judgment(phase="Running", because=f"Hold: {fault}.", experiment=answering)
     phase, because = _passed(answering.contract, answering.numbers, policy)
-    return _judged(answering, phase, because)
-
-
-def _judged(experiment: CommitExperiment | None, phase: Phase, because: str) -> Judgment:
-    if experiment is None:
-        return Judgment(phase=phase, verdict="abstain", sentence=because)
-    return Judgment(
-        phase=phase,
-        verdict=experiment.contract.verdict,
-        sentence=f"{because} {experiment.sentence}",
-    )
+    return Judgment(phase=phase, because=because, experiment=answering)
 
 
 def _in_force(experiments: Sequence[CommitExperiment]) -> Iterator[CommitExperiment]:
@@ -170,7 +161,7 @@ def _fault(experiment: CommitExperiment) -> str | None:
     if is_steady_shortfall(contract, numbers):
         return STEADY_SHORTFALL
     if numbers is not None and numbers.nothing_to_compare is not None:
-        return nothing_to_compare_sentence(numbers.nothing_to_compare).rstrip(".")
+        return "no build to compare with"
     reason = contract.abstain_reason
     return f"{reason}, {_FAULTS[reason]}" if reason in _FAULTS else None
 

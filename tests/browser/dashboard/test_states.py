@@ -38,13 +38,13 @@ STATES = {
         "Nothing more",
     ),
     "alone": Told(
-        "Can’t say: nothing to compare",
+        "Can’t say: no build to compare with",
         "No other build is served beside this one",
         "Nothing to do. Deploy the next change as a canary",
         "Both builds served at the same time; after 24 hours in which units come to one of them",
     ),
     "aliased": Told(
-        "Can’t say: nothing to compare",
+        "Can’t say: no build to compare with",
         "cannot be told from what else differs",
         "Separate this change from 04feed5e: give each a share of traffic of its own",
         "Both builds served at the same time",
