@@ -116,7 +116,7 @@ def _experiment_lines(judgement: ExperimentCount) -> Iterator[str]:
     if judgement.compared_with_none:
         yield (
             f"Note: {judgement.compared_with_none:,} units of other builds are compared with"
-            " nothing. They are in the levels of the sentence, and in no difference."
+            " nothing: they are in no rate and in no difference."
         )
     at = "" if evidence["as_of"] is None else f", at {evidence['as_of']} with {looked:,} units"
     yield f"So it will be judged{at}: {evidence['sentence']}"

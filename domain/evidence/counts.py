@@ -12,12 +12,15 @@ class Arm(Document, frozen=True, kw_only=True):
 
     units: int
     conversions: int
-    rate: float | None
+    rate: Annotated[
+        float | None, Meta(description="Over the strata that hold both arms, as the comparison is.")
+    ]
     total: Annotated[
         float | None, Meta(description="Of a mean alone: the sum of all values, capped.")
     ] = None
     mean: Annotated[
-        float | UnsetType | None, Meta(description="Of a mean alone: that sum a unit.")
+        float | UnsetType | None,
+        Meta(description="Of a mean alone: the value a unit, over the strata that hold both arms."),
     ] = UNSET
     late: Annotated[int, Meta(description="Units whose outcome came after their block had closed.")]
 

@@ -88,21 +88,26 @@ class Arm:
     Attributes:
         conversions: Those that converted; of a continuous metric, those with the event.
         total: The sum of a continuous metric's values; None of a conversion.
+        level: Conversions, or value, per unit of the strata that hold both arms: of a third build
+            nothing is compared. None without units.
     """
 
     units: int
     conversions: int
     total: float | None = None
+    level: float | None = None
 
     @property
     def rate(self) -> float | None:
-        """Conversions per unit; None without units."""
+        """The share that converts; of a continuous metric that has the event, over all strata."""
+        if self.total is None:
+            return self.level
         return self.conversions / self.units if self.units else None
 
     @property
     def mean(self) -> float | None:
         """A continuous metric's value per unit; None without units, or of a conversion."""
-        return self.total / self.units if self.units and self.total is not None else None
+        return None if self.total is None else self.level
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -404,7 +409,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
     ci = _interval(looks, -1)
     return Evidence(
         as_of=int(now.at[0]),
-        arms=_arms(series, now),
+        arms=_arms(view),
         totals=ServedTotals(
             S=float(now.totals.S[0]),
             W=float(now.totals.W[0]),
@@ -512,20 +517,41 @@ def _interval(looks: Looks, number: int) -> Interval | None:
     return None if np.isnan(low) else (low, high)
 
 
-def _arms(series: Series, now: Trace) -> Arms:
-    rates = series.target.values is None
+def _arms(view: _View) -> Arms:
+    now, is_rate = view.now, view.series.target.values is None
+    control, treatment = _levels(view)
     return Arms(
         control=Arm(
             units=int(now.n0[0]),
             conversions=int(now.x0[0]),
-            total=None if rates else float(now.y0[0]),
+            total=None if is_rate else float(now.y0[0]),
+            level=control,
         ),
         treatment=Arm(
             units=int(now.n1[0]),
             conversions=int(now.x1[0]),
-            total=None if rates else float(now.y1[0]),
+            total=None if is_rate else float(now.y1[0]),
+            level=treatment,
         ),
     )
+
+
+def _levels(view: _View) -> tuple[float | None, float | None]:
+    """Control's and treatment's level over the strata that hold both; of none, over all."""
+    now, target = view.now, view.series.target
+    n0, n1 = now.n0, now.n1
+    y0, y1 = (now.x0, now.x1) if target.values is None else (now.y0, now.y1)
+    if target.stratum.any():
+        cells = target_cells(view.strata, int(now.at[0]))
+        both = np.intersect1d(cells.stratum[cells.n1 > 0], cells.stratum[cells.n0 > 0])
+        if both.size:
+            cells = cells[np.isin(cells.stratum, both)]
+            n0, n1, values = cells.n0, cells.n1, cells.values
+            y0, y1 = (cells.x0, cells.x1) if values is None else (values.y0, values.y1)
+    control, treatment = (
+        float(y.sum() / n.sum()) if n.sum() else None for y, n in ((y0, n0), (y1, n1))
+    )
+    return control, treatment
 
 
 def _count_twin(view: _View) -> ServedTwin | None:

@@ -3,7 +3,9 @@
 A cell is written (minutes after the canary's deploy, stratum, n1, x1, n0, x0).
 """
 
-from tests.world import A, K
+import pytest
+
+from tests.world import DAY, A, K
 
 B, L = "bbbbbbb2", "ddddddd4"
 
@@ -138,3 +140,19 @@ def test_sessions_in_mid_flight_at_the_start_are_left_out_and_counted(story, str
     # s2 was last seen 31 minutes before the start: a unit like any other.
     assert story.cells(experiment) == [(0, stratum(A), 3, 0, 4, 0)]
     assert story.evidence(experiment)["counts"]["in_flight"] == 2
+
+
+def test_a_third_build_beside_both_is_in_the_level_of_neither(story) -> None:
+    story.canary(0.3)
+    third = "d" * 40
+    story.deploy(third, 0.3, minutes=0, base=A)
+    for commit, rate in ((A, 0.3), (K, 0.1), (third, 0.02)):
+        story.crowd(commit, start=0, minutes=300, units=1500, rates={"order": rate})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    assert story.answer(experiment, minutes=DAY)[0] == "rollback"
+    seen = story.evidence(experiment)
+    # Its units are stored as control's, in a stratum of their own that holds no treatment.
+    assert seen["arms"]["control"]["units"] > 1.5 * seen["arms"]["treatment"]["units"]
+    assert seen["arms"]["control"]["rate"] == pytest.approx(0.3, abs=0.01)
+    assert "of control's 30." in seen["sentence"] or "of control's 29." in seen["sentence"]
