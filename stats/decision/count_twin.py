@@ -152,8 +152,10 @@ def _left_at(
             carried, log_e = classes[stratum] == value, np.zeros(size)
             for declared in np.unique(share[carried & (share > 0)]).tolist():
                 there = carried & (share == declared)
-                counts = (_running(np.where(there, column, 0.0), closed) for column in units)
-                log_e += log_two_sided(*counts, declared)
+                treated, others = (
+                    _running(np.where(there, column, 0.0), closed) for column in units
+                )
+                log_e += log_two_sided(treated, others, declared)
             alarms = np.flatnonzero(log_e >= math.log(ALARM))
             left[carried] = np.minimum(left[carried], alarms[0] if alarms.size else size)
     return left

@@ -98,8 +98,8 @@ def fitting_unit(
     """
     if settings.unit != "auto":
         return settings.unit
-    # A token vouches for a session.
-    if settings.signed_assignments or bound_at is None:
+    # A token vouches for a session, and a sample takes whole sessions.
+    if settings.signed_assignments or settings.sample_rate < 1 or bound_at is None:
         return "session"
     returning = read_returning(connection, project_id, environment, settings, before=bound_at)
     return returning.unit or "session"

@@ -228,7 +228,7 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
             code: conversion_factor(rate, of=code, to=definition["currency"])
             for code, rate in definition.get("rates", {}).items()
         },
-        left_out=REASONS.get(role, 0),
+        left_out=REASONS.get(str(role), 0),
         turnover=int(role == Cause.TURNOVER),
     )
 

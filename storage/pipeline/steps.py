@@ -46,7 +46,7 @@ COMPUTED_ONCE = "<computed once>"
 
 # The reasons for which means leave outcomes out; 0 is none. A metric of such a reason counts these
 # outcomes instead, and each of them as a single outcome.
-REASONS = {reason: number for number, reason in enumerate(LEFT_OUT_OF_MEANS, 1)}
+REASONS: dict[str, int] = {reason: number for number, reason in enumerate(LEFT_OUT_OF_MEANS, 1)}
 _OTHER_CURRENCY, _NO_VALUE = REASONS[Cause.OTHER_CURRENCY], REASONS[Cause.NO_VALUE]
 
 # Of an assignment alone: its events expose no unit.

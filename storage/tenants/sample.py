@@ -118,7 +118,9 @@ def read_sample(connection: Connection, project_id: int, settings: Settings) -> 
     """
     if settings.sample_rate >= 1:
         return None
-    rates: dict[str, float] = {settings.unit: settings.sample_rate}
+    # Where the unit follows the router, a sample takes sessions, and experiments count sessions.
+    unit = "session" if settings.unit == "auto" else settings.unit
+    rates: dict[str, float] = {unit: settings.sample_rate}
     for row in connection.execute(_OPEN_RATES, {"project_id": project_id}):
         rates[row.unit] = max(float(row.rate), rates.get(row.unit, 0.0))
     if max(rates.values()) >= 1:

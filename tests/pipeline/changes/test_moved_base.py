@@ -33,5 +33,5 @@ def test_a_moved_base_is_announced_at_once_on_every_face(story: World) -> None:
     assert bound["base_moved"]["rebase_on"] == PROMOTED
     assert (bound["base_moved"]["changes"], bound["base_moved"]["continues"]) == ([CANARY], True)
     page = Owner(story).page(f"/dashboard/experiments/{experiment}")
-    assert f"Users have {PROMOTED} now" in page
+    assert f"Users now have {PROMOTED}" in page
     assert f"--base {PROMOTED} --change {CANARY}" in page
