@@ -533,3 +533,31 @@ def test_without_the_routers_cookie_a_visitor_has_a_unit_of_its_own(shop: Shop, 
     leave(page)
     (row,) = shop.stored(1, event="page_view")
     assert re.fullmatch(r"\d+(-\d+){3}", row.session_id)
+
+
+def test_a_visitor_has_a_reference_over_sessions_while_the_page_asks_for_it(
+    shop: Shop, page: Page
+) -> None:
+    def named(session: str, **asked: str) -> bytes | None:
+        page.context.add_cookies([{"name": "session", "value": session, "url": shop.url()}])
+        shop.shows(cookie="session", **asked)
+        page.goto(shop.url())
+        leave(page)
+        eventually(lambda: any(row.session_id == session for row in shop.rows))
+        return next(row.pseudonym for row in shop.rows if row.session_id == session)
+
+    def kept() -> set[str]:
+        return {cookie["name"] for cookie in page.context.cookies()} - {"session"}
+
+    assert named("s-1") is None
+    assert named("s-2", visitor="no") is None
+    assert kept() == set()
+    first = named("s-3", visitor="send")
+    assert first is not None
+    assert kept() == {"dr_visitor"}
+    assert named("s-4", visitor="send") == first
+    assert named("s-5", visitor="send", user_ref="user 7") not in (None, first)
+    # Consent is withdrawn, and given again later: by somebody new.
+    assert named("s-6") is None
+    assert kept() == set()
+    assert named("s-7", visitor="send") not in (None, first)

@@ -7,6 +7,7 @@
   const MOST_TEXT = 16000;
   const MOST_WAITING = 500;
   const MOST_FAILURES = 20;
+  const MONTH = 2592000;
 
   const script = document.currentScript;
   const earlier = window[NAME] || [];
@@ -23,13 +24,15 @@
   // Not randomUUID, which plain http does not have.
   const id = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
   const time = () => new Date().toISOString();
-  const cookie = safe((name) => `; ${document.cookie}`.split(`; ${name}=`)[1]?.split(";")[0]);
+  const cookie = safe(
+    (name) => name && `; ${document.cookie}`.split(`; ${name}=`)[1]?.split(";")[0],
+  );
   const meta = (name) => document.querySelector(`meta[name="${name}"]`)?.content;
   const loading = performance.getEntriesByType("navigation")[0] || {};
 
-  const shared = {};
+  let shared = {};
   let options = {};
-  let address, route, path, broken, timer, tracked;
+  let address, route, path, broken, timer, tracked, tell;
   let early = [];
   let waiting = [];
   let sending = 0;
@@ -101,13 +104,14 @@
   }
 
   function leave() {
+    tell();
     while (waiting[0] && Date.now() > notBefore) flush(true);
     // What must still wait is the next page's to send.
     sessionStorage[NAME] = JSON.stringify(waiting);
   }
 
   function page(told) {
-    const { route: asked } = options;
+    const asked = options.route;
     path = location.pathname;
     route = told || (asked?.call ? asked(path) : path);
     broken = false;
@@ -176,42 +180,40 @@
     };
   }
 
-  function unit() {
-    const told = options.cookie && cookie(options.cookie);
-    if (told) return told;
-    const own = cookie("dr_unit") || id();
+  // Returns what a cookie of this site names at random, and lets it live on for so many seconds.
+  function remember(name, seconds) {
+    const own = cookie(name) || id();
     const secure = location.protocol === "https:" ? ";Secure" : "";
     safe(() => {
-      document.cookie = `dr_unit=${own};Max-Age=2592000;Path=/;SameSite=Lax${secure}`;
+      document.cookie = `${name}=${own};Max-Age=${seconds};Path=/;SameSite=Lax${secure}`;
     })();
     return own;
   }
 
   function start() {
-    const { assignment: named, environment, flags: served, key, url, user_ref } = options;
+    const { assignment: named, environment, flags: served, key, url, visitor } = options;
+    const session_id = cookie(options.cookie) || remember("dr_unit", MONTH);
+    // Without consent it ends at once. One that cannot be kept would be another on each page.
+    remember("dr_visitor", visitor === "send" ? MONTH : 0);
+    const user_ref = options.user_ref || cookie("dr_visitor");
     const flags = typeof served === "string" ? JSON.parse(served) : served;
-    const [build, assignment] = (named && (cookie(named) || meta(named))?.split(".")) || [];
+    const [build, assignment] = (cookie(named) || meta(named))?.split(".") || [];
     const timing = loading.serverTiming?.find(({ name }) => name === "commit");
     const commit = [build, options.commit, meta("commit"), timing?.description].find((told) =>
       /^[0-9a-f]{7,64}$/i.test(told),
     );
-    const told = { session_id: unit(), commit, assignment, environment, flags, user_ref };
-    Object.assign(shared, { ...told, ...shared });
+    shared = { session_id, commit, assignment, environment, flags, user_ref, ...shared };
     const base = url ? url.replace(/\/?$/, "/") : script?.src || location.origin;
-    address = new URL(`v1/events?key=${key}`, base).href;
+    address = new URL(`v1/events?key=${key}`, base);
     safe(() => {
       silent = sessionStorage;
-      waiting = [].concat(JSON.parse(silent[NAME]));
+      waiting.push(...JSON.parse(silent[NAME]));
     })();
     page(options.route?.call ? "" : options.route);
     for (const event of early) track(...event);
-    const tell = safe(safe(vitals)() || (() => {}));
-    const left = () => {
-      tell();
-      leave();
-    };
-    on("visibilitychange", () => document.hidden && left());
-    on("pagehide", left);
+    tell = safe(safe(vitals)());
+    on("visibilitychange", () => document.hidden && leave());
+    on("pagehide", leave);
     on("pageshow", ({ persisted }) => persisted && page());
     on("popstate", moved);
     for (const name of ["pushState", "replaceState"]) {

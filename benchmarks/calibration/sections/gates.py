@@ -118,6 +118,7 @@ def unequal_arms(run: Run) -> Section:
     _before_exposure(counted)
     _fair_gains(counted)
     _unit(counted)
+    _late_without_the_gate(counted)
     return Section(
         title="Arms that differ in something else", text=" ".join(TEXT.split()), rows=rows
     )
@@ -131,6 +132,15 @@ def _late(counted: Counted) -> None:
     counted(name, with_late_outcomes(0.05, 0.01), 300, is_answered, at_most=0.1)
     name = "lateness: 1 % in both: held back"
     counted(name, with_late_outcomes(0.01, 0.01), 1000, is_gated, at_most=FALSE_ALARMS)
+
+
+def _late_without_the_gate(counted: Counted) -> None:
+    """The case of `_late`, counted last: the seed of a row is its place among all."""
+    draw = with_late_outcomes(0.05, 0.01, is_read=False)
+    name = (
+        "lateness: 5 % of outcomes late in treatment, 1 % in control, without the gate: an answer"
+    )
+    counted(name, draw, 200, is_answered)
 
 
 def _after_the_window(counted: Counted) -> None:
@@ -320,11 +330,6 @@ def _unit(counted: Counted) -> None:
     counted(f"{case}, each drawn anew: held back", draw, 200, is_gated, at_most=FALSE_ALARMS)
     draw = busy(keeps=False, lift=0.1)
     counted(f"{case}, each drawn anew, +10 %: kept", draw, 200, is_kept, at_least=0.9)
-    draw = with_late_outcomes(0.05, 0.01, is_read=False)
-    name = (
-        "lateness: 5 % of outcomes late in treatment, 1 % in control, without the gate: an answer"
-    )
-    counted(name, draw, 200, is_answered)
 
 
 def _turnover(counted: Counted) -> None:
