@@ -24,6 +24,7 @@ from domain.wording.metrics import MetricRow, metric_rows
 from domain.wording.situation import with_situation
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
+from domain.wording.warnings import warning_sentences
 
 
 @click.command()
@@ -115,7 +116,7 @@ def _facts(evidence: Evidence) -> dict[str, str]:
         "units": ", ".join(f"{count:,} {name}" for name, count in units.items() if count),
         "needed": "" if sessions.required is None else f"{sessions.required:,.0f} units",
         "ended because": evidence.ended_because or "",
-        "warnings": ", ".join(evidence.warnings),
+        "warnings": " ".join(warning_sentences(evidence)),
         "digest": evidence.digest[:16],
     }
     return {name: value for name, value in facts.items() if value}

@@ -22,7 +22,7 @@ from tests.pipeline.changes.test_releases import B0, BEGIN, C1, C2, HOTFIX, Rele
 
 pytestmark = pytest.mark.process
 
-C3, C4, C5 = "c3c3c3c3", "c4c4c4c4", "c5c5c5c5"
+C3, C4, C5, C6 = "c3c3c3c3", "c4c4c4c4", "c5c5c5c5", "c6c6c6c6"
 DAY = 24 * 60.0
 GONE = ("Leave the canary running", "share above 0", "larger share", "four of five")
 # What no face may say of an experiment in a state.
@@ -198,6 +198,17 @@ def test_over_two_weeks_of_releases_no_face_contradicts_another(
     ships(C5, 0.5, base=C4)
     release.serve({C4: 1}, sessions=200)
     reads("a canary to which the router sends nothing", **{C5: "held"})
+    past = {"environment": "history"}
+    release.deploy(C4, **past)
+    deploy = release.deploy(C6, 0.5, base=C4, **past)
+    better = {C4: 0.2, C6: 0.6}
+    release.serve({C4: 0.5, C6: 0.5}, sessions=600, rates=better, replayed_in="history")
+    stranger.opened[C6] = release.register(deploy_id=deploy["deploy_id"])
+    reads("a replay is registered after its outcomes", **{C6: "almost"})
+    faces = stranger.table[-1].faces
+    for face in ("page", "explain"):
+        assert "nothing should be trained on it" in plain(faces[face].replace("│", " ")), face
+    assert all(word in faces["MCP explain"] for word in ("retrospective", '"trainable": false'))
     _holds_together(stranger.table)
 
 

@@ -56,6 +56,7 @@ class Release(World):
         sessions: int = 100,
         key: dict[str, str] | None = None,
         rates: dict[str, float] | None = None,
+        replayed_in: str | None = None,
     ) -> None:
         """Lets a block pass in which builds are served, and another until it has closed.
 
@@ -63,9 +64,12 @@ class Release(World):
             shares: Of each build, its share of the sessions.
             key: By which events are sent; the write key where it is None.
             rates: Of each build, the share of its sessions that order.
+            replayed_in: The environment into which they come as history; None where they are live.
         """
         start = BEGIN + ((self.now - BEGIN) // BLOCK + 1) * BLOCK
         at = {"occurred_at": (start + timedelta(minutes=2)).isoformat()}
+        at |= {} if replayed_in is None else {"environment": replayed_in}
+        address = "/v1/events" if replayed_in is None else "/v1/events?replay=true"
         events: list[dict[str, str]] = []
         for commit, share in shares.items():
             visits = self.new_sessions(round(share * sessions))
@@ -76,7 +80,7 @@ class Release(World):
         self.wait_until(start + timedelta(minutes=3))
         for first in range(0, len(events), 500):
             batch = {"events": events[first : first + 500]}
-            answer = self.post("/v1/events", batch, headers=key or self.write)
+            answer = self.post(address, batch, headers=key or self.write)
             assert answer.status_code == 202, answer.text
         self.wait_until(start + BLOCK + timedelta(minutes=2, seconds=1))
         self.in_store(note_served)
