@@ -210,7 +210,9 @@ def _known(read: _Reading) -> dict[str, Any]:
         "effect": effect if effect and effect.estimate is not None else None,
         "after": (effect and effect.after_decision) or None,
         "moments": MOMENTS,
-        "training": training_sentence(effect),
+        "training": training_sentence(
+            effect, retrospective=document is not None and document.retrospective
+        ),
         "rough_percent": rough_percent,
         "near_end": near_end,
         "plot": _plot(document, contract, read.ramp) if document is not None and fair else None,

@@ -107,7 +107,7 @@ def _facts(evidence: Evidence) -> dict[str, str]:
         "e-value": f"{totals.e_value:.4g} (fires at {1 / evidence.policy.level:.4g})",
         "always-valid p": f"{totals.p_running_min:.4g}",
         "best estimate": effect_line(evidence) or "",
-        "training": training_sentence(evidence.effect) or "",
+        "training": training_sentence(evidence.effect, retrospective=evidence.retrospective) or "",
         "yes or no": _yes_no(evidence.yes_no),
         "candidate": _candidate(evidence, evidence.candidate),
         "aliased with": ", ".join(evidence.gates.aliased_with),

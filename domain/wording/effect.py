@@ -23,15 +23,20 @@ _STOPPED = {
 }
 
 
-def training_sentence(effect: Effect | None) -> str | None:
-    """Returns whether to train on an effect, and else when; None where it is no estimate."""
+def training_sentence(effect: Effect | None, *, retrospective: bool) -> str | None:
+    """Returns whether to train on an effect, and else when; None where it is no estimate.
+
+    Args:
+        effect: What is served of the experiment.
+        retrospective: Whether the experiment is on history, of which nothing is trained ever.
+    """
     if effect is None or effect.estimate is None:
         return None
     if effect.stopped is not None:
         return f"Do not train on the estimate: {_STOPPED[effect.stopped]}."
     if effect.trainable:
         return "The estimate is final: it can be trained on."
-    if effect.final:
+    if effect.final or retrospective:
         return "Do not train on the estimate: what it measures could be chosen by the answer."
     return (
         f"The estimate can change until {effect.reward_at:%Y-%m-%d %H:%M} UTC, or until the"

@@ -207,7 +207,9 @@ def test_over_two_weeks_of_releases_no_face_contradicts_another(
     reads("a replay is registered after its outcomes", **{C6: "almost"})
     faces = stranger.table[-1].faces
     for face in ("page", "explain"):
-        assert "nothing should be trained on it" in plain(faces[face].replace("│", " ")), face
+        said = plain(faces[face].replace("│", " "))
+        assert "nothing should be trained on it" in said, face
+        assert "Do not train on the estimate" in said, face
     assert all(word in faces["MCP explain"] for word in ("retrospective", '"trainable": false'))
     _holds_together(stranger.table)
 

@@ -142,7 +142,8 @@ def test_evidence_is_told_whole(served, command, explained) -> None:
     assert isinstance(evidence, Evidence)
     effect = msgspec.convert(served.get(f"/v1/reward/{explained}/effect").json(), Effect)
     assert f"{effect_line(structs.replace(evidence, effect=effect))}" in flat
-    assert "The estimate can change until" in flat
+    # It is on history.
+    assert "Do not train on the estimate" in flat
     assert document["digest"][:16] in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
 
