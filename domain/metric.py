@@ -253,13 +253,13 @@ def empty(target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def not_vouched(target: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the definition of a companion that counts outcomes whoever sent them.
+    """Returns the definition of a companion that counts the outcomes of every sender.
 
-    A target that does so itself has none.
+    A target that counts them itself has none.
     """
     if not target.get("vouched_only", False):
         return []
-    name, role = f"{target['name']} whoever sent it", Cause.NOT_VOUCHED
+    name, role = f"{target['name']}: from every sender", Cause.NOT_VOUCHED
     return [{**target, "vouched_only": False, "name": name, "role": role}]
 
 

@@ -48,7 +48,7 @@ class DeployReward(dg.Component, dg.Model, dg.Resolvable):
         default=(), description="Assets whose rows are sent as outcomes when they have changed."
     )
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002 - Dagster calls it so
         """Returns our definitions, in which the log depends on the assets that send outcomes.
 
         Without an executor: the project's own runs its jobs, and ours name theirs.

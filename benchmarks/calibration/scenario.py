@@ -317,7 +317,7 @@ def partly_left_out(
     has_rates: bool = False,
     is_read: bool = True,
 ) -> Draw:
-    """24,000 units a day of which 5 % pay; some pay in another currency.
+    """24,000 units a day of which 5 % pay, and some of these in another currency.
 
     Args:
         lifts: What treatment adds to the payments in the metric's currency, and to the others.
@@ -489,7 +489,7 @@ def by_two_channels(
 def partly_before_the_exposure(
     shares: tuple[float, float], *, lift: float = 0.0, days: int = 28, is_read: bool = True
 ) -> Draw:
-    """24,000 units a day, of which 5 % buy; some of them before the event that exposes them.
+    """24,000 units a day, of which 5 % buy, and some of these before they are exposed.
 
     Args:
         shares: The share of buyers that buy before it, and do not count: treatment's, control's.
@@ -516,7 +516,7 @@ def partly_before_the_exposure(
 
 
 def at_a_declared_half(served: float, *, lift: float = 0.0, days: int = 14) -> Draw:
-    """24,000 units a day at 5 %, of which a half is declared for treatment.
+    """24,000 units a day, of which 5 % convert; half of the units are declared for treatment.
 
     Args:
         served: The share that the router serves.

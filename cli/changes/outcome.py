@@ -136,8 +136,9 @@ def _aliased(poll: Poll) -> str:
     if evidence is not None and evidence.nothing_to_compare is not None:
         return nothing_to_compare_sentence(evidence.nothing_to_compare).rstrip(".")
     names = () if evidence is None else evidence.gates.aliased_with
-    beside = f" from {', '.join(name[:12] for name in names)}" if names else ""
-    return f"the change cannot be told apart{beside or ' from what else differs'}"
+    if not names:
+        return "the arms differ in more than the change"
+    return f"the change cannot be separated from {', '.join(name[:12] for name in names)}"
 
 
 def _interacting(poll: Poll) -> str:

@@ -365,11 +365,11 @@ class Layout:
                     for name, rows in self.arms.items()
                 ).replace("%", " %")
                 yield f"Empty cells in column {column!r} count as no outcome: {listed}."
-            most = max((most or 0 for _, most in by_arm.values()), default=0)
-            if most > 1 and not outcome.value:
+            largest = max((number or 0 for _, number in by_arm.values()), default=0)
+            if largest > 1 and not outcome.value:
                 yield (
-                    f"Column {column!r} has numbers up to {most:,g}: any number but 0 is one yes of"
-                    " its unit. Of an amount, value = true in [metrics] makes a mean."
+                    f"Column {column!r} has numbers up to {largest:,g}: each number but 0 counts as"
+                    " a yes of its unit. For amounts, value = true in [metrics] makes a mean."
                 )
 
     def notes(self) -> list[str]:

@@ -100,7 +100,7 @@ class Evidence(EvidenceWords, frozen=True, kw_only=True):
     never_received: Annotated[
         tuple[str, ...],
         Meta(
-            description="Its target and guardrails of which no event was received until its look."
+            description="The target and the guardrails that had no event by the time of the look."
         ),
     ]
     warnings: Annotated[

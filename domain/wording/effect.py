@@ -28,7 +28,7 @@ def training_sentence(effect: Effect | None, *, retrospective: bool) -> str | No
 
     Args:
         effect: What is served of the experiment.
-        retrospective: Whether the experiment is on history, of which nothing is trained ever.
+        retrospective: Whether the experiment is on history, which no agent may be trained on.
     """
     if effect is None or effect.estimate is None:
         return None

@@ -94,6 +94,7 @@ def _unexplained(units: "pd.DataFrame", group: str) -> float:
 
     No unit is in two groups, so the sum is that of regressions on some of the groups at a time.
     """
+    # Both take a second to import, and no other step needs them.
     import pandas as pd  # noqa: PLC0415
     from statsmodels.regression.linear_model import WLS  # noqa: PLC0415
 

@@ -18,7 +18,7 @@ POLICIES = "keep, no-breach, or no-harm:SHARE with a share between 0 and 1, no-h
 POLICY_PATTERN = r"^(keep|no-breach|no-harm:(0?\.[0-9]*[1-9][0-9]*|1(\.0*)?))$"
 
 _FAULTS = {
-    "non_identifiable": "the change cannot be told apart from what else differs",
+    "non_identifiable": "the arms differ in more than the change",
     "interacting": "the arms cannot be compared",
 }
 

@@ -628,7 +628,8 @@ def test_totals_of_days_are_refused_unless_the_map_says_that_they_are_units(
     taken = run(file, "--map", mapped(tmp_path, "totals = true\n" + text_of_map))
     assert taken.exit_code == 0, taken.output
     assert (
-        "Column '# of Purchase' has numbers up to 900: any number but 0 is one yes" in taken.stdout
+        "Column '# of Purchase' has numbers up to 900: each number but 0 counts as a yes"
+        in taken.stdout
     )
     assert len(stored()) == 60 + 59
 
