@@ -69,6 +69,15 @@ def test_by_itself_an_experiment_counts_what_its_router_keeps_and_the_checklist_
         assert (f"`unit` to `{unit}`" in line.fix) == (not line.ok)
 
 
+def test_under_a_sample_which_takes_sessions_an_experiment_counts_sessions(story) -> None:
+    yesterday = (datetime.now(UTC) - story.begin) / timedelta(minutes=1) // 5 * 5 - DAY
+    visited(story, keeps=True, begin=yesterday, live=True)
+    story.settings(sample_rate=0.5)
+    sampled = story.register(treatment_commit=K, target_metric="activation")
+    story.tick()
+    assert story.evidence(sampled)["policy"]["unit"] == "session"
+
+
 def test_with_users_as_units_a_router_that_keeps_visitors_stops_nothing(story) -> None:
     story.settings(unit="user")
     experiment = visited(story, keeps=True)
