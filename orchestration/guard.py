@@ -31,7 +31,6 @@ class Guard:
         """Put the guard in front of an application.
 
         Args:
-            app: Dagster's web application.
             hosts: Names under which the server is reached, beside those of this machine's
                 loopback; without ports.
             url: The address at which people reach it through a proxy; its host is allowed too.

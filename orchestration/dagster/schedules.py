@@ -102,9 +102,6 @@ def _is_starting(instance: dg.DagsterInstance, *, closes_at: datetime | None) ->
 def fast_schedule(cron: str) -> dg.ScheduleDefinition:
     """Returns the fast schedule.
 
-    Args:
-        cron: When it ticks, in UTC.
-
     Raises:
         CronError: That is no cron expression.
     """

@@ -24,7 +24,6 @@ def redacted(line: str, environment: Mapping[str, str] = os.environ) -> str:
     """Returns a line without secrets, passwords, paths and values.
 
     Args:
-        line: As an error tells it.
         environment: Variables whose values are secrets where their names say so.
     """
     for secret in _secrets(environment):

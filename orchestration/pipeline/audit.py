@@ -22,11 +22,7 @@ from storage.pipeline.experiments import PipelineExperiment, bound_experiment
 from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.recompute import every_row, evidence_rows, recompute
 from storage.pipeline.steps import BLOCK
-from storage.upkeep.raw_events import (
-    ServedVerdict,
-    days_gone,
-    read_served,
-)
+from storage.upkeep.raw_events import ServedVerdict, days_gone, read_served
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.follow_ups import ServedFollowUp, read_follow_ups
 from storage.verdicts.publication import Draft
@@ -38,19 +34,17 @@ class Audit:
 
     Attributes:
         as_of: The look of the served verdict; None before the first.
-        events: How many raw events were read.
         gone: Days whose raw events are there no longer; where there are any, nothing is compared.
-        count: How many differences there are.
         differences: Differences from the raw events, in words; of each kind of row the first
             thousand.
     """
 
     experiment_id: str
     as_of: datetime | None
-    events: int
-    gone: Sequence[str]
-    count: int
-    differences: Sequence[str]
+    events: int = 0
+    gone: Sequence[str] = ()
+    count: int = 0
+    differences: Sequence[str] = ()
 
     @property
     def equal(self) -> bool:
@@ -61,11 +55,6 @@ class Audit:
 def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Audit:
     """Computes a served verdict from the raw events and compares all that led to it.
 
-    Args:
-        engine: Of the store.
-        experiment_id: The experiment.
-        lake: Of the sealed log; by default that of the settings.
-
     Raises:
         Missing: There is no such experiment.
         UnreadablePolicyError: Its policy is of another version, or broken.
@@ -74,28 +63,17 @@ def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Au
         LakeError: A file of the sealed log cannot be read.
     """
     with separate_reading(engine) as separate:
-        return _audit(separate, experiment_id, lake=lake or open_lake())
-
-
-def _audit(separate: Connection, experiment_id: str, *, lake: Lake) -> Audit:
-    served = read_served(separate, experiment_id)
-    if not served.bound:
-        return _audit_unbound(experiment_id, served)
-    experiment = bound_experiment(separate, experiment_id)
-    followed = next(iter(read_follow_ups(separate, [experiment_id])), None)
-    until = _read_until(experiment, served, followed)
-    if gone := days_gone(separate, experiment, until=moment_of(until)):
-        return Audit(
-            experiment_id=experiment_id,
-            as_of=served.as_of,
-            events=0,
-            gone=gone,
-            count=0,
-            differences=(),
-        )
-    with open_log(separate, lake) as log:
-        events = _recompute(log, experiment, until=until)
-        return _compared(separate, experiment, served, followed, events=events)
+        served = read_served(separate, experiment_id)
+        if not served.bound:
+            return _audit_unbound(experiment_id, served)
+        experiment = bound_experiment(separate, experiment_id)
+        followed = next(iter(read_follow_ups(separate, [experiment_id])), None)
+        until = _read_until(experiment, served, followed)
+        if gone := days_gone(separate, experiment, until=moment_of(until)):
+            return Audit(experiment_id=experiment_id, as_of=served.as_of, gone=gone)
+        with open_log(separate, lake or open_lake()) as log:
+            events = _recompute(log, experiment, until=until)
+            return _compared(separate, experiment, served, followed, events=events)
 
 
 def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
@@ -103,12 +81,7 @@ def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
     answer = document_text(waiting_contract(experiment_id, decided=served.decided))
     differences = _different_texts("contract", _compact(served.contract), answer)
     return Audit(
-        experiment_id=experiment_id,
-        as_of=None,
-        events=0,
-        gone=(),
-        count=len(differences),
-        differences=differences,
+        experiment_id=experiment_id, as_of=None, count=len(differences), differences=differences
     )
 
 
@@ -182,16 +155,14 @@ def _compared(
         if followed is not None and followed.read_to is not None:
             look = max(look, microseconds(followed.read_to) + experiment.grace)
         to_block = look - experiment.grace
-        rows = compare(
-            separate, [Reach(experiment=experiment, to_block=to_block, read_to=to_block)]
-        )
+        reach = Reach(experiment=experiment, to_block=to_block, read_to=to_block)
+        rows = compare(separate, [reach])
         differences += [row.sentence for row in rows.rows]
         count += sum(counted.total for counted in rows.counts)
     return Audit(
         experiment_id=experiment.experiment_id,
         as_of=served.as_of,
         events=events,
-        gone=(),
         count=count,
         differences=differences,
     )

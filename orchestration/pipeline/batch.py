@@ -13,12 +13,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, text
 
 from storage.upkeep.passing_error import is_passing, is_timeout
-from storage.verdicts.set_aside import (
-    error_line,
-    experiments_to_retry,
-    set_aside,
-    take_back,
-)
+from storage.verdicts.set_aside import error_line, experiments_to_retry, set_aside, take_back
 
 ResultT = TypeVar("ResultT")
 Work = Callable[[Sequence[str]], ResultT]
@@ -64,10 +59,6 @@ def compute(
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        stage: Of `STAGES`.
-        work: The stage's work for the experiments named.
-        ids: The experiments that are not set aside.
-        patience: How long it may take.
 
     Returns:
         The work's result for each part of the batch.
@@ -75,22 +66,16 @@ def compute(
     done, broken = work_apart(connection, ids, work, patience=patience)
     for experiment_id, error in broken.items():
         set_aside(connection, experiment_id, stage=stage, error=error)
-    retried = experiments_to_retry(connection, stage, at_once=patience.retry_all)
-    for experiment_id in retried:
+    for experiment_id in experiments_to_retry(connection, stage, at_once=patience.retry_all):
         if experiment_id in broken:
             continue
         result = _tried(connection, [experiment_id], work, seconds=patience.alone)
-        if not isinstance(result, _Broken):
+        if isinstance(result, Exception):
+            set_aside(connection, experiment_id, stage=stage, error=result)
+        else:
+            take_back(connection, experiment_id, stage=stage)
             done.append(result)
-        _note_try(connection, experiment_id, stage, result)
     return done
-
-
-def _note_try(connection: Connection, experiment_id: str, stage: str, result: object) -> None:
-    if isinstance(result, _Broken):
-        set_aside(connection, experiment_id, stage=stage, error=result.error)
-    else:
-        take_back(connection, experiment_id, stage=stage)
 
 
 def work_apart(
@@ -104,9 +89,6 @@ def work_apart(
     """Does work for all experiments but those whose data breaks it.
 
     Args:
-        ids: The experiments.
-        work: The work for the experiments named.
-        patience: How long it may take.
         limit: How many may break it; where so many do, the rest is left undone.
 
     Returns:
@@ -121,28 +103,21 @@ def work_apart(
         if seconds is not None and len(part) < len(ids):
             seconds = max(patience.alone, seconds / _PARTS)
         result = _tried(connection, part, work, seconds=seconds)
-        if not isinstance(result, _Broken):
+        if not isinstance(result, Exception):
             done.append(result)
         elif len(part) == 1:
-            broken[part[0]] = result.error
-            _LOG.warning("%s is left out: %s", part[0], error_line(result.error))
+            broken[part[0]] = result
+            _LOG.warning("%s is left out: %s", part[0], error_line(result))
         else:
             size = -(-len(part) // _PARTS)
             waiting += [part[begin : begin + size] for begin in range(0, len(part), size)]
     return done, broken
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Broken:
-    """Work that an error of the data ended; nothing of it stays."""
-
-    error: Exception
-
-
 def _tried(
     connection: Connection, ids: Sequence[str], work: Work[ResultT], *, seconds: float | None
-) -> ResultT | _Broken:
-    """Does work in a savepoint.
+) -> ResultT | Exception:
+    """Does work in a savepoint; returns the error of the data that ended it, if one did.
 
     Raises:
         Exception: An error that says nothing of the data: a lost connection, or the end of a time
@@ -154,7 +129,7 @@ def _tried(
     except Exception as error:
         if is_passing(error) or (seconds is None and is_timeout(error)):
             raise
-        return _Broken(error=error)
+        return error
 
 
 @contextmanager
@@ -163,13 +138,8 @@ def _limited(connection: Connection, seconds: float | None) -> Generator[None]:
     if seconds is None:
         yield
         return
+    limit = text("SELECT set_config('statement_timeout', :limit, true)")
     before = connection.execute(text("SHOW statement_timeout")).scalar_one()
-    _limit(connection, f"{max(1, round(1000 * seconds))}ms")
+    connection.execute(limit, {"limit": f"{max(1, round(1000 * seconds))}ms"})
     yield
-    _limit(connection, before)
-
-
-def _limit(connection: Connection, limit: str) -> None:
-    connection.execute(
-        text("SELECT set_config('statement_timeout', :limit, true)"), {"limit": limit}
-    )
+    connection.execute(limit, {"limit": before})

@@ -109,10 +109,8 @@ def compare_days(
     from the served rows, and compared to the byte.
 
     Args:
-        separate: A separate reading of the store.
         first: The first day of exposure, in UTC.
         last: The last day, itself included.
-        as_of: How far the log may be read.
         settings: Which engine computes; None for that of the environment.
         swap: Whether rows that differ are served as computed: a commit of the reading serves them.
     """
@@ -126,25 +124,24 @@ def compare_days(
         def compared(only: Sequence[str]) -> list[ComparedDay]:
             experiments = open_experiments(separate, only=only)
             reaches = _reaches(separate, experiments, days, decided)
+            closed_by = max(max(at.to_block, at.read_to) + at.experiment.grace for at in reaches)
             recompute(
                 log,
                 separate,
                 experiments,
-                as_of=min(as_of, _closed_by(reaches)),
+                as_of=min(as_of, moment_of(closed_by)),
                 settings=settings,
                 wanted=_rows_of(reaches, over),
             )
-            parts: list[ComparedDay] = []
-            for day in days.each:
-                only_day = Days(first=day, last=day)
-                if reaches := _reaches(separate, experiments, only_day, decided):
-                    part = ComparedDay(
-                        day=day,
-                        experiments=[reach.experiment.experiment_id for reach in reaches],
-                        differences=compare(separate, reaches, swap=swap),
-                    )
-                    parts.append(part)
-            return parts
+            return [
+                ComparedDay(
+                    day=day,
+                    experiments=[reach.experiment.experiment_id for reach in reaches],
+                    differences=compare(separate, reaches, swap=swap),
+                )
+                for day in days.each
+                if (reaches := _reaches(separate, experiments, Days(first=day, last=day), decided))
+            ]
 
         parts, broken = work_apart(separate, ids, compared, patience=PATIENCE, limit=len(ids) + 1)
     computed = [experiment_id for experiment_id in ids if experiment_id not in broken]
@@ -169,13 +166,6 @@ def _reaches(
 ) -> list[Reach]:
     lately = [each for each, at in decided.items() if at and days.first <= at <= days.last]
     return reaches_on_days(separate, experiments, days, decided=lately)
-
-
-def _closed_by(reaches: Sequence[Reach]) -> datetime:
-    """Returns when all that is compared has closed."""
-    return max(
-        moment_of(max(reach.to_block, reach.read_to) + reach.experiment.grace) for reach in reaches
-    )
 
 
 def _rows_of(reaches: Sequence[Reach], over: Collection[str]) -> SelectedRows:

@@ -18,12 +18,7 @@ from domain.evidence.counts import Arm as ServedArm
 from domain.evidence.counts import Arms, LeftOut
 from domain.evidence.document import Evidence as EvidenceDocument
 from domain.evidence.policy import EvidencePolicy
-from domain.evidence.results import (
-    EvidenceLook,
-    EvidenceSplit,
-    MetricRow,
-    State,
-)
+from domain.evidence.results import EvidenceLook, EvidenceSplit, MetricRow, State
 from domain.lineage.control_state import ControlState
 from domain.lineage.flag import is_segment
 from domain.measure import measure_of_policy
@@ -62,7 +57,6 @@ def evidence_document(
     """Returns the evidence document of an experiment as of its look.
 
     Args:
-        reading: The experiment's stored cells and gates.
         evidence: The engine's evaluation of them.
         contract: The verdict contract that the evidence supports.
         counts: Its units, as of the same look.
@@ -213,18 +207,11 @@ def _metrics(
 
 
 def _warnings(
-    reading: ExperimentReading,
-    evidence: Evidence,
-    counts: UnitCounts,
-    state: ControlState,
+    reading: ExperimentReading, evidence: Evidence, counts: UnitCounts, state: ControlState
 ) -> tuple[str, ...]:
     arms, units = evidence.arms, counts.units
-    counted = (
-        arms.control.conversions
-        + arms.treatment.conversions
-        + counts.late_control
-        + counts.late_treatment
-    )
+    late = counts.late_control + counts.late_treatment
+    counted = arms.control.conversions + arms.treatment.conversions + late
     open_now = not evidence.decision.decided
     metrics = [reading.policy["target"], *reading.policy["guardrails"]]
     left_out = any(outcomes.control or outcomes.treatment for outcomes in evidence.left_out)
@@ -259,12 +246,7 @@ def _digest(reading: ExperimentReading, evidence: Evidence) -> str:
     closed = list(islice(counted, bisect_left(cells.block, evidence.closed_until)))
     others = {
         "deploys": [
-            [
-                deploy.commit,
-                deploy.base,
-                deploy.deployed_at.isoformat(),
-                deploy.allocation,
-            ]
+            [deploy.commit, deploy.base, deploy.deployed_at.isoformat(), deploy.allocation]
             for deploy in reading.deploys
             if deploy.recorded_at.timestamp() <= known_at
         ],

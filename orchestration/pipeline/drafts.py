@@ -53,7 +53,6 @@ def draft_bound(connection: Connection, *, only: Sequence[str] | None = None) ->
 
     Args:
         connection: To the store, or to a separate reading of it.
-        only: The experiments to compute; None for all.
     """
     with _no_collection():
         readings = read_experiments(connection, only=only)
@@ -191,10 +190,7 @@ def _next_look_of(strata: Stratification) -> NextLook:
 def _conditions(series: Series, blocks: AnalysisBlocks) -> NextLook:
     """Returns the conditions of the next look: known closings, ends, and units."""
     policy = series.policy
-    windows = {
-        policy.window_seconds,
-        *(guardrail.window_seconds for guardrail in series.guardrails),
-    }
+    windows = {policy.window_seconds, *(metric.window_seconds for metric in series.guardrails)}
     read_to = series.as_of - policy.grace_seconds
     to_come = [
         end + window

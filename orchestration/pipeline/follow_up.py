@@ -28,8 +28,6 @@ def follow_decisions(connection: Connection, decided: Sequence[str], *, patience
 
     Args:
         connection: In the transaction that published the decisions.
-        decided: The experiments whose verdicts were published.
-        patience: How long it may take.
     """
     begin_follow_ups(connection, decided)
     due = {plan.experiment_id: plan for plan in due_follow_ups(connection)}
@@ -99,7 +97,6 @@ def differing_follow_ups(separate: Connection, *, only: Sequence[str] | None = N
 
     Args:
         separate: A reading of the store whose own verdicts hold none of them for decided.
-        only: The experiments to compare; None for all.
     """
     served = {ended.experiment_id: ended for ended in ended_follow_ups(separate, only=only)}
     drafts = draft_follow_ups(separate, [ended.planned for ended in served.values()])

@@ -38,7 +38,6 @@ class Rebuilt:
     Attributes:
         differences: The decided verdicts that differ from those which the log gives now.
         follow_ups: The experiments of which the log gives another effect after the decision.
-        left_out: The experiments that could not be computed.
     """
 
     differences: Sequence[Difference]
@@ -63,7 +62,6 @@ def rebuild_all(
     Args:
         begin: Called with the name of each phase of `PHASES` when it begins.
         waiting: Called where another rebuild must end first.
-        lake: Of the sealed log; by default that of the settings.
 
     Returns:
         The decided verdicts that the log gives otherwise, and the experiments that were left out.

@@ -30,8 +30,6 @@ def evaluate_as_of(
 
     Args:
         separate: A separate reading of the store: its derived tables are empty and its own.
-        as_of: How far the log is read.
-        lake: Of the sealed log; by default that of the settings.
         leave_out: Called with each experiment that cannot be computed, and the error.
 
     Returns:
@@ -60,11 +58,6 @@ def stage_drafts(
     separate: Connection, ids: Sequence[str], *, as_of: datetime
 ) -> tuple[list[Drafted], dict[str, Exception]]:
     """Stages evidence from the cells of a separate reading.
-
-    Args:
-        separate: A separate reading of the store.
-        ids: The experiments of which cells are there.
-        as_of: How far the log was read.
 
     Returns:
         The drafts, and the errors of experiments whose data allows none.

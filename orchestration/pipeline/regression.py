@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from sqlalchemy import Connection
 
-from domain.evidence.document import Evidence
 from orchestration.pipeline.series import seconds, series_of
 from stats.counts.timeline import AnalysisCells
 from stats.looks.stratification import stratified
@@ -45,25 +44,21 @@ class Inflation:
 def read_inflations(
     connection: Connection, published: Sequence[PublishedEvidence]
 ) -> list[Inflation]:
-    """Returns the inflations of experiments, each from its closed cells at the look it states.
-
-    Args:
-        published: The served evidence of each experiment.
-    """
+    """Returns the inflations of experiments, each from its closed cells at the look it states."""
     documents = {each.experiment_id: each.document for each in published}
-    return [
-        _inflation(document, target_cells(stratified(series_of(reading)), seconds(document.as_of)))
-        for reading in read_experiments(connection, only=list(documents))
-        if (document := documents[reading.experiment_id]).as_of is not None
-    ]
-
-
-def _inflation(document: Evidence, cells: AnalysisCells) -> Inflation:
-    return Inflation(
-        experiment_id=document.experiment_id,
-        stated=math.nan if document.gates.vif is None else float(document.gates.vif),
-        regressed=regressed_inflation(cells),
-    )
+    inflations: list[Inflation] = []
+    for reading in read_experiments(connection, only=list(documents)):
+        document = documents[reading.experiment_id]
+        if document.as_of is None:
+            continue
+        cells = target_cells(stratified(series_of(reading)), seconds(document.as_of))
+        inflation = Inflation(
+            experiment_id=document.experiment_id,
+            stated=math.nan if document.gates.vif is None else float(document.gates.vif),
+            regressed=regressed_inflation(cells),
+        )
+        inflations.append(inflation)
+    return inflations
 
 
 def regressed_inflation(cells: AnalysisCells) -> float:

@@ -57,7 +57,6 @@ def statement(
 
     Args:
         measure: How the target's differences are written.
-        policy: The policy as it is served.
         left_out: The outcomes that do not count; None where all do.
         alone: Whether nothing is served beside the treatment.
         silent: The metrics of which no event was ever received.
@@ -116,8 +115,12 @@ def _statement(
         answer = _answer(evidence, measure, policy.level)
         return of_the_change(VERDICTS[decision.verdict], answer)
     if decision.ended_because is not None:
-        why = _why_it_ended(decision.ended_because, policy.futility_margin)
-        said = [f"{why}.", _held_back(evidence, silent), known_sentence(evidence, measure)]
+        why, margin = decision.ended_because, policy.futility_margin
+        if why is EndedBecause.FUTILITY and margin is not None:
+            ended = f"the difference, if any, is {too_small(margin)}"
+        else:
+            ended = _ENDED[why]
+        said = [f"{ended}.", _held_back(evidence, silent), known_sentence(evidence, measure)]
         return of_the_metric(NO_ANSWER, metric, " ".join(filter(None, said)))
     if decision.abstain_reason in _UNFAIR:
         return of_the_metric("Can't say", metric, f"{_unfair(evidence)}.")
@@ -154,12 +157,6 @@ def _answer(evidence: Evidence, measure: Measure, level: float) -> str:
         f"{measure.name} {moved} by {measure.size(lift)}{relative};"
         f" {100 * (1 - level):.4g} % sure: between {low} and {high}."
     )
-
-
-def _why_it_ended(because: EndedBecause, futility_margin: float | None) -> str:
-    if because is EndedBecause.FUTILITY and futility_margin is not None:
-        return f"the difference, if any, is {too_small(futility_margin)}"
-    return _ENDED[because]
 
 
 def _waiting(evidence: Evidence, measure: Measure, silent: Sequence[str]) -> str:

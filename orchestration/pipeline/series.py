@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from stats.counts.traits import ABSENT, Traits
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Guardrail, Series
 from storage.verdicts.evidence import ExperimentReading
-from storage.verdicts.gates import Allocation
+from storage.verdicts.gates import Allocation, ArrivalColumns
 from storage.verdicts.packed_cells import CellColumns
 
 
@@ -30,11 +31,16 @@ def seconds(moment: datetime) -> int:
 
 def series_of(reading: ExperimentReading) -> Series:
     """Returns the series of an experiment."""
-    policy = reading.policy
-    target_open_for = seconds_open(policy["target"], grace=policy["grace_seconds"])
+    policy, returning = reading.policy, reading.gates.returning
+    open_for = partial(seconds_open, grace=policy["grace_seconds"])
+    cells = {
+        metric["name"]: _closed_cells(reading.cells_by_metric[metric["name"]], kind=metric["kind"])
+        for metric in (*policy["guardrails"], *policy["companions"])
+    }
+    share_declared = any(span.share for span in reading.allocations)
     return Series(
         # What is closed follows from windows and graces; of graces `stats` knows a single one.
-        policy=Policy.from_json({**policy, "window_seconds": target_open_for}),
+        policy=Policy.from_json({**policy, "window_seconds": open_for(policy["target"])}),
         start=seconds(reading.starts_at),
         as_of=seconds(reading.as_of),
         closed_at=None if reading.closed_at is None else seconds(reading.closed_at),
@@ -44,28 +50,31 @@ def series_of(reading: ExperimentReading) -> Series:
             Guardrail(
                 name=guardrail["name"],
                 better=guardrail["better"],
-                window_seconds=seconds_open(guardrail, grace=policy["grace_seconds"]),
+                window_seconds=open_for(guardrail),
                 margin=guardrail["margin"],
-                cells=_closed_cells(
-                    reading.cells_by_metric[guardrail["name"]], kind=guardrail["kind"]
-                ),
+                cells=cells[guardrail["name"]],
             )
             for guardrail in policy["guardrails"]
         ),
-        allocation=_allocation(reading),
-        stratum_shares=_stratum_shares(reading),
-        arrivals=_arrivals(reading),
+        allocation=_epochs(reading.allocations) if share_declared else None,
+        stratum_shares={
+            place: _epochs(reading.stratum_shares[lineage])
+            for place, lineage in enumerate(reading.lineages)
+            if lineage in reading.stratum_shares
+        },
+        arrivals=_arrivals(reading.gates.arrivals) if share_declared else None,
         crossings=_crossings(reading),
         late=_late_units(reading),
-        returning=_returning_users(reading),
+        returning=None
+        if returning is None
+        else ReturningUsers(
+            **{each.name: _whole(getattr(returning, each.name)) for each in fields(returning)}
+        ),
         companions={
-            definition["role"]: Companion(
-                window_seconds=seconds_open(definition, grace=policy["grace_seconds"]),
-                cells=_closed_cells(
-                    reading.cells_by_metric[definition["name"]], kind=definition["kind"]
-                ),
+            companion["role"]: Companion(
+                window_seconds=open_for(companion), cells=cells[companion["name"]]
             )
-            for definition in policy["companions"]
+            for companion in policy["companions"]
         },
         traits=_traits(reading),
         day_unequal=reading.day_unequal,
@@ -122,20 +131,6 @@ def _broken(column: "array[float]") -> NDArray[np.float64]:
     return np.frombuffer(column, dtype=np.float64)
 
 
-def _allocation(reading: ExperimentReading) -> tuple[Epoch, ...] | None:
-    if not any(span.share for span in reading.allocations):
-        return None
-    return _epochs(reading.allocations)
-
-
-def _stratum_shares(reading: ExperimentReading) -> dict[int, tuple[Epoch, ...]]:
-    return {
-        place: _epochs(reading.stratum_shares[lineage])
-        for place, lineage in enumerate(reading.lineages)
-        if lineage in reading.stratum_shares
-    }
-
-
 def _epochs(spans: Sequence[Allocation]) -> tuple[Epoch, ...]:
     return tuple(
         Epoch(
@@ -147,23 +142,11 @@ def _epochs(spans: Sequence[Allocation]) -> tuple[Epoch, ...]:
     )
 
 
-def _arrivals(reading: ExperimentReading) -> Arrivals | None:
-    if not any(span.share for span in reading.allocations):
-        return None
-    arrivals = reading.gates.arrivals
+def _arrivals(arrivals: ArrivalColumns) -> Arrivals:
     return Arrivals(
         block=_whole(arrivals.block),
         treatment=_whole(arrivals.treatment),
         others=_whole(arrivals.other),
-    )
-
-
-def _returning_users(reading: ExperimentReading) -> ReturningUsers | None:
-    returns = reading.gates.returning
-    if returns is None:
-        return None
-    return ReturningUsers(
-        **{each.name: _whole(getattr(returns, each.name)) for each in fields(returns)}
     )
 
 

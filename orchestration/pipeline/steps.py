@@ -27,7 +27,6 @@ def note_seen(connection: Connection, *, as_of: datetime) -> None:
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        as_of: How far the log is final.
     """
     environments = note_seen_commits(connection, as_of=as_of)
     announce_seen_base_moves(connection, environments, known_at=as_of)
@@ -52,7 +51,6 @@ def expose(
 
     Args:
         settings: Which engine reads whole days; None for that of the environment.
-        patience: How long it may take.
     """
     as_of = closed_instant(connection)
     settings = settings or day_engine_settings()
@@ -104,7 +102,6 @@ def stage_due(
     Args:
         connection: In a transaction that is the only writer of derived tables.
         as_of: How far the log was read; None for now.
-        patience: How long it may take.
     """
 
     def drafted(ids: Sequence[str]) -> list[Drafted]:
@@ -155,9 +152,8 @@ def publish(connection: Connection, *, patience: Patience = RUN) -> list[Publish
     ids = experiments_to_publish(connection)
     parts = compute(connection, "verdicts", changed, ids=ids, patience=patience)
     published = [verdict for part in parts for verdict in part]
-    follow_decisions(
-        connection, [verdict.experiment_id for verdict in published], patience=patience
-    )
+    ids = [verdict.experiment_id for verdict in published]
+    follow_decisions(connection, ids, patience=patience)
     drop_decided(connection)
     note_published(connection)
     return published

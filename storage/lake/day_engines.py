@@ -92,7 +92,6 @@ def open_day_engine(settings: DayEngineSettings, *, lake: Lake) -> Generator[Day
     """Yields the engine of the settings, with nothing in it.
 
     Args:
-        settings: The engine's.
         lake: Where an engine on other machines keeps its files meanwhile.
 
     Raises:

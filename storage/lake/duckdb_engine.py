@@ -57,7 +57,6 @@ def open_duckdb(limits: DuckDBLimits, *, seconds: float | None = None) -> Genera
     """Yields an engine on a database of its own, which is gone afterwards.
 
     Args:
-        limits: The memory and threads that it may use.
         seconds: How long a step may take; None for as long as it needs.
 
     Raises:

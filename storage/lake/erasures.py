@@ -116,9 +116,6 @@ def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
     written anew from there; else its people stay in its bytes until the right file is back, and
     their erasures stay.
 
-    Args:
-        lake: Where the files are.
-
     Returns:
         The result; None where hours are being sealed: the next run does it.
     """

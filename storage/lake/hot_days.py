@@ -96,7 +96,6 @@ class MovedDay:
     """A day that was moved.
 
     Attributes:
-        day: In UTC.
         kept: How many of its events PostgreSQL keeps.
         freed: How many bytes smaller it is there.
     """
@@ -111,7 +110,6 @@ class DayMove:
     """The result of a round of moving.
 
     Attributes:
-        moved: The days that were moved.
         held: Days that were in use, or whose files cannot be read back, for the next round.
     """
 
@@ -202,10 +200,7 @@ def move_old_days(
     """Moves the days that may leave PostgreSQL, each in a transaction of its own.
 
     Args:
-        lake: Where their files are; each is read back first.
-        as_of: Now.
         hot_days: How many whole days stay.
-        limit: How many days at once.
         attempts: How often a day that is in use is tried, four times a second.
     """
     with engine.begin() as connection:

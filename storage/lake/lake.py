@@ -34,7 +34,6 @@ class FileStamp:
     """The signs by which a file that was replaced is recognized without reading it.
 
     Attributes:
-        size: In bytes.
         version: Another text once the bytes were replaced.
     """
 

@@ -110,7 +110,6 @@ class SealedLog:
     """The log as a transaction sees it, opened by `open_log`.
 
     Attributes:
-        lake: Where the files are.
         reader: Of what PostgreSQL holds.
         snapshot: The transaction's, exported.
     """
@@ -212,7 +211,6 @@ def open_log(connection: Connection, lake: Lake) -> Generator[SealedLog]:
     Args:
         connection: In a REPEATABLE READ transaction that began with `keep_log`, outside of any
             savepoint. Its own writes are not seen.
-        lake: Where the files are.
 
     Raises:
         ValueError: The transaction is of a weaker level: its list of files, and the rest, could be
@@ -236,9 +234,6 @@ def read_apart(engine: Engine, lake: Lake) -> Generator[SealedLog]:
 
     For whoever is in a savepoint, or in a transaction that sees several states of the store: up to
     a time at which the log is final, all of them are the same but for who was forgotten.
-
-    Args:
-        lake: Where the files are.
     """
     with engine.connect() as connection, connection.begin():
         connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))

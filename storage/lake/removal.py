@@ -39,7 +39,6 @@ def unlist_day(connection: Connection, day: date) -> int:
 
     Args:
         connection: In a transaction that keeps others from writing into past days.
-        day: The day to remove.
 
     Returns:
         How many events its files held.
@@ -70,16 +69,7 @@ def delete_unlisted(engine: Engine, lake: Lake) -> int | None:
 
 
 def sweep(engine: Engine, lake: Lake, *, as_of: datetime | None = None) -> int:
-    """Deletes the files that a run left which died before it listed them, after a day.
-
-    Args:
-        engine: Of the store; the lake is of this store alone.
-        lake: Its files.
-        as_of: Now.
-
-    Returns:
-        How many were deleted.
-    """
+    """Deletes the files that a run left which died before it listed them, after a day."""
     before = (as_of or datetime.now(UTC)) - _ABANDONED_AFTER
     # In this order: what is listed meanwhile is in the list that is read afterwards.
     old = [name for name, changed in lake.names() if changed < before]

@@ -16,8 +16,6 @@ class Written:
 
     Attributes:
         name: Below the lake.
-        rows: How many events it holds.
-        size: In bytes.
     """
 
     name: str
@@ -205,8 +203,6 @@ def unsealed_ranges(
     """Returns the ranges read from PostgreSQL of events received between two times, both included.
 
     Args:
-        received_from: The first moment.
-        received_to: The last moment.
         unread: Files that are not read, whose events PostgreSQL holds as well.
     """
     bounds = {"received_from": received_from, "received_to": received_to}

@@ -138,7 +138,6 @@ def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> Written |
     """Stores a file, reads it back, and returns its entry in the list.
 
     Args:
-        lake: Where to.
         name: Its name there.
         write: Writes events to a path and returns how many; without any it makes no file.
 

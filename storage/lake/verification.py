@@ -43,10 +43,6 @@ def wrong_files(lake: Lake, files: Iterable[SealedFile]) -> dict[str, str]:
     """Returns the fault of each file that is not as it is listed, by the file's name.
 
     A process reads a file once, and again only when its stamp has changed.
-
-    Args:
-        lake: Where they are.
-        files: The listed files.
     """
     listed = list(files)
     stamps = lake.stamps(file.name for file in listed)

@@ -98,7 +98,6 @@ def read_portfolio(
     """Returns the newest portfolio, or the portfolio that could be begun.
 
     Args:
-        as_of: Now.
         metric: By default that of the newest portfolio, else the project's.
         hold_back: The build that is held back, or how its id begins; by default that of the newest
             portfolio, else the standing build of seven days ago.

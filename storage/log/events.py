@@ -235,11 +235,7 @@ class EventWriter:
     """Appends events to the log: a single COPY and commit for all requests that wait."""
 
     def __init__(self, url: str) -> None:
-        """Makes a writer that is not running yet.
-
-        Args:
-            url: The store.
-        """
+        """Makes a writer that is not running yet."""
         self._url = url
         self._batcher: Batcher[str, datetime] = Batcher(
             url, self._commit, connections=2, large=_LARGE_ROUND
@@ -303,7 +299,6 @@ def append_history(
     """Stores events of the past of a project, received when they occurred.
 
     Args:
-        events: Of a single project.
         most_new_days: Of how many days they may be the first events.
 
     Raises:
@@ -408,10 +403,8 @@ class ClosedHistory:
     """The past of an environment that experiments have been measuring.
 
     Attributes:
-        environment: Whose events.
         closed_from: From when on nothing of the past is taken any more.
         experiment_id: The first experiment that measures it.
-        starts_at: Since when.
     """
 
     environment: str

@@ -42,7 +42,6 @@ def next_part(connection: Connection, days: Iterable[date]) -> int | None:
     Args:
         connection: In the transaction that writes it, after `write_past_days`: no hour is closed
             before this ends.
-        days: In UTC.
     """
     return connection.execute(_NEXT_PART, {"days": sorted(set(days))}).scalar_one()
 

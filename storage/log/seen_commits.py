@@ -78,7 +78,6 @@ def note_seen_commits(connection: Connection, *, as_of: datetime) -> Collection[
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        as_of: How far the log is final.
 
     Returns:
         The (project, environment) of which something was seen.

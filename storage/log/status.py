@@ -52,7 +52,6 @@ class SealingStatus:
         wrong_files: Listed files that were not as they are listed when they were looked at last.
         oldest_erasure_seconds: Since the oldest erasure of which a file may hold something yet; 0
             where there is none.
-        error: What ended the last run of sealing; None where nothing did.
     """
 
     waiting_hours: int

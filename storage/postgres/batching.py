@@ -56,7 +56,6 @@ class Batcher(Generic[RequestT, AnswerT]):
         """Makes a batcher that is not running yet.
 
         Args:
-            url: The store.
             carry_out: Answers all requests of a round, in their order. Its exception is the answer
                 to each request of the round; faults of the data alone are then isolated by trying
                 each alone.

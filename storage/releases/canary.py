@@ -69,7 +69,6 @@ def commit_in_question(
     """Returns the deployed commit that a gate is asked about, or why it must hold.
 
     Args:
-        environment: Where the rollout is.
         named: The commit or its beginning; None for the only declared canary, beside which
             hold-backs may be served.
     """

@@ -43,7 +43,6 @@ class Judgment:
 
     Attributes:
         phase: `Successful`: go on; `Failed`: go back; `Running`: neither.
-        because: Why, for a person.
         experiment: The experiment that the judgment rests on.
     """
 
@@ -102,8 +101,6 @@ def judgment(
         experiments: All of the commit in the environment, the newest first.
         metric: The target that the rollout asks for: whether it may go on is said by the newest
             experiment on it.
-        policy: The rollout's.
-        freeze: The freeze in force.
 
     Returns:
         None where nothing is against the commit and no experiment is on the metric.

@@ -91,7 +91,6 @@ def create_past_days(
     """Creates the partitions that history needs, within the limits of the log.
 
     Args:
-        days: In UTC.
         most_new: How many may be missing.
 
     Raises:
@@ -134,7 +133,6 @@ def write_past_days(
 
     Args:
         connection: In the transaction that writes.
-        days: In UTC.
         most_new: Of how many days there may be no event yet.
 
     Raises:

@@ -96,8 +96,6 @@ def record_action(
     Args:
         project_id: The project; None for the whole service.
         action: Its kind.
-        by: Who does it.
-        subject: To what.
         changes: The members that are changed, without secrets.
     """
     connection.execute(
@@ -120,7 +118,6 @@ def read_trail(
     """Returns the trail of a project, the newest first, with the actions on the whole service.
 
     Args:
-        limit: The most entries.
         before: The place of the entry after which the list goes on.
     """
     query = (

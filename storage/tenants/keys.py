@@ -66,9 +66,6 @@ class KeyRecord:
 
     Attributes:
         display: Its first characters.
-        kind: The endpoints that it opens.
-        created_at: When it was made.
-        revoked_at: When it was ended.
         last_used_at: When its use was last noted; later uses than `USE_NOTED_EVERY` and a minute
             after that would have been noted too. None where it was never used.
         label: Who or what holds it, in the owner's words; None for none.
@@ -118,9 +115,7 @@ def create_key(
     """Creates a key and returns it: the only time that it is seen.
 
     Args:
-        kind: The endpoints that it opens.
         label: Who or what holds it; at most `LONGEST_LABEL` characters.
-        by: Who creates it, for the audit trail.
     """
     key = new_key(kind)
     connection.execute(

@@ -34,9 +34,6 @@ class CreatedProject:
 def create_project(connection: Connection, name: str, *, by: Actor = PROGRAM) -> CreatedProject:
     """Creates a project with a key of each of the first kinds.
 
-    Args:
-        by: Who creates it, for the audit trail.
-
     Raises:
         Conflict: The name is taken.
     """

@@ -100,7 +100,6 @@ def range_of(address: Address, *, private: bool) -> str | None:
     """Returns the range for which an address is refused, such as `the loopback 127.0.0.0/8`.
 
     Args:
-        address: Of a receiver.
         private: Whether the receiver may be on a private network.
     """
     while (embedded := _embedded(address)) is not None:
@@ -131,7 +130,6 @@ def require_host(host: str, *, private: bool) -> None:
     """Judges a host as it is written; a name is not resolved.
 
     Args:
-        host: Of a receiver.
         private: Whether the receiver may be on a private network.
 
     Raises:
@@ -156,7 +154,6 @@ def judged(host: str, addresses: Sequence[str], *, private: bool) -> list[Addres
     """Returns the addresses of a host, once each of them was judged.
 
     Args:
-        host: As it is written.
         addresses: All that a resolver returned.
         private: Whether the receiver may be on a private network.
 

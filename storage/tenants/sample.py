@@ -29,7 +29,6 @@ def position_of(unit: str, *, salt: str) -> str:
 
     Args:
         unit: The session's id; of a user the pseudonym in hexadecimal.
-        salt: Of the project.
     """
     return hashlib.sha256(f"{salt}:{unit}".encode()).hexdigest()[:_DIGITS]
 
@@ -63,7 +62,6 @@ class Sample:
     """The units of a project whose events are stored now.
 
     Attributes:
-        salt: Of the project.
         rates: The share of sessions, of users, or of both, each in (0, 1): an event is stored if
             its session or its user is in the sample.
     """

@@ -101,7 +101,6 @@ def assignment_token(key: str, message: bytes) -> str:
 
     Args:
         key: The assignment key as it is shown; its characters are the key.
-        message: The assignment.
     """
     return hmac.digest(key.encode(), message, hashlib.sha256).hex()
 

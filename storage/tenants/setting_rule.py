@@ -34,7 +34,6 @@ def broken_rule(
 
     Args:
         shape: The shape that the settings should have.
-        chosen: The settings.
         path: The place of the fault in them, as msgspec names it, without `$`.
         message: The message of msgspec; that of a rule of our own is returned as it is.
         of_key: Whether the fault is of a key of the object at that place.

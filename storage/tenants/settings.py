@@ -461,10 +461,6 @@ def apply_settings(
 ) -> Settings:
     """Replaces the named members of a project's settings; the others stay as they are.
 
-    Args:
-        chosen: The members with their values.
-        by: Who chooses them, for the audit trail.
-
     Raises:
         Invalid: A member is unknown or breaks its rule; nothing is stored.
     """
@@ -495,13 +491,7 @@ def _audited(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metric_renamed(stored: Mapping[str, Any], old: str, new: str) -> dict[str, object]:
-    """Returns the members that name a metric, beside its own, once it has a new name.
-
-    Args:
-        stored: The project's choices; a default names a metric too.
-        old: Its name until now.
-        new: Its name from now on.
-    """
+    """Returns the members that name a metric, beside its own, once it has a new name."""
     settings = parse_settings(stored)
     added: dict[str, object] = {}
     if settings.default_metric == old:

@@ -63,12 +63,7 @@ def is_link_code(text: str) -> bool:
 
 
 def create_link(connection: Connection, project_id: int, role: Role, *, by: Actor = PROGRAM) -> str:
-    """Creates the code of a link that signs in once, and returns it: the only time it is seen.
-
-    Args:
-        role: The rights that the link gives.
-        by: Who creates it, for the audit trail.
-    """
+    """Creates the code of a link that signs in once, and returns it: the only time it is seen."""
     code = f"in_{secrets.token_urlsafe(32)}"
     now = func.clock_timestamp()
     connection.execute(delete(sign_in_links).where(sign_in_links.c.expires_at <= now))

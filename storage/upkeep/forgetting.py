@@ -59,11 +59,8 @@ class Forgotten:
 
     Attributes:
         users: The user references that were the same person.
-        sessions: Theirs.
         kept_sessions: Sessions that the public key alone ties to the person, and of which the write
             key's events stay.
-        runtime_events: Deleted from PostgreSQL.
-        revenue_events: Likewise.
         exposures: Units that stay in counts under no name.
         files: Files of the lake that may hold the person: readers leave the person out from now on,
             and at night those that hold anything are written anew.
@@ -100,8 +97,6 @@ def forget_person(
     Args:
         connection: In a transaction of its own.
         person: The pseudonym of a user reference of the person's, or the identifier of a session.
-        by: Who has the person forgotten, for the audit trail.
-        lake: Of the sealed log; by default that of the settings.
         limit: How many user references may go; by default however many are tied together.
 
     Raises:

@@ -49,13 +49,7 @@ SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM 
 
 
 def note_step(connection: Connection, *, stage: str, seconds: float) -> None:
-    """Keeps that a step of the pipeline has ended; the last step ends the pipeline.
-
-    Args:
-        connection: In the step's transaction.
-        stage: A step of `PIPELINE`.
-        seconds: How long it took.
-    """
+    """Keeps that a step of the pipeline has ended; the last step ends the pipeline."""
     connection.execute(_STEP_ENDED, {"stage": stage, "seconds": seconds})
     if stage == PIPELINE[-1]:
         connection.execute(_PIPELINE_ENDED)
@@ -66,7 +60,6 @@ def note_failed_tick(connection: Connection, *, stage: str) -> None:
 
     Args:
         connection: In a transaction of its own.
-        stage: Where it was: a stage of `TICK_STAGES`.
     """
     connection.execute(_FAILED_TICK, {"stage": stage})
 

@@ -47,7 +47,6 @@ def days_dropped(
     """Returns the dropped days whose events a verdict rests on, by experiment.
 
     Args:
-        connection: To the store; a separate reading will do.
         experiment_id: Of which alone; by default of all.
 
     Returns:
@@ -85,9 +84,6 @@ def _span(days: Sequence[date]) -> str:
 
 def require_raw_events(connection: Connection) -> None:
     """Refuses where raw events are gone that any verdict rests on, and lets no day go meanwhile.
-
-    Args:
-        connection: In the transaction that needs them.
 
     Raises:
         EventsGone: By the experiments' names, with the days.
@@ -130,10 +126,6 @@ def decided_without_events(separate: Connection, *, as_of: datetime) -> list[Dec
     """Keeps a separate reading from what can't be computed anew but stood already at a time.
 
     A verdict decided by then equals a computed verdict, since nothing later changes it.
-
-    Args:
-        separate: A separate reading of the store.
-        as_of: How far it will read.
 
     Returns:
         The verdicts that stood, as they are served.

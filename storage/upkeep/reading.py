@@ -65,7 +65,6 @@ def create_temporary_tables(
     """Creates an empty temporary table of the name of each derived table, in front of it.
 
     Args:
-        connection: Whose tables they are.
         on_commit: What becomes of them at the end of a transaction.
         keys: Whether each has its primary key; many rows are copied sooner where it comes after.
     """

@@ -37,7 +37,6 @@ def lay_over(separate: Connection, project_id: int, rows: Rows) -> None:
 
     Args:
         separate: A separate reading of the store, which is rolled back.
-        project_id: Whose rows they are.
         rows: Of a transaction that was undone.
     """
     for table, written in rows.items():

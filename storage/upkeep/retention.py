@@ -83,8 +83,6 @@ def drop_day(
 
     Args:
         connection: In a transaction of its own, to be committed at once: it locks the log.
-        day: In UTC.
-        as_of: Now.
         retention_days: How old the day and its last write must be.
 
     Returns:
@@ -125,9 +123,7 @@ def drop_old_days(
     """Drops the days that may go, each in a transaction of its own.
 
     Args:
-        as_of: Now.
         retention_days: How old a day and its last write must be.
-        limit: How many days at once.
         attempts: How often a day that is in use is tried, four times a second.
     """
     with engine.begin() as connection:
@@ -220,12 +216,8 @@ def delete_expired_units(
     Nothing can compute them anew, and nothing reads them but an audit, which needs the events.
 
     Args:
-        as_of: Now.
         limit: How many rows in this round; the next round goes on.
         at_once: How many rows in a transaction, for which the pipeline waits.
-
-    Returns:
-        How many rows went, by table.
     """
     with engine.begin() as connection:
         expired = expired_experiments(connection, as_of=as_of)

@@ -69,7 +69,6 @@ class Difference:
     """A decided verdict that the log does not give again.
 
     Attributes:
-        served: The contract as it is served.
         rebuilt: The contract that the log gives now; None where it gives none.
     """
 

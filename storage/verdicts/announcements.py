@@ -43,7 +43,6 @@ def announce(connection: Connection, contracts: Sequence[Contract]) -> int:
 
     Args:
         connection: In the transaction that published the contracts.
-        contracts: Those that read otherwise than before.
 
     Returns:
         How many announcements that makes; each waits for delivery to the project's webhooks of
@@ -67,11 +66,7 @@ def announce_base_moves(
 
     Args:
         connection: In the transaction that recorded a deploy.
-        environment: Where the deploy is.
         known_at: When it was recorded.
-
-    Returns:
-        How many announcements that makes.
     """
     states = control_states(connection, project_id, environment, known_at=known_at)
     return _announce(
@@ -210,7 +205,6 @@ def _news(contract: Contract, *, steady: bool) -> Iterator[tuple[Event, str]]:
     """Yields the announcements that a contract gives, with their subjects, announced before or not.
 
     Args:
-        contract: The verdict contract.
         steady: Whether only `arrival` is breached, at a steady ratio: a fault of the
             set-up, since whoever hears of a breach goes back.
     """

@@ -47,10 +47,8 @@ class Attempt:
     """A try to deliver an announcement, already noted as made.
 
     Attributes:
-        announcement: What to tell.
         target: Whom to tell, as the delivery names the webhook.
         webhook: The same as the project's settings hold it now, None where they do no longer.
-        number: The attempt's number, from 1.
         at: Its time by the store's clock.
     """
 
@@ -68,7 +66,6 @@ def wait_after(number: int, *, announcement_id: str, target: str) -> timedelta:
         number: The failed attempt's number, from 1.
         announcement_id: With `target`, the seed of the spread: deliveries that failed
             together come back apart.
-        target: The webhook.
     """
     drawn = hashlib.sha256(f"{announcement_id} {target} {number}".encode()).digest()
     place = int.from_bytes(drawn[:4], "big") / 2**32
@@ -220,18 +217,11 @@ class Delivery:
     """Where the delivery of an announcement to a webhook stands.
 
     Attributes:
-        announcement_id: What receivers know it by.
         experiment_id: The experiment that it is about; None of a trial of a webhook.
-        kind: The announced event.
         subject: Of a breach the metric; else empty.
         target: The webhook, as the delivery names it.
         receiver: The host of the webhook; None where the settings hold it no longer.
-        attempts: How many were made since it was begun, or asked for again.
-        announced_at: When it came to be.
         next_attempt_at: When it is due; None once it has ended.
-        delivered_at: When it arrived.
-        given_up_at: When it was given up.
-        problem: Why the last attempt failed.
     """
 
     announcement_id: str
@@ -277,7 +267,6 @@ def list_deliveries(
 
     Args:
         arrived: Whether to list those as well that arrived.
-        limit: How many at most; None for all.
     """
     hosts = {
         webhook.target: webhook.host for webhook in read_settings(connection, project_id).webhooks

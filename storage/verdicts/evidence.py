@@ -62,7 +62,6 @@ class ExperimentReading:
         cells_by_metric: The closed cells of the target, guardrails and companions.
         joint_with: The changes under test that are not the treatment commit's own.
         cuts: Times at which an analysis block is cut.
-        deploys: The environment's deploys, in order.
         base_assumed: Whether the treatment's base was assumed rather than named.
         day_unequal: Whether a day of its rows is known to differ from the log.
         stratum_shares: By lineage, treatment's declared share of the units of its strata; empty
@@ -134,7 +133,6 @@ def read_experiments(
 
     Args:
         connection: To the store, or to a separate reading of it.
-        only: Those of them to return; None for all.
         decided: Whether to return those with a decided verdict instead.
     """
     bound = {"only": None if only is None else list(only), "decided": decided}
@@ -300,7 +298,6 @@ class UnitCounts:
     """Units as of a look.
 
     Attributes:
-        units: The counts as evidence shows them.
         late_treatment: Units of treatment whose outcome on the target came too late.
         late_control: The same of control.
         never_received: The target and guardrails of which no event had been received.
@@ -437,13 +434,7 @@ def _counts_of(row: Row[Any], at: CountsAt) -> UnitCounts:
 def histories_at(
     connection: Connection, experiments: Sequence[ExperimentReading], looks: Sequence[datetime]
 ) -> dict[str, History]:
-    """Returns, for each experiment, the history of its environment as its look reads it.
-
-    Args:
-        experiments: Whose histories.
-        looks: As of when, for each: later records do not enter, unless they were
-            known at the binding.
-    """
+    """Returns, for each experiment, the history of its environment as its look reads it."""
     facts = read_facts(
         connection, [(experiment.project_id, experiment.environment) for experiment in experiments]
     )
@@ -467,7 +458,6 @@ def stratum_changes(
     The values of other flags are among them.
 
     Args:
-        experiments: Whose strata.
         histories: Of each experiment, as its look reads it.
     """
     by_id = {experiment.experiment_id: experiment for experiment in experiments}

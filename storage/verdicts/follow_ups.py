@@ -47,7 +47,6 @@ class PlannedFollowUp:
 
     Attributes:
         begins_at: The first block after the deciding look.
-        ends_at: The planned end.
     """
 
     experiment_id: str
@@ -81,7 +80,6 @@ class FollowUpDraft:
     """A follow-up as computed, to be published.
 
     Attributes:
-        state: `running`, `stopped` or `final`.
         effect: The effect by all units, as JSON text.
         log_e: Logarithm of the e-value of the whole experiment; None where there is none.
         as_of: The look; None before the first.
@@ -175,7 +173,6 @@ def ended_follow_ups(
 
     Args:
         connection: To the store, or to a separate reading of it.
-        only: Those of them to return; None for all.
     """
     bound = {"only": None if only is None else list(only)}
     return [value_of(ServedFollowUp, row) for row in connection.execute(_ENDED, bound)]

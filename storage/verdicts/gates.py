@@ -89,8 +89,6 @@ class ReturningColumns:
 
     Attributes:
         block: Where the block begins, in seconds since the epoch.
-        treatment: Units of treatment.
-        control: Units of control.
         again_treatment: Users whose first session was in treatment.
         kept_treatment: Those of them whose second session is in treatment too.
         again_control: The same of control.
@@ -138,7 +136,6 @@ def allocations(
 
     Args:
         deploys: Of the environment, as far as they count, in order of time.
-        commit: The treatment.
         starts_at: When exposure began.
         is_portfolio: Whether the experiment compares the standing build with a hold-back.
     """
@@ -259,7 +256,6 @@ def read_gates(
 
     Args:
         connection: To the store, or to a separate reading of it.
-        ids: The experiments.
         declared: Those whose treatment has a declared allocation: arrivals matter to them alone.
     """
     arrivals = _arrivals(connection, declared)

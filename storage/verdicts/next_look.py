@@ -45,12 +45,7 @@ SET units_since = excluded.units_since, crowd_since = excluded.crowd_since,
 
 
 def note_next_looks(connection: Connection, next_looks: Mapping[str, NextLook]) -> None:
-    """Keeps the next looks of experiments whose evidence was computed from all cells there are.
-
-    Args:
-        connection: In the transaction that staged it.
-        next_looks: Of each of these experiments.
-    """
+    """Keeps the next looks of experiments whose evidence was computed from all cells there are."""
     connection.execute(
         _NOTE,
         {
@@ -128,11 +123,7 @@ ORDER BY x.experiment_id
 
 
 def experiments_due(connection: Connection, *, only: Sequence[str] | None = None) -> list[str]:
-    """Returns the open experiments of which a look may have come since they were last computed.
-
-    Args:
-        only: Those of them to ask for; None for all.
-    """
+    """Returns the open experiments of which a look may have come since they were last computed."""
     bound = {"only": None if only is None else list(only)}
     return list(connection.execute(_DUE, bound).scalars())
 

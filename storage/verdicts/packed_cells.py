@@ -123,8 +123,6 @@ def packed(send: str, *names: str, order: str) -> str:
     """Returns SQL for columns as PostgreSQL sends them: eight bytes a value, the highest first.
 
     Args:
-        send: The function that sends a value.
-        names: The columns.
         order: The order of the values; that of an index spares a sort.
     """
     return ", ".join(f"string_agg({send}({name}), '' ORDER BY {order}) AS {name}" for name in names)
@@ -160,7 +158,6 @@ def read_cells(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str,
 
     Args:
         connection: To the store, or to a separate reading of it.
-        ids: The experiments.
     """
     return {
         (row.experiment_id, row.metric): CellColumns(

@@ -36,20 +36,12 @@ WHERE v.experiment_id = p.experiment_id AND NOT v.decided
 
 
 def note_staged(connection: Connection) -> None:
-    """Keeps how far the cells reached from which the evidence was computed that is staged now.
-
-    Args:
-        connection: In the transaction that staged it.
-    """
+    """Keeps how far the cells reached from which the evidence was computed that is staged now."""
     connection.execute(_NOTE_STAGED)
 
 
 def note_published(connection: Connection) -> None:
-    """Keeps that the staged evidence is published.
-
-    Args:
-        connection: In the transaction that published it.
-    """
+    """Keeps that the staged evidence is published."""
     connection.execute(_NOTE_PUBLISHED)
 
 

@@ -135,7 +135,6 @@ class VerdictFilter:
     Attributes:
         status: `open` or `decided`.
         treatment_commit: The commit or its beginning.
-        metric: The target.
         decided_after: Those decided later.
         pending: Those that are decided and whose commit is still the declared canary that it was:
             since the deciding look nobody posted that it is promoted, withdrawn or not declared.
@@ -198,8 +197,6 @@ def list_verdicts(
     """Returns a project's experiments, the newest first; pending ones by decision, oldest first.
 
     Args:
-        wanted: What to show.
-        limit: How many at most.
         after: (registered_at, experiment_id) of the last verdict of the page before; of a pending
             verdict (decided_at, experiment_id).
     """
@@ -255,8 +252,6 @@ class Draft:
     """Evidence and contract of an experiment, computed and not yet published.
 
     Attributes:
-        document: The evidence, as it is served.
-        contract: The contract, as it is served.
         as_of: The look; None before any.
         next_look_at: When the next look can come at the earliest; None once decided.
         next_look: When its next look can come; None where that is not known.
@@ -360,7 +355,6 @@ class Published:
     """A verdict that this step published, with the contract that was served before it, if any.
 
     Attributes:
-        before: The contract that was served before; None where none was.
         shortfall_changed: Whether a breach of `arrival` is explained otherwise than before.
     """
 
@@ -408,7 +402,6 @@ def publish_verdicts(
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        only: The experiments to publish; None for all.
     """
     ids = staged_experiments(connection) if only is None else list(only)
     rows = connection.execute(_PUBLISH, {"ids": ids}).all()

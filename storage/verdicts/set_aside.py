@@ -188,7 +188,6 @@ class ServedVerdict:
 
     Attributes:
         closed: Whether it was closed by hand.
-        evidence: Its evidence; None before the first look.
         as_of: The look; None before the first.
         next_look_at: When the next look was expected.
     """
@@ -231,9 +230,6 @@ class SetAside:
 
     Attributes:
         stage: The first stage that breaks: `exposures`, `cells`, `evidence` or `verdicts`.
-        error: What kind of error, and where in the code.
-        first_failed_at: Since when.
-        last_tried_at: When it was tried last.
     """
 
     experiment_id: str

@@ -29,9 +29,6 @@ def stratum_shares(
     Args:
         deploys: Of the environment, as far as they count, in order of time.
         lineages: The digests of the strata's lineages.
-        commits: Treatment and control.
-        question: The experiment's, by which a commit has an arm and a lineage.
-        history: The environment's.
         starts_at: When exposure began.
     """
     before = [deploy for deploy in deploys if deploy.at <= starts_at]

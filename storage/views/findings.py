@@ -140,9 +140,7 @@ class ListedFinding:
     """An experiment in a list: its verdict, and a line's worth of its evidence.
 
     Attributes:
-        contract: The verdict contract.
         reason: The evidence's; None before the first look.
-        totals: The evidence's totals; None before the first look.
         sessions: The evidence's traffic and requirements; None before the first look.
         control: Control's rate, or its mean where it has a mean; None while there is none.
         waits_for: The guardrails that a `keep` waits for; None while no test has fired.
@@ -194,7 +192,6 @@ def list_findings(
     """Returns a project's experiments, the newest first.
 
     Args:
-        limit: How many at most.
         decided: The decided ones, or the open ones; None for all.
         words: That all occur in the metric, in the commit as its deploy tells it, or in the note.
         before: The last experiment of the page before.
@@ -225,12 +222,7 @@ def list_findings(
 def findings_of_commits(
     connection: Connection, project_id: int, environment: str | None, commits: Sequence[str]
 ) -> list[ListedFinding]:
-    """Returns the experiments that test some commits, the newest first.
-
-    Args:
-        environment: Where; None for everywhere.
-        commits: The commits, whole.
-    """
+    """Returns the experiments that test some commits, the newest first."""
     condition = """
         x.treatment_commit = ANY(:commits)
         AND (CAST(:environment AS text) IS NULL OR x.environment = :environment)

@@ -109,7 +109,6 @@ def verdicts_changed_since(
 
     Args:
         since: By the database's clock; None for the last 24 hours.
-        limit: How many rows at most.
 
     Returns:
         Rows of experiment_id, title (None where no message has one), decided, sentence (None before

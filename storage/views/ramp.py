@@ -46,9 +46,6 @@ ORDER BY deployed_at, recorded_at
 def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) -> Ramp | None:
     """Returns the ramp of an experiment up to a look.
 
-    Args:
-        until: When the look was.
-
     Returns:
         None where an experiment has not begun, or is set aside for its policy.
     """

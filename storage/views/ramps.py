@@ -63,9 +63,6 @@ def list_ramps(
     declared, ends it. What is deployed between its steps does not.
 
     Args:
-        connection: To the store.
-        project_id: The project.
-        limit: How many at most.
         words: That all occur in the commit as a deploy describes it.
         before: The last deploy of the ramp after which the list goes on.
 
@@ -96,11 +93,6 @@ def read_ramp_of(
     connection: Connection, project_id: int, deploy: Mapping[str, Any]
 ) -> ListedRamp | None:
     """Returns the ramp of a deploy: all its steps, earlier and later ones.
-
-    Args:
-        connection: To the store.
-        project_id: The project.
-        deploy: The deploy as the API shows it.
 
     Returns:
         None of a deploy that was withdrawn as a mistake.

@@ -19,7 +19,6 @@ def put_back_future_ticks(instance: dg.DagsterInstance, *, as_of: datetime) -> l
 
     Args:
         instance: Dagster's; what others keep in it is left as it is.
-        as_of: Now.
 
     Returns:
         The names of the sensors and schedules that waited.

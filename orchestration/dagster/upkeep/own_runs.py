@@ -22,9 +22,7 @@ class OwnRuns:
     A run that a person started is that person's to delete.
 
     Attributes:
-        instance: Dagster's.
         origin: The code location, as its runs carry it.
-        jobs: Its jobs' names.
     """
 
     instance: dg.DagsterInstance
@@ -32,15 +30,7 @@ class OwnRuns:
     jobs: Sequence[str]
 
     def delete(self, *, as_of: datetime, limit: int = 5_000) -> int:
-        """Deletes the oldest runs that have served their time, with all their events.
-
-        Args:
-            as_of: Now.
-            limit: How many runs in this round.
-
-        Returns:
-            How many runs were deleted.
-        """
+        """Deletes the oldest runs that have served their time, with all their events."""
         ids = [run_id for job in self.jobs for run_id in self._expired(job, as_of)]
         for run_id in ids[:limit]:
             self.instance.delete_run(run_id)

@@ -77,9 +77,7 @@ def _stopped(evidence: Evidence, reading: ExperimentReading, until: datetime) ->
     ended = evidence.decision.ended_because
     if ended in CHOSEN_ENDS and evidence.effect is not None and evidence.effect.moved:
         ended = None
-    if ended in _ENDS:
-        return _ENDS[ended]
-    return _starved(reading, until)
+    return _ENDS[ended] if ended in _ENDS else _starved(reading, until)
 
 
 def _starved(reading: ExperimentReading, until: datetime) -> Stopped | None:
@@ -110,10 +108,7 @@ def effect_after(
     """Returns the effect of a decided experiment by all its units, those after it included.
 
     Args:
-        follow_up: The follow-up, as computed.
-        reading: The experiment.
         plan: The span of exposure after the decision.
-        state: `running`, `stopped` or `final`.
     """
     dollars = dollars_of(policy_of(reading), follow_up.per_day)
     due = reward_at(reading.starts_at, reading.policy)

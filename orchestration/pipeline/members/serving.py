@@ -1,6 +1,6 @@
 """The builds of users beside an experiment at its look: the moved base, or nothing to compare."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from domain.lineage.control_state import ControlState, control_state
@@ -44,23 +44,22 @@ def control_state_at(
         at=look,
         treatments=frozenset(commit for commit, at in treatments.items() if at <= known_at),
     )
-    return control_state(
-        serving,
-        history.completed(_facts(reading)),
-        treatment=reading.treatment_commit,
-        control=reading.control_commit,
-        change=frozenset(reading.change),
-        compared=compared,
-    )
-
-
-def _facts(reading: ExperimentReading) -> Iterable[CommitFact]:
-    """Yields the commits of the deploys: of one withdrawn since nothing else is known."""
-    for deploy in reading.deploys:
-        yield CommitFact(
+    # Of a deploy that was withdrawn since, nothing but its commit is known.
+    deployed = [
+        CommitFact(
             commit=deploy.commit,
             changes=frozenset({deploy.commit}),
             recorded_at=deploy.recorded_at,
             base=deploy.base,
             base_recorded_at=deploy.recorded_at,
         )
+        for deploy in reading.deploys
+    ]
+    return control_state(
+        serving,
+        history.completed(deployed),
+        treatment=reading.treatment_commit,
+        control=reading.control_commit,
+        change=frozenset(reading.change),
+        compared=compared,
+    )
