@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,15 +14,14 @@ import msgspec
 from rich.console import Console
 
 from api.wire.event_batch import EventReader
-from cli.imports.checks import EventChecks, MapRows
+from cli.imports.checks import EventChecks
 from cli.imports.faults import ImportFailedError, MapError, name_list
+from cli.imports.layouts import Layout
 from cli.imports.map import MEMBERS, ImportMap, Times, read_map
-from cli.imports.progress import Bars, Pass, shown_bars
+from cli.imports.progress import Bars, shown_bars
 from cli.imports.tables import Table, opened_table
 from cli.operations.remote import WRITING_KEY, address_of
 from cli.traffic.posting import BATCH_SIZES, Batch, connected, post
-from cli.traffic.run_record import Posted
-from mcp_server.address import Address
 from storage.tenants.secret import Pseudonyms
 
 _PATH = "/v1/events"
@@ -63,10 +62,25 @@ def outcomes(file: str, *, map_file: Path | None, kind: str, as_json: bool) -> N
             with opened_table(path, decimal=decimal) as table:
                 layout = layout or _named_alike(table)
                 with shown_bars(Console(stderr=True)) as bars:
-                    posted = _sent(_checked(table, layout, bars), address, bars)
+                    rows = _checked(table, layout, bars)
+                    batches = _batches(rows, bars.begin(f"Sending {path.name}"))
+                    with connected(address.url) as client:
+                        posted = post(client, batches, key=address.key, replay=False)
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
-    _report(posted, as_json=as_json)
+    if as_json:
+        names = ("events", "accepted", "late", "sampled_out", "rejected")
+        click.echo(json.dumps({name: getattr(posted, name) for name in names}))
+    else:
+        click.echo(f"{posted.events:,} outcomes read, {posted.accepted:,} stored.")
+    if posted.late:
+        click.echo(
+            f"Warning: {posted.late:,} came after the longest window and grace, so that no verdict"
+            " counts them: give their metric a longer grace_seconds.",
+            err=True,
+        )
+    if posted.rejected:
+        raise click.ClickException(f"the service refused {posted.rejected:,} events")
 
 
 @contextmanager
@@ -103,7 +117,7 @@ def _named_alike(table: Table) -> ImportMap:
     return ImportMap(layout="event", times=Times(column=_TIME), columns=columns)
 
 
-def _checked(table: Table, layout: ImportMap, bars: Bars) -> MapRows:
+def _checked(table: Table, layout: ImportMap, bars: Bars) -> Layout:
     """Returns a file's rows, all of which the API would take.
 
     Raises:
@@ -120,21 +134,14 @@ def _checked(table: Table, layout: ImportMap, bars: Bars) -> MapRows:
         )
     )
     checks.require_map(layout)
-    shown, rows = bars.begin(f"Checking {table.path.name}"), MapRows(layout, table)
-    for _, _, share in checks.checked(rows):
-        shown.advance_to(share)
-    shown.advance_to(1.0)
+    show, rows = bars.begin(f"Checking {table.path.name}"), Layout(layout, table)
+    for _, share in checks.checked(rows):
+        show(share)
+    show(1.0)
     return rows
 
 
-def _sent(rows: MapRows, address: Address, bars: Bars) -> Posted:
-    """Sends every row, again where the service is busy, and returns its counts."""
-    shown = bars.begin(f"Sending {rows.table.path.name}")
-    with connected(address.url) as client:
-        return post(client, _batches(rows, shown), key=address.key, replay=False)
-
-
-def _batches(rows: MapRows, shown: Pass) -> Iterator[Batch]:
+def _batches(rows: Layout, show: Callable[[float], None]) -> Iterator[Batch]:
     sent, now = 0, datetime.now(UTC)
     for batch in rows.table.batches(rows.select()):
         bodies = [msgspec.json.decode(event) for event in batch.column("event").to_pylist()]
@@ -142,27 +149,5 @@ def _batches(rows: MapRows, shown: Pass) -> Iterator[Batch]:
             some = bodies[begin : begin + BATCH_SIZES[_PATH]]
             yield Batch(path=_PATH, due=now, bodies=some)
         sent += len(bodies)
-        shown.advance_to(sent / rows.rows)
-    shown.advance_to(1.0)
-
-
-def _report(posted: Posted, *, as_json: bool) -> None:
-    counts = {
-        "events": posted.events,
-        "accepted": posted.accepted,
-        "late": posted.late,
-        "sampled_out": posted.sampled_out,
-        "rejected": posted.rejected,
-    }
-    if as_json:
-        click.echo(json.dumps(counts))
-    else:
-        click.echo(f"{posted.events:,} outcomes read, {posted.accepted:,} stored.")
-    if posted.late:
-        click.echo(
-            f"Warning: {posted.late:,} came after the longest window and grace, so that no verdict"
-            " counts them: give their metric a longer grace_seconds.",
-            err=True,
-        )
-    if posted.rejected:
-        raise click.ClickException(f"the service refused {posted.rejected:,} events")
+        show(sent / rows.rows)
+    show(1.0)

@@ -76,7 +76,15 @@ def deploy(
         click.echo(json.dumps(record))
         return
     click.echo(record["deploy_id"])
-    click.echo(_summary(record), err=True)
+    parts = [f"Commit {record['commit']['sha'][:12]} in {record['environment']}"]
+    if record["allocation"] is not None:
+        parts.append(f"{100 * record['allocation']:g} % of units")
+    if record["base_commit"] is not None:
+        assumed = " (assumed: name it with --base)" if record["base_assumed"] else ""
+        parts.append(f"on {record['base_commit'][:12]}{assumed}")
+    if record["affected_routes"]:
+        parts.append(f"affects {', '.join(record['affected_routes'])}")
+    click.echo("; ".join(parts), err=True)
 
 
 def _members(commit: str, chosen: Mapping[str, Any]) -> dict[str, object]:
@@ -87,40 +95,24 @@ def _members(commit: str, chosen: Mapping[str, Any]) -> dict[str, object]:
         described["patch_id"] = identity
     if chosen["changes"]:
         described["changes"] = list(chosen["changes"])
+    diff, base = _json(chosen["diff"], "--diff"), chosen["base"]
+    if base is not None and (diff is None or isinstance(diff, dict)):
+        diff = {**(diff or {}), "base_commit": base}
     members = {
         "commit": described,
         "environment": chosen["environment"],
         "deployed_at": chosen["deployed_at"],
         "allocation": chosen["allocation"],
         "graph": _json(chosen["graph"], "--graph"),
-        "diff": _diff(_json(chosen["diff"], "--diff"), chosen["base"]),
+        "diff": diff,
     }
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _diff(diff: object, base: str | None) -> object:
-    """Returns the diff; its base is the named base."""
-    if base is None or not (diff is None or isinstance(diff, dict)):
-        return diff
-    return {**(diff or {}), "base_commit": base}
-
-
-def _json(file: TextIO | None, option: str) -> object:
+def _json(file: TextIO | None, option: str) -> Any:  # noqa: ANN401 (what JSON says)
     if file is None:
         return None
     try:
         return json.load(file)
     except ValueError as error:
         raise click.BadParameter(f"{file.name} is not JSON", param_hint=option) from error
-
-
-def _summary(record: Mapping[str, Any]) -> str:
-    parts = [f"Commit {record['commit']['sha'][:12]} in {record['environment']}"]
-    if record["allocation"] is not None:
-        parts.append(f"{100 * record['allocation']:g} % of units")
-    if record["base_commit"] is not None:
-        assumed = " (assumed: name it with --base)" if record["base_assumed"] else ""
-        parts.append(f"on {record['base_commit'][:12]}{assumed}")
-    if record["affected_routes"]:
-        parts.append(f"affects {', '.join(record['affected_routes'])}")
-    return "; ".join(parts)

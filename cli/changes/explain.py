@@ -1,26 +1,23 @@
 """`explain`: an experiment's evidence as a sentence, tables and a plot."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 import click
 from msgspec import structs
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from cli.changes.experiment import experiment as reached
 from cli.changes.experiment import situation_of
 from cli.changes.interval_plot import interval_plot
 from cli.operations.options import data_dir_option
-from domain.document import Interval
+from cli.operations.table import table
 from domain.evidence.document import Evidence, evidence_of, looked_at
-from domain.evidence.effect import Effect
-from domain.evidence.results import Candidate, EvidenceGates, YesNo
+from domain.evidence.results import Candidate, YesNo
 from domain.measure import measure_of
 from domain.wording.effect import effect_line, training_sentence
-from domain.wording.metrics import MetricRow, metric_rows
+from domain.wording.metrics import metric_rows
 from domain.wording.situation import with_situation
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
@@ -46,52 +43,46 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
         raise click.ClickException(beside or "nothing was evaluated yet")
     if as_json:
         click.echo(text)
-    else:
-        _print(text, effect, beside)
-
-
-def _print(text: str, effect: Effect | None, beside: str | None) -> None:
-    console, document = Console(), evidence_of(text)
+        return
+    document = evidence_of(text)
     if document is not None:
         said = with_situation(document.sentence, beside)
-        console.print(said, style="bold", highlight=False, markup=False)
-    evidence = looked_at(document)
-    if evidence is None:
-        return
-    if effect is not None:
-        evidence = structs.replace(evidence, effect=effect)
-    console.print(_arms(evidence))
+        Console().print(said, style="bold", highlight=False, markup=False)
+    if (evidence := looked_at(document)) is not None:
+        _print(evidence if effect is None else structs.replace(evidence, effect=effect))
+
+
+def _print(evidence: Evidence) -> None:
+    """Prints the arms, the interval over time, the metrics, the checks and the other facts."""
+    console, measure = Console(), measure_of(evidence)
+    arms = (("control", evidence.arms.control), ("treatment", evidence.arms.treatment))
+    counts = (
+        (name, f"{arm.units:,}", f"{arm.conversions:,}", measure.level(arm.level), str(arm.late))
+        for name, arm in arms
+    )
+    level = f">mean, {measure.per}" if measure.mean else ">rate"
+    names = ("arm", ">units", ">conversions", level, ">late")
+    console.print(table(counts, *names, title=f"As of {_time(evidence.as_of)}"))
     if (plot := interval_plot(evidence)) is not None:
         console.print(plot, no_wrap=True, overflow="crop", crop=True)
-    console.print(_metrics(metric_rows(evidence)))
-    console.print(_checks(evidence.gates))
-    facts = Table(show_header=False)
-    for name, value in _facts(evidence).items():
-        facts.add_row(name, value)
-    console.print(facts)
-
-
-def _arms(evidence: Evidence) -> Table:
-    table = Table(title=f"As of {_time(evidence.as_of)}")
-    measure = measure_of(evidence)
-    level = f"mean, {measure.per}" if measure.mean else "rate"
-    for column in ("arm", "units", "conversions", level, "late"):
-        table.add_column(column, justify="left" if column == "arm" else "right")
-    for name, arm in (("control", evidence.arms.control), ("treatment", evidence.arms.treatment)):
-        counts = (f"{arm.units:,}", f"{arm.conversions:,}")
-        table.add_row(name, *counts, measure.level(arm.level), str(arm.late))
-    return table
-
-
-def _metrics(rows: Sequence[MetricRow]) -> Table:
-    table = Table(title="Metrics")
-    for column in ("metric", "control", "treatment", "difference", "true difference", "says"):
-        table.add_column(column, justify="left" if column in ("metric", "says") else "right")
-    for row in rows:
-        name = row.metric + ("" if row.is_target else ", guardrail")
-        texts = (row.control, row.treatment, row.whole_difference, row.whole_interval)
-        table.add_row(Text(name), *texts, row.state)
-    return table
+    metrics = (
+        (
+            Text(row.metric + ("" if row.is_target else ", guardrail")),
+            *(row.control, row.treatment, row.whole_difference, row.whole_interval, row.state),
+        )
+        for row in metric_rows(evidence)
+    )
+    names = ("metric", ">control", ">treatment", ">difference", ">true difference", "says")
+    console.print(table(metrics, *names, title="Metrics"))
+    checks = (
+        (
+            check.name,
+            "; ".join(filter(None, (check.state.replace("_", " "), check.number, check.detail))),
+        )
+        for check in evidence.gates.checks
+    )
+    console.print(table(checks, title="Is the comparison fair?"))
+    console.print(table(_facts(evidence).items()))
 
 
 def _time(at: datetime | None) -> str:
@@ -122,11 +113,6 @@ def _facts(evidence: Evidence) -> dict[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _interval(evidence: Evidence, ci: Interval) -> str:
-    measure = measure_of(evidence)
-    return f"{measure.interval(*ci)}{f' {measure.per}' if measure.mean else ''}"
-
-
 def _yes_no(yes_no: YesNo | None) -> str:
     """Returns a sentence on the share of units that had a mean's event."""
     if yes_no is None:
@@ -144,13 +130,7 @@ def _candidate(evidence: Evidence, candidate: Candidate | None) -> str:
     waits = ", ".join(
         [*candidate.waits_for, *(name for name, holds in others.items() if not holds)]
     )
-    since = f"keep, since {_time(candidate.at)}: {_interval(evidence, candidate.ci)}"
+    measure = measure_of(evidence)
+    per = f" {measure.per}" if measure.mean else ""
+    since = f"keep, since {_time(candidate.at)}: {measure.interval(*candidate.ci)}{per}"
     return f"{since}; waits for {waits}" if waits else since
-
-
-def _checks(gates: EvidenceGates) -> Table:
-    table = Table(title="Is the comparison fair?", show_header=False)
-    for check in gates.checks:
-        words = (check.state.replace("_", " "), check.number, check.detail)
-        table.add_row(check.name, "; ".join(filter(None, words)))
-    return table

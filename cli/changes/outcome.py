@@ -91,7 +91,11 @@ def outcome(
         or _fault(poll, last=poll.decided or last, waited=waited)
         or _accepted(poll, accept_harm)
         or _closed(poll)
-        or (_timed_out(timeout) if last else None)
+        or (
+            Outcome(exit=Exit.TIMEOUT, because=f"no verdict within {span(timeout)}.")
+            if last
+            else None
+        )
     )
 
 
@@ -186,10 +190,6 @@ def _closed(poll: Poll) -> Outcome | None:
     return Outcome(
         exit=Exit.CLOSED, because=f"closed without a verdict{f': {why}' if why else ''}."
     )
-
-
-def _timed_out(timeout: float) -> Outcome:
-    return Outcome(exit=Exit.TIMEOUT, because=f"no verdict within {span(timeout)}.")
 
 
 def while_frozen(reason: str, timeout: float) -> Outcome:

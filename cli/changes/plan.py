@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from cli.operations.options import Share
+from cli.operations.table import table
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import planned
@@ -73,53 +73,45 @@ def plan(
     document = planned(design, boundary)
     if as_json:
         click.echo(json.dumps(document))
-    else:
-        _print(document)
-
-
-def _print(document: dict[str, Any]) -> None:
-    console = Console()
+        return
+    console, lifts, measured = Console(), document["lifts"], document["sample_rate"]
+    sampled = "" if measured == 1 else f", {100 * measured:g} % are measured"
     console.print(
         f"{document['sessions_per_day']:,.0f} sessions a day, {100 * document['rate']:g} %"
-        f" convert, {100 * document['share']:g} % get the canary{_sampled(document)}",
+        f" convert, {100 * document['share']:g} % get the canary{sampled}",
         highlight=False,
     )
-    console.print(_needs(document["lifts"]))
-    if document["instead"]:
-        console.print(_instead(document))
-    console.print(_horizon(document), highlight=False)
-
-
-def _sampled(document: dict[str, Any]) -> str:
-    rate = document["sample_rate"]
-    return "" if rate == 1 else f", {100 * rate:g} % are measured"
-
-
-def _needs(lifts: list[dict[str, Any]]) -> Table:
-    table = Table(title="What it takes, at 80 % power", title_justify="left")
-    table.add_column("change of the rate")
-    for column in ("sessions to decide", "days", "sessions to exclude harm", "days"):
-        table.add_column(column, justify="right")
-    for lift in lifts:
-        table.add_row(
+    needs = (
+        (
             _signed(lift),
             _count(lift["sessions_to_decide"]),
             days(lift["days_to_decide"]),
             _count(lift["sessions_to_exclude_harm"]),
             days(lift["days_to_exclude_harm"]),
         )
-    return table
-
-
-def _instead(document: dict[str, Any]) -> Table:
-    table = Table(title="Days to decide with", title_justify="left")
-    table.add_column("")
-    for lift in document["lifts"]:
-        table.add_column(_signed(lift), justify="right")
-    rows: list[dict[str, Any]] = [{**document, "change": "this plan"}, *document["instead"]]
-    for row in rows:
-        table.add_row(row["change"], *(days(lift["days_to_decide"]) for lift in row["lifts"]))
-    return table
+        for lift in lifts
+    )
+    columns = (">sessions to decide", ">days", ">sessions to exclude harm", ">days")
+    title = "What it takes, at 80 % power"
+    console.print(table(needs, "change of the rate", *columns, title=title, left=True))
+    if document["instead"]:
+        plans: list[dict[str, Any]] = [{**document, "change": "this plan"}, *document["instead"]]
+        instead = (
+            (each["change"], *(days(lift["days_to_decide"]) for lift in each["lifts"]))
+            for each in plans
+        )
+        columns = ("", *(f">{_signed(lift)}" for lift in lifts))
+        console.print(table(instead, *columns, title="Days to decide with", left=True))
+    smallest = document["smallest_lift_by_horizon"]
+    found = (
+        " No lift can be found by then."
+        if smallest is None
+        else f" By then a rise of {100 * smallest:.1f} % is found."
+        " Bundles: the lifts add up, and so do the suspects.\n"
+        "An earlier step: the same relative lift on a rate that is higher."
+    )
+    ends = f"* beyond {HORIZON_DAYS} days, when an experiment ends."
+    console.print(f"{ends}{found}", highlight=False)
 
 
 def _signed(lift: dict[str, Any]) -> str:
@@ -137,15 +129,3 @@ def days(count: float | None) -> str:
     digits = 2 if count < 1 else 1
     shown = f"{count:,.{digits}f}" if count >= 0.01 else "< 0.01"
     return f"{shown}*" if count > HORIZON_DAYS else shown
-
-
-def _horizon(document: dict[str, Any]) -> str:
-    smallest = document["smallest_lift_by_horizon"]
-    ends = f"* beyond {HORIZON_DAYS} days, when an experiment ends."
-    if smallest is None:
-        return f"{ends} No lift can be found by then."
-    return (
-        f"{ends} By then a rise of {100 * smallest:.1f} % is found."
-        " Bundles: the lifts add up, and so do the suspects.\n"
-        "An earlier step: the same relative lift on a rate that is higher."
-    )

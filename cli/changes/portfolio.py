@@ -5,11 +5,11 @@ from urllib.parse import urlencode
 
 import click
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, decoded, remote
+from cli.operations.table import table
 from domain.figures import percent
 from domain.ledger.portfolio import Portfolio, PortfolioMeasurement
 from domain.ledger.sentences import (
@@ -58,37 +58,24 @@ def portfolio(
             text = service.ask("GET", path).text
     if as_json:
         click.echo(text)
-    else:
-        _print(decoded(text, Portfolio))
-
-
-def _print(figures: Portfolio) -> None:
-    console = Console()
+        return
+    console, figures = Console(), decoded(text, Portfolio)
     console.print(portfolio_headline(figures), style="bold", highlight=False, markup=False)
     if figures.measurements:
-        console.print(_table(figures))
+        columns = ("change", "verdict", ">claimed", ">best estimate", "experiment")
+        console.print(table(map(_row, figures.measurements), *columns))
     for note in (*portfolio_notes(figures), *(f"→ {step}" for step in portfolio_steps(figures))):
         # A line each, so that a command can be copied from a narrow terminal.
         console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
-def _best(line: PortfolioMeasurement) -> str:
-    if line.effect is None or line.basis is None:
-        return ""
-    return f"{percent(line.effect)} {MOMENTS[line.basis]}"
-
-
-def _table(figures: Portfolio) -> Table:
-    table = Table()
-    for name in ("change", "verdict", "claimed", "best estimate", "experiment"):
-        table.add_column(name, justify="right" if name in ("claimed", "best estimate") else "left")
-    for line in figures.measurements:
-        commits = ", ".join(Text(change).plain[:12] for change in line.change)
-        table.add_row(
-            f"{Text(line.title).plain} ({commits})" if line.title else commits,
-            line.verdict if line.decided else f"{line.verdict}, open",
-            "" if line.claimed is None else percent(line.claimed),
-            _best(line),
-            line.experiment_id,
-        )
-    return table
+def _row(line: PortfolioMeasurement) -> tuple[str, ...]:
+    commits = ", ".join(Text(change).plain[:12] for change in line.change)
+    known = None if line.effect is None or line.basis is None else (line.effect, line.basis)
+    return (
+        f"{Text(line.title).plain} ({commits})" if line.title else commits,
+        line.verdict if line.decided else f"{line.verdict}, open",
+        "" if line.claimed is None else percent(line.claimed),
+        "" if known is None else f"{percent(known[0])} {MOMENTS[known[1]]}",
+        line.experiment_id,
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cli.operations.options import data_dir_option, project_option
-from cli.operations.remote import READING_KEY, Remote, RemoteFault, decoded, document, remote
+from cli.operations.remote import READING_KEY, RemoteFault, decoded, document, remote
 from domain.registration import RegistrationAnswer
 from domain.wording.registration import first_look_sentence, registration_note
 
@@ -52,12 +52,22 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
         ]
         # Printed at once: the experiment is registered, whatever becomes of the notes.
         click.echo(json.dumps({"experiment_id": experiment_id}) if as_json else experiment_id)
-        for note in _notes(service, experiment_id):
-            click.echo(note, err=True)
+        try:
+            answer = service.ask("GET", f"/v1/reward/{experiment_id}/registration")
+            registered = decoded(answer.text, RegistrationAnswer)
+        except RemoteFault:
+            return
+        for note in (registration_note(registered), first_look_sentence(registered)):
+            if note is not None:
+                click.echo(note, err=True)
 
 
 def _members(chosen: dict[str, Any]) -> dict[str, object]:
     """Returns the body of the registration, made of the chosen options alone."""
+    named = chosen["guardrails"]
+    none = chosen["no_guardrails"]
+    if none and named:
+        raise click.UsageError("--guardrail and --no-guardrails contradict one another")
     members = {
         "treatment_commit": chosen["treatment_commit"],
         "deploy_id": chosen["deploy_id"],
@@ -65,7 +75,7 @@ def _members(chosen: dict[str, Any]) -> dict[str, object]:
         "target_metric": _metric(chosen["metric"], chosen["value"]),
         "treatment_flag": _flag(chosen["flag"], chosen["flag_control"]),
         "routes": list(chosen["routes"]) or None,
-        "guardrails": _guardrails(chosen["guardrails"], none=chosen["no_guardrails"]),
+        "guardrails": ([] if none else list(named) or None),
         "actor": chosen["actor"],
         "metadata": _object(chosen["metadata"]),
     }
@@ -92,12 +102,6 @@ def _flag(flag: str | None, control: str | None) -> dict[str, str] | None:
     return members if control is None else {**members, "control": control}
 
 
-def _guardrails(named: tuple[str, ...], *, none: bool) -> list[str] | None:
-    if none and named:
-        raise click.UsageError("--guardrail and --no-guardrails contradict one another")
-    return [] if none else list(named) or None
-
-
 def _object(text: str | None) -> object:
     if text is None:
         return None
@@ -105,14 +109,3 @@ def _object(text: str | None) -> object:
         return json.loads(text)
     except ValueError:
         raise click.BadParameter("is not JSON", param_hint="--metadata") from None
-
-
-def _notes(service: Remote, experiment_id: str) -> list[str]:
-    """Returns the notes on a new experiment; none where the service does not give it again."""
-    try:
-        answer = service.ask("GET", f"/v1/reward/{experiment_id}/registration")
-        registered = decoded(answer.text, RegistrationAnswer)
-    except RemoteFault:
-        return []
-    notes = (registration_note(registered), first_look_sentence(registered))
-    return [note for note in notes if note is not None]

@@ -40,8 +40,12 @@ def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
         end: How it ended.
         address: The experiment's page, where it is known.
     """
-    parts = [f"## {_title(poll, end)}", _plain(end.because), _plain(poll.sentence)]
-    if (evidence := poll.numbers) is not None:
+    accepted = end.exit is Exit.KEEP and poll.contract.verdict != "keep"
+    title, evidence = "Go on" if accepted else _WORDS[end.exit], poll.numbers
+    if evidence is not None:
+        title = f"{title}: {_plain(evidence.policy.target.name)}"
+    parts = [f"## {title}", _plain(end.because), _plain(poll.sentence)]
+    if evidence is not None:
         parts += ["\n".join(_table(evidence)), "\n".join(_metrics(metric_rows(evidence)))]
         parts += [_INTERVALS]
         if (plot := interval_plot(evidence)) is not None:
@@ -49,14 +53,6 @@ def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
     if address is not None:
         parts += [f"[The evidence]({address})"]
     return "\n\n".join(parts) + "\n"
-
-
-def _title(poll: Poll, end: Outcome) -> str:
-    accepted = end.exit is Exit.KEEP and poll.contract.verdict != "keep"
-    word = "Go on" if accepted else _WORDS[end.exit]
-    if poll.numbers is None:
-        return word
-    return f"{word}: {_plain(poll.numbers.policy.target.name)}"
 
 
 def _table(evidence: Evidence) -> Iterator[str]:

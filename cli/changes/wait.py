@@ -114,8 +114,10 @@ def wait(
     with reached(experiment, data_dir) as handle:
         poll, contract, end = _waited(handle, timeout=timeout, every=every, accept_harm=accept_harm)
     if summary is not None:
+        base = os.environ.get("SERVICE_PUBLIC_URL") or os.environ.get("SERVICE_API_URL")
+        address = f"{base.rstrip('/')}/dashboard/experiments/{experiment}" if base else None
         with summary.open("a") as file:
-            file.write(markdown(poll, end, address=_address(experiment)))
+            file.write(markdown(poll, end, address=address))
     if junit_file is not None:
         junit_file.write_bytes(junit(poll, end))
     if as_json:
@@ -125,12 +127,6 @@ def wait(
         click.echo(poll.sentence)
         click.echo(end.because)
     raise SystemExit(end.exit)
-
-
-def _address(experiment: str) -> str | None:
-    """Returns the experiment's page, where the service's address is known."""
-    base = os.environ.get("SERVICE_PUBLIC_URL") or os.environ.get("SERVICE_API_URL")
-    return f"{base.rstrip('/')}/dashboard/experiments/{experiment}" if base else None
 
 
 def pause(retry_after: float | None, *, every: float, left: float) -> float:
@@ -158,8 +154,11 @@ def _waited(
             try:
                 poll, contract = _polled(handle)
             except RemoteFault as fault:
-                left = began + timeout - time.monotonic()
-                if not _passing(fault, answered) or left <= 0:
+                now = time.monotonic()
+                left = began + timeout - now
+                # A restart of the service, not an address that was wrong from the beginning.
+                is_outage = answered is not None and now - answered < OUTAGE_SECONDS
+                if not (fault.passing and is_outage) or left <= 0:
                     raise
                 progress.say(f"{fault.message}; asking again")
                 time.sleep(min(max(every, fault.retry_after or 0), left))
@@ -175,13 +174,6 @@ def _waited(
                 return poll, contract.text, end
             progress.say(poll.sentence if frozen is None else f"Frozen: {frozen}")
             time.sleep(pause(contract.retry_after, every=every, left=timeout - waited))
-
-
-def _passing(fault: RemoteFault, answered: float | None) -> bool:
-    """Tells a restart of the service from an address that was wrong from the beginning."""
-    if not fault.passing or answered is None:
-        return False
-    return time.monotonic() - answered < OUTAGE_SECONDS
 
 
 def _polled(handle: Experiment) -> tuple[Poll, "Answer"]:

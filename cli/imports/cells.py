@@ -13,7 +13,7 @@ from cli.imports.tables import Table, literal, quoted
 NULL_WORDS = ("", "NULL", "null", "None", "NaN", "nan", "NA", "N/A", "<NA>", "NaT", r"\N")
 _NEITHER = "is neither yes nor no: true, yes, t, y, on or a number, false, no, f, n, off or 0"
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?"
-_SECRET = ("user_ref", "properties")
+SECRET = ("user_ref", "properties")
 
 _MACROS = r"""
 CREATE MACRO stripped(cell) AS trim(cell, {spaces});
@@ -86,7 +86,7 @@ class Reading:
             self.reason(table, cell, decimal),
             column=self.column,
             cell=cell,
-            is_secret=self.member in _SECRET,
+            is_secret=self.member in SECRET,
         )
 
     def reason(self, table: Table, cell: str | None, decimal: str) -> str:

@@ -2,64 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from api.wire.event_batch import MOST_EVENTS, EventReader
 from api.wire.problem import Fault, Problem
 from cli.imports.faults import ImportFailedError, MapError, RowError, name_list, shown_cell
-from cli.imports.layouts import Layout
+from cli.imports.layouts import Layout, broken_rule
 from cli.imports.map import ImportMap
 from cli.imports.tables import ROW, Table, file_format
 from storage.log.events import HistoryLines
-
-# What the reader says of a member by its pattern, said for people.
-_RULES: Mapping[str, str] = {
-    "event": "an event's name has 1 to 128 characters",
-    "session_id": "a session_id has 1 to 128 characters",
-    "commit": "a commit has 7 to 64 hexadecimal digits, as for POST /v1/deploys",
-    "route": "a route has 1 to 512 characters",
-    "environment": "an environment has 1 to 64 characters",
-    "user_ref": "a user_ref has 1 to 256 characters",
-    "event_id": "an event_id has 1 to 64 characters",
-    "flags": "flags are at most 50 names, each with a text or with true or false",
-}
-_SECRET = ("user_ref", "properties")
-
-
-class EventSource(Protocol):
-    """Where events come from: a table whose SELECT gives each row's events, or its fault."""
-
-    table: Table
-
-    def select(self) -> str:
-        """Returns the SELECT of row, fault, part and event."""
-        ...
-
-    def cell_fault(self, row: int, fault: int) -> RowError:
-        """Returns the fault of a cell."""
-        ...
-
-    def refusal(self, row: int, part: int, event: str, fault: Fault) -> RowError:
-        """Returns a refusal of the API's reader as the fault of a row."""
-        ...
-
-
-class MapRows(Layout):
-    """The rows of a mapped file, whose faults name a column."""
-
-    def refusal(self, row: int, part: int, event: str, fault: Fault) -> RowError:
-        """Returns a refusal of the API's reader as the fault of a cell."""
-        member, rule = _rule(fault)
-        place, column = self.table.place(row), self.column(part, member)
-        if column is not None:
-            cell = self.table.cell(row, column)
-            return RowError(
-                place, f"{member}: {rule}", column=column, cell=cell, is_secret=member in _SECRET
-            )
-        time = msgspec.json.decode(event)["occurred_at"] if member == "occurred_at" else None
-        return RowError(place, f"{member}:{'' if time is None else f' {time}:'} {rule}")
 
 
 class EventLinesOfFile:
@@ -75,14 +28,14 @@ class EventLinesOfFile:
         """Returns the SELECT of the lines as they are."""
         return f"SELECT {ROW} AS row, NULL AS fault, 0 AS part, json AS event FROM cells"
 
-    def cell_fault(self, row: int, fault: int) -> RowError:
-        """Lines have no cells."""
-        raise AssertionError((row, fault))  # pragma: no cover
-
     def refusal(self, row: int, part: int, event: str, fault: Fault) -> RowError:  # noqa: ARG002
         """Returns a refusal of the API's reader as the fault of a line."""
         member = "/".join(fault.at.split("/")[3:]) or "event"
         return RowError(self.table.place(row), f"{member}: {fault.detail}")
+
+
+# Where events come from: a table whose SELECT gives each row's events, or its fault.
+EventSource = Layout | EventLinesOfFile
 
 
 class EventChecks:
@@ -120,33 +73,24 @@ class EventChecks:
             "occurred_at": "2000-01-01T00:00:00Z",
         }
         if rejected := self._reader.batch(msgspec.json.encode({"events": [sample]})).rejected:
-            member, rule = _rule(rejected[0].faults[0])
+            member, rule = broken_rule(rejected[0].faults[0])
             raise MapError(f"{place}: {member} is {shown_cell(members.get(member))}: {rule}")
 
-    def checked(self, source: EventSource) -> Iterator[tuple[HistoryLines, Sequence[str], float]]:
-        """Yields the events of a source in batches: as lines, as JSON, and the share that is read.
+    def checked(self, source: EventSource) -> Iterator[tuple[HistoryLines, float]]:
+        """Yields the events of a source in batches, and the share of it that is read.
 
         Raises:
             RowError: A cell breaks a rule; row, column and cell are named.
         """
         total = max(1, source.table.rows())
         for batch in source.table.batches(source.select()):
-            faults = batch.column("fault")
-            if faults.null_count < len(faults):
-                raise self._first_fault(source, batch)
+            if isinstance(source, Layout):
+                source.require_cells(batch)
             events = batch.column("event").to_pylist()
             share = batch.column("row")[len(events) - 1].as_py() / total if events else 0.0
             for begin in range(0, len(events), MOST_EVENTS):
                 some = events[begin : begin + MOST_EVENTS]
-                yield self._read(source, batch, begin, some), some, share
-
-    def _first_fault(self, source: EventSource, batch: Any) -> RowError:  # noqa: ANN401
-        for row, fault in zip(
-            batch.column("row").to_pylist(), batch.column("fault").to_pylist(), strict=True
-        ):
-            if fault is not None:
-                return source.cell_fault(row, fault)
-        raise AssertionError("no row is at fault")  # pragma: no cover
+                yield self._read(source, batch, begin, some), share
 
     def _read(
         self,
@@ -218,12 +162,3 @@ def require_lines(table: Table) -> None:
             f" --map MAP.toml, which says what its columns ({name_list(table.names())}) mean. For a"
             f" row an event, for example:\n{_EXAMPLE}\ndocs/import.md has maps for a row a unit."
         )
-
-
-def _rule(fault: Fault) -> tuple[str, str]:
-    """Returns the member of an event that a fault is of, and the rule that it breaks."""
-    parts = fault.at.split("/")
-    member = parts[3] if len(parts) > 3 else "event"
-    return member, _RULES.get(
-        member, fault.detail
-    ) if fault.code == "invalid_member" else fault.detail

@@ -70,7 +70,7 @@ class ExperimentPlan:
             MapError: A name is a typing error; the message lists the names in the file.
         """
         for number, experiment in enumerate(self.experiments):
-            place = self._place(number)
+            place = "experiment" if len(self.experiments) == 1 else f"experiment {number + 1}"
             for member in ("control_commit", "treatment_commit"):
                 commit = getattr(experiment, member)
                 written = spelled(tally.commits, commit)
@@ -99,9 +99,6 @@ class ExperimentPlan:
     def _events(self, tally: Tally) -> set[str]:
         """Returns the events that the file has, or that its columns of outcomes could give."""
         return {*tally.events, *(outcome.event for outcome in self.layout.outcomes.values())}
-
-    def _place(self, number: int) -> str:
-        return "experiment" if len(self.experiments) == 1 else f"experiment {number + 1}"
 
     def _metrics(self, experiment: Experiment) -> Iterable[tuple[str, str]]:
         yield "target_metric", experiment.target_metric
@@ -135,21 +132,18 @@ class ExperimentPlan:
             names_in_log(connection, self.project_id, environment, events=events, commits=commits)
         )
 
-    def _start(self, tally: Tally) -> datetime:
+    def register(self, connection: Connection, tally: Tally) -> list[str]:
+        """Posts the deploys, applies the settings, registers, and returns the experiments' ids.
+
+        The caller holds the project's lock and the lock of bindings.
+        """
         environment = self.layout.environment
         if environment not in tally.first:
             raise MapError(
                 f"experiment: no row is of environment {environment!r}, in which it measures; set"
                 f" constants.environment to one of {name_list(sorted(tally.first)) or 'the rows'}"
             )
-        return tally.first[environment]
-
-    def register(self, connection: Connection, tally: Tally) -> list[str]:
-        """Posts the deploys, applies the settings, registers, and returns the experiments' ids.
-
-        The caller holds the project's lock and the lock of bindings.
-        """
-        start = self._start(tally)
+        start = tally.first[environment]
         deploy_ids = [self._post(connection, experiment, start) for experiment in self.experiments]
         if self.defined:
             # Others may have changed the settings since they were read.
@@ -186,7 +180,12 @@ def planned(connection: Connection, project_id: int, layout: ImportMap) -> Exper
     before = chosen = stored_settings(connection, project_id)
     for number, experiment in enumerate(layout.experiments):
         place = "experiment" if len(layout.experiments) == 1 else f"experiment {number + 1}"
-        _require_form(experiment, layout, place)
+        try:
+            for members in _deploys(experiment, layout.environment, _EARLY):
+                validated(_DEPLOY, members)
+            _registration(experiment)
+        except Problem as problem:
+            raise MapError(f"{place}: {problem.detail}") from None
         _require_commits(experiment, layout, place)
         chosen = _with_definition(chosen, experiment, layout, place)
     try:
@@ -280,15 +279,6 @@ def _registration(experiment: Experiment, *, deploy_id: str | None = None) -> Re
 
 
 _EARLY = datetime.fromisoformat("2020-01-01T00:00:00Z")
-
-
-def _require_form(experiment: Experiment, layout: ImportMap, place: str) -> None:
-    try:
-        for members in _deploys(experiment, layout.environment, _EARLY):
-            validated(_DEPLOY, members)
-        _registration(experiment)
-    except Problem as problem:
-        raise MapError(f"{place}: {problem.detail}") from None
 
 
 def _require_commits(experiment: Experiment, layout: ImportMap, place: str) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from cli.imports.cells import Reading, define_readers
+from api.wire.problem import Fault
+from cli.imports.cells import SECRET, Reading, define_readers
 from cli.imports.faults import MapError, RowError, name_list
 from cli.imports.map import ImportMap, Outcome, Values
 from cli.imports.tables import ROW, Table, literal, quoted
@@ -21,6 +23,17 @@ from domain.metric import empty_event
 _MOST_ARMS = 1000
 # Files of more rows hold no totals of days.
 _MOST_TOTALS = 10_000
+# What the reader says of a member by its pattern, said for people.
+_RULES: Mapping[str, str] = {
+    "event": "an event's name has 1 to 128 characters",
+    "session_id": "a session_id has 1 to 128 characters",
+    "commit": "a commit has 7 to 64 hexadecimal digits, as for POST /v1/deploys",
+    "route": "a route has 1 to 512 characters",
+    "environment": "an environment has 1 to 64 characters",
+    "user_ref": "a user_ref has 1 to 256 characters",
+    "event_id": "an event_id has 1 to 64 characters",
+    "flags": "flags are at most 50 names, each with a text or with true or false",
+}
 _READERS = {"value": "as_number", "flags": "as_object", "properties": "as_object"}
 
 
@@ -55,8 +68,17 @@ class Layout:
         self.rows = table.rows()
         self._take_rows()
         if layout.arm is not None:
-            self._count_arms(quoted(layout.arm))
-        self._events = self._unit_events() if layout.layout == "unit" else [self._row_event()]
+            counts = self.table.database.execute(
+                f"SELECT coalesce(as_text({quoted(layout.arm)}), ''), count(*) FROM taken"
+                " GROUP BY 1 ORDER BY 2 DESC, 1"
+            ).fetchall()
+            for value, count in counts:
+                if value in self.map.commits:
+                    self.arms[value] = count
+                elif value or self.map.layout == "unit":
+                    many = len(self.skipped) > _MOST_ARMS
+                    self.skipped["others" if many else f"arm {value!r}"] += count
+        self._events = self._unit_events() if layout.layout == "unit" else self._row_events()
 
     def _take_rows(self) -> None:
         source, database = "cells", self.table.database
@@ -68,39 +90,25 @@ class Layout:
             database.register("draws", drawn)
             database.execute("CREATE TABLE drawn AS SELECT * FROM draws")
             source = "cells POSITIONAL JOIN drawn"
-        where = " OR ".join(map(self._alternative, self.map.where)) or "true"
+        alternatives = (
+            " AND ".join(_equals(quoted(name), value) for name, value in alternative.items())
+            for alternative in self.map.where
+        )
+        where = " OR ".join(f"({tests})" for tests in alternatives) or "true"
         database.execute(f"CREATE VIEW taken AS SELECT * FROM {source} WHERE {where}")
         (taken,) = database.execute("SELECT count(*) FROM taken").fetchall()[0]
         if left := self.rows - taken:
             self.skipped["where"] = left
 
-    def _alternative(self, alternative: Mapping[str, Values]) -> str:
-        return (
-            f"({' AND '.join(_equals(quoted(name), value) for name, value in alternative.items())})"
-        )
-
     def _unit_events(self) -> list[_Event]:
         layout = self.map
-        columns = {
-            "session_id": layout.unit,
-            "commit": layout.arm,
-            "occurred_at": layout.times.column,
-        }
-        shared = {
-            **self._members(),
-            "session_id": self._unit(layout.unit),
-        }
+        shared = {**self._members(), "session_id": self._unit(layout.unit)}
         exposed_at = self._exposed_at()
         self._require_no_totals(exposed_at)
         exposure = literal(str(layout.constants.get("event", "page_view")))
-        named = {name: column for name, column in columns.items() if column is not None}
-        named |= layout.columns
-        events = [
-            _Event(
-                members={**shared, "event": exposure, "occurred_at": f"as_moment({exposed_at})"},
-                columns=named,
-            )
-        ]
+        named = self._columns(layout.unit)
+        members = {**shared, "event": exposure, "occurred_at": f"as_moment({exposed_at})"}
+        events = [_Event(members=members, columns=named)]
         for column, outcome in layout.outcomes.items():
             events.append(self._outcome(column, outcome, shared, exposed_at, named))
         for column, outcome in layout.outcomes.items():
@@ -151,18 +159,6 @@ class Layout:
         members["occurred_at"] = f"as_moment({at})"
         return _Event(members=members, columns=columns, where=where)
 
-    def _count_arms(self, arm: str) -> None:
-        counts = self.table.database.execute(
-            f"SELECT coalesce(as_text({arm}), ''), count(*) FROM taken"
-            " GROUP BY 1 ORDER BY 2 DESC, 1"
-        ).fetchall()
-        for value, count in counts:
-            if value in self.map.commits:
-                self.arms[value] = count
-            elif value or self.map.layout == "unit":
-                many = len(self.skipped) > _MOST_ARMS
-                self.skipped["others" if many else f"arm {value!r}"] += count
-
     def _require_no_totals(self, exposed_at: str) -> None:
         """Holds that rows are units: totals are one for each arm and day, or name no unit or day.
 
@@ -209,19 +205,20 @@ class Layout:
             f" have {name_list(present) or 'nothing'}"
         )
 
-    def _row_event(self) -> _Event:
+    def _row_events(self) -> list[_Event]:
         unit = self.map.columns.get("session_id") or self.map.unit
+        members = {
+            **self._members(),
+            "session_id": self._unit(unit),
+            "occurred_at": f"as_moment({self._exposed_at()})",
+        }
+        return [_Event(members=members, columns=self._columns(unit))]
+
+    def _columns(self, unit: str | None) -> dict[str, str]:
+        """Returns the columns that fill the members of a row's events."""
         filled = {"session_id": unit, "occurred_at": self.map.times.column, "commit": self.map.arm}
-        columns = {name: column for name, column in filled.items() if column is not None}
-        columns |= self.map.columns
-        return _Event(
-            members={
-                **self._members(),
-                "session_id": self._unit(unit),
-                "occurred_at": f"as_moment({self._exposed_at()})",
-            },
-            columns=columns,
-        )
+        named = {name: column for name, column in filled.items() if column is not None}
+        return named | self.map.columns
 
     def _members(self) -> dict[str, str]:
         members = {
@@ -326,23 +323,43 @@ class Layout:
         values = ",\n".join(["*", *(f"{r.value} AS {r.name}" for r in self._readings)])
         return f"SELECT {values} FROM taken WHERE {where}"
 
-    def cell_fault(self, row: int, fault: int) -> RowError:
-        """Returns the fault of a cell."""
+    def require_cells(self, batch: Any) -> None:  # noqa: ANN401 - pyarrow has no types
+        """Holds that the cells of a batch of the SELECT can be read.
+
+        Raises:
+            RowError: A cell breaks a rule; row, column and cell are named.
+        """
+        faults = batch.column("fault")
+        if faults.null_count == len(faults):
+            return
+        row, fault = next(
+            (row, fault)
+            for row, fault in zip(batch.column("row").to_pylist(), faults.to_pylist(), strict=True)
+            if fault is not None
+        )
         reading = self._readings[fault]
         cell = self.table.cell(row, reading.column)
         if reading.member != "occurred_at":
-            return reading.row_error(self.table, row, self.map.decimal)
+            raise reading.row_error(self.table, row, self.map.decimal)
         (is_empty,) = self.table.query("SELECT is_empty(?)", cell)[0]
         why = (
             reading.missing or "is empty"
             if is_empty or cell is None
             else time_fault(self.map.times, cell.strip(), self._units.get(reading.column))
         )
-        return RowError(self.table.place(row), why, column=reading.column, cell=cell)
+        raise RowError(self.table.place(row), why, column=reading.column, cell=cell)
 
-    def column(self, part: int, member: str) -> str | None:
-        """Returns the column that fills a member of a row's event, None where none does."""
-        return self._events[part].columns.get(member)
+    def refusal(self, row: int, part: int, event: str, fault: Fault) -> RowError:
+        """Returns a refusal of the API's reader as the fault of a cell."""
+        member, rule = broken_rule(fault)
+        place, column = self.table.place(row), self._events[part].columns.get(member)
+        if column is not None:
+            cell, is_secret = self.table.cell(row, column), member in SECRET
+            return RowError(
+                place, f"{member}: {rule}", column=column, cell=cell, is_secret=is_secret
+            )
+        time = msgspec.json.decode(event)["occurred_at"] if member == "occurred_at" else None
+        return RowError(place, f"{member}:{'' if time is None else f' {time}:'} {rule}")
 
     def _outcome_notes(self) -> Iterator[str]:
         """Yields the columns of outcomes with empty cells, by arm, or with numbers above 1."""
@@ -374,14 +391,12 @@ class Layout:
 
     def notes(self) -> list[str]:
         """Returns the choices that the file made without the map, as sentences."""
-        return [
-            *self._outcome_notes(),
-            *(
-                f"Numbers in column {column!r} were read as {UNIT_NAMES[unit]} since 1970:"
-                f' unit = "{unit}" in [times] says so.'
-                for column, unit in self._units.items()
-            ),
-        ]
+        read_as = (
+            f"Numbers in column {column!r} were read as {UNIT_NAMES[unit]} since 1970:"
+            f' unit = "{unit}" in [times] says so.'
+            for column, unit in self._units.items()
+        )
+        return [*self._outcome_notes(), *read_as]
 
 
 def _equals(cell: str, values: Values) -> str:
@@ -406,3 +421,11 @@ def _constant(value: Any) -> str:  # noqa: ANN401 - a value of TOML
     if isinstance(value, bool | int | float):
         return str(value).lower()
     return f"CAST({literal(json.dumps(value))} AS JSON)"
+
+
+def broken_rule(fault: Fault) -> tuple[str, str]:
+    """Returns the member of an event that a fault is of, and the rule that it breaks."""
+    parts = fault.at.split("/")
+    member = parts[3] if len(parts) > 3 else "event"
+    is_known = fault.code == "invalid_member"
+    return member, _RULES.get(member, fault.detail) if is_known else fault.detail

@@ -53,19 +53,16 @@ class Times(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(
                 f'format is {self.format!r}, which has no year (%Y or %y), as "%Y-%m-%d %H:%M" has'
             )
-        _require_zone(self.zone)
-
-
-def _require_zone(zone: str) -> None:
-    try:
-        ZoneInfo(zone)
-    except (KeyError, ValueError, OSError):
-        # KeyError: there is none of the name; the others: it is no name at all.
-        zones = available_timezones()
-        same_city = {name for name in zones if name.split("/")[-1].lower() == zone.lower()}
-        like = sorted(same_city) or [suggestion(zone, zones).removeprefix("did you mean ")]
-        named = f": did you mean {like[0].rstrip('? ')}?" if like[0] else ""
-        raise ValueError(f"zone is {zone!r}, which is no time zone{named}") from None
+        zone = self.zone
+        try:
+            ZoneInfo(zone)
+        except (KeyError, ValueError, OSError):
+            # KeyError: there is none of the name; the others: it is no name at all.
+            zones = available_timezones()
+            same_city = {name for name in zones if name.split("/")[-1].lower() == zone.lower()}
+            like = sorted(same_city) or [suggestion(zone, zones).removeprefix("did you mean ")]
+            named = f": did you mean {like[0].rstrip('? ')}?" if like[0] else ""
+            raise ValueError(f"zone is {zone!r}, which is no time zone{named}") from None
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

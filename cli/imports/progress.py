@@ -1,23 +1,11 @@
 """The progress of an import: a bar for each pass, and a line for each wait."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.progress import TimeElapsedColumn as Elapsed
-
-
-class Pass:
-    """A single pass over the data, as a bar."""
-
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress = progress
-        self._task = task
-
-    def advance_to(self, share: float) -> None:
-        """Shows which share of the pass is done."""
-        self._progress.update(self._task, completed=share)
 
 
 class Bars:
@@ -26,9 +14,10 @@ class Bars:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
-    def begin(self, words: str) -> Pass:
-        """Begins a pass."""
-        return Pass(self._progress, self._progress.add_task(words, total=1.0))
+    def begin(self, words: str) -> Callable[[float], None]:
+        """Begins a pass over the data, and returns the function that shows the share done."""
+        task = self._progress.add_task(words, total=1.0)
+        return lambda share: self._progress.update(task, completed=share)
 
     def say(self, words: str) -> None:
         """Prints a line above the bars."""

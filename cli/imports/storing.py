@@ -47,9 +47,9 @@ class Storing:
             self.plan.require_named(connection, self.spool.tally)
         if not self.plan.experiments:
             return []
-        shown = self.bars.begin("Judging the experiments")
+        show = self.bars.begin("Judging the experiments")
         judgements = judged(self.engine, self.plan, self.spool)
-        shown.advance_to(1.0)
+        show(1.0)
         return judgements
 
     def store(self) -> list[str]:
@@ -66,7 +66,7 @@ class Storing:
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
             self._require_open_history(connection)
             part = next_part(connection, tally.days)
-            copy_history(connection, self._blocks("Storing events"), part=part)
+            copy_history(connection, self._blocks(), part=part)
             note_part_of_days(connection, part, tally.days)
             note_names(connection, {self.plan.project_id: tally.events}, live=False)
             # Only now the log's lock, for which the service's writers would wait: a registration
@@ -87,13 +87,13 @@ class Storing:
         self._require_open_history(connection)
         note_history(connection, self.plan.project_id, list(self.spool.tally.last.items()))
 
-    def _blocks(self, words: str) -> Iterator[bytes]:
-        shown, size, done = self.bars.begin(words), max(1, self.spool.size), 0
+    def _blocks(self) -> Iterator[bytes]:
+        show, size, done = self.bars.begin("Storing events"), max(1, self.spool.size), 0
         for block in self.spool.blocks():
             yield block
             done += len(block)
-            shown.advance_to(done / size)
-        shown.advance_to(1.0)
+            show(done / size)
+        show(1.0)
 
     @contextmanager
     def _reporting_waits(self, connection: Connection) -> Generator[None]:

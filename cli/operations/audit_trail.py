@@ -6,12 +6,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from cli.operations.options import data_dir_option, project_option
-from cli.operations.projects import json_option
+from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import project_transaction
-from storage.tenants.audit_trail import Actor, AuditEntry, Change, audit_document, read_trail
+from cli.operations.table import table
+from storage.tenants.audit_trail import AuditEntry, audit_document, read_trail
 
 _ENTRIES = 50
 
@@ -36,30 +35,23 @@ def audit_trail(
     if as_json:
         click.echo(json.dumps([audit_document(entry) for entry in entries]))
     elif entries:
-        Console().print(_table(entries))
+        Console().print(table(map(_row, entries), "entry", "when", "who", "what", "changes"))
     else:
         click.echo("Nothing was changed yet.")
 
 
-def _table(entries: list[AuditEntry]) -> Table:
-    table = Table("entry", "when", "who", "what", "changes")
-    for entry in entries:
-        table.add_row(
-            str(entry.entry_id),
-            f"{entry.happened_at:%Y-%m-%d %H:%M:%S}",
-            escape(_actor_text(entry.actor)),
-            escape(" ".join(part for part in (entry.action, entry.subject) if part)),
-            escape("\n".join(_change_text(change) for change in entry.changes)),
-        )
-    return table
-
-
-def _actor_text(actor: Actor) -> str:
-    return " ".join(part for part in (actor.kind.value, actor.name, actor.identity) if part)
-
-
-def _change_text(change: Change) -> str:
-    after = json.dumps(change.after)
-    if change.before is None:
-        return f"{change.member}: {after}"
-    return f"{change.member}: {json.dumps(change.before)} → {after}"
+def _row(entry: AuditEntry) -> tuple[str, ...]:
+    actor = entry.actor
+    changes = (
+        f"{change.member}: {json.dumps(change.after)}"
+        if change.before is None
+        else f"{change.member}: {json.dumps(change.before)} → {json.dumps(change.after)}"
+        for change in entry.changes
+    )
+    return (
+        str(entry.entry_id),
+        f"{entry.happened_at:%Y-%m-%d %H:%M:%S}",
+        escape(" ".join(filter(None, (actor.kind.value, actor.name, actor.identity)))),
+        escape(" ".join(filter(None, (entry.action, entry.subject)))),
+        escape("\n".join(changes)),
+    )

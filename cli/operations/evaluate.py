@@ -10,12 +10,12 @@ from typing import TypeVar
 import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from sqlalchemy import Connection, Engine
 
 from cli.operations.audit import Exit
-from cli.operations.options import data_dir_option
+from cli.operations.options import data_dir_option, json_option
 from cli.operations.store import store_url
+from cli.operations.table import table
 from domain.contract import Contract, contract_of
 from domain.document import document_text
 from orchestration.pipeline.drafts import Drafted
@@ -36,7 +36,6 @@ _ID_LENGTH = len("exp_") + 20
 # A contract, and the evidence behind it.
 _Answer = tuple[Contract, str | None]
 ValueT = TypeVar("ValueT")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 
 
 class Moment(click.ParamType[datetime]):
@@ -200,19 +199,19 @@ def print_contracts(contracts: Sequence[Contract], *, as_json: bool) -> None:
     if as_json:
         click.echo(document_text(contracts))
         return
-    table = Table(title="Verdicts")
-    # Whole: it is what the next command takes.
-    table.add_column("experiment", no_wrap=True, min_width=_ID_LENGTH)
-    for column in ("verdict", "reason", "clock", "lift", "confidence"):
-        table.add_column(column)
-    for contract in contracts:
-        lift, confidence = contract.lift, contract.confidence
-        table.add_row(
+    rows = (
+        (
             contract.experiment_id,
             contract.verdict,
             contract.abstain_reason or "",
             contract.power_state.clock,
-            "" if lift is None else f"{100 * lift:+.2f} points",
-            "" if confidence is None else f"{confidence:.4f}",
+            "" if contract.lift is None else f"{100 * contract.lift:+.2f} points",
+            "" if contract.confidence is None else f"{contract.confidence:.4f}",
         )
-    Console().print(table)
+        for contract in contracts
+    )
+    columns = ("experiment", "verdict", "reason", "clock", "lift", "confidence")
+    verdicts = table(rows, *columns, title="Verdicts")
+    # Whole: it is what the next command takes.
+    verdicts.columns[0].no_wrap, verdicts.columns[0].min_width = True, _ID_LENGTH
+    Console().print(verdicts)

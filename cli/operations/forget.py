@@ -10,8 +10,7 @@ import click
 from sqlalchemy import Engine
 
 from cli.operations.actor import command_actor
-from cli.operations.options import data_dir_option, project_option
-from cli.operations.projects import json_option
+from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import store_engine
 from domain.document import document_text
 from domain.figures import counted
@@ -80,18 +79,15 @@ def forget(
         try:
             erased = erase(engine, None if yes else MOST_USERS)
         except TooManyUsers as refusal:
-            _confirm(refusal)
+            detail = refusal.detail
+            if not sys.stdin.isatty():
+                raise click.ClickException(f"{detail}: nothing is erased without --yes") from None
+            click.confirm(f"{detail[0].upper()}{detail[1:]}. Go on?", abort=True, err=True)
             erased = erase(engine, refusal.users)
         vacuum(engine, erased.tables)
-    click.echo(document_text(asdict(erased)) if as_json else _as_text(erased))
+    click.echo(document_text(asdict(erased)) if as_json else "\n".join(_sentences(erased)))
     if erased.wrong_files:
         raise click.exceptions.Exit(INCOMPLETE)
-
-
-def _confirm(refusal: TooManyUsers) -> None:
-    if not sys.stdin.isatty():
-        raise click.ClickException(f"{refusal.detail}: nothing is erased without --yes")
-    click.confirm(f"{refusal.detail[0].upper()}{refusal.detail[1:]}. Go on?", abort=True, err=True)
 
 
 def _secret(data_dir: Path) -> bytes:
@@ -104,50 +100,34 @@ def _secret(data_dir: Path) -> bytes:
     return service_secret(data_dir)
 
 
-def _as_text(erased: Forgotten) -> str:
-    done = "Nothing is stored of this person in the database"
+def _sentences(erased: Forgotten) -> Iterator[str]:
+    """Yields what was done; of files the part that is done at once, and tonight's."""
     if erased.tables:
-        done = (
+        yield (
             f"Erased {erased.runtime_events:,} runtime events and {erased.revenue_events:,} revenue"
             f" events of {erased.users:,} user references and {erased.sessions:,} sessions;"
-            f" {erased.exposures:,} exposures stay in counts without a name"
+            f" {erased.exposures:,} exposures stay in counts without a name."
         )
-    beside = (*_of_kept_sessions(erased), *_of_files(erased), *_of_counts(erased))
-    return "\n".join([f"{done}.", *beside])
-
-
-def _of_kept_sessions(erased: Forgotten) -> Iterator[str]:
-    """Yields a sentence on sessions that keep their names."""
+    else:
+        yield "Nothing is stored of this person in the database."
     if erased.kept_sessions:
         yield (
             f"{erased.kept_sessions:,} of the sessions keep their names and what the write key sent"
             " of them, since only the public key ties them to this person: --session erases one"
             " whole."
         )
-
-
-def _of_files(erased: Forgotten) -> Iterator[str]:
-    """Yields sentences on the files of the lake: the part done at once, and tonight's."""
-    if not erased.files:
-        return
-    yield (
-        f"From now on this person is left out wherever {_files(erased.files)} of the lake are read."
-        " Tonight's housekeeping writes those anew that hold anything of them."
-    )
-    if erased.wrong_files:
+    if erased.files:
         yield (
-            f"NOT ERASED where a file is not as it is listed ({_files(erased.wrong_files)}):"
-            " nothing can be written anew from it, so its bytes keep what they hold of this person"
-            " until the right file is back, or its day is dropped. The check"
-            " sealed_hours_hold_what_the_log_held names each."
+            f"From now on this person is left out wherever {counted(erased.files, 'file')} of the"
+            " lake are read. Tonight's housekeeping writes those anew that hold anything of them."
         )
-
-
-def _files(count: int) -> str:
-    return counted(count, "file")
-
-
-def _of_counts(erased: Forgotten) -> Iterator[str]:
+        if erased.wrong_files:
+            yield (
+                "NOT ERASED where a file is not as it is listed"
+                f" ({counted(erased.wrong_files, 'file')}): nothing can be written anew from it, so"
+                " its bytes keep what they hold of this person until the right file is back, or its"
+                " day is dropped. The check sealed_hours_hold_what_the_log_held names each."
+            )
     for experiment_id in erased.not_computed:
         yield (
             f"{experiment_id} cannot be computed any more: if it counted this person, an audit of"

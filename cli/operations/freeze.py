@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from cli.operations.actor import command_actor
-from cli.operations.options import data_dir_option
-from cli.operations.projects import json_option
+from cli.operations.options import data_dir_option, json_option
 from cli.operations.store import store_transaction
 from storage.releases.freeze import Freeze, current_freeze
 from storage.releases.freeze import freeze as put_in_force

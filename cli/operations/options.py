@@ -14,6 +14,9 @@ project_option = click.option(
 )
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+
+
 class Share(click.FloatRange):
     """A share, from 0 to 1; the refusal of a percentage shows how to write it."""
 
@@ -27,20 +30,14 @@ class Share(click.FloatRange):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            percent = _percent(value)
-            if percent is None:
+            try:
+                percent = float(str(value).removesuffix("%"))
+            except ValueError:
+                raise error from None
+            if not 0 < percent <= _WHOLE:
                 raise
             message = f"{error.message} A share is a part of 1: {percent:g} % is {percent / 100:g}."
             raise click.BadParameter(message, ctx=ctx, param=param) from None
-
-
-def _percent(value: object) -> float | None:
-    """Returns the number of percent that was typed for a share; None where it is none."""
-    try:
-        number = float(str(value).removesuffix("%"))
-    except ValueError:
-        return None
-    return number if 0 < number <= _WHOLE else None
 
 
 def data_dir_option(command: _Command) -> _Command:

@@ -9,18 +9,16 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from cli.operations.actor import command_actor
-from cli.operations.options import data_dir_option, project_option
+from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import project_transaction, store_transaction
+from cli.operations.table import table
 from storage.postgres.refusal import Invalid
 from storage.tenants.keys import LONGEST_LABEL, KeyKind, create_key, list_keys, revoke_key
 from storage.tenants.projects import create_project, list_projects
 from storage.tenants.secret import Assignments, WebhookSecrets, service_secret
 from storage.tenants.settings import apply_settings, read_settings, settings_document
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 
 
 @click.group()
@@ -233,12 +231,8 @@ def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows))
         return
-    table = Table()
-    for column in rows[0] if rows else ():
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row.values()))
-    Console().print(table)
+    cells = (["" if value is None else str(value) for value in row.values()] for row in rows)
+    Console().print(table(cells, *(rows[0] if rows else ())))
 
 
 def _print_settings(document: dict[str, Any], *, as_json: bool) -> None:

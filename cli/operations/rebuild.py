@@ -9,8 +9,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cli.operations.evaluate import json_option, named_where_gone, print_contracts
-from cli.operations.options import data_dir_option
+from cli.operations.evaluate import named_where_gone, print_contracts
+from cli.operations.options import data_dir_option, json_option
 from cli.operations.store import store_engine
 from domain.contract import contract_of
 from orchestration.pipeline.full_rebuild import PHASES, Rebuilt, rebuild_all

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
-from cli.operations.options import data_dir_option, project_option
-from cli.operations.projects import json_option
+from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import project_transaction
+from cli.operations.table import table
 from storage.verdicts.deliveries import Delivery, list_deliveries, send_again
 
 
@@ -33,7 +32,8 @@ def list_command(project: str, *, arrived: bool, as_json: bool, data_dir: Path) 
         listed = [{**asdict(delivery), "event": _event(delivery)} for delivery in deliveries]
         click.echo(json.dumps(listed, default=datetime.isoformat))
     elif deliveries:
-        Console().print(_table(deliveries))
+        columns = ("delivery", "experiment", "event", "receiver", "attempts", "state", "problem")
+        Console().print(table(map(_row, deliveries), *columns))
     else:
         click.echo("No delivery yet." if arrived else "No delivery is waiting or was given up.")
 
@@ -69,27 +69,20 @@ def _event(delivery: Delivery) -> str:
     return f"{delivery.kind}: {delivery.subject}" if delivery.subject else delivery.kind
 
 
-def _table(deliveries: list[Delivery]) -> Table:
-    table = Table("delivery", "experiment", "event", "receiver", "attempts", "state", "problem")
-    for delivery in deliveries:
-        table.add_row(
-            delivery.announcement_id,
-            delivery.experiment_id or "",
-            _event(delivery),
-            delivery.receiver or "no longer in the settings",
-            str(delivery.attempts),
-            _state(delivery),
-            delivery.problem or "",
-        )
-    return table
-
-
-def _state(delivery: Delivery) -> str:
-    for word, at in (
-        ("arrived", delivery.delivered_at),
-        ("given up", delivery.given_up_at),
-        ("due", delivery.next_attempt_at),
-    ):
-        if at is not None:
-            return f"{word} {at:%Y-%m-%d %H:%M:%S} UTC"
-    raise AssertionError(delivery)  # every row has either
+def _row(delivery: Delivery) -> tuple[str, ...]:
+    # Every delivery has one of these times.
+    times = {
+        "arrived": delivery.delivered_at,
+        "given up": delivery.given_up_at,
+        "due": delivery.next_attempt_at,
+    }
+    state = next(f"{word} {at:%Y-%m-%d %H:%M:%S} UTC" for word, at in times.items() if at)
+    return (
+        delivery.announcement_id,
+        delivery.experiment_id or "",
+        _event(delivery),
+        delivery.receiver or "no longer in the settings",
+        str(delivery.attempts),
+        state,
+        delivery.problem or "",
+    )
