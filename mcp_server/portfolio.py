@@ -33,11 +33,7 @@ def portfolio(document: ledger.Portfolio) -> Portfolio:
         steps=[cut(step, STEP_BYTES) for step in portfolio_steps(document)],
         left_out=0,
     )
-    return _fitted(whole)
-
-
-def _fitted(whole: Portfolio) -> Portfolio:
-    """The portfolio with as many changes and steps as fit; the oldest change goes first."""
+    # As many changes and steps as fit: the oldest change goes first.
     changes, steps = list(whole.changes), list(whole.steps)
     fitted, left_out = whole, 0
     while (rest := changes or steps) and len(as_json(fitted.model_dump())) > LONGEST_BYTES:

@@ -352,9 +352,12 @@ def _tool(
     described = "\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     tool = Tool.from_function(function, description=described, annotations=annotations)
     if answer is not None:
+        _, parts = msgspec.json.schema_components([answer], ref_template="#/$defs/{name}")
+        for part in parts.values():
+            part["additionalProperties"] = False
         tool.fn_metadata = FuncMetadata(
             arg_model=tool.fn_metadata.arg_model,
-            output_schema=_schema_of(answer),
+            output_schema={**parts.pop(answer.__name__), **({"$defs": parts} if parts else {})},
             output_model=_Document,
         )
     # The SDK drops arguments that a tool does not name; the schema says that we refuse them.
@@ -363,14 +366,6 @@ def _tool(
         _inline_words(schema)
         _drop_titles(schema)
     return tool
-
-
-def _schema_of(answer: type[msgspec.Struct]) -> dict[str, Any]:
-    """The schema of a document, at whose root clients look for an object."""
-    _, parts = msgspec.json.schema_components([answer], ref_template="#/$defs/{name}")
-    for part in parts.values():
-        part["additionalProperties"] = False
-    return {**parts.pop(answer.__name__), **({"$defs": parts} if parts else {})}
 
 
 def _inline_words(schema: dict[str, Any] | None) -> None:

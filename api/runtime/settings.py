@@ -46,26 +46,23 @@ class ApiSettings:
         if not database_url:
             raise ValueError("SERVICE_DATABASE_URL is not set: name a PostgreSQL database")
         data_dir = os.environ.get("SERVICE_DATA_DIR")
+        named = os.environ.get("SERVICE_MCP_HOSTS", "").split(",")
+        hosts = frozenset(host.strip().lower() for host in named if host.strip())
+        if any(not _HOST.fullmatch(host) for host in hosts):
+            raise ValueError(
+                "SERVICE_MCP_HOSTS must name hosts, without scheme and port, separated by commas"
+            )
         return cls(
             database_url=database_url,
             secret=service_secret(Path(data_dir).expanduser() if data_dir else None),
             public_url=os.environ.get("SERVICE_PUBLIC_URL") or None,
-            agent_hosts=_hosts(os.environ.get("SERVICE_MCP_HOSTS", "")),
+            agent_hosts=hosts,
             oauth_issuer=_issuer(os.environ.get("SERVICE_OAUTH_ISSUER") or None),
             http_parser=_parser(os.environ.get("SERVICE_HTTP_PARSER") or cls.http_parser),
             idle_seconds=_positive("SERVICE_IDLE_SECONDS", default=cls.idle_seconds),
             most_connections=_positive("SERVICE_MOST_CONNECTIONS", default=cls.most_connections),
             redis_url=os.environ.get("SERVICE_REDIS_URL") or None,
         )
-
-
-def _hosts(text: str) -> frozenset[str]:
-    names = frozenset(name.strip().lower() for name in text.split(",") if name.strip())
-    if any(not _HOST.fullmatch(name) for name in names):
-        raise ValueError(
-            "SERVICE_MCP_HOSTS must name hosts, without scheme and port, separated by commas"
-        )
-    return names
 
 
 def _issuer(url: str | None) -> str | None:

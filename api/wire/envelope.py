@@ -144,7 +144,14 @@ class Envelope:
         route = request.scope.get("route")
         pattern = getattr(route, "path", "-")
         method = request.method if request.method in _METHODS else "-"
-        self._count(method, pattern, status, seconds)
+        labels = (method, pattern, status)
+        answered, timed = self._answered.get(labels), self._timed.get(pattern)
+        if answered is None:
+            answered = self._answered[labels] = self._meters.requests.labels(*labels)
+        if timed is None:
+            timed = self._timed[pattern] = self._meters.request_seconds.labels(pattern)
+        answered.inc()
+        timed.observe(seconds)
         # Thousands a second: successes there, and refusals of a flood, are counted, not logged.
         counted = isinstance(route, PlainRoute) and (status < 400 or status == _TOO_MANY)
         level = logging.DEBUG if counted else logging.INFO
@@ -152,16 +159,6 @@ class Envelope:
             request_id = request.state.request_id
             line = "%s %s %d %.1fms %s"
             _access.log(level, line, method, pattern, status, seconds * 1e3, request_id)
-
-    def _count(self, method: str, route: str, status: int, seconds: float) -> None:
-        labels = (method, route, status)
-        answered, timed = self._answered.get(labels), self._timed.get(route)
-        if answered is None:
-            answered = self._answered[labels] = self._meters.requests.labels(*labels)
-        if timed is None:
-            timed = self._timed[route] = self._meters.request_seconds.labels(route)
-        answered.inc()
-        timed.observe(seconds)
 
 
 def _last_problem(request: Request, error: BaseException) -> Problem:

@@ -85,8 +85,17 @@ def outcome(
         timeout: Seconds to wait.
     """
     last = waited >= timeout
+    contract = poll.contract
+    breaches = ", ".join(contract.guardrail_breaches)
+    ends = {
+        Verdict.KEEP: Outcome(exit=Exit.KEEP, because="keep: the treatment is better."),
+        Verdict.ROLLBACK: Outcome(exit=Exit.ROLLBACK, because="rollback: the treatment is worse."),
+        Verdict.ITERATE: Outcome(
+            exit=Exit.ITERATE, because=f"iterate: it helps, but harms {breaches or 'a guardrail'}."
+        ),
+    }
     return (
-        _verdict(poll)
+        ends.get(contract.verdict)
         or _breach(poll)
         or _fault(poll, last=poll.decided or last, waited=waited)
         or _accepted(poll, accept_harm)
@@ -97,19 +106,6 @@ def outcome(
             else None
         )
     )
-
-
-def _verdict(poll: Poll) -> Outcome | None:
-    contract = poll.contract
-    breaches = ", ".join(contract.guardrail_breaches)
-    ends = {
-        Verdict.KEEP: Outcome(exit=Exit.KEEP, because="keep: the treatment is better."),
-        Verdict.ROLLBACK: Outcome(exit=Exit.ROLLBACK, because="rollback: the treatment is worse."),
-        Verdict.ITERATE: Outcome(
-            exit=Exit.ITERATE, because=f"iterate: it helps, but harms {breaches or 'a guardrail'}."
-        ),
-    }
-    return ends.get(contract.verdict)
 
 
 def _breach(poll: Poll) -> Outcome | None:

@@ -18,7 +18,6 @@ from cli.operations.store import store_url
 from cli.operations.table import table
 from domain.contract import Contract, contract_of
 from domain.document import document_text
-from orchestration.pipeline.drafts import Drafted
 from orchestration.pipeline.recompute import evaluate_as_of
 from storage.experiments.experiments import experiments_of_project
 from storage.lake.lake import open_lake
@@ -27,7 +26,7 @@ from storage.pipeline.engines.engine import watched_parts
 from storage.postgres.engine import opened_engine
 from storage.schema.clock import closed_instant
 from storage.tenants.projects import find_project
-from storage.upkeep.gone_events import DecidedVerdict, EventsGone, decided_without_events
+from storage.upkeep.gone_events import EventsGone, decided_without_events
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import all_contracts
 from storage.verdicts.set_aside import error_line
@@ -92,7 +91,15 @@ def evaluate(
                 drafted = evaluate_as_of(
                     connection, as_of=as_of, lake=lake, leave_out=broken.__setitem__
                 )
-                printed = _of_project(connection, asked, _answers(drafted, decided))
+                documents: dict[str, _Answer] = {
+                    new.draft.experiment_id: (new.contract, new.draft.document) for new in drafted
+                }
+                for unchanged in decided:
+                    documents[unchanged.experiment_id] = (
+                        contract_of(unchanged.contract),
+                        unchanged.evidence,
+                    )
+                printed = _of_project(connection, asked, documents)
                 left_out = _of_project(connection, asked, broken)
             _print_answers([*printed.values()], evidence=evidence, as_json=as_json)
             for experiment_id, error in left_out.items():
@@ -168,19 +175,6 @@ def named_where_gone() -> Generator[None]:
         yield
     except EventsGone as gone:
         raise EventsAreGone(f"refused: {gone}") from gone
-
-
-def _answers(drafted: Sequence[Drafted], decided: Sequence[DecidedVerdict]) -> dict[str, _Answer]:
-    """Returns contract and evidence of each experiment, by its identifier."""
-    documents: dict[str, _Answer] = {
-        new.draft.experiment_id: (new.contract, new.draft.document) for new in drafted
-    }
-    for unchanged in decided:
-        documents[unchanged.experiment_id] = (
-            contract_of(unchanged.contract),
-            unchanged.evidence,
-        )
-    return documents
 
 
 def _print_answers(answers: Sequence[_Answer], *, evidence: bool, as_json: bool) -> None:

@@ -80,15 +80,12 @@ class Remote:
                 partial(self.client.ask, method, path, body=body, headers=headers)
             )
         except ServiceError as error:
-            raise self._fault(error) from None
-
-    def _fault(self, error: "ServiceError") -> RemoteFault:
-        message = str(error)
-        if error.problem and error.status in (401, 403):
-            message += self.key_hint
-        elif error.code in ("unknown_experiment", "unknown_deploy"):
-            message += self.project_hint
-        return RemoteFault(" ".join(message.split())[:LONGEST_FAULT], error)
+            message = str(error)
+            if error.problem and error.status in (401, 403):
+                message += self.key_hint
+            elif error.code in ("unknown_experiment", "unknown_deploy"):
+                message += self.project_hint
+            raise RemoteFault(" ".join(message.split())[:LONGEST_FAULT], error) from None
 
 
 @contextmanager

@@ -35,6 +35,8 @@ class Report:
         """Returns the report as plain JSON values."""
         canaries = [trial for trial in self.team.trials if trial.build is not None]
         flags = [trial for trial in self.team.trials if trial.build is None]
+        intervals = [trial.interval for trial in self.team.trials if trial.interval is not None]
+        covered = sum(low <= lift <= high for low, high, lift in intervals)
         return {
             "days": self.days,
             "sessions": self.sessions.total,
@@ -42,7 +44,11 @@ class Report:
             "commits": self._commits(),
             "canaries": self._answers(canaries),
             "flags": self._answers(flags),
-            "intervals": _coverage(self.team.trials),
+            "intervals": {
+                "intervals": len(intervals),
+                "that hold the true lift": covered,
+                "coverage": covered / len(intervals) if intervals else None,
+            },
             "harmful": self._harmful(),
             "changes": [_row(trial) for trial in self.team.trials],
         }
@@ -104,16 +110,6 @@ class Report:
             }
             for trial in harmful
         ]
-
-
-def _coverage(trials: Sequence[Trial]) -> dict[str, Any]:
-    intervals = [trial.interval for trial in trials if trial.interval is not None]
-    covered = sum(low <= lift <= high for low, high, lift in intervals)
-    return {
-        "intervals": len(intervals),
-        "that hold the true lift": covered,
-        "coverage": covered / len(intervals) if intervals else None,
-    }
 
 
 def _row(trial: Trial) -> dict[str, Any]:

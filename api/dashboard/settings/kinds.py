@@ -87,15 +87,11 @@ def _facts_of_metric(row: Row) -> list[str]:
     ]
 
 
-def _words(event: str) -> str:
-    return event.replace("_", " ")
-
-
 def _facts_of_webhook(row: Row) -> list[str]:
     webhook = msgspec.convert(row, Webhook)
     return [
         webhook.format,
-        "receives " + ", ".join(_words(event) for event in webhook.events),
+        "receives " + ", ".join(event.replace("_", " ") for event in webhook.events),
         *([f"token in {webhook.token_variable}"] if webhook.token_variable else []),
     ]
 

@@ -120,19 +120,16 @@ class Modules:
     def _note(self, module: Module, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                self._note_import(module, alias)
+                parts = alias.name.split(".")
+                for length in range(1, len(parts) + 1):
+                    if file := self.named(".".join(parts[:length])):
+                        module.imported.add(file)
+                        if alias.asname is None:
+                            module.bindings[".".join(parts[:length])] = Symbol(file)
+                        elif length == len(parts):
+                            module.bindings[alias.asname] = Symbol(file)
         elif isinstance(node, ast.ImportFrom):
             self._note_from(module, node)
-
-    def _note_import(self, module: Module, alias: ast.alias) -> None:
-        parts = alias.name.split(".")
-        for length in range(1, len(parts) + 1):
-            if file := self.named(".".join(parts[:length])):
-                module.imported.add(file)
-                if alias.asname is None:
-                    module.bindings[".".join(parts[:length])] = Symbol(file)
-                elif length == len(parts):
-                    module.bindings[alias.asname] = Symbol(file)
 
     def _note_from(self, module: Module, node: ast.ImportFrom) -> None:
         source = self._source(module, node)
