@@ -152,4 +152,8 @@ class RegistrationAnswer(Document, frozen=True, kw_only=True):
             " deploy."
         ),
     ]
+    retrospective: Annotated[
+        bool,
+        Meta(description="As its evidence says it: of history, so nothing is to be trained on it."),
+    ] = False
     situation: Situation

@@ -7,6 +7,7 @@ from domain.contract import Contract
 from domain.figures import counted
 from domain.registration import RegistrationAnswer
 from domain.wording.headline import ABSTENTIONS, headline_of
+from domain.wording.registration import HISTORY
 from domain.words import State, Verdict
 
 LONGEST = 300
@@ -37,19 +38,20 @@ def advice(
         A line of at most 300 characters.
     """
     situation = None if registration is None else registration.situation
+    history = f"{HISTORY} " if registration is not None and registration.retrospective else ""
     if situation is None or (contract.decided and contract.abstain_reason is not None):
         return _cut(_sentence(contract), f"{_action(contract)} {_next_look(contract, retry_after)}")
     step = next(iter(situation.advice), "Call explain to see what to repair.")
     step = textwrap.shorten(step, LONGEST // 2, placeholder="…")
     if contract.abstain_reason is None:
-        doing = f"{step} {_next_look(contract, retry_after)}"
+        doing = f"{history}{step} {_next_look(contract, retry_after)}"
         return _cut(" ".join(filter(None, [_sentence(contract), situation.sentence])), doing)
     if situation.state is State.WAITS_FOR_DEPLOY:
         doing = "Do not poll until that deploy is posted: no traffic counts before."
     elif situation.state is State.BASE_GONE:
         doing = "Call explain: rebase says on what, and which changes to post."
     else:
-        doing = f"{step} Log abstain_reason. {_next_look(contract, retry_after)}"
+        doing = f"{history}{step} Log abstain_reason. {_next_look(contract, retry_after)}"
     said = _ALMOST if situation.state is State.ALMOST else situation.sentence
     return _cut(said or _sentence(contract), doing)
 

@@ -152,11 +152,11 @@ def _rounded(number: float, digits: int = 6) -> float:
 
 
 def _faults(checklist: object, experiment_id: str) -> list[str] | None:
-    """The checks that the project or this experiment fails, each with its fix."""
+    """The checks that this experiment fails, each with its fix: `set_up` has the project's."""
     if not isinstance(checklist, list):
         return None
     checks = [check for check in checklist if isinstance(check, dict)]
-    own = [check for check in checks if check.get("experiment_id") in (None, experiment_id)]
+    own = [check for check in checks if check.get("experiment_id") == experiment_id]
     failed = [check for check in own if check.get("ok") is False]
     return _lines([f"{check.get('check', '')}: {check.get('fix', '')}" for check in failed])
 

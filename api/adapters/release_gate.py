@@ -19,6 +19,7 @@ from api.wire.body import announces_json, body_of
 from api.wire.documentation import json_body, reading
 from api.wire.shape import Commit, Environment, MetricName, OpenShape, Shape
 from domain.registration import PRODUCTION, Registration
+from domain.wording.registration import HISTORY
 from domain.wording.situation import with_situation
 from storage.experiments.commit_ids import whole_id
 from storage.experiments.experiments import register
@@ -141,10 +142,11 @@ async def _judge(
             return GateAnswer(phase=judged.phase, verdict="abstain", sentence=judged.because)
         registration = read_registration(connection, project_id, experiment.experiment_id)
         said = with_situation(experiment.sentence, registration.situation.sentence)
+        said = f"{judged.because} {said}"
         return GateAnswer(
             phase=judged.phase,
             verdict=experiment.contract.verdict.value,
-            sentence=f"{judged.because} {said}",
+            sentence=f"{said} {HISTORY}" if registration.retrospective else said,
         )
 
     return await runtime(request).store.run(answering)

@@ -7,7 +7,7 @@ from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.contract import Contract
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.measure import excludes_loss, too_small
-from domain.wording.registration import nothing_to_compare_sentence
+from domain.wording.registration import HISTORY
 from domain.wording.situation import with_situation
 from domain.wording.warnings import WARNINGS
 from domain.words import AbstainReason, EndedBecause, Verdict
@@ -58,8 +58,8 @@ class Poll:
     @property
     def sentence(self) -> str:
         """The evidence in a sentence."""
-        said = None if self.evidence is None else self.evidence.sentence
-        return with_situation(said, self.beside)
+        said = with_situation(self.evidence and self.evidence.sentence, self.beside)
+        return f"{said} {HISTORY}" if self.numbers and self.numbers.retrospective else said
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,8 @@ def _fault(poll: Poll, *, last: bool, waited: float) -> Outcome | None:
 def _aliased(poll: Poll) -> str:
     evidence = poll.numbers
     if evidence is not None and evidence.nothing_to_compare is not None:
-        return nothing_to_compare_sentence(evidence.nothing_to_compare).rstrip(".")
+        # What is served instead is in the sentence before this one.
+        return "there is nothing to compare the change with"
     names = () if evidence is None else evidence.gates.aliased_with
     if not names:
         return "the arms differ in more than the change"

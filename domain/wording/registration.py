@@ -17,6 +17,10 @@ _NEXT_CANARY = (
 _SHOWN, _NAMED = 12, 5
 
 
+# Of an experiment on imported or replayed events, or registered after its last outcome had closed.
+HISTORY = "It is on history: take it as a hint, and train nothing on it."
+
+
 def registration_note(registration: RegistrationAnswer) -> str | None:
     """Returns the sentences of a registration; None where there is nothing to say."""
     situation = registration.situation

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from domain.contract import contract_of
-from domain.evidence.document import evidence_of
+from domain.evidence.document import evidence_of, looked_at
 from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
 from domain.registration import PRODUCTION, Arrivals, MissingDeploy, RegistrationAnswer
@@ -88,9 +88,12 @@ def read_registration(
         )
     elif not row.decided:
         state = read_control_state(connection, project_id, row.environment, experiment_id)
+    evidence = evidence_of(row.evidence)
+    known = looked_at(evidence)
     return value_of(
         RegistrationAnswer,
         row,
+        retrospective=known is not None and known.retrospective,
         waits_for_deploy=awaited,
         base_moved=state.moved,
         nothing_to_compare=state.missing,
@@ -98,7 +101,7 @@ def read_registration(
         reward_at=_moment_of(reward_at, row.starts_at, row.policy),
         situation=situation(
             contract_of(row.contract),
-            evidence_of(row.evidence),
+            evidence,
             state,
             awaited=awaited,
             environment=row.environment,

@@ -15,6 +15,7 @@ from playwright.sync_api import Page
 
 from cli.main import main
 from cli.repository.private_service import private_service
+from domain.wording.registration import HISTORY
 from storage.schema.clock import closed_instant
 from storage.tenants.sign_ins import Role, create_link
 from tests.conftest import Store
@@ -219,6 +220,8 @@ def test_over_two_weeks_of_releases_no_face_contradicts_another(
         assert "nothing should be trained on it" in said, face
         assert "Do not train on the estimate" in said, face
     assert all(word in faces["MCP explain"] for word in ("retrospective", '"trainable": false'))
+    for face in ("wait", "gate", "MCP get_verdict"):
+        assert HISTORY in plain(faces[face]), face
     _holds_together(stranger.table)
 
 

@@ -400,6 +400,7 @@ CHECKLIST = [
 
 REGISTRATION = {
     **dict.fromkeys(name for name in RegistrationAnswer.__struct_fields__),
+    "retrospective": False,
     "experiment_id": "exp_1",
     "registered_at": "2026-05-02T10:00:00Z",
     "environment": "production",
@@ -474,7 +475,8 @@ class TestExplaining:
         self, service: Any, call: Any
     ) -> None:
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
-        service.answers_with("/v1/reward/checklist", CHECKLIST)
+        own = {"check": "target seen", "ok": False, "fix": "Send it.", "experiment_id": "exp_1"}
+        service.answers_with("/v1/reward/checklist", [*CHECKLIST, own])
         assert call("explain", {"experiment_id": "exp_1"}).structured_content == {
             "experiment_id": "exp_1",
             "sentence": "Can't say yet on activation.",
@@ -504,7 +506,7 @@ class TestExplaining:
                 "projected_decision_at": "2026-05-04T10:00:00Z",
             },
             "warnings": ["metric_never_seen"],
-            "faults": ["commit on events: Send commit."],
+            "faults": ["target seen: Send it."],
             "left_out": 0,
         }
 
@@ -527,9 +529,13 @@ class TestExplaining:
     def test_it_stays_within_one_kilobyte_and_counts_what_it_left_out(
         self, service: Any, call: Any
     ) -> None:
-        faults = [{"check": f"c{i}", "ok": False, "fix": "é" * 500} for i in range(40)]
-        # Those of another experiment are no faults of this.
-        faults += [{**fault, "experiment_id": "exp_other"} for fault in faults]
+        fault = {"ok": False, "fix": "é" * 500}
+        # Those of the project and of another experiment are no faults of this.
+        faults = [
+            {"check": f"c{i}", **fault, "experiment_id": of}
+            for i in range(40)
+            for of in ("exp_1", "exp_other", None)
+        ]
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
         service.answers_with("/v1/reward/checklist", faults)
         (text,) = texts(call("explain", {"experiment_id": "exp_1"}))
