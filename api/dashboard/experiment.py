@@ -239,7 +239,7 @@ def _is_followed(finding: Finding, contract: Contract) -> bool:
 def _beside(situation: Situation, reason: str) -> str | None:
     """Returns the sentence on a canary to which nothing is compared; None where the reason is it.
 
-    Of a decision the page says what was done about it, beside the advice.
+    Of a decision the page says beside the advice how people acted on it.
     """
     said = situation.sentence == reason or situation.state is State.DECIDED
     return None if said else situation.sentence

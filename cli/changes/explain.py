@@ -12,7 +12,7 @@ from cli.changes.experiment import experiment as reached
 from cli.changes.experiment import situation_of
 from cli.changes.interval_plot import interval_plot
 from cli.operations.options import data_dir_option
-from cli.operations.table import table
+from cli.table import table
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from domain.evidence.results import Candidate, YesNo
 from domain.measure import measure_of

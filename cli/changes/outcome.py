@@ -134,7 +134,7 @@ def _fault(poll: Poll, *, last: bool, waited: float) -> Outcome | None:
 def _aliased(poll: Poll) -> str:
     evidence = poll.numbers
     if evidence is not None and evidence.nothing_to_compare is not None:
-        # What is served instead is in the sentence before this one.
+        # The sentence that is printed before says what is served instead.
         return "there is nothing to compare the change with"
     names = () if evidence is None else evidence.gates.aliased_with
     if not names:

@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 
 from cli.operations.options import Share
-from cli.operations.table import table
+from cli.table import table
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import planned
@@ -103,7 +103,7 @@ def plan(
         columns = ("", *(f">{_signed(lift)}" for lift in lifts))
         console.print(table(instead, *columns, title="Days to decide with", left=True))
     smallest = document["smallest_lift_by_horizon"]
-    found = (
+    by_then = (
         " No lift can be found by then."
         if smallest is None
         else f" By then a rise of {100 * smallest:.1f} % is found."
@@ -111,7 +111,7 @@ def plan(
         "An earlier step: the same relative lift on a rate that is higher."
     )
     ends = f"* beyond {HORIZON_DAYS} days, when an experiment ends."
-    console.print(f"{ends}{found}", highlight=False)
+    console.print(f"{ends}{by_then}", highlight=False)
 
 
 def _signed(lift: dict[str, Any]) -> str:

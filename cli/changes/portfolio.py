@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, decoded, remote
-from cli.operations.table import table
+from cli.table import table
 from domain.figures import percent
 from domain.ledger.portfolio import Portfolio, PortfolioMeasurement
 from domain.ledger.sentences import (

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine
 from cli.operations.audit import Exit
 from cli.operations.options import data_dir_option, json_option
 from cli.operations.store import store_url
-from cli.operations.table import table
+from cli.table import table
 from domain.contract import Contract, contract_of
 from domain.document import document_text
 from orchestration.pipeline.recompute import evaluate_as_of

@@ -101,7 +101,7 @@ def _secret(data_dir: Path) -> bytes:
 
 
 def _sentences(erased: Forgotten) -> Iterator[str]:
-    """Yields what was done; of files the part that is done at once, and tonight's."""
+    """Yields sentences on the erasure: of files on the part done at once, and on tonight's."""
     if erased.tables:
         yield (
             f"Erased {erased.runtime_events:,} runtime events and {erased.revenue_events:,} revenue"

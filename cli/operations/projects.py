@@ -13,7 +13,7 @@ from rich.console import Console
 from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import project_transaction, store_transaction
-from cli.operations.table import table
+from cli.table import table
 from storage.postgres.refusal import Invalid
 from storage.tenants.keys import LONGEST_LABEL, KeyKind, create_key, list_keys, revoke_key
 from storage.tenants.projects import create_project, list_projects

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import project_transaction
-from cli.operations.table import table
+from cli.table import table
 from storage.verdicts.deliveries import Delivery, list_deliveries, send_again
 
 
@@ -70,7 +70,7 @@ def _event(delivery: Delivery) -> str:
 
 
 def _row(delivery: Delivery) -> tuple[str, ...]:
-    # Every delivery has one of these times.
+    # Every delivery has such a time.
     times = {
         "arrived": delivery.delivered_at,
         "given up": delivery.given_up_at,

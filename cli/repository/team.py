@@ -118,7 +118,7 @@ class Team:
         author: Who draws the changes.
         rules: How it ships.
         generator: The only source of randomness.
-        baseline: The conversion rate of the standing build. It stays what it is, whatever is
+        baseline: The conversion rate of the standing build. It stays the same, whatever is
             promoted: else days of gains would end where every session converts, and the figures
             would show another rate than was asked for.
     """

@@ -175,7 +175,7 @@ class ProjectSetup:
         has_revenue: Whether a revenue event ever came.
         revenue_tested: Of the last hundred of a day, of how many a user could be looked for.
         revenue_joined: Of how many of these the user is known.
-        unit: Which unit experiments count; `auto` where that is what the router keeps.
+        unit: Which unit experiments count; `auto` where the router decides.
         returning: Its visitors who came back.
         set_aside: Its experiments that cannot be computed, each with the reason.
         unsealed: Why the log cannot be written to files; None while it can.

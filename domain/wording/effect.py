@@ -27,7 +27,7 @@ def training_sentence(effect: Effect | None, *, retrospective: bool) -> str | No
     """Returns whether to train on an effect, and else when; None where it is no estimate.
 
     Args:
-        effect: What is served of the experiment.
+        effect: The served effect of the experiment.
         retrospective: Whether the experiment is on history, which no agent may be trained on.
     """
     if effect is None or effect.estimate is None:

@@ -673,8 +673,8 @@ def _actions(kind: ast.ClassDef) -> Iterator[str]:
             if call := _called(decorator, "action"):
                 detail, path = _given(call, 1, "detail"), _given(call, 2, "url_path")
                 name = path.value if isinstance(path, ast.Constant) else method.name
-                one = isinstance(detail, ast.Constant) and detail.value is True
-                yield f"{'/{pk}' if one else ''}/{name}"
+                is_detail = isinstance(detail, ast.Constant) and detail.value is True
+                yield f"{'/{pk}' if is_detail else ''}/{name}"
 
 
 def _of_path(text: str) -> str:
