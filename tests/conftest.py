@@ -101,7 +101,7 @@ def _administer(server: str, statement: str, **names: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def migrated_template(postgres_url: str) -> str:
+def migrated_template(postgres_url) -> str:
     """The name of a migrated database that each test's store is copied from."""
     # Hundreds of databases come and go: only a power failure could tell the difference.
     _administer(postgres_url, "ALTER SYSTEM SET fsync = off")
@@ -149,7 +149,7 @@ def fresh_store(server: str, model: str) -> Generator[Store]:
 
 
 @pytest.fixture
-def store(postgres_url: str, migrated_template: str) -> Iterator[Store]:
+def store(postgres_url, migrated_template) -> Iterator[Store]:
     """A fresh store, dropped after the test."""
     with fresh_store(postgres_url, migrated_template) as fresh:
         yield fresh
@@ -164,20 +164,20 @@ def serving_store(store: Store) -> Generator[TestClient]:
 
 
 @pytest.fixture
-def service(store: Store) -> Iterator[World]:
+def service(store) -> Iterator[World]:
     """The running API, and a project named `shop`."""
     with serving_store(store) as client:
         yield World.new(store, client)
 
 
 @pytest.fixture(scope="module")
-def _shared(postgres_url: str, migrated_template: str) -> Iterator[tuple[Store, TestClient]]:
+def _shared(postgres_url, migrated_template) -> Iterator[tuple[Store, TestClient]]:
     with fresh_store(postgres_url, migrated_template) as store, serving_store(store) as client:
         yield store, client
 
 
 @pytest.fixture
-def tenant(_shared: tuple[Store, TestClient]) -> World:
+def tenant(_shared) -> World:
     """A project of the test's own in a running API, whose other tenants are the module's tests.
 
     A store is made in a tenth of a second, a project in a hundredth of a second.

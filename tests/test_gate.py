@@ -18,9 +18,7 @@ def stage(name: str, *codes: int) -> Stage:
     return Stage(name=name, commands=[[sys.executable, "-c", f"exit({code})"] for code in codes])
 
 
-def test_a_stage_that_fails_hides_none_of_the_later_ones(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_stage_that_fails_hides_none_of_the_later_ones(capfd) -> None:
     assert not passes([stage("first", 0), stage("second", 1, 0), stage("third", 0)])
     table = [line.split() for line in capfd.readouterr().out.splitlines()[-4:]]
     assert [row[1:] for row in table[:3]] == [
@@ -36,9 +34,7 @@ def test_the_gate_passes_where_all_its_stages_do() -> None:
     assert passes([stage("first", 0), stage("second", 0, 0)])
 
 
-def test_no_process_of_a_stage_compiles_what_another_one_has_compiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_process_of_a_stage_compiles_what_another_one_has_compiled(monkeypatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     words = [sys.executable, "-c", "import sys; exit(sys.dont_write_bytecode)"]
     assert passes([Stage(name="first", commands=[words])])

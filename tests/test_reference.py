@@ -1,7 +1,6 @@
 """The API reference is the service's own OpenAPI document, and the keys that it names are true."""
 
 import re
-from typing import Any
 
 import pytest
 
@@ -23,9 +22,7 @@ def test_the_reference_and_the_table_of_settings_are_up_to_date_to_the_byte() ->
 
 
 @pytest.mark.parametrize("kind", KeyKind)
-def test_the_kinds_of_keys_that_are_named_are_those_that_are_taken(
-    service: Any, kind: KeyKind
-) -> None:
+def test_the_kinds_of_keys_that_are_named_are_those_that_are_taken(service, kind) -> None:
     key = {"X-Service-Project-Key": service.new_key(kind)}
     for endpoint, kinds in key_kinds().items():
         method, path = endpoint.split()

@@ -78,7 +78,7 @@ def test_no_limit_is_left_far_above_a_room_that_shrank() -> None:
 
 
 @pytest.mark.parametrize("commit", ["HEAD", "HEAD^"])
-def test_the_limits_together_never_rise(commit: str) -> None:
+def test_the_limits_together_never_rise(commit) -> None:
     before = subprocess.run(
         ["git", "show", f"{commit}:{PAGE.name}"],
         cwd=ROOT,

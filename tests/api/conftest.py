@@ -31,7 +31,7 @@ def revenue_event() -> dict[str, Any]:
 
 
 @pytest.fixture
-def owner(tenant: Any) -> Owner:
+def owner(tenant) -> Owner:
     """Who signed in to change what the dashboard lets owners change, in a project of its own."""
     return Owner(tenant)
 
@@ -44,7 +44,7 @@ def safe_postgres() -> Iterator[EmbeddedPostgres]:
 
 
 @pytest.fixture(scope="module")
-def safe_project(safe_postgres: EmbeddedPostgres) -> CreatedProject:
+def safe_project(safe_postgres) -> CreatedProject:
     """A project of the module's own in it, whose requests are not limited by rate."""
     engine = open_engine(safe_postgres.url, pool_size=1)
     try:

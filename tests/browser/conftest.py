@@ -30,7 +30,7 @@ _ARGUMENTS = (
 
 
 @pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def chromium(tmp_path_factory) -> Iterator[str]:
     """The address of a Chromium that lives as long as the tests (of a worker).
 
     Playwright's own launch would keep an event loop running in this thread for just as long, and
@@ -62,7 +62,7 @@ def _port(process: subprocess.Popen[bytes], profile: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
+def browser(chromium) -> Iterator[Browser]:
     """The session's browser, as the tests of a module hold it."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.connect_over_cdp(chromium)
@@ -71,7 +71,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
+def new_context(browser) -> Iterator[Callable[..., BrowserContext]]:
     """Makes visitors with cookies and a memory of their own; Playwright's options hold."""
     made: list[BrowserContext] = []
 
@@ -85,6 +85,6 @@ def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 
 
 @pytest.fixture
-def page(new_context: Callable[..., BrowserContext]) -> Page:
+def page(new_context) -> Page:
     """An empty page of a new visitor."""
     return new_context().new_page()

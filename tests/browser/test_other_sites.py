@@ -4,7 +4,7 @@ import http.client
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,19 +130,14 @@ def whole(_server: str, _template: str, folder: Path) -> Iterator[Opened]:
 
 
 @pytest.fixture(scope="module", params=[parts, pytest.param(whole, marks=pytest.mark.deep)])
-def opened(
-    request: pytest.FixtureRequest,
-    postgres_url: str,
-    migrated_template: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Opened]:
+def opened(request, postgres_url, migrated_template, tmp_path_factory) -> Iterator[Opened]:
     folder = tmp_path_factory.mktemp("opened")
     with request.param(postgres_url, migrated_template, folder) as ports:
         yield ports
 
 
 @pytest.fixture
-def owner(opened: Opened, new_context: Callable[..., BrowserContext]) -> BrowserContext:
+def owner(opened, new_context) -> BrowserContext:
     """A browser in which an owner is signed in to the dashboard."""
     engine = open_engine(opened.store, pool_size=1)
     with engine.begin() as connection:
@@ -177,7 +172,7 @@ def told_by(page: Page) -> list[tuple[str, str, str]]:
     return [tuple(cell.inner_text() for cell in row.locator("td").all()) for row in rows]  # pyright: ignore[reportReturnType]
 
 
-def test_a_page_of_another_site_changes_nothing(opened: Opened, owner: BrowserContext) -> None:
+def test_a_page_of_another_site_changes_nothing(opened, owner) -> None:
     site = other_site(list(targets(opened, owner)))
     before = opened.state()
     with Served(app=site) as evil:
@@ -190,9 +185,7 @@ def test_a_page_of_another_site_changes_nothing(opened: Opened, owner: BrowserCo
     assert opened.state() == before
 
 
-def test_a_name_that_was_made_to_resolve_here_reads_and_changes_nothing(
-    opened: Opened, owner: BrowserContext
-) -> None:
+def test_a_name_that_was_made_to_resolve_here_reads_and_changes_nothing(opened, owner) -> None:
     before = opened.state()
     page = owner.new_page()
     asked = """async ([path, body]) => {

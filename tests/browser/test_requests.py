@@ -3,13 +3,11 @@
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from storage.tenants.projects import create_project
 from tests.clients.requests_with_bodies import requests_with_bodies
-from tests.conftest import Store
 from tests.processes.served import Served
 
 pytestmark = pytest.mark.process
@@ -30,7 +28,7 @@ async (requests) => {
 """
 
 
-def test_a_browser_sends_every_body(store: Store, page: Page) -> None:
+def test_a_browser_sends_every_body(store, page) -> None:
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
     settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")

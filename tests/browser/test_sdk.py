@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page
+from playwright.sync_api import Page
 from sqlalchemy import select
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -156,7 +156,7 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def open_shop(postgres_url: str, migrated_template: str) -> Iterator[Callable[[], Shop]]:
+def open_shop(postgres_url, migrated_template) -> Iterator[Callable[[], Shop]]:
     """Opens shops, each a project of its own, on a service and a site."""
     with fresh_store(postgres_url, migrated_template) as store:
         settings = ApiSettings(database_url=store.url, secret=SECRET)
@@ -176,7 +176,7 @@ def open_shop(postgres_url: str, migrated_template: str) -> Iterator[Callable[[]
 
 
 @pytest.fixture
-def shop(open_shop: Callable[[], Shop]) -> Shop:
+def shop(open_shop) -> Shop:
     shop = open_shop()
     shop.shows()
     return shop
@@ -204,9 +204,7 @@ def faults(page: Page) -> list[str]:
 
 
 @pytest.mark.requirement("runtime-event.sender")
-def test_a_page_view_tells_the_unit_the_build_the_flags_and_the_route(
-    shop: Shop, page: Page
-) -> None:
+def test_a_page_view_tells_the_unit_the_build_the_flags_and_the_route(shop, page) -> None:
     flags = {"new_cart": True, "theme": "dark"}
     shop.shows(flags=json.dumps(flags), environment="staging")
     # Neither inline script nor any other host is needed.
@@ -230,7 +228,7 @@ def test_a_page_view_tells_the_unit_the_build_the_flags_and_the_route(
     assert {row.session_id for row in shop.stored(2, event="page_view")} == {row.session_id}
 
 
-def test_a_page_has_one_name_more_and_no_other_trace(shop: Shop, page: Page) -> None:
+def test_a_page_has_one_name_more_and_no_other_trace(shop, page) -> None:
     errors = faults(page)
     script, shop.site.html = shop.site.html, "<!doctype html>"
     names = "Object.getOwnPropertyNames(window)"
@@ -251,7 +249,7 @@ def test_a_page_has_one_name_more_and_no_other_trace(shop: Shop, page: Page) -> 
     assert errors == []
 
 
-def test_where_nothing_may_be_kept_events_are_sent_all_the_same(shop: Shop, page: Page) -> None:
+def test_where_nothing_may_be_kept_events_are_sent_all_the_same(shop, page) -> None:
     errors = faults(page)
     inner = shop.site.html.replace('"', "&quot;")
     shop.site.html = f'<iframe sandbox="allow-scripts" srcdoc="{inner}"></iframe>'
@@ -261,7 +259,7 @@ def test_where_nothing_may_be_kept_events_are_sent_all_the_same(shop: Shop, page
     assert errors == []
 
 
-def test_a_view_of_a_page_is_one_of_its_path_however_it_came_about(shop: Shop, page: Page) -> None:
+def test_a_view_of_a_page_is_one_of_its_path_however_it_came_about(shop, page) -> None:
     shop.shows(route="/products/[id]")
     page.goto(shop.url("/products/7"))
     for call in (
@@ -281,7 +279,7 @@ def test_a_view_of_a_page_is_one_of_its_path_however_it_came_about(shop: Shop, p
     assert routes == expected
 
 
-def test_a_function_can_say_which_route_a_path_is(shop: Shop, page: Page) -> None:
+def test_a_function_can_say_which_route_a_path_is(shop, page) -> None:
     options = f"key: '{shop.key}', url: '{shop.api.url}', user_ref: 'someone', commit: '{SHA}'"
     route = "route: (path) => path.replace(/[0-9]+/, '[id]')"
     shop.shows(key="", after=f"<script>deployReward.init({{ {options}, {route} }})</script>")
@@ -293,7 +291,7 @@ def test_a_function_can_say_which_route_a_path_is(shop: Shop, page: Page) -> Non
     assert all(len(row.pseudonym) == 32 for row in rows)
 
 
-def test_events_may_be_named_before_the_file_is_there(shop: Shop, page: Page) -> None:
+def test_events_may_be_named_before_the_file_is_there(shop, page) -> None:
     queue = "(window.deployReward ||= [])"
     shop.shows(
         before=f"""<script>
@@ -318,7 +316,7 @@ def test_events_may_be_named_before_the_file_is_there(shop: Shop, page: Page) ->
     assert not {"loop", "large"} & named.keys()
 
 
-def test_errors_are_told_once_a_page_and_without_their_words(shop: Shop, page: Page) -> None:
+def test_errors_are_told_once_a_page_and_without_their_words(shop, page) -> None:
     page.goto(shop.url("/cart"))
     later = "setTimeout(() => { throw new TypeError('anna@example.org') })"
     page.evaluate(f"{later}; {later}; Promise.reject(new Error('anna')); 0")
@@ -336,7 +334,7 @@ def test_errors_are_told_once_a_page_and_without_their_words(shop: Shop, page: P
     assert "anna" not in json.dumps([row.properties for row in shop.rows])
 
 
-def test_vitals_are_told_when_the_page_is_left(shop: Shop, page: Page) -> None:
+def test_vitals_are_told_when_the_page_is_left(shop, page) -> None:
     shop.shows(
         after="""<div id="late"></div><button>Buy</button><script>
         const busy = (ms, end = performance.now() + ms) => { while (performance.now() < end); };
@@ -366,9 +364,7 @@ def test_vitals_are_told_when_the_page_is_left(shop: Shop, page: Page) -> None:
 
 
 @pytest.mark.parametrize("keepalive", [True, False], ids=["fetch", "beacon"])
-def test_what_is_told_last_arrives_although_the_page_ends(
-    shop: Shop, page: Page, *, keepalive: bool
-) -> None:
+def test_what_is_told_last_arrives_although_the_page_ends(shop, page, *, keepalive) -> None:
     if not keepalive:
         page.add_init_script("delete Request.prototype.keepalive")
     link = "<a href='/next' onclick='deployReward.track(\"left\")'>next</a>"
@@ -385,9 +381,7 @@ def test_what_is_told_last_arrives_although_the_page_ends(
     assert modes == ({"cors"} if keepalive else {"no-cors"})
 
 
-def test_a_hundred_events_and_more_are_sent_in_parts_that_outlive_the_page(
-    shop: Shop, page: Page
-) -> None:
+def test_a_hundred_events_and_more_are_sent_in_parts_that_outlive_the_page(shop, page) -> None:
     page.goto(shop.url())
     page.evaluate("for (let n = 0; n < 150; n++) deployReward.track('scrolled', { value: n })")
     leave(page)
@@ -396,9 +390,7 @@ def test_a_hundred_events_and_more_are_sent_in_parts_that_outlive_the_page(
     assert max(len(attempt.events) for attempt in shop.moody.attempts) < MOST_EVENTS
 
 
-def test_the_same_is_sent_again_when_the_service_asks_for_it_or_is_not_heard(
-    shop: Shop, page: Page
-) -> None:
+def test_the_same_is_sent_again_when_the_service_asks_for_it_or_is_not_heard(shop, page) -> None:
     shop.moody.moods += [(429, {"Retry-After": "1"}), (502, {})]
     page.goto(shop.url())
     eventually(lambda: len(shop.moody.attempts) == 3)
@@ -411,7 +403,7 @@ def test_the_same_is_sent_again_when_the_service_asks_for_it_or_is_not_heard(
     assert (once.event_id, once.occurred_at) == (again.event_id, again.occurred_at)
 
 
-def test_what_is_refused_is_not_sent_again(shop: Shop, page: Page) -> None:
+def test_what_is_refused_is_not_sent_again(shop, page) -> None:
     shop.shows(key="pk_mistyped")
     page.goto(shop.url())
     eventually(lambda: len(shop.moody.attempts) == 1)
@@ -421,7 +413,7 @@ def test_what_is_refused_is_not_sent_again(shop: Shop, page: Page) -> None:
     assert names == [["page_view"], ["later"]]
 
 
-def test_a_unit_outside_the_sample_is_silent_after_its_first_answer(shop: Shop, page: Page) -> None:
+def test_a_unit_outside_the_sample_is_silent_after_its_first_answer(shop, page) -> None:
     shop.sampled(0.5)
     inside, outside = shop.sessions_by_sample(0.5)
     shop.shows(cookie="session")
@@ -441,9 +433,7 @@ def test_a_unit_outside_the_sample_is_silent_after_its_first_answer(shop: Shop, 
     assert [row.session_id for row in shop.rows] == [inside]
 
 
-def test_while_the_service_is_away_events_wait_for_it_from_page_to_page(
-    shop: Shop, page: Page
-) -> None:
+def test_while_the_service_is_away_events_wait_for_it_from_page_to_page(shop, page) -> None:
     errors = faults(page)
     page.goto(shop.url("/first"))
     shop.stored(1)
@@ -460,9 +450,7 @@ def test_while_the_service_is_away_events_wait_for_it_from_page_to_page(
     assert errors == []
 
 
-def test_who_asks_not_to_be_tracked_is_not_where_the_page_respects_it(
-    shop: Shop, new_context: Callable[..., BrowserContext]
-) -> None:
+def test_who_asks_not_to_be_tracked_is_not_where_the_page_respects_it(shop, new_context) -> None:
     for asked in ("doNotTrack", "globalPrivacyControl"):
         page = new_context().new_page()
         page.add_init_script(
@@ -485,7 +473,7 @@ def test_who_asks_not_to_be_tracked_is_not_where_the_page_respects_it(
 META = '<meta name="commit" content="{}">'
 
 
-def test_the_build_is_found_where_it_is_told(shop: Shop, page: Page) -> None:
+def test_the_build_is_found_where_it_is_told(shop, page) -> None:
     for path, attribute, before, timing in (
         ("/option", SHA, META.format("9b1c5d7e"), "9b1c5d7e"),
         ("/meta", "", META.format(SHA), "9b1c5d7e"),
@@ -503,9 +491,7 @@ def test_the_build_is_found_where_it_is_told(shop: Shop, page: Page) -> None:
 
 
 @pytest.mark.parametrize("place", ["cookie", "meta"])
-def test_what_a_router_signed_is_handed_on_as_it_gave_it(
-    shop: Shop, page: Page, place: str
-) -> None:
+def test_what_a_router_signed_is_handed_on_as_it_gave_it(shop, page, place) -> None:
     key = Assignments(SECRET).key(shop.project.project_id, 1)
     served = assignment_message(environment="production", session_id="unit-1", commit=SHA)
     text, shown = f"{SHA}.{assignment_token(key, served)}", ""
@@ -527,7 +513,7 @@ def test_what_a_router_signed_is_handed_on_as_it_gave_it(
     assert {cookie["name"] for cookie in page.context.cookies()} == cookies.keys()
 
 
-def test_without_the_routers_cookie_a_visitor_has_a_unit_of_its_own(shop: Shop, page: Page) -> None:
+def test_without_the_routers_cookie_a_visitor_has_a_unit_of_its_own(shop, page) -> None:
     shop.shows(cookie="session")
     page.goto(shop.url())
     leave(page)
@@ -535,9 +521,7 @@ def test_without_the_routers_cookie_a_visitor_has_a_unit_of_its_own(shop: Shop, 
     assert re.fullmatch(r"\d+(-\d+){3}", row.session_id)
 
 
-def test_a_visitor_has_a_reference_over_sessions_while_the_page_asks_for_it(
-    shop: Shop, page: Page
-) -> None:
+def test_a_visitor_has_a_reference_over_sessions_while_the_page_asks_for_it(shop, page) -> None:
     def named(session: str, **asked: str) -> bytes | None:
         page.context.add_cookies([{"name": "session", "value": session, "url": shop.url()}])
         shop.shows(cookie="session", **asked)

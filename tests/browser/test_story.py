@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 from sqlalchemy import Connection, func, select
 
 from api.app import create_app
@@ -67,7 +67,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def new_story(new_context: Callable[..., BrowserContext], folder: Path) -> Iterator[Told]:
+def new_story(new_context, folder) -> Iterator[Told]:
     """Begins the story on a service, with a project's keys and what its commands need."""
     with ExitStack() as stack:
 
@@ -275,7 +275,7 @@ def seconds_of(text: str) -> float:
 
 @pytest.mark.deep
 @pytest.mark.timeout(2400)
-def test_a_change_is_tried_on_half_of_all_visitors_and_kept(new_story: Told, folder: Path) -> None:
+def test_a_change_is_tried_on_half_of_all_visitors_and_kept(new_story, folder) -> None:
     with running_service(folder / "data") as service:
         printed = (folder / "up.log").read_text()
         keys = dict(re.findall(r"^ +(write|public|project) +(\w+)", printed, re.MULTILINE))
@@ -355,9 +355,7 @@ def ships_it(story: Story, experiment: str) -> None:
     assert engineer.asks(f"/v1/reward/{experiment}") == contract
 
 
-def test_from_an_empty_project_to_a_canary_that_waits_for_its_first_look(
-    new_story: Told, store: Store
-) -> None:
+def test_from_an_empty_project_to_a_canary_that_waits_for_its_first_look(new_story, store) -> None:
     """The story up to its first look, which a day brings that passes for the walk alone."""
     project = in_store(store, lambda connection: create_project(connection, "default"))
     settings = ApiSettings(database_url=store.url, secret=SECRET, checklist_seconds=0)

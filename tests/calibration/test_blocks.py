@@ -11,9 +11,7 @@ from stats.decision.evidence import evaluate
     ("strata", "declared", "at_most"),
     [(32, 0.5, 1.04), (512, 0.5, 1.04), (32, None, 1.07), (256, None, 1.4)],
 )
-def test_many_thin_strata_cost_hardly_any_information(
-    strata: int, declared: float | None, at_most: float
-) -> None:
+def test_many_thin_strata_cost_hardly_any_information(strata, declared, at_most) -> None:
     series = Strata(number=strata, days=3, declared=declared).drawn(
         np.random.default_rng(20_261_601)
     )

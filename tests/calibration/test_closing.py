@@ -30,9 +30,7 @@ Steps = Sequence[tuple[float, float]]
         ("withdrawn", [(0, 0.5), (3, 0.0)], [], (5.0, 6.5)),
     ],
 )
-def test_what_is_gone_is_closed(
-    name: str, shares: Steps, declared: Steps, days: tuple[float, float], count: int
-) -> None:
+def test_what_is_gone_is_closed(name, shares, declared, days, count) -> None:
     draw = quiet(days=27, per_day=240, shares=shares, declared=declared)
     after: list[float] = []
     for seen in evaluated(draw, count, 20_261_503):

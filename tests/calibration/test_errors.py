@@ -20,7 +20,7 @@ DECIDED_IN_A_DAY = {0.03: 0.45, 0.05: 0.71, 0.10: 0.97}
 @pytest.mark.parametrize("baseline", also_nightly([0.05], [0.03, 0.10]))
 @pytest.mark.timeout(3600)
 def test_a_day_of_24_thousand_sessions_closes_20_percent_as_often_as_stated(
-    baseline: float, count: int
+    baseline, count
 ) -> None:
     traffic = Traffic(days=1, baseline=baseline, drift=0.0, lift=0.2 * baseline, steady=True)
     hits = answered(traffic, count, seed=20_260_103)

@@ -40,7 +40,7 @@ def information(evidence: Evidence) -> float:
     "flags",
     [10, pytest.param(40, marks=[pytest.mark.calibration, pytest.mark.timeout(3600)])],
 )
-def test_independent_flags_of_one_build_are_told_apart(flags: int) -> None:
+def test_independent_flags_of_one_build_are_told_apart(flags) -> None:
     build = Build(draw=independent(flags), lifts=(0.5, *[0.0] * (flags - 1)))
     every = build.evidence(np.random.default_rng(20_261_221), *range(flags))
     assert every[0].decision.verdict == "keep"
@@ -52,7 +52,7 @@ def test_independent_flags_of_one_build_are_told_apart(flags: int) -> None:
 
 
 @pytest.mark.parametrize("count", sizes(16, 1000))
-def test_an_independent_flag_seldom_splits_the_strata(count: int) -> None:
+def test_an_independent_flag_seldom_splits_the_strata(count) -> None:
     build = Build(draw=independent(2), lifts=(0.0, 0.0))
     rng = np.random.default_rng(20_261_224)
     split = sum(bool(each.splits) for _ in range(count) for each in build.evidence(rng, 0))
@@ -67,9 +67,7 @@ def test_an_independent_flag_seldom_splits_the_strata(count: int) -> None:
         (correlated, [("keep", None), ("abstain", "power")]),
     ],
 )
-def test_dependent_flags_are_split_and_only_what_is_aliased_stays_open(
-    draw: Any, verdicts: list[tuple[str, str | None]]
-) -> None:
+def test_dependent_flags_are_split_and_only_what_is_aliased_stays_open(draw, verdicts) -> None:
     """The first flag has +50 %, the second nothing."""
     every = Build(draw=draw, lifts=(0.5, 0.0)).evidence(np.random.default_rng(20_261_225), 0, 1)
     decisions = [each.decision for each in every]

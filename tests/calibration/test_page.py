@@ -34,7 +34,7 @@ def test_a_section_takes_the_place_of_its_own_title_and_nothing_else() -> None:
     [(1, "None is outside. Within error: 0"), (7, "None is outside. Within error: 1"),
      (30, "Outside are: an answer. Within error: 0")],
 )  # fmt: skip
-def test_claims_are_counted_and_a_row_without_one_is_none(hits: int, said: str) -> None:
+def test_claims_are_counted_and_a_row_without_one_is_none(hits, said) -> None:
     page = with_claims(with_section(PAGE, section("B", hits)))
     assert page[2].startswith(f"Claims of the engine: 2. {said}.")
 

@@ -20,9 +20,7 @@ from benchmarks.calibration.proportion import Proportion
         (500, None, None, "–"),
     ],
 )
-def test_a_share_is_judged_by_its_bound_and_its_error(
-    hits: int, at_most: float | None, at_least: float | None, judgement: str
-) -> None:
+def test_a_share_is_judged_by_its_bound_and_its_error(hits, at_most, at_least, judgement) -> None:
     result = Proportion(name="x", hits=hits, count=1000, at_most=at_most, at_least=at_least)
     assert result.judgement == judgement
 

@@ -28,7 +28,7 @@ def visitors() -> Ints:
     "count", [500, pytest.param(2_000, marks=[pytest.mark.deep, pytest.mark.timeout(1800)])]
 )
 def test_of_splits_of_the_same_traffic_no_more_than_alpha_find_an_effect_in_289_looks(
-    visitors: Ints, count: int
+    visitors, count
 ) -> None:
     ours, peeked = 0, 0
     critical = norm.ppf(1 - ALPHA / 2)
@@ -44,9 +44,7 @@ def test_of_splits_of_the_same_traffic_no_more_than_alpha_find_an_effect_in_289_
     assert peeked > 0.4 * count
 
 
-def test_of_splits_of_a_sample_of_the_traffic_no_more_than_alpha_find_an_effect(
-    visitors: Ints,
-) -> None:
+def test_of_splits_of_a_sample_of_the_traffic_no_more_than_alpha_find_an_effect(visitors) -> None:
     generator = np.random.default_rng(20_261_122)
     count, fired = 300, 0
     for begin in range(0, count, AT_ONCE):

@@ -1,7 +1,5 @@
 """Each claim of the report `docs/calibration.md`, simulated: guardrails, gates, endings, means."""
 
-from collections.abc import Callable
-
 import pytest
 
 from benchmarks.calibration.report import (
@@ -17,7 +15,7 @@ from benchmarks.calibration.report import (
 )
 from benchmarks.calibration.sections.gates import unequal_arms
 from benchmarks.calibration.sections.many_changes import many_changes
-from benchmarks.calibration.sections.section import Run, Section
+from benchmarks.calibration.sections.section import Run
 
 SECTIONS = (
     *(false_answers, intervals, strata_errors, guardrails, sample_ratios, interactions),
@@ -34,9 +32,7 @@ SECTIONS = (
     ],
 )
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
-def test_no_claim_of_the_report_is_outside_its_bounds(
-    section: Callable[[Run], Section], scale: float
-) -> None:
+def test_no_claim_of_the_report_is_outside_its_bounds(section, scale) -> None:
     rows = section(Run(scale=scale, say=lambda _: None)).rows
     for row in rows:
         print(row.row())  # noqa: T201  # the table is what the full calibration is run for

@@ -18,7 +18,7 @@ FULL = [pytest.mark.calibration, pytest.mark.timeout(7200)]
         *(pytest.param(fleet, 2000, id=fleet, marks=FULL) for fleet in FLEETS),
     ],
 )
-def test_when_it_is_final_a_unit_of_the_effect_is_a_unit_of_truth(fleet: str, count: int) -> None:
+def test_when_it_is_final_a_unit_of_the_effect_is_a_unit_of_truth(fleet, count) -> None:
     truths = FLEETS[fleet](np.random.default_rng(35), count)
     changes = population(truths, POLICY, seed=10**6, follow=True)
     lift, effect = (
@@ -44,7 +44,7 @@ def test_when_it_is_final_a_unit_of_the_effect_is_a_unit_of_truth(fleet: str, co
 )
 @pytest.mark.parametrize("threshold", [0.01, 0.03, 0.08])
 def test_an_agent_that_ends_its_changes_at_a_good_moment_gains_nothing_to_train_on(
-    count: int, threshold: float
+    count, threshold
 ) -> None:
     got = harvest(count, threshold, seed=7 * 10**8)
     error = got.served.std() / np.sqrt(count)

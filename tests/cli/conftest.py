@@ -34,7 +34,7 @@ def serving(service: Any, port: int = 0) -> Generator[str]:
 
 
 @pytest.fixture
-def served(service: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def served(service, monkeypatch) -> Iterator[Any]:
     """The service behind a port, its address and project key set, and no store to be had."""
     with serving(service) as url:
         monkeypatch.setenv("SERVICE_API_URL", f"{url}/")
@@ -44,7 +44,7 @@ def served(service: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.fixture
-def stored(service: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def stored(service, monkeypatch) -> Any:
     """The service's store, named to the commands, and neither an address nor a key of an API."""
     monkeypatch.delenv("SERVICE_API_URL", raising=False)
     monkeypatch.delenv("SERVICE_PROJECT_KEY", raising=False)

@@ -16,7 +16,6 @@ import pytest
 from cli.main import COMMANDS
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
-from tests.world import World
 
 pytestmark = pytest.mark.process
 
@@ -44,7 +43,7 @@ def described(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     """The wheel, built by the back end that the gate's own environment holds."""
     folder = tmp_path_factory.mktemp("wheel")
     build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
@@ -56,7 +55,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def client(wheel, tmp_path_factory) -> Path:
     """A virtual environment with the wheel and what it names, from the registry or pip's cache."""
     folder = tmp_path_factory.mktemp("client")
     venv.create(folder)
@@ -74,7 +73,7 @@ def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def run(client: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def run(client) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs the client's command line, away from the source tree."""
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -98,9 +97,7 @@ def test_it_asks_for_nothing_that_the_service_does_not_ask_for() -> None:
     assert ours["scripts"] == service["scripts"]
 
 
-def test_its_wheel_holds_the_commands_that_speak_http_and_no_room_of_the_service(
-    wheel: Path,
-) -> None:
+def test_its_wheel_holds_the_commands_that_speak_http_and_no_room_of_the_service(wheel) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     rooms = {name.split("/")[0] for name in names if name.endswith(".py")}
     assert rooms == {"cli", "domain", "mcp_server"}
@@ -113,7 +110,7 @@ def test_its_wheel_holds_the_commands_that_speak_http_and_no_room_of_the_service
     assert f"-{described(ROOT)['version']}-" in wheel.name
 
 
-def test_it_installs_small_and_pulls_no_package_of_the_service(client: Path) -> None:
+def test_it_installs_small_and_pulls_no_package_of_the_service(client) -> None:
     (packages,) = client.glob("lib/python3*/site-packages")
     installed = list(packages.iterdir())
     names = {entry.name.split("-")[0].lower() for entry in installed}
@@ -128,14 +125,14 @@ def test_it_installs_small_and_pulls_no_package_of_the_service(client: Path) -> 
     assert sum(file.stat().st_size for file in files) < MOST_BYTES
 
 
-def test_its_help_lists_its_commands_alone(run: Any) -> None:
+def test_its_help_lists_its_commands_alone(run) -> None:
     shown = run("--help").stdout
     listed = {line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line}
     assert listed >= HELD
     assert "rebuild" not in shown
 
 
-def test_a_command_of_the_service_says_where_it_is(run: Any) -> None:
+def test_a_command_of_the_service_says_where_it_is(run) -> None:
     done = run("rebuild")
     assert done.returncode == 2
     assert "rebuild is a command of the service: install deploy-reward" in done.stderr
@@ -152,7 +149,7 @@ def test_a_command_of_the_service_says_where_it_is(run: Any) -> None:
         ["portfolio"],
     ],
 )
-def test_without_an_address_it_says_that_it_has_no_store(run: Any, words: list[str]) -> None:
+def test_without_an_address_it_says_that_it_has_no_store(run, words) -> None:
     done = run(*words)
     assert done.returncode == 1
     assert done.stderr == (
@@ -160,18 +157,18 @@ def test_without_an_address_it_says_that_it_has_no_store(run: Any, words: list[s
     )
 
 
-def test_without_the_sdk_of_mcp_it_says_how_to_get_it(run: Any) -> None:
+def test_without_the_sdk_of_mcp_it_says_how_to_get_it(run) -> None:
     done = run("mcp")
     assert done.returncode == 1
     assert "install deploy-reward-client[mcp]" in done.stderr
 
 
-def test_it_plans_without_a_service(run: Any) -> None:
+def test_it_plans_without_a_service(run) -> None:
     done = run("plan", "--sessions-per-day", "24000", "--rate", "0.05", "--share", "0.5", "--json")
     assert json.loads(done.stdout)["lifts"][3]["days_to_decide"] == pytest.approx(1.3, abs=0.2)
 
 
-def test_it_posts_registers_and_waits_against_a_running_service(run: Any, tenant: World) -> None:
+def test_it_posts_registers_and_waits_against_a_running_service(run, tenant) -> None:
     keys = tenant.project.keys
     with serving(tenant) as url:
         writing = {"SERVICE_API_URL": url, "SERVICE_PROJECT_KEY": keys[KeyKind.WRITE]}

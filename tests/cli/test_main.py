@@ -15,7 +15,7 @@ from storage.postgres.refusal import Conflict
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_is_listed_with_its_own_first_line(name: str) -> None:
+def test_a_command_is_listed_with_its_own_first_line(name) -> None:
     command = main.get_command(click.Context(main), name)
     assert command is not None
     assert command.name == name
@@ -72,9 +72,7 @@ def test_an_unknown_command_is_named() -> None:
     "fault",
     [EmbeddedPostgresError("no room on the disk"), Conflict("taken", "no room on the disk")],
 )
-def test_what_the_store_cannot_do_is_one_plain_line(
-    fault: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_store_cannot_do_is_one_plain_line(fault, monkeypatch) -> None:
     @click.command("fail")
     def fail() -> None:
         raise fault
@@ -85,7 +83,7 @@ def test_what_the_store_cannot_do_is_one_plain_line(
 
 
 @pytest.mark.parametrize("name", sorted({*PLAIN_FAULTS, UNREACHABLE}))
-def test_a_plain_fault_is_named_as_it_is_called(name: str) -> None:
+def test_a_plain_fault_is_named_as_it_is_called(name) -> None:
     module, _, fault = name.rpartition(".")
     result = getattr(import_module(module), fault)
     assert issubclass(result, Exception)

@@ -27,7 +27,7 @@ TWO_DAYS_AGO = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
 
 
 @pytest.fixture
-def shop(served: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def shop(served, monkeypatch) -> Iterator[Any]:
     """A running service whose orders come up to three days late, and its write key."""
     served.settings(metrics={"order": {"window_seconds": 3600, "grace_seconds": 3 * 86_400}})
     monkeypatch.setenv("SERVICE_PROJECT_KEY", served.project.keys[KeyKind.WRITE])
@@ -66,9 +66,7 @@ def stored(service: Any) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("suffix", [".ndjson", ".csv", ".parquet"])
-def test_every_row_of_an_export_is_stored(
-    shop: Any, command: Any, orders: pd.DataFrame, tmp_path: Path, suffix: str
-) -> None:
+def test_every_row_of_an_export_is_stored(shop, command, orders, tmp_path, suffix) -> None:
     done = command("outcomes", written(orders, tmp_path / f"orders{suffix}"))
     assert done.exit_code == 0, done.output
     assert "1,234 outcomes read, 1,234 stored." in done.output
@@ -81,7 +79,7 @@ def test_every_row_of_an_export_is_stored(
     assert by_session.tolist() == orders.groupby("session_id")["value"].sum().tolist()
 
 
-def test_standard_input_is_read(shop: Any, orders: pd.DataFrame, tmp_path: Path) -> None:
+def test_standard_input_is_read(shop, orders, tmp_path) -> None:
     content = written(orders, tmp_path / "orders.ndjson").read_bytes()
     done = CliRunner().invoke(main, ["outcomes", "-"], input=content)
     assert done.exit_code == 0, done.output
@@ -89,7 +87,7 @@ def test_standard_input_is_read(shop: Any, orders: pd.DataFrame, tmp_path: Path)
 
 
 def test_the_query_of_the_page_writes_a_file_that_is_read(
-    shop: Any, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop, command, tmp_path, monkeypatch
 ) -> None:
     (query, *_) = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), RE_BLOCK)
     monkeypatch.chdir(tmp_path)
@@ -116,9 +114,7 @@ DUCKDB = "import sys, duckdb; duckdb.connect(sys.argv[1]).execute(sys.argv[2])"
 
 
 @pytest.mark.nightly
-def test_the_dbt_model_of_the_page_and_the_step_after_it_send_what_it_made(
-    shop: Any, tmp_path: Path
-) -> None:
+def test_the_dbt_model_of_the_page_and_the_step_after_it_send_what_it_made(shop, tmp_path) -> None:
     python = python_of(tmp_path / "python", ["dbt-core<1.12", "dbt-duckdb<1.11"])
     (model,) = re.findall(r"^-- models/outcomes.sql\n(.*?)^```$", PAGE.read_text(), RE_BLOCK)
     (step,) = re.findall(r"^```sh\n(dbt run .*?)^```$", PAGE.read_text(), RE_BLOCK)
@@ -145,9 +141,7 @@ def test_the_dbt_model_of_the_page_and_the_step_after_it_send_what_it_made(
     assert set(stored(shop)["event_id"]) == {f"order-{number}" for number in range(144)}
 
 
-def test_a_broken_row_is_named_and_nothing_is_sent(
-    shop: Any, command: Any, orders: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_a_broken_row_is_named_and_nothing_is_sent(shop, command, orders, tmp_path) -> None:
     orders.loc[700, "event_id"] = "x" * 65
     done = command("outcomes", written(orders, tmp_path / "orders.csv"))
     assert done.exit_code == 1
@@ -156,7 +150,7 @@ def test_a_broken_row_is_named_and_nothing_is_sent(
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_column_that_is_missing_is_named(command: Any, tmp_path: Path) -> None:
+def test_a_column_that_is_missing_is_named(command, tmp_path) -> None:
     path = tmp_path / "orders.csv"
     path.write_text("event,session,occurred_at\norder,s1,2026-10-01T00:00:00Z\n")
     done = command("outcomes", path)
@@ -165,9 +159,7 @@ def test_a_column_that_is_missing_is_named(command: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("shop")
-def test_what_no_verdict_can_count_is_warned_of(
-    command: Any, orders: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_what_no_verdict_can_count_is_warned_of(command, orders, tmp_path) -> None:
     orders["occurred_at"] -= timedelta(days=40)
     done = command("outcomes", written(orders, tmp_path / "orders.parquet"))
     assert "Warning: 1,234 came after the longest window and grace" in done.output
@@ -192,7 +184,7 @@ def units() -> pd.DataFrame:
 
 
 @pytest.fixture
-def conversions(units: pd.DataFrame) -> pd.DataFrame:
+def conversions(units) -> pd.DataFrame:
     """Orders of 10 % of control and 14 % of treatment, as a dbt model has them: a row each."""
     places = units.index // 2 % 50
     orders = units[places < units["commit"].map({STABLE: 5, CANARY: 7})].copy()
@@ -224,12 +216,7 @@ def answered(shop: Any, experiment: str) -> tuple[Any, Any]:
 
 
 def test_an_export_two_days_late_gets_the_verdict_of_the_same_outcomes_sent_live(
-    shop: Any,
-    command: Any,
-    units: pd.DataFrame,
-    conversions: pd.DataFrame,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    shop, command, units, conversions, tmp_path, monkeypatch
 ) -> None:
     live = answered(shop, canaried(shop, pd.concat([units, conversions])))
     other = replace(shop, project=shop.new_project("warehouse"))
@@ -277,10 +264,7 @@ def outcomes():
 
 
 def test_a_model_in_a_teams_dagster_is_sent_by_the_component_and_counts(
-    shop: Any,
-    units: pd.DataFrame,
-    conversions: pd.DataFrame,
-    tmp_path: Path,
+    shop, units, conversions, tmp_path
 ) -> None:
     (component,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), RE_BLOCK)
     # SQLite has no intervals.
@@ -313,9 +297,7 @@ def test_a_model_in_a_teams_dagster_is_sent_by_the_component_and_counts(
     assert answered(shop, experiment)[0]["verdict"] == "keep"
 
 
-def test_without_a_service_it_says_what_to_set(
-    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_service_it_says_what_to_set(command, tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("SERVICE_API_URL", raising=False)
     path = tmp_path / "orders.ndjson"
     path.write_text("{}")

@@ -36,7 +36,7 @@ def test_an_unknown_experiment_is_told_where_the_known_ones_are(command, words) 
 
 
 def test_a_store_without_a_project_is_told_from_a_project_of_another_name(
-    store, command, monkeypatch: pytest.MonkeyPatch
+    store, command, monkeypatch
 ) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     empty = message(command("settings", "show"))
@@ -67,21 +67,21 @@ def test_a_name_that_is_taken_is_told_how_to_get_a_key_of_that_project(command) 
         (["wait", NOBODY, "--accept-harm", "20"], "20 % is 0.2"),
     ],
 )
-def test_percent_for_a_share_is_told_how_to_write_it(command, words, advice: str) -> None:
+def test_percent_for_a_share_is_told_how_to_write_it(command, words, advice) -> None:
     result = command(*words)
     assert result.exit_code == 2
     assert f"A share is a part of 1: {advice}." in message(result)
 
 
 @pytest.mark.parametrize("typed", ["-1", "1000", "much"])
-def test_what_is_no_percent_either_is_given_no_other_form(command, typed: str) -> None:
+def test_what_is_no_percent_either_is_given_no_other_form(command, typed) -> None:
     result = command("deploy", "abcdef1", f"--allocation={typed}")
     assert result.exit_code == 2
     assert "part of 1" not in message(result)
 
 
 @pytest.mark.parametrize("word", sorted(MEANT))
-def test_a_word_for_a_command_names_the_command(command, word: str) -> None:
+def test_a_word_for_a_command_names_the_command(command, word) -> None:
     assert word not in COMMANDS
     result = command(word)
     assert result.exit_code == 2
@@ -103,13 +103,13 @@ class TestSimulate:
 
     @pytest.mark.parametrize("key", ["wk_nonsense", "nonsense"])
     @pytest.mark.usefixtures("served")
-    def test_names_the_key_that_it_needs(self, command, key: str) -> None:
+    def test_names_the_key_that_it_needs(self, command, key) -> None:
         result = command("simulate", "canary", "--deploys", "--hours", "1", "--key", key)
         assert result.exit_code == 1
         assert "the key must be the project's write key, wk_…" in message(result)
 
     @pytest.mark.parametrize("step", ["0:0.01", "-1:0.5"])
-    def test_has_a_ramp_begin_with_its_share(self, command, step: str) -> None:
+    def test_has_a_ramp_begin_with_its_share(self, command, step) -> None:
         result = command("simulate", "canary", "--key", "wk_1", "--ramp", step)
         assert result.exit_code == 2
         assert "a step comes after the start, at which --share holds" in message(result)

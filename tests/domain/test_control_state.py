@@ -79,9 +79,7 @@ def _move_of_a(
         pytest.param([(BASE, None), (A, 0.1), (B, 1), (BASE, 1)], None, id="rolled back to it"),
     ],
 )
-def test_a_base_has_moved_where_no_build_is_left_to_compare_a_canary_with(
-    steps: list[tuple[str, float | None]], expected: str | None
-) -> None:
+def test_a_base_has_moved_where_no_build_is_left_to_compare_a_canary_with(steps, expected) -> None:
     move = _move_of_a(*steps)
     assert (None if move is None else move.rebase_on) == expected
 
@@ -103,7 +101,7 @@ def test_a_base_has_moved_where_no_build_is_left_to_compare_a_canary_with(
     ],
 )
 def test_what_was_seen_tells_where_no_deploy_declares_who_gets_a_build(
-    steps: list[tuple[str, float | None]], seen: dict[str, int], expected: str | None
+    steps, seen, expected
 ) -> None:
     move = _move_of_a(*steps, seen=seen)
     assert (None if move is None else move.rebase_on) == expected

@@ -18,7 +18,5 @@ MEAN = Measure(name="paid", mean=True, currency="EUR", unit="user", control=250.
         (MEAN, -12.0, 0.0, "-0.12 to 0"),
     ],
 )
-def test_an_end_has_its_sign_and_a_zero_has_none(
-    measure: Measure, low: float, high: float, words: str
-) -> None:
+def test_an_end_has_its_sign_and_a_zero_has_none(measure, low, high, words) -> None:
     assert measure.interval(low, high) == words

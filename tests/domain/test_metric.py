@@ -15,13 +15,13 @@ def frozen(grace: int, **chosen: Any) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("seconds", [-1, 604_801])
-def test_a_grace_lies_between_none_and_seven_days(seconds: int) -> None:
+def test_a_grace_lies_between_none_and_seven_days(seconds) -> None:
     with pytest.raises(ValueError, match=rf"grace_seconds is {seconds}: between 0 and 604800"):
         Metric(grace_seconds=seconds)
 
 
 @pytest.mark.parametrize("chosen", [{}, {"grace_seconds": 0}, {"grace_seconds": 120}])
-def test_a_grace_no_longer_than_the_project_s_freezes_the_same_bytes(chosen: Any) -> None:
+def test_a_grace_no_longer_than_the_project_s_freezes_the_same_bytes(chosen) -> None:
     definition = frozen(120, **chosen)
     assert "grace_seconds" not in definition
     assert seconds_open(definition, grace=120) == 3600
@@ -30,7 +30,7 @@ def test_a_grace_no_longer_than_the_project_s_freezes_the_same_bytes(chosen: Any
 @pytest.mark.parametrize(
     ("own", "open_for"), [(121, 3900), (420, 3900), (421, 4200), (604_800, 608_400)]
 )
-def test_a_longer_one_exceeds_the_project_s_by_whole_blocks(own: int, open_for: int) -> None:
+def test_a_longer_one_exceeds_the_project_s_by_whole_blocks(own, open_for) -> None:
     definition = frozen(120, grace_seconds=own)
     assert seconds_open(definition, grace=120) == open_for
     assert open_for % 300 == 0

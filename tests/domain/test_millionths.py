@@ -22,13 +22,13 @@ VALUES = st.floats(min_value=-LARGEST_VALUE, max_value=LARGEST_VALUE)
 @example(value=2.5e-06)
 @example(value=-2.5e-06)
 @example(value=999_999_999.9999995)
-def test_a_value_is_rounded_half_even_from_its_shortest_decimal_text(value: float) -> None:
+def test_a_value_is_rounded_half_even_from_its_shortest_decimal_text(value) -> None:
     exact = Decimal(repr(value)).quantize(Decimal("0.000001"), rounding=ROUND_HALF_EVEN)
     assert value_in_millionths(value) == exact * 1_000_000
 
 
 @given(value=VALUES)
-def test_what_was_kept_is_kept_again_as_it_was(value: float) -> None:
+def test_what_was_kept_is_kept_again_as_it_was(value) -> None:
     kept = value_in_millionths(value)
     assert value_in_millionths(kept / 1_000_000) == kept
 
@@ -36,7 +36,7 @@ def test_what_was_kept_is_kept_again_as_it_was(value: float) -> None:
 @pytest.mark.parametrize(
     "value", [1e200, -1e200, 1_000_000_000.0000001, float("inf"), float("-inf"), float("nan")]
 )
-def test_a_value_that_is_not_finite_or_too_large_is_refused(value: float) -> None:
+def test_a_value_that_is_not_finite_or_too_large_is_refused(value) -> None:
     with pytest.raises(ValueError, match="finite number from -1000000000 to 1000000000"):
         value_in_millionths(value)
 

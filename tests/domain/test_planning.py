@@ -51,9 +51,7 @@ def test_its_numbers_are_those_of_a_new_policy() -> None:
 )
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("rate", RATES)
-def test_it_asks_for_what_the_engine_asks_for(
-    rate: float, share: float, boundary: Boundary
-) -> None:
+def test_it_asks_for_what_the_engine_asks_for(rate, share, boundary) -> None:
     design = Design(sessions_per_day=24_000, rate=rate, share=share)
     at, of, limits = np.array([rate]), np.array([share]), mixture(boundary)
     for lift in LIFTS:
@@ -77,7 +75,7 @@ def test_nothing_is_found_by_the_horizon_where_nobody_comes() -> None:
 
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("rate", RATES)
-def test_a_harm_is_excluded_where_its_score_reaches_the_boundary(rate: float, share: float) -> None:
+def test_a_harm_is_excluded_where_its_score_reaches_the_boundary(rate, share) -> None:
     design = Design(sessions_per_day=1000, rate=rate, share=share)
     for harm in LIFTS:
         weight = excluding_sessions(design, harm, Boundary()) * share * (1 - share)
@@ -99,14 +97,14 @@ def test_a_harm_is_excluded_where_its_score_reaches_the_boundary(rate: float, sh
         ("sample_rate", 1.5),
     ],
 )
-def test_what_no_canary_can_be_is_refused_by_name(member: str, value: float) -> None:
+def test_what_no_canary_can_be_is_refused_by_name(member, value) -> None:
     members = {"sessions_per_day": 1000, "rate": 0.1, "share": 0.5, member: value}
     with pytest.raises(ValueError, match=f"^{member} is {value}; it "):
         Design(**members)
 
 
 @pytest.mark.parametrize("lifts", [(), (0.1,) * 5, (0.0,), (3.0,)])
-def test_lifts_that_no_project_can_set_are_refused(lifts: tuple[float, ...]) -> None:
+def test_lifts_that_no_project_can_set_are_refused(lifts) -> None:
     with pytest.raises(ValueError, match=r"^typical_lifts is "):
         Boundary(typical_lifts=lifts)
 

@@ -35,7 +35,7 @@ PATTERNS = [
         ("/nowhere", None),
     ],
 )
-def test_a_path_finds_the_most_specific_pattern(route: str, pattern: str | None) -> None:
+def test_a_path_finds_the_most_specific_pattern(route, pattern) -> None:
     assert RouteTable(PATTERNS).match(route) == pattern
 
 

@@ -129,7 +129,7 @@ def service() -> Iterator[Service]:
 
 
 @pytest.fixture
-def in_session(service: Service) -> Callable[..., Any]:
+def in_session(service) -> Callable[..., Any]:
     """Runs a coroutine function on a client of the MCP server in front of `service`."""
 
     def run(
@@ -151,7 +151,7 @@ def in_session(service: Service) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def call(in_session: Callable[..., Any]) -> Callable[..., CallToolResult]:
+def call(in_session) -> Callable[..., CallToolResult]:
     """Calls a tool through an in-memory client."""
 
     def called(tool: str, arguments: dict[str, Any] | None = None, **where: Any) -> CallToolResult:

@@ -23,7 +23,7 @@ def verdict(word: str, **members: object) -> Contract:
 @pytest.mark.parametrize(
     ("word", "action"), [("keep", "Ship"), ("rollback", "Revert"), ("iterate", "Revise")]
 )
-def test_each_verdict_names_its_action_and_needs_no_further_look(word: str, action: str) -> None:
+def test_each_verdict_names_its_action_and_needs_no_further_look(word, action) -> None:
     for power_state in (DECIDED, OPEN):
         line = advice(verdict(word, power_state=power_state), 60)
         assert action in line
@@ -37,7 +37,7 @@ def test_iterate_names_the_breached_guardrails() -> None:
 
 @pytest.mark.requirement("mcp.poll.until", "mcp.action.abstain")
 @pytest.mark.parametrize("reason", ["power", "non_identifiable", "interacting"])
-def test_an_open_abstention_names_its_reason_and_the_next_look(reason: str) -> None:
+def test_an_open_abstention_names_its_reason_and_the_next_look(reason) -> None:
     line = advice(verdict("abstain", abstain_reason=reason), 45)
     assert reason in line
     assert "log abstain_reason" in line.lower()
@@ -57,7 +57,7 @@ def test_a_final_abstention_asks_for_no_further_look() -> None:
 
 @pytest.mark.requirement("mcp.poll.pace")
 @pytest.mark.parametrize(("cadence", "pace"), [("day", "1 hour"), ("fast", "5 minutes")])
-def test_without_a_word_of_the_service_the_cadence_sets_the_pace(cadence: str, pace: str) -> None:
+def test_without_a_word_of_the_service_the_cadence_sets_the_pace(cadence, pace) -> None:
     assert f"Look again in {pace}." in advice(verdict("abstain", cadence=cadence), None)
 
 
@@ -67,9 +67,7 @@ def test_without_a_word_of_the_service_the_cadence_sets_the_pace(cadence: str, p
     breaches=st.lists(st.text(max_size=200), max_size=5),
     wait=st.none() | st.integers(min_value=0, max_value=10**9),
 )
-def test_no_verdict_needs_more_than_300_characters(
-    word: str, number: float, breaches: list[str], wait: int | None
-) -> None:
+def test_no_verdict_needs_more_than_300_characters(word, number, breaches, wait) -> None:
     numbers = {"lift": number, "ci": (number, number), "value_at_risk": number}
     line = advice(verdict(word, guardrail_breaches=breaches, **numbers), wait)
     assert len(line) <= LONGEST

@@ -16,13 +16,13 @@ def failure(result: Any) -> str:
     return block.text
 
 
-def test_a_problem_names_the_members_at_fault(service: Any, call: Any) -> None:
+def test_a_problem_names_the_members_at_fault(service, call) -> None:
     errors = [{"pointer": "/target_metric/name", "code": "too_long", "detail": "At most 128."}]
     service.problem("/v1/reward/register", 422, "The body breaks a rule.", errors=errors)
     assert "/target_metric/name: At most 128." in failure(call("register_experiment"))
 
 
-def test_a_fault_that_the_detail_names_is_not_said_twice(service: Any, call: Any) -> None:
+def test_a_fault_that_the_detail_names_is_not_said_twice(service, call) -> None:
     errors = [{"pointer": "/deploy_id", "code": "unknown", "detail": "no such deploy"}]
     service.problem("/v1/reward/register", 422, "/deploy_id: no such deploy", errors=errors)
     text = failure(call("register_experiment"))
@@ -33,16 +33,14 @@ def test_a_fault_that_the_detail_names_is_not_said_twice(service: Any, call: Any
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_service_that_is_busy_says_when_to_come_again(
-    service: Any, call: Any, status: int
-) -> None:
+def test_a_service_that_is_busy_says_when_to_come_again(service, call, status) -> None:
     body = {"detail": "Too much."}
     service.answers_with("/v1/reward/exp_1", body, status=status, headers={"Retry-After": "17"})
     assert "in 17 seconds" in failure(call("get_verdict", {"experiment_id": "exp_1"}))
 
 
 @pytest.mark.timeout(10)
-def test_a_service_that_drips_is_given_up_too(service: Any, call: Any) -> None:
+def test_a_service_that_drips_is_given_up_too(service, call) -> None:
     service.dripping = True
     arguments = {"experiment_id": "exp_1"}
     assert "no answer within" in failure(call("get_verdict", arguments, answer_seconds=0.2))
@@ -57,11 +55,11 @@ def test_a_service_that_drips_is_given_up_too(service: Any, call: Any) -> None:
         "",
     ],
 )
-def test_a_body_that_is_no_json_is_no_crash(service: Any, call: Any, body: Any) -> None:
+def test_a_body_that_is_no_json_is_no_crash(service, call, body) -> None:
     service.answers_with("/v1/reward/exp_1", body)
     assert "SERVICE_API_URL" in failure(call("get_verdict", {"experiment_id": "exp_1"}))
 
 
-def test_an_endless_body_is_given_up(service: Any, call: Any) -> None:
+def test_an_endless_body_is_given_up(service, call) -> None:
     service.answers_with("/v1/reward/exp_1", " " * (5 * 1024 * 1024))
     assert "broke off" in failure(call("get_verdict", {"experiment_id": "exp_1"}))

@@ -21,21 +21,20 @@ from cli.processes.application import tools_of
 from mcp_server.explanation import LONGEST_BYTES
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
-from tests.conftest import Store
 from tests.mcp_server.contracts import HANDSHAKE, TOOLS
 from tests.processes.api_process import eventually
 from tests.processes.served import Served
 
 
 @pytest.fixture
-def keys(store: Store) -> dict[str, dict[KeyKind, str]]:
+def keys(store) -> dict[str, dict[KeyKind, str]]:
     """The keys of two projects."""
     with store.engine.begin() as connection:
         return {name: create_project(connection, name).keys for name in ("shop", "other")}
 
 
 @pytest.fixture
-def served(store: Store) -> Iterator[Served]:
+def served(store) -> Iterator[Served]:
     settings = ApiSettings(
         database_url=store.url, secret=b"a secret of the tests", checklist_seconds=0
     )
@@ -44,7 +43,7 @@ def served(store: Store) -> Iterator[Served]:
 
 
 @pytest.fixture
-def in_session(served: Served) -> Callable[..., Any]:
+def in_session(served) -> Callable[..., Any]:
     """Runs a coroutine function on the official client, which sends a key in a header."""
 
     def run(
@@ -70,7 +69,7 @@ def posted(served: Served, **headers: str) -> httpx2.Response:
 
 
 @pytest.fixture
-def sent(served: Served, keys: Any) -> Callable[..., httpx2.Response]:
+def sent(served, keys) -> Callable[..., httpx2.Response]:
     """Posts a body as it is, by a project key."""
 
     def post(body: bytes, **headers: str) -> httpx2.Response:
@@ -81,7 +80,7 @@ def sent(served: Served, keys: Any) -> Callable[..., httpx2.Response]:
     return post
 
 
-def test_the_same_tools_are_there_as_over_stdio(in_session: Any, keys: Any) -> None:
+def test_the_same_tools_are_there_as_over_stdio(in_session, keys) -> None:
     async def listed(client: Client) -> list[str]:
         return [tool.name for tool in (await client.list_tools()).tools]
 
@@ -89,7 +88,7 @@ def test_the_same_tools_are_there_as_over_stdio(in_session: Any, keys: Any) -> N
 
 
 @pytest.mark.parametrize("header", ["X-Service-Project-Key", "Authorization"])
-def test_an_agent_registers_and_polls(in_session: Any, keys: Any, header: str) -> None:
+def test_an_agent_registers_and_polls(in_session, keys, header) -> None:
     key = keys["shop"][KeyKind.PROJECT]
 
     async def polled(client: Client) -> Any:
@@ -102,7 +101,7 @@ def test_an_agent_registers_and_polls(in_session: Any, keys: Any, header: str) -
     assert len(verdict.structured_content) == 10
 
 
-def test_each_caller_sees_its_own_project(in_session: Any, keys: Any) -> None:
+def test_each_caller_sees_its_own_project(in_session, keys) -> None:
     async def registered(client: Client) -> Any:
         return await client.call_tool("register_experiment", {})
 
@@ -117,7 +116,7 @@ def test_each_caller_sees_its_own_project(in_session: Any, keys: Any) -> None:
     assert "list_experiments shows" in refused.content[0].text
 
 
-def test_without_a_live_project_key_no_message_is_read(served: Served, keys: Any) -> None:
+def test_without_a_live_project_key_no_message_is_read(served, keys) -> None:
     assert posted(served).status_code == 401
     assert posted(served, Authorization="Bearer nonsense").status_code == 401
     for kind, status in ((KeyKind.PROJECT, 200), (KeyKind.PUBLIC, 403), (KeyKind.WRITE, 403)):
@@ -128,7 +127,7 @@ def test_without_a_live_project_key_no_message_is_read(served: Served, keys: Any
             assert answer.headers["content-type"].startswith("application/json")
 
 
-def test_a_request_whose_id_is_none_is_answered(sent: Any) -> None:
+def test_a_request_whose_id_is_none_is_answered(sent) -> None:
     for known, version in product(
         ["null", "1.5", "{}", "[]", "true", "1.0"], ["2025-06-18", "2026-07-28"]
     ):
@@ -142,7 +141,7 @@ def test_a_request_whose_id_is_none_is_answered(sent: Any) -> None:
         }
 
 
-def test_every_id_comes_back_with_the_answer(sent: Any) -> None:
+def test_every_id_comes_back_with_the_answer(sent) -> None:
     methods = ["ping", "tools/list", "nothing", "notifications/initialized"]
     for known, method in zip([0, -1, "", "a", 2**53, 10**30], cycle(methods), strict=False):
         body = json.dumps({"jsonrpc": "2.0", "id": known, "method": method})
@@ -163,7 +162,7 @@ NO_MESSAGES = [
 ]
 
 
-def test_what_is_no_message_is_an_error_that_quotes_nothing(sent: Any) -> None:
+def test_what_is_no_message_is_an_error_that_quotes_nothing(sent) -> None:
     for body, known, code in NO_MESSAGES:
         answer = sent(body)
         assert answer.status_code == 400
@@ -171,34 +170,32 @@ def test_what_is_no_message_is_an_error_that_quotes_nothing(sent: Any) -> None:
         assert "secret" not in answer.text
 
 
-def test_a_notification_is_taken_without_an_answer(sent: Any) -> None:
+def test_a_notification_is_taken_without_an_answer(sent) -> None:
     answer = sent(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
     assert (answer.status_code, answer.content) == (202, b"")
 
 
-def test_a_message_has_at_most_one_mebibyte(sent: Any) -> None:
+def test_a_message_has_at_most_one_mebibyte(sent) -> None:
     largest = json.dumps(HANDSHAKE).encode().ljust(2**20)
     assert sent(largest).status_code == 200
     assert sent(largest + b" ").json()["code"] == "body_too_large"
     assert sent(iter([largest, b" "])).status_code == 413
 
 
-def test_a_name_that_was_made_to_lead_here_is_refused(sent: Any) -> None:
+def test_a_name_that_was_made_to_lead_here_is_refused(sent) -> None:
     handshake, local = json.dumps(HANDSHAKE).encode(), "127.0.0.1"
     for host in ("a.example", "a.example:8000", f"{local}.a.example", f"a@{local}", f"{local}:x"):
         answer = sent(handshake, Host=host)
         assert (answer.status_code, answer.json()["code"]) == (421, "host_not_allowed")
 
 
-def test_a_page_of_another_site_is_refused(sent: Any) -> None:
+def test_a_page_of_another_site_is_refused(sent) -> None:
     for origin in ("https://shop.example", "http://127.0.0.1:1", "null", ""):
         answer = sent(json.dumps(HANDSHAKE).encode(), Origin=origin)
         assert (answer.status_code, answer.json()["code"]) == (403, "origin_not_allowed")
 
 
-def test_the_operator_names_further_hosts_and_the_public_address(
-    store: Store, keys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_operator_names_further_hosts_and_the_public_address(store, keys, monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
     monkeypatch.setenv("SERVICE_PUBLIC_URL", "https://Reward.example/")
@@ -225,9 +222,7 @@ def test_the_operator_names_further_hosts_and_the_public_address(
     ("variable", "value"),
     [("SERVICE_MCP_HOSTS", "http://api"), ("SERVICE_OAUTH_ISSUER", "login.example")],
 )
-def test_a_wrong_variable_ends_the_start_by_name(
-    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
-) -> None:
+def test_a_wrong_variable_ends_the_start_by_name(monkeypatch, variable, value) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", "postgresql://127.0.0.1/none")
     monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
     monkeypatch.setenv(variable, value)
@@ -235,7 +230,7 @@ def test_a_wrong_variable_ends_the_start_by_name(
         ApiSettings.from_environment()
 
 
-def test_an_agent_without_a_key_learns_what_this_is(served: Served) -> None:
+def test_an_agent_without_a_key_learns_what_this_is(served) -> None:
     challenge = posted(served).headers["WWW-Authenticate"]
     address = challenge.partition('resource_metadata="')[2].rstrip('"')
     assert address == f"{served.url}/.well-known/oauth-protected-resource"
@@ -247,7 +242,7 @@ def test_an_agent_without_a_key_learns_what_this_is(served: Served) -> None:
         }
 
 
-def test_nothing_is_offered_that_has_no_content(in_session: Any, keys: Any, sent: Any) -> None:
+def test_nothing_is_offered_that_has_no_content(in_session, keys, sent) -> None:
     async def offered(client: Client) -> Any:
         return client.server_capabilities.model_dump(exclude_none=True)
 
@@ -257,9 +252,7 @@ def test_nothing_is_offered_that_has_no_content(in_session: Any, keys: Any, sent
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["half a message", "a whole message"])
-def test_who_hangs_up_leaves_no_traceback(
-    served: Served, keys: Any, caplog: pytest.LogCaptureFixture, whole: bool
-) -> None:
+def test_who_hangs_up_leaves_no_traceback(served, keys, caplog, whole) -> None:
     body = json.dumps(HANDSHAKE)
     head = {
         **ACCEPT,
@@ -277,7 +270,7 @@ def test_who_hangs_up_leaves_no_traceback(
     assert not [record for record in caplog.records if record.exc_info or record.levelno > 20]
 
 
-def test_a_process_without_tools_says_so(store: Store, keys: Any) -> None:
+def test_a_process_without_tools_says_so(store, keys) -> None:
     settings = ApiSettings(
         database_url=store.url, secret=b"a secret of the tests", checklist_seconds=0
     )
@@ -286,7 +279,7 @@ def test_a_process_without_tools_says_so(store: Store, keys: Any) -> None:
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
-def test_a_plan_is_short_and_says_the_days(in_session: Any, keys: Any) -> None:
+def test_a_plan_is_short_and_says_the_days(in_session, keys) -> None:
     async def planned(client: Client) -> Any:
         design = {"sessions_per_day": 24_000, "rate": 0.05, "share": 0.1, "sample_rate": 0.5}
         return await client.call_tool("plan", design)
@@ -303,7 +296,7 @@ def test_a_plan_is_short_and_says_the_days(in_session: Any, keys: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"rate": 1}, {"share": 0}, {"sessions_per_day": 0}])
-def test_what_is_no_canary_is_named(in_session: Any, keys: Any, wrong: dict[str, float]) -> None:
+def test_what_is_no_canary_is_named(in_session, keys, wrong) -> None:
     async def planned(client: Client) -> Any:
         design = {"sessions_per_day": 1000, "rate": 0.05, "share": 0.1, **wrong}
         return await client.call_tool("plan", design)
@@ -314,7 +307,7 @@ def test_what_is_no_canary_is_named(in_session: Any, keys: Any, wrong: dict[str,
 
 
 def test_the_next_step_of_a_set_up_has_an_example_with_the_service_s_address(
-    in_session: Any, keys: Any, served: Served, store: Store
+    in_session, keys, served, store
 ) -> None:
     async def asked(client: Client) -> Any:
         return await client.call_tool("set_up", {})

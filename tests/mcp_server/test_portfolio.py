@@ -1,7 +1,5 @@
 """A portfolio as an agent reads it: in a kilobyte, whatever it holds, and the whole first."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,9 +70,7 @@ def documents(draw: st.DrawFn) -> Portfolio:
 
 @examples(gate=40, deep=1000)
 @given(document=documents())
-def test_it_is_at_most_a_kilobyte_and_single_changes_are_left_out_first(
-    document: Portfolio,
-) -> None:
+def test_it_is_at_most_a_kilobyte_and_single_changes_are_left_out_first(document) -> None:
     answer = portfolio(document)
     assert len(as_json(answer.model_dump())) <= LONGEST_BYTES
     steps = len(portfolio(structs.replace(document, measurements=())).steps)
@@ -84,7 +80,7 @@ def test_it_is_at_most_a_kilobyte_and_single_changes_are_left_out_first(
 
 
 @pytest.mark.parametrize("body", [[], {}, {"hold_back": None}])
-def test_what_is_no_portfolio_is_said_to_be_foreign(service: Any, call: Any, body: object) -> None:
+def test_what_is_no_portfolio_is_said_to_be_foreign(service, call, body) -> None:
     service.answers_with("/v1/reward/portfolio", body)
     result = call("portfolio")
     assert result.is_error

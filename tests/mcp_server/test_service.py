@@ -12,14 +12,13 @@ from api.runtime.settings import ApiSettings
 from mcp_server.explanation import LONGEST_BYTES
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
-from tests.conftest import Store
 from tests.processes.served import Served
 
 OPEN = 20
 
 
 @pytest.fixture
-def in_project(store: Store, in_session: Any) -> Iterator[Callable[..., Any]]:
+def in_project(store, in_session) -> Iterator[Callable[..., Any]]:
     """Runs a coroutine function on a client of the tools of a project."""
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
@@ -37,9 +36,7 @@ def text(result: Any) -> str:
 
 
 @pytest.mark.requirement("mcp.register_experiment", "mcp.get_verdict", "mcp.subscribe")
-def test_pages_of_one_kilobyte_hold_every_open_experiment_once(
-    in_project: Callable[..., Any],
-) -> None:
+def test_pages_of_one_kilobyte_hold_every_open_experiment_once(in_project) -> None:
     async def paged(client: Client) -> tuple[set[str], list[Any]]:
         registered: set[str] = set()
         for number in range(OPEN):
@@ -65,7 +62,7 @@ def test_pages_of_one_kilobyte_hold_every_open_experiment_once(
     )
 
 
-def test_each_refusal_of_the_service_comes_with_its_advice(in_project: Callable[..., Any]) -> None:
+def test_each_refusal_of_the_service_comes_with_its_advice(in_project) -> None:
     async def refused(client: Client) -> dict[str, str]:
         change = {"treatment_commit": "4f2a9c1d", "routes": ["/cart"]}
         registered = await client.call_tool("register_experiment", change)
@@ -94,7 +91,7 @@ def test_each_refusal_of_the_service_comes_with_its_advice(in_project: Callable[
     assert "key" not in answer["locked"]
 
 
-def test_null_is_an_absent_argument_of_every_tool(in_project: Callable[..., Any]) -> None:
+def test_null_is_an_absent_argument_of_every_tool(in_project) -> None:
     async def called(client: Client) -> dict[str, list[Any]]:
         registered = await client.call_tool("register_experiment", {})
         known = {
@@ -119,7 +116,7 @@ def test_null_is_an_absent_argument_of_every_tool(in_project: Callable[..., Any]
         assert name == "explain" or not null.is_error, null.content
 
 
-def test_a_key_of_another_kind_is_told_which_one_to_set(in_project: Callable[..., Any]) -> None:
+def test_a_key_of_another_kind_is_told_which_one_to_set(in_project) -> None:
     async def listed(client: Client) -> str:
         return text(await client.call_tool("list_experiments", {}))
 

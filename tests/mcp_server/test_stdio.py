@@ -137,7 +137,7 @@ class Session:
 
 
 @pytest.fixture
-def launched(service: Any) -> Iterator[Callable[[list[str]], Session]]:
+def launched(service) -> Iterator[Callable[[list[str]], Session]]:
     """Starts the server in front of `service`."""
     sessions: list[Session] = []
 
@@ -159,7 +159,7 @@ def launched(service: Any) -> Iterator[Callable[[list[str]], Session]]:
     "command", [MODULE, COMMAND], ids=["python -m mcp_server", "deploy-reward mcp"]
 )
 def test_a_process_serves_a_verdict_and_errors_on_nothing_but_json_rpc(
-    launched: Callable[[list[str]], Session], service: Any, command: list[str]
+    launched, service, command
 ) -> None:
     service.answers_with("/v1/reward/exp_1", WAITING)
     service.problem("/v1/reward/exp_2", 404, "There is no such experiment.")
@@ -178,9 +178,7 @@ def test_a_process_serves_a_verdict_and_errors_on_nothing_but_json_rpc(
 
 @pytest.mark.requirement("service.two-interfaces")
 @pytest.mark.process
-def test_a_client_of_nobody_s_library_lists_calls_and_errs(
-    launched: Callable[[list[str]], Session], service: Any
-) -> None:
+def test_a_client_of_nobody_s_library_lists_calls_and_errs(launched, service) -> None:
     evidence = example_document(sessions={"accumulated": 9, "required": 20})
     listed = listed_row(treatment_commit="4f2a9c1d", metric="order")
     answers = {
@@ -275,7 +273,7 @@ def in_every_condition(service: Any) -> None:
     ],
 )
 def test_whatever_the_service_does_each_call_is_answered_in_time_and_the_key_never_shown(
-    launched: Callable[[list[str]], Session], service: Any, command: list[str], times: int
+    launched, service, command, times
 ) -> None:
     in_every_condition(service)
     session = launched(command)
@@ -312,9 +310,7 @@ def test_whatever_the_service_does_each_call_is_answered_in_time_and_the_key_nev
 
 
 @pytest.mark.process
-def test_a_process_ends_when_stdin_closes_though_calls_are_waiting(
-    launched: Callable[[list[str]], Session], service: Any
-) -> None:
+def test_a_process_ends_when_stdin_closes_though_calls_are_waiting(launched, service) -> None:
     service.silent = True
     session = launched(COMMAND)
     session.opened()
@@ -352,10 +348,7 @@ def test_a_process_ends_when_stdin_closes_though_calls_are_waiting(
     ],
 )
 def test_an_unusable_environment_ends_the_start_with_one_line(
-    environment: dict[str, str],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    environment, said, monkeypatch, capfd
 ) -> None:
     for name in ("SERVICE_API_URL", "SERVICE_PROJECT_KEY"):
         monkeypatch.delenv(name, raising=False)

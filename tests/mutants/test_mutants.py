@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.mutants import faces, log, verdicts
-from tests.mutants.mutant import Edit, Mutant, drop, reword, swap
+from tests.mutants.mutant import Mutant, drop, reword, swap
 
 ROOT = Path(__file__).parents[2]
 # What is no source: other mutants' tests write there at the same time.
@@ -66,7 +66,7 @@ class Till:
 
 
 @pytest.fixture
-def till(tmp_path: Path) -> Path:
+def till(tmp_path) -> Path:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "till.py").write_text(SOURCE)
     return tmp_path
@@ -81,9 +81,7 @@ def till(tmp_path: Path) -> Path:
         (reword(" of ", " or "), 'f"{total} or {LIMIT}"'),
     ],
 )
-def test_a_mutant_changes_what_it_names_however_that_is_written(
-    till: Path, edit: Edit, line: str
-) -> None:
+def test_a_mutant_changes_what_it_names_however_that_is_written(till, edit, line) -> None:
     mutant = Mutant(breaks="sums", of="shop.till.Till.close", edits=[edit], tests=[])
     mutant.apply(till)
     broken = (till / "shop" / "till.py").read_text()
@@ -100,7 +98,7 @@ def test_a_mutant_changes_what_it_names_however_that_is_written(
         ("shop.kiosk.sell", drop("pass")),
     ],
 )
-def test_a_mutant_that_no_longer_fits_is_refused(till: Path, of: str, edit: Edit) -> None:
+def test_a_mutant_that_no_longer_fits_is_refused(till, of, edit) -> None:
     with pytest.raises(LookupError):
         Mutant(breaks="sums", of=of, edits=[edit], tests=[]).apply(till)
 
@@ -122,7 +120,7 @@ class CaughtMutants:
 
 
 @pytest.fixture(scope="module")
-def caught(request: pytest.FixtureRequest) -> CaughtMutants:
+def caught(request) -> CaughtMutants:
     """Filled by each test, printed when all have run."""
     table = CaughtMutants()
     request.config.pluginmanager.register(table)
@@ -130,7 +128,7 @@ def caught(request: pytest.FixtureRequest) -> CaughtMutants:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Iterator[Path]:
+def tree(tmp_path) -> Iterator[Path]:
     """A copy of the source, to break."""
     tree = tmp_path / "tree"
     shutil.copytree(ROOT, tree, ignore=LEFT_OUT)
@@ -162,7 +160,7 @@ def spoken_id(mutant: Any) -> str:
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=spoken_id)
-def test_a_mutant_is_caught(mutant: Mutant, tree: Path, caught: CaughtMutants) -> None:
+def test_a_mutant_is_caught(mutant, tree, caught) -> None:
     mutant.apply(tree)
     survived = [test for test in mutant.tests if not is_caught(tree, test)]
     assert survived == []

@@ -99,7 +99,7 @@ def _on_disk() -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture
-def on_disk(_on_disk: dg.DagsterInstance) -> Iterator[dg.DagsterInstance]:
+def on_disk(_on_disk) -> Iterator[dg.DagsterInstance]:
     """Dagster's own records on disk, where a schedule opens them; empty before each test."""
     # Made in a third of a second, emptied in a tenth of that.
     yield _on_disk
@@ -147,13 +147,13 @@ def _walked(store: Store) -> Canary:
 
 # A store that holds them is copied in a tenth of the time in which they are sent.
 @pytest.fixture(scope="module")
-def _canary_model(postgres_url: str, migrated_template: str) -> Iterator[tuple[str, Canary]]:
+def _canary_model(postgres_url, migrated_template) -> Iterator[tuple[str, Canary]]:
     with filled_model(postgres_url, migrated_template, _filled) as model:
         yield model
 
 
 @pytest.fixture(scope="module")
-def _walked_model(postgres_url: str, migrated_template: str) -> Iterator[tuple[str, Canary]]:
+def _walked_model(postgres_url, migrated_template) -> Iterator[tuple[str, Canary]]:
     with filled_model(postgres_url, migrated_template, _walked) as model:
         yield model
 
@@ -169,18 +169,14 @@ def _copied(
 
 
 @pytest.fixture
-def canary(
-    postgres_url: str, _canary_model: tuple[str, Canary], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Canary]:
+def canary(postgres_url, _canary_model, monkeypatch) -> Iterator[Canary]:
     """The canary's history, and its experiments."""
     with _copied(postgres_url, _canary_model, monkeypatch) as canary:
         yield canary
 
 
 @pytest.fixture
-def walked(
-    postgres_url: str, _walked_model: tuple[str, Canary], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Canary]:
+def walked(postgres_url, _walked_model, monkeypatch) -> Iterator[Canary]:
     """The canary after a tick: `click` is decided, the others are open."""
     with _copied(postgres_url, _walked_model, monkeypatch) as canary:
         yield canary
@@ -225,12 +221,7 @@ def idle_instance() -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture
-def shop(
-    service: Any,
-    receiver: Receiver,
-    idle_instance: dg.DagsterInstance,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Shop:
+def shop(service, receiver, idle_instance, monkeypatch) -> Shop:
     """A shop that tells the receiver alone."""
     monkeypatch.setenv("SERVICE_SECRET", OF_THE_TESTS)
     service.settings(webhooks=[{"url": receiver.url}])

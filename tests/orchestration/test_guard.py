@@ -144,7 +144,7 @@ REFUSED_BY_THE_GUARD = {
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def guarded(tmp_path_factory) -> Iterator[str]:
     with dagster_web(
         tmp_path_factory.mktemp("dagster"),
         SERVICE_DAGSTER_URL=f"{OWN}/dagster",
@@ -158,14 +158,14 @@ def to_the_guard(url: str) -> http.client.HTTPConnection:
 
 
 @pytest.mark.parametrize("name", [*REFUSED, *REFUSED_BY_THE_GUARD])
-def test_what_another_site_can_send_is_refused_in_one_line(guarded: str, name: str) -> None:
+def test_what_another_site_can_send_is_refused_in_one_line(guarded, name) -> None:
     status, text = (REFUSED | REFUSED_BY_THE_GUARD)[name].status(to_the_guard(guarded))
     assert (status, text[:9], text.count("\n")) == (403, "Refused: ", 1)
     assert not is_paused(guarded)
 
 
 @pytest.mark.parametrize("name", [*PASSED, *PASSED_BY_THE_GUARD])
-def test_what_its_own_pages_and_programs_send_is_answered(guarded: str, name: str) -> None:
+def test_what_its_own_pages_and_programs_send_is_answered(guarded, name) -> None:
     sent = (PASSED | PASSED_BY_THE_GUARD)[name]
     status, text = sent.status(to_the_guard(guarded))
     assert status == (101 if "Upgrade" in sent.headers else 200), text
@@ -175,7 +175,7 @@ def test_what_its_own_pages_and_programs_send_is_answered(guarded: str, name: st
 
 
 @pytest.mark.parametrize("host", ["http://ops.example", "ops.example:3000", "ops.example/dagster"])
-def test_a_list_of_anything_but_names_is_refused_at_the_start(host: str) -> None:
+def test_a_list_of_anything_but_names_is_refused_at_the_start(host) -> None:
     with pytest.raises(ValueError, match=re.escape(f"'{host}' is not the name of a host")):
         Guard(lambda *_: None, hosts=[host])  # pyright: ignore[reportArgumentType]
 
@@ -184,7 +184,7 @@ def test_a_list_of_anything_but_names_is_refused_at_the_start(host: str) -> None
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def proxy(tmp_path_factory) -> Iterator[int]:
     """The port of a real nginx with our configuration, before a Dagster without any guard."""
     folder = tmp_path_factory.mktemp("nginx")
     certify(folder)
@@ -250,13 +250,13 @@ def signed_in(sent: Sent) -> Sent:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_proxy_refuses_the_same_of_somebody_who_is_signed_in(proxy: int, name: str) -> None:
+def test_the_proxy_refuses_the_same_of_somebody_who_is_signed_in(proxy, name) -> None:
     status, text = signed_in(REFUSED[name]).status(to_the_proxy(proxy), prefix="/dagster")
     assert (status, text[:9]) == (403, "Refused: ")
 
 
 @pytest.mark.parametrize("name", PASSED)
-def test_the_proxy_passes_the_same_with_a_login_alone(proxy: int, name: str) -> None:
+def test_the_proxy_passes_the_same_with_a_login_alone(proxy, name) -> None:
     sent = PASSED[name]
     assert signed_in(sent).status(to_the_proxy(proxy), "/dagster") == (200, "reached")
     assert sent.status(to_the_proxy(proxy), "/dagster")[0] == 401

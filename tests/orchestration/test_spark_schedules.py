@@ -1,7 +1,6 @@
 """Schedules with SERVICE_ENGINE=spark publish what DuckDB would, while a worker is killed."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from storage.lake.lake import open_lake
 from storage.lake.sealing import Sealer
@@ -15,7 +14,7 @@ pytestmark = ON_A_CLUSTER
 
 
 def test_runs_on_spark_publish_and_cure_what_duckdb_would_while_a_worker_is_killed(
-    canary, instance, today, monkeypatch, tmp_path: Path
+    canary, instance, today, monkeypatch, tmp_path
 ) -> None:
     monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
     assert Sealer(engine=canary.engine, lake=open_lake()).seal()

@@ -30,7 +30,7 @@ CHECKS = (SEALED, REBUILT)
 
 
 @pytest.fixture
-def both(walked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def both(walked, monkeypatch, tmp_path) -> Path:
     """The three days of the canary, in PostgreSQL and in the lake."""
     monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
     assert Sealer(engine=walked.engine, lake=open_lake()).seal()
@@ -41,7 +41,7 @@ def both(walked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lake(walked: Any, both: Path) -> Path:
+def lake(walked, both) -> Path:
     """The three days in the lake alone."""
     assert len(move_old_days(walked.engine, open_lake(), as_of=NOW, hot_days=1).moved) == 3
     return both

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -20,7 +19,7 @@ PAGE = (ROOT / "docs" / "capacity.md").read_text()
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed: apt install wrk")
-def test_wrk_sends_events_of_sessions_of_their_own_half_of_each_build(service: Any) -> None:
+def test_wrk_sends_events_of_sessions_of_their_own_half_of_each_build(service) -> None:
     (command,) = re.findall(r"^wrk .*$", PAGE, re.MULTILINE)
     service.settings(rate_limits={"per_key": 10**9, "per_address": 10**9})
     with serving(service) as url:
@@ -48,7 +47,7 @@ def test_wrk_sends_events_of_sessions_of_their_own_half_of_each_build(service: A
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-def test_the_script_of_k6_sends_what_the_service_takes(service: Any) -> None:
+def test_the_script_of_k6_sends_what_the_service_takes(service) -> None:
     """As k6 calls it: with its variables, and its modules in their place."""
     script = (ROOT / "docs" / "load" / "events.js").read_text()
     source = script.replace('import { check } from "k6";\n', "const check = () => {};\n").replace(

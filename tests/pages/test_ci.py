@@ -89,7 +89,7 @@ class Runner:
 
 
 @pytest.fixture
-def runner(tenant: Any, tmp_path: Path) -> Iterator[Runner]:
+def runner(tenant, tmp_path) -> Iterator[Runner]:
     """A runner beside a team's own programs, which tell of their calls."""
     cli = f'exec {sys.executable} -m cli "$@"'
     arguments = tmp_path / "arguments"
@@ -152,7 +152,7 @@ def secrets(runner: Runner) -> dict[str, str]:
 
 
 def test_the_first_workflow_records_the_canary_with_its_diff_and_registers_it(
-    tenant: Any, runner: Runner
+    tenant, runner
 ) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA, message="Order in one step\n\nOf three.", pull=7)
@@ -173,7 +173,7 @@ def test_the_first_workflow_records_the_canary_with_its_diff_and_registers_it(
     assert [file["filename"] for file in deploy["diff"]["files"]] == ["app/page.tsx"]
 
 
-def test_the_pull_request_and_a_check_say_once_what_is_known_of_the_canary(runner: Runner) -> None:
+def test_the_pull_request_and_a_check_say_once_what_is_known_of_the_canary(runner) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA, pull=7)
     # Others talk there too.
@@ -189,7 +189,7 @@ def test_the_pull_request_and_a_check_say_once_what_is_known_of_the_canary(runne
     assert check["details_url"].endswith(f"/dashboard/experiments/{experiment}")
 
 
-def test_a_base_that_the_commit_does_not_contain_is_not_named(tenant: Any, runner: Runner) -> None:
+def test_a_base_that_the_commit_does_not_contain_is_not_named(tenant, runner) -> None:
     runner.github.push(SHA)
     runner.github.push(BASE)
     tenant.deploy(BASE)
@@ -198,7 +198,7 @@ def test_a_base_that_the_commit_does_not_contain_is_not_named(tenant: Any, runne
     assert (deploy["base_commit"], deploy["base_assumed"]) == (BASE, True)
 
 
-def test_a_step_of_the_ramp_keeps_its_base(tenant: Any, runner: Runner) -> None:
+def test_a_step_of_the_ramp_keeps_its_base(tenant, runner) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA)
     tenant.deploy(BASE)
@@ -214,7 +214,7 @@ STATUS = {
 }
 
 
-def test_a_platform_s_deployment_is_recorded_once_it_succeeded(tenant: Any, runner: Runner) -> None:
+def test_a_platform_s_deployment_is_recorded_once_it_succeeded(tenant, runner) -> None:
     runner.github.push(SHA)
     assert workflow("deployed")[True] == "deployment_status"  # YAML 1.1 reads `on` as true
     given = {"register": "false", "allocation": "", "metric": ""}
@@ -228,7 +228,7 @@ def test_a_platform_s_deployment_is_recorded_once_it_succeeded(tenant: Any, runn
 
 
 def test_a_preview_is_registered_in_its_environment_and_its_comment_says_how_it_stands(
-    tenant: Any, runner: Runner
+    tenant, runner
 ) -> None:
     runner.github.push(SHA, pull=7)
     given = {"register": "true", "allocation": "", "metric": "order_placed"}
@@ -248,9 +248,7 @@ def test_a_preview_is_registered_in_its_environment_and_its_comment_says_how_it_
         *(pytest.param(state, marks=pytest.mark.nightly) for state in ("in_progress", "inactive")),
     ],
 )
-def test_a_deployment_that_did_not_succeed_is_not_recorded(
-    tenant: Any, runner: Runner, state: str
-) -> None:
+def test_a_deployment_that_did_not_succeed_is_not_recorded(tenant, runner, state) -> None:
     runner.github.push(SHA)
     status = {**STATUS, "deployment_status": {"id": 22, "state": state}}
     ran = canaried(runner, status, register="false")
@@ -258,7 +256,7 @@ def test_a_deployment_that_did_not_succeed_is_not_recorded(
     assert tenant.get("/v1/deploys/last").status_code == 404
 
 
-def test_where_the_token_may_not_write_the_job_warns_and_goes_on(runner: Runner) -> None:
+def test_where_the_token_may_not_write_the_job_warns_and_goes_on(runner) -> None:
     runner.github.push(SHA, pull=7)
     runner.github.refused = ("/check-runs", "/issues")
     ran = canaried(runner)
@@ -304,7 +302,7 @@ def with_the_action(runner: Runner) -> str:
 
 # The action starts the command line some times a run: seconds of a processor.
 @pytest.fixture(params=[with_curl_and_jq, pytest.param(with_the_action, marks=pytest.mark.deep)])
-def act(request: pytest.FixtureRequest, runner: Runner) -> Any:
+def act(request, runner) -> Any:
     """Runs what a schedule runs, of the page's both forms, and returns what the scripts did."""
 
     def act() -> list[str]:
@@ -342,7 +340,7 @@ CONCLUSIONS = {
     ids=lambda each: str(each)[:8],
 )
 def test_the_second_workflow_acts_on_each_end_by_its_exit_code(
-    tenant: Any, runner: Runner, answer: dict[str, Any], code: int
+    tenant, runner, answer, code
 ) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA, pull=7)
@@ -373,9 +371,7 @@ def test_the_second_workflow_acts_on_each_end_by_its_exit_code(
         assert "roll-back" not in again.log
 
 
-def test_a_revert_is_named_as_its_pull_request_and_carries_the_report(
-    tenant: Any, runner: Runner
-) -> None:
+def test_a_revert_is_named_as_its_pull_request_and_carries_the_report(tenant, runner) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA, pull=7)
     decided(tenant, registered(tenant), ROLLBACK)
@@ -387,9 +383,7 @@ def test_a_revert_is_named_as_its_pull_request_and_carries_the_report(
     assert f"Asked for the revert: https://github.example/{REPOSITORY}/pull/900" in ran.log
 
 
-def test_a_commit_that_came_by_no_pull_request_has_none_to_revert(
-    tenant: Any, runner: Runner
-) -> None:
+def test_a_commit_that_came_by_no_pull_request_has_none_to_revert(tenant, runner) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA)
     decided(tenant, registered(tenant), ROLLBACK)
@@ -400,9 +394,7 @@ def test_a_commit_that_came_by_no_pull_request_has_none_to_revert(
     assert runner.github.reverts == []
 
 
-def test_without_commands_of_the_team_it_reports_and_acts_on_nothing(
-    tenant: Any, runner: Runner
-) -> None:
+def test_without_commands_of_the_team_it_reports_and_acts_on_nothing(tenant, runner) -> None:
     runner.github.push(SHA, pull=7)
     experiment = registered(tenant)
     decided(tenant, experiment, ROLLBACK)
@@ -413,9 +405,7 @@ def test_without_commands_of_the_team_it_reports_and_acts_on_nothing(
     assert len(runner.github.comments[7]) == 1
 
 
-def test_an_open_experiment_is_kept_up_to_date_with_its_picture(
-    tenant: Any, runner: Runner
-) -> None:
+def test_an_open_experiment_is_kept_up_to_date_with_its_picture(tenant, runner) -> None:
     runner.github.push(SHA, pull=7)
     experiment = registered(tenant)
     looks = [
@@ -442,7 +432,7 @@ def test_an_open_experiment_is_kept_up_to_date_with_its_picture(
 
 
 def test_a_keep_after_a_rollback_and_a_rollback_after_a_keep_are_each_acted_on_once(
-    tenant: Any, act: Any
+    tenant, act
 ) -> None:
     tenant.deploy(BASE)
     decided(tenant, canary(tenant, C1), ROLLBACK)
@@ -465,7 +455,7 @@ def test_a_keep_after_a_rollback_and_a_rollback_after_a_keep_are_each_acted_on_o
 
 
 def test_what_was_acted_on_is_not_acted_on_again_when_the_commit_is_deployed_again(
-    tenant: Any, act: Any
+    tenant, act
 ) -> None:
     tenant.deploy(BASE)
     decided(tenant, canary(tenant, C1), KEEP)
@@ -481,7 +471,7 @@ def test_what_was_acted_on_is_not_acted_on_again_when_the_commit_is_deployed_aga
     ("sha", "share"), [(HOTFIX, None), (HOTFIX, 1), (BASE, None), (BASE, 1), (HOTFIX, 0.1)]
 )
 def test_a_canary_is_not_promoted_over_what_came_after_it_but_is_rolled_back(
-    tenant: Any, act: Any, sha: str, share: float | None
+    tenant, act, sha, share
 ) -> None:
     tenant.deploy(BASE)
     helps = canary(tenant, C1)
@@ -497,7 +487,7 @@ def test_a_canary_is_not_promoted_over_what_came_after_it_but_is_rolled_back(
     assert act() == [f"roll-back {C1}"]
 
 
-def test_a_canary_withdrawn_beside_it_is_nothing_that_came_after(tenant: Any, act: Any) -> None:
+def test_a_canary_withdrawn_beside_it_is_nothing_that_came_after(tenant, act) -> None:
     tenant.deploy(BASE)
     first = canary(tenant, C1)
     second = canary(tenant, C2)
@@ -508,7 +498,7 @@ def test_a_canary_withdrawn_beside_it_is_nothing_that_came_after(tenant: Any, ac
     assert act() == []
 
 
-def test_what_was_promoted_or_withdrawn_by_hand_is_left_alone(tenant: Any, act: Any) -> None:
+def test_what_was_promoted_or_withdrawn_by_hand_is_left_alone(tenant, act) -> None:
     tenant.deploy(BASE)
     for sha, share, answer in ((C1, 0, ROLLBACK), (C2, 1, KEEP), (C3, 0, KEEP)):
         decided(tenant, canary(tenant, sha), answer)
@@ -516,9 +506,7 @@ def test_what_was_promoted_or_withdrawn_by_hand_is_left_alone(tenant: Any, act: 
     assert act() == []
 
 
-def test_a_keep_on_one_metric_promotes_nothing_that_another_rolls_back(
-    tenant: Any, act: Any
-) -> None:
+def test_a_keep_on_one_metric_promotes_nothing_that_another_rolls_back(tenant, act) -> None:
     tenant.deploy(BASE)
     decided(tenant, canary(tenant, C1), KEEP)
     decided(tenant, canary(tenant, C1, "signup_completed"), ROLLBACK)
@@ -526,7 +514,7 @@ def test_a_keep_on_one_metric_promotes_nothing_that_another_rolls_back(
     assert act() == []
 
 
-def test_while_frozen_nothing_is_acted_on_and_later_it_is(tenant: Any, act: Any) -> None:
+def test_while_frozen_nothing_is_acted_on_and_later_it_is(tenant, act) -> None:
     tenant.deploy(BASE)
     decided(tenant, canary(tenant, C1), KEEP)
     tenant.in_store(lambda connection: freeze(connection, "an incident"))
@@ -535,7 +523,7 @@ def test_while_frozen_nothing_is_acted_on_and_later_it_is(tenant: Any, act: Any)
     assert act() == [f"promote {C1}"]
 
 
-def test_a_decision_is_pending_for_as_long_as_no_schedule_came(tenant: Any, act: Any) -> None:
+def test_a_decision_is_pending_for_as_long_as_no_schedule_came(tenant, act) -> None:
     tenant.deploy(BASE, deployed_at="2026-08-01T00:00:00Z")
     experiment = canary(tenant, C1)
     decided(tenant, experiment, KEEP)
@@ -548,7 +536,7 @@ def test_a_decision_is_pending_for_as_long_as_no_schedule_came(tenant: Any, act:
     assert act() == [f"promote {C1}"]
 
 
-def test_a_script_that_fails_is_run_again_by_the_next_schedule(tenant: Any, runner: Runner) -> None:
+def test_a_script_that_fails_is_run_again_by_the_next_schedule(tenant, runner) -> None:
     tenant.deploy(BASE)
     decided(tenant, canary(tenant, C1), KEEP)
     script = runner.folder / "promote.sh"
@@ -561,7 +549,7 @@ def test_a_script_that_fails_is_run_again_by_the_next_schedule(tenant: Any, runn
 
 @pytest.mark.parametrize("merged", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_pipeline_of_gitlab_records_registers_and_notes_it_on_the_merge_request(
-    tenant: Any, runner: Runner, *, merged: bool
+    tenant, runner, *, merged
 ) -> None:
     tenant.deploy(BASE)
     (pipeline,) = (
@@ -595,7 +583,7 @@ def test_a_pipeline_of_gitlab_records_registers_and_notes_it_on_the_merge_reques
     assert all(note.startswith("## Can't say yet") for note in notes)
 
 
-def test_curl_and_jq_alone_are_enough(tenant: Any, runner: Runner) -> None:
+def test_curl_and_jq_alone_are_enough(tenant, runner) -> None:
     tenant.deploy(BASE)
     (script,) = (block for block in blocks(PAGE, "sh") if "ask()" in block)
     (runner.folder / "compare.json").write_text('{"files": []}')

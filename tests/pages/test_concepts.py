@@ -111,7 +111,7 @@ def quoted() -> list[str]:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_each_sentence_that_is_quoted_is_what_the_product_says(name: str) -> None:
+def test_each_sentence_that_is_quoted_is_what_the_product_says(name) -> None:
     verdict, reason, said = WORLDS[name].says()
     assert said in quoted()
     if name in {*Verdict, *AbstainReason}:

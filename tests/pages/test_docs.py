@@ -108,7 +108,7 @@ def test_every_tool_is_named_with_its_arguments() -> None:
         assert words >= tool.parameters["properties"].keys()
 
 
-def test_maps_that_are_shown_can_be_read(tmp_path: Path) -> None:
+def test_maps_that_are_shown_can_be_read(tmp_path) -> None:
     first, second, *others = blocks(page("import.md"), "toml")
     for number, text in enumerate((first, second, *others)):
         (tmp_path / f"{number}.toml").write_text(text)
@@ -119,7 +119,7 @@ def test_maps_that_are_shown_can_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["operations/settings.md", "browser.md"])
-def test_settings_that_are_shown_can_be_applied(name: str) -> None:
+def test_settings_that_are_shown_can_be_applied(name) -> None:
     (text,) = blocks(page(name), "toml")
     parse_settings(tomllib.loads(text))
 
@@ -170,7 +170,7 @@ def test_commands_of_clients_start_the_mcp_server() -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_relative_links_lead_somewhere(path: Path) -> None:
+def test_relative_links_lead_somewhere(path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
         if not link.startswith(("http:", "https:")):
             target, _, anchor = link.partition("#")
@@ -180,7 +180,7 @@ def test_relative_links_lead_somewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_commands_that_are_shown_exist_with_their_options(path: Path) -> None:
+def test_commands_that_are_shown_exist_with_their_options(path) -> None:
     shown = re.findall(r"deploy-reward ([a-z][^\n`#|]*)", path.read_text())
     for line in shown:
         words = line.split()
@@ -235,7 +235,7 @@ def test_the_glossary_is_in_the_order_of_the_alphabet() -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_link_to_the_glossary_leads_to_a_word_that_stands_there(path: Path) -> None:
+def test_a_link_to_the_glossary_leads_to_a_word_that_stands_there(path) -> None:
     anchors = headings("".join(f"### {word}\n" for word in WORDS))
     output = re.findall(r"\]\([^)#\s]*glossary\.md#([^)]+)\)", path.read_text())
     assert set(output) <= anchors
@@ -254,7 +254,7 @@ def test_the_glossary_has_the_words_that_answers_use() -> None:
 
 
 @pytest.mark.parametrize("name", FIRST_PAGES)
-def test_a_hard_word_is_linked_where_it_comes_first(name: str) -> None:
+def test_a_hard_word_is_linked_where_it_comes_first(name) -> None:
     # Without code, headings and quotations.
     prose = re.sub(r"^```.*?^```$", "", page(name), flags=re.DOTALL | re.MULTILINE)
     prose = re.sub(r"^[#>].*$|`[^`\n]*`", "", prose, flags=re.MULTILINE)

@@ -105,14 +105,14 @@ class Repository:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
+def repository(tmp_path) -> Repository:
     folder = tmp_path / "shop"
     folder.mkdir()
     return Repository(folder)
 
 
 def test_the_recipe_rebases_a_canary_whose_base_moved_and_its_experiment_goes_on(
-    tenant: Any, repository: Repository
+    tenant, repository
 ) -> None:
     base = repository.commit("shop")
     first, second = (repository.commit(name, on=base) for name in ("cart", "search"))
@@ -184,7 +184,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(repository: Repository) -> Iterator[Shop]:
+def shop(repository) -> Iterator[Shop]:
     begin = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=3)
     with private_service(begin) as service:
         with service.engine.begin() as connection:
@@ -194,7 +194,7 @@ def shop(repository: Repository) -> Iterator[Shop]:
 
 @pytest.mark.nightly
 def test_five_canaries_on_one_base_each_get_an_answer_where_the_recipe_rebases_the_rest(
-    shop: Shop,
+    shop,
 ) -> None:
     repository, service = shop.repository, shop.service
     base = shop.standing = repository.commit("shop")

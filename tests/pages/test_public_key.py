@@ -30,13 +30,13 @@ def rows(heading: str) -> list[list[list[str]]]:
         ("Commands", set(every_command(main))),
     ],
 )
-def test_the_page_has_one_row_for_each_endpoint_and_command(heading: str, names: set[str]) -> None:
+def test_the_page_has_one_row_for_each_endpoint_and_command(heading, names) -> None:
     written = Counter(name for first, *_ in rows(heading) for name in first)
     assert written == Counter(names)
 
 
 @pytest.mark.parametrize("heading", ["Endpoints", "Commands"])
-def test_each_row_names_tests_that_exist(heading: str) -> None:
+def test_each_row_names_tests_that_exist(heading) -> None:
     for *_, tests in rows(heading):
         assert tests
         for test in tests:

@@ -60,9 +60,7 @@ def printed_keys(text: str) -> dict[str, str]:
     return {key[:3]: key for key in re.findall(rf"{KEY}\w{{40}}", text)}
 
 
-def test_the_quick_start_leads_to_a_decided_verdict(
-    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_quick_start_leads_to_a_decided_verdict(service, tmp_path, monkeypatch) -> None:
     # As `up` makes it.
     first = printed_keys(" ".join(service.new_project("default").keys.values()))
     keys = dict(first)

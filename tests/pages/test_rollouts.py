@@ -16,7 +16,7 @@ A, B = "a" * 40, "b" * 40
 
 
 @pytest.fixture
-def canary(tenant: Any) -> Any:
+def canary(tenant) -> Any:
     tenant.deploy(A)
     tenant.deploy(B, 0.1)
     tenant.register(treatment_commit=B)

@@ -42,9 +42,7 @@ def expected(in_canary: Callable[[str, str, int], bool]) -> list[bool]:
     return [in_canary(SALT, unit, SHARE) for unit in UNITS]
 
 
-def test_a_share_holds_and_a_greater_one_keeps_who_is_in_it(
-    in_canary: Callable[[str, str, int], bool],
-) -> None:
+def test_a_share_holds_and_a_greater_one_keeps_who_is_in_it(in_canary) -> None:
     units = [f"s-{number}" for number in range(4000)]
     arms = {share: [in_canary(SALT, unit, share) for unit in units] for share in (1000, 5000)}
     # Four standard errors.
@@ -71,7 +69,7 @@ def run(script: str, folder: Path) -> Any:
     return json.loads(done.stdout)
 
 
-def test_javascript_agrees(in_canary: Callable[[str, str, int], bool], tmp_path: Path) -> None:
+def test_javascript_agrees(in_canary, tmp_path) -> None:
     function, _ = blocks(PAGE, "js")
     (tmp_path / "canary.mjs").write_text(function)
     script = f"""
@@ -82,9 +80,7 @@ def test_javascript_agrees(in_canary: Callable[[str, str, int], bool], tmp_path:
     assert run(script, tmp_path) == expected(in_canary)
 
 
-def test_the_middleware_sends_each_unit_to_its_build_and_keeps_it(
-    in_canary: Callable[[str, str, int], bool], tmp_path: Path
-) -> None:
+def test_the_middleware_sends_each_unit_to_its_build_and_keeps_it(in_canary, tmp_path) -> None:
     function, middleware = blocks(PAGE, "js")
     (tmp_path / "canary.mjs").write_text(function)
     (tmp_path / "middleware.mjs").write_text(middleware)
@@ -123,7 +119,7 @@ def test_the_middleware_sends_each_unit_to_its_build_and_keeps_it(
 
 
 @pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[str]:
+def proxy(tmp_path) -> Iterator[str]:
     """The address of an nginx with the page's configuration, before two builds."""
     (shown,) = blocks(PAGE, "nginx")
     with ExitStack() as ports:
@@ -148,7 +144,7 @@ def proxy(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.process
 def test_nginx_agrees_and_gives_a_new_visitor_the_unit_that_it_was_drawn_by(
-    in_canary: Callable[[str, str, int], bool], proxy: str
+    in_canary, proxy
 ) -> None:
     builds = {True: SALT, False: CONTROL}
     with httpx2.Client() as client:
@@ -163,9 +159,7 @@ def test_nginx_agrees_and_gives_a_new_visitor_the_unit_that_it_was_drawn_by(
             assert answer.text == builds[in_canary(SALT, unit, SHARE)]
 
 
-def test_lua_agrees_and_routes_by_it(
-    in_canary: Callable[[str, str, int], bool], tmp_path: Path
-) -> None:
+def test_lua_agrees_and_routes_by_it(in_canary, tmp_path) -> None:
     luajit = shutil.which("luajit")
     if luajit is None:
         pytest.skip("there is no LuaJIT on this machine (Debian: apt-get install luajit)")

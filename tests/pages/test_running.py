@@ -44,7 +44,7 @@ def alerts() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def exported(service: Any) -> dict[str, set[str]]:
+def exported(service) -> dict[str, set[str]]:
     """The labels of each metric that a service with traffic tells."""
     service.post("/v1/deploys", {"commit": {"sha": "a" * 40}})
     event = {"event": "page_view", "session_id": "s", "commit": "a" * 40}
@@ -65,18 +65,14 @@ def exported(service: Any) -> dict[str, set[str]]:
     return labels
 
 
-def test_every_metric_that_an_alert_asks_for_is_told_with_its_labels(
-    exported: dict[str, set[str]],
-) -> None:
+def test_every_metric_that_an_alert_asks_for_is_told_with_its_labels(exported) -> None:
     for rule in rules():
         for name, matchers in METRIC.findall(rule["expr"]):
             assert name in exported, rule
             assert set(re.findall(r"(\w+)\s*[=!]", matchers)) <= exported[name], rule
 
 
-def test_every_metric_that_the_dashboard_of_grafana_draws_is_told_with_its_labels(
-    exported: dict[str, set[str]],
-) -> None:
+def test_every_metric_that_the_dashboard_of_grafana_draws_is_told_with_its_labels(exported) -> None:
     dashboard = json.loads((DOCS / "grafana.json").read_text())
     drawn = [
         (panel["title"], target["expr"], target["legendFormat"])
@@ -95,7 +91,7 @@ def test_every_metric_that_the_dashboard_of_grafana_draws_is_told_with_its_label
         assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= set(grouped), title
 
 
-def test_every_metric_that_the_pages_name_is_told(exported: dict[str, set[str]]) -> None:
+def test_every_metric_that_the_pages_name_is_told(exported) -> None:
     for path in DOCS.glob("*.md"):
         for name in re.findall(
             r"\bdeploy_reward_\w+_(?:seconds|bytes|total|ratio)\b", path.read_text()
@@ -176,7 +172,7 @@ def compose_commands() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
-def test_units_start_commands_that_exist(path: Path) -> None:
+def test_units_start_commands_that_exist(path) -> None:
     parse(unit_command(path))
 
 
@@ -203,7 +199,7 @@ def test_units_wait_for_units_that_exist() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
-def test_systemd_takes_the_units(tmp_path: Path) -> None:
+def test_systemd_takes_the_units(tmp_path) -> None:
     for path in DEPLOYMENT.glob("systemd/deploy-reward-*"):
         # What they start must exist, and does here under another name.
         text = path.read_text().replace("/opt/deploy-reward/bin", str(Path(sys.executable).parent))
@@ -217,7 +213,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert (run.returncode, run.stderr) == (0, "")
 
 
-def test_the_image_is_built_from_what_the_package_needs_alone(tmp_path: Path) -> None:
+def test_the_image_is_built_from_what_the_package_needs_alone(tmp_path) -> None:
     admitted = [
         line.removeprefix("!")
         for line in (ROOT / ".dockerignore").read_text().splitlines()
@@ -276,14 +272,14 @@ def pods(name: str) -> dict[str, dict[str, Any]]:
 
 @WITH_KUBECTL
 @pytest.mark.parametrize("name", KUSTOMIZATIONS)
-def test_the_manifests_hold_to_the_schemas_of_kubernetes(name: str) -> None:
+def test_the_manifests_hold_to_the_schemas_of_kubernetes(name) -> None:
     for manifest in rendered(name):
         kubernetes_validate.validate(manifest, "1.32", strict=True)
 
 
 @WITH_KUBECTL
 @pytest.mark.parametrize("name", KUSTOMIZATIONS)
-def test_a_pod_has_no_right_and_writes_to_no_root(name: str) -> None:
+def test_a_pod_has_no_right_and_writes_to_no_root(name) -> None:
     for made_by, pod in pods(name).items():
         assert pod["automountServiceAccountToken"] is False, made_by
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -314,7 +310,7 @@ def test_a_cluster_runs_the_parts_that_containers_run_by_the_same_commands() -> 
 
 
 @pytest.mark.parametrize("folder", ["systemd", "compose"])
-def test_the_workspace_names_where_the_code_server_listens(folder: str) -> None:
+def test_the_workspace_names_where_the_code_server_listens(folder) -> None:
     workspace = yaml.safe_load((DEPLOYMENT / folder / "workspace.yaml").read_text())
     (server,) = [each["grpc_server"] for each in workspace["load_from"]]
     if folder == "systemd":

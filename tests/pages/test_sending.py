@@ -5,7 +5,6 @@ import time
 import urllib.error
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +75,7 @@ class BusyAtFirst:
 
 
 @pytest.fixture
-def served(service: Any) -> Iterator[BusyAtFirst]:
+def served(service) -> Iterator[BusyAtFirst]:
     settings = ApiSettings(database_url=service.store.url, secret=b"a secret of the tests")
     busy = BusyAtFirst(app=create_app(settings))
     with Served(app=busy) as server:
@@ -95,9 +94,7 @@ def stored(service: Any) -> list[tuple[str, str]]:
     return service.in_store(lambda connection: [tuple(row) for row in connection.execute(rows)])
 
 
-def test_the_servers_client_sends_again_when_it_is_asked_to(
-    service: Any, served: BusyAtFirst, send: Callable[..., Any]
-) -> None:
+def test_the_servers_client_sends_again_when_it_is_asked_to(service, served, send) -> None:
     events = [{"event": "a", "session_id": f"s-{number:03}"} for number in range(300)]
     answer = send(events, url=served.url, key=service.project.keys[KeyKind.WRITE])
     assert answer == {"accepted": 300, "late": 0, "rejected": []}
@@ -106,9 +103,7 @@ def test_the_servers_client_sends_again_when_it_is_asked_to(
     assert second - first >= 1
 
 
-def test_the_servers_client_does_not_repeat_what_is_refused(
-    service: Any, served: BusyAtFirst, send: Callable[..., Any]
-) -> None:
+def test_the_servers_client_does_not_repeat_what_is_refused(service, served, send) -> None:
     served.times.append(0)
     with pytest.raises(urllib.error.HTTPError, match="403"):
         send([{}], url=served.url, key=service.project.keys[KeyKind.PROJECT])
@@ -116,7 +111,7 @@ def test_the_servers_client_does_not_repeat_what_is_refused(
 
 
 def test_the_browsers_client_keeps_what_was_not_taken_and_sends_the_last_by_beacon(
-    service: Any, served: BusyAtFirst, tmp_path: Path
+    service, served, tmp_path
 ) -> None:
     address = f"{served.url}/v1/events?key={service.project.keys[KeyKind.PUBLIC]}"
     shown = re.sub(r'ADDRESS = "[^"]*"', f'ADDRESS = "{address}"', *blocks(PAGE, "js"))

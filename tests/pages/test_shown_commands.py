@@ -4,7 +4,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pytest
 
@@ -100,9 +99,7 @@ def test_what_is_not_run_here_is_shown_somewhere_and_run_where_it_is_said() -> N
 @pytest.mark.process
 @pytest.mark.skipif(not has_tools("jq"), reason="bash, curl or jq is not here")
 @pytest.mark.parametrize("block", [each for each in shown() if each.is_run_here], ids=str)
-def test_a_block_of_commands_can_be_typed(
-    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: Block
-) -> None:
+def test_a_block_of_commands_can_be_typed(service, tmp_path, monkeypatch, block) -> None:
     service.new_project("default")
     keys = service.project.keys
     for sha in (BASE, SHA):

@@ -160,7 +160,7 @@ MAPPED: dict[str, list[Any]] = {
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(tmp_path_factory) -> Path:
     return python_of(tmp_path_factory.mktemp("python"), [VRL])
 
 
@@ -181,7 +181,7 @@ def remapped(python: Path, transform: str) -> list[Any]:
 @pytest.mark.nightly
 @pytest.mark.parametrize("transform", SENT)
 def test_each_platform_s_events_become_ours_and_the_service_takes_them(
-    service: Any, python: Path, transform: str
+    service, python, transform
 ) -> None:
     events = remapped(python, transform)
     # Longer than an event_id may be.
@@ -205,7 +205,7 @@ def test_a_batch_is_as_large_as_the_service_takes() -> None:
 
 
 @pytest.mark.skipif(shutil.which("vector") is None, reason="Vector is not here")
-def test_vector_runs_the_page_s_configuration(service: Any, tmp_path: Path) -> None:
+def test_vector_runs_the_page_s_configuration(service, tmp_path) -> None:
     (tmp_path / "vector.yaml").write_text(BLOCK)
     with serving(service) as url:
         environment = {

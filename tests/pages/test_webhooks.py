@@ -3,7 +3,6 @@
 import json
 import re
 import tomllib
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -116,7 +115,7 @@ def in_node(asked: list[tuple[dict[str, str], str, str]], folder: Path) -> list[
 
 @pytest.mark.parametrize("verify", [in_python, in_node])
 def test_the_verifiers_that_are_shown_take_what_is_genuine_and_nothing_else(
-    verify: Callable[..., list[bool]], tmp_path: Path
+    verify, tmp_path
 ) -> None:
     body, now = body_of(ANNOUNCEMENT, "raw").decode(), int(datetime.now(UTC).timestamp())
 

@@ -9,7 +9,7 @@ from tests.world import ON_ORDERS, World
 
 
 @pytest.fixture
-def story(service: World) -> World:
+def story(service) -> World:
     """A project whose keeps wait for no guardrail, unless the test names some."""
     service.settings(locked=[])
     service.registration = ON_ORDERS

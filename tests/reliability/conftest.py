@@ -19,13 +19,13 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def postgres(folder: Path) -> Iterator[EmbeddedPostgres]:
+def postgres(folder) -> Iterator[EmbeddedPostgres]:
     with migrated_server(folder) as postgres:
         yield postgres
 
 
 @pytest.fixture
-def shop(postgres: EmbeddedPostgres) -> Iterator[Shop]:
+def shop(postgres) -> Iterator[Shop]:
     shop = open_shop(postgres.url)
     yield shop
     shop.engine.dispose()
@@ -38,9 +38,7 @@ def workers() -> int:
 
 
 @pytest.fixture
-def api(
-    folder: Path, shop: Shop, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ApiProcess]:
+def api(folder, shop, workers, monkeypatch) -> Iterator[ApiProcess]:
     # Readers wait for whatever else a test does, and are not to be hung up on.
     monkeypatch.setenv("SERVICE_IDLE_SECONDS", "600")
     with ApiProcess(log=folder / "api.log", database_url=shop.url, workers=workers) as api:
@@ -49,7 +47,7 @@ def api(
 
 
 @pytest.fixture(params=["bare", "behind nginx"])
-def url(request: pytest.FixtureRequest, api: ApiProcess, tmp_path: Path) -> Iterator[str]:
+def url(request, api, tmp_path) -> Iterator[str]:
     """The address of an API, or of nginx in front of it."""
     if request.param == "bare":
         yield api.url

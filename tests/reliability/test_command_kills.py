@@ -15,12 +15,11 @@ from sqlalchemy import text
 
 from domain.registration import PRODUCTION
 from storage.log.events import RuntimeEvent
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.keys import KeyKind
 from tests.clients.delivery import CONTROL, TREATMENT
 from tests.clients.pollers import Answer, Pollers, pollers, questions_of
 from tests.clients.shop import Shop, open_shop
-from tests.processes.api_process import ApiProcess, eventually
+from tests.processes.api_process import eventually
 from tests.processes.command import Command
 from tests.repetition import times
 from tests.stores.barrier import Place, barrier
@@ -171,14 +170,14 @@ SELECT (SELECT count(*) FROM pg_class WHERE relpersistence = 't')
 
 
 @pytest.fixture
-def shop(postgres: EmbeddedPostgres) -> Iterator[Shop]:
+def shop(postgres) -> Iterator[Shop]:
     shop = open_shop(postgres.url, history=day_of_sessions)
     yield shop
     shop.engine.dispose()
 
 
 @pytest.fixture
-def stage(folder: Path, shop: Shop, api: ApiProcess) -> Iterator[Stage]:
+def stage(folder, shop, api) -> Iterator[Stage]:
     metrics = {"order": shop.orders}
     with shop.engine.begin() as connection:
         for metric in ("sign_up", "browse"):
@@ -203,9 +202,7 @@ def stage(folder: Path, shop: Shop, api: ApiProcess) -> Iterator[Stage]:
 
 @pytest.mark.nightly
 @times(gate=1, deep=20)
-def test_commands_that_are_killed_take_no_answer_back_and_open_no_gate(
-    stage: Stage, times: int
-) -> None:
+def test_commands_that_are_killed_take_no_answer_back_and_open_no_gate(stage, times) -> None:
     asking = stage.pollers
     old = asking.ask()
     assert '"verdict":"keep"' in old[0][1]

@@ -20,7 +20,6 @@ from rich.console import Console
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
-from tests.clients.shop import Shop
 from tests.processes.api_process import ApiProcess
 from tests.repetition import times
 
@@ -179,9 +178,7 @@ def posted(api: ApiProcess, path: str, body: bytes, headers: Mapping[str, str]) 
 
 
 @times(gate=8, deep=200)
-def test_a_body_of_nothing_but_values_is_refused_before_they_are_built(
-    shop: Shop, api: ApiProcess, times: int
-) -> None:
+def test_a_body_of_nothing_but_values_is_refused_before_they_are_built(shop, api, times) -> None:
     with shop.engine.begin() as connection:
         quiet = create_project(connection, "quiet").keys[KeyKind.PUBLIC]
         apply_settings(connection, shop.project.project_id, {"ofrep": "browser"})

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,7 +130,7 @@ def register(service: World, *, target: str) -> str:
 
 
 @pytest.fixture
-def neighbours(service: World) -> Neighbours:
+def neighbours(service) -> Neighbours:
     other = World(store=service.store, client=service.client, project=service.new_project("b"))
     service.settings(metrics={"worth": {"kind": "mean", "sources": ["order"]}})
     return Neighbours(
@@ -143,7 +142,7 @@ def neighbours(service: World) -> Neighbours:
 
 
 @pytest.fixture
-def in_lake(service: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Neighbours:
+def in_lake(service, tmp_path, monkeypatch) -> Neighbours:
     """The same, three days apart, of which the lake alone holds the events."""
     monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
     other = World(store=service.store, client=service.client, project=service.new_project("b"))
@@ -218,7 +217,7 @@ _WAYS = [way if way in _QUICK else pytest.param(way, marks=pytest.mark.deep) for
 
 @pytest.mark.parametrize("way", _WAYS)
 def test_what_one_experiment_breaks_keeps_no_other_from_its_verdict_of_the_same_tick(
-    neighbours: Neighbours, way: str
+    neighbours, way
 ) -> None:
     breaking, stage, healing = WAYS[way]
     neighbours.break_by(breaking)
@@ -247,9 +246,7 @@ _CLOSED = [
 
 
 @pytest.mark.parametrize("way", _CLOSED)
-def test_closing_decides_an_experiment_whose_data_cannot_be_computed(
-    neighbours: Neighbours, way: str
-) -> None:
+def test_closing_decides_an_experiment_whose_data_cannot_be_computed(neighbours, way) -> None:
     neighbours.break_by(WAYS[way][0])
     neighbours.tick()
     closed = neighbours.guilty.post(f"/v1/reward/{neighbours.guilty_experiment}/close", {})
@@ -273,7 +270,7 @@ ONE_SESSION = f"""
 
 
 def test_forgetting_the_session_that_broke_it_cures_an_experiment_at_the_next_tick(
-    neighbours: Neighbours,
+    neighbours,
 ) -> None:
     neighbours.break_by(ONE_SESSION)
     neighbours.tick()
@@ -285,9 +282,7 @@ def test_forgetting_the_session_that_broke_it_cures_an_experiment_at_the_next_ti
     assert decided(neighbours.guilty, neighbours.guilty_experiment) == "keep"
 
 
-def test_an_experiment_that_is_set_aside_is_named_wherever_a_person_looks(
-    neighbours: Neighbours,
-) -> None:
+def test_an_experiment_that_is_set_aside_is_named_wherever_a_person_looks(neighbours) -> None:
     neighbours.break_by(raising("cells"))
     neighbours.tick()
     guilty, name = neighbours.guilty, neighbours.guilty_experiment
@@ -317,7 +312,7 @@ def test_an_experiment_that_is_set_aside_is_named_wherever_a_person_looks(
 
 
 def test_evidence_that_was_served_stays_and_says_that_nothing_new_can_be_computed(
-    neighbours: Neighbours,
+    neighbours,
 ) -> None:
     # So that the traffic decides nothing, and the horizon has not come.
     open_still = '{"alpha": 1e-290, "horizon_seconds": 31104000}'
@@ -348,7 +343,7 @@ def test_evidence_that_was_served_stays_and_says_that_nothing_new_can_be_compute
     "how", also_nightly(["other rows"], [how for how in HARMS if how != "other rows"])
 )
 def test_a_wrong_file_keeps_no_other_experiment_from_its_verdict_of_the_same_tick(
-    in_lake: Neighbours, how: str, tmp_path: Path
+    in_lake, how, tmp_path
 ) -> None:
     wrong, other, *_ = sorted((tmp_path / "lake").rglob("*.parquet"))
     right = wrong.read_bytes()
@@ -386,9 +381,7 @@ def test_a_wrong_file_keeps_no_other_experiment_from_its_verdict_of_the_same_tic
         assert read_gauges(connection).lake_wrong_files == 0
 
 
-def test_the_day_is_compared_without_an_experiment_that_is_set_aside(
-    neighbours: Neighbours,
-) -> None:
+def test_the_day_is_compared_without_an_experiment_that_is_set_aside(neighbours) -> None:
     neighbours.break_by(raising("cells"))
     neighbours.tick()
     neighbours.sql(LATER)
@@ -399,7 +392,7 @@ def test_the_day_is_compared_without_an_experiment_that_is_set_aside(
 
 
 @pytest.mark.deep
-def test_an_experiment_that_takes_too_long_is_set_aside_by_a_run(neighbours: Neighbours) -> None:
+def test_an_experiment_that_takes_too_long_is_set_aside_by_a_run(neighbours) -> None:
     slow = raising("exposures").replace(
         "RAISE EXCEPTION 'a secret value' USING ERRCODE = 'data_exception'", "PERFORM pg_sleep(60)"
     )
@@ -413,7 +406,7 @@ def test_an_experiment_that_takes_too_long_is_set_aside_by_a_run(neighbours: Nei
     assert decided(neighbours.clean, neighbours.clean_experiment) == "keep"
 
 
-def test_an_error_of_the_connection_sets_nobody_aside(neighbours: Neighbours) -> None:
+def test_an_error_of_the_connection_sets_nobody_aside(neighbours) -> None:
     def lost(_: Sequence[str]) -> None:
         with neighbours.guilty.store.engine.connect() as other:
             other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
@@ -435,7 +428,7 @@ WHERE x.policy ->> 'flag' IS NOT NULL GROUP BY experiment_id
 
 
 @pytest.mark.deep
-def test_twelve_flags_in_one_build_hold_up_no_other_project_s_tick(service: World) -> None:
+def test_twelve_flags_in_one_build_hold_up_no_other_project_s_tick(service) -> None:
     clean = World(store=service.store, client=service.client, project=service.new_project("b"))
     canary_of_clean = canary(clean, target="order")
     deploy = {"commit": {"sha": CONTROL}, "deployed_at": at(-1440)}
@@ -464,7 +457,7 @@ def test_twelve_flags_in_one_build_hold_up_no_other_project_s_tick(service: Worl
 
 
 def test_a_person_is_forgotten_though_an_experiment_that_was_over_can_no_longer_be_computed(
-    neighbours: Neighbours, monkeypatch, tmp_path
+    neighbours, monkeypatch, tmp_path
 ) -> None:
     monkeypatch.setenv("SERVICE_LAKE", str(tmp_path))
     neighbours.sql(OVER)

@@ -3,13 +3,10 @@
 import httpx2
 import pytest
 
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.keys import KeyKind
 from tests.clients.audit import audit, require_all_kept
 from tests.clients.delivery import SESSIONS, VIEWS, amount_of, converts
 from tests.clients.load import load
-from tests.clients.shop import Shop
-from tests.processes.api_process import ApiProcess
 from tests.processes.power_cut import cut_power
 from tests.repetition import times
 
@@ -18,7 +15,7 @@ pytestmark = pytest.mark.process
 
 @times(gate=4, deep=120)
 def test_a_kill_of_the_service_loses_nothing_that_was_acknowledged(
-    postgres: EmbeddedPostgres, shop: Shop, api: ApiProcess, times: int
+    postgres, shop, api, times
 ) -> None:
     with load(api.url, shop.keys) as under_load:
         for turn in range(times):
@@ -36,9 +33,7 @@ def test_a_kill_of_the_service_loses_nothing_that_was_acknowledged(
 
 @pytest.mark.parametrize("workers", [2], ids=["two workers"])
 @times(gate=2, deep=40)
-def test_a_kill_of_one_worker_loses_nothing_that_was_acknowledged(
-    shop: Shop, api: ApiProcess, url: str, times: int
-) -> None:
+def test_a_kill_of_one_worker_loses_nothing_that_was_acknowledged(shop, api, url, times) -> None:
     with load(url, shop.keys) as under_load:
         for turn in range(times):
             under_load.run_on()
@@ -48,7 +43,7 @@ def test_a_kill_of_one_worker_loses_nothing_that_was_acknowledged(
     require_all_kept(shop, under_load, times=times)
 
 
-def test_what_is_sent_again_counts_once(shop: Shop, api: ApiProcess) -> None:
+def test_what_is_sent_again_counts_once(shop, api) -> None:
     with load(api.url, shop.keys, kinds=(VIEWS, SESSIONS)) as under_load:
         under_load.run_on()
         under_load.finish()

@@ -4,13 +4,11 @@ import httpx2
 import pytest
 
 from storage.tenants.keys import KeyKind
-from tests.clients.shop import Shop
-from tests.processes.api_process import ApiProcess
 
 pytestmark = pytest.mark.process
 
 
-def test_the_log_holds_no_key_no_query_and_no_person(shop: Shop, api: ApiProcess) -> None:
+def test_the_log_holds_no_key_no_query_and_no_person(shop, api) -> None:
     key = shop.keys[KeyKind.PUBLIC]
     event = {"event": "canary-event", "session_id": 1, "user_ref": "canary-user"}
     assert httpx2.post(f"{api.url}/v1/events?key={key}", json=event).status_code == 422

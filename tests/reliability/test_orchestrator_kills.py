@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Protocol
 
 import dagster as dg
@@ -14,11 +13,10 @@ from sqlalchemy import text
 
 from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
 from orchestration.dagster.schedules import UNDER_WAY
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.keys import KeyKind
 from tests.clients.crowd import Crowd, crowd
 from tests.clients.shop import Shop, open_shop
-from tests.processes.api_process import ApiProcess, eventually, port_of_our_own
+from tests.processes.api_process import eventually, port_of_our_own
 from tests.processes.runs import Runs
 from tests.processes.server_folder import migrated_server
 from tests.processes.tick import Tick
@@ -189,14 +187,14 @@ class Theatre:
 
 
 @pytest.fixture
-def shop(postgres: EmbeddedPostgres) -> Iterator[Shop]:
+def shop(postgres) -> Iterator[Shop]:
     shop = open_shop(postgres.url, history=day_of_orders)
     yield shop
     shop.engine.dispose()
 
 
 @pytest.fixture
-def runs(folder: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+def runs(folder, shop, monkeypatch) -> Iterator[Runs]:
     data_dir = folder / "service"
     home = write_dagster_home(data_dir)
     env = dagster_environment(shop.url, home, data_dir, web_url="http://127.0.0.1:3000")
@@ -224,9 +222,7 @@ def theatre(shop: Shop) -> Theatre:
 
 
 @times(gate=1, nightly=4, deep=20)
-def test_a_tick_that_is_killed_anywhere_is_healed_by_the_next(
-    shop: Shop, api: ApiProcess, times: int
-) -> None:
+def test_a_tick_that_is_killed_anywhere_is_healed_by_the_next(shop, api, times) -> None:
     stage = theatre(shop)
     with stage.seated(api.port):
         for place in [*PLACES, *NOTED][:times]:
@@ -236,7 +232,7 @@ def test_a_tick_that_is_killed_anywhere_is_healed_by_the_next(
 
 @times(gate=1, nightly=4, deep=20)
 def test_a_run_whose_worker_is_killed_anywhere_is_healed_by_a_tick_and_fails(
-    shop: Shop, api: ApiProcess, runs: Runs, times: int
+    shop, api, runs, times
 ) -> None:
     stage = theatre(shop)
     with stage.seated(api.port):
@@ -249,7 +245,7 @@ def test_a_run_whose_worker_is_killed_anywhere_is_healed_by_a_tick_and_fails(
 
 
 @pytest.fixture
-def up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[UpProcess]:
+def up(folder, monkeypatch) -> Iterator[UpProcess]:
     monkeypatch.setenv("SERVICE_IDLE_SECONDS", "600")
     with port_of_our_own() as port:
         up = UpProcess(data_dir=folder / "data", log=folder / "up.log", port=port)
@@ -260,7 +256,7 @@ def up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[UpProcess]:
 @pytest.mark.nightly
 @times(gate=1, deep=20)
 def test_a_service_that_is_killed_whole_is_healed_within_two_ticks_of_the_next_start(
-    folder: Path, up: UpProcess, times: int
+    folder, up, times
 ) -> None:
     places = list(islice(cycle(PLACES[::-1]), times))
     with migrated_server(folder) as postgres:

@@ -55,18 +55,18 @@ def raced() -> Iterator[Raced]:
 
 
 @pytest.fixture
-def shop(raced: Raced) -> Shop:
+def shop(raced) -> Shop:
     return raced.shop
 
 
 @pytest.fixture
-def writers(raced: Raced) -> Iterator[Crowd]:
+def writers(raced) -> Iterator[Crowd]:
     with crowd(raced.port, raced.shop.keys[KeyKind.WRITE]) as writers:
         yield writers
 
 
 @pytest.fixture
-def readers(raced: Raced) -> Iterator[Crowd]:
+def readers(raced) -> Iterator[Crowd]:
     with crowd(raced.port, raced.shop.keys[KeyKind.PROJECT]) as readers:
         yield readers
 
@@ -79,9 +79,7 @@ def rows_of(shop: Shop, column: Any, *, prefix: str) -> Counter[Any]:
 
 
 @times(gate=10, deep=1_000)
-def test_one_key_from_fifty_clients_is_accepted_once(
-    shop: Shop, writers: Crowd, times: int
-) -> None:
+def test_one_key_from_fifty_clients_is_accepted_once(shop, writers, times) -> None:
     for turn in range(times):
         answers = writers.post("/v1/revenue/events", [invoice(f"k{times}-{turn}", 100)] * 2 * HALF)
         assert {answer.status for answer in answers} == {200}
@@ -92,9 +90,7 @@ def test_one_key_from_fifty_clients_is_accepted_once(
 
 
 @times(gate=8, deep=1_000)
-def test_of_two_payloads_under_one_key_one_is_refused_to_all(
-    shop: Shop, writers: Crowd, times: int
-) -> None:
+def test_of_two_payloads_under_one_key_one_is_refused_to_all(shop, writers, times) -> None:
     amounts: dict[str, int] = {}
     for turn in range(times):
         bodies = [invoice(f"two{times}-{turn}", 100), invoice(f"two{times}-{turn}", 200)] * HALF
@@ -117,7 +113,7 @@ def test_of_two_payloads_under_one_key_one_is_refused_to_all(
 
 
 @times(gate=8, deep=1_000)
-def test_fifty_posts_of_one_deploy_are_one_deploy(shop: Shop, writers: Crowd, times: int) -> None:
+def test_fifty_posts_of_one_deploy_are_one_deploy(shop, writers, times) -> None:
     for turn in range(times):
         body = {
             "commit": {"sha": f"{turn:07x}"},
@@ -134,7 +130,7 @@ def test_fifty_posts_of_one_deploy_are_one_deploy(shop: Shop, writers: Crowd, ti
 @pytest.mark.parametrize("deployed", [True, False], ids=["deployed", "still to be deployed"])
 @times(gate=6, deep=500)
 def test_fifty_registrations_of_one_change_are_one_experiment(
-    shop: Shop, readers: Crowd, times: int, deployed: bool
+    shop, readers, times, deployed
 ) -> None:
     commit = TREATMENT if deployed else "feedc0ffee"
     for turn in range(times):

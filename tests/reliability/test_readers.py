@@ -14,7 +14,7 @@ from storage.tenants.keys import KeyKind
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.clients.crowd import Answer, Crowd, crowd
 from tests.clients.shop import Shop
-from tests.processes.api_process import ApiProcess, eventually
+from tests.processes.api_process import eventually
 from tests.repetition import times
 
 pytestmark = pytest.mark.process
@@ -143,9 +143,7 @@ class Reader:
 
 @pytest.mark.parametrize("workers", [2], ids=["two workers"])
 @times(gate=800, deep=100_000)
-def test_readers_see_whole_verdicts_each_no_older_than_the_one_before(
-    shop: Shop, api: ApiProcess, times: int
-) -> None:
+def test_readers_see_whole_verdicts_each_no_older_than_the_one_before(shop, api, times) -> None:
     with (
         crowd(api.port, shop.keys[KeyKind.PROJECT], size=CONNECTIONS) as connections,
         publishing(shop) as publisher,

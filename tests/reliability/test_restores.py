@@ -36,7 +36,7 @@ WEB_URL = "http://127.0.0.1:3000"
 
 
 @pytest.fixture
-def home(folder: Path, postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(folder, postgres, monkeypatch) -> Path:
     """Dagster's settings, by which it keeps its records in the store."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", postgres.url)
     home = write_dagster_home(folder / "service")
@@ -46,7 +46,7 @@ def home(folder: Path, postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def shop(postgres: EmbeddedPostgres) -> Iterator[Shop]:
+def shop(postgres) -> Iterator[Shop]:
     """A shop with a day of history, walked to its verdicts."""
     shop = open_shop(postgres.url, history=day_of_orders)
     command("evaluate", url=shop.url)
@@ -62,7 +62,7 @@ def command(*words: str, url: str) -> str:
 
 
 @pytest.mark.parametrize("way", ["by the command", "by assets"])
-def test_everything_derived_comes_back_to_the_byte(shop: Shop, way: str) -> None:
+def test_everything_derived_comes_back_to_the_byte(shop, way) -> None:
     before = derived_of(shop.engine)
     assert all(before[table] for table in ("exposures", "conversions", "amounts", "cells"))
 
@@ -79,7 +79,7 @@ def test_everything_derived_comes_back_to_the_byte(shop: Shop, way: str) -> None
 
 
 def test_a_dump_restores_the_service_as_the_documentation_says(
-    folder: Path, shop: Shop, home: Path, monkeypatch: pytest.MonkeyPatch
+    folder, shop, home, monkeypatch
 ) -> None:
     run_id = materialize(shop.url, home=home)
     before, served = derived_of(shop.engine), editions_of(shop)
@@ -107,9 +107,7 @@ def test_a_dump_restores_the_service_as_the_documentation_says(
     engine.dispose()
 
 
-def test_a_copy_of_the_stopped_data_directory_is_the_service_again(
-    folder: Path, postgres: EmbeddedPostgres, shop: Shop
-) -> None:
+def test_a_copy_of_the_stopped_data_directory_is_the_service_again(folder, postgres, shop) -> None:
     before = derived_of(shop.engine)
     shop.engine.dispose()
     postgres.stop()

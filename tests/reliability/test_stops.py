@@ -6,8 +6,6 @@ import pytest
 
 from tests.clients.audit import require_all_kept
 from tests.clients.load import load
-from tests.clients.shop import Shop
-from tests.processes.api_process import ApiProcess
 from tests.repetition import times
 
 pytestmark = pytest.mark.process
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.process
 @pytest.mark.parametrize("workers", [2], ids=["two workers"])
 @times(gate=2, deep=20)
 def test_a_stop_under_load_loses_nothing_and_answers_all_that_was_asked(
-    shop: Shop, api: ApiProcess, url: str, times: int
+    shop, api, url, times
 ) -> None:
     took: list[float] = []
     with load(url, shop.keys) as under_load:

@@ -4,11 +4,9 @@ import time
 
 import pytest
 
-from storage.postgres.embedded import EmbeddedPostgres
 from tests.clients.audit import require_all_kept
 from tests.clients.load import load
-from tests.clients.shop import Shop
-from tests.processes.api_process import ApiProcess, eventually
+from tests.processes.api_process import eventually
 from tests.processes.power_cut import cut_power
 from tests.repetition import times
 
@@ -17,7 +15,7 @@ pytestmark = pytest.mark.process
 
 @times(gate=3, deep=50)
 def test_a_store_that_dies_and_comes_back_loses_nothing_that_was_acknowledged(
-    postgres: EmbeddedPostgres, shop: Shop, api: ApiProcess, times: int
+    postgres, shop, api, times
 ) -> None:
     waits: list[float] = []
     with load(api.url, shop.keys) as under_load:

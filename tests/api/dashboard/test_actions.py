@@ -13,7 +13,7 @@ STABLE, CANARY = "a" * 40, "b" * 40
 
 
 @pytest.fixture
-def deploy_id(owner: Owner) -> str:
+def deploy_id(owner) -> str:
     """A canary with a pull request, beside the build that users have."""
     owner.service.deploy(STABLE)
     commit = {
@@ -32,9 +32,7 @@ def registered(owner: Owner, deploy_id: str, metric: str = "order") -> str:
     return answer.headers["Location"]
 
 
-def test_a_deploy_is_registered_on_a_metric_whose_name_is_offered(
-    owner: Owner, deploy_id: str
-) -> None:
+def test_a_deploy_is_registered_on_a_metric_whose_name_is_offered(owner, deploy_id) -> None:
     event = {"event": "order", "session_id": "s1", "commit": CANARY}
     assert owner.service.post("/v1/events", event).status_code == 202
     page = registered(owner, deploy_id)
@@ -48,9 +46,7 @@ def test_a_deploy_is_registered_on_a_metric_whose_name_is_offered(
     assert registered(owner, deploy_id) == page
 
 
-def test_an_open_experiment_is_closed_and_a_decided_one_asked_again(
-    owner: Owner, deploy_id: str
-) -> None:
+def test_an_open_experiment_is_closed_and_a_decided_one_asked_again(owner, deploy_id) -> None:
     page = registered(owner, deploy_id)
     experiment_id = page.rpartition("/")[2]
     refused = owner.post(page, {"action": "anew"})
@@ -75,7 +71,7 @@ def test_an_open_experiment_is_closed_and_a_decided_one_asked_again(
         assert first[member] == second[member]
 
 
-def test_a_note_is_kept_shown_as_text_and_removed(owner: Owner, deploy_id: str) -> None:
+def test_a_note_is_kept_shown_as_text_and_removed(owner, deploy_id) -> None:
     page = registered(owner, deploy_id)
     assert owner.post(page, {"action": "note", "note": SCRIPT}).status_code == 303
     text = owner.page(page)
@@ -86,9 +82,7 @@ def test_a_note_is_kept_shown_as_text_and_removed(owner: Owner, deploy_id: str) 
     assert "&lt;script&gt;" not in owner.page(page)
 
 
-def test_who_is_signed_in_to_read_sees_no_button_and_can_press_none(
-    owner: Owner, deploy_id: str
-) -> None:
+def test_who_is_signed_in_to_read_sees_no_button_and_can_press_none(owner, deploy_id) -> None:
     page = registered(owner, deploy_id)
     owner.post(page, {"action": "note", "note": "Keep an eye on it."})
     reader = Owner(owner.service, Role.READ)
@@ -105,7 +99,7 @@ def test_who_is_signed_in_to_read_sees_no_button_and_can_press_none(
     assert owner.service.get(page.replace("/dashboard/experiments", "/v1/reward")).is_success
 
 
-def test_another_projects_experiment_and_deploy_are_unknown(owner: Owner) -> None:
+def test_another_projects_experiment_and_deploy_are_unknown(owner) -> None:
     other = World.new(owner.service.store, owner.service.client, f"another {STABLE}")
     theirs = other.deploy(STABLE)
     other.deploy(CANARY)
@@ -118,7 +112,7 @@ def test_another_projects_experiment_and_deploy_are_unknown(owner: Owner) -> Non
     assert "no such deploy" in refused.text
 
 
-def test_a_deploy_that_changes_nothing_says_why_it_is_not_registered(owner: Owner) -> None:
+def test_a_deploy_that_changes_nothing_says_why_it_is_not_registered(owner) -> None:
     owner.service.deploy(STABLE)
     owner.service.deploy(CANARY, 0.1)
     nothing = owner.service.deploy("c" * 40, 0.1, commit={"changes": [STABLE]})["deploy_id"]
@@ -128,7 +122,7 @@ def test_a_deploy_that_changes_nothing_says_why_it_is_not_registered(owner: Owne
 
 
 class TestDeliveries:
-    def test_a_delivery_that_tries_a_webhook_arrives_and_is_listed(self, owner: Owner) -> None:
+    def test_a_delivery_that_tries_a_webhook_arrives_and_is_listed(self, owner) -> None:
         with receiving() as receiver:
             owner.service.settings(webhooks=[{"url": receiver.url}])
             (form,) = forms(owner.page(DELIVERIES))
@@ -146,13 +140,13 @@ class TestDeliveries:
         assert "delivered" in page
         assert "waits to be sent" not in page
 
-    def test_a_webhook_that_is_gone_gets_none(self, owner: Owner) -> None:
+    def test_a_webhook_that_is_gone_gets_none(self, owner) -> None:
         gone = owner.post(DELIVERIES, {"target": "0" * 20})
         assert gone.status_code == 409
         assert "no such webhook" in alert(gone.text)
 
 
-def test_a_label_stands_beside_its_key(owner: Owner) -> None:
+def test_a_label_stands_beside_its_key(owner) -> None:
     page = owner.page(KEYS)
     form = {**filled(page, len(forms(page)) - 1), "kind": "write", "label": f"CI {SCRIPT}"}
     assert owner.post(KEYS, form).status_code == 200

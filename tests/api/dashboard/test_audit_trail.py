@@ -31,13 +31,13 @@ def trail(owner: Owner, **parameters: Any) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def owner(service: Any) -> Owner:
+def owner(service) -> Owner:
     """The owner of a store's only project: an entry can be of the whole service."""
     return Owner(service)
 
 
 @pytest.fixture
-def added(owner: Owner) -> Callable[[], list[dict[str, Any]]]:
+def added(owner) -> Callable[[], list[dict[str, Any]]]:
     """The entries since the test began, the oldest first."""
     before = trail(owner)[0]["entry_id"]
 
@@ -56,7 +56,7 @@ def register(service: Any) -> str:
 
 
 class TestAnEntry:
-    def test_of_settings_says_what_stood_there_before(self, owner: Owner, added: Added) -> None:
+    def test_of_settings_says_what_stood_there_before(self, owner, added) -> None:
         assert owner.save(alpha="0.1", horizon_days="14").status_code == 303
         (entry,) = added()
         assert entry["action"] == "settings_changed"
@@ -67,13 +67,13 @@ class TestAnEntry:
             {"member": "horizon_days", "before": 28, "after": 14},
         ]
 
-    def test_of_a_metric_names_it(self, owner: Owner, added: Added) -> None:
+    def test_of_a_metric_names_it(self, owner, added) -> None:
         form = {**owner.form(METRICS), "name": "order", "kind": "conversion"}
         assert owner.post(METRICS, form).status_code == 303
         (entry,) = added()
         assert [change["member"] for change in entry["changes"]] == ["metrics.order"]
 
-    def test_of_a_webhook_tells_its_host_alone(self, owner: Owner, added: Added) -> None:
+    def test_of_a_webhook_tells_its_host_alone(self, owner, added) -> None:
         for path in ("s3cret", "s3cret-too"):
             owner.service.settings(webhooks=[{"url": f"https://hooks.example/T0/{path}"}])
         assert "s3cret" not in owner.client.get(DATA).text + owner.page(PAGE)
@@ -81,7 +81,7 @@ class TestAnEntry:
         assert [entry["action"] for entry in added()] == ["settings_changed"] * 2
         assert "hooks.example" in owner.page(PAGE)
 
-    def test_of_a_key_names_its_beginning_and_label(self, owner: Owner, added: Added) -> None:
+    def test_of_a_key_names_its_beginning_and_label(self, owner, added) -> None:
         form = {**owner.form(KEYS, len(owner.all_keys())), "kind": "write", "label": "CI"}
         page = owner.post(KEYS, form)
         assert page.status_code == 200
@@ -93,7 +93,7 @@ class TestAnEntry:
             assert entry["subject"] == made.display
             assert {change["after"] for change in entry["changes"]} == {"write", "CI"}
 
-    def test_of_a_close_names_the_key_that_closed(self, service: Any, added: Added) -> None:
+    def test_of_a_close_names_the_key_that_closed(self, service, added) -> None:
         experiment_id = register(service)
         assert service.post(f"/v1/reward/{experiment_id}/close", {}).status_code == 200
         (entry,) = added()
@@ -101,16 +101,14 @@ class TestAnEntry:
         display = service.project.keys[KeyKind.PROJECT][:8]
         assert entry["actor"] == {"kind": "key", "name": None, "identity": display}
 
-    def test_of_a_close_by_a_button_names_the_owner(
-        self, service: Any, owner: Owner, added: Added
-    ) -> None:
+    def test_of_a_close_by_a_button_names_the_owner(self, service, owner, added) -> None:
         page = f"/dashboard/experiments/{register(service)}"
         assert owner.post(page, {"action": "close"}).status_code == 303
         (entry,) = added()
         assert entry["actor"]["kind"] == "owner"
         assert entry["subject"] in page
 
-    def test_of_a_withdrawal_names_the_deploy(self, service: Any, added: Added) -> None:
+    def test_of_a_withdrawal_names_the_deploy(self, service, added) -> None:
         deploy = service.deploy("a" * 8)
         for _ in range(2):
             assert service.withdraw(deploy).status_code == 200
@@ -118,7 +116,7 @@ class TestAnEntry:
         assert (entry["action"], entry["subject"]) == ("deploy_withdrawn", deploy["deploy_id"])
         assert entry["actor"]["identity"] == service.project.keys[KeyKind.WRITE][:8]
 
-    def test_of_a_freeze_stands_in_each_project(self, service: Any, added: Added) -> None:
+    def test_of_a_freeze_stands_in_each_project(self, service, added) -> None:
         for _ in range(2):
             service.in_store(lambda connection: freeze(connection, "an incident"))
         for _ in range(2):
@@ -133,9 +131,7 @@ class TestAnEntry:
         )
         assert {"frozen", "unfrozen"} < {entry.action for entry in entries}
 
-    def test_of_a_person_says_how_much_and_never_who(
-        self, service: Any, owner: Owner, added: Added
-    ) -> None:
+    def test_of_a_person_says_how_much_and_never_who(self, service, owner, added) -> None:
         service.client.post(
             "/v1/events",
             json={"event": "page_view", "session_id": "s-of-a-person"},
@@ -150,7 +146,7 @@ class TestAnEntry:
         assert {"member": "runtime_events", "before": None, "after": 1} in entry["changes"]
         assert "s-of-a-person" not in owner.client.get(DATA).text
 
-    def test_of_access_says_to_whom_it_was_given(self, service: Any, owner: Owner) -> None:
+    def test_of_access_says_to_whom_it_was_given(self, service, owner) -> None:
         entries = trail(owner)
         assert {entry["action"] for entry in entries} == FIRST
         given = [entry for entry in entries if entry["action"] == "link_created"]
@@ -163,7 +159,7 @@ class TestAnEntry:
 
 
 class TestNoEntry:
-    def test_is_made_of_what_was_refused(self, service: Any, owner: Owner, added: Added) -> None:
+    def test_is_made_of_what_was_refused(self, service, owner, added) -> None:
         assert owner.save(alpha="2").status_code == 422
         assert owner.save().status_code == 303
         assert owner.post(KEYS, {"action": "revoke", "key": "wk_00000"}).status_code == 409
@@ -171,7 +167,7 @@ class TestNoEntry:
         assert service.post(f"/v1/reward/{'exp_' + '0' * 20}/close", {}).status_code == 404
         assert added() == []
 
-    def test_is_made_of_what_stood_so_already(self, service: Any, added: Added) -> None:
+    def test_is_made_of_what_stood_so_already(self, service, added) -> None:
         experiment_id = register(service)
         for _ in range(2):
             assert service.post(f"/v1/reward/{experiment_id}/close", {}).status_code == 200
@@ -180,7 +176,7 @@ class TestNoEntry:
         service.settings(rate_limits={})
         assert len(added()) == 1
 
-    def test_stands_where_its_change_does_not(self, service: Any, added: Added) -> None:
+    def test_stands_where_its_change_does_not(self, service, added) -> None:
         with service.store.engine.connect() as connection:
             apply_settings(connection, service.project_id, {"alpha": 0.2})
             connection.rollback()
@@ -194,18 +190,18 @@ class TestNoEntry:
             "TRUNCATE audit_trail",
         ],
     )
-    def test_is_changed_or_taken_out(self, service: Any, statement: str) -> None:
+    def test_is_changed_or_taken_out(self, service, statement) -> None:
         with pytest.raises(IntegrityError, match="never changed"):
             service.in_store(lambda connection: connection.execute(text(statement)))
 
-    def test_of_another_project_is_shown(self, service: Any, owner: Owner, added: Added) -> None:
+    def test_of_another_project_is_shown(self, service, owner, added) -> None:
         World.new(service.store, service.client, "other").settings(alpha=0.2)
         assert added() == []
         assert "other" not in owner.client.get(DATA).text
 
 
 class TestReaders:
-    def test_are_owners_alone(self, service: Any, owner: Owner) -> None:
+    def test_are_owners_alone(self, service, owner) -> None:
         owner.client.cookies.clear()
         for headers in ({}, service.reward, service.write):
             answer = owner.client.get(DATA, headers=headers)
@@ -217,7 +213,7 @@ class TestReaders:
         assert page.status_code == 403
         assert "for owners" in page.text
 
-    def test_turn_pages(self, service: Any, owner: Owner) -> None:
+    def test_turn_pages(self, service, owner) -> None:
         for number in range(60):
             service.settings(horizon_days=1 + number % 2)
         whole = [entry["entry_id"] for entry in trail(owner, limit=200)]
@@ -235,7 +231,7 @@ class TestReaders:
         assert f"?before={whole[49]}" in first
         assert "Earlier entries" not in owner.page(f"{PAGE}?before={whole[49]}")
 
-    def test_are_refused_places_that_cannot_be(self, owner: Owner) -> None:
+    def test_are_refused_places_that_cannot_be(self, owner) -> None:
         for place in ("x", "-1", "1" * 30, "%00", "١"):
             assert owner.client.get(f"{PAGE}?before={place}").status_code == 404
             assert owner.client.get(f"{DATA}?cursor={place}").status_code == 422
@@ -257,7 +253,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("room", ["api", "cli"])
-def test_each_change_of_the_faces_names_its_actor(room: str) -> None:
+def test_each_change_of_the_faces_names_its_actor(room) -> None:
     calls = [
         (path, call)
         for path in (ROOT / room).rglob("*.py")

@@ -12,7 +12,7 @@ def checklist(owner: Owner) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", text.partition(">")[2])).split())
 
 
-def test_it_says_how_much_is_right_and_how_old_that_is(owner: Owner) -> None:
+def test_it_says_how_much_is_right_and_how_old_that_is(owner) -> None:
     shown = checklist(owner)
     # JavaScript makes `just now` or `2 min ago` of the time.
     looked = r"Set-up \d+ of 10 right, as of \d+ \w{3} \d{4}, \d\d:\d\d UTC "

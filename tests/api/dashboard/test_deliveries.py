@@ -36,7 +36,7 @@ def tried(owner: Owner, receiver: Receiver) -> dict[str, str]:
     return row
 
 
-def test_before_the_first_delivery_the_page_says_that_there_is_none(owner: Owner) -> None:
+def test_before_the_first_delivery_the_page_says_that_there_is_none(owner) -> None:
     page = words(owner.page(DELIVERIES))
     assert "The project has no webhook. Add one ." in page
     assert page.endswith("Last deliveries None yet.")
@@ -55,9 +55,7 @@ def test_before_the_first_delivery_the_page_says_that_there_is_none(owner: Owner
         (410, r"given up: 127\.0\.0\.1: status 410"),
     ],
 )
-def test_the_state_says_what_an_answer_means_for_the_delivery(
-    owner: Owner, status: int, state: str
-) -> None:
+def test_the_state_says_what_an_answer_means_for_the_delivery(owner, status, state) -> None:
     with receiving() as receiver:
         receiver.answer(status)
         row = tried(owner, receiver)
@@ -66,7 +64,7 @@ def test_the_state_says_what_an_answer_means_for_the_delivery(
     assert row["Webhook"] == "http://127.0.0.1/…"
 
 
-def test_a_receiver_that_is_away_is_named_by_its_host_alone(owner: Owner) -> None:
+def test_a_receiver_that_is_away_is_named_by_its_host_alone(owner) -> None:
     with receiving() as receiver:
         pass
     assert re.fullmatch(
@@ -74,7 +72,7 @@ def test_a_receiver_that_is_away_is_named_by_its_host_alone(owner: Owner) -> Non
     )
 
 
-def test_a_webhook_that_was_taken_away_is_called_so(owner: Owner) -> None:
+def test_a_webhook_that_was_taken_away_is_called_so(owner) -> None:
     with receiving() as receiver:
         tried(owner, receiver)
     owner.service.settings(webhooks=[])
@@ -82,7 +80,7 @@ def test_a_webhook_that_was_taken_away_is_called_so(owner: Owner) -> None:
     assert row["Webhook"] == "removed since"
 
 
-def test_the_newest_delivery_stands_first(owner: Owner) -> None:
+def test_the_newest_delivery_stands_first(owner) -> None:
     with receiving() as receiver:
         receiver.answer(500)
         tried(owner, receiver)

@@ -18,7 +18,7 @@ def words(page: str) -> str:
 
 
 @pytest.fixture
-def experiment(owner: Owner) -> str:
+def experiment(owner) -> str:
     """A canary of 12 minutes ago, whose metric waits 30 minutes for outcomes."""
     before = (BEGUN - timedelta(days=1)).isoformat()
     owner.service.deploy(OLD, deployed_at=before)
@@ -42,9 +42,7 @@ def verdict(owner: Owner, experiment: str) -> str:
     return words(owner.page(f"/dashboard/experiments/{experiment}"))
 
 
-def test_from_the_first_event_on_the_page_says_that_traffic_comes(
-    owner: Owner, experiment: str
-) -> None:
+def test_from_the_first_event_on_the_page_says_that_traffic_comes(owner, experiment) -> None:
     assert "Nothing was measured yet. What to do now Send traffic" in verdict(owner, experiment)
     send(owner, 0)
     # The API notes every few seconds whose events came.
@@ -55,7 +53,7 @@ def test_from_the_first_event_on_the_page_says_that_traffic_comes(
     assert "Send traffic" not in page
 
 
-def test_units_are_told_as_soon_as_their_block_has_closed(owner: Owner, experiment: str) -> None:
+def test_units_are_told_as_soon_as_their_block_has_closed(owner, experiment) -> None:
     known = owner.service.client.get(f"/dashboard/experiments/{experiment}/live").headers["ETag"]
     with owner.service.store.engine.begin() as connection:
         connection.exec_driver_sql(
@@ -76,7 +74,7 @@ def test_units_are_told_as_soon_as_their_block_has_closed(owner: Owner, experime
 
 
 def test_the_first_look_is_told_by_the_page_the_checklist_and_the_registration(
-    owner: Owner, experiment: str
+    owner, experiment
 ) -> None:
     at = datetime.fromisoformat(owner.service.bound(experiment)["first_look_at"])
     # A block, the metric's window, and the grace.

@@ -23,16 +23,12 @@ class TestKeys:
             ("project", r"/v1/reward/register \\\n  -H &#34;X-Service-Project-Key: {}&#34;"),
         ],
     )
-    def test_a_new_key_stands_in_the_first_request_to_send_with_it(
-        self, owner: Owner, kind: str, use: str
-    ) -> None:
+    def test_a_new_key_stands_in_the_first_request_to_send_with_it(self, owner, kind, use) -> None:
         text = create(owner, kind).text
         (key,) = set(re.findall(r"<code>([wpr]k_\w{40})</code>", text))
         assert re.search(use.format(key), text)
 
-    def test_a_form_that_is_sent_again_makes_no_second_key_and_shows_none(
-        self, owner: Owner
-    ) -> None:
+    def test_a_form_that_is_sent_again_makes_no_second_key_and_shows_none(self, owner) -> None:
         page = owner.page(KEYS)
         form = {**filled(page, len(forms(page)) - 1), "kind": "project"}
         made = owner.post(KEYS, form)
@@ -51,7 +47,7 @@ class TestKeys:
         assert len(owner.all_keys()) == len(before) + 1
         assert create(owner, "write", seen="").status_code == 409
 
-    def test_a_kind_is_chosen_from_those_that_there_are(self, owner: Owner) -> None:
+    def test_a_kind_is_chosen_from_those_that_there_are(self, owner) -> None:
         before = owner.all_keys()
         for kind in ("", "admin", SCRIPT):
             answer = owner.post(KEYS, {"action": "create", "kind": kind})
@@ -60,7 +56,7 @@ class TestKeys:
             assert SCRIPT not in answer.text
         assert owner.all_keys() == before
 
-    def test_no_key_is_revoked_but_one_that_was_shown(self, owner: Owner) -> None:
+    def test_no_key_is_revoked_but_one_that_was_shown(self, owner) -> None:
         for key in owner.all_keys()[1:]:
             assert owner.post(KEYS, {"action": "revoke", "key": key.display}).status_code == 303
         (last,) = (key for key in owner.all_keys() if key.revoked_at is None)

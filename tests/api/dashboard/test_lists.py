@@ -14,7 +14,7 @@ CHANGES = {
 
 
 @pytest.fixture
-def ids(owner: Owner) -> list[str]:
+def ids(owner) -> list[str]:
     """An experiment on each change, in the order of the changes."""
     owner.service.deploy("a" * 40)
     experiments: list[str] = []
@@ -45,7 +45,7 @@ def listed(owner: Owner, query: str) -> list[str]:
         ("%00", [1, 0]),
     ],
 )
-def test_experiments_are_found_by_all_the_words(owner, ids, words: str, which: list[int]) -> None:
+def test_experiments_are_found_by_all_the_words(owner, ids, words, which) -> None:
     assert listed(owner, f"q={words}") == [ids[number] for number in which]
 
 
@@ -83,7 +83,7 @@ STEP = re.compile(r'<li><a href="/dashboard/deploys/(dep_\w+)">(.*?)</a>')
 
 
 @pytest.fixture
-def deployed(owner: Owner) -> Callable[..., str]:
+def deployed(owner) -> Callable[..., str]:
     """Records a step of a change at an hour, and returns its deploy."""
 
     def deploy(sha: str, hour: int, share: float | None, **commit: str) -> str:
@@ -104,9 +104,7 @@ def rows(owner: Owner, query: str = "") -> list[tuple[str, str, list[tuple[str, 
 
 
 class TestARamp:
-    def test_is_one_row_with_its_steps_whatever_came_between(
-        self, owner: Owner, deployed: Deployed
-    ) -> None:
+    def test_is_one_row_with_its_steps_whatever_came_between(self, owner, deployed) -> None:
         first = deployed("1", 9, 0.1, message="Shorten the checkout", author="ada")
         second = deployed("1", 10, 0.25)
         hotfix = deployed("2", 11, None, message="Mend the login")
@@ -126,9 +124,7 @@ class TestARamp:
         assert overview.count(">Shorten the checkout</a>") == 1
         assert STEP.findall(overview) == steps
 
-    def test_is_whole_on_the_page_of_each_of_its_steps(
-        self, owner: Owner, deployed: Deployed
-    ) -> None:
+    def test_is_whole_on_the_page_of_each_of_its_steps(self, owner, deployed) -> None:
         before = deployed("1", 7, 0.3)
         deployed("1", 8, 0)
         ids = [deployed("1", hour, share) for hour, share in ((9, 0.1), (11, 0.5), (13, 1))]
@@ -143,9 +139,7 @@ class TestARamp:
             assert "Steps of the ramp" not in owner.page(f"/dashboard/deploys/{deploy_id}")
         assert "30\u202f%" in owner.page(f"/dashboard/deploys/{before}")
 
-    def test_ends_where_it_is_withdrawn_or_given_to_all(
-        self, owner: Owner, deployed: Deployed
-    ) -> None:
+    def test_ends_where_it_is_withdrawn_or_given_to_all(self, owner, deployed) -> None:
         tried, withdrawn = deployed("1", 9, 0.1), deployed("1", 10, 0)
         again, to_all = deployed("1", 11, 0.2), deployed("1", 12, 1)
         later = deployed("1", 13, 0.3)
@@ -156,25 +150,25 @@ class TestARamp:
             (withdrawn, [(tried, "10\u202f%"), (withdrawn, "withdrawn")]),
         ]
 
-    def test_of_many_steps_shows_the_latest(self, owner: Owner, deployed: Deployed) -> None:
+    def test_of_many_steps_shows_the_latest(self, owner, deployed) -> None:
         ids = [deployed("1", hour, (1 + hour) / 100) for hour in range(10)]
         ((place, _, steps),) = rows(owner)
         assert place == ids[-1]
         assert [step for step, _ in steps] == ids[-6:]
         assert "4 earlier" in owner.page("/dashboard/deploys")
 
-    def test_does_not_count_the_steps_that_it_has_not_read(self, owner: Owner) -> None:
+    def test_does_not_count_the_steps_that_it_has_not_read(self, owner) -> None:
         for minute in range(25):
             at = f"2026-01-31T09:{minute:02}:00Z"
             owner.service.deploy("1" * 40, (1 + minute) / 100, deployed_at=at)
         assert "18 and more earlier" in owner.page("/dashboard/deploys")
 
-    def test_is_of_one_environment(self, owner: Owner, deployed: Deployed) -> None:
+    def test_is_of_one_environment(self, owner, deployed) -> None:
         deployed("1", 9, 0.1)
         owner.service.deploy("1" * 40, 0.5, environment="staging")
         assert [steps for _, _, steps in rows(owner)] == [[], []]
 
-    def test_takes_one_place_of_a_page(self, owner: Owner) -> None:
+    def test_takes_one_place_of_a_page(self, owner) -> None:
         for number in range(31):
             for hour, share in ((9, 0.1), (10, 0.5)):
                 at = f"2026-01-{number + 1:02}T{hour:02}:00:00Z"

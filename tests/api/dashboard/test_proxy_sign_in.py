@@ -14,13 +14,11 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
 from storage.tenants.audit_trail import read_trail
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from tests.clients.owner import Owner, filled
-from tests.conftest import Store
 from tests.processes.api_process import ApiProcess
 from tests.processes.nginx import nginx_in_front
 from tests.processes.served import serving_routes
@@ -46,7 +44,7 @@ OWNER, READER = person("all, shop-owners"), person("engineering")
 
 
 @pytest.fixture
-def shop(service: Any) -> Any:
+def shop(service) -> Any:
     service.settings(**CHOSEN)
     return service
 
@@ -55,7 +53,7 @@ Browsers = Callable[..., TestClient]
 
 
 @pytest.fixture
-def browser(store: Store) -> Iterator[Browsers]:
+def browser(store) -> Iterator[Browsers]:
     """Makes browsers, whose requests come from an address."""
     settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
     with ExitStack() as open_browsers:
@@ -89,7 +87,7 @@ class TestAPersonOfAGroup:
         ],
     )
     def test_comes_in_with_the_role_of_the_group(
-        self, shop: Any, browser: Browsers, headers: dict[str, str], role: str, status: int
+        self, shop, browser, headers, role, status
     ) -> None:
         client = browser()
         page = client.get(SIGN_IN, headers=headers).text
@@ -99,7 +97,7 @@ class TestAPersonOfAGroup:
         assert client.get("/dashboard", headers=headers).status_code == 200
         assert client.get(TRAIL, headers=headers).status_code == status
 
-    def test_is_named_at_the_top_of_each_page(self, shop: Any, browser: Browsers) -> None:
+    def test_is_named_at_the_top_of_each_page(self, shop, browser) -> None:
         for name, shown in (("anna@shop.example", "anna@shop.example"), ("<b>x", "&lt;b&gt;x")):
             client, headers = browser(), person("shop-owners", name)
             sign_in(client, shop.project_id, headers)
@@ -109,7 +107,7 @@ class TestAPersonOfAGroup:
         # Who came in by a link has no name.
         assert 'class="person"' not in Owner(shop).page("/dashboard")
 
-    def test_is_named_in_the_audit_trail(self, shop: Any, browser: Browsers) -> None:
+    def test_is_named_in_the_audit_trail(self, shop, browser) -> None:
         client = browser()
         sign_in(client, shop.project_id, OWNER)
         page = client.get("/dashboard/settings", headers=OWNER).text
@@ -122,9 +120,7 @@ class TestAPersonOfAGroup:
         page = client.get("/dashboard/settings/audit-trail", headers=OWNER).text
         assert "anna@shop.example" in page
 
-    def test_is_offered_the_projects_of_the_groups_alone(
-        self, shop: Any, browser: Browsers
-    ) -> None:
+    def test_is_offered_the_projects_of_the_groups_alone(self, shop, browser) -> None:
         other, third = (World.new(shop.store, shop.client, name) for name in ("other", "third"))
         other.settings(**{**CHOSEN, "owner_groups": ["other-owners"]})
         client = browser()
@@ -137,7 +133,7 @@ class TestAPersonOfAGroup:
             assert "No group of yours" in refused.text
             assert not client.cookies
 
-    def test_is_out_or_reads_once_the_proxy_says_so(self, shop: Any, browser: Browsers) -> None:
+    def test_is_out_or_reads_once_the_proxy_says_so(self, shop, browser) -> None:
         client = browser()
         sign_in(client, shop.project_id, OWNER)
         assert client.get(TRAIL, headers=OWNER).status_code == 200
@@ -152,9 +148,7 @@ class TestAPersonOfAGroup:
 
 class TestHeaders:
     @pytest.mark.parametrize("address", ["192.0.2.1", "testclient", "::1"])
-    def test_from_an_address_that_is_not_trusted_are_nothing(
-        self, shop: Any, browser: Browsers, address: str
-    ) -> None:
+    def test_from_an_address_that_is_not_trusted_are_nothing(self, shop, browser, address) -> None:
         client = browser(address)
         # Whoever it says it comes for: the connection itself counts.
         headers = {**OWNER, "X-Forwarded-For": PROXY}
@@ -178,12 +172,10 @@ class TestHeaders:
             [("X-Forwarded-Groups", "Shop-Owners"), ("X-Forwarded-Email", "anna")],
         ],
     )
-    def test_that_are_missing_or_there_twice_let_nobody_in(
-        self, shop: Any, browser: Browsers, headers: list[tuple[str, str]]
-    ) -> None:
+    def test_that_are_missing_or_there_twice_let_nobody_in(self, shop, browser, headers) -> None:
         assert sign_in(browser(), shop.project_id, headers).status_code == 403
 
-    def test_are_those_that_the_settings_name(self, shop: Any, browser: Browsers) -> None:
+    def test_are_those_that_the_settings_name(self, shop, browser) -> None:
         shop.settings(name_header="X-Person", groups_header="X-Teams")
         client = browser()
         assert sign_in(client, shop.project_id, OWNER).status_code == 403
@@ -193,9 +185,7 @@ class TestHeaders:
         assert "&lt;b&gt;anna" in page
         assert sign_in(client, shop.project_id, named).status_code == 303
 
-    def test_do_nothing_in_a_project_that_names_no_group(
-        self, shop: Any, browser: Browsers
-    ) -> None:
+    def test_do_nothing_in_a_project_that_names_no_group(self, shop, browser) -> None:
         shop.settings(owner_groups=[], reader_groups=[])
         for groups in ("shop-owners", "", ","):
             assert sign_in(browser(), shop.project_id, person(groups)).status_code == 403
@@ -217,7 +207,7 @@ async def oauth2_proxy(request: Request) -> PlainTextResponse:
 
 
 def test_the_configuration_of_nginx_tells_who_is_there_and_passes_on_nobodys_own_word(
-    safe_postgres: EmbeddedPostgres, tmp_path: Path
+    safe_postgres, tmp_path
 ) -> None:
     engine = open_engine(safe_postgres.url, pool_size=1)
     with engine.begin() as connection:

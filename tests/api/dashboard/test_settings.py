@@ -1,7 +1,6 @@
 """The settings' pages: who may change what, and which message stands beside which field."""
 
 import re
-from typing import Any
 
 import pytest
 
@@ -25,14 +24,14 @@ from tests.world import World
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 
 
 class TestWhoMayChange:
     def test_an_owner_is_led_to_the_settings_and_a_reader_told_how_to_become_one(
-        self, service: Any
+        self, service
     ) -> None:
         overview = Owner(service).page("/dashboard")
         assert f'href="{GENERAL}"' in overview
@@ -44,7 +43,7 @@ class TestWhoMayChange:
             assert not re.search(r'<button[^>]*type="submit"', page.partition("<main")[2])
             assert 'name="seen"' not in page
 
-    def test_what_a_reader_posts_changes_nothing(self, service: Any) -> None:
+    def test_what_a_reader_posts_changes_nothing(self, service) -> None:
         owner = Owner(service)
         forms = {path: owner.form(path) for path in PATHS}
         before, keys = owner.stored(), owner.all_keys()
@@ -57,7 +56,7 @@ class TestWhoMayChange:
                 assert "You are signed in to read" in answer.text
         assert (owner.stored(), owner.all_keys()) == (before, keys)
 
-    def test_nobody_who_is_signed_out_changes_anything(self, owner: Owner) -> None:
+    def test_nobody_who_is_signed_out_changes_anything(self, owner) -> None:
         form, before = owner.form(), owner.stored()
         owner.client.cookies.clear()
         answer = owner.post(GENERAL, {**form, "alpha": "0.1"})
@@ -65,7 +64,7 @@ class TestWhoMayChange:
         assert answer.headers["Location"].startswith("/dashboard/sign-in")
         assert owner.stored() == before
 
-    def test_a_project_is_changed_by_its_own_owner_alone(self, service: Any) -> None:
+    def test_a_project_is_changed_by_its_own_owner_alone(self, service) -> None:
         other = service.new_project("other")
         owner = Owner(service)
         display = other.keys[KeyKind.WRITE][:8]
@@ -100,7 +99,7 @@ WRONG = {
 
 
 class TestSimpleSettings:
-    def test_what_is_typed_is_stored_and_nothing_else(self, owner: Owner) -> None:
+    def test_what_is_typed_is_stored_and_nothing_else(self, owner) -> None:
         answer = owner.save(
             default_metric=" order ",
             guardrails="error\r\n\r\n latency ",
@@ -131,7 +130,7 @@ class TestSimpleSettings:
         owner.post(GENERAL, {**form, "guardrails": ""})
         assert (owner.settings().trusted_identity, owner.settings().guardrails) == (False, [])
 
-    def test_a_page_that_is_saved_as_it_stands_changes_nothing(self, owner: Owner) -> None:
+    def test_a_page_that_is_saved_as_it_stands_changes_nothing(self, owner) -> None:
         owner.service.settings(
             metrics={"order": {}},
             futility_margin=None,
@@ -144,9 +143,7 @@ class TestSimpleSettings:
         assert owner.settings().alpha == before.alpha
         assert owner.settings().futility_margin in (None, "none")
 
-    def test_what_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(
-        self, owner: Owner
-    ) -> None:
+    def test_what_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(self, owner) -> None:
         before = owner.stored()
         typed = {**owner.form(), "trusted_identity": ["yes"]}
         typed |= {name: text for name, (text, _) in WRONG.items()}
@@ -161,7 +158,7 @@ class TestSimpleSettings:
         assert owner.stored() == before
 
     def test_settings_that_cannot_stand_together_are_refused_beside_one_of_them(
-        self, owner: Owner
+        self, owner
     ) -> None:
         answer = owner.save(unit="user", signed_assignments="yes")
         assert answer.status_code == 422
@@ -169,7 +166,7 @@ class TestSimpleSettings:
         assert owner.stored() == {}
 
     def test_what_somebody_else_changed_meanwhile_is_shown_beside_what_was_typed(
-        self, owner: Owner
+        self, owner
     ) -> None:
         form = {**owner.form(), "alpha": "0.01", "guardrails": "error\nlatency"}
         owner.service.settings(alpha=0.1, trusted_identity=True, default_metric="order")
@@ -188,14 +185,14 @@ class TestSimpleSettings:
         assert owner.post(GENERAL, again).status_code == 303
         assert (owner.settings().alpha, owner.settings().default_metric) == (0.01, "activation")
 
-    def test_what_is_changed_on_another_page_meanwhile_is_no_conflict(self, owner: Owner) -> None:
+    def test_what_is_changed_on_another_page_meanwhile_is_no_conflict(self, owner) -> None:
         form = {**owner.form(), "alpha": "0.01"}
         owner.service.settings(metrics={"order": {}})
         assert owner.post(GENERAL, form).status_code == 303
         assert owner.stored() == {"metrics": {"order": {}}, "alpha": 0.01}
 
     def test_what_was_stored_before_its_rule_stood_is_no_hindrance_until_it_is_changed(
-        self, owner: Owner
+        self, owner
     ) -> None:
         old = {"allowed_origins": ["shop.example"]}
         owner.service.in_store(
@@ -211,7 +208,7 @@ class TestSimpleSettings:
         assert refused.value.pointer == "/trusted_proxies/2"
         owner.service.settings(allowed_origins=["http://localhost:3000", "http://[::1]:80/"])
 
-    def test_a_form_that_no_browser_sends_is_refused(self, owner: Owner) -> None:
+    def test_a_form_that_no_browser_sends_is_refused(self, owner) -> None:
         before = owner.stored()
         form = owner.form()
         for each in (

@@ -21,7 +21,7 @@ LINK_GONE = "was used before"
 
 
 @pytest.fixture
-def door(service: Any) -> Any:
+def door(service) -> Any:
     """The client of a browser, which follows no redirect by itself."""
     service.client.follow_redirects = False
     return service.client
@@ -45,9 +45,7 @@ def is_in(client: Any) -> bool:
 
 
 class TestSigningIn:
-    def test_says_what_a_key_lets_one_do_and_who_is_in_already(
-        self, service: Any, door: Any
-    ) -> None:
+    def test_says_what_a_key_lets_one_do_and_who_is_in_already(self, service, door) -> None:
         asked = door.get(SIGN_IN).text
         assert "A key signs in to read. To change settings, ask for an owner’s link." in asked
         assert "You are signed in to" not in asked
@@ -56,7 +54,7 @@ class TestSigningIn:
         assert "You are signed in to <strong>shop</strong>." in again
         assert '<a href="/dashboard">Go on</a>' in again
 
-    def test_by_a_link_is_over_after_its_minutes(self, service: Any, door: Any) -> None:
+    def test_by_a_link_is_over_after_its_minutes(self, service, door) -> None:
         code = link(service)
         service.in_store(
             lambda connection: connection.execute(
@@ -65,7 +63,7 @@ class TestSigningIn:
         )
         assert LINK_GONE in sign_in(door, code).text
 
-    def test_by_anything_else_is_refused_in_words_that_never_quote_it(self, door: Any) -> None:
+    def test_by_anything_else_is_refused_in_words_that_never_quote_it(self, door) -> None:
         for secret, each in {
             "": "no project key",
             "rk_" + "0" * 40: "no project key",
@@ -79,14 +77,14 @@ class TestSigningIn:
             assert not secret or secret not in answer.text
             assert not is_in(door)
 
-    def test_by_a_key_that_sends_data_is_refused(self, service: Any, door: Any) -> None:
+    def test_by_a_key_that_sends_data_is_refused(self, service, door) -> None:
         for kind in (KeyKind.WRITE, KeyKind.PUBLIC):
             answer = sign_in(door, key(service, kind))
             assert answer.status_code == 422
             assert "sends data" in answer.text
             assert key(service, kind) not in answer.text
 
-    def test_leads_to_a_page_of_ours_alone(self, service: Any, door: Any) -> None:
+    def test_leads_to_a_page_of_ours_alone(self, service, door) -> None:
         for asked, led in {
             "/dashboard/experiments/exp_1": "/dashboard/experiments/exp_1",
             "https://evil.example/": "/dashboard",
@@ -101,7 +99,7 @@ class TestSigningIn:
             assert answer.headers["Location"] == led
             assert f'value="{led}"' in door.get(SIGN_IN, params={"next": asked}).text
 
-    def test_is_kept_as_a_digest_alone(self, service: Any, door: Any) -> None:
+    def test_is_kept_as_a_digest_alone(self, service, door) -> None:
         code = link(service)
         sign_in(door, code)
         (token,) = door.cookies.values()
@@ -116,13 +114,13 @@ class TestSigningIn:
 
 
 class TestTheCookie:
-    def test_is_out_of_reach_of_scripts_and_other_sites(self, service: Any, door: Any) -> None:
+    def test_is_out_of_reach_of_scripts_and_other_sites(self, service, door) -> None:
         cookie = sign_in(door, key(service)).headers["Set-Cookie"]
         assert re.match(
             r"deploy_reward=[\w-]{43}; HttpOnly; Max-Age=\d+; Path=/; SameSite=lax", cookie
         )
 
-    def test_goes_over_https_alone_where_there_is_https(self, store: Any, service: Any) -> None:
+    def test_goes_over_https_alone_where_there_is_https(self, store, service) -> None:
         settings = ApiSettings(
             database_url=store.url, secret=b"-", public_url="https://reward.example"
         )
@@ -134,7 +132,7 @@ class TestTheCookie:
             assert "Secure" in cookie
             assert is_in(client)
 
-    def test_ends_when_its_time_is_over(self, service: Any, door: Any) -> None:
+    def test_ends_when_its_time_is_over(self, service, door) -> None:
         sign_in(door, link(service))
         service.in_store(
             lambda connection: connection.execute(
@@ -143,7 +141,7 @@ class TestTheCookie:
         )
         assert not is_in(door)
 
-    def test_ends_by_signing_out_whatever_the_browser_keeps(self, service: Any, door: Any) -> None:
+    def test_ends_by_signing_out_whatever_the_browser_keeps(self, service, door) -> None:
         sign_in(door, link(service))
         kept = dict(door.cookies)
         assert door.post("/dashboard/sign-out", headers=OWN).headers["Location"] == SIGN_IN
@@ -151,7 +149,7 @@ class TestTheCookie:
         door.cookies.update(kept)
         assert not is_in(door)
 
-    def test_is_another_one_after_each_sign_in(self, service: Any, door: Any) -> None:
+    def test_is_another_one_after_each_sign_in(self, service, door) -> None:
         sign_in(door, key(service))
         (first,) = door.cookies.values()
         sign_in(door, key(service))
@@ -161,14 +159,14 @@ class TestTheCookie:
         door.cookies.set("deploy_reward", first)
         assert not is_in(door)
 
-    def test_that_we_never_gave_lets_nobody_in(self, door: Any) -> None:
+    def test_that_we_never_gave_lets_nobody_in(self, door) -> None:
         for token in ("", "x", "0" * 43, "é" * 10, "0" * 4000):
             answer = door.get("/dashboard", headers={"Cookie": f"deploy_reward={token}".encode()})
             assert answer.status_code == 303
 
 
 class TestGuessing:
-    def test_is_refused_by_address_and_told_when_to_go_on(self, service: Any, door: Any) -> None:
+    def test_is_refused_by_address_and_told_when_to_go_on(self, service, door) -> None:
         for _ in range(60):
             assert sign_in(door, "rk_" + "0" * 40).status_code == 422
         answer = sign_in(door, key(service))
@@ -181,7 +179,7 @@ class TestGuessing:
         assert "Set-Cookie" not in answer.headers
 
     def test_is_refused_from_however_many_addresses_once_the_store_was_asked_enough(
-        self, store: Any, service: Any
+        self, store, service
     ) -> None:
         settings = ApiSettings(database_url=store.url, secret=b"-")
         app = create_app(settings)
@@ -213,7 +211,7 @@ FOREIGN: list[dict[str, str]] = [
 ]
 
 
-def test_a_post_of_another_site_is_refused(service: Any, door: Any) -> None:
+def test_a_post_of_another_site_is_refused(service, door) -> None:
     sign_in(door, key(service))
     code = link(service)
     for each in FOREIGN:
@@ -225,7 +223,7 @@ def test_a_post_of_another_site_is_refused(service: Any, door: Any) -> None:
     assert sign_in(door, code).status_code == 303
 
 
-def test_a_post_that_tells_its_origin_is_taken_from_our_own(service: Any, door: Any) -> None:
+def test_a_post_that_tells_its_origin_is_taken_from_our_own(service, door) -> None:
     answer = door.post(
         SIGN_IN, data={"secret": key(service)}, headers={"Origin": "http://testserver"}
     )
@@ -265,7 +263,7 @@ def test_every_page_that_tells_of_a_project_is_listed_here() -> None:
     }
 
 
-def test_a_page_leads_through_the_sign_in_back_to_it(door: Any) -> None:
+def test_a_page_leads_through_the_sign_in_back_to_it(door) -> None:
     for path in PAGES:
         answer = door.get(path)
         assert answer.status_code == 303
@@ -276,15 +274,13 @@ def test_a_page_leads_through_the_sign_in_back_to_it(door: Any) -> None:
         assert (f'value="{path}"' in asking.text) is not data
 
 
-def test_a_script_that_is_signed_out_is_told_so_rather_than_led_away(door: Any) -> None:
+def test_a_script_that_is_signed_out_is_told_so_rather_than_led_away(door) -> None:
     answer = door.get(PAGES[-2], headers={"Accept": "application/json"})
     assert answer.status_code == 401
 
 
 class TestAPage:
-    def test_of_another_project_is_answered_as_one_that_does_not_exist(
-        self, service: Any, door: Any
-    ) -> None:
+    def test_of_another_project_is_answered_as_one_that_does_not_exist(self, service, door) -> None:
         other = World.new(service.store, service.client, "other")
         deploy, experiment = other.deploy("a" * 8), other.register()
         sign_in(door, key(service))
@@ -297,7 +293,7 @@ class TestAPage:
         for data in ("live", "evidence"):
             assert door.get(f"/dashboard/experiments/{experiment}/{data}").status_code == 404
 
-    def test_that_cannot_be_is_a_page_that_says_so(self, service: Any, door: Any) -> None:
+    def test_that_cannot_be_is_a_page_that_says_so(self, service, door) -> None:
         sign_in(door, key(service))
         for path in (
             "deploys/%00",
@@ -315,7 +311,7 @@ class TestAPage:
             assert answer.status_code == 404, path
             assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
 
-    def test_forbids_whatever_is_not_its_own(self, service: Any, door: Any) -> None:
+    def test_forbids_whatever_is_not_its_own(self, service, door) -> None:
         sign_in(door, key(service))
         for path in ("/dashboard", SIGN_IN, "/dashboard/nowhere"):
             headers = door.get(path).headers
@@ -327,7 +323,7 @@ class TestAPage:
             assert headers["Referrer-Policy"] == "same-origin"
             assert headers["Cache-Control"] == "no-store"
 
-    def test_tells_an_empty_project_what_to_send_first(self, service: Any, door: Any) -> None:
+    def test_tells_an_empty_project_what_to_send_first(self, service, door) -> None:
         sign_in(door, key(service))
         page = door.get("/dashboard").text
         assert "curl -X POST http://testserver/v1/deploys" in page
@@ -337,9 +333,7 @@ class TestAPage:
         assert "curl -X POST http://testserver/v1/reward/register" in page
         assert "http://testserver/sdk.js" in page
 
-    def test_names_a_ramp_as_the_commit_of_its_first_step_was_named(
-        self, service: Any, door: Any
-    ) -> None:
+    def test_names_a_ramp_as_the_commit_of_its_first_step_was_named(self, service, door) -> None:
         sign_in(door, key(service))
         named = {"sha": "a" * 8, "message": "Order in one step"}
         service.post("/v1/deploys", {"commit": named, "allocation": 0.1})
@@ -348,7 +342,7 @@ class TestAPage:
             assert door.get(path).text.count("Order in one step") == 1
 
     def test_that_breaks_says_so_and_tells_the_log_alone_what_broke(
-        self, service: Any, door: Any, caplog: pytest.LogCaptureFixture
+        self, service, door, caplog
     ) -> None:
         sign_in(door, key(service))
         # As a newer version might have stored it, of which this version knows nothing.
@@ -366,7 +360,7 @@ class TestAPage:
         assert "a_setting_of_tomorrow" not in answer.text + caplog.text
 
     def test_of_a_store_that_lacks_a_table_says_that_the_service_cannot_answer_now(
-        self, service: Any, door: Any
+        self, service, door
     ) -> None:
         sign_in(door, key(service))
         service.in_store(
@@ -382,7 +376,7 @@ class TestAPage:
         assert posted.status_code == 503
         assert "Reload this page to send the form again" in posted.text
 
-    def test_that_takes_no_form_answers_it_by_a_page(self, door: Any) -> None:
+    def test_that_takes_no_form_answers_it_by_a_page(self, door) -> None:
         for path in ("/dashboard/nowhere", "/dashboard/deploys", "/dashboard"):
             browser = {**OWN, "Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
             answer = door.post(path, data={"a": "b"}, headers=browser)
@@ -394,9 +388,7 @@ class TestAPage:
             assert (result.status_code, result.json()["code"]) == (405, "method_not_allowed")
         assert door.post("/v1/nowhere", headers=browser).json()["code"] == "not_found"
 
-    def test_with_a_slash_at_its_end_leads_to_the_one_without(
-        self, service: Any, door: Any
-    ) -> None:
+    def test_with_a_slash_at_its_end_leads_to_the_one_without(self, service, door) -> None:
         sign_in(door, key(service))
         for path in ("/dashboard", "/dashboard/settings/keys"):
             assert door.get(f"{path}/").headers["Location"] == path
@@ -413,7 +405,7 @@ class TestAPage:
         assert "Try again" in answer.text
 
 
-def test_what_pages_load_never_changes_under_its_name(door: Any) -> None:
+def test_what_pages_load_never_changes_under_its_name(door) -> None:
     page = door.get(SIGN_IN).text
     paths = re.findall(r'(?:href|src)="(/dashboard/static/[^"]+)"', page)
     assert len(paths) == 3

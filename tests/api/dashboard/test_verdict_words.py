@@ -79,14 +79,14 @@ def document(**members: Any) -> Evidence:
     ],
     ids=str,
 )
-def test_an_agent_reads_the_headline_of_the_page(members: dict[str, Any]) -> None:
+def test_an_agent_reads_the_headline_of_the_page(members) -> None:
     contract = served(**members)
     headline = headline_of(contract).text
     assert for_agents(contract, 60).startswith(headline)
 
 
 @pytest.mark.parametrize("cause", EndedBecause)
-def test_every_end_has_advice_of_its_own(cause: EndedBecause) -> None:
+def test_every_end_has_advice_of_its_own(cause) -> None:
     ended = advice(served("abstain", reason="power"), document(ended_because=cause))
     assert ended != advice(served("abstain", reason="power"), None)
 

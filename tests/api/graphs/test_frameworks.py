@@ -28,9 +28,7 @@ def written(app: App, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", APPS)
-def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(
-    name: str, tmp_path: Path
-) -> None:
+def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(name, tmp_path) -> None:
     app = APPS[name]
     (tmp_path / ".git").mkdir()
     document = graph(cwd=written(app, tmp_path / "apps" / "web"))
@@ -42,7 +40,7 @@ def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(
         assert result[path, kind] == expected, path
 
 
-def test_the_file_of_a_page_of_svelte_is_its_component(tmp_path: Path) -> None:
+def test_the_file_of_a_page_of_svelte_is_its_component(tmp_path) -> None:
     routes = graph(cwd=written(SVELTE_KIT, tmp_path))["routes"]
     files = {route["path"]: route["file"] for route in routes}
     assert files["/shop/docs/[[...path]]"].endswith("+page.svelte")
@@ -57,9 +55,7 @@ def test_the_file_of_a_page_of_svelte_is_its_component(tmp_path: Path) -> None:
         ("export const routes = [];", "computes its routes"),
     ],
 )
-def test_routes_that_are_computed_are_refused_in_one_line(
-    tmp_path: Path, routes: str, message: str
-) -> None:
+def test_routes_that_are_computed_are_refused_in_one_line(tmp_path, routes, message) -> None:
     written(REACT_ROUTER, tmp_path)
     (tmp_path / "app/routes.ts").write_text(routes)
     done = run(cwd=tmp_path)
@@ -68,7 +64,7 @@ def test_routes_that_are_computed_are_refused_in_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_framework_may_be_named_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+def test_a_framework_may_be_named_and_an_unknown_one_is_refused(tmp_path) -> None:
     written(REACT_ROUTER, tmp_path)
     done = run("--framework", "sveltekit", cwd=tmp_path)
     assert "src/routes is no folder" in done.stderr
@@ -79,7 +75,7 @@ def test_a_framework_may_be_named_and_an_unknown_one_is_refused(tmp_path: Path) 
 @pytest.mark.process
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["React Router", "flat routes"])
-def test_react_router_itself_tells_of_the_same_routes(name: str, tmp_path: Path) -> None:
+def test_react_router_itself_tells_of_the_same_routes(name, tmp_path) -> None:
     app = APPS[name]
     node_folder(tmp_path, OF_REACT_ROUTER)
     written(app, tmp_path)
@@ -108,7 +104,7 @@ def paths_of(nodes: list[dict[str, Any]], above: str) -> list[str]:
 
 @pytest.mark.process
 @pytest.mark.nightly
-def test_sveltekit_itself_tells_of_the_same_pages(tmp_path: Path) -> None:
+def test_sveltekit_itself_tells_of_the_same_pages(tmp_path) -> None:
     node_folder(tmp_path, OF_SVELTE_KIT)
     written(SVELTE_KIT, tmp_path)
     output_of(["npx", "--no-install", "svelte-kit", "sync"], folder=tmp_path)

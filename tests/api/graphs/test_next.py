@@ -86,7 +86,7 @@ ROUTES = {
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(tmp_path) -> Path:
     for name, text in FILES.items():
         path = tmp_path / "repository" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def in_repository(files: set[str]) -> set[str]:
     return {name if name.startswith("packages/") else f"apps/web/{name}" for name in files}
 
 
-def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(repository: Path) -> None:
+def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(repository) -> None:
     result = {
         (route["path"], route["kind"]): set(route["files"])
         for route in graph(cwd=repository / "apps" / "web")["routes"]
@@ -125,7 +125,7 @@ def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(repository
         assert result[key] == in_repository(files | EVERYWHERE), key
 
 
-def test_the_file_of_a_route_is_its_own_page(repository: Path) -> None:
+def test_the_file_of_a_route_is_its_own_page(repository) -> None:
     routes = graph("apps/web", "--base-path", "", cwd=repository)["routes"]
     files = {route["path"]: route["file"] for route in routes}
     assert files["/checkout/[id]"] == "apps/web/app/(shop)/checkout/[id]/page.tsx"
@@ -161,9 +161,7 @@ SLOTS = {
 
 
 @pytest.mark.parametrize("files", SLOTS, ids=lambda files: files[0])
-def test_a_route_reaches_the_pages_that_slots_show_beside_it(
-    tmp_path: Path, files: tuple[str, ...]
-) -> None:
+def test_a_route_reaches_the_pages_that_slots_show_beside_it(tmp_path, files) -> None:
     for name in files:
         path = tmp_path / "app" / f"{name}.tsx"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,9 +174,7 @@ def test_a_route_reaches_the_pages_that_slots_show_beside_it(
 
 
 @pytest.mark.requirement("deploy.payload", "graph.document")
-def test_the_service_takes_the_graph_and_finds_what_a_diff_touches(
-    service: Any, repository: Path
-) -> None:
+def test_the_service_takes_the_graph_and_finds_what_a_diff_touches(service, repository) -> None:
     document = graph(cwd=repository / "apps" / "web")
     answer = service.post("/v1/static-graphs", document)
     assert (answer.status_code, answer.json()["route_count"]) == (201, len(ROUTES))
@@ -194,7 +190,7 @@ def test_the_service_takes_the_graph_and_finds_what_a_diff_touches(
         assert deploy["affected_routes"] == affected
 
 
-def test_a_folder_without_an_app_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_without_an_app_is_refused_in_one_line(tmp_path) -> None:
     done = run(cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("route-graph: ")

@@ -33,9 +33,7 @@ def graph(*arguments: str, cwd: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", APPS)
-def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(
-    name: str, tmp_path: Path
-) -> None:
+def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(name, tmp_path) -> None:
     app = APPS[name]
     (tmp_path / ".git").mkdir()
     document = graph(cwd=written(app, tmp_path / "services" / "shop"))
@@ -61,9 +59,7 @@ def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(
         ({"manage.py": "f('DJANGO_SETTINGS_MODULE', 'a.b')"}, "no module a.b"),
     ],
 )
-def test_what_cannot_be_told_is_refused_in_one_line(
-    tmp_path: Path, files: dict[str, str], message: str
-) -> None:
+def test_what_cannot_be_told_is_refused_in_one_line(tmp_path, files, message) -> None:
     done = run(cwd=written(App(files=files, routes={}, everywhere=set()), tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("route-graph: ")
@@ -96,7 +92,7 @@ def assert_each_route_is_served(document: dict[str, Any], patterns: list[str]) -
 
 
 @pytest.mark.process
-def test_fastapi_itself_serves_the_same_routes(tmp_path: Path) -> None:
+def test_fastapi_itself_serves_the_same_routes(tmp_path) -> None:
     folder = written(FAST_API, tmp_path)
     program = """
 import json, sys
@@ -113,7 +109,7 @@ print(json.dumps([list(app.openapi()["paths"]), list(admin.openapi()["paths"])])
 
 @pytest.mark.process
 @pytest.mark.nightly
-def test_django_itself_serves_the_same_routes(tmp_path: Path) -> None:
+def test_django_itself_serves_the_same_routes(tmp_path) -> None:
     python = python_of(tmp_path / "python", ["django>=5,<6", "djangorestframework>=3.15,<4"])
     folder = written(DJANGO, tmp_path / "site")
     program = """

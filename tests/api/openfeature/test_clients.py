@@ -94,18 +94,18 @@ print(json.dumps({"found": found, "nobody": nobody}))
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def node(tmp_path_factory) -> Path:
     return node_folder(tmp_path_factory.mktemp("node"), [*SERVER, *WEB])
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(tmp_path_factory) -> Path:
     packages = ["openfeature-sdk<1", "openfeature-provider-ofrep<1"]
     return python_of(tmp_path_factory.mktemp("python"), packages)
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project with a canary of a quarter, and two flags under test."""
     # Hundreds of sessions ask from an address.
     tenant.settings(rate_limits={"per_key": 100_000, "per_address": 100_000}, ofrep="browser")
@@ -135,9 +135,7 @@ def asked_by(client: str, service: Any, request: pytest.FixtureRequest, url: str
 
 
 @pytest.mark.parametrize("client", ["server", "web", "python"])
-def test_a_client_gets_the_arm_of_each_session(
-    service: Any, request: pytest.FixtureRequest, client: str
-) -> None:
+def test_a_client_gets_the_arm_of_each_session(service, request, client) -> None:
     with serving(service) as url:
         seen = asked_by(client, service, request, url)
     for session, given in seen["found"].items():
@@ -172,7 +170,7 @@ def build(name: str) -> AbstractContextManager[str]:
 
 
 def test_the_example_s_router_serves_each_session_its_build_and_vouches_for_it(
-    service: Any, node: Path
+    service, node
 ) -> None:
     program = node / "router.mjs"
     program.write_text((EXAMPLES / "router.mjs").read_text())
@@ -208,9 +206,7 @@ def test_the_example_s_router_serves_each_session_its_build_and_vouches_for_it(
     assert signed(service) == Counter({True: 40})
 
 
-def test_the_example_s_shop_reports_the_arm_that_each_session_was_served(
-    service: Any, python: Path
-) -> None:
+def test_the_example_s_shop_reports_the_arm_that_each_session_was_served(service, python) -> None:
     body = {
         "treatment_flag": {"name": "one-step-checkout", "treatment": "true"},
         "target_metric": "activation",

@@ -18,7 +18,7 @@ UNITS = [f"s-{number}" for number in range(2000)]
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project of the test's own, which hands arms out to whoever asks."""
     tenant.settings(ofrep="browser")
     return tenant
@@ -36,7 +36,7 @@ def asked(
     return service.client.post(address, json={"context": given}, headers=by or service.public)
 
 
-def test_a_unit_gets_the_build_that_the_published_hash_draws(service: Any) -> None:
+def test_a_unit_gets_the_build_that_the_published_hash_draws(service) -> None:
     service.deploy(BASE)
     service.deploy(CANARY, 0.1)
     for unit in UNITS[:200]:
@@ -63,7 +63,7 @@ def test_shares_that_add_up_to_more_than_all_leave_the_last_what_is_left() -> No
     assert drawn("s-1", [*offers, Offer(salt=BASE, share=0.5)]) is not None
 
 
-def test_the_first_deployed_canary_draws_first_whatever_step_came_last(service: Any) -> None:
+def test_the_first_deployed_canary_draws_first_whatever_step_came_last(service) -> None:
     service.deploy(BASE, deployed_at="2026-11-01T00:00:00Z")
     service.deploy(CANARY, 0.2, deployed_at="2026-11-02T00:00:00Z")
     service.deploy(OTHER, 0.5, deployed_at="2026-11-03T00:00:00Z")
@@ -74,7 +74,7 @@ def test_the_first_deployed_canary_draws_first_whatever_step_came_last(service: 
         assert asked(service, unit).json()["value"] == (BASE if offer is None else offer.salt)
 
 
-def test_without_a_canary_everybody_gets_the_build_that_stands(service: Any) -> None:
+def test_without_a_canary_everybody_gets_the_build_that_stands(service) -> None:
     service.deploy(BASE)
     service.deploy(CANARY, 0.5)
     service.deploy(CANARY, 0)
@@ -83,7 +83,7 @@ def test_without_a_canary_everybody_gets_the_build_that_stands(service: Any) -> 
     assert "share" not in document["metadata"]
 
 
-def test_each_environment_hands_out_its_own(service: Any) -> None:
+def test_each_environment_hands_out_its_own(service) -> None:
     service.deploy(BASE)
     service.deploy(OTHER, environment="preview")
     assert asked(service, "s-1").json()["value"] == BASE
@@ -94,13 +94,13 @@ FLAG = {"name": "one-step", "treatment": "true"}
 
 
 @pytest.fixture
-def tested(service: Any) -> str:
+def tested(service) -> str:
     """An experiment on a flag."""
     service.deploy(BASE)
     return service.register(treatment_flag=FLAG, target_metric="activation")
 
 
-def test_a_flag_under_test_is_on_for_half_of_the_units(service: Any, tested: str) -> None:
+def test_a_flag_under_test_is_on_for_half_of_the_units(service, tested) -> None:
     result = Counter(asked(service, unit, "one-step").json()["value"] for unit in UNITS[:400])
     assert abs(result[True] - 200) < 5 * 10
     assert result[True] + result[False] == 400
@@ -109,9 +109,7 @@ def test_a_flag_under_test_is_on_for_half_of_the_units(service: Any, tested: str
     assert document["variant"] == ("treatment" if document["value"] else "control")
 
 
-def test_a_flag_is_handed_out_no_more_once_its_experiment_is_closed(
-    service: Any, tested: str
-) -> None:
+def test_a_flag_is_handed_out_no_more_once_its_experiment_is_closed(service, tested) -> None:
     service.post(f"/v1/reward/{tested}/close", {})
     answer = asked(service, "s-1", "one-step")
     assert answer.status_code == 404
@@ -120,7 +118,7 @@ def test_a_flag_is_handed_out_no_more_once_its_experiment_is_closed(
     assert document["key"] == "one-step"
 
 
-def test_control_of_a_flag_without_a_control_value_keeps_the_code_s_default(service: Any) -> None:
+def test_control_of_a_flag_without_a_control_value_keeps_the_code_s_default(service) -> None:
     service.deploy(BASE)
     flag = {"name": "layout", "treatment": "grid"}
     service.register(treatment_flag=flag, target_metric="activation")
@@ -132,7 +130,7 @@ def test_control_of_a_flag_without_a_control_value_keeps_the_code_s_default(serv
 
 @pytest.mark.usefixtures("tested")
 def test_one_request_evaluates_every_flag_and_is_answered_anew_only_where_it_changed(
-    service: Any,
+    service,
 ) -> None:
     service.deploy(CANARY, 0.5)
     answer = asked(service, "s-1", None)
@@ -145,7 +143,7 @@ def test_one_request_evaluates_every_flag_and_is_answered_anew_only_where_it_cha
 
 
 @pytest.mark.usefixtures("tested")
-def test_the_token_vouches_for_what_was_handed_out_and_for_nothing_else(service: Any) -> None:
+def test_the_token_vouches_for_what_was_handed_out_and_for_nothing_else(service) -> None:
     service.deploy(CANARY, 0.5)
     key = Assignments(b"a secret of the tests").key(service.project_id, 1)
     for unit in UNITS[:20]:
@@ -170,7 +168,7 @@ def test_the_token_vouches_for_what_was_handed_out_and_for_nothing_else(service:
         {"targetingKey": "s-1", "environment": f"production\0s-2\0{CANARY}"},
     ],
 )
-def test_no_unit_s_name_can_speak_of_another_assignment(service: Any, context: Any) -> None:
+def test_no_unit_s_name_can_speak_of_another_assignment(service, context) -> None:
     service.deploy(BASE)
     answer = service.client.post(PATH, json={"context": context}, headers=service.public)
     assert answer.status_code == 400
@@ -187,9 +185,7 @@ def test_no_unit_s_name_can_speak_of_another_assignment(service: Any, context: A
     ],
 )
 @pytest.mark.parametrize("key", [None, "commit"])
-def test_what_is_no_evaluation_is_refused_in_the_protocol_s_words(
-    service: Any, body: Any, word: str, key: str | None
-) -> None:
+def test_what_is_no_evaluation_is_refused_in_the_protocol_s_words(service, body, word, key) -> None:
     headers = {**service.public, "Content-Type": "application/json"}
     content = body if isinstance(body, str) else json.dumps(body)
     address = PATH if key is None else f"{PATH}/{key}"
@@ -205,7 +201,7 @@ def test_what_is_no_evaluation_is_refused_in_the_protocol_s_words(
 @pytest.mark.parametrize("key", [None, "commit", "one-step", "unheard-of"])
 @pytest.mark.usefixtures("tested")
 def test_the_setting_says_to_which_key_arms_are_handed_out_and_the_write_key_s_are_signed(
-    service: Any, setting: str, kind: str, key: str | None
+    service, setting, kind, key
 ) -> None:
     service.deploy(CANARY, 0.5)
     service.settings(ofrep=setting)
@@ -224,13 +220,13 @@ def test_the_setting_says_to_which_key_arms_are_handed_out_and_the_write_key_s_a
         assert signed == [kind == "write"] * len(evaluations)
 
 
-def test_until_a_project_asks_for_it_no_arm_is_handed_out(tenant: World) -> None:
+def test_until_a_project_asks_for_it_no_arm_is_handed_out(tenant) -> None:
     tenant.deploy(BASE)
     for by in (tenant.write, tenant.public):
         assert asked(tenant, "s-1", by=by).status_code == 403
 
 
-def test_a_page_may_ask_from_its_own_origin(service: Any) -> None:
+def test_a_page_may_ask_from_its_own_origin(service) -> None:
     origin = {"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"}
     for path in (PATH, f"{PATH}/commit"):
         answer = service.client.options(path, headers=origin)
@@ -245,7 +241,7 @@ def test_a_page_may_ask_from_its_own_origin(service: Any) -> None:
     )
 
 
-def test_the_key_may_stand_where_openfeature_s_clients_put_theirs(service: Any) -> None:
+def test_the_key_may_stand_where_openfeature_s_clients_put_theirs(service) -> None:
     service.deploy(BASE)
     bearer = {"Authorization": f"Bearer {service.project.keys[KeyKind.PUBLIC]}"}
     body = {"context": {"targetingKey": "s-1"}}

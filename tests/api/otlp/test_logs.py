@@ -57,7 +57,7 @@ def stored(tenant: Any) -> Sequence[Any]:
 
 @KINDS
 def test_an_evaluated_flag_is_an_exposure_and_any_other_event_an_outcome(
-    tenant: Any, *, protobuf: bool
+    tenant, *, protobuf
 ) -> None:
     order = record(
         "order_placed",
@@ -90,7 +90,7 @@ def test_an_evaluated_flag_is_an_exposure_and_any_other_event_an_outcome(
 
 
 @KINDS
-def test_both_encodings_are_stored_alike(tenant: Any, *, protobuf: bool) -> None:
+def test_both_encodings_are_stored_alike(tenant, *, protobuf) -> None:
     records = [
         evaluation("layout", "s-1", value="grid"),
         evaluation("tries", "s-2", value=3),
@@ -128,7 +128,7 @@ def test_both_encodings_are_stored_alike(tenant: Any, *, protobuf: bool) -> None
 
 
 @KINDS
-def test_records_that_say_too_little_are_counted_by_reason(tenant: Any, *, protobuf: bool) -> None:
+def test_records_that_say_too_little_are_counted_by_reason(tenant, *, protobuf) -> None:
     records = [
         record("page_view"),
         record("page_view"),
@@ -151,7 +151,7 @@ def test_records_that_say_too_little_are_counted_by_reason(tenant: Any, *, proto
 
 
 def test_a_version_that_is_no_commit_is_no_fault_and_an_exposure_without_a_build_is_told(
-    tenant: Any,
+    tenant,
 ) -> None:
     document = export([evaluation("f", "s-1")], service__version="1.4.2")
     resource = document["resourceLogs"][0]["resource"]
@@ -168,7 +168,7 @@ def test_a_version_that_is_no_commit_is_no_fault_and_an_exposure_without_a_build
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e400", "1000000001"])
 @pytest.mark.parametrize("as_double", [False, True])
 def test_a_value_that_is_no_finite_number_rejects_its_record(
-    tenant: Any, *, protobuf: bool, value: str, as_double: bool
+    tenant, *, protobuf, value, as_double
 ) -> None:
     given = {"doubleValue": value if value != "1e400" else "Infinity"} if as_double else None
     attribute = {"key": "deploy_reward.value", "value": given or {"stringValue": value}}
@@ -181,7 +181,7 @@ def test_a_value_that_is_no_finite_number_rejects_its_record(
 
 
 @KINDS
-def test_an_evaluation_by_its_older_name_is_an_exposure(tenant: Any, *, protobuf: bool) -> None:
+def test_an_evaluation_by_its_older_name_is_an_exposure(tenant, *, protobuf) -> None:
     members = {
         "session__id": "s-1",
         "feature_flag__key": "one-step",
@@ -200,7 +200,7 @@ def test_an_evaluation_by_its_older_name_is_an_exposure(tenant: Any, *, protobuf
 
 
 @KINDS
-def test_a_large_export_is_stored_whole(tenant: Any, *, protobuf: bool) -> None:
+def test_a_large_export_is_stored_whole(tenant, *, protobuf) -> None:
     records = [record("page_view", session__id=f"s-{number}") for number in range(2000)]
     records[1234] = record("page_view")
     rejected, message = receipt(sent(tenant, export(records), protobuf=protobuf))
@@ -210,7 +210,7 @@ def test_a_large_export_is_stored_whole(tenant: Any, *, protobuf: bool) -> None:
 
 @KINDS
 @pytest.mark.parametrize("zipped", [False, True])
-def test_an_export_may_be_compressed(tenant: Any, *, protobuf: bool, zipped: bool) -> None:
+def test_an_export_may_be_compressed(tenant, *, protobuf, zipped) -> None:
     document = export([record("page_view", session__id="s-1")])
     plain = encoded(document) if protobuf else json.dumps(document).encode()
     headers = tenant.public | (PROTOBUF if protobuf else {"Content-Type": "application/json"})
@@ -239,21 +239,21 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_body_that_is_no_export_is_400(tenant: Any, name: str) -> None:
+def test_a_body_that_is_no_export_is_400(tenant, name) -> None:
     headers = tenant.public | {"Content-Type": "application/json"}
     answer = tenant.client.post("/v1/logs", content=BROKEN[name], headers=headers)
     assert answer.status_code == 400
     assert status_of(answer) == "invalid_otlp: the body is not an ExportLogsServiceRequest"
 
 
-def test_bytes_that_are_no_protobuf_are_400_in_protobuf(tenant: Any) -> None:
+def test_bytes_that_are_no_protobuf_are_400_in_protobuf(tenant) -> None:
     for content in (b"\xff", b"\x0a\x05ab", b"{}"):
         answer = tenant.client.post("/v1/logs", content=content, headers=tenant.public | PROTOBUF)
         assert answer.status_code == 400
         assert status_of(answer).startswith("invalid_otlp: ")
 
 
-def test_what_the_store_cannot_hold_rejects_its_record_alone(tenant: Any) -> None:
+def test_what_the_store_cannot_hold_rejects_its_record_alone(tenant) -> None:
     records = [record("page\0view", session__id="s-1"), record("page_view", session__id="s-2")]
     for protobuf in (False, True):
         rejected, _ = receipt(sent(tenant, export(records), protobuf=protobuf))
@@ -263,7 +263,7 @@ def test_what_the_store_cannot_hold_rejects_its_record_alone(tenant: Any) -> Non
 
 @KINDS
 def test_an_export_of_too_many_records_is_refused_and_never_taken_apart(
-    tenant: Any, *, protobuf: bool
+    tenant, *, protobuf
 ) -> None:
     answer = sent(tenant, export([{}] * 10_001), protobuf=protobuf)
     assert answer.status_code == 413
@@ -273,9 +273,7 @@ def test_an_export_of_too_many_records_is_refused_and_never_taken_apart(
 
 
 @KINDS
-def test_failures_are_told_as_a_status_in_the_encoding_of_the_request(
-    tenant: Any, *, protobuf: bool
-) -> None:
+def test_failures_are_told_as_a_status_in_the_encoding_of_the_request(tenant, *, protobuf) -> None:
     document = export([record("page_view", session__id="s-1")])
     wrong = tenant.project.keys[KeyKind.PROJECT]
     cases = (
@@ -291,7 +289,7 @@ def test_failures_are_told_as_a_status_in_the_encoding_of_the_request(
 
 
 @KINDS
-def test_too_many_exports_are_told_when_to_come_again(tenant: Any, *, protobuf: bool) -> None:
+def test_too_many_exports_are_told_when_to_come_again(tenant, *, protobuf) -> None:
     tenant.settings(rate_limits={"per_key": 1})
     document = export([record("page_view", session__id="s-1")])
     answers = [sent(tenant, document, protobuf=protobuf) for _ in range(3)]

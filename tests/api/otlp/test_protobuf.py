@@ -69,18 +69,14 @@ def as_texts(records: list[LogRecord] | str) -> list[Any]:
 
 @given(document=EXPORTS)
 @examples(gate=100, deep=5_000)
-def test_what_the_library_writes_is_read_as_the_same_export_in_json(
-    document: dict[str, Any],
-) -> None:
+def test_what_the_library_writes_is_read_as_the_same_export_in_json(document) -> None:
     in_json = records_of_json(json.dumps(document).encode(), NAMES)
     assert as_texts(read(encoded(document))) == as_texts(in_json)
 
 
 @given(document=EXPORTS, data=st.data())
 @examples(gate=200, deep=20_000)
-def test_damaged_bytes_are_refused_or_read_as_the_library_reads_them(
-    document: dict[str, Any], data: st.DataObject
-) -> None:
+def test_damaged_bytes_are_refused_or_read_as_the_library_reads_them(document, data) -> None:
     raw = bytearray(encoded(document))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(raw)))

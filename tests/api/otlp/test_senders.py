@@ -134,17 +134,17 @@ provider.shutdown()
 
 
 @pytest.fixture(scope="module")
-def hooked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hooked(tmp_path_factory) -> Path:
     return node_folder(tmp_path_factory.mktemp("hooked"), HOOKED)
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain(tmp_path_factory) -> Path:
     return node_folder(tmp_path_factory.mktemp("plain"), PLAIN)
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(tmp_path_factory) -> Path:
     packages = ["openfeature-sdk<1", "opentelemetry-exporter-otlp-proto-http"]
     return python_of(tmp_path_factory.mktemp("python"), packages)
 
@@ -233,9 +233,7 @@ GROUPS = {
     "needs",
     ["here", *(pytest.param(name, marks=pytest.mark.nightly) for name in GROUPS if name != "here")],
 )
-def test_what_an_sdk_sends_is_counted_as_units_and_conversions(
-    needs: str, request: pytest.FixtureRequest
-) -> None:
+def test_what_an_sdk_sends_is_counted_as_units_and_conversions(needs, request) -> None:
     place = Path() if needs == "here" else request.getfixturevalue(needs)
     with private_service(datetime.now(UTC)) as service:
         shops = {way: own_project(service, way) for way in GROUPS[needs]}

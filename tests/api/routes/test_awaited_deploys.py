@@ -1,13 +1,11 @@
 """An experiment that waits for its deploy says where else its commit is deployed."""
 
-from typing import Any
-
 from tests.clients.owner import Owner
 
 COMMIT = "b" * 40
 
 
-def test_a_page_and_the_checklist_say_where_else_its_commit_is_deployed(service: Any) -> None:
+def test_a_page_and_the_checklist_say_where_else_its_commit_is_deployed(service) -> None:
     service.deploy(COMMIT, environment="staging")
     experiment = service.register(treatment_commit=COMMIT[:8])
     Owner(service)

@@ -34,7 +34,7 @@ class TestAStaticGraph:
         "endpoint.static-graphs",
         "endpoint.static-graphs.effect",
     )
-    def test_becomes_the_projects_current_graph_and_comes_back_unchanged(self, tenant: Any) -> None:
+    def test_becomes_the_projects_current_graph_and_comes_back_unchanged(self, tenant) -> None:
         tenant.post(GRAPHS, {"schema_version": 1, "routes": [{"path": "/old"}]})
         answer = tenant.post(GRAPHS, GRAPH)
         assert answer.status_code == 201
@@ -57,14 +57,14 @@ class TestAStaticGraph:
         assert deploy["graph_id"] == document["graph_id"]
         assert tenant.get(LAST).json()["graph"] == GRAPH
 
-    def test_sent_again_is_the_same_graph(self, tenant: Any) -> None:
+    def test_sent_again_is_the_same_graph(self, tenant) -> None:
         first = tenant.post(GRAPHS, GRAPH)
         again = tenant.post(GRAPHS, dict(reversed(GRAPH.items())))
         assert (first.status_code, again.status_code) == (201, 200)
         assert again.json() == first.json()
 
     @pytest.mark.requirement("graph.current", "endpoint.deploys-last.use")
-    def test_is_superseded_by_the_graph_of_a_deploy(self, tenant: Any) -> None:
+    def test_is_superseded_by_the_graph_of_a_deploy(self, tenant) -> None:
         tenant.post(GRAPHS, GRAPH)
         newer = {"schema_version": 3, "routes": [{"path": "/new"}]}
         tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "graph": newer})
@@ -87,24 +87,20 @@ class TestAStaticGraph:
             ([], [("", "object_type")]),
         ],
     )
-    def test_that_breaks_a_rule_is_refused_with_where(
-        self, tenant: Any, graph: Any, expected: Any
-    ) -> None:
+    def test_that_breaks_a_rule_is_refused_with_where(self, tenant, graph, expected) -> None:
         assert faults(tenant.post(GRAPHS, graph)) == expected
         nested = tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "graph": graph})
         assert faults(nested) == [(f"/graph{pointer}", code) for pointer, code in expected]
 
     @pytest.mark.parametrize("member", ["schema_version", "schemaVersion", "version"])
     @pytest.mark.parametrize("version", [1, "2.1", 1.5, True, None, {"major": 1}, ""])
-    def test_hands_its_version_back_as_it_was_sent(
-        self, tenant: Any, member: str, version: Any
-    ) -> None:
+    def test_hands_its_version_back_as_it_was_sent(self, tenant, member, version) -> None:
         graph = {member: version, "routes": [{"path": "/a"}]}
         assert tenant.post(GRAPHS, graph).json()["schema_version"] == version
         tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}})
         assert tenant.get(LAST).json()["graph"] == graph
 
-    def test_is_taken_as_far_as_it_is_understood_and_says_how_far(self, tenant: Any) -> None:
+    def test_is_taken_as_far_as_it_is_understood_and_says_how_far(self, tenant) -> None:
         graph = {
             "generator": {"name": "another parser"},
             "routes": [
@@ -151,7 +147,7 @@ class TestAStaticGraph:
         assert affected("b.ts", 2) == ["/route"]
         assert tenant.get(LAST).json()["graph"] == graph
 
-    def test_names_no_more_than_ten_routes_that_take_no_part(self, tenant: Any) -> None:
+    def test_names_no_more_than_ten_routes_that_take_no_part(self, tenant) -> None:
         receipt = tenant.post(GRAPHS, {"routes": [{}] * 2000}).json()
         assert (receipt["routes_used"], receipt["routes_not_used"]["count"]) == (0, 2000)
         assert len(receipt["routes_not_used"]["first"]) == 10
@@ -165,7 +161,7 @@ class TestADeploy:
         "endpoint.deploys.request",
         "endpoint.deploys.response",
     )
-    def test_is_handed_back_with_its_lineage_and_what_it_affects(self, tenant: Any) -> None:
+    def test_is_handed_back_with_its_lineage_and_what_it_affects(self, tenant) -> None:
         tenant.post(DEPLOYS, {"commit": {"sha": "9e107d9"}, "graph": GRAPH})
         answer = tenant.post(
             DEPLOYS,
@@ -240,18 +236,18 @@ class TestADeploy:
             "affected_routes_complete": True,
         }
 
-    def test_assumes_what_stood_before_for_its_base(self, tenant: Any) -> None:
+    def test_assumes_what_stood_before_for_its_base(self, tenant) -> None:
         tenant.deploy("aaaaaaa")
         deploy = tenant.deploy("bbbbbbb")
         assert (deploy["base_commit"], deploy["base_assumed"]) == ("aaaaaaa", True)
 
-    def test_of_three_hundred_files_may_affect_more_than_is_known(self, tenant: Any) -> None:
+    def test_of_three_hundred_files_may_affect_more_than_is_known(self, tenant) -> None:
         for count, complete in ((299, True), (300, False)):
             files = [{"filename": f"{n}.ts", "status": "added"} for n in range(count)]
             deploy = tenant.deploy(f"{count:07}", diff={"files": files})
             assert deploy["affected_routes_complete"] is complete
 
-    def test_sent_again_is_the_same_deploy(self, tenant: Any) -> None:
+    def test_sent_again_is_the_same_deploy(self, tenant) -> None:
         body = {"commit": {"sha": "abcdef1"}, "deployed_at": "2026-01-31T12:00:00Z"}
         first = tenant.post(DEPLOYS, body)
         again = tenant.post(
@@ -262,13 +258,13 @@ class TestADeploy:
         assert "Idempotent-Replayed" not in first.headers
         assert again.headers["Idempotent-Replayed"] == "true"
 
-    def test_sent_again_with_another_body_is_a_conflict(self, tenant: Any) -> None:
+    def test_sent_again_with_another_body_is_a_conflict(self, tenant) -> None:
         body = {"commit": {"sha": "abcdef1"}, "deployed_at": "2026-01-31T12:00:00Z"}
         tenant.post(DEPLOYS, body)
         answer = tenant.post(DEPLOYS, {**body, "allocation": 0.5})
         assert (answer.status_code, answer.json()["code"]) == (409, "deploy_conflict")
 
-    def test_under_the_same_idempotency_key_is_the_same_deploy(self, tenant: Any) -> None:
+    def test_under_the_same_idempotency_key_is_the_same_deploy(self, tenant) -> None:
         headers = {**tenant.write, "Idempotency-Key": "run 17"}
         first, again = (
             tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}, headers=headers) for _ in range(2)
@@ -278,7 +274,7 @@ class TestADeploy:
         other = tenant.post(DEPLOYS, {"commit": {"sha": "abcdef2"}}, headers=headers)
         assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
 
-    def test_without_time_or_key_is_a_further_step_of_the_ramp(self, tenant: Any) -> None:
+    def test_without_time_or_key_is_a_further_step_of_the_ramp(self, tenant) -> None:
         steps = [
             tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "allocation": allocation})
             for allocation in (0.1, 0.1, 0.5, 1, None, 0)
@@ -287,7 +283,7 @@ class TestADeploy:
         shown = [step.json()["deploy"]["allocation"] for step in steps]
         assert shown == [0.1, 0.1, 0.5, 1.0, None, 0.0]
 
-    def test_under_one_key_from_many_clients_is_recorded_once(self, tenant: Any) -> None:
+    def test_under_one_key_from_many_clients_is_recorded_once(self, tenant) -> None:
         with ThreadPoolExecutor(12) as clients:
             for n in range(4):
                 headers = {**tenant.write, "Idempotency-Key": f"run-{n}"}
@@ -302,7 +298,7 @@ class TestADeploy:
                 assert len({a.json()["deploy"]["deploy_id"] for a in answers}) == 1
 
     @pytest.mark.parametrize("key", ["", "x" * 256, "é", "\t"])
-    def test_needs_a_printable_idempotency_key(self, tenant: Any, key: str) -> None:
+    def test_needs_a_printable_idempotency_key(self, tenant, key) -> None:
         headers = {**tenant.write, "Idempotency-Key": key.encode("latin-1")}
         answer = tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}, headers=headers)
         assert answer.status_code == 422
@@ -323,9 +319,7 @@ class TestADeploy:
             ({"diff": {"files": [{"filename": "a"}]}}, [("/diff/files/0/status", "missing")]),
         ],
     )
-    def test_that_breaks_a_rule_is_refused_with_where(
-        self, tenant: Any, body: dict[str, Any], expected: Any
-    ) -> None:
+    def test_that_breaks_a_rule_is_refused_with_where(self, tenant, body, expected) -> None:
         whole = body if not body or "commit" in body else {"commit": {"sha": "abcdef1"}, **body}
         assert faults(tenant.post(DEPLOYS, whole)) == expected
 
@@ -343,15 +337,13 @@ class TestADeploy:
             ("colour", 1, 422),
         ],
     )
-    def test_holds_its_commit_to_its_rules(
-        self, tenant: Any, member: str, value: Any, status: int
-    ) -> None:
+    def test_holds_its_commit_to_its_rules(self, tenant, member, value, status) -> None:
         answer = tenant.post(DEPLOYS, {"commit": {"sha": "abcdef1", member: value}})
         assert answer.status_code == status
         if status == 422:
             assert faults(answer)[0][0].startswith(f"/commit/{member}")
 
-    def test_links_to_the_dashboard_that_users_see(self, tenant: Any) -> None:
+    def test_links_to_the_dashboard_that_users_see(self, tenant) -> None:
         settings = ApiSettings(
             database_url=tenant.store.url, secret=b"s", public_url="https://reward.example/"
         )
@@ -365,7 +357,7 @@ class TestADeploy:
 
 class TestTheLatestDeploy:
     @pytest.mark.requirement("endpoint.deploys-last", "endpoint.deploys-last.environment")
-    def test_is_the_one_with_the_greatest_time_of_its_environment(self, tenant: Any) -> None:
+    def test_is_the_one_with_the_greatest_time_of_its_environment(self, tenant) -> None:
         for sha, environment, day in (
             ("aaaaaaa", "production", "02"),
             ("bbbbbbb", "production", "01"),
@@ -379,7 +371,7 @@ class TestTheLatestDeploy:
         staging = tenant.get(f"{LAST}?environment=staging")
         assert staging.json()["deploy"]["commit"]["sha"] == "ccccccc"
 
-    def test_the_build_of_a_flag_s_experiment_stands(self, tenant: Any) -> None:
+    def test_the_build_of_a_flag_s_experiment_stands(self, tenant) -> None:
         tenant.deploy("aaaaaaa1")
         tenant.register(treatment_flag={"name": "one-step", "treatment": "true"})
         answer = tenant.get(f"{LAST}?standing=true")
@@ -390,7 +382,7 @@ class TestTheLatestDeploy:
         (canary, _) = tenant.listed()
         assert canary["control_commit"] == "aaaaaaa1"
 
-    def test_the_standing_one_is_what_most_users_have(self, tenant: Any) -> None:
+    def test_the_standing_one_is_what_most_users_have(self, tenant) -> None:
         def standing() -> str | None:
             answer = tenant.get(f"{LAST}?standing=true")
             return answer.json()["deploy"]["commit"]["sha"] if answer.status_code == 200 else None
@@ -408,12 +400,12 @@ class TestTheLatestDeploy:
         tenant.register(treatment_commit="ccccccc3")
         assert standing() == "bbbbbbb2"
 
-    def test_is_404_where_nothing_was_deployed(self, tenant: Any) -> None:
+    def test_is_404_where_nothing_was_deployed(self, tenant) -> None:
         answer = tenant.get(f"{LAST}?environment=nowhere")
         assert (answer.status_code, answer.json()["code"]) == (404, "no_deploy")
 
     @pytest.mark.parametrize("environment", ["", "%00", "x" * 65])
-    def test_is_of_an_environment_that_can_exist(self, tenant: Any, environment: str) -> None:
+    def test_is_of_an_environment_that_can_exist(self, tenant, environment) -> None:
         answer = tenant.get(f"{LAST}?environment={environment}")
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["parameter"] == "environment"
@@ -421,7 +413,7 @@ class TestTheLatestDeploy:
 
 class TestTheDeploysList:
     @pytest.mark.requirement("deploy.listed")
-    def test_shows_each_deploy_with_its_commit_the_newest_first(self, tenant: Any) -> None:
+    def test_shows_each_deploy_with_its_commit_the_newest_first(self, tenant) -> None:
         for day in ("02", "03", "01"):
             commit = {"message": f"day {day}", "author": "Mary"}
             tenant.deploy(f"aaaaa{day}", deployed_at=f"2026-01-{day}T00:00:00Z", commit=commit)
@@ -434,7 +426,7 @@ class TestTheDeploysList:
         ]
         assert second["next_cursor"] is None
 
-    def test_narrows_to_an_environment_and_to_the_project(self, tenant: Any) -> None:
+    def test_narrows_to_an_environment_and_to_the_project(self, tenant) -> None:
         tenant.post(DEPLOYS, {"commit": {"sha": "aaaaaaa"}, "environment": "staging"})
         assert len(tenant.get(f"{DEPLOYS}?environment=staging").json()["deploys"]) == 1
         assert tenant.get(f"{DEPLOYS}?environment=production").json()["deploys"] == []
@@ -442,6 +434,6 @@ class TestTheDeploysList:
         seen = tenant.get(DEPLOYS, headers={"X-Service-Project-Key": other})
         assert seen.json()["deploys"] == []
 
-    def test_refuses_a_cursor_that_is_not_its_own(self, tenant: Any) -> None:
+    def test_refuses_a_cursor_that_is_not_its_own(self, tenant) -> None:
         answer = tenant.get(f"{DEPLOYS}?cursor=dep_{'0' * 20}")
         assert (answer.status_code, answer.json()["code"]) == (404, "unknown_deploy")

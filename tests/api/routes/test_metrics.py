@@ -3,8 +3,6 @@
 import asyncio
 import re
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -15,7 +13,6 @@ from api.app import create_app
 from api.runtime.gauges import StoreGauges
 from api.runtime.settings import ApiSettings
 from api.runtime.store import Store
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_async_engine
 from tests.processes.api_process import ApiProcess
 
@@ -43,7 +40,7 @@ def test_a_store_that_is_away_takes_no_counter_with_it() -> None:
 
 @pytest.mark.parametrize(("fresh_seconds", "told_anew"), [(3600, False), (0, True)])
 def test_the_store_is_asked_again_when_its_answer_is_old(
-    service: Any, runtime_event: dict[str, Any], fresh_seconds: float, told_anew: bool
+    service, runtime_event, fresh_seconds, told_anew
 ) -> None:
     async def polled() -> list[bytes]:
         engine = open_async_engine(service.store.url)
@@ -60,7 +57,7 @@ def test_the_store_is_asked_again_when_its_answer_is_old(
     assert (AGE in after) == told_anew
 
 
-def test_a_store_that_hangs_is_not_waited_for(service: Any) -> None:
+def test_a_store_that_hangs_is_not_waited_for(service) -> None:
     async def polled() -> list[bool]:
         # A connection: that the first reading gives it back is seen from the second.
         engine = open_async_engine(service.store.url, pool_size=1)
@@ -78,9 +75,7 @@ def test_a_store_that_hangs_is_not_waited_for(service: Any) -> None:
 
 
 @pytest.mark.process
-def test_several_workers_tell_each_gauge_once(
-    safe_postgres: EmbeddedPostgres, tmp_path: Path
-) -> None:
+def test_several_workers_tell_each_gauge_once(safe_postgres, tmp_path) -> None:
     with ApiProcess(log=tmp_path / "api.log", database_url=safe_postgres.url, workers=2) as api:
         api.start()
         for _ in range(4):

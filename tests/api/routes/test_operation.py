@@ -21,12 +21,12 @@ from storage.postgres.engine import connection_string
 from tests.processes.api_process import eventually
 
 
-def test_the_process_is_up_and_the_store_is_ready(service: Any) -> None:
+def test_the_process_is_up_and_the_store_is_ready(service) -> None:
     assert service.client.get("/healthz").json() == {"status": "ok"}
     assert service.client.get("/readyz").json() == {"status": "ready"}
 
 
-def test_a_store_of_another_version_is_not_ready(service: Any) -> None:
+def test_a_store_of_another_version_is_not_ready(service) -> None:
     service.in_store(lambda c: c.execute(text("UPDATE alembic_version SET version_num = 'x'")))
     answer = service.client.get("/readyz")
     assert (answer.status_code, answer.json()["code"]) == (503, "not_migrated")
@@ -44,7 +44,7 @@ def test_a_store_of_another_version_is_not_ready(service: Any) -> None:
     ],
 )
 def test_a_store_that_cannot_be_reached_is_503_and_the_process_stays_up(
-    service: Any, method: str, path: str
+    service, method, path
 ) -> None:
     settings = ApiSettings(
         database_url="postgresql://nobody@/none?host=/nonexistent", secret=b"secret"
@@ -57,9 +57,7 @@ def test_a_store_that_cannot_be_reached_is_503_and_the_process_stays_up(
         assert client.get("/healthz").status_code == 200
 
 
-def test_a_store_that_cannot_be_written_is_not_ready(
-    service: Any, store: Any, runtime_event: dict[str, Any]
-) -> None:
+def test_a_store_that_cannot_be_written_is_not_ready(service, store, runtime_event) -> None:
     name = store.engine.url.database
     read_only = text(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     service.in_store(lambda connection: connection.execute(read_only))
@@ -78,7 +76,7 @@ def test_a_store_that_cannot_be_written_is_not_ready(
         assert client.get("/healthz").status_code == 200
 
 
-def test_workers_show_together_that_the_store_can_be_written(service: Any) -> None:
+def test_workers_show_together_that_the_store_can_be_written(service) -> None:
     asked = text("SELECT written_at FROM write_probe")
 
     def written_at() -> Any:
@@ -100,7 +98,7 @@ def test_workers_show_together_that_the_store_can_be_written(service: Any) -> No
 
 
 def test_a_store_that_goes_away_comes_back_without_a_restart(
-    service: Any, postgres_url: str, runtime_event: dict[str, Any]
+    service, postgres_url, runtime_event
 ) -> None:
     database = service.store.engine.url.database
 
@@ -125,9 +123,7 @@ def test_a_store_that_goes_away_comes_back_without_a_restart(
     assert service.post("/v1/deploys", {"commit": {"sha": "abcdef1"}}).status_code == 201
 
 
-def test_requests_and_events_are_counted_without_naming_a_project(
-    service: Any, runtime_event: dict[str, Any]
-) -> None:
+def test_requests_and_events_are_counted_without_naming_a_project(service, runtime_event) -> None:
     late = {**runtime_event, "occurred_at": "2020-01-01T00:00:00Z"}
     service.post("/v1/events", {"events": [runtime_event, late, {}]})
     service.client.get("/nowhere/at/all")
@@ -162,7 +158,7 @@ class TestAProblem:
         ],
     )
     def test_of_the_address_has_the_form_of_all_others(
-        self, service: Any, method: str, path: str, status: int, code: str
+        self, service, method, path, status, code
     ) -> None:
         answer = service.client.request(method, path)
         assert answer.headers["Content-Type"] == "application/problem+json"
@@ -176,12 +172,12 @@ class TestAProblem:
         }
         assert ("Allow" in answer.headers) == (status == 405)
 
-    def test_carries_at_most_a_hundred_faults(self, service: Any) -> None:
+    def test_carries_at_most_a_hundred_faults(self, service) -> None:
         answer = service.post("/v1/reward/register", {"routes": [""] * 500})
         assert len(answer.json()["errors"]) == 100
         assert "499 more" in answer.json()["detail"]
 
-    def test_of_a_name_that_is_no_text_can_be_sent(self, service: Any) -> None:
+    def test_of_a_name_that_is_no_text_can_be_sent(self, service) -> None:
         content = b'{"\\ud800": 1, "' + b"n" * 10_000 + b'": 1}'
         answer = service.client.post(
             "/v1/reward/register",
@@ -191,9 +187,7 @@ class TestAProblem:
         assert answer.status_code == 422
         assert len(answer.content) < 1000
 
-    def test_of_ours_is_logged_without_what_the_request_said(
-        self, service: Any, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_of_ours_is_logged_without_what_the_request_said(self, service, caplog) -> None:
         service.in_store(lambda c: c.execute(text("ALTER TABLE deploys DROP COLUMN commit_sha")))
         answer = service.post("/v1/deploys", {"commit": {"sha": "abcdef1234567"}})
         assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
@@ -203,7 +197,7 @@ class TestAProblem:
         assert "ProgrammingError" in logged
 
 
-def test_every_answer_has_a_request_id_of_its_own(service: Any) -> None:
+def test_every_answer_has_a_request_id_of_its_own(service) -> None:
     answers = [
         service.client.get("/healthz"),
         service.client.get("/docs"),
@@ -219,7 +213,7 @@ def test_every_answer_has_a_request_id_of_its_own(service: Any) -> None:
 
 class TestTheOpenApiDocument:
     @pytest.mark.requirement("version.prefix")
-    def test_begins_each_path_of_a_project_with_the_version(self, service: Any) -> None:
+    def test_begins_each_path_of_a_project_with_the_version(self, service) -> None:
         paths = service.client.get("/openapi.json").json()["paths"]
         # OpenFeature's clients ask at addresses of their protocol, which has a version of its own.
         others = {path for path in paths if not path.startswith(("/v1/", "/ofrep/v1/"))}
@@ -229,19 +223,17 @@ class TestTheOpenApiDocument:
         assert others == {"/healthz", "/readyz", "/metrics"} | scripts
 
     @pytest.fixture
-    def document(self, service: Any) -> dict[str, Any]:
+    def document(self, service) -> dict[str, Any]:
         return service.client.get("/openapi.json").json()
 
-    def test_shows_a_body_for_every_operation_that_takes_one(
-        self, document: dict[str, Any]
-    ) -> None:
+    def test_shows_a_body_for_every_operation_that_takes_one(self, document) -> None:
         for path, operations in document["paths"].items():
             if "post" in operations and not path.endswith("/close"):
                 for media in operations["post"]["requestBody"]["content"].values():
                     assert media["schema"]
                     assert media["examples"]
 
-    def test_shows_examples_that_are_accepted(self, document: dict[str, Any], service: Any) -> None:
+    def test_shows_examples_that_are_accepted(self, document, service) -> None:
         service.settings(ofrep="server")
         service.post("/v1/deploys", {"commit": {"sha": "abcdef1"}})
         for path, operations in document["paths"].items():
@@ -252,7 +244,7 @@ class TestTheOpenApiDocument:
 
     @pytest.mark.requirement("service.receives", "base.substrate")
     def test_describes_the_answers_that_are_given(
-        self, service: Any, runtime_event: dict[str, Any], revenue_event: dict[str, Any]
+        self, service, runtime_event, revenue_event
     ) -> None:
         graph = {"schema_version": 1, "routes": [{"path": "/a", "files": ["a.ts"]}]}
         deploy = {
@@ -275,7 +267,7 @@ class TestTheOpenApiDocument:
         listed = msgspec.json.decode(service.get("/v1/reward").content, type=VerdictList)
         assert listed.experiments[0].experiment_id == registered["experiment_id"]
 
-    def test_tells_of_each_problem_by_its_status_and_code(self, document: dict[str, Any]) -> None:
+    def test_tells_of_each_problem_by_its_status_and_code(self, document) -> None:
         answer: set[str] = set()
         for operations in document["paths"].values():
             for operation in operations.values():
@@ -293,9 +285,7 @@ class TestTheOpenApiDocument:
         }
 
 
-def test_the_environment_must_name_a_database_and_a_secret(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_environment_must_name_a_database_and_a_secret(monkeypatch) -> None:
     with pytest.raises(ValueError, match="SERVICE_DATABASE_URL"):
         create_app()
     monkeypatch.setenv("SERVICE_DATABASE_URL", "postgresql://nowhere/none")

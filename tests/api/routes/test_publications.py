@@ -8,14 +8,13 @@ import pytest
 from sqlalchemy import Engine, event
 
 from tests.clients.owner import Owner
-from tests.world import World
 
 GATE = "/v1/reward/gate"
 OPEN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
 
 
 @pytest.fixture
-def experiment(service: World) -> str:
+def experiment(service) -> str:
     """An experiment of which nothing is known yet."""
     for sha in ("a" * 40, "b" * 40):
         service.deploy(sha)
@@ -40,7 +39,7 @@ def after_the_first_reading_of_a_verdict(publish: Callable[[], None]) -> Generat
 
 
 def test_a_page_never_takes_what_it_shows_for_the_news_that_came_meanwhile(
-    service: Any, experiment: str
+    service, experiment
 ) -> None:
     Owner(service)
     live = f"/dashboard/experiments/{experiment}/live"
@@ -53,9 +52,7 @@ def test_a_page_never_takes_what_it_shows_for_the_news_that_came_meanwhile(
     assert again.json()["decided"]
 
 
-def test_a_gate_never_goes_on_by_evidence_that_came_with_a_breach(
-    service: Any, experiment: str
-) -> None:
+def test_a_gate_never_goes_on_by_evidence_that_came_with_a_breach(service, experiment) -> None:
     asked = {"policy": "no-harm:0.2", "treatment_commit": "b" * 40}
     assert service.get(GATE, params=asked).json()["phase"] == "Running"
     breach = {**OPEN, "guardrail_breaches": ["error"]}

@@ -1,12 +1,10 @@
 """A read key reads what the project key reads, and changes nothing."""
 
 import re
-from typing import Any
 
 from storage.tenants.keys import KeyKind, revoke_key
 from tests.api.routes.test_tenants import asked, by, code_of, every_operation
 from tests.clients.owner import OWN
-from tests.world import World
 
 # The moment that an answer is of.
 _OF_THE_REQUEST = re.compile(r"20\d\d-[\d:.T-]+Z")
@@ -19,7 +17,7 @@ def is_read_of_verdicts(path: str, method: str) -> bool:
 
 @every_operation
 def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
-    tenant: Any, path: str, method: str, operation: dict[str, Any]
+    tenant, path, method, operation
 ) -> None:
     tenant.deploy("aaaaaaa", 0.1)
     experiment_id = tenant.post(REGISTER, {}).json()["experiment_id"]
@@ -39,7 +37,7 @@ def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
         assert (by_reader.status_code, code_of(by_reader)) == (403, "wrong_key_kind")
 
 
-def test_it_signs_in_to_read_until_it_is_revoked(tenant: World) -> None:
+def test_it_signs_in_to_read_until_it_is_revoked(tenant) -> None:
     key = tenant.new_key(KeyKind.READ)
     assert key.startswith("ro_")
     tenant.client.follow_redirects = False
@@ -53,5 +51,5 @@ def test_it_signs_in_to_read_until_it_is_revoked(tenant: World) -> None:
     assert tenant.client.get("/dashboard/settings/keys").status_code == 303
 
 
-def test_a_new_project_has_none(tenant: World) -> None:
+def test_a_new_project_has_none(tenant) -> None:
     assert KeyKind.READ not in tenant.project.keys

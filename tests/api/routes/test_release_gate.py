@@ -19,7 +19,7 @@ GO, BACK, HOLD = "Successful", "Failed", "Running"
 
 
 @pytest.fixture
-def canary(tenant: Any) -> Any:
+def canary(tenant) -> Any:
     """A service in whose production a canary runs."""
     tenant.deploy(A)
     tenant.deploy(B, 0.1)
@@ -104,7 +104,7 @@ PHASES = [
 
 @pytest.mark.parametrize(("policy", "answer", "known", "phase"), PHASES)
 def test_a_rollout_goes_on_back_or_neither_as_its_policy_says(
-    canary, policy: str, answer: dict[str, Any], known: dict[str, Any], phase: str
+    canary, policy, answer, known, phase
 ) -> None:
     canary.register(treatment_commit=B)
     published(canary, answer, **known)
@@ -254,7 +254,7 @@ HELD_BACK = (
 
 
 @pytest.mark.parametrize("decided", [True, False])
-def test_a_hold_back_is_no_canary_and_is_refused_by_its_name(canary, decided: bool) -> None:
+def test_a_hold_back_is_no_canary_and_is_refused_by_its_name(canary, decided) -> None:
     verdict = {"verdict": "keep", **LIFT} if decided else ABSTAIN
     published(canary, verdict, experiment=canary.register(treatment_commit=B))
     canary.deploy(B, 1)
@@ -321,7 +321,7 @@ AGAINST = [
 
 @pytest.mark.parametrize("answer", AGAINST, ids=lambda answer: answer["verdict"])
 def test_what_speaks_against_a_commit_is_hidden_by_no_other_experiment_of_it(
-    canary, answer: dict[str, Any]
+    canary, answer
 ) -> None:
     first = canary.register(treatment_commit=B)
     published(canary, answer, experiment=first)
@@ -357,7 +357,7 @@ def test_a_fault_of_the_set_up_is_over_with_the_experiment_that_had_it(canary) -
 
 
 @pytest.mark.parametrize("policy", ["keep", "no-breach", "no-harm:1"])
-def test_while_frozen_every_gate_holds_and_none_asks_to_go_back(canary, policy: str) -> None:
+def test_while_frozen_every_gate_holds_and_none_asks_to_go_back(canary, policy) -> None:
     canary.register(treatment_commit=B)
     canary.in_store(lambda connection: freeze(connection, "an incident"))
     for verdict in ("rollback", "keep"):
@@ -397,7 +397,7 @@ def test_a_key_stands_in_the_header_or_in_the_metadata(canary) -> None:
 @pytest.mark.parametrize(
     "policy", ["", "Keep", "keep:0.1", "no-harm", "no-harm:", "no-harm:0", "no-harm:1.5", "harm:1"]
 )
-def test_a_policy_that_is_none_is_refused_by_name(canary, policy: str) -> None:
+def test_a_policy_that_is_none_is_refused_by_name(canary, policy) -> None:
     refused = canary.client.get(GATE, params={"policy": policy}, headers=canary.reward)
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["parameter"] == "policy"

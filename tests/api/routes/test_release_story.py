@@ -26,7 +26,7 @@ POLICIES = ("keep", "no-breach", "no-harm:1")
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project in whose production a canary gets a tenth of the traffic and is registered."""
     tenant.deploy(BASELINE)
     tenant.deploy(CANARY, 0.1)
@@ -111,7 +111,7 @@ STATES = [
 
 @pytest.mark.parametrize(("answer", "expected", "back"), STATES)
 def test_what_is_posted_beside_a_canary_changes_no_answer_about_it(
-    service, answer: dict[str, Any], expected: set[str], back: bool
+    service, answer, expected, back
 ) -> None:
     experiment = service.register(treatment_commit=CANARY)
     published(service, answer, experiment=experiment)

@@ -30,9 +30,7 @@ def without(event: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("revenue.user_ref", "endpoint.revenue", "endpoint.revenue.single")
-def test_an_event_is_stored_once_with_a_pseudonym_for_its_user(
-    tenant: Any, revenue_event: dict[str, Any]
-) -> None:
+def test_an_event_is_stored_once_with_a_pseudonym_for_its_user(tenant, revenue_event) -> None:
     event = {**revenue_event, "attributes": {"provider": "stripe", "environment": "staging"}}
     answer = tenant.post(PATH, event)
     assert answer.status_code == 200
@@ -50,9 +48,7 @@ def test_an_event_is_stored_once_with_a_pseudonym_for_its_user(
 
 
 @pytest.mark.requirement("revenue.idempotency_key")
-def test_the_same_event_again_is_a_duplicate_however_it_is_written(
-    tenant: Any, revenue_event: dict[str, Any]
-) -> None:
+def test_the_same_event_again_is_a_duplicate_however_it_is_written(tenant, revenue_event) -> None:
     assert tenant.post(PATH, revenue_event).json()["accepted"] == 1
     again = {
         **revenue_event,
@@ -75,7 +71,7 @@ def test_the_same_event_again_is_a_duplicate_however_it_is_written(
     ],
 )
 def test_a_key_used_with_another_payload_is_a_conflict_and_nothing_is_stored(
-    tenant: Any, revenue_event: dict[str, Any], change: dict[str, Any]
+    tenant, revenue_event, change
 ) -> None:
     tenant.post(PATH, revenue_event)
     fresh = {**revenue_event, "idempotency_key": "invoice-2"}
@@ -86,22 +82,20 @@ def test_a_key_used_with_another_payload_is_a_conflict_and_nothing_is_stored(
 
 
 def test_duplicates_inside_one_batch_count_as_duplicates_of_each_other(
-    tenant: Any, revenue_event: dict[str, Any]
+    tenant, revenue_event
 ) -> None:
     receipt = tenant.post(PATH, {"events": [revenue_event, revenue_event]}).json()
     assert (receipt["accepted"], receipt["duplicates"]) == (1, 1)
     assert [each["status"] for each in receipt["results"]] == ["accepted", "duplicate"]
 
 
-def test_two_payloads_under_one_key_in_one_batch_are_a_conflict(
-    tenant: Any, revenue_event: dict[str, Any]
-) -> None:
+def test_two_payloads_under_one_key_in_one_batch_are_a_conflict(tenant, revenue_event) -> None:
     other = {**revenue_event, "user_ref": "workspace-18"}
     assert tenant.post(PATH, {"events": [revenue_event, other]}).status_code == 409
     assert rows(tenant) == []
 
 
-def test_a_batch_is_stored_whole_or_not_at_all(tenant: Any, revenue_event: dict[str, Any]) -> None:
+def test_a_batch_is_stored_whole_or_not_at_all(tenant, revenue_event) -> None:
     bad = {**without(revenue_event, "user_ref"), "idempotency_key": "2"}
     worse = {**revenue_event, "amount": {"value": "1", "currency": "USDX"}, "event": "refund"}
     answer = tenant.post(PATH, {"events": [revenue_event, bad, worse]})
@@ -117,7 +111,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(tenant: Any, revenue_event: dict[
 
 
 @pytest.mark.requirement("limit.idempotency-scope", "revenue.user_ref")
-def test_keys_are_of_one_project(tenant: Any, revenue_event: dict[str, Any]) -> None:
+def test_keys_are_of_one_project(tenant, revenue_event) -> None:
     other = tenant.new_project(f"beside {tenant.project.name}")
     for key in (tenant.write, {"X-Service-Project-Key": other.keys["write"]}):
         answer = tenant.post(PATH, revenue_event, headers=key)
@@ -127,9 +121,7 @@ def test_keys_are_of_one_project(tenant: Any, revenue_event: dict[str, Any]) -> 
 
 
 @pytest.mark.requirement("auth.revenue.bearer")
-def test_a_forwarder_may_send_the_write_key_as_bearer(
-    tenant: Any, revenue_event: dict[str, Any]
-) -> None:
+def test_a_forwarder_may_send_the_write_key_as_bearer(tenant, revenue_event) -> None:
     key = tenant.write["X-Service-Project-Key"]
     answer = tenant.post(PATH, revenue_event, headers={"Authorization": f"bearer {key}"})
     assert answer.status_code == 200
@@ -137,9 +129,7 @@ def test_a_forwarder_may_send_the_write_key_as_bearer(
 
 @pytest.mark.requirement("revenue.event", "revenue.amount", "endpoint.revenue.monetary")
 @pytest.mark.parametrize("event", MONETARY)
-def test_a_monetary_event_carries_an_amount(
-    tenant: Any, revenue_event: dict[str, Any], event: str
-) -> None:
+def test_a_monetary_event_carries_an_amount(tenant, revenue_event, event) -> None:
     assert tenant.post(PATH, {**revenue_event, "event": event}).status_code == 200
     answer = tenant.post(PATH, {**without(revenue_event, "amount"), "event": event})
     assert (answer.status_code, faults(answer)) == (422, [("/amount", "missing")])
@@ -153,9 +143,7 @@ def test_a_monetary_event_carries_an_amount(
     "revenue.event", "inbound.revenue", "revenue.amount", "endpoint.revenue.funnel"
 )
 @pytest.mark.parametrize("event", FUNNEL)
-def test_a_funnel_event_carries_no_amount(
-    tenant: Any, revenue_event: dict[str, Any], event: str
-) -> None:
+def test_a_funnel_event_carries_no_amount(tenant, revenue_event, event) -> None:
     assert (
         tenant.post(PATH, {**without(revenue_event, "amount"), "event": event}).status_code == 200
     )
@@ -164,7 +152,7 @@ def test_a_funnel_event_carries_no_amount(
 
 
 @pytest.mark.requirement("revenue.event")
-def test_a_churn_may_carry_an_amount(tenant: Any, revenue_event: dict[str, Any]) -> None:
+def test_a_churn_may_carry_an_amount(tenant, revenue_event) -> None:
     churned = {**revenue_event, "event": "subscription_churned"}
     assert tenant.post(PATH, churned).status_code == 200
     free = {**without(churned, "amount"), "idempotency_key": "2"}
@@ -187,7 +175,7 @@ def test_a_churn_may_carry_an_amount(tenant: Any, revenue_event: dict[str, Any])
         ("[1]", 422),
     ],
 )
-def test_an_amount_is_a_whole_number_of_minor_units(tenant: Any, value: str, status: int) -> None:
+def test_an_amount_is_a_whole_number_of_minor_units(tenant, value, status) -> None:
     content = (
         '{"event": "expansion", "occurred_at": "2026-01-31T12:00:00Z", "user_ref": "u",'
         f' "idempotency_key": "k", "amount": {{"value": {value}, "currency": "EUR"}}}}'
@@ -205,17 +193,13 @@ def test_an_amount_is_a_whole_number_of_minor_units(tenant: Any, value: str, sta
     ("currency", "status"),
     [("JPY", 200), ("eur", 200), ("EURO", 422), ("E1R", 422), ("ZZZ", 422), ("ﬀa", 422), ("", 422)],
 )
-def test_a_currency_is_known_to_iso_4217(
-    tenant: Any, revenue_event: dict[str, Any], currency: str, status: int
-) -> None:
+def test_a_currency_is_known_to_iso_4217(tenant, revenue_event, currency, status) -> None:
     event = {**revenue_event, "amount": {"value": 1, "currency": currency}}
     assert tenant.post(PATH, event).status_code == status
 
 
 @pytest.mark.requirement("revenue.attributes", "revenue.attributes.provider")
-def test_attributes_are_free_and_the_provider_changes_nothing(
-    tenant: Any, revenue_event: dict[str, Any]
-) -> None:
+def test_attributes_are_free_and_the_provider_changes_nothing(tenant, revenue_event) -> None:
     attributes = {"plan": "team", "environment": "production", "anything": {"nested": [1, None]}}
     providers = [{}, {"provider": "stripe"}, {"provider": "homegrown"}, {"provider": 7}]
     for number, provider in enumerate(providers):
@@ -231,7 +215,7 @@ def test_attributes_are_free_and_the_provider_changes_nothing(
 
 
 def test_history_is_received_when_it_occurred_until_an_experiment_is_bound(
-    tenant: Any, revenue_event: dict[str, Any]
+    tenant, revenue_event
 ) -> None:
     assert tenant.post(f"{PATH}?replay=true", revenue_event).status_code == 200
     (row,) = rows(tenant)
@@ -245,7 +229,7 @@ def test_history_is_received_when_it_occurred_until_an_experiment_is_bound(
 
 
 def test_revenue_and_deploys_of_one_project_do_not_wait_for_one_another(
-    tenant: Any, revenue_event: dict[str, Any]
+    tenant, revenue_event
 ) -> None:
     def posted(n: int) -> int:
         if n % 2:

@@ -62,7 +62,7 @@ class TestRegistering:
         "experiment.experiment_id",
         "status.register",
     )
-    def test_without_members_measures_the_latest_production_deploy(self, tenant: Any) -> None:
+    def test_without_members_measures_the_latest_production_deploy(self, tenant) -> None:
         _, latest = deployed(tenant, "aaaaaaa", "bbbbbbb")
         answer = tenant.post(REGISTER, {})
         (listed,) = tenant.listed()
@@ -73,7 +73,7 @@ class TestRegistering:
         assert (listed["environment"], listed["metric"]) == ("production", "activation")
 
     def test_a_commit_that_no_deploy_has_is_waited_for_and_a_typing_error_is_named(
-        self, tenant: Any
+        self, tenant
     ) -> None:
         deployed(tenant, "4f2a9c1d" * 5, "9e107d9d" * 5)
         mistyped = "4f2a9cd1" + "4f2a9c1d" * 4
@@ -95,7 +95,7 @@ class TestRegistering:
         evidence = tenant.get(f"/v1/reward/{slipped}/evidence")
         assert evidence.json()["detail"].startswith("It starts with the deploy of 4f2a9cd14f2a")
 
-    def test_says_when_the_target_can_be_looked_at_first(self, tenant: Any) -> None:
+    def test_says_when_the_target_can_be_looked_at_first(self, tenant) -> None:
         tenant.settings(metrics={"slow": {"window_seconds": 14 * 86_400}})
         deployed(tenant, "4f2a9c1d", "9e107d9d")
         said = tenant.post(REGISTER, {"target_metric": "slow"})
@@ -107,7 +107,7 @@ class TestRegistering:
         # A guardrail may be breached before, so that an hourly pace is worth its while.
         assert said.headers["Retry-After"] == "3600"
 
-    def test_before_any_deploy_waits_for_the_next_one(self, tenant: Any) -> None:
+    def test_before_any_deploy_waits_for_the_next_one(self, tenant) -> None:
         deployed(tenant, "aaaaaaa")
         experiment_id = tenant.register(treatment_commit="BBBBBBB", target_metric="signup")
         assert tenant.listed()[0]["deploy_id"] is None
@@ -122,7 +122,7 @@ class TestRegistering:
         "experiment.members",
         "experiment.target_metric.string",
     )
-    def test_the_same_change_and_metric_is_the_same_experiment(self, tenant: Any) -> None:
+    def test_the_same_change_and_metric_is_the_same_experiment(self, tenant) -> None:
         _, latest = deployed(tenant, "aaaaaaa", "bbbbbbb")
         first = tenant.register()
         assert tenant.register(treatment_commit="bbbbbbb") == first
@@ -132,7 +132,7 @@ class TestRegistering:
         assert tenant.register(target_metric="other") != first
 
     def test_the_same_change_in_another_environment_is_an_experiment_of_its_own(
-        self, tenant: Any
+        self, tenant
     ) -> None:
         experiments: dict[str, str] = {}
         for environment in ("staging", "production"):
@@ -147,7 +147,7 @@ class TestRegistering:
         [({"routes": ["/a"]}, "routes"), ({"guardrails": ["latency"]}, "guardrails")],
     )
     def test_with_other_members_while_open_is_a_conflict_that_names_the_member(
-        self, tenant: Any, members: dict[str, Any], named: str
+        self, tenant, members, named
     ) -> None:
         deployed(tenant, "aaaaaaa", "bbbbbbb")
         tenant.register()
@@ -166,7 +166,7 @@ class TestRegistering:
         ],
     )
     def test_what_the_project_keeps_for_itself_is_refused_by_name(
-        self, tenant: Any, member: str, body: dict[str, Any]
+        self, tenant, member, body
     ) -> None:
         deployed(tenant, "aaaaaaa", "bbbbbbb")
         tenant.settings(locked=[member])
@@ -177,7 +177,7 @@ class TestRegistering:
         tenant.settings(locked=[])
         assert tenant.post(REGISTER, body).status_code == 201
 
-    def test_a_registration_adds_guardrails_to_the_project_s(self, tenant: Any) -> None:
+    def test_a_registration_adds_guardrails_to_the_project_s(self, tenant) -> None:
         deployed(tenant, "aaaaaaa", "bbbbbbb")
         experiment = tenant.register(guardrails=["latency"])
         assert tenant.register(guardrails=["latency", "error"]) == experiment
@@ -189,7 +189,7 @@ class TestRegistering:
         )
         assert [guardrail["name"] for guardrail in policy["guardrails"]] == ["error", "latency"]
 
-    def test_registrations_of_one_key_are_limited(self, tenant: Any) -> None:
+    def test_registrations_of_one_key_are_limited(self, tenant) -> None:
         deployed(tenant, "aaaaaaa", "bbbbbbb")
         tenant.settings(rate_limits={"registrations_per_key": 2})
         answers = [tenant.post(REGISTER, {}) for _ in range(3)]
@@ -228,9 +228,7 @@ class TestRegistering:
             ),
         ],
     )
-    def test_what_breaks_a_rule_is_refused_with_where(
-        self, tenant: Any, members: dict[str, Any], pointer: str, code: str
-    ) -> None:
+    def test_what_breaks_a_rule_is_refused_with_where(self, tenant, members, pointer, code) -> None:
         deployed(tenant, "aaaaaaa", "bbbbbbb")
         answer = tenant.post(REGISTER, members)
         assert answer.status_code == 422
@@ -238,7 +236,7 @@ class TestRegistering:
         assert (fault["pointer"], fault["code"]) == (pointer, code)
         assert tenant.listed() == []
 
-    def test_a_deploy_of_another_commit_contradicts(self, tenant: Any) -> None:
+    def test_a_deploy_of_another_commit_contradicts(self, tenant) -> None:
         (deploy_id,) = deployed(tenant, "aaaaaaa")
         members = {"deploy_id": deploy_id, "treatment_commit": "bbbbbbb"}
         (fault,) = tenant.post(REGISTER, members).json()["errors"]
@@ -247,7 +245,7 @@ class TestRegistering:
     @pytest.mark.requirement(
         "endpoint.register", "experiment.members", "experiment.target_metric.object"
     )
-    def test_every_member_at_once_is_accepted(self, tenant: Any) -> None:
+    def test_every_member_at_once_is_accepted(self, tenant) -> None:
         _, deploy_id = deployed(tenant, "aaaaaaa", "bbbbbbb")
         tenant.register(
             deploy_id=deploy_id,
@@ -276,7 +274,7 @@ class TestPolling:
         "status.poll",
         "status.abstain",
     )
-    def test_a_new_experiment_abstains_for_power(self, tenant: Any) -> None:
+    def test_a_new_experiment_abstains_for_power(self, tenant) -> None:
         experiment_id = tenant.register()
         answer = tenant.get(f"/v1/reward/{experiment_id}")
         assert answer.status_code == 200
@@ -285,7 +283,7 @@ class TestPolling:
         assert answer.headers["Retry-After"] == "60"
 
     @pytest.mark.requirement("endpoint.poll.experiment_id", "contract.experiment_id")
-    def test_the_path_names_the_experiment(self, tenant: Any) -> None:
+    def test_the_path_names_the_experiment(self, tenant) -> None:
         names = [tenant.register(target_metric=metric) for metric in ("a", "b")]
         polled = [tenant.get(f"/v1/reward/{name}").json()["experiment_id"] for name in names]
         assert polled == names
@@ -301,9 +299,7 @@ class TestPolling:
             *(("abstain", reason) for reason in ("power", "non_identifiable", "interacting")),
         ],
     )
-    def test_every_word_of_the_contract_can_be_served(
-        self, tenant: Any, verdict: str, reason: str | None
-    ) -> None:
+    def test_every_word_of_the_contract_can_be_served(self, tenant, verdict, reason) -> None:
         experiment_id, breaches = tenant.register(), ["error", "slow"]
         answer = {"verdict": verdict, "abstain_reason": reason, "guardrail_breaches": breaches}
         published(tenant, experiment_id, **answer)
@@ -314,14 +310,12 @@ class TestPolling:
         ("verdict", "reason"),
         [("maybe", None), ("abstain", "tired"), ("abstain", None), ("keep", "power")],
     )
-    def test_no_other_word_can_be_served(
-        self, tenant: Any, verdict: str, reason: str | None
-    ) -> None:
+    def test_no_other_word_can_be_served(self, tenant, verdict, reason) -> None:
         experiment_id = tenant.register()
         with pytest.raises(IntegrityError):
             published(tenant, experiment_id, verdict=verdict, abstain_reason=reason)
 
-    def test_the_published_contract_is_served_to_the_byte(self, tenant: Any) -> None:
+    def test_the_published_contract_is_served_to_the_byte(self, tenant) -> None:
         experiment_id = tenant.register()
         text = published(tenant, experiment_id)
         answer = tenant.get(f"/v1/reward/{experiment_id}")
@@ -333,15 +327,13 @@ class TestPolling:
         ("next_look", "least", "most"),
         [(timedelta(seconds=300), 280, 300), (timedelta(seconds=-5), 1, 1)],
     )
-    def test_says_when_the_next_look_can_come(
-        self, tenant: Any, next_look: timedelta, least: int, most: int
-    ) -> None:
+    def test_says_when_the_next_look_can_come(self, tenant, next_look, least, most) -> None:
         experiment_id = tenant.register()
         published(tenant, experiment_id, next_look=next_look)
         seconds = int(tenant.get(f"/v1/reward/{experiment_id}").headers["Retry-After"])
         assert least <= seconds <= most
 
-    def test_an_answer_that_the_client_has_is_not_sent_again(self, tenant: Any) -> None:
+    def test_an_answer_that_the_client_has_is_not_sent_again(self, tenant) -> None:
         path = f"/v1/reward/{tenant.register()}"
         etag = tenant.get(path).headers["ETag"]
         for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
@@ -351,26 +343,26 @@ class TestPolling:
         other = tenant.get(path, headers={**tenant.reward, "If-None-Match": '"other"'})
         assert other.status_code == 200
 
-    def test_the_address_of_registering_is_no_experiments(self, tenant: Any) -> None:
+    def test_the_address_of_registering_is_no_experiments(self, tenant) -> None:
         assert tenant.get(REGISTER).status_code == 405
 
 
 class TestEvidence:
-    def test_is_served_as_it_was_published(self, tenant: Any) -> None:
+    def test_is_served_as_it_was_published(self, tenant) -> None:
         experiment_id = tenant.register()
         published(tenant, experiment_id)
         answer = tenant.get(f"/v1/reward/{experiment_id}/evidence")
         assert (answer.status_code, answer.text) == (200, '{"looks": [1,  2], "lift": 0.10}')
         assert answer.headers["Content-Type"] == "application/json"
 
-    def test_is_404_before_the_first_look_with_when_to_come_back(self, tenant: Any) -> None:
+    def test_is_404_before_the_first_look_with_when_to_come_back(self, tenant) -> None:
         answer = tenant.get(f"/v1/reward/{tenant.register()}/evidence")
         assert (answer.status_code, answer.json()["code"]) == (404, "no_evidence_yet")
         assert answer.headers["Retry-After"] == "60"
 
 
 class TestClosing:
-    def test_answers_with_the_contract_and_makes_no_verdict(self, tenant: Any) -> None:
+    def test_answers_with_the_contract_and_makes_no_verdict(self, tenant) -> None:
         experiment_id = tenant.register()
         for body in ({"json": {}}, {}):
             answer = tenant.client.post(
@@ -380,7 +372,7 @@ class TestClosing:
             assert tuple(answer.json()) == Contract.__struct_fields__
             assert answer.json()["verdict"] == "abstain"
 
-    def test_frees_the_change_for_another_attempt(self, tenant: Any) -> None:
+    def test_frees_the_change_for_another_attempt(self, tenant) -> None:
         deployed(tenant, "aaaaaaa", "bbbbbbb")
         first = tenant.register()
         tenant.post(f"/v1/reward/{first}/close", {})
@@ -389,7 +381,7 @@ class TestClosing:
 
 class TestTheList:
     @pytest.fixture
-    def three(self, tenant: Any) -> Sequence[str]:
+    def three(self, tenant) -> Sequence[str]:
         """Three experiments, the oldest first; the second is decided."""
         _, deploy_id = deployed(tenant, "aaaaaaa", "bbbbbbb")
         ids = [
@@ -405,16 +397,16 @@ class TestTheList:
         assert answer.status_code == 200
         return [each["experiment_id"] for each in answer.json()["experiments"]]
 
-    def test_shows_the_newest_first(self, tenant: Any, three: Sequence[str]) -> None:
+    def test_shows_the_newest_first(self, tenant, three) -> None:
         assert self.listed(tenant) == list(reversed(three))
 
-    def test_shows_each_with_its_contract(self, tenant: Any, three: Sequence[str]) -> None:
+    def test_shows_each_with_its_contract(self, tenant, three) -> None:
         shown = tenant.get("/v1/reward", params={"metric": "b"}).json()["experiments"][0]
         served = tenant.get(f"/v1/reward/{three[1]}").text
         assert json.dumps(shown["contract"]) == json.dumps(json.loads(served))
         assert shown["as_of"].endswith("Z")
 
-    def test_is_narrowed_by_each_filter(self, tenant: Any, three: Sequence[str]) -> None:
+    def test_is_narrowed_by_each_filter(self, tenant, three) -> None:
         first, second, third = three
         deploy_id = tenant.get("/v1/deploys/last").json()["deploy"]["deploy_id"]
         assert self.listed(tenant, status="open") == [third, first]
@@ -426,7 +418,7 @@ class TestTheList:
         assert self.listed(tenant, decided_after="2100-01-01T00:00:00Z") == []
         assert self.listed(tenant, status="decided", metric="a") == []
 
-    def test_comes_in_pages(self, tenant: Any, three: Sequence[str]) -> None:
+    def test_comes_in_pages(self, tenant, three) -> None:
         page = tenant.get("/v1/reward", params={"limit": 2}).json()
         rest = tenant.get("/v1/reward", params={"limit": 2, "cursor": page["next_cursor"]}).json()
         ids = [each["experiment_id"] for each in (*page["experiments"], *rest["experiments"])]
@@ -451,9 +443,7 @@ class TestTheList:
             ("cursor", ""),
         ],
     )
-    def test_names_a_parameter_that_breaks_its_rule(
-        self, tenant: Any, name: str, value: str
-    ) -> None:
+    def test_names_a_parameter_that_breaks_its_rule(self, tenant, name, value) -> None:
         answer = tenant.get("/v1/reward", params={name: value})
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["parameter"] == name

@@ -31,7 +31,7 @@ def sent(tenant: Any, body: Any, **options: Any) -> Any:
 
 
 @pytest.mark.requirement("endpoint.events", "inbound.runtime", "runtime-event.sender")
-def test_one_event_is_stored_with_every_member_it_names(tenant: Any) -> None:
+def test_one_event_is_stored_with_every_member_it_names(tenant) -> None:
     occurred_at = datetime.now(UTC) - timedelta(hours=1)
     answer = sent(
         tenant,
@@ -59,16 +59,14 @@ def test_one_event_is_stored_with_every_member_it_names(tenant: Any) -> None:
     assert (row.event_id, len(row.pseudonym), row.trusted) == ("e-1", 32, False)
 
 
-def test_an_event_without_a_time_occurred_when_it_was_received(
-    tenant: Any, runtime_event: dict[str, Any]
-) -> None:
+def test_an_event_without_a_time_occurred_when_it_was_received(tenant, runtime_event) -> None:
     assert sent(tenant, runtime_event).status_code == 202
     (row,) = rows(tenant)
     assert abs(row.occurred_at - row.received_at) < timedelta(seconds=5)
     assert row.environment == "production"
 
 
-def test_valid_events_of_a_batch_are_stored_although_others_are_rejected(tenant: Any) -> None:
+def test_valid_events_of_a_batch_are_stored_although_others_are_rejected(tenant) -> None:
     answer = sent(
         tenant,
         {
@@ -99,7 +97,7 @@ def test_valid_events_of_a_batch_are_stored_although_others_are_rejected(tenant:
     assert [row.session_id for row in rows(tenant)] == ["s-0", "s-6"]
 
 
-def test_a_batch_without_a_valid_event_is_422_with_the_same_errors(tenant: Any) -> None:
+def test_a_batch_without_a_valid_event_is_422_with_the_same_errors(tenant) -> None:
     answer = sent(tenant, {"events": [{"event": "a"}, {"session_id": "s"}]})
     assert answer.status_code == 422
     assert [error["pointer"] for error in answer.json()["errors"]] == [
@@ -112,7 +110,7 @@ def test_a_batch_without_a_valid_event_is_422_with_the_same_errors(tenant: Any) 
     assert rows(tenant) == []
 
 
-def test_unknown_members_are_ignored_and_named_once(tenant: Any) -> None:
+def test_unknown_members_are_ignored_and_named_once(tenant) -> None:
     event = {"event": "a", "session_id": "s", "colour": 1}
     answer = sent(tenant, {"events": [event, {**event, "shape": [[]]}], "sdk": "2"})
     assert (answer.status_code, answer.json()["ignored"]) == (202, ["colour", "sdk", "shape"])
@@ -134,22 +132,20 @@ def test_unknown_members_are_ignored_and_named_once(tenant: Any) -> None:
     ],
     ids=["in the window", "after its grace", "in the longest window", "in a metric's own grace"],
 )
-def test_late_events_are_accepted_and_counted(
-    tenant: Any, chosen: dict[str, Any], age: dict[str, float], late: int
-) -> None:
+def test_late_events_are_accepted_and_counted(tenant, chosen, age, late) -> None:
     tenant.settings(**chosen)
     event = {"event": "a", "session_id": "1", "occurred_at": ago(**age)}
     answer = sent(tenant, event).json()
     assert (answer["accepted"], answer["late"]) == (1, late)
 
 
-def test_events_with_the_write_key_are_trusted(tenant: Any, runtime_event: Any) -> None:
+def test_events_with_the_write_key_are_trusted(tenant, runtime_event) -> None:
     assert tenant.post(PATH, runtime_event).status_code == 202
     assert rows(tenant)[0].trusted is True
 
 
 class TestAHistory:
-    def test_is_received_when_it_occurred(self, tenant: Any) -> None:
+    def test_is_received_when_it_occurred(self, tenant) -> None:
         occurred_at = datetime(2025, 3, 1, 12, tzinfo=UTC)
         event = {"event": "a", "session_id": "s", "occurred_at": occurred_at.isoformat()}
         answer = tenant.post(f"{PATH}?replay=true", event)
@@ -157,10 +153,10 @@ class TestAHistory:
         (row,) = rows(tenant)
         assert row.received_at == row.occurred_at == occurred_at
 
-    def test_takes_the_write_key_alone(self, tenant: Any, runtime_event: Any) -> None:
+    def test_takes_the_write_key_alone(self, tenant, runtime_event) -> None:
         assert sent(tenant, runtime_event, params={"replay": "true"}).status_code == 403
 
-    def test_says_when_its_events_occurred(self, tenant: Any, runtime_event: Any) -> None:
+    def test_says_when_its_events_occurred(self, tenant, runtime_event) -> None:
         answer = tenant.post(f"{PATH}?replay=true", runtime_event)
         assert answer.json()["errors"][0] == {
             "pointer": "/occurred_at",
@@ -168,7 +164,7 @@ class TestAHistory:
             "detail": "history must say when it occurred",
         }
 
-    def test_is_closed_where_a_bound_experiment_measures(self, tenant: Any) -> None:
+    def test_is_closed_where_a_bound_experiment_measures(self, tenant) -> None:
         for sha, day in (("aaaaaaa", "01"), ("bbbbbbb", "02")):
             tenant.deploy(sha, deployed_at=f"2026-01-{day}T00:00:00Z")
         tenant.register()
@@ -183,14 +179,14 @@ class TestAHistory:
         elsewhere = {**after, "environment": "staging"}
         assert tenant.post(f"{PATH}?replay=true", elsewhere).status_code == 202
 
-    def test_is_asked_for_by_true_and_no_other_word(self, tenant: Any, runtime_event: Any) -> None:
+    def test_is_asked_for_by_true_and_no_other_word(self, tenant, runtime_event) -> None:
         answer = tenant.post(f"{PATH}?replay=yes", runtime_event)
         assert answer.json()["errors"][0]["parameter"] == "replay"
 
 
 class TestABrowser:
     def test_sends_a_beacon_as_text_with_the_key_in_the_address(
-        self, tenant: Any, runtime_event: Any
+        self, tenant, runtime_event
     ) -> None:
         key = tenant.project.keys[KeyKind.PUBLIC]
         answer = tenant.client.post(
@@ -201,7 +197,7 @@ class TestABrowser:
         assert answer.status_code == 202
         assert answer.headers["Access-Control-Allow-Origin"] == "https://shop.example"
 
-    def test_may_ask_first(self, tenant: Any) -> None:
+    def test_may_ask_first(self, tenant) -> None:
         answer = tenant.client.options(
             PATH,
             headers={
@@ -216,7 +212,7 @@ class TestABrowser:
         assert "POST" in answer.headers["Access-Control-Allow-Methods"]
 
     def test_of_an_origin_that_the_project_does_not_name_is_refused(
-        self, tenant: Any, runtime_event: Any
+        self, tenant, runtime_event
     ) -> None:
         tenant.settings(allowed_origins=["https://shop.example"])
         key = tenant.project.keys[KeyKind.PUBLIC]
@@ -233,13 +229,13 @@ class TestABrowser:
         # A server sends no Origin.
         assert sent(tenant, runtime_event).status_code == 202
 
-    def test_reads_problems_too(self, tenant: Any) -> None:
+    def test_reads_problems_too(self, tenant) -> None:
         answer = tenant.client.post(PATH, json={}, headers={"Origin": "https://shop.example"})
         assert answer.status_code == 401
         assert answer.headers["Access-Control-Allow-Origin"] == "https://shop.example"
 
     @pytest.mark.requirement("key.write.secret")
-    def test_is_let_in_where_events_come_alone(self, tenant: Any) -> None:
+    def test_is_let_in_where_events_come_alone(self, tenant) -> None:
         origin = {"Origin": "https://shop.example"}
         documented = tenant.client.get("/openapi.json").json()["paths"]
         paths = {path: operations for path, operations in documented.items() if path[:4] == "/v1/"}
@@ -258,13 +254,13 @@ class TestGzip:
             "Content-Type": "application/json",
         }
 
-    def test_is_inflated(self, tenant: Any, runtime_event: Any) -> None:
+    def test_is_inflated(self, tenant, runtime_event) -> None:
         content = gzip.compress(json.dumps(runtime_event).encode())
         answer = tenant.client.post(PATH, content=content, headers=self.headers(tenant))
         assert answer.status_code == 202
 
     @pytest.mark.parametrize("harm", ["not gzip", "cut off", "followed"])
-    def test_that_is_broken_is_400(self, tenant: Any, runtime_event: Any, harm: str) -> None:
+    def test_that_is_broken_is_400(self, tenant, runtime_event, harm) -> None:
         whole = gzip.compress(json.dumps(runtime_event).encode())
         content = {"not gzip": b"{}", "cut off": whole[:-9], "followed": whole + b"x"}[harm]
         answer = tenant.client.post(PATH, content=content, headers=self.headers(tenant))
@@ -273,9 +269,7 @@ class TestGzip:
 
 class TestTheLimits:
     @pytest.mark.requirement("limit.rate.key")
-    def test_end_a_keys_minute_with_when_to_come_back(
-        self, tenant: Any, runtime_event: Any
-    ) -> None:
+    def test_end_a_keys_minute_with_when_to_come_back(self, tenant, runtime_event) -> None:
         tenant.settings(rate_limits={"per_key": 3, "per_address": 100})
         statuses = [sent(tenant, runtime_event).status_code for _ in range(4)]
         assert statuses == [202, 202, 202, 429]
@@ -288,7 +282,7 @@ class TestTheLimits:
         assert sent(tenant, runtime_event, headers=other).status_code == 202
 
     @pytest.mark.requirement("limit.rate.address")
-    def test_end_an_addresss_minute(self, tenant: Any, runtime_event: Any) -> None:
+    def test_end_an_addresss_minute(self, tenant, runtime_event) -> None:
         tenant.settings(rate_limits={"per_key": 100, "per_address": 2})
         other = {"X-Service-Project-Key": tenant.new_key(KeyKind.PUBLIC)}
         statuses = [
@@ -314,7 +308,7 @@ class TestTheLimits:
         ("session_id", 5, 422),
     ],
 )
-def test_a_member_is_held_to_its_rule(tenant: Any, member: str, value: Any, status: int) -> None:
+def test_a_member_is_held_to_its_rule(tenant, member, value, status) -> None:
     answer = sent(tenant, {"event": "a", "session_id": "s", member: value})
     assert answer.status_code == status
     if status == 422:
@@ -324,7 +318,7 @@ def test_a_member_is_held_to_its_rule(tenant: Any, member: str, value: Any, stat
 @pytest.mark.parametrize("more", [{}, {"unheard_of": 1}], ids=["known members", "an unknown one"])
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/events?replay=true"])
 def test_a_value_beyond_the_bound_rejects_its_own_event_alone(
-    tenant: Any, runtime_event: dict[str, Any], path: str, more: dict[str, Any]
+    tenant, runtime_event, path, more
 ) -> None:
     event = {**runtime_event, "occurred_at": "2026-10-01T00:00:00Z"}
     batch = [event, {**event, "value": 1e200, **more}, {**event, "value": 40.25}]
@@ -338,7 +332,7 @@ def test_a_value_beyond_the_bound_rejects_its_own_event_alone(
     assert sorted(str(row.value) for row in rows(tenant)) == ["40250000", "None"]
 
 
-def test_the_database_refuses_a_value_beyond_the_bound(tenant: Any, runtime_event: Any) -> None:
+def test_the_database_refuses_a_value_beyond_the_bound(tenant, runtime_event) -> None:
     assert sent(tenant, {**runtime_event, "value": 1e9}).status_code == 202
     with pytest.raises(IntegrityError, match="ck_runtime_events_value"):
         tenant.in_store(lambda c: c.execute(text("UPDATE runtime_events SET value = value + 1")))
@@ -348,7 +342,7 @@ def test_the_database_refuses_a_value_beyond_the_bound(tenant: Any, runtime_even
 APART, TOGETHER = "cafe\u0301", "caf\u00e9"
 
 
-def test_a_name_is_the_same_however_its_accents_are_typed(tenant: Any) -> None:
+def test_a_name_is_the_same_however_its_accents_are_typed(tenant) -> None:
     tenant.settings(default_metric=APART, metrics={APART: {"sources": [APART]}})
     events = [{"event": name, "session_id": name} for name in (APART, TOGETHER)]
     assert sent(tenant, events[0]).status_code == 202
@@ -370,7 +364,7 @@ def test_a_name_is_the_same_however_its_accents_are_typed(tenant: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\u2028b", " a", "a ", "a\u00a0", "\t", "a\r"])
-def test_a_name_with_a_line_break_or_spaces_around_it_is_refused(tenant: Any, name: str) -> None:
+def test_a_name_with_a_line_break_or_spaces_around_it_is_refused(tenant, name) -> None:
     rule = "must be 1 to 128 characters without line breaks, and without spaces around them"
     fault = {"pointer": "/event", "code": "invalid_name", "detail": rule}
     wrong, right = {"event": name, "session_id": "s"}, {"event": "a b", "session_id": "s"}
@@ -398,7 +392,7 @@ def test_a_name_with_a_line_break_or_spaces_around_it_is_refused(tenant: Any, na
 
 
 @pytest.mark.parametrize("commit", ["", "abc", "4f2a9c1d\n"])
-def test_a_commit_that_is_none_is_refused_in_words(tenant: Any, commit: str) -> None:
+def test_a_commit_that_is_none_is_refused_in_words(tenant, commit) -> None:
     answer = sent(tenant, {"event": "a", "session_id": "s", "commit": commit})
     (fault,) = answer.json()["errors"]
     assert fault["pointer"] == "/commit"
@@ -407,7 +401,7 @@ def test_a_commit_that_is_none_is_refused_in_words(tenant: Any, commit: str) -> 
     )
 
 
-def test_a_member_named_twice_counts_as_the_last(tenant: Any) -> None:
+def test_a_member_named_twice_counts_as_the_last(tenant) -> None:
     content = b'{"event": "a", "event": "b", "session_id": "s"}'
     answer = tenant.client.post(
         PATH, content=content, headers={**tenant.public, "Content-Type": "application/json"}
@@ -417,7 +411,7 @@ def test_a_member_named_twice_counts_as_the_last(tenant: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["\\u0000", "\\ud800", "\\udc00", "\\udc00\\ud800"])
-def test_text_that_the_store_cannot_hold_rejects_its_event_alone(tenant: Any, text: str) -> None:
+def test_text_that_the_store_cannot_hold_rejects_its_event_alone(tenant, text) -> None:
     first = f'{{"event": "a", "session_id": "s", "properties": {{"x": "{text}"}}}}'
     content = f'{{"events": [{first}, {{"event": "a", "session_id": "\\ud83d\\ude00"}}]}}'
     answer = tenant.client.post(
@@ -434,9 +428,7 @@ def test_text_that_the_store_cannot_hold_rejects_its_event_alone(tenant: Any, te
     assert [row.session_id for row in rows(tenant)] == ["😀"]
 
 
-def test_a_redelivered_event_is_stored_again_and_left_to_the_reader(
-    tenant: Any, runtime_event: Any
-) -> None:
+def test_a_redelivered_event_is_stored_again_and_left_to_the_reader(tenant, runtime_event) -> None:
     for _ in range(2):
         assert sent(tenant, {**runtime_event, "event_id": "e"}).status_code == 202
     assert len(rows(tenant)) == 2

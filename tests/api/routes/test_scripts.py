@@ -20,7 +20,7 @@ def asked(service: Any, name: str, **headers: str) -> Any:
 
 
 @every_script
-def test_a_script_is_served_to_every_origin_without_a_key(service: Any, name: str) -> None:
+def test_a_script_is_served_to_every_origin_without_a_key(service, name) -> None:
     answer = asked(service, name)
     assert answer.status_code == 200
     assert answer.headers["Content-Type"] == f"{SCRIPTS[name]}; charset=utf-8"
@@ -34,7 +34,7 @@ def test_a_script_is_served_to_every_origin_without_a_key(service: Any, name: st
 @every_script
 @pytest.mark.parametrize("encoding", ["identity", "br, gzip"])
 def test_a_script_is_kept_for_an_hour_and_then_asked_for_by_its_tag(
-    service: Any, name: str, encoding: str
+    service, name, encoding
 ) -> None:
     answer = asked(service, name, **{"Accept-Encoding": encoding})
     assert answer.headers["Cache-Control"].startswith("public, max-age=3600")
@@ -48,7 +48,7 @@ def test_a_script_is_kept_for_an_hour_and_then_asked_for_by_its_tag(
     assert asked(service, name, **{"Accept-Encoding": other, "If-None-Match": tag}).text
 
 
-def test_the_sdk_is_smaller_than_three_kibibytes(service: Any) -> None:
+def test_the_sdk_is_smaller_than_three_kibibytes(service) -> None:
     plain = asked(service, "sdk.js").content
     assert len(gzip.compress(plain)) < 3 * 1024
     assert b"//" not in plain.replace(b"://", b"")

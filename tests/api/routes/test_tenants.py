@@ -59,7 +59,7 @@ KINDS = {
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     tenant.settings(ofrep="browser")
     return tenant
@@ -147,9 +147,7 @@ def test_every_route_of_the_application_is_in_the_matrix_or_open() -> None:
 
 @pytest.mark.requirement("auth.reward.required")
 @every_operation
-def test_a_request_without_a_live_key_is_401(
-    service: Any, path: str, method: str, operation: dict[str, Any]
-) -> None:
+def test_a_request_without_a_live_key_is_401(service, path, method, operation) -> None:
     kind = min(KINDS[path])
     right, revoked = service.project.keys[kind], service.new_key(kind)
     service.in_store(lambda connection: revoke_key(connection, service.project_id, revoked))
@@ -168,9 +166,7 @@ def test_a_request_without_a_live_key_is_401(
 
 @pytest.mark.requirement("key.public.use", "auth.kinds")
 @every_operation
-def test_a_key_of_the_wrong_kind_is_403(
-    service: Any, path: str, method: str, operation: dict[str, Any]
-) -> None:
+def test_a_key_of_the_wrong_kind_is_403(service, path, method, operation) -> None:
     for kind in set(FIRST_KINDS) - KINDS[path]:
         answer = asked(service, path, method, operation, **by(service.project.keys[kind]))
         assert (answer.status_code, code_of(answer)) == (403, "wrong_key_kind")
@@ -178,7 +174,7 @@ def test_a_key_of_the_wrong_kind_is_403(
 
 @every_operation
 def test_a_key_in_a_place_that_is_not_meant_for_it_is_none(
-    service: Any, path: str, method: str, operation: dict[str, Any]
+    service, path, method, operation
 ) -> None:
     for kind in KINDS[path]:
         key = service.project.keys[kind]
@@ -192,9 +188,7 @@ def test_a_key_in_a_place_that_is_not_meant_for_it_is_none(
 
 
 @every_operation
-def test_two_credentials_that_differ_are_401(
-    service: Any, path: str, method: str, operation: dict[str, Any]
-) -> None:
+def test_two_credentials_that_differ_are_401(service, path, method, operation) -> None:
     for kind in KINDS[path]:
         right, other = service.project.keys[kind], service.new_key(kind)
         twice = {"headers": [(HEADER, right), (HEADER, other)]}
@@ -220,7 +214,7 @@ def test_two_credentials_that_differ_are_401(
 )
 @every_operation
 def test_the_right_key_is_admitted_however_the_header_is_spelled(
-    service: Any, path: str, method: str, operation: dict[str, Any]
+    service, path, method, operation
 ) -> None:
     service.deploy("aaaaaaa", 0.1)
     experiment_id = service.register()
@@ -250,7 +244,7 @@ def test_the_right_key_is_admitted_however_the_header_is_spelled(
 @pytest.mark.requirement("service.project-scope", "service.key-per-project", "auth.reward.scope")
 @every_operation
 def test_another_projects_resource_is_byte_for_byte_an_unknown_one(
-    service: Any, path: str, method: str, operation: dict[str, Any]
+    service, path, method, operation
 ) -> None:
     mine = service.post("/v1/reward/register", {}).json()["experiment_id"]
     service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}})
@@ -272,7 +266,7 @@ def test_another_projects_resource_is_byte_for_byte_an_unknown_one(
             assert b"aaaaaaa" not in answers[0].content
 
 
-def test_another_projects_deploy_is_an_unknown_one(service: Any) -> None:
+def test_another_projects_deploy_is_an_unknown_one(service) -> None:
     deploy = service.deploy("aaaaaaa")
     other = World.new(service.store, service.client, f"beside {service.project.name}")
     theirs, unknown = (
@@ -282,7 +276,7 @@ def test_another_projects_deploy_is_an_unknown_one(service: Any) -> None:
     assert theirs.json()["errors"] == unknown.json()["errors"]
 
 
-def test_a_new_key_works_at_once_though_it_was_tried_before(service: Any) -> None:
+def test_a_new_key_works_at_once_though_it_was_tried_before(service) -> None:
     key = new_key(KeyKind.PUBLIC)
     event = {"event": "a", "session_id": "s"}
     assert service.client.post("/v1/events", json=event, **by(key)).status_code == 401
@@ -315,7 +309,7 @@ _OURS = {*metadata.tables, *UNSCOPED}
 
 
 @pytest.fixture
-def overheard(store: Any) -> Any:
+def overheard(store) -> Any:
     """The statements that the server was asked to execute, whatever driver sent them."""
     database = store.engine.url.database
     with store.engine.begin() as connection:
@@ -340,7 +334,7 @@ def overheard(store: Any) -> Any:
     return listening
 
 
-def test_every_statement_of_the_api_is_of_one_project(store: Any, overheard: Any) -> None:
+def test_every_statement_of_the_api_is_of_one_project(store, overheard) -> None:
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
     settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")

@@ -26,12 +26,12 @@ def soon(seconds: float) -> str:
 
 
 class TestTheTimeOfADeploy:
-    def test_may_be_ahead_by_what_clocks_differ(self, tenant: Any) -> None:
+    def test_may_be_ahead_by_what_clocks_differ(self, tenant) -> None:
         deploy = tenant.deploy(A, deployed_at=soon(90))
         assert tenant.get(LAST).json()["deploy"] == deploy
 
     @pytest.mark.parametrize("seconds", [180, 70 * 365 * 86_400])
-    def test_may_not_lie_in_the_future(self, tenant: Any, seconds: float) -> None:
+    def test_may_not_lie_in_the_future(self, tenant, seconds) -> None:
         body = {"commit": {"sha": A}, "deployed_at": soon(seconds)}
         answer = tenant.post(DEPLOYS, body)
         assert answer.status_code == 422
@@ -42,7 +42,7 @@ class TestTheTimeOfADeploy:
 
 
 class TestAWithdrawnDeploy:
-    def test_is_told_and_gone(self, tenant: Any) -> None:
+    def test_is_told_and_gone(self, tenant) -> None:
         first, mistake = tenant.deploy(A), tenant.deploy(B)
         answer = tenant.withdraw(mistake)
         assert answer.status_code == 200
@@ -53,7 +53,7 @@ class TestAWithdrawnDeploy:
         # A retry after a lost answer.
         assert tenant.withdraw(mistake).content == answer.content
 
-    def test_of_another_project_is_an_unknown_one(self, tenant: Any) -> None:
+    def test_of_another_project_is_an_unknown_one(self, tenant) -> None:
         deploy = tenant.deploy(A)
         other = tenant.new_project(f"beside {tenant.project.name}")
         key = {"X-Service-Project-Key": other.keys[KeyKind.WRITE]}
@@ -67,7 +67,7 @@ class TestAWithdrawnDeploy:
         assert documents[0]["code"] == "unknown_deploy"
         assert tenant.get(LAST).json()["deploy"] == deploy
 
-    def test_can_be_posted_again_with_what_is_right(self, tenant: Any) -> None:
+    def test_can_be_posted_again_with_what_is_right(self, tenant) -> None:
         key = {"headers": tenant.write | {"Idempotency-Key": "run 17"}}
         body = {"commit": {"sha": B}, "deployed_at": "2026-01-31T12:00:00Z"}
         tenant.deploy(A, deployed_at="2026-01-30T12:00:00Z")
@@ -78,7 +78,7 @@ class TestAWithdrawnDeploy:
         assert again.json()["deploy"]["deploy_id"] != first.json()["deploy"]["deploy_id"]
         assert again.json()["deploy"]["allocation"] == 0.1
 
-    def test_is_nobodys_base(self, tenant: Any) -> None:
+    def test_is_nobodys_base(self, tenant) -> None:
         tenant.deploy(A)
         mistake = tenant.deploy(B)
         tenant.withdraw(mistake)
@@ -87,14 +87,14 @@ class TestAWithdrawnDeploy:
         experiment = frozen(tenant, tenant.register())
         assert (experiment.control_commit, experiment.change) == (A, [C])
 
-    def test_does_not_keep_a_wrong_base(self, tenant: Any) -> None:
+    def test_does_not_keep_a_wrong_base(self, tenant) -> None:
         tenant.deploy(A)
         mistake = tenant.deploy(C, diff={"base_commit": B, "files": []})
         tenant.withdraw(mistake)
         tenant.deploy(C, diff={"base_commit": A, "files": []})
         assert frozen(tenant, tenant.register()).change == [C]
 
-    def test_of_a_commit_that_served_keeps_what_units_were_placed_by(self, tenant: Any) -> None:
+    def test_of_a_commit_that_served_keeps_what_units_were_placed_by(self, tenant) -> None:
         tenant.deploy(A)
         mistake = tenant.deploy(C, diff={"base_commit": B, "files": []})
         event = {"event": "page_view", "session_id": "s", "commit": C}
@@ -104,7 +104,7 @@ class TestAWithdrawnDeploy:
         experiment = frozen(tenant, tenant.register())
         assert (experiment.control_commit, experiment.change) == (B, [C])
 
-    def test_gives_back_the_graph_that_was_current(self, tenant: Any) -> None:
+    def test_gives_back_the_graph_that_was_current(self, tenant) -> None:
         def graph(path: str) -> dict[str, Any]:
             return {"schema_version": 1, "routes": [{"path": path}]}
 
@@ -120,7 +120,7 @@ class TestAWithdrawnDeploy:
         assert tenant.deploy("ddddddd")["graph_id"] != mistake["graph_id"]
         assert tenant.get(LAST).json()["graph"] == graph("/newer")
 
-    def test_is_not_withdrawn_while_an_experiment_rests_on_it(self, tenant: Any) -> None:
+    def test_is_not_withdrawn_while_an_experiment_rests_on_it(self, tenant) -> None:
         control, treatment = tenant.deploy(A), tenant.deploy(B, allocation=0.1)
         step = tenant.deploy(B, allocation=0.2)
         experiment_id = tenant.register(treatment_commit=B)
@@ -132,7 +132,7 @@ class TestAWithdrawnDeploy:
         beside = tenant.deploy(C)
         assert tenant.withdraw(beside).status_code == 200
 
-    def test_that_an_experiment_waited_for_is_in_use(self, tenant: Any) -> None:
+    def test_that_an_experiment_waited_for_is_in_use(self, tenant) -> None:
         experiment_id = tenant.register(treatment_commit=B)
         tenant.deploy(A)
         answer = tenant.withdraw(tenant.deploy(B))

@@ -13,7 +13,6 @@ from api.runtime.rate_limit import RateLimit, client_address
 from api.wire.problem import Problem
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import RateLimits, Settings
-from tests.world import World
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")]
 
@@ -40,7 +39,7 @@ def request(peer: str | None, *forwarded: str) -> Request:
     ],
 )
 def test_a_forwarded_address_is_believed_as_far_as_its_tellers_are_trusted(
-    peer: str | None, forwarded: tuple[str, ...], address: str
+    peer, forwarded, address
 ) -> None:
     assert client_address(request(peer, *forwarded), PROXIES) == address
 
@@ -52,7 +51,7 @@ def test_a_mistyped_proxy_is_trusted_by_nobody() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 999, 2000, 12_345, 12_347])
-def test_a_limit_is_exact_however_many_are_counted_at_a_time(most: int) -> None:
+def test_a_limit_is_exact_however_many_are_counted_at_a_time(most) -> None:
     limits = RateLimits(per_key=most, per_address=10**9)
     settings = Settings(rate_limits=limits)
     caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=settings, key="digest")
@@ -100,9 +99,7 @@ def values(count: int) -> bytes:
         (gzip.compress(b" " * 2**21), 65),
     ],
 )
-def test_a_request_counts_by_the_bytes_and_values_of_its_body(
-    tenant: World, content: bytes, count: int
-) -> None:
+def test_a_request_counts_by_the_bytes_and_values_of_its_body(tenant, content, count) -> None:
     tenant.settings(rate_limits={"per_key": 1000, "per_address": 2 * count + 1})
     encoding = {"Content-Encoding": "gzip"} if content.startswith(b"\x1f") else {}
     headers = {**tenant.public, "Content-Type": "application/json", **encoding}
@@ -116,7 +113,7 @@ def test_a_request_counts_by_the_bytes_and_values_of_its_body(
     assert answer[3] == 429
 
 
-def test_a_request_that_is_larger_than_a_whole_limit_is_taken_alone(tenant: World) -> None:
+def test_a_request_that_is_larger_than_a_whole_limit_is_taken_alone(tenant) -> None:
     tenant.settings(rate_limits={"per_key": 3})
     headers = {**tenant.public, "Content-Type": "application/json"}
     answer = [
@@ -141,9 +138,7 @@ def test_each_address_has_a_minute_of_its_own() -> None:
     asyncio.run(requests())
 
 
-def test_a_flood_is_logged_once_and_taken_again_when_its_limit_is_raised(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_flood_is_logged_once_and_taken_again_when_its_limit_is_raised(caplog) -> None:
     caplog.set_level("INFO", logger="api")
     limit = RateLimit(None)
 
@@ -164,9 +159,7 @@ def test_a_flood_is_logged_once_and_taken_again_when_its_limit_is_raised(
     assert caplog.text.count("more are refused") == 1
 
 
-def test_a_limit_reached_under_a_clock_that_ran_ahead_holds_nobody_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_limit_reached_under_a_clock_that_ran_ahead_holds_nobody_up(monkeypatch) -> None:
     right = time.time
     limits = RateLimits(per_key=3)
     caller = Caller(

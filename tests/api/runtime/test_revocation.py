@@ -18,7 +18,6 @@ from click.testing import CliRunner
 from sqlalchemy import Engine, text
 
 from cli.main import main
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
 from storage.tenants.keys import KeyKind
 from tests.processes.api_process import ApiProcess, eventually
@@ -122,7 +121,7 @@ class Api:
 
 
 @pytest.fixture
-def api(safe_postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Api]:
+def api(safe_postgres, tmp_path) -> Iterator[Api]:
     engine = open_engine(safe_postgres.url, pool_size=1)
     served = ApiProcess(log=tmp_path / "api.log", database_url=safe_postgres.url, workers=WORKERS)
     with ExitStack() as stack:
@@ -135,9 +134,7 @@ def api(safe_postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Api]:
 
 
 @pytest.mark.requirement("key.management")
-def test_a_revoked_key_is_refused_by_every_worker_within_a_second(
-    api: Api, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_revoked_key_is_refused_by_every_worker_within_a_second(api, capsys) -> None:
     key, other = api.create_key(), api.create_key()
     with ExitStack() as stack:
         talks = api.talks(stack, key)
@@ -158,7 +155,7 @@ def test_a_revoked_key_is_refused_by_every_worker_within_a_second(
         eventually(lambda: api.last_use(other))
 
 
-def test_a_key_is_looked_up_by_the_clock_and_not_by_the_request(api: Api) -> None:
+def test_a_key_is_looked_up_by_the_clock_and_not_by_the_request(api) -> None:
     key = api.create_key()
     before, began = scans_of_keys(api.engine), time.monotonic()
     with ExitStack() as stack:

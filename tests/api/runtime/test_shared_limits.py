@@ -7,7 +7,6 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -67,7 +66,7 @@ class Redis:
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Redis]:
+def redis(tmp_path) -> Iterator[Redis]:
     pytest.importorskip("redis", reason="an extra of the package")
     with port_of_our_own() as port:
         redis = Redis(tmp_path, port)
@@ -77,7 +76,7 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 
 
 @pytest.fixture
-def two(store: Any, redis: Redis) -> Iterator[list[World]]:
+def two(store, redis) -> Iterator[list[World]]:
     """The API in two processes, on the same store and Redis."""
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
@@ -95,7 +94,7 @@ def statuses(services: list[World], requests: int) -> list[int]:
     ]
 
 
-def test_processes_share_one_count(two: list[World]) -> None:
+def test_processes_share_one_count(two) -> None:
     two[0].settings(rate_limits={"per_key": 10, "per_address": 1000})
     # Their minute begins with the first request.
     assert statuses(two, 14) == [202] * 10 + [429] * 4
@@ -103,7 +102,7 @@ def test_processes_share_one_count(two: list[World]) -> None:
     assert 1 <= int(answer.headers["Retry-After"]) <= 60
 
 
-def test_a_redis_that_dies_and_comes_back_costs_no_event(two: list[World], redis: Redis) -> None:
+def test_a_redis_that_dies_and_comes_back_costs_no_event(two, redis) -> None:
     two[0].settings(rate_limits={"per_key": 10_000, "per_address": 10_000})
     assert statuses(two, 4) == [202] * 4
     redis.signalled(signal.SIGKILL)
@@ -112,7 +111,7 @@ def test_a_redis_that_dies_and_comes_back_costs_no_event(two: list[World], redis
     assert statuses(two, 4) == [202] * 4
 
 
-def test_a_redis_that_hangs_holds_up_no_event_for_long(two: list[World], redis: Redis) -> None:
+def test_a_redis_that_hangs_holds_up_no_event_for_long(two, redis) -> None:
     two[0].settings(rate_limits={"per_key": 10, "per_address": 10})
     assert statuses(two, 2) == [202] * 2
     redis.signalled(signal.SIGSTOP)

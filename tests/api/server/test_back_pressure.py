@@ -13,7 +13,7 @@ from storage.tenants.keys import KeyKind
 pytestmark = pytest.mark.usefixtures("service")
 
 
-def test_what_cannot_wait_is_refused_and_what_waits_is_stored(service: Any) -> None:
+def test_what_cannot_wait_is_refused_and_what_waits_is_stored(service) -> None:
     properties = {"filling": "x" * 4000}
     events = [
         {"event": "page_view", "session_id": f"s-{index}", "properties": properties}

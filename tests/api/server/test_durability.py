@@ -5,16 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 import pytest
 from sqlalchemy import make_url
 
 from storage.postgres.durability import WeakStoreError, refuse_weak_store, weak_settings
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import connection_string
-from tests.conftest import Store
 from tests.processes.api_process import eventually
 
 SERVE = [sys.executable, "-c", "from api.server.process import serve; serve(port=0, workers=%d)"]
@@ -52,13 +49,13 @@ def eventually_equal(ask: Callable[[], list[str]], expected: list[str]) -> None:
     assert ask() == expected
 
 
-def test_a_store_as_it_comes_is_safe(safe_postgres: EmbeddedPostgres) -> None:
+def test_a_store_as_it_comes_is_safe(safe_postgres) -> None:
     assert weak_settings(safe_postgres.url) == []
     refuse_weak_store(safe_postgres.url)
 
 
 @pytest.mark.parametrize("name", ["full_page_writes", "synchronous_commit"])
-def test_each_setting_that_data_rest_on_must_be_on(store: Store, name: str) -> None:
+def test_each_setting_that_data_rest_on_must_be_on(store, name) -> None:
     # The tests' own server runs without fsync.
     with off(store.url, name):
         eventually_equal(lambda: list(weak_settings(store.url)), sorted(["fsync", name]))
@@ -78,9 +75,7 @@ def test_each_setting_that_data_rest_on_must_be_on(store: Store, name: str) -> N
     ],
     ids=["serve", "api", "up"],
 )
-def test_a_weak_store_is_refused_in_one_line(
-    store: Store, command: list[str], tmp_path: Path
-) -> None:
+def test_a_weak_store_is_refused_in_one_line(store, command, tmp_path) -> None:
     environment = {
         **os.environ,
         "SERVICE_DATABASE_URL": store.url,
@@ -96,7 +91,7 @@ def test_a_weak_store_is_refused_in_one_line(
 
 
 @pytest.mark.process
-def test_a_store_that_comes_back_weak_ends_the_server(store: Store, tmp_path: Path) -> None:
+def test_a_store_that_comes_back_weak_ends_the_server(store, tmp_path) -> None:
     # Nobody listens in an empty folder; later it is the way to the tests' own server.
     away = tmp_path / "socket"
     url = make_url(store.url)

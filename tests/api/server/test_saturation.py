@@ -15,7 +15,6 @@ import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import connection_string, session_options
 from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind
@@ -32,9 +31,7 @@ CROWD = 3 * POOL
 
 
 @pytest.fixture(scope="module")
-def api(
-    safe_postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ApiProcess]:
+def api(safe_postgres, tmp_path_factory) -> Iterator[ApiProcess]:
     log = tmp_path_factory.mktemp("api") / "api.log"
     with ApiProcess(log=log, database_url=safe_postgres.url) as api:
         api.start()
@@ -42,7 +39,7 @@ def api(
 
 
 @pytest.fixture(scope="module")
-def shop(safe_postgres: EmbeddedPostgres) -> Iterator[Shop]:
+def shop(safe_postgres) -> Iterator[Shop]:
     """A shop with experiments, beside the others of its store."""
     shop = open_shop(safe_postgres.url)
     yield shop
@@ -100,7 +97,7 @@ def refused(answers: Sequence[Answer]) -> list[Answer]:
 
 
 def test_a_pool_without_a_free_connection_is_answered_503_and_events_are_taken(
-    api: ApiProcess, safe_postgres: EmbeddedPostgres, safe_project: CreatedProject
+    api, safe_postgres, safe_project
 ) -> None:
     with ExitStack() as stack:
         with locked(safe_postgres.url, "deploys"):
@@ -126,9 +123,7 @@ def test_a_pool_without_a_free_connection_is_answered_503_and_events_are_taken(
     "seconds", [2, pytest.param(10, marks=pytest.mark.deep)], ids=["2 s", "10 s"]
 )
 @pytest.mark.parametrize("table", ["runtime_events", "verdicts"])
-def test_a_locked_table_holds_up_nobody_else(
-    api: ApiProcess, safe_postgres: EmbeddedPostgres, shop: Shop, table: str, seconds: int
-) -> None:
+def test_a_locked_table_holds_up_nobody_else(api, safe_postgres, shop, table, seconds) -> None:
     asked = {"runtime_events": event(shop.project), "verdicts": verdict(shop)}
     held = asked.pop(table)
     (free,) = asked.values()
@@ -150,7 +145,7 @@ def test_a_locked_table_holds_up_nobody_else(
 
 
 @pytest.fixture
-def small_disk(safe_postgres: EmbeddedPostgres) -> Iterator[tuple[str, Path]]:
+def small_disk(safe_postgres) -> Iterator[tuple[str, Path]]:
     """A migrated store on a disk of its own, and the disk's folder."""
     folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
     folder.chmod(0o711)
@@ -178,9 +173,7 @@ def small_disk(safe_postgres: EmbeddedPostgres) -> Iterator[tuple[str, Path]]:
             folder.rmdir()
 
 
-def test_a_full_disk_is_answered_503_until_there_is_room(
-    small_disk: tuple[str, Path], tmp_path: Path
-) -> None:
+def test_a_full_disk_is_answered_503_until_there_is_room(small_disk, tmp_path) -> None:
     url, folder = small_disk
     shop = open_shop(url)
     shop.engine.dispose()

@@ -14,10 +14,8 @@ import httpx2
 import psycopg
 import pytest
 
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import connection_string, session_options
 from storage.tenants.keys import KeyKind
-from storage.tenants.projects import CreatedProject
 from tests.clients.wire import Wire, get, post
 from tests.processes.api_process import ApiProcess, eventually
 
@@ -32,7 +30,7 @@ def workers() -> int:
 
 
 @pytest.fixture
-def api(safe_postgres: EmbeddedPostgres, tmp_path: Path, workers: int) -> Iterator[ApiProcess]:
+def api(safe_postgres, tmp_path, workers) -> Iterator[ApiProcess]:
     with ApiProcess(
         log=tmp_path / "api.log", database_url=safe_postgres.url, workers=workers
     ) as api:
@@ -41,7 +39,7 @@ def api(safe_postgres: EmbeddedPostgres, tmp_path: Path, workers: int) -> Iterat
 
 
 @pytest.fixture
-def key(safe_project: CreatedProject) -> str:
+def key(safe_project) -> str:
     return f"X-Service-Project-Key: {safe_project.keys[KeyKind.PUBLIC]}"
 
 
@@ -61,7 +59,7 @@ def ask(api: ApiProcess, times: int) -> None:
             assert wire.send(get("/nowhere")).answer().status == 404
 
 
-def test_metrics_add_up_over_workers_also_after_one_died(api: ApiProcess) -> None:
+def test_metrics_add_up_over_workers_also_after_one_died(api) -> None:
     ask(api, 20)
     assert {counted(api) for _ in range(8)} == {20}
     api.kill_worker(0)
@@ -72,7 +70,7 @@ def test_metrics_add_up_over_workers_also_after_one_died(api: ApiProcess) -> Non
 
 
 @pytest.mark.parametrize("workers", [1])
-def test_who_calls_while_the_only_worker_is_dead_waits_and_is_answered(api: ApiProcess) -> None:
+def test_who_calls_while_the_only_worker_is_dead_waits_and_is_answered(api) -> None:
     (worker,) = api.worker_pids()
     os.kill(worker, signal.SIGKILL)
     # No call is refused in the meantime.
@@ -82,7 +80,7 @@ def test_who_calls_while_the_only_worker_is_dead_waits_and_is_answered(api: ApiP
     assert len(api.worker_pids()) == 1
 
 
-def test_workers_end_with_the_process_that_started_them(api: ApiProcess) -> None:
+def test_workers_end_with_the_process_that_started_them(api) -> None:
     workers = api.worker_pids()
     assert api.process is not None
     api.process.kill()
@@ -90,9 +88,7 @@ def test_workers_end_with_the_process_that_started_them(api: ApiProcess) -> None
 
 
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.deep), 2])
-def test_who_waits_to_be_let_in_when_the_server_is_stopped_is_answered(
-    api: ApiProcess, key: str
-) -> None:
+def test_who_waits_to_be_let_in_when_the_server_is_stopped_is_answered(api, key) -> None:
     servers = api.worker_pids()
     with ExitStack() as stack:
         kept = stack.enter_context(Wire(api.port))
@@ -121,9 +117,7 @@ def test_who_waits_to_be_let_in_when_the_server_is_stopped_is_answered(
 
 
 @pytest.mark.parametrize("workers", [1])
-def test_a_request_that_comes_while_the_server_stops_is_the_last_on_its_connection(
-    api: ApiProcess,
-) -> None:
+def test_a_request_that_comes_while_the_server_stops_is_the_last_on_its_connection(api) -> None:
     with Wire(api.port) as wire:
         assert wire.send(get("/healthz")).answer().status == 200
         asked = api.ask_to_stop()
@@ -137,7 +131,7 @@ def test_a_request_that_comes_while_the_server_stops_is_the_last_on_its_connecti
 
 
 @pytest.mark.parametrize("workers", [1])
-def test_clients_that_do_nothing_do_not_hold_the_server_up(api: ApiProcess, key: str) -> None:
+def test_clients_that_do_nothing_do_not_hold_the_server_up(api, key) -> None:
     with Wire(api.port) as silent, Wire(api.port) as begun, Wire(api.port) as owed:
         begun.send("GET /he")
         owed.send(post("/v1/events", EVENT[:-1], key, length=len(EVENT)))
@@ -152,9 +146,7 @@ def test_clients_that_do_nothing_do_not_hold_the_server_up(api: ApiProcess, key:
 
 
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.deep), 2])
-def test_a_port_that_is_taken_is_said_in_one_line(
-    safe_postgres: EmbeddedPostgres, workers: int
-) -> None:
+def test_a_port_that_is_taken_is_said_in_one_line(safe_postgres, workers) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
         ended = subprocess.run(

@@ -217,7 +217,7 @@ def _checks(case: Any) -> list[Any]:
     [500, pytest.param(50_000, marks=[pytest.mark.deep, pytest.mark.timeout(7200)])],
 )
 def test_no_answer_is_another_than_the_document_tells_of_and_memory_stays(
-    target: Target, requests_sent: int
+    target, requests_sent
 ) -> None:
     asked = list(variants(target))
     turn, before = 0, 0
@@ -256,7 +256,7 @@ ODD = [
 METHODS = ("GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "DELETE", "PATCH", "PUT", "POST")
 
 
-def test_whatever_the_address_and_the_method_the_answer_is_one_of_ours(target: Target) -> None:
+def test_whatever_the_address_and_the_method_the_answer_is_one_of_ours(target) -> None:
     """And 405 names the methods that there are."""
     port = int(target.url.rpartition(":")[2])
     known = ["/healthz", "/docs", "/openapi.json", "/v1/reward/exp_1", *KINDS]

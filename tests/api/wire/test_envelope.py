@@ -3,7 +3,6 @@
 import asyncio
 import time
 
-import pytest
 from httpx2 import ASGITransport, AsyncClient
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -11,7 +10,6 @@ from starlette.types import Receive, Scope, Send
 from api.wire.envelope import HELD_BACK_SECONDS, Envelope, Refusals
 from api.wire.fair_queue import FairQueue
 from api.wire.meters import Meters
-from tests.world import World
 
 CLIENTS, EACH = 100, 5
 
@@ -42,7 +40,7 @@ def test_who_asks_again_upon_each_refusal_is_held_back() -> None:
 
 
 def test_a_flood_over_its_limit_fills_no_log_and_another_refusal_stands_in_it(
-    tenant: World, caplog: pytest.LogCaptureFixture
+    tenant, caplog
 ) -> None:
     caplog.set_level("INFO", logger="api.access")
     tenant.settings(rate_limits={"per_key": 2})

@@ -96,7 +96,7 @@ def deep(depth: int) -> dict[str, Any]:
 @example(document={"event": "page_view", "session_id": "s", "value": -(2**63) - 1})
 @examples(gate=100, deep=4_000)
 @given(document=st.one_of(EVENT, BATCH))
-def test_an_unknown_member_changes_nothing_of_what_is_read(document: dict[str, Any]) -> None:
+def test_an_unknown_member_changes_nothing_of_what_is_read(document) -> None:
     # A body of known members is read in a single pass, any other a member by member.
     assert outcome(document) == outcome({**document, "unknown": 1})
 
@@ -119,7 +119,7 @@ FULL = {
 @example(document={"events": [FULL, {"event": "page_view", "session_id": "s-2"}], "sent_at": None})
 @examples(gate=100, deep=4_000)
 @given(document=BATCH)
-def test_a_batch_is_stored_alike_by_column_and_event_by_event(document: dict[str, Any]) -> None:
+def test_a_batch_is_stored_alike_by_column_and_event_by_event(document) -> None:
     raw = json.dumps(document).encode()
     lines = READER.lines(raw)
     if lines is None:

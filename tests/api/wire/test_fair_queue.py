@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import pytest
-
 from api.wire.fair_queue import FairQueue, Reservation
 
 LOUD, QUIET = 1, 2
@@ -71,7 +69,7 @@ def test_a_request_that_gave_up_holds_nobody_up() -> None:
     played(story)
 
 
-def test_whoever_sends_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_sends_alone_waits_for_nobody(monkeypatch) -> None:
     async def story(queue: FairQueue) -> None:
         loop = asyncio.get_running_loop()
         await reserved(queue, LOUD).turn()

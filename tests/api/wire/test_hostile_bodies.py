@@ -15,7 +15,7 @@ MEBIBYTE = 2**20
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     tenant.settings(ofrep="browser")
     return tenant
@@ -133,9 +133,7 @@ def nested(depth: int) -> str:
         nested(30),
     ],
 )
-def test_what_is_just_inside_the_limits_of_json_is_accepted(
-    service: Any, endpoint: Endpoint, text: str
-) -> None:
+def test_what_is_just_inside_the_limits_of_json_is_accepted(service, endpoint, text) -> None:
     assert posted(service, endpoint, with_free(endpoint, text)).status_code == endpoint.status
 
 
@@ -155,9 +153,7 @@ def test_what_is_just_inside_the_limits_of_json_is_accepted(
         (nested(100_000), "too_deep"),
     ],
 )
-def test_what_the_store_cannot_hold_is_refused_and_named(
-    service: Any, endpoint: Endpoint, text: str, code: str
-) -> None:
+def test_what_the_store_cannot_hold_is_refused_and_named(service, endpoint, text, code) -> None:
     answer = posted(service, endpoint, with_free(endpoint, text))
     status = status_of_a_broken_rule(endpoint.path)
     assert (answer.status_code, answer.json()["errors"][0]["code"]) == (status, code)
@@ -181,7 +177,7 @@ def broken(endpoint: Endpoint) -> Iterator[tuple[str, bytes]]:
 
 
 @every_endpoint
-def test_what_is_not_json_is_400(service: Any, endpoint: Endpoint) -> None:
+def test_what_is_not_json_is_400(service, endpoint) -> None:
     result = {
         name: (answer.status_code, answer.json()["code"])
         for name, content in broken(endpoint)
@@ -191,9 +187,7 @@ def test_what_is_not_json_is_400(service: Any, endpoint: Endpoint) -> None:
 
 
 @every_endpoint
-def test_a_member_named_twice_is_400_except_among_runtime_events(
-    service: Any, endpoint: Endpoint
-) -> None:
+def test_a_member_named_twice_is_400_except_among_runtime_events(service, endpoint) -> None:
     answer = posted(service, endpoint, with_free(endpoint, '{"a": 1, "a": 2}'))
     if endpoint.path == "/v1/events":
         assert answer.status_code == 202
@@ -202,7 +196,7 @@ def test_a_member_named_twice_is_400_except_among_runtime_events(
 
 
 @every_endpoint
-def test_a_body_may_be_as_long_as_the_limit_and_no_longer(service: Any, endpoint: Endpoint) -> None:
+def test_a_body_may_be_as_long_as_the_limit_and_no_longer(service, endpoint) -> None:
     whole = json.dumps(endpoint.body).encode()
     padded = whole + b" " * (endpoint.limit - len(whole))
     assert posted(service, endpoint, padded).status_code == endpoint.status
@@ -219,9 +213,7 @@ def values_in(content: bytes) -> int:
 
 
 @every_endpoint
-def test_a_body_may_hold_as_many_values_as_the_limit_and_no_more(
-    service: Any, endpoint: Endpoint
-) -> None:
+def test_a_body_may_hold_as_many_values_as_the_limit_and_no_more(service, endpoint) -> None:
     most = MOST_VALUES[endpoint.limit]
     more = most - values_in(with_free(endpoint, "[0]"))
     content = with_free(endpoint, "[0" + ",0" * more + "]")
@@ -233,9 +225,7 @@ def test_a_body_may_hold_as_many_values_as_the_limit_and_no_more(
 
 
 @every_endpoint
-def test_a_body_of_nothing_but_faults_is_looked_at_no_further_than_some(
-    service: Any, endpoint: Endpoint
-) -> None:
+def test_a_body_of_nothing_but_faults_is_looked_at_no_further_than_some(service, endpoint) -> None:
     members = b",".join(b'"m%d":0' % number for number in range(20_000))
     items = b",".join([b"{}"] * 5_000)
     lists = b",".join(b'"%s":[%s]' % (name, items) for name in (b"routes", b"events", b"files"))
@@ -248,7 +238,7 @@ def test_a_body_of_nothing_but_faults_is_looked_at_no_further_than_some(
 
 
 @every_endpoint
-def test_a_body_of_unknown_length_is_cut_at_the_limit(service: Any, endpoint: Endpoint) -> None:
+def test_a_body_of_unknown_length_is_cut_at_the_limit(service, endpoint) -> None:
     key = {"X-Service-Project-Key": service.project.keys[endpoint.kind]}
     chunks = (b" " * 65_536 for _ in range(endpoint.limit // 65_536 + 2))
     answer = service.client.post(
@@ -270,15 +260,13 @@ def test_a_body_of_unknown_length_is_cut_at_the_limit(service: Any, endpoint: En
         ("", 415),
     ],
 )
-def test_the_content_type_must_be_json(
-    service: Any, endpoint: Endpoint, content_type: str, status: int | None
-) -> None:
+def test_the_content_type_must_be_json(service, endpoint, content_type, status) -> None:
     content = json.dumps(endpoint.body).encode()
     answer = posted(service, endpoint, content, **{"Content-Type": content_type})
     assert answer.status_code == (status or endpoint.status)
 
 
-def test_plain_text_is_taken_of_runtime_events_alone(service: Any) -> None:
+def test_plain_text_is_taken_of_runtime_events_alone(service) -> None:
     for endpoint in ENDPOINTS:
         content = json.dumps(endpoint.body).encode()
         answer = posted(service, endpoint, content, **{"Content-Type": "text/plain"})
@@ -286,7 +274,7 @@ def test_plain_text_is_taken_of_runtime_events_alone(service: Any) -> None:
 
 
 @every_endpoint
-def test_an_encoding_that_is_not_taken_is_415(service: Any, endpoint: Endpoint) -> None:
+def test_an_encoding_that_is_not_taken_is_415(service, endpoint) -> None:
     content = json.dumps(endpoint.body).encode()
     for encoding in ("br", "deflate"):
         answer = posted(service, endpoint, content, **{"Content-Encoding": encoding})
@@ -307,17 +295,13 @@ def test_an_encoding_that_is_not_taken_is_415(service: Any, endpoint: Endpoint) 
         ("nonsense", 406),
     ],
 )
-def test_the_answer_must_be_acceptable(
-    service: Any, endpoint: Endpoint, accept: str, status: int | None
-) -> None:
+def test_the_answer_must_be_acceptable(service, endpoint, accept, status) -> None:
     answer = posted(service, endpoint, json.dumps(endpoint.body).encode(), Accept=accept)
     assert answer.status_code == (status or endpoint.status)
 
 
 @every_endpoint
-def test_an_unknown_member_is_refused_where_the_shape_is_ours(
-    service: Any, endpoint: Endpoint
-) -> None:
+def test_an_unknown_member_is_refused_where_the_shape_is_ours(service, endpoint) -> None:
     answer = posted(service, endpoint, json.dumps({**endpoint.body, "a/b~c": 1}).encode())
     if endpoint.path in ("/v1/events", "/v1/static-graphs", OFREP, GATE):
         assert answer.status_code == endpoint.status

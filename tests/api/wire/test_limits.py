@@ -33,7 +33,7 @@ _REVENUE = {
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project of the test's own."""
     tenant.settings(ofrep="browser")
     return tenant
@@ -83,7 +83,7 @@ def _flag(**members: Any) -> Any:
     return {"treatment_flag": {"name": "f", "treatment": True, **members}}
 
 
-def test_a_text_is_as_long_as_its_limit_in_characters(service: Any) -> None:
+def test_a_text_is_as_long_as_its_limit_in_characters(service) -> None:
     for path, pointer, most, body in TEXTS:
         project = {"headers": by(service.new_project(f"{path} {pointer} {most}"), path)}
         assert service.post(path, body(ASTRAL * most), **project).is_success, pointer
@@ -117,9 +117,7 @@ def _sized(bytes_: int) -> dict[str, str]:
         (DEPLOYS, "/commit/changes", lambda n: _in_commit("changes")(["abcdef1"] * n), 10_000),
     ],
 )
-def test_a_list_or_object_is_as_large_as_its_limit(
-    service: Any, path: str, pointer: str, body: Callable[[int], Any], most: int
-) -> None:
+def test_a_list_or_object_is_as_large_as_its_limit(service, path, pointer, body, most) -> None:
     assert service.post(path, body(most)).is_success
     answer = service.post(path, body(most + 1))
     assert answer.status_code == 422
@@ -133,7 +131,7 @@ def test_every_operation_that_takes_a_body_is_in_the_table() -> None:
     assert taking == {endpoint.path for endpoint in ENDPOINTS} | {CLOSE, FLAG, LOGS}
 
 
-def test_a_body_without_members_is_held_to_the_same_rules(service: Any) -> None:
+def test_a_body_without_members_is_held_to_the_same_rules(service) -> None:
     experiment_id = service.post(REGISTER, {}).json()["experiment_id"]
     path = CLOSE.replace("{experiment_id}", experiment_id)
 
@@ -162,7 +160,7 @@ def bomb() -> bytes:
     return head + block * ((2**20 - len(head)) // len(block))
 
 
-def test_a_gigabyte_in_a_megabyte_of_gzip_is_413_and_never_inflated(service: Any) -> None:
+def test_a_gigabyte_in_a_megabyte_of_gzip_is_413_and_never_inflated(service) -> None:
     content = bomb()
     headers = {
         **service.public,

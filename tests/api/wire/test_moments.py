@@ -119,9 +119,7 @@ PLACES: list[tuple[str, str, Callable[[Any], Any], bool]] = [
 
 @pytest.mark.requirement("revenue.occurred_at")
 @pytest.mark.parametrize(("path", "pointer", "body", "future"), PLACES)
-def test_a_time_is_taken_or_refused_by_one_rule(
-    service: Any, path: str, pointer: str, body: Callable[[Any], Any], future: bool
-) -> None:
+def test_a_time_is_taken_or_refused_by_one_rule(service, path, pointer, body, future) -> None:
     result = {**PAST, **{time: future and known for time, known in FUTURE.items()}}
     wrong: list[tuple[str, int, str]] = []
     for time, known in result.items():
@@ -133,7 +131,7 @@ def test_a_time_is_taken_or_refused_by_one_rule(
 
 
 @pytest.mark.parametrize("path", [EVENTS, REPLAY])
-def test_a_time_is_stored_as_told_cut_to_the_microsecond(service: Any, path: str) -> None:
+def test_a_time_is_stored_as_told_cut_to_the_microsecond(service, path) -> None:
     answer = [time for time, known in PAST.items() if known]
     events = [{**_event(time), "session_id": time} for time in answer]
     assert service.post(path, {"events": events}).json()["accepted"] == len(answer)
@@ -145,7 +143,7 @@ def test_a_time_is_stored_as_told_cut_to_the_microsecond(service: Any, path: str
     }
 
 
-def test_a_parameter_is_held_to_the_same_rule(service: Any) -> None:
+def test_a_parameter_is_held_to_the_same_rule(service) -> None:
     for time, known in {**PAST, **FUTURE}.items():
         answer = service.get("/v1/reward", params={"decided_after": time})
         assert answer.status_code == (200 if known else 422), time
@@ -167,7 +165,7 @@ SKEWS = [
 
 
 @pytest.mark.parametrize("skew", SKEWS, ids=str)
-def test_a_clock_however_wrong_tells_when_an_event_occurred(service: Any, skew: timedelta) -> None:
+def test_a_clock_however_wrong_tells_when_an_event_occurred(service, skew) -> None:
     """The client's clock is ahead of ours by the skew; the event was ten seconds before it sent."""
     before = datetime.now(UTC)
     sent_at = before + skew
@@ -186,7 +184,7 @@ def test_a_clock_however_wrong_tells_when_an_event_occurred(service: Any, skew: 
 
 @pytest.mark.parametrize(("ahead", "status"), [(119, 202), (180, 422), (86_400 * 30, 422)])
 def test_without_sent_at_a_clock_that_is_ahead_is_refused_from_two_minutes_on(
-    service: Any, ahead: int, status: int
+    service, ahead, status
 ) -> None:
     event = _event(_written(datetime.now(UTC) + ahead * SECOND))
     answer = service.post(EVENTS, event)
@@ -197,8 +195,6 @@ def test_without_sent_at_a_clock_that_is_ahead_is_refused_from_two_minutes_on(
 
 @pytest.mark.parametrize("sent_at", ["2000-01-01T00:00:00Z", "2100-12-31T23:59:59Z"])
 @pytest.mark.parametrize("occurred_at", ["2000-01-01T00:00:00Z", "2100-12-31T23:59:59Z"])
-def test_a_correction_beyond_the_calendar_is_a_refusal(
-    service: Any, sent_at: str, occurred_at: str
-) -> None:
+def test_a_correction_beyond_the_calendar_is_a_refusal(service, sent_at, occurred_at) -> None:
     answer = service.post(EVENTS, {"events": [_event(occurred_at)], "sent_at": sent_at})
     assert answer.status_code == (202 if sent_at == occurred_at else 422)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-import pytest
 
 from storage.postgres.engine import connection_string, session_options
 from tests.api.routes.test_tenants import HEADER, KINDS, OPERATIONS
@@ -167,9 +166,7 @@ def dumped(url: str) -> str:
     return b"".join(rows).decode()
 
 
-def test_what_a_request_says_is_heard_nowhere_but_where_it_is_meant_to_be(
-    service: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_request_says_is_heard_nowhere_but_where_it_is_meant_to_be(service, caplog) -> None:
     caplog.set_level(logging.DEBUG)
     canaries = Canaries()
     # What a gate is asked of a declared canary is registered.

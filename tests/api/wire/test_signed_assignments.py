@@ -37,7 +37,7 @@ def stored(tenant: Any) -> list[bool]:
 
 
 @pytest.fixture
-def metered(tenant: Any) -> Callable[[], dict[str, float]]:
+def metered(tenant) -> Callable[[], dict[str, float]]:
     """How many assignments the service has judged since the test began."""
 
     def judged() -> dict[str, float]:
@@ -193,7 +193,7 @@ assignments = st.fixed_dictionaries(
 
 
 @given(assignments, assignments)
-def test_no_two_assignments_share_a_message(first: dict[str, Any], other: dict[str, Any]) -> None:
+def test_no_two_assignments_share_a_message(first, other) -> None:
     assert (assignment_message(**first) == assignment_message(**other)) == (first == other)
 
 
@@ -236,7 +236,7 @@ def test_the_example_of_the_page_is_true() -> None:
 
 
 @pytest.mark.parametrize("drawn", SIGNED, ids=["plain", "odd", "flags"])
-def test_a_router_in_python_signs_as_the_page_shows(drawn: dict[str, Any], tmp_path: Path) -> None:
+def test_a_router_in_python_signs_as_the_page_shows(drawn, tmp_path) -> None:
     (written,) = routers("python")
     file = tmp_path / "router.py"
     file.write_text(written)
@@ -257,7 +257,7 @@ def test_a_router_in_python_signs_as_the_page_shows(drawn: dict[str, Any], tmp_p
     ],
     ids=["njs", "worker"],
 )
-def test_a_router_in_javascript_signs_as_the_page_shows(imported: str, tmp_path: Path) -> None:
+def test_a_router_in_javascript_signs_as_the_page_shows(imported, tmp_path) -> None:
     njs, worker = routers("js")
     (tmp_path / "router.mjs").write_text(njs if "const { token }" in imported else worker)
     result = json.dumps([[KEY, *each.values()] for each in SIGNED])
@@ -272,7 +272,7 @@ def test_a_router_in_javascript_signs_as_the_page_shows(imported: str, tmp_path:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
-def test_a_page_hands_on_what_nginx_gave_it_as_the_page_shows(tmp_path: Path) -> None:
+def test_a_page_hands_on_what_nginx_gave_it_as_the_page_shows(tmp_path) -> None:
     njs, _ = routers("js")
     (sender,) = (block for block in shown("js") if "sendBeacon" in block)
     (tmp_path / "router.mjs").write_text(njs)

@@ -76,7 +76,7 @@ BODIES = st.one_of(
 @example(raw=b'{"a":0,"a":"\\u003A"}')
 @example(raw=b'{"a":":","a":0}')
 @example(raw=b'[{"x":{"a":1,"a":1}},":"]')
-def test_the_fast_reader_says_what_the_strict_one_says(raw: bytes) -> None:
+def test_the_fast_reader_says_what_the_strict_one_says(raw) -> None:
     assert outcome(strict_document, raw) == outcome(strictly, raw)
 
 
@@ -90,6 +90,6 @@ VALUES = st.recursive(
 @given(document=VALUES)
 @example(document={"routes": [{"b": 1, "a": [float(n)]} for n in range(1203)], "é": -0.0})
 @example(document={"a": {"b": {"c": {"d": {"e": {"g": 0, "f": []}}}}}})
-def test_a_document_hashed_in_pieces_has_the_digest_of_the_whole(document: Any) -> None:
+def test_a_document_hashed_in_pieces_has_the_digest_of_the_whole(document) -> None:
     whole = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     assert document_digest(document) == hashlib.sha256(whole.encode()).digest()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import BrowserContext, Page
 
 from tests.browser.dashboard.world import Pages, Served, the_world
 from tests.processes.server_folder import migrated_server, server_folder
@@ -21,7 +21,7 @@ def world() -> Iterator[Pages]:
 
 
 @pytest.fixture
-def context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
+def context(browser) -> Iterator[Callable[..., BrowserContext]]:
     """Makes browsers' profiles, in which every fault of a page fails the test."""
     made: list[BrowserContext] = []
     faults: list[str] = []
@@ -43,7 +43,7 @@ def context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 
 
 @pytest.fixture
-def signed_in(context: Callable[..., BrowserContext], world: Pages) -> Callable[..., Page]:
+def signed_in(context, world) -> Callable[..., Page]:
     """Opens a profile that signed in to a project by a link, with a page of it."""
 
     def opened(served: Served | None = None, **options: Any) -> Page:

@@ -4,19 +4,17 @@ import json
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from storage.tenants.keys import KeyKind
-from tests.browser.dashboard.world import HARMS, Pages
+from tests.browser.dashboard.world import HARMS
 
 pytestmark = pytest.mark.process
 
 Opened = Callable[..., Page]
 
 
-def test_a_link_to_an_experiment_leads_through_the_sign_in_to_it(
-    context: Callable[..., BrowserContext], world: Pages
-) -> None:
+def test_a_link_to_an_experiment_leads_through_the_sign_in_to_it(context, world) -> None:
     page = context().new_page()
     page.goto(f"{world.url}{world.path('keep')}")
     expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
@@ -33,9 +31,7 @@ def test_a_link_to_an_experiment_leads_through_the_sign_in_to_it(
     expect(page.get_by_label("Verdict", exact=True)).to_have_count(0)
 
 
-def test_a_link_signs_in_once_and_its_code_stays_nowhere(
-    context: Callable[..., BrowserContext], world: Pages
-) -> None:
+def test_a_link_signs_in_once_and_its_code_stays_nowhere(context, world) -> None:
     link = world.served.link()
     page = context().new_page()
     asked: list[str] = []
@@ -53,7 +49,7 @@ def test_a_link_signs_in_once_and_its_code_stays_nowhere(
     expect(other.get_by_role("alert")).to_contain_text("was used before")
 
 
-def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, world: Pages) -> None:
+def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in, world) -> None:
     page = signed_in()
     expected = {
         "keep": ("Keep", "Ship it", "Each day of waiting costs up to $"),
@@ -86,9 +82,7 @@ def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, wo
 
 
 @pytest.mark.requirement("deploy.listed")
-def test_a_deploy_tells_its_commit_its_diff_and_whom_it_reaches(
-    signed_in: Opened, world: Pages
-) -> None:
+def test_a_deploy_tells_its_commit_its_diff_and_whom_it_reaches(signed_in, world) -> None:
     page = signed_in()
     page.get_by_role("link", name="Deploys", exact=True).click()
     row = page.locator(".deploys > li").filter(has_text="Lazy-load the payment form")

@@ -140,7 +140,7 @@ def _cookie(url: str, served: Served, role: Role) -> Any:
 
 
 @pytest.fixture
-def visits(context: NewContext, world: Pages) -> Iterator[Visits]:
+def visits(context, world) -> Iterator[Visits]:
     """Fails the test by whatever was wrong with any page."""
     visits = Visits(context, world)
     yield visits
@@ -148,7 +148,7 @@ def visits(context: NewContext, world: Pages) -> Iterator[Visits]:
 
 
 def test_every_page_serves_whoever_cannot_see_point_or_hold_a_screen_of_that_width(
-    visits: Visits, world: Pages
+    visits, world
 ) -> None:
     # Each page in a single mode, each mode on a third of the pages; beside, all of them.
     for seen, mode in zip(every_page(world), cycle(MODES)):
@@ -156,9 +156,7 @@ def test_every_page_serves_whoever_cannot_see_point_or_hold_a_screen_of_that_wid
             visits.visit(seen, mode)
 
 
-def test_rows_of_a_list_stand_in_columns_and_their_words_apart_from_buttons(
-    visits: Visits, world: Pages
-) -> None:
+def test_rows_of_a_list_stand_in_columns_and_their_words_apart_from_buttons(visits, world) -> None:
     seen = Seen(path="/dashboard", served=world.served)
     page = visits.visit(seen, "light")
     lefts = page.evaluate(_LEFTS, ".findings .pill")
@@ -170,7 +168,7 @@ def test_rows_of_a_list_stand_in_columns_and_their_words_apart_from_buttons(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", MODES)
-def test_every_page_serves_everybody_in_each_mode(visits: Visits, world: Pages, mode: str) -> None:
+def test_every_page_serves_everybody_in_each_mode(visits, world, mode) -> None:
     for seen in every_page(world):
         visits.visit(seen, mode)
 
@@ -191,7 +189,7 @@ def _tab_to(page: Page, wanted: Locator, *, most: int = 60) -> None:
 
 
 def test_the_keyboard_alone_leads_from_the_sign_in_to_settings_that_are_saved(
-    context: NewContext, world: Pages
+    context, world
 ) -> None:
     page = context().new_page()
     with world.served.store.engine.begin() as connection:

@@ -1,19 +1,17 @@
 """A page that is open while its evidence grows."""
 
 import json
-from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.dashboard.gallery import LATE
-from tests.browser.dashboard.world import Pages
 
 pytestmark = pytest.mark.process
 
 
 def test_an_open_experiment_follows_its_evidence_without_being_loaded_anew(
-    signed_in: Callable[..., Page], world: Pages
+    signed_in, world
 ) -> None:
     page = signed_in(world.gallery.story)
     gallery = world.gallery
@@ -36,9 +34,7 @@ def test_an_open_experiment_follows_its_evidence_without_being_loaded_anew(
     assert json.loads(shown) == contract
 
 
-def test_a_page_that_is_told_nothing_new_asks_again_when_it_was_told_to(
-    signed_in: Callable[..., Page], world: Pages
-) -> None:
+def test_a_page_that_is_told_nothing_new_asks_again_when_it_was_told_to(signed_in, world) -> None:
     page = signed_in()
     # Sooner than the page was asked at first, as the service does when a look is due.
     headers = {"Retry-After": "2"}

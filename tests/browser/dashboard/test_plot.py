@@ -1,19 +1,16 @@
 """The plot of an experiment, as a reader sees it."""
 
-from collections.abc import Callable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from playwright.sync_api import Page, expect
-
-from tests.browser.dashboard.world import Pages
+from playwright.sync_api import expect
 
 pytestmark = pytest.mark.process
 
 
 def test_the_plot_names_its_moments_the_ramp_and_every_lane_and_a_look_its_numbers(
-    signed_in: Callable[..., Page], world: Pages
+    signed_in, world
 ) -> None:
     page = signed_in()
     page.goto(f"{world.url}{world.path('iterate')}")
@@ -46,7 +43,7 @@ def test_the_plot_names_its_moments_the_ramp_and_every_lane_and_a_look_its_numbe
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone_has_a_plot_of_its_own_and_letters_keep_their_size_and_contrast(
-    signed_in: Callable[..., Page], world: Pages, width: int, scheme: str
+    signed_in, world, width, scheme
 ) -> None:
     page = signed_in(viewport={"width": width, "height": 800}, color_scheme=scheme)
     page.goto(f"{world.url}{world.path('keep')}")
@@ -63,7 +60,7 @@ def test_a_phone_has_a_plot_of_its_own_and_letters_keep_their_size_and_contrast(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_times_are_told_in_the_reader_s_zone(signed_in: Callable[..., Page], world: Pages) -> None:
+def test_times_are_told_in_the_reader_s_zone(signed_in, world) -> None:
     page = signed_in(timezone_id="Asia/Tokyo")
     page.goto(f"{world.url}{world.path('iterate')}")
     as_of = datetime.fromisoformat(world.served.evidence(world.experiments["iterate"])["as_of"])

@@ -69,7 +69,7 @@ class Watch:
 
 
 @pytest.fixture(scope="module")
-def hostile(world: Pages) -> Served:
+def hostile(world) -> Served:
     """A project that holds the payloads in whatever its pages show."""
     engine = world.served.store.engine
     with engine.begin() as connection:
@@ -183,9 +183,7 @@ def _owner(context: Callable[..., BrowserContext], world: Pages, served: Served)
     return page
 
 
-def test_scripts_in_what_was_sent_never_run(
-    context: Callable[..., BrowserContext], world: Pages, hostile: Served
-) -> None:
+def test_scripts_in_what_was_sent_never_run(context, world, hostile) -> None:
     page = _owner(context, world, hostile)
     watch = Watch(page)
     for path in _pages(world, hostile):
@@ -236,9 +234,7 @@ _INSERTED = """(payloads) => {
 }"""
 
 
-def test_markup_that_got_through_would_not_run_either(
-    new_context: Callable[..., BrowserContext], world: Pages
-) -> None:
+def test_markup_that_got_through_would_not_run_either(new_context, world) -> None:
     page = new_context().new_page()
     watch = Watch(page)
     page.goto(f"{world.url}/dashboard/sign-in")

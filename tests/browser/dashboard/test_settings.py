@@ -5,11 +5,10 @@ from collections.abc import Callable
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from storage.tenants.projects import create_project
 from storage.tenants.sign_ins import Role, create_link
-from tests.browser.dashboard.world import Pages
 
 pytestmark = pytest.mark.process
 
@@ -18,7 +17,7 @@ PHONE = {"viewport": {"width": 360, "height": 740}}
 
 
 @pytest.fixture
-def owner(context: Callable[..., BrowserContext], world: Pages) -> Callable[..., Page]:
+def owner(context, world) -> Callable[..., Page]:
     """Opens a profile that signed in as owner of a project of its own."""
 
     def opened(**options: object) -> Page:
@@ -38,9 +37,7 @@ def owner(context: Callable[..., BrowserContext], world: Pages) -> Callable[...,
     return opened
 
 
-def test_a_key_is_made_used_and_revoked(
-    owner: Callable[..., Page], context: Callable[..., BrowserContext], world: Pages
-) -> None:
+def test_a_key_is_made_used_and_revoked(owner, context, world) -> None:
     page = owner()
     page.get_by_role("link", name="Settings").click()
     page.get_by_label("Settings", exact=True).get_by_role("link", name="Keys").click()
@@ -70,9 +67,7 @@ def test_a_key_is_made_used_and_revoked(
     expect(reader.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-def test_on_a_phone_the_navigation_takes_one_line_with_room_for_all(
-    owner: Callable[..., Page],
-) -> None:
+def test_on_a_phone_the_navigation_takes_one_line_with_room_for_all(owner) -> None:
     links = owner(viewport={"width": 390, "height": 844}).get_by_label("Pages").get_by_role("link")
     boxes = [link.bounding_box() for link in links.all()]
     assert [link.inner_text() for link in links.all()][-1] == "Settings"
@@ -80,9 +75,7 @@ def test_on_a_phone_the_navigation_takes_one_line_with_room_for_all(
     assert all(box is not None and box["x"] + box["width"] <= 390 for box in boxes)
 
 
-def test_forms_and_their_faults_are_accessible_and_fit_a_phone(
-    owner: Callable[..., Page], world: Pages
-) -> None:
+def test_forms_and_their_faults_are_accessible_and_fit_a_phone(owner, world) -> None:
     page = owner(**PHONE)
 
     def look() -> None:
@@ -115,9 +108,7 @@ def test_forms_and_their_faults_are_accessible_and_fit_a_phone(
     look()
 
 
-def test_save_is_in_reach_and_what_nobody_changed_is_folded(
-    owner: Callable[..., Page], world: Pages
-) -> None:
+def test_save_is_in_reach_and_what_nobody_changed_is_folded(owner, world) -> None:
     page = owner()
     page.goto(f"{world.url}{SETTINGS}")
     save = page.get_by_role("button", name="Save settings")

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from storage.tenants.sign_ins import Role, create_link
-from tests.browser.dashboard.world import Pages, Served
+from tests.browser.dashboard.world import Served
 
 pytestmark = pytest.mark.process
 
@@ -125,7 +125,7 @@ def part(page: str, name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def reader(world: Pages) -> Iterator[httpx2.Client]:
+def reader(world) -> Iterator[httpx2.Client]:
     """Somebody who signed in to the gallery's project, without a browser."""
     served: Served = world.gallery.story
     with served.store.engine.begin() as connection:
@@ -137,14 +137,12 @@ def reader(world: Pages) -> Iterator[httpx2.Client]:
         yield client
 
 
-def test_every_state_of_the_gallery_is_told_here(world: Pages) -> None:
+def test_every_state_of_the_gallery_is_told_here(world) -> None:
     assert set(world.gallery.experiments) == set(STATES)
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_page_says_what_is_known_what_to_do_and_what_it_waits_for(
-    reader: httpx2.Client, world: Pages, state: str
-) -> None:
+def test_a_page_says_what_is_known_what_to_do_and_what_it_waits_for(reader, world, state) -> None:
     expected = STATES[state]
     page = reader.get(world.gallery.path(state)).text
     verdict, progress = part(page, "verdict"), part(page, "progress")
@@ -164,7 +162,7 @@ def test_a_page_says_what_is_known_what_to_do_and_what_it_waits_for(
 
 
 def test_a_sentence_excludes_nothing_that_is_impossible_or_not_the_change_s_alone(
-    reader: httpx2.Client, world: Pages
+    reader, world
 ) -> None:
     known: list[str] = []
     for state in ("breached", "mean", "shares", "shares_ended", "aliased", "crossing", "horizon"):
@@ -180,9 +178,7 @@ def test_a_sentence_excludes_nothing_that_is_impossible_or_not_the_change_s_alon
     assert known == ["breached", "mean", "horizon"]
 
 
-def test_a_list_by_state_shows_its_experiments_alone_with_progress_and_age(
-    reader: httpx2.Client,
-) -> None:
+def test_a_list_by_state_shows_its_experiments_alone_with_progress_and_age(reader) -> None:
     running = reader.get("/dashboard/experiments?state=running").text
     decided = reader.get("/dashboard/experiments?state=decided").text
     every = reader.get("/dashboard/experiments").text
@@ -200,9 +196,7 @@ def test_a_list_by_state_shows_its_experiments_alone_with_progress_and_age(
     assert reader.get("/dashboard/experiments?state=other").status_code == 404
 
 
-def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
-    reader: httpx2.Client, world: Pages
-) -> None:
+def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(reader, world) -> None:
     for state in ("shares", "aliased", "crossing"):
         page = reader.get(world.gallery.path(state)).text
         for name in ("verdict", "evidence", "looks"):
@@ -228,9 +222,7 @@ def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
     assert "Then close this experiment and register the change again" in shares
 
 
-def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(
-    reader: httpx2.Client, world: Pages
-) -> None:
+def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(reader, world) -> None:
     kept = part(reader.get(world.gallery.path("mean_kept")).text, "verdict")
     assert "Best estimate" in kept
     assert re.search(r"Best estimate \S+ %? ?\S+.* at the decision", kept)
@@ -246,25 +238,21 @@ def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(
     assert re.search(r"Best estimate \S+ % \S+ points so far", breached)
 
 
-def test_a_mean_tells_in_what_it_is_counted(reader: httpx2.Client, world: Pages) -> None:
+def test_a_mean_tells_in_what_it_is_counted(reader, world) -> None:
     page = reader.get(world.gallery.path("mean_kept")).text
     assert "+0.1013 USD per session" in part(page, "verdict")
     assert "intervals are in USD per session" in part(page, "looks")
     assert "Mean, USD" in part(page, "arms")
 
 
-def test_a_guardrail_that_nothing_waits_for_is_not_called_unproven(
-    reader: httpx2.Client, world: Pages
-) -> None:
+def test_a_guardrail_that_nothing_waits_for_is_not_called_unproven(reader, world) -> None:
     kept = part(reader.get(world.gallery.path("mean_kept")).text, "arms")
     assert "arrival guardrail no harm seen" in kept
     waiting = part(reader.get(world.gallery.path("almost")).text, "arms")
     assert "error guardrail not known yet" in waiting
 
 
-def test_a_page_is_told_when_to_ask_again_also_while_nothing_changed(
-    reader: httpx2.Client, world: Pages
-) -> None:
+def test_a_page_is_told_when_to_ask_again_also_while_nothing_changed(reader, world) -> None:
     path = f"{world.gallery.path('mean')}/live"
     known = {"Accept": "application/json", "If-None-Match": reader.get(path).headers["ETag"]}
     again = reader.get(path, headers=known)

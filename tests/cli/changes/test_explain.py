@@ -107,13 +107,13 @@ def explained_shop(store: Store) -> tuple[CreatedProject, str]:
 
 # Posted and computed once: each test has a copy of the store.
 @pytest.fixture(scope="module")
-def _model(postgres_url: str, migrated_template: str) -> Iterator[Any]:
+def _model(postgres_url, migrated_template) -> Iterator[Any]:
     with filled_model(postgres_url, migrated_template, explained_shop) as model:
         yield model
 
 
 @pytest.fixture
-def service(postgres_url: str, _model: Any) -> Iterator[World]:
+def service(postgres_url, _model) -> Iterator[World]:
     """The API of a shop with evidence of a canary."""
     name, (project, _) = _model
     with fresh_store(postgres_url, name) as store, serving_store(store) as client:
@@ -121,7 +121,7 @@ def service(postgres_url: str, _model: Any) -> Iterator[World]:
 
 
 @pytest.fixture
-def explained(_model: Any) -> str:
+def explained(_model) -> str:
     """The canary's experiment."""
     return _model[1][1]
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -71,7 +70,7 @@ def test_a_canary_that_stands_on_a_withdrawn_one_says_whose_effect_is_joint(
 
 @pytest.mark.parametrize("status", [404, 503])
 def test_a_registration_of_which_nothing_more_can_be_told_prints_its_id(
-    command, monkeypatch: pytest.MonkeyPatch, status: int
+    command, monkeypatch, status
 ) -> None:
     with answering() as service:
         service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
@@ -139,7 +138,7 @@ def test_a_deploy_prints_its_id_and_says_what_was_assumed(stored, command) -> No
     )
 
 
-def test_every_option_of_a_deploy_reaches_its_record(stored, command, tmp_path: Path) -> None:
+def test_every_option_of_a_deploy_reaches_its_record(stored, command, tmp_path) -> None:
     graph, diff = tmp_path / "graph.json", tmp_path / "diff.json"
     routes = [{"path": "/cart", "files": ["lib/cart.ts"]}]
     graph.write_text(json.dumps({"schema_version": 1, "routes": routes}))
@@ -167,7 +166,7 @@ def test_every_option_of_a_deploy_reaches_its_record(stored, command, tmp_path: 
     assert (record["allocation"], record["affected_routes"]) == (0.5, ["/cart"])
 
 
-def test_a_diff_that_is_no_json_is_a_wrong_call(command, tmp_path: Path) -> None:
+def test_a_diff_that_is_no_json_is_a_wrong_call(command, tmp_path) -> None:
     (tmp_path / "diff").write_text("diff --git")
     result = command("deploy", "aaaaaaa", "--diff", tmp_path / "diff")
     assert result.exit_code == 2

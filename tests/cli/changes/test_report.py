@@ -1,6 +1,5 @@
 """What `wait` leaves in a pipeline: a summary that people read, a suite that programs count."""
 
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -21,7 +20,7 @@ UNKNOWN = {
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project of the test's own."""
     return tenant
 
@@ -41,7 +40,7 @@ def whole(metric: str = "order", **members: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def reported(served: Any, command: Any, tmp_path: Path) -> Any:
+def reported(served, command, tmp_path) -> Any:
     """Waits once, and returns the summary and the suite."""
 
     def report(answer: dict[str, Any], document: dict[str, Any] | None) -> tuple[str, Any]:
@@ -68,9 +67,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("answer", "title", "kind"), ENDS)
-def test_each_end_has_a_title_and_a_place_in_the_suite(
-    reported, answer: dict[str, Any], title: str, kind: str | None
-) -> None:
+def test_each_end_has_a_title_and_a_place_in_the_suite(reported, answer, title, kind) -> None:
     summary, suite = reported(answer, whole())
     assert summary.startswith(f"## {title}\n")
     (case,) = suite.findall("testcase")
@@ -140,7 +137,7 @@ def test_a_metric_s_name_is_neither_markup_nor_broken_xml(reported) -> None:
     assert case.get("name") == name.replace("\x01", "")
 
 
-def test_a_summary_is_added_to_what_stands_in_its_file(reported, tmp_path: Path) -> None:
+def test_a_summary_is_added_to_what_stands_in_its_file(reported, tmp_path) -> None:
     (tmp_path / "summary.md").write_text("# Earlier steps\n")
     summary, _ = reported({"verdict": "keep", **FOUND}, whole())
     assert summary.startswith("# Earlier steps\n## Keep: order\n")

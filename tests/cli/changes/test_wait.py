@@ -31,7 +31,7 @@ ALIASED = {"abstain_reason": "non_identifiable"}
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project of the test's own."""
     return tenant
 
@@ -123,7 +123,7 @@ def test_each_end_has_its_exit_code_and_says_why(
 
 
 @pytest.mark.parametrize("verdict", ["keep", "rollback"])
-def test_while_frozen_there_is_nothing_to_act_on(served, command, verdict: str) -> None:
+def test_while_frozen_there_is_nothing_to_act_on(served, command, verdict) -> None:
     experiment_id = registered(served)
     published(served, experiment_id, {"verdict": verdict, **FOUND}, evidence())
     served.in_store(lambda connection: freeze(connection, "an incident"))
@@ -203,7 +203,7 @@ def test_units_that_wait_for_their_window_are_no_fault() -> None:
     ("count", "word"),
     [("unknown_commit", "deploy of the commit"), ("ambiguous_commit", "send the whole id")],
 )
-def test_units_of_no_commit_that_is_known_say_what_is_missing(count: str, word: str) -> None:
+def test_units_of_no_commit_that_is_known_say_what_is_missing(count, word) -> None:
     counts = seen({"in_cells": 0, "open": 0, count: 80})
     end = outcome(counts, accept_harm=None, waited=7200, timeout=7200)
     assert end is not None

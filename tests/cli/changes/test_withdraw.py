@@ -1,13 +1,10 @@
 """`withdraw` takes back a deploy that was a mistake, and no verdict that has read it changes."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from storage.tenants.keys import KeyKind
-from tests.world import World
 
 A, K, MISTAKE = "aaaaaaa", "bbbbbbb", "ccccccc"
 # Of late, so that the experiments are open and their evidence can be computed anew.
@@ -15,7 +12,7 @@ START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta
 
 
 @pytest.fixture
-def mistake(stored: World) -> str:
+def mistake(stored) -> str:
     """A deploy amid two hours of a canary, which cuts its analysis blocks."""
     stored.begin = START
     stored.deploy(A, minutes=-1440)
@@ -28,7 +25,7 @@ def mistake(stored: World) -> str:
 
 
 def test_a_withdrawn_deploy_changes_nothing_that_a_verdict_has_read(
-    command: Callable[..., Any], stored: World, mistake: str
+    command, stored, mistake
 ) -> None:
     def as_of_then() -> str:
         then = (START + timedelta(hours=2)).isoformat()
@@ -55,9 +52,7 @@ def test_a_withdrawn_deploy_changes_nothing_that_a_verdict_has_read(
     assert {look["at"] for look in before} - {look["at"] for look in after}
 
 
-def test_the_service_is_asked_where_one_is_named(
-    command: Callable[..., Any], served: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_service_is_asked_where_one_is_named(command, served, monkeypatch) -> None:
     deploy_id = served.deploy(A)["deploy_id"]
     monkeypatch.setenv("SERVICE_PROJECT_KEY", served.project.keys[KeyKind.WRITE])
     assert command("withdraw", deploy_id).stdout.startswith("Withdrew the deploy of commit aaaaaaa")
@@ -69,7 +64,7 @@ def test_the_service_is_asked_where_one_is_named(
 
 
 @pytest.mark.usefixtures("stored")
-def test_an_unknown_deploy_is_told_in_which_project(command: Callable[..., Any]) -> None:
+def test_an_unknown_deploy_is_told_in_which_project(command) -> None:
     unknown = command("withdraw", "dep_00000000000000000000", "-p", "shop")
     assert unknown.exit_code == 1
     advice = "--project names another"

@@ -37,21 +37,21 @@ IN_BERLIN = reader(BERLIN)
 
 
 @given(NUMBERS)
-def test_a_number_is_read_as_it_is_written_and_is_a_yes_where_it_is_not_zero(number: float) -> None:
+def test_a_number_is_read_as_it_is_written_and_is_a_yes_where_it_is_not_zero(number) -> None:
     assert PLAIN("as_number(cell)", f" {number:f} ") == number
     assert COMMA("as_number(cell)", f"{number:f}".replace(".", ",")) == number
     assert PLAIN("as_outcome(cell)", repr(number)) == (number != 0)
 
 
 @pytest.mark.parametrize("word", sorted(NULL_WORDS))
-def test_an_empty_cell_is_a_no_and_no_number_and_no_text(word: str) -> None:
+def test_an_empty_cell_is_a_no_and_no_number_and_no_text(word) -> None:
     for cell in (word, f"  {word}\t", None):
         assert PLAIN("is_empty(cell) AND NOT as_outcome(cell)", cell)
         assert PLAIN("coalesce(CAST(as_number(cell) AS VARCHAR), as_text(cell))", cell) is None
 
 
 @given(MOMENTS, st.integers(-12 * 60, 14 * 60))
-def test_a_time_with_an_offset_is_its_instant(naive: datetime, minutes: int) -> None:
+def test_a_time_with_an_offset_is_its_instant(naive, minutes) -> None:
     local = naive + timedelta(minutes=minutes)
     sign, (hours, rest) = "-" if minutes < 0 else "+", divmod(abs(minutes), 60)
     cell = f"{local.isoformat(sep=' ')}{sign}{hours:02}:{rest:02}"
@@ -59,7 +59,7 @@ def test_a_time_with_an_offset_is_its_instant(naive: datetime, minutes: int) -> 
 
 
 @given(MOMENTS)
-def test_numbers_of_every_unit_are_told_apart_by_their_size(naive: datetime) -> None:
+def test_numbers_of_every_unit_are_told_apart_by_their_size(naive) -> None:
     second = naive.replace(microsecond=0)
     for unit, factor in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
         cell = str(int(second.replace(tzinfo=UTC).timestamp()) * factor)
@@ -68,7 +68,7 @@ def test_numbers_of_every_unit_are_told_apart_by_their_size(naive: datetime) -> 
 
 
 @given(MOMENTS)
-def test_a_clocks_time_is_its_instant_or_refused_where_clocks_change(naive: datetime) -> None:
+def test_a_clocks_time_is_its_instant_or_refused_where_clocks_change(naive) -> None:
     zone = ZoneInfo("Europe/Berlin")
     folds = [naive.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)]
     (first, second) = (fold.replace(tzinfo=None) for fold in folds)
@@ -76,7 +76,7 @@ def test_a_clocks_time_is_its_instant_or_refused_where_clocks_change(naive: date
 
 
 @pytest.mark.parametrize("form", ["%m/%d %H:%M", "%%Y-%m-%d", "%H:%M"])
-def test_a_format_without_a_year_is_refused_in_words(form: str) -> None:
+def test_a_format_without_a_year_is_refused_in_words(form) -> None:
     with pytest.raises(ValueError, match=r"which has no year \(%Y or %y\)"):
         Times(column="at", format=form)
     assert Times(column="at", format=f"{form} %Y").format is not None

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,7 +58,7 @@ def rows() -> list[str]:
 
 
 @pytest.fixture
-def run(store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+def run(store, monkeypatch, tmp_path) -> Callable[..., Any]:
     """Runs a command in a store that has read such a file, and returns what it printed."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
@@ -101,7 +100,7 @@ def served(store: Any) -> list[tuple[str, str]]:
         return [(row.contract, row.evidence) for row in result]
 
 
-def test_its_verdict_is_that_of_an_import_whose_units_are_stored(run: Any, store: Any) -> None:
+def test_its_verdict_is_that_of_an_import_whose_units_are_stored(run, store) -> None:
     contracts = run("evaluate")
     assert count(store, UNIT_ROWS) == 0
     assert count(store, UNITS_OF_CELLS) == UNITS
@@ -113,7 +112,7 @@ def test_its_verdict_is_that_of_an_import_whose_units_are_stored(run: Any, store
     assert served(store) == first
 
 
-def test_an_audit_compares_it_and_names_what_was_tampered_with(run: Any, store: Any) -> None:
+def test_an_audit_compares_it_and_names_what_was_tampered_with(run, store) -> None:
     ids = [contract["experiment_id"] for contract in run("evaluate")]
     for experiment_id in ids:
         assert run("audit", experiment_id)["equal"]
@@ -136,7 +135,7 @@ def test_an_audit_compares_it_and_names_what_was_tampered_with(run: Any, store: 
 
 
 @pytest.mark.parametrize("sealed", [pytest.param(False, marks=pytest.mark.nightly), True])
-def test_whoever_is_forgotten_stays_in_its_counts(run: Any, store: Any, *, sealed: bool) -> None:
+def test_whoever_is_forgotten_stays_in_its_counts(run, store, *, sealed) -> None:
     ids = [contract["experiment_id"] for contract in run("evaluate")]
     first = served(store)
     if sealed:

@@ -1,7 +1,7 @@
 """`audit` says equal, different or gone, in words, in JSON and by its exit code."""
 
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -12,14 +12,14 @@ from sqlalchemy import Connection, text
 from storage.pipeline.moments import microseconds
 from storage.schema.clock import closed_instant
 from tests.stores.past import walk_to
-from tests.world import T, World, at
+from tests.world import T, at
 
 A, K = "aaaaaaa", "bbbbbbb"
 METRICS = {"basket": {"kind": "mean", "sources": ["basket"], "cap": 90.0}, "paid": {}}
 
 
 @pytest.fixture
-def experiment(stored: World) -> str:
+def experiment(stored) -> str:
     """An experiment with a published look: two hours of a canary, a unit a minute."""
     stored.settings(metrics=METRICS, locked=[])
     stored.deploy(A, minutes=-1440)
@@ -47,7 +47,7 @@ def experiment(stored: World) -> str:
     return experiment_id
 
 
-def test_an_untouched_verdict_is_equal(command: Callable[..., Any], experiment: str) -> None:
+def test_an_untouched_verdict_is_equal(command, experiment) -> None:
     result = command("audit", experiment)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith(f"{experiment}, as of ")
@@ -95,7 +95,7 @@ TAMPERINGS = {
 
 @pytest.mark.parametrize(("statement", "named"), TAMPERINGS.items())
 def test_a_tampered_row_of_each_stage_is_named(
-    command: Callable[..., Any], stored: Any, experiment: str, statement: str, named: str
+    command, stored, experiment, statement, named
 ) -> None:
     with tampering(stored) as connection:
         block = T + timedelta(minutes=10)
@@ -108,7 +108,7 @@ def test_a_tampered_row_of_each_stage_is_named(
 
 
 def test_of_a_thousand_rows_and_more_the_first_are_named_and_all_are_counted(
-    command: Callable[..., Any], stored: Any, experiment: str
+    command, stored, experiment
 ) -> None:
     with stored.store.engine.begin() as connection:
         connection.execute(
@@ -124,7 +124,7 @@ def test_of_a_thousand_rows_and_more_the_first_are_named_and_all_are_counted(
 
 
 def test_an_experiment_closed_by_hand_is_audited_to_its_closing(
-    command: Callable[..., Any], stored: Any, experiment: str
+    command, stored, experiment
 ) -> None:
     assert stored.post(f"/v1/reward/{experiment}/close", {}).status_code == 200
     stored.tick()
@@ -132,16 +132,14 @@ def test_an_experiment_closed_by_hand_is_audited_to_its_closing(
     assert report["equal"], report["differences"]
 
 
-def test_an_experiment_before_its_deploy_has_nothing_to_differ_in(
-    command: Callable[..., Any], stored: Any
-) -> None:
+def test_an_experiment_before_its_deploy_has_nothing_to_differ_in(command, stored) -> None:
     waiting = stored.register(target_metric="order")
     report = json.loads(command("audit", waiting, "--json").stdout)
     assert (report["equal"], report["as_of"]) == (True, None)
 
 
 def test_of_many_differences_the_first_are_shown_and_the_others_counted(
-    command: Callable[..., Any], stored: Any, experiment: str
+    command, stored, experiment
 ) -> None:
     with stored.store.engine.begin() as connection:
         connection.execute(text("DELETE FROM exposures"))
@@ -152,7 +150,7 @@ def test_of_many_differences_the_first_are_shown_and_the_others_counted(
 
 
 def test_raw_events_that_are_gone_have_an_exit_code_of_their_own(
-    command: Callable[..., Any], stored: Any, experiment: str
+    command, stored, experiment
 ) -> None:
     with stored.store.engine.begin() as connection:
         connection.execute(text("DROP TABLE runtime_events_20261001"))
@@ -163,7 +161,7 @@ def test_raw_events_that_are_gone_have_an_exit_code_of_their_own(
 
 
 def test_a_policy_that_this_release_cannot_read_is_explained_in_one_sentence(
-    command: Callable[..., Any], stored: Any, experiment: str
+    command, stored, experiment
 ) -> None:
     with stored.store.engine.begin() as connection:
         connection.execute(text("UPDATE experiments SET policy = policy - 'grace_seconds'"))
@@ -177,7 +175,7 @@ def test_a_policy_that_this_release_cannot_read_is_explained_in_one_sentence(
 
 
 def test_a_limit_of_memory_that_is_too_small_is_named_with_its_setting(
-    command: Callable[..., Any], experiment: str, monkeypatch: pytest.MonkeyPatch
+    command, experiment, monkeypatch
 ) -> None:
     monkeypatch.setenv("SERVICE_ENGINE_MEMORY_MIB", "1")
     result = command("audit", experiment)

@@ -3,19 +3,14 @@
 import getpass
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
-from tests.conftest import Store
-
 
 @pytest.fixture
-def run(
-    store: Store, command: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Result]:
+def run(store, command, monkeypatch) -> Callable[..., Result]:
     """Runs commands on the test's store."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     return command
@@ -25,9 +20,7 @@ def trail(run: Callable[..., Result], *options: str) -> list[dict[str, Any]]:
     return json.loads(run("audit-trail", "--project", "shop", "--json", *options).stdout)
 
 
-def test_each_command_that_changes_leaves_an_entry_with_its_login(
-    run: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_each_command_that_changes_leaves_an_entry_with_its_login(run, tmp_path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("alpha = 0.1\n")
     run("project", "create", "shop")
@@ -58,7 +51,7 @@ def test_each_command_that_changes_leaves_an_entry_with_its_login(
     assert [e["entry_id"] for e in trail(run, "--limit", "1", "--before", str(newest))] == [second]
 
 
-def test_the_table_shows_labels_and_values(run: Callable[..., Result]) -> None:
+def test_the_table_shows_labels_and_values(run) -> None:
     run("project", "create", "shop")
     run("keys", "create", "read", "--label", "a [screen]", "-p", "shop")
     shown = run("audit-trail", "-p", "shop").stdout

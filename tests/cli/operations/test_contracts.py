@@ -1,19 +1,14 @@
 """Verdict contracts as a table: what the next command takes stands there whole."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from storage.tenants.projects import list_projects
-from tests.conftest import Store
 from tests.pipeline.engines.test_engines import END, built
 
 
-def test_an_experiment_is_named_whole_on_a_narrow_terminal(
-    stored: Any, command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_experiment_is_named_whole_on_a_narrow_terminal(stored, command, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     stored.deploy("a" * 8)
     stored.deploy("b" * 8, 0.1)
@@ -24,9 +19,7 @@ def test_an_experiment_is_named_whole_on_a_narrow_terminal(
 
 
 @pytest.mark.parametrize("when", [("--as-of", END.isoformat()), ()], ids=["as of a time", "now"])
-def test_of_one_project_its_verdicts_alone_are_printed(
-    store: Store, command: Any, monkeypatch: pytest.MonkeyPatch, when: Sequence[str]
-) -> None:
+def test_of_one_project_its_verdicts_alone_are_printed(store, command, monkeypatch, when) -> None:
     built(store, [0, 1])
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
 

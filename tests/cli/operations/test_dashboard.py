@@ -16,9 +16,7 @@ def printed(store: Any, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any
     return CliRunner().invoke(main, ["dashboard", *arguments])
 
 
-def test_the_link_keeps_its_code_behind_the_fragment_and_signs_in(
-    service: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_link_keeps_its_code_behind_the_fragment_and_signs_in(service, monkeypatch) -> None:
     for arguments, role in ((["-p", "shop"], Role.READ), (["-p", "shop", "--owner"], Role.OWNER)):
         answer = printed(service.store, monkeypatch, *arguments, "--url", "https://r.example/")
         assert answer.exit_code == 0, answer.output
@@ -29,18 +27,14 @@ def test_the_link_keeps_its_code_behind_the_fragment_and_signs_in(
         assert (who.project_name, who.role) == ("shop", role)
 
 
-def test_of_a_project_that_is_not_there_no_link_is_made(
-    service: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_project_that_is_not_there_no_link_is_made(service, monkeypatch) -> None:
     output = printed(service.store, monkeypatch, "--project", "nowhere")
     assert output.exit_code == 1
     assert "there is no project" in output.output
     assert "deploy-reward project list" in output.output
 
 
-def test_all_sign_ins_to_a_project_end_at_once_and_no_others(
-    service: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_sign_ins_to_a_project_end_at_once_and_no_others(service, monkeypatch) -> None:
     other = service.new_project("other")
 
     def link_to(project_id: int) -> str:
@@ -73,9 +67,7 @@ def test_all_sign_ins_to_a_project_end_at_once_and_no_others(
     assert service.in_store(lambda c: sign_in_by_key(c, key)) is not None
 
 
-def test_the_end_of_all_sign_ins_makes_no_link(
-    service: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_all_sign_ins_makes_no_link(service, monkeypatch) -> None:
     output = printed(service.store, monkeypatch, "-p", "shop", "--sign-out-all", "--owner")
     assert output.exit_code == 2
     assert "leave --owner out" in output.output

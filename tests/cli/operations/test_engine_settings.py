@@ -14,7 +14,7 @@ SENT = "held-by-the-address"
 
 
 @pytest.fixture
-def refused(command: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def refused(command, store, monkeypatch) -> Any:
     """Returns what a computation of whole days ends with, in a line."""
     built(store, [0])
 
@@ -55,14 +55,14 @@ NO_ADDRESS = "SERVICE_SPARK_REMOTE is no address of a Spark Connect server, such
     ],
 )
 def test_what_no_engine_can_be_is_refused_by_its_variable_and_no_token_is_shown(
-    refused: Any, variables: dict[str, str], message: str
+    refused, variables, message
 ) -> None:
     answer = refused(**variables)
     assert message in answer
     assert SENT not in answer
 
 
-def test_a_server_that_does_not_answer_is_named_without_its_token(refused: Any) -> None:
+def test_a_server_that_does_not_answer_is_named_without_its_token(refused) -> None:
     port = free_port()
     remote = f"sc://127.0.0.1:{port}/;token={SENT}"
     message = refused(SERVICE_ENGINE="spark", SERVICE_SPARK_REMOTE=remote)
@@ -70,9 +70,7 @@ def test_a_server_that_does_not_answer_is_named_without_its_token(refused: Any) 
     assert SENT not in message
 
 
-def test_without_the_extra_it_says_what_to_install(
-    refused: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_it_says_what_to_install(refused, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         remote = f"sc://127.0.0.1:{listening.getsockname()[1]}"

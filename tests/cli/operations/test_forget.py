@@ -5,7 +5,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -20,14 +20,14 @@ CANARY = "a word that nobody else says"
 
 
 @pytest.fixture
-def shop(stored: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def shop(stored, monkeypatch) -> Any:
     """The service with the secret that its API has."""
     monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
     return stored
 
 
 @pytest.fixture
-def experiment(shop: Any, command: Callable[..., Any]) -> str:
+def experiment(shop, command) -> str:
     """An experiment with a published look: a session a minute, two of which are a user's."""
     shop.deploy(A, 0.5, minutes=-1440)
     shop.deploy(K, 0.5, minutes=0, base=A)
@@ -84,9 +84,7 @@ def names_found(shop: Any) -> set[str]:
     return {name for name in names for row in stored_texts(shop) if name in row}
 
 
-def test_a_forgotten_user_is_in_no_table_and_no_answer_changes(
-    shop: Any, command: Callable[..., Any], experiment: str
-) -> None:
+def test_a_forgotten_user_is_in_no_table_and_no_answer_changes(shop, command, experiment) -> None:
     with shop.store.engine.connect() as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("ANALYZE"))
     assert names_found(shop) >= {"session-030", "session-041", CANARY, "session-042"}
@@ -118,9 +116,7 @@ def test_a_forgotten_user_is_in_no_table_and_no_answer_changes(
     assert names_found(shop) == {"session-042"}
 
 
-def test_a_forgotten_session_is_in_no_table(
-    shop: Any, command: Callable[..., Any], experiment: str
-) -> None:
+def test_a_forgotten_session_is_in_no_table(shop, command, experiment) -> None:
     before = served(shop, experiment)
     result = command("forget", "--session", "session-042", "--project", "shop")
     assert result.stdout == (
@@ -134,9 +130,7 @@ def test_a_forgotten_session_is_in_no_table(
     assert again.stdout == "Nothing is stored of this person in the database.\n"
 
 
-def test_that_somebody_was_forgotten_is_remembered_but_not_who(
-    shop: Any, command: Callable[..., Any], experiment: str
-) -> None:
+def test_that_somebody_was_forgotten_is_remembered_but_not_who(shop, command, experiment) -> None:
     for _ in range(2):
         command("forget", "--user-ref", USER, "--project", "shop")
     with shop.store.engine.begin() as connection:
@@ -155,7 +149,7 @@ def test_that_somebody_was_forgotten_is_remembered_but_not_who(
 
 
 @pytest.fixture
-def household(shop: Any) -> list[str]:
+def household(shop) -> list[str]:
     """Six users whom events by write key tie together, session after session."""
     users = [f"user-{number}" for number in range(6)]
     events = [
@@ -167,9 +161,7 @@ def household(shop: Any) -> list[str]:
     return users
 
 
-def test_many_users_are_erased_only_by_who_says_so(
-    shop: Any, command: Callable[..., Any], household: list[str]
-) -> None:
+def test_many_users_are_erased_only_by_who_says_so(shop, command, household) -> None:
     words = ("forget", "--user-ref", household[0], "--project", "shop")
     asked = command(*words)
     assert asked.exit_code == 1
@@ -196,9 +188,7 @@ def at_a_terminal(answer: str, *words: str) -> tuple[int, str]:
     return process.returncode, asked
 
 
-def test_at_a_terminal_one_is_asked_before_many_users_are_erased(
-    shop: Any, household: list[str]
-) -> None:
+def test_at_a_terminal_one_is_asked_before_many_users_are_erased(shop, household) -> None:
     words = ("forget", "--user-ref", household[0], "--project", "shop")
     code, asked = at_a_terminal("n", *words)
     assert code == 1
@@ -211,7 +201,7 @@ def test_at_a_terminal_one_is_asked_before_many_users_are_erased(
 
 @pytest.mark.usefixtures("stored")
 def test_without_the_secret_that_knows_a_user_nothing_is_tried(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    command, monkeypatch, tmp_path
 ) -> None:
     monkeypatch.delenv("SERVICE_SECRET", raising=False)
     words = ("--user-ref", USER, "--project", "shop", "--data-dir", tmp_path)
@@ -224,7 +214,7 @@ def test_without_the_secret_that_knows_a_user_nothing_is_tried(
 
 @pytest.mark.usefixtures("shop")
 @pytest.mark.parametrize("words", [(), ("--user-ref", "a", "--session", "b")])
-def test_a_person_is_named_in_one_way(command: Callable[..., Any], words: tuple[str, ...]) -> None:
+def test_a_person_is_named_in_one_way(command, words) -> None:
     result = command("forget", *words)
     assert result.exit_code == 2
     assert "one of --user-ref and --session" in result.stderr

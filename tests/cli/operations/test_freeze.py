@@ -1,7 +1,6 @@
 """`freeze` holds back what anybody would act on, until `unfreeze`; both may be said twice."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ def frozen(service: Any) -> bool:
 
 
 def test_a_freeze_says_since_when_and_why_and_stands_when_it_is_said_again(
-    command, stored, tmp_path: Path
+    command, stored, tmp_path
 ) -> None:
     first = command("freeze", "--reason", "a wrong deploy", "--data-dir", tmp_path)
     assert first.output.startswith("Frozen, since 20")
@@ -24,9 +23,7 @@ def test_a_freeze_says_since_when_and_why_and_stands_when_it_is_said_again(
     assert second.output == first.output.replace("Frozen,", "Frozen already,")
 
 
-def test_an_unfreeze_says_what_it_ended_and_may_be_said_again(
-    command, stored, tmp_path: Path
-) -> None:
+def test_an_unfreeze_says_what_it_ended_and_may_be_said_again(command, stored, tmp_path) -> None:
     command("freeze", "--reason", "a wrong deploy", "--data-dir", tmp_path)
     ended = command("unfreeze", "--data-dir", tmp_path)
     assert ended.output.startswith("No longer frozen. It was since 20")
@@ -34,7 +31,7 @@ def test_an_unfreeze_says_what_it_ended_and_may_be_said_again(
     assert command("unfreeze", "--data-dir", tmp_path).output == "Not frozen.\n"
 
 
-def test_both_tell_programs_the_same(command, tmp_path: Path) -> None:
+def test_both_tell_programs_the_same(command, tmp_path) -> None:
     def said(*words: str) -> dict[str, object]:
         return json.loads(command(*words, "--json", "--data-dir", tmp_path).stdout)
 

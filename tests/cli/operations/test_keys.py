@@ -14,36 +14,32 @@ OF_THE_TESTS = "a secret of the tests"
 
 
 @pytest.fixture
-def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data_dir(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("SERVICE_SECRET", OF_THE_TESTS)
     return tmp_path / "data"
 
 
-def test_the_key_of_assignments_is_that_of_the_api(command, stored, data_dir: Path) -> None:
+def test_the_key_of_assignments_is_that_of_the_api(command, stored, data_dir) -> None:
     shown = command("keys", "assignment", "-p", "shop", "--data-dir", data_dir)
     assert shown.exit_code == 0
     assert shown.stdout.strip() == Assignments(OF_THE_TESTS.encode()).key(stored.project_id, 1)
 
 
-def test_the_first_epoch_is_the_router_s(command, stored, data_dir: Path) -> None:
+def test_the_first_epoch_is_the_router_s(command, stored, data_dir) -> None:
     stored.settings(assignment_epochs=[2, 1])
     shown = command("keys", "assignment", "-p", "shop", "--json", "--data-dir", data_dir)
     key = Assignments(OF_THE_TESTS.encode()).key(stored.project_id, 2)
     assert json.loads(shown.stdout) == {"epoch": 2, "key": key}
 
 
-def test_an_epoch_that_is_not_in_force_is_shown_with_a_warning(
-    command, stored, data_dir: Path
-) -> None:
+def test_an_epoch_that_is_not_in_force_is_shown_with_a_warning(command, stored, data_dir) -> None:
     shown = command("keys", "assignment", "-p", "shop", "--epoch", 3, "--data-dir", data_dir)
     assert shown.stdout.strip() == Assignments(OF_THE_TESTS.encode()).key(stored.project_id, 3)
     assert "assignment_epochs does not name 3" in shown.stderr
 
 
 @pytest.mark.parametrize("use", ["assignment", "webhook"])
-def test_no_key_is_shown_from_a_secret_that_no_api_has(
-    command, data_dir: Path, monkeypatch: pytest.MonkeyPatch, use: str
-) -> None:
+def test_no_key_is_shown_from_a_secret_that_no_api_has(command, data_dir, monkeypatch, use) -> None:
     monkeypatch.delenv("SERVICE_SECRET")
     refused = command("keys", use, "-p", "shop", "--data-dir", data_dir)
     assert refused.exit_code == 1
@@ -52,7 +48,7 @@ def test_no_key_is_shown_from_a_secret_that_no_api_has(
 
 
 def test_the_key_of_webhooks_is_the_project_s_in_the_form_of_the_standard(
-    command, stored, data_dir: Path
+    command, stored, data_dir
 ) -> None:
     stored.new_project("other")
     shown, others = (
@@ -68,9 +64,7 @@ def test_the_key_of_webhooks_is_the_project_s_in_the_form_of_the_standard(
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_settings_show_the_host_of_a_webhook_alone(
-    command, data_dir: Path, tmp_path: Path, form: list[str]
-) -> None:
+def test_settings_show_the_host_of_a_webhook_alone(command, data_dir, tmp_path, form) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('[[webhooks]]\nurl = "https://hooks.slack.com/services/T0canary"\n')
     words = ["-p", "shop", "--data-dir", data_dir, *form]
@@ -82,7 +76,7 @@ def test_settings_show_the_host_of_a_webhook_alone(
     assert "T0canary" not in shown.output
 
 
-def test_a_masked_address_is_not_applied(command, data_dir: Path, tmp_path: Path) -> None:
+def test_a_masked_address_is_not_applied(command, data_dir, tmp_path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('[[webhooks]]\nurl = "https://hooks.slack.com/…"\n')
     refused = command("settings", "apply", file, "-p", "shop", "--data-dir", data_dir)

@@ -2,8 +2,7 @@
 
 import getpass
 import json
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import httpx2
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from api.app import create_app
 from api.runtime.keyring import OPERATOR
 from api.runtime.settings import ApiSettings
-from tests.conftest import Store
 from tests.processes.served import Served
 
 # Each place in which a request can name something.
@@ -19,9 +17,7 @@ CLAIM = {OPERATOR: "1", "operator": "1", "Deploy-Reward-Operator": "1"}
 
 
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
-def test_no_request_of_the_network_is_an_operator_s(
-    store: Store, parser: Literal["h11", "httptools"]
-) -> None:
+def test_no_request_of_the_network_is_an_operator_s(store, parser) -> None:
     app = create_app(ApiSettings(database_url=store.url, secret=b"a secret of the tests"))
     scopes: list[Any] = []
 
@@ -41,7 +37,7 @@ def test_no_request_of_the_network_is_an_operator_s(
 
 
 def test_what_a_command_changes_without_a_key_has_its_login_in_the_trail(
-    service: Any, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    service, command, monkeypatch
 ) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", service.store.url)
     for sha in ("a" * 7, "b" * 7):

@@ -1,7 +1,5 @@
 """`settings apply`: a refused file is answered by the member that is wrong."""
 
-from pathlib import Path
-
 import pytest
 
 
@@ -50,7 +48,7 @@ import pytest
     ],
 )
 def test_a_refused_setting_is_named_and_an_unknown_one_has_the_known_beside_it(
-    command, tmp_path: Path, written: str, expected: str
+    command, tmp_path, written, expected
 ) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(written)

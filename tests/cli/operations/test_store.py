@@ -24,13 +24,13 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture
-def data_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def data_dir(monkeypatch) -> Iterator[Path]:
     monkeypatch.delenv("SERVICE_DATABASE_URL", raising=False)
     with server_folder() as folder:
         yield folder / "data"
 
 
-def test_a_command_waits_while_another_sets_up_a_new_store(data_dir: Path) -> None:
+def test_a_command_waits_while_another_sets_up_a_new_store(data_dir) -> None:
     with EmbeddedPostgres(data_dir) as server:
         command = [sys.executable, "-m", "cli", "project", "list", "--data-dir", str(data_dir)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as second:
@@ -44,9 +44,7 @@ def test_a_command_waits_while_another_sets_up_a_new_store(data_dir: Path) -> No
         assert running_url(data_dir) == server.url
 
 
-def test_a_store_that_nobody_sets_up_is_told_in_one_line(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_nobody_sets_up_is_told_in_one_line(data_dir, monkeypatch) -> None:
     monkeypatch.setattr(store, "MIGRATION_SECONDS", 0.0)
     with EmbeddedPostgres(data_dir):
         answer = CliRunner().invoke(main, ["project", "list", "--data-dir", str(data_dir)])
@@ -69,7 +67,7 @@ with store_url(Path(sys.argv[1])) as url:
 """
 
 
-def test_a_command_that_started_the_store_waits_for_one_that_found_it(data_dir: Path) -> None:
+def test_a_command_that_started_the_store_waits_for_one_that_found_it(data_dir) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", BORROWER, str(data_dir)],
         stdin=subprocess.PIPE,
@@ -103,9 +101,7 @@ def _leaves(thread: int) -> bool:
     return False
 
 
-def test_dagster_accepts_its_settings_and_keeps_to_its_schema(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dagster_accepts_its_settings_and_keeps_to_its_schema(data_dir, monkeypatch) -> None:
     from dagster import DagsterInstance  # noqa: PLC0415 (two seconds that only this test needs)
 
     with EmbeddedPostgres(data_dir) as server:
@@ -131,6 +127,6 @@ def test_dagster_accepts_its_settings_and_keeps_to_its_schema(
     assert schemas == [("dagster",)]
 
 
-def test_no_address_of_a_store_is_written_into_dagsters_settings(tmp_path: Path) -> None:
+def test_no_address_of_a_store_is_written_into_dagsters_settings(tmp_path) -> None:
     home = write_dagster_home(tmp_path)
     assert "postgresql" not in (home / "dagster.yaml").read_text()

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,7 +15,6 @@ from sqlalchemy import make_url
 from cli.main import COMMANDS
 from storage.postgres.engine import connection_string
 from storage.schema.migrate import StoreVersionError
-from tests.conftest import Store
 from tests.processes.code_server import evaluate
 from tests.processes.server_folder import migrated_server, server_folder
 
@@ -65,12 +63,7 @@ def mark(url: str, version: str) -> None:
 
 
 @pytest.fixture
-def run(
-    store: Store,
-    command: Callable[..., Result],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., Result]:
+def run(store, command, tmp_path, monkeypatch) -> Callable[..., Result]:
     """Runs commands on the test's store, in a folder of their own."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     monkeypatch.setenv("SERVICE_DATA_DIR", str(tmp_path / "data"))
@@ -84,9 +77,7 @@ def test_every_command_is_here() -> None:
 
 
 @pytest.mark.parametrize("name", OPENING)
-def test_no_command_touches_a_store_of_another_version(
-    store: Store, run: Callable[..., Result], name: str
-) -> None:
+def test_no_command_touches_a_store_of_another_version(store, run, name) -> None:
     for version, line in (("9999", NEWER), ("0039", OLDER)):
         mark(store.url, version)
         ended = run(name, *OPENING[name])
@@ -99,9 +90,7 @@ def test_no_command_touches_a_store_of_another_version(
 @pytest.mark.parametrize(
     ("version", "line"), [("9999", NEWER), ("0039", OLDER)], ids=["newer", "older"]
 )
-def test_migrate_refuses_a_store_of_another_version(
-    store: Store, run: Callable[..., Result], version: str, line: str
-) -> None:
+def test_migrate_refuses_a_store_of_another_version(store, run, version, line) -> None:
     mark(store.url, version)
     ended = run("migrate")
     assert ended.exit_code == 1
@@ -109,7 +98,7 @@ def test_migrate_refuses_a_store_of_another_version(
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_tick_refuses_a_store_of_another_version(store: Store) -> None:
+def test_a_tick_refuses_a_store_of_another_version(store) -> None:
     for version, line in (("9999", NEWER), ("0039", OLDER)):
         mark(store.url, version)
         with pytest.raises(dg.DagsterResourceFunctionError) as refused:
@@ -118,9 +107,7 @@ def test_a_tick_refuses_a_store_of_another_version(store: Store) -> None:
         assert str(refused.value.__cause__).startswith(line)
 
 
-def test_a_store_without_tables_says_migrate(
-    postgres_url: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_without_tables_says_migrate(postgres_url, run, monkeypatch) -> None:
     empty = make_url(postgres_url).set(database="postgres")
     monkeypatch.setenv("SERVICE_DATABASE_URL", empty.render_as_string(hide_password=False))
     ended = run("project", "list")
@@ -147,7 +134,7 @@ def safe_url() -> Iterator[str]:
     ids=["newer", "older"],
 )
 def test_no_server_starts_on_a_store_of_another_version(
-    safe_url: str, words: list[str], version: str, reason: str, tmp_path: Path
+    safe_url, words, version, reason, tmp_path
 ) -> None:
     mark(safe_url, version)
     environment: dict[str, Any] = {

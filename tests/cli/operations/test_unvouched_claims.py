@@ -1,8 +1,7 @@
 """Whatever is claimed with the public key: no command touches what the write key sent."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,7 +48,7 @@ def of_a_stranger() -> Iterator[Event]:
 
 
 @pytest.fixture
-def shop(stored: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def shop(stored, monkeypatch) -> Any:
     monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
     stored.settings(signed_assignments=True, ofrep="browser", locked=[])
     stored.deploy(A, minutes=-1440)
@@ -93,7 +92,7 @@ def arms(shop: Any) -> dict[str, str]:
 
 
 def test_no_command_and_no_signer_does_with_another_s_data_what_an_unvouched_claim_says(
-    shop: Any, command: Callable[..., Any], tmp_path: Path
+    shop, command, tmp_path
 ) -> None:
     asked = {"treatment_commit": K, "target_metric": "order", "guardrails": []}
     experiment = shop.post("/v1/reward/register", asked).json()["experiment_id"]

@@ -86,7 +86,7 @@ class Room:
 
 
 @pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
+def room(tmp_path, monkeypatch) -> Iterator[Room]:
     monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 0.01)
     made = Room(tmp_path)
     yield made
@@ -101,16 +101,14 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_a_child_that_keeps_dying_is_started_ever_less_often(room: Room) -> None:
+def test_a_child_that_keeps_dying_is_started_ever_less_often(room) -> None:
     room.add_mortal("worker")
     room.run_until(lambda: sum("again in" in report for report in room.reports) >= 4)
     waits = [float(report.split()[-2]) for report in room.reports if "again in" in report][:4]
     assert waits == [0, 0.01, 0.03, 0.07]
 
 
-def test_the_api_is_away_for_two_seconds_at_most_however_often_it_died(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_api_is_away_for_two_seconds_at_most_however_often_it_died(room, monkeypatch) -> None:
     # As after many deaths.
     monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 60.0)
     servers = Servers(data_dir=room.folder, env={}, workspace=room.folder)
@@ -121,7 +119,7 @@ def test_the_api_is_away_for_two_seconds_at_most_however_often_it_died(
 
 
 def test_a_child_that_lived_longer_than_its_backoff_is_started_again_at_once(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+    room, monkeypatch
 ) -> None:
     monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 60.0)
     room.add(room.child("worker", "import time; time.sleep(0.1)", longest_backoff_seconds=0.05))
@@ -130,7 +128,7 @@ def test_a_child_that_lived_longer_than_its_backoff_is_started_again_at_once(
     assert waits == {"0"}
 
 
-def test_a_child_that_cannot_even_be_started_again_is_tried_again(room: Room) -> None:
+def test_a_child_that_cannot_even_be_started_again_is_tried_again(room) -> None:
     starts: list[int] = []
     log = room.folder / "log"
 
@@ -146,19 +144,19 @@ def test_a_child_that_cannot_even_be_started_again_is_tried_again(room: Room) ->
     assert any("worker does not start: no room" in report for report in room.reports)
 
 
-def test_a_child_that_ends_at_its_first_start_is_an_error_that_quotes_its_log(room: Room) -> None:
+def test_a_child_that_ends_at_its_first_start_is_an_error_that_quotes_its_log(room) -> None:
     dying = room.child("worker", "raise SystemExit('out of cheese')", ready=lambda: False)
     with pytest.raises(ChildFailedError, match=r"worker ended with code 1(.|\n)*out of cheese"):
         room.supervisor.add(dying, room.never)
 
 
-def test_a_child_that_never_serves_is_an_error(room: Room) -> None:
+def test_a_child_that_never_serves_is_an_error(room) -> None:
     silent = room.child("worker", SLEEP, ready=lambda: False, start_seconds=0.1)
     with pytest.raises(ChildFailedError, match="worker did not answer"):
         room.supervisor.add(silent, room.never)
 
 
-def test_a_stop_asked_for_during_a_start_ends_the_waiting(room: Room) -> None:
+def test_a_stop_asked_for_during_a_start_ends_the_waiting(room) -> None:
     request = StopRequest()
 
     def ready() -> bool:
@@ -168,7 +166,7 @@ def test_a_stop_asked_for_during_a_start_ends_the_waiting(room: Room) -> None:
     assert not room.supervisor.add(room.child("worker", SLEEP, ready=ready), request)
 
 
-def test_a_later_stage_is_stopped_before_an_earlier_one(room: Room) -> None:
+def test_a_later_stage_is_stopped_before_an_earlier_one(room) -> None:
     ends = room.folder / "ends"
     for stage, name in enumerate(["store", "api", "web"]):
         begun = room.folder / f"{name}.begun"
@@ -181,13 +179,13 @@ def test_a_later_stage_is_stopped_before_an_earlier_one(room: Room) -> None:
     assert ends.read_text().split() == ["web", "api", "store"]
 
 
-def test_a_child_that_will_not_stop_is_killed(room: Room) -> None:
+def test_a_child_that_will_not_stop_is_killed(room) -> None:
     deaf = room.add(room.child("worker", DEAF, stop_seconds=0.2))
     room.supervisor.stop()
     assert not alive(deaf)
 
 
-def test_what_a_child_started_goes_with_it(room: Room) -> None:
+def test_what_a_child_started_goes_with_it(room) -> None:
     parent = room.add(room.child("worker", FRUITFUL))
     offspring = Path(f"/proc/{parent}/task/{parent}/children")
     eventually(lambda: bool(offspring.read_text().split()))
@@ -196,13 +194,13 @@ def test_what_a_child_started_goes_with_it(room: Room) -> None:
     eventually(lambda: not alive(grandchild))
 
 
-def test_a_terminals_interrupt_does_not_reach_a_child(room: Room) -> None:
+def test_a_terminals_interrupt_does_not_reach_a_child(room) -> None:
     child = room.add(room.child("worker", SLEEP))
     assert os.getsid(child) == child != os.getsid(0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_become_a_request_and_are_given_back(number: signal.Signals) -> None:
+def test_signals_become_a_request_and_are_given_back(number) -> None:
     outside = signal.signal(number, signal.SIG_DFL)
     try:
         with stop_on_signals() as request:
@@ -224,7 +222,7 @@ def test_who_is_started_by_nohup_outlives_the_terminal() -> None:
         signal.signal(signal.SIGHUP, outside)
 
 
-def test_a_child_of_who_ignores_the_signals_still_hears_them(room: Room) -> None:
+def test_a_child_of_who_ignores_the_signals_still_hears_them(room) -> None:
     outside = {
         number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
     }
@@ -241,7 +239,7 @@ def test_a_child_of_who_ignores_the_signals_still_hears_them(room: Room) -> None
     assert not int(ignored, 16) & (1 << (signal.SIGTERM - 1))
 
 
-def test_logs_and_what_children_write_are_their_owners_alone(room: Room) -> None:
+def test_logs_and_what_children_write_are_their_owners_alone(room) -> None:
     servers = Servers(data_dir=room.folder, env=dict(os.environ), workspace=room.folder)
     before = os.umask(0o022)
     try:
@@ -261,7 +259,7 @@ def test_logs_and_what_children_write_are_their_owners_alone(room: Room) -> None
     assert api.log.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_last_three_logs_are_kept(tmp_path: Path) -> None:
+def test_the_last_three_logs_are_kept(tmp_path) -> None:
     log = tmp_path / "logs" / "api.log"
     for start in range(6):
         fresh_log(log).write_text(str(start))

@@ -102,9 +102,7 @@ def start(data_dir: Path) -> Up:
     return up
 
 
-def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(
-    data_dir: Path,
-) -> None:
+def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(data_dir) -> None:
     up = start(data_dir)
     assert up.healthy()
     assert re.search(r"write +wk_\w{40}", up.printed())
@@ -141,7 +139,7 @@ def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(
 
 
 @pytest.mark.nightly
-def test_up_starts_again_after_each_signal_that_stops_it(data_dir: Path) -> None:
+def test_up_starts_again_after_each_signal_that_stops_it(data_dir) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         up = start(data_dir)
         assert up.healthy()
@@ -149,7 +147,7 @@ def test_up_starts_again_after_each_signal_that_stops_it(data_dir: Path) -> None
         eventually(lambda: processes(data_dir) == [])
 
 
-def test_a_port_in_use_is_named_before_anything_starts(data_dir: Path) -> None:
+def test_a_port_in_use_is_named_before_anything_starts(data_dir) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         up = Up(data_dir, "--api-port", str(port), "--dagster-port", "0")
@@ -195,7 +193,7 @@ def statuses(up: Up) -> dict[str, str]:
 
 @pytest.mark.deep
 @pytest.mark.timeout(600)
-def test_a_run_whose_process_was_killed_is_started_again(data_dir: Path) -> None:
+def test_a_run_whose_process_was_killed_is_started_again(data_dir) -> None:
     up = start(data_dir)
     # It waits for a block to close, so that it is met at work.
     closes_at = datetime.now(UTC) + timedelta(minutes=2)

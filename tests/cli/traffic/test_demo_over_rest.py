@@ -16,7 +16,6 @@ from cli.traffic.demo import METRIC, Keys, play
 from cli.traffic.posting import answer, connected
 from storage.tenants.keys import FIRST_KINDS
 from tests.cli.conftest import serving
-from tests.world import World
 
 REPLAY = ["--replay", "--hours", "2", "--baseline", "0.2", "--lift", "0.5"]
 REPLAY += ["--duplicated", "0.1", "--disordered", "0.2"]
@@ -37,7 +36,7 @@ class Running:
 
 
 @pytest.fixture
-def running(service: Any) -> Iterator[Running]:
+def running(service) -> Iterator[Running]:
     names = {kind.value: service.project.keys[kind] for kind in FIRST_KINDS}
     with serving(service) as url:
         yield Running(url=url, keys=Keys(**names))
@@ -57,7 +56,7 @@ def ending(running: Running) -> tuple[int, str]:
 
 
 def test_the_demo_registers_a_change_that_is_kept_and_another_that_is_rolled_back(
-    service: World, running: Running
+    service, running
 ) -> None:
     code, text = ending(running)
     listed = running.read(f"/v1/reward?metric={METRIC}")["experiments"]
@@ -80,9 +79,7 @@ def test_the_demo_registers_a_change_that_is_kept_and_another_that_is_rolled_bac
 
 
 @pytest.mark.parametrize("chosen", [REPLAY, LIVE], ids=["replay", "live"])
-def test_simulated_events_are_all_accepted_and_counted(
-    service: World, running: Running, chosen: list[str]
-) -> None:
+def test_simulated_events_are_all_accepted_and_counted(service, running, chosen) -> None:
     where = ["--api-url", running.url, "--key", running.keys.write, "--deploys", "--json"]
     result = CliRunner().invoke(simulate, [*chosen, *where], catch_exceptions=False)
     summary = json.loads(result.stdout)
@@ -96,7 +93,7 @@ def test_simulated_events_are_all_accepted_and_counted(
     assert replayed == (chosen is REPLAY)
 
 
-def test_an_unknown_key_ends_the_simulation_with_the_services_word(running: Running) -> None:
+def test_an_unknown_key_ends_the_simulation_with_the_services_word(running) -> None:
     unknown = running.keys.write[:-4] + "AAAA"
     arguments = ["--api-url", running.url, "--key", unknown, "--replay"]
     result = CliRunner().invoke(simulate, arguments)

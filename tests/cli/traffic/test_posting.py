@@ -46,7 +46,7 @@ def test_batches_keep_the_order_and_the_limits_of_each_endpoint() -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
-def test_a_busy_service_is_asked_again(status: int) -> None:
+def test_a_busy_service_is_asked_again(status) -> None:
     answers = [httpx2.Response(status, headers={"Retry-After": "0"}) for _ in range(3)]
 
     def busy_at_first(request: httpx2.Request) -> httpx2.Response:

@@ -14,7 +14,7 @@ from cli.traffic.run_record import Durations, Posted, RunRecord
     seconds=st.lists(st.floats(1e-5, 1e3), min_size=1, max_size=200),
     share=st.sampled_from([0.5, 0.9, 0.99, 1.0]),
 )
-def test_a_quantile_is_true_to_one_percent(seconds: list[float], share: float) -> None:
+def test_a_quantile_is_true_to_one_percent(seconds, share) -> None:
     durations = Durations()
     for each in seconds:
         durations.add(each)

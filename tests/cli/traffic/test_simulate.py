@@ -25,7 +25,7 @@ from tests.processes.api_process import eventually
 
 
 @pytest.mark.process
-def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(service: Any) -> None:
+def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(service) -> None:
     words = ("canary", "--live", "--hours", "1", "--sessions-per-day", "5000000", "--json")
     count = text("SELECT count(*) FROM runtime_events")
 
@@ -71,7 +71,7 @@ def one_second(
         return run, sent(client, run, key=key(service), replay=False, console=nowhere())
 
 
-def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(service: Any) -> None:
+def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(service) -> None:
     late = {"late": 0.3, "lateness": timedelta(seconds=2), "revenue": 0.5}
     run, answer = one_second(service, 60, timedelta(seconds=0.5), **late)
     assert not answer.interrupted
@@ -87,7 +87,7 @@ def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(se
     assert np.mean([delay >= timedelta(seconds=2) for delay in delays]) > 0.1
 
 
-def test_the_truth_of_the_sample_is_what_the_service_stored(service: Any) -> None:
+def test_the_truth_of_the_sample_is_what_the_service_stored(service) -> None:
     service.settings(sample_rate=0.5)
     run, answer = one_second(service, 100, timedelta(seconds=0.1))
     assert answer.document["accepted"] + answer.document["sampled_out"] == len(run)
@@ -115,7 +115,7 @@ def nowhere() -> Console:
     return Console(file=io.StringIO())
 
 
-def test_a_refusal_ends_live_traffic_before_the_next_batch_is_due(service: Any) -> None:
+def test_a_refusal_ends_live_traffic_before_the_next_batch_is_due(service) -> None:
     start = datetime.now(UTC)
     hourly = Scenario(
         start=start,
@@ -152,9 +152,7 @@ def test_simulate_alone_means_the_canary() -> None:
         (["--key", "rk_1"], "is a project key (rk_...)"),
     ],
 )
-def test_a_key_of_another_kind_is_refused_before_anything_is_sent(
-    words: list[str], message: str
-) -> None:
+def test_a_key_of_another_kind_is_refused_before_anything_is_sent(words, message) -> None:
     answer = CliRunner().invoke(main, ["simulate", *words])
     assert answer.exit_code == 2
     assert message in " ".join(answer.output.split())

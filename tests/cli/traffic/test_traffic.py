@@ -82,7 +82,7 @@ def counted(deliveries: list[Delivery], scenario: Scenario) -> dict[str, tuple[i
     late=st.floats(0, 1),
 )
 def test_the_truth_is_what_the_events_hold_however_they_are_delivered(
-    seed: int, duplicated: float, disordered: float, late: float
+    seed, duplicated, disordered, late
 ) -> None:
     scenario = replace(
         EVERYTHING,
@@ -133,7 +133,7 @@ def test_a_baseline_drifts_by_the_week() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
-def test_the_share_of_copies_is_the_one_asked_for(share: float) -> None:
+def test_the_share_of_copies_is_the_one_asked_for(share) -> None:
     run = drawn(replace(HALF_DAY, duplicated=share))
     copies = Counter(str(body["event_id"]) for body in events(run))
     assert set(copies.values()) <= {1, 2}
@@ -177,6 +177,6 @@ def test_revenue_events_name_their_session_and_come_once() -> None:
     ],
     ids=str,
 )
-def test_a_scenario_that_cannot_be_drawn_is_refused(members: dict[str, object]) -> None:
+def test_a_scenario_that_cannot_be_drawn_is_refused(members) -> None:
     with pytest.raises(ValueError, match="must"):
         replace(HALF_DAY, **members)

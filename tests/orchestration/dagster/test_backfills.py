@@ -69,7 +69,7 @@ def backfills(draw: st.DrawFn) -> Backfill:
 )
 @pytest.mark.timeout(1800)
 def test_backfills_of_any_days_in_any_order_change_no_byte(
-    canary, instance, backfilled: list[Backfill], walked_before: bool
+    canary, instance, backfilled, walked_before
 ) -> None:
     """The store was walked before, or is empty and walked afterwards."""
     walk = Backfill(first=DAYS - 1, last=DAYS - 1, whole=True)

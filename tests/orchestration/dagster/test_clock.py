@@ -159,7 +159,7 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
 )
 @pytest.mark.parametrize("ahead", [AHEAD, timedelta(days=1)], ids=["39 hours", "a day"])
 def test_the_daemon_ticks_within_a_minute_after_its_clock_was_set_back(
-    store: Store, tmp_path: Path, ahead: timedelta
+    store, tmp_path, ahead
 ) -> None:
     daemon = Clocked(tmp_path, store)
     hours = round(ahead.total_seconds() / 3600)

@@ -33,7 +33,7 @@ from tests.stores.pipeline_run import run_pipeline
 
 
 @pytest.fixture
-def instance(on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
+def instance(on_disk) -> dg.DagsterInstance:
     """Dagster's records on disk: a schedule opens them by their address."""
     return on_disk
 
@@ -47,7 +47,7 @@ def run_asked(canary: Any, instance: dg.DagsterInstance, **options: Any) -> Any:
 
 
 @pytest.fixture
-def quiet(walked: Any) -> Any:
+def quiet(walked) -> Any:
     """The canary after a run; `view` alone is open, all of whose outcomes have closed."""
     # A block may have closed since that store was made, and what closes next is asked for.
     run_pipeline(walked.engine)

@@ -90,7 +90,7 @@ def dagster_yaml(storage: str, url: str) -> str:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path) -> Path:
     """A DAGSTER_HOME of theirs, beside packages of theirs that are called as ours."""
     (tmp_path / "foreign.py").write_text(FOREIGN)
     for package in ("api", "storage"):
@@ -173,7 +173,7 @@ def theirs(instance: dg.DagsterInstance) -> Any:
     ids=["newest, SQLite", "newest, postgres_db", "oldest, postgres_url"],
 )
 def test_in_somebody_elses_dagster_our_runs_end_and_nothing_of_theirs_is_touched(
-    home: Path, canary: Any, python: Path, storage: str
+    home, canary, python, storage
 ) -> None:
     if not python.exists():
         pytest.skip("the oldest Dagster that we support is not here: `make host` installs it")
@@ -190,9 +190,7 @@ def test_in_somebody_elses_dagster_our_runs_end_and_nothing_of_theirs_is_touched
 
 @pytest.mark.process
 @pytest.mark.deep
-def test_in_somebody_elses_dagster_nothing_of_theirs_fails_while_our_store_is_down(
-    home: Path,
-) -> None:
+def test_in_somebody_elses_dagster_nothing_of_theirs_fails_while_our_store_is_down(home) -> None:
     with daemon(home, NO_STORE) as instance:
         eventually(
             lambda: "FAILURE" in ticks(instance, "deploy_reward") and "fast" in ended(instance),
@@ -204,7 +202,7 @@ def test_in_somebody_elses_dagster_nothing_of_theirs_fails_while_our_store_is_do
 
 
 def test_a_host_whose_storage_cannot_be_written_is_refused_in_a_line_that_cures_it(
-    canary: Any, today: str, tmp_path: Path
+    canary, today, tmp_path
 ) -> None:
     settings = tmp_path / "dagster.yaml"
     settings.write_text(dagster_yaml("postgres_db without a driver", canary.url))
@@ -221,7 +219,7 @@ def test_a_host_whose_storage_cannot_be_written_is_refused_in_a_line_that_cures_
         assert [run.status for run in instance.get_runs()] == [SUCCESS]
 
 
-def test_other_forms_of_the_same_storage_are_refused_and_others_are_not(tmp_path: Path) -> None:
+def test_other_forms_of_the_same_storage_are_refused_and_others_are_not(tmp_path) -> None:
     environment = {"DAGSTER_HOME": str(tmp_path), "HOST_URL": "postgresql://host/db"}
     refuse_storage(environment)
     for storage in (

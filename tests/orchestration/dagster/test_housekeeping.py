@@ -83,7 +83,7 @@ class House:
 
 # The job's own test does all of it on PostgreSQL too.
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])
-def house(request: pytest.FixtureRequest) -> Iterator[House]:
+def house(request) -> Iterator[House]:
     """On either of Dagster's storages."""
     overrides: dict[str, Any] = {}
     if request.param == "postgres":

@@ -86,7 +86,7 @@ def filled_and_waiting(engine: Engine) -> Generator[Waiting]:
 
 
 @pytest.fixture
-def shop(walked: Any) -> Any:
+def shop(walked) -> Any:
     """The canary's store after a tick."""
     assert walked.contract("click")["verdict"] == "keep"
     return walked

@@ -60,7 +60,7 @@ def as_though_live(engine: Any) -> None:
 
 
 @pytest.fixture
-def project_id(store: Any) -> int:
+def project_id(store) -> int:
     with store.engine.begin() as connection:
         return create_project(connection, "shop").project_id
 

@@ -22,7 +22,7 @@ from tests.stores.derived import served_of
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def lake(tmp_path, monkeypatch) -> Path:
     # A quote in a folder's name is a folder like any other.
     folder = tmp_path / "the team's lake"
     monkeypatch.setenv("SERVICE_LAKE", str(folder))

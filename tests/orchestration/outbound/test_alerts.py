@@ -16,7 +16,7 @@ CANARY = "hunter2-canary"
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+def receiver(monkeypatch) -> Iterator[Receiver]:
     with receiving() as running:
         monkeypatch.setenv("SERVICE_ALERT_WEBHOOK", f"{running.url}/T0canary")
         yield running
@@ -74,7 +74,7 @@ def watch() -> Iterator[Watch]:
 
 
 def test_a_failed_run_of_ours_is_told_once_with_its_step_and_error_and_a_link(
-    receiver: Receiver, watch: Watch, monkeypatch: pytest.MonkeyPatch
+    receiver, watch, monkeypatch
 ) -> None:
     monkeypatch.setenv("SERVICE_DAGSTER_URL", "https://dagster.shop.example/")
     run_id = watch.fail("deploy_reward_day", "the disk is full\nand more")
@@ -96,16 +96,14 @@ def test_a_failed_run_of_ours_is_told_once_with_its_step_and_error_and_a_link(
     }
 
 
-def test_a_failed_run_of_somebody_else_is_not_told(receiver: Receiver, watch: Watch) -> None:
+def test_a_failed_run_of_somebody_else_is_not_told(receiver, watch) -> None:
     watch.fail("nightly_report")
     watch.fail("reward_deploy")
     assert watch.tick() == "nothing failed"
     assert receiver.got == []
 
 
-def test_a_failed_materialization_of_our_assets_from_the_ui_is_told(
-    receiver: Receiver, watch: Watch
-) -> None:
+def test_a_failed_materialization_of_our_assets_from_the_ui_is_told(receiver, watch) -> None:
     @dg.asset(key=["deploy_reward", "verdicts"])
     def verdicts() -> None:
         raise RuntimeError("it broke")
@@ -123,15 +121,13 @@ def test_a_failed_materialization_of_our_assets_from_the_ui_is_told(
     assert receiver.got[0].document["data"]["runs"][0]["step"] == "deploy_reward__verdicts"
 
 
-def test_a_run_that_dagster_tries_again_is_not_told(receiver: Receiver, watch: Watch) -> None:
+def test_a_run_that_dagster_tries_again_is_not_told(receiver, watch) -> None:
     watch.fail("deploy_reward_fast", tags={"dagster/will_retry": "true"})
     assert watch.tick() == "nothing failed"
     assert receiver.got == []
 
 
-def test_a_fact_that_does_not_hold_is_told_though_its_run_succeeded(
-    receiver: Receiver, watch: Watch
-) -> None:
+def test_a_fact_that_does_not_hold_is_told_though_its_run_succeeded(receiver, watch) -> None:
     watch.check(no_keep_with_a_breach, passed=True)
     assert watch.tick() == "nothing failed"
     run_id = watch.check(no_keep_with_a_breach, passed=False)
@@ -147,15 +143,13 @@ def test_a_fact_that_does_not_hold_is_told_though_its_run_succeeded(
     ]
 
 
-def test_a_warning_is_no_alert(receiver: Receiver, watch: Watch) -> None:
+def test_a_warning_is_no_alert(receiver, watch) -> None:
     watch.check(source_lag_is_under_the_grace, passed=False, error=False)
     assert watch.tick() == "nothing failed"
     assert receiver.got == []
 
 
-def test_an_alert_that_is_not_taken_fails_the_tick_and_is_sent_by_the_next(
-    receiver: Receiver, watch: Watch
-) -> None:
+def test_an_alert_that_is_not_taken_fails_the_tick_and_is_sent_by_the_next(receiver, watch) -> None:
     run_id = watch.fail("deploy_reward_fast")
     receiver.answer(500)
     with pytest.raises(AlertNotSentError, match="status 500") as refused:
@@ -166,9 +160,7 @@ def test_an_alert_that_is_not_taken_fails_the_tick_and_is_sent_by_the_next(
     assert receiver.got[-1].document["data"]["runs"][0]["run_id"] == run_id
 
 
-def test_slack_is_told_in_lines(
-    receiver: Receiver, watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slack_is_told_in_lines(receiver, watch, monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_ALERT_FORMAT", "slack")
     first = watch.fail("deploy_reward_fast", "1 < 2")
     second = watch.check(no_keep_with_a_breach, passed=False)
@@ -180,7 +172,7 @@ def test_slack_is_told_in_lines(
     }
 
 
-def test_without_an_address_nothing_is_looked_at(watch: Watch) -> None:
+def test_without_an_address_nothing_is_looked_at(watch) -> None:
     watch.fail("deploy_reward_fast")
     assert watch.tick() == "SERVICE_ALERT_WEBHOOK is not set"
 
@@ -202,14 +194,12 @@ def test_without_an_address_nothing_is_looked_at(watch: Watch) -> None:
         (f"with {CANARY} in it", "with … in it"),
     ],
 )
-def test_an_error_s_line_is_told_without_what_is_secret(line: str, shown: str) -> None:
+def test_an_error_s_line_is_told_without_what_is_secret(line, shown) -> None:
     environment = {"SERVICE_DATABASE_URL": f"postgresql://reward:{CANARY}@db/reward"}
     assert redacted(line, environment) == shown
 
 
-def test_a_secret_of_the_environment_is_told_to_nobody(
-    receiver: Receiver, watch: Watch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_of_the_environment_is_told_to_nobody(receiver, watch, monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_SECRET", "correct horse battery")
     watch.fail(
         "deploy_reward_fast",

@@ -2,13 +2,12 @@
 
 import pytest
 
-from tests.clients.receiver import Receiver
-from tests.orchestration.shop import NEWS, Shop
+from tests.orchestration.shop import NEWS
 
 
 @pytest.mark.parametrize("kind", NEWS)
 def test_each_piece_of_news_is_announced_once_however_often_it_is_published(
-    shop: Shop, receiver: Receiver, kind: str
+    shop, receiver, kind
 ) -> None:
     experiment = shop.register()
     for _ in range(3):
@@ -19,7 +18,7 @@ def test_each_piece_of_news_is_announced_once_however_often_it_is_published(
     assert got.document["data"]["subject"] == ("error" if kind == "breached" else None)
 
 
-def test_a_verdict_that_is_not_committed_is_not_announced(shop: Shop) -> None:
+def test_a_verdict_that_is_not_committed_is_not_announced(shop) -> None:
     experiment = shop.register()
     connection = shop.service.store.engine.connect()
     with connection, connection.begin() as transaction:
@@ -29,7 +28,7 @@ def test_a_verdict_that_is_not_committed_is_not_announced(shop: Shop) -> None:
     assert shop.tick() == "nothing to deliver"
 
 
-def test_a_webhook_is_told_of_what_it_chose_alone(shop: Shop, receiver: Receiver) -> None:
+def test_a_webhook_is_told_of_what_it_chose_alone(shop, receiver) -> None:
     shop.service.settings(webhooks=[{"url": receiver.url, "events": ["closed"]}])
     for kind in NEWS:
         shop.publish(shop.register(kind), kind)
@@ -37,16 +36,14 @@ def test_a_webhook_is_told_of_what_it_chose_alone(shop: Shop, receiver: Receiver
     assert [got.document["type"] for got in receiver.got] == ["deploy_reward.closed"]
 
 
-def test_what_was_announced_before_a_webhook_stood_is_no_news_to_it(
-    shop: Shop, receiver: Receiver
-) -> None:
+def test_what_was_announced_before_a_webhook_stood_is_no_news_to_it(shop, receiver) -> None:
     shop.service.settings(webhooks=[])
     shop.publish(shop.register(), "decided")
     shop.service.settings(webhooks=[{"url": receiver.url}])
     assert shop.tick() == "nothing to deliver"
 
 
-def test_slack_is_told_in_text_that_mentions_nobody(shop: Shop, receiver: Receiver) -> None:
+def test_slack_is_told_in_text_that_mentions_nobody(shop, receiver) -> None:
     shop.service.settings(webhooks=[{"url": receiver.url, "format": "slack"}])
     experiment = shop.register()
     shop.publish(experiment, "breached")
@@ -60,9 +57,7 @@ def test_slack_is_told_in_text_that_mentions_nobody(shop: Shop, receiver: Receiv
     assert not [name for name in got.headers if name.startswith("webhook-")]
 
 
-def test_github_is_told_with_the_token_of_the_variable(
-    shop: Shop, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_github_is_told_with_the_token_of_the_variable(shop, receiver, monkeypatch) -> None:
     url = f"http://127.0.0.1:{receiver.port}/repos/acme/shop/dispatches"
     hook = {"url": url, "format": "github", "token_variable": "SERVICE_WEBHOOK_TOKEN_ACME"}
     shop.service.settings(webhooks=[hook])

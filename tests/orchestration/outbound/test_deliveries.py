@@ -20,15 +20,13 @@ from storage.releases.freeze import freeze, unfreeze
 from storage.tenants.settings import parse_settings
 from storage.verdicts.deliveries import LONGEST_WAIT, MOST_ATTEMPTS, claim_attempt, wait_after
 from tests.api.wire.test_redaction import dumped
-from tests.clients.receiver import Receiver, receiving
-from tests.orchestration.shop import OF_THE_TESTS, Shop, secret_of
+from tests.clients.receiver import receiving
+from tests.orchestration.shop import OF_THE_TESTS, secret_of
 
 # --- Until it arrives -----------------------------------------------------------------------------
 
 
-def test_what_a_receiver_does_not_take_is_sent_again_under_the_same_id(
-    shop: Shop, receiver: Receiver
-) -> None:
+def test_what_a_receiver_does_not_take_is_sent_again_under_the_same_id(shop, receiver) -> None:
     shop.publish(shop.register(), "decided")
     receiver.answer(500, 302, 404)
     for status in (500, 302, 404):
@@ -44,7 +42,7 @@ def test_what_a_receiver_does_not_take_is_sent_again_under_the_same_id(
     ]
 
 
-def test_a_receiver_that_is_away_is_tried_again(shop: Shop) -> None:
+def test_a_receiver_that_is_away_is_tried_again(shop) -> None:
     with receiving() as gone:
         shop.service.settings(webhooks=[{"url": gone.url}])
     shop.publish(shop.register(), "decided")
@@ -55,7 +53,7 @@ def test_a_receiver_that_is_away_is_tried_again(shop: Shop) -> None:
 
 @pytest.mark.process
 def test_a_deliverer_that_is_killed_between_sending_and_noting_it_sends_again(
-    shop: Shop, receiver: Receiver
+    shop, receiver
 ) -> None:
     shop.publish(shop.register(), "decided")
     code = (
@@ -75,9 +73,7 @@ def test_a_deliverer_that_is_killed_between_sending_and_noting_it_sends_again(
     assert (first.id, first.body) == (second.id, second.body)
 
 
-def test_two_who_deliver_at_once_send_each_announcement_once(
-    shop: Shop, receiver: Receiver
-) -> None:
+def test_two_who_deliver_at_once_send_each_announcement_once(shop, receiver) -> None:
     second = f"{receiver.url}/2"
     shop.service.settings(webhooks=[{"url": receiver.url}, {"url": second}])
     for number in range(6):
@@ -103,7 +99,7 @@ def test_two_who_deliver_at_once_send_each_announcement_once(
     assert shop.rows("SELECT count(*) FROM deliveries WHERE attempts = 1") == [(12,)]
 
 
-def test_a_delivery_that_somebody_claims_is_nobody_else_s_meanwhile(shop: Shop) -> None:
+def test_a_delivery_that_somebody_claims_is_nobody_else_s_meanwhile(shop) -> None:
     for number in range(2):
         shop.publish(shop.register(f"m{number}"), "decided")
     engine = shop.service.store.engine
@@ -114,7 +110,7 @@ def test_a_delivery_that_somebody_claims_is_nobody_else_s_meanwhile(shop: Shop) 
     assert len({claim.announcement.announcement_id for claim in claims if claim}) == 2
 
 
-def test_a_receiver_that_does_not_answer_holds_up_no_other(shop: Shop, receiver: Receiver) -> None:
+def test_a_receiver_that_does_not_answer_holds_up_no_other(shop, receiver) -> None:
     with receiving() as slow:
         shop.service.settings(webhooks=[{"url": slow.url}, {"url": receiver.url}])
         released = threading.Event()
@@ -131,9 +127,7 @@ def test_a_receiver_that_does_not_answer_holds_up_no_other(shop: Shop, receiver:
         assert len(slow.got) == 3
 
 
-def test_a_receiver_that_fails_is_left_alone_for_the_rest_of_the_round(
-    shop: Shop, receiver: Receiver
-) -> None:
+def test_a_receiver_that_fails_is_left_alone_for_the_rest_of_the_round(shop, receiver) -> None:
     receiver.answer(500)
     for number in range(3):
         shop.publish(shop.register(f"m{number}"), "decided")
@@ -141,7 +135,7 @@ def test_a_receiver_that_fails_is_left_alone_for_the_rest_of_the_round(
     assert len(receiver.got) == 1
 
 
-def test_a_receiver_that_is_gone_is_told_no_more(shop: Shop, receiver: Receiver) -> None:
+def test_a_receiver_that_is_gone_is_told_no_more(shop, receiver) -> None:
     shop.publish(shop.register(), "decided")
     receiver.answer(410)
     assert shop.tick() == "1 given up; 1 × 127.0.0.1: status 410"
@@ -154,7 +148,7 @@ def test_a_receiver_that_is_gone_is_told_no_more(shop: Shop, receiver: Receiver)
     [("3600", 3590, 3610), ("99999999", 21_500, 21_700), ("a while", 0, 60)],
 )
 def test_a_receiver_may_ask_for_a_longer_wait_within_bounds(
-    shop: Shop, receiver: Receiver, asked: str, least: int, most: int
+    shop, receiver, asked, least, most
 ) -> None:
     shop.publish(shop.register(), "decided")
     receiver.answer(503, Retry_After=asked)
@@ -164,9 +158,7 @@ def test_a_receiver_may_ask_for_a_longer_wait_within_bounds(
 
 
 @pytest.mark.parametrize("broken_off", [False, True])
-def test_after_its_last_attempt_a_delivery_is_given_up(
-    shop: Shop, receiver: Receiver, *, broken_off: bool
-) -> None:
+def test_after_its_last_attempt_a_delivery_is_given_up(shop, receiver, *, broken_off) -> None:
     shop.publish(shop.register(), "decided")
     receiver.answer(500)
     shop.change(f"UPDATE deliveries SET attempts = {MOST_ATTEMPTS - (not broken_off)}")
@@ -191,9 +183,7 @@ def test_waits_double_to_six_hours_and_make_three_days_in_all() -> None:
     assert len({waits(f"msg_{number}")[0] for number in range(50)}) == 50
 
 
-def test_a_webhook_that_the_project_took_away_is_told_no_more(
-    shop: Shop, receiver: Receiver
-) -> None:
+def test_a_webhook_that_the_project_took_away_is_told_no_more(shop, receiver) -> None:
     shop.publish(shop.register(), "decided")
     shop.service.settings(webhooks=[])
     assert shop.tick() == "1 given up; 1 × the project has no such webhook any more"
@@ -201,7 +191,7 @@ def test_a_webhook_that_the_project_took_away_is_told_no_more(
 
 
 def test_without_the_secret_raw_webhooks_wait_and_lose_no_attempt(
-    shop: Shop, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    shop, receiver, monkeypatch, tmp_path
 ) -> None:
     monkeypatch.setenv("SERVICE_DATA_DIR", str(tmp_path))
     monkeypatch.delenv("SERVICE_SECRET")
@@ -215,7 +205,7 @@ def test_without_the_secret_raw_webhooks_wait_and_lose_no_attempt(
     assert receiver.got[0].is_signed_with(secret_of(shop))
 
 
-def test_while_frozen_everything_waits_and_then_goes(shop: Shop, receiver: Receiver) -> None:
+def test_while_frozen_everything_waits_and_then_goes(shop, receiver) -> None:
     shop.service.in_store(lambda connection: freeze(connection, "an incident"))
     shop.publish(shop.register(), "decided")
     assert shop.tick().startswith("frozen since ")
@@ -236,9 +226,7 @@ def said(*words: str) -> str:
     return result.output
 
 
-def test_what_was_given_up_is_listed_and_sent_again_when_asked(
-    shop: Shop, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_given_up_is_listed_and_sent_again_when_asked(shop, receiver, monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", shop.service.store.url)
     shop.publish(shop.register(), "decided")
     receiver.answer(410)
@@ -262,7 +250,7 @@ def test_what_was_given_up_is_listed_and_sent_again_when_asked(
 
 
 def test_a_delivery_that_arrived_is_sent_again_by_its_name_alone(
-    shop: Shop, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    shop, receiver, monkeypatch
 ) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", shop.service.store.url)
     shop.publish(shop.register(), "decided")
@@ -282,10 +270,7 @@ def test_a_delivery_that_arrived_is_sent_again_by_its_name_alone(
 
 
 def test_the_path_of_an_address_is_told_to_its_receiver_alone(
-    shop: Shop,
-    receiver: Receiver,
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
+    shop, receiver, caplog, capfd
 ) -> None:
     caplog.set_level(logging.DEBUG)
     for name in ("httpx2", "httpcore2.http11", "httpcore2.connection"):
@@ -316,7 +301,7 @@ def test_the_path_of_an_address_is_told_to_its_receiver_alone(
 
 
 @pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+def names(monkeypatch) -> dict[str, list[str]]:
     """Names of a resolver of the test's own: each look-up takes the next address."""
     addresses: dict[str, list[str]] = {}
     real = socket.getaddrinfo
@@ -329,7 +314,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 
 def test_a_public_name_that_leads_to_a_private_network_is_not_posted_to(
-    shop: Shop, receiver: Receiver, names: dict[str, list[str]]
+    shop, receiver, names
 ) -> None:
     names["hooks.example"] = ["127.0.0.1"]
     shop.service.settings(webhooks=[{"url": f"https://hooks.example:{receiver.port}/hook"}])
@@ -342,7 +327,7 @@ def test_a_public_name_that_leads_to_a_private_network_is_not_posted_to(
 
 
 def test_a_name_is_resolved_once_and_the_address_that_was_judged_is_posted_to(
-    shop: Shop, receiver: Receiver, names: dict[str, list[str]]
+    shop, receiver, names
 ) -> None:
     # A second look-up would lead elsewhere.
     names["hook.corp.internal"] = ["127.0.0.1", "192.0.2.1"]
@@ -357,7 +342,7 @@ def test_a_name_is_resolved_once_and_the_address_that_was_judged_is_posted_to(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_an_operator_s_refusal_holds_for_webhooks_that_were_set_before(
-    shop: Shop, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, host: str
+    shop, receiver, monkeypatch, host
 ) -> None:
     shop.service.settings(webhooks=[{"url": receiver.url.replace("127.0.0.1", host)}])
     shop.publish(shop.register(), "decided")

@@ -30,7 +30,7 @@ def product() -> Iterator[Product]:
 
 
 @pytest.mark.nightly
-def test_an_agent_learns_which_kind_of_change_pays_and_users_get_it(product: Product) -> None:
+def test_an_agent_learns_which_kind_of_change_pays_and_users_get_it(product) -> None:
     module = loaded_agent()
     module.PATIENCE_SECONDS = 60 * 60
     keys = product.service.project.keys

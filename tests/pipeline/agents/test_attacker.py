@@ -18,7 +18,7 @@ AGENT = "agent-7"
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 
@@ -143,5 +143,5 @@ def test_the_page_tells_of_every_try() -> None:
 
 
 @pytest.mark.parametrize("tried", TRIES)
-def test_a_try_gets_what_the_page_says(story, tried: str) -> None:
+def test_a_try_gets_what_the_page_says(story, tried) -> None:
     assert TRIES[tried](story) == answers_of_the_page()[tried]

@@ -13,7 +13,7 @@ SHARED = ("main", "master", "develop", "release/2026-11", "trunk")
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project of the test's own: no test here asks of its store what else is in it."""
     return tenant
 
@@ -53,7 +53,7 @@ def tried(story: Any, first: dict[str, Any], again: dict[str, Any]) -> tuple[str
     ids=["patch", "pull request", "branch", "change"],
 )
 def test_a_change_that_comes_back_under_another_commit_is_a_second_attempt(
-    story, first: dict[str, Any], again: dict[str, Any]
+    story, first, again
 ) -> None:
     earlier, experiment = tried(story, first, again)
     assert attempt(story, earlier) == 1
@@ -62,7 +62,7 @@ def test_a_change_that_comes_back_under_another_commit_is_a_second_attempt(
 
 
 @pytest.mark.parametrize("branch", SHARED)
-def test_commits_of_a_shared_branch_are_first_attempts(story, branch: str) -> None:
+def test_commits_of_a_shared_branch_are_first_attempts(story, branch) -> None:
     assert attempt(story, tried(story, {"branch": branch}, {"branch": branch})[1]) == 1
 
 

@@ -30,7 +30,7 @@ BOTH = f"begins 2 commits: {K}, {TWIN}. Send more of it"
 @pytest.mark.parametrize("registered", [K[:8], K])
 @pytest.mark.parametrize(("deployed", "reported"), [(8, 40), (40, 8), (8, 12), (12, 8)])
 def test_deploys_and_events_of_other_lengths_are_of_one_commit(
-    story, stratum, registered: str, deployed: int, reported: int
+    story, stratum, registered, deployed, reported
 ) -> None:
     story.deploy(A[:deployed], minutes=-1440)
     story.deploy(K[:deployed], minutes=0, base=A[:reported], allocation=0.5)
@@ -163,9 +163,7 @@ def test_a_deploy_again_under_another_length_is_a_replay(story) -> None:
 
 @pytest.mark.parametrize("awaited", [K, K[:8]])
 @pytest.mark.parametrize("deployed", [K, K[:8]])
-def test_an_experiment_waits_for_its_commit_however_both_write_it(
-    story, awaited: str, deployed: str
-) -> None:
+def test_an_experiment_waits_for_its_commit_however_both_write_it(story, awaited, deployed) -> None:
     story.deploy(A, minutes=-1440)
     experiment = story.register(treatment_commit=awaited)
     # The same commit, as long as nothing says otherwise.

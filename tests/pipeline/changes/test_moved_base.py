@@ -3,14 +3,13 @@
 from orchestration.outbound.delivery import deliver
 from tests.clients.owner import Owner
 from tests.clients.receiver import receiving
-from tests.world import World
 
 A = "aaaaaaa1"
 PROMOTED, CANARY = "ccccccc1", "ccccccc2"
 DAY, SIX_HOURS = 1440.0, 360.0
 
 
-def test_a_moved_base_is_announced_at_once_on_every_face(story: World) -> None:
+def test_a_moved_base_is_announced_at_once_on_every_face(story) -> None:
     with receiving() as receiver:
         story.settings(webhooks=[{"url": receiver.url}])
         story.deploy(A, minutes=-DAY)

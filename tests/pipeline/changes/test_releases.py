@@ -122,7 +122,7 @@ def simulated() -> Iterator[PrivateService]:
 
 
 @pytest.fixture
-def release(simulated: PrivateService, request: pytest.FixtureRequest) -> Release:
+def release(simulated, request) -> Release:
     with simulated.engine.begin() as connection:
         now: datetime = closed_instant(connection)
     engine = simulated.engine
@@ -159,11 +159,7 @@ def release(simulated: PrivateService, request: pytest.FixtureRequest) -> Releas
         ),
     ],
 )
-def test_a_canary_is_compared_as_its_deploys_declare(
-    release: Release,
-    deploys: list[tuple[str, float | None, str | None]],
-    expected: tuple[str, list[str]],
-) -> None:
+def test_a_canary_is_compared_as_its_deploys_declare(release, deploys, expected) -> None:
     for commit, share, base in deploys:
         release.deploy(commit, share, base=base)
     assert release.compared(deploys[-1][0]) == expected
@@ -171,7 +167,7 @@ def test_a_canary_is_compared_as_its_deploys_declare(
 
 @pytest.mark.parametrize("registered", [True, False])
 def test_4_what_was_promoted_is_the_next_base_with_a_verdict_or_without(
-    release: Release, registered: bool
+    release, registered
 ) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.2, base=B0)
@@ -186,9 +182,7 @@ def test_4_what_was_promoted_is_the_next_base_with_a_verdict_or_without(
     assert release.bound_commit(C2)["base_moved"] is None
 
 
-def test_5_a_promotion_without_a_share_counts_once_nearly_all_sessions_are_served(
-    release: Release,
-) -> None:
+def test_5_a_promotion_without_a_share_counts_once_nearly_all_sessions_are_served(release) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.2, base=B0)
     release.register_commit(C1)
@@ -200,7 +194,7 @@ def test_5_a_promotion_without_a_share_counts_once_nearly_all_sessions_are_serve
     assert release.standing() == C1
 
 
-def test_6_a_promotion_at_the_router_alone_is_seen(release: Release) -> None:
+def test_6_a_promotion_at_the_router_alone_is_seen(release) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.1, base=B0)
     release.serve({B0: 0.9, C1: 0.1})
@@ -210,7 +204,7 @@ def test_6_a_promotion_at_the_router_alone_is_seen(release: Release) -> None:
     assert release.compared(C2) == (C1, [C2])
 
 
-def test_7_a_hotfix_on_an_old_build_is_compared_with_what_users_have(release: Release) -> None:
+def test_7_a_hotfix_on_an_old_build_is_compared_with_what_users_have(release) -> None:
     release.deploy(B0)
     release.deploy(B1, 1, base=B0)
     release.serve({B1: 1})
@@ -221,7 +215,7 @@ def test_7_a_hotfix_on_an_old_build_is_compared_with_what_users_have(release: Re
     assert registration["base_moved"]["rebase_on"] == B1
 
 
-def test_8_two_services_in_one_environment_are_told_apart_by_doctor(release: Release) -> None:
+def test_8_two_services_in_one_environment_are_told_apart_by_doctor(release) -> None:
     release.deploy(B0, base="aaaaaaaa")
     release.deploy(B1, base="cccccccc")
     release.wait(61)
@@ -231,7 +225,7 @@ def test_8_two_services_in_one_environment_are_told_apart_by_doctor(release: Rel
     assert known["seen"].startswith(f"{B0} and {B1} are both served")
 
 
-def test_9_a_build_without_traffic_yet_is_not_what_users_have(release: Release) -> None:
+def test_9_a_build_without_traffic_yet_is_not_what_users_have(release) -> None:
     release.deploy(B0)
     release.serve({B0: 1})
     release.deploy(B1, base=B0)
@@ -241,7 +235,7 @@ def test_9_a_build_without_traffic_yet_is_not_what_users_have(release: Release) 
     assert release.standing() == B1
 
 
-def test_10_an_old_build_that_is_deployed_again_is_what_users_have(release: Release) -> None:
+def test_10_an_old_build_that_is_deployed_again_is_what_users_have(release) -> None:
     release.deploy(B0)
     release.deploy(B1, base=B0)
     release.serve({B1: 1})
@@ -252,7 +246,7 @@ def test_10_an_old_build_that_is_deployed_again_is_what_users_have(release: Rele
     assert release.compared(C1) == (B0, [C1])
 
 
-def test_12_a_preview_without_its_base_has_nothing_to_compare(release: Release) -> None:
+def test_12_a_preview_without_its_base_has_nothing_to_compare(release) -> None:
     release.deploy(B0)
     release.serve({B0: 1})
     deploy = release.deploy(C1, base=B0, environment="preview")
@@ -260,7 +254,7 @@ def test_12_a_preview_without_its_base_has_nothing_to_compare(release: Release) 
     assert registration["nothing_to_compare"] == {"unknown_commit": None, "part": None}
 
 
-def test_13_a_canary_beside_an_unknown_build_names_it_and_its_part(release: Release) -> None:
+def test_13_a_canary_beside_an_unknown_build_names_it_and_its_part(release) -> None:
     release.deploy(C1, 0.1)
     release.serve({C1: 0.1, UNKNOWN: 0.9})
     registration = release.bound_commit(C1)
@@ -268,7 +262,7 @@ def test_13_a_canary_beside_an_unknown_build_names_it_and_its_part(release: Rele
     assert release.standing() is None
 
 
-def test_14_a_base_that_is_named_late_holds_for_experiments_bound_later(release: Release) -> None:
+def test_14_a_base_that_is_named_late_holds_for_experiments_bound_later(release) -> None:
     release.deploy(B0)
     release.deploy(B1, 0.5)
     release.deploy(C1, 0.1)
@@ -278,7 +272,7 @@ def test_14_a_base_that_is_named_late_holds_for_experiments_bound_later(release:
     assert release.compared(C1, target_metric="other") == (B1, [C1])
 
 
-def test_16_a_flag_is_compared_inside_its_build(release: Release) -> None:
+def test_16_a_flag_is_compared_inside_its_build(release) -> None:
     release.deploy(B0)
     flag = {"name": "cart", "treatment": True}
     registration = release.bound(release.register(treatment_flag=flag))
@@ -286,7 +280,7 @@ def test_16_a_flag_is_compared_inside_its_build(release: Release) -> None:
     assert registration["nothing_to_compare"] is None
 
 
-def test_18_environments_are_apart(release: Release) -> None:
+def test_18_environments_are_apart(release) -> None:
     release.deploy(B0)
     release.deploy(B1, environment="staging")
     release.deploy(C1, 0.1)
@@ -295,7 +289,7 @@ def test_18_environments_are_apart(release: Release) -> None:
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_19_and_20_half_and_half_undeclared_leaves_the_old_build_what_users_have(
-    release: Release, closed: bool
+    release, closed
 ) -> None:
     release.deploy(B0)
     release.serve({B0: 1})
@@ -310,7 +304,7 @@ def test_19_and_20_half_and_half_undeclared_leaves_the_old_build_what_users_have
 
 
 def test_21_an_undeclared_canary_without_a_base_is_compared_with_what_stands_beside_it(
-    release: Release,
+    release,
 ) -> None:
     release.deploy(B0)
     release.serve({B0: 1})
@@ -320,7 +314,7 @@ def test_21_an_undeclared_canary_without_a_base_is_compared_with_what_stands_bes
     assert release.bound_commit(C1)["base_moved"] is None
 
 
-def test_22_a_registration_before_its_deploy_is_frozen_at_the_binding(release: Release) -> None:
+def test_22_a_registration_before_its_deploy_is_frozen_at_the_binding(release) -> None:
     release.deploy(B0)
     experiment = release.register_commit(C1)
     release.deploy(B1, 1)
@@ -334,9 +328,7 @@ def test_22_a_registration_before_its_deploy_is_frozen_at_the_binding(release: R
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["B0", "C1", "C2"])))
-def test_every_deploy_may_be_registered_in_any_order(
-    release: Release, order: tuple[str, ...]
-) -> None:
+def test_every_deploy_may_be_registered_in_any_order(release, order) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.1, base=B0)
     release.deploy(C2, 0.1, base=B0)
@@ -354,7 +346,7 @@ def test_every_deploy_may_be_registered_in_any_order(
 
 
 def test_a_canary_that_is_registered_again_after_its_base_went_is_the_same_experiment(
-    release: Release,
+    release,
 ) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.2, base=B0)
@@ -365,7 +357,7 @@ def test_a_canary_that_is_registered_again_after_its_base_went_is_the_same_exper
 
 
 def test_a_canary_that_is_registered_again_after_its_promotion_is_the_same_experiment(
-    release: Release,
+    release,
 ) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.5, base=B0)
@@ -376,9 +368,7 @@ def test_a_canary_that_is_registered_again_after_its_promotion_is_the_same_exper
     assert release.register_commit(C1) == experiment
 
 
-def test_a_hotfix_for_everybody_that_is_registered_moves_the_base_of_every_canary(
-    release: Release,
-) -> None:
+def test_a_hotfix_for_everybody_that_is_registered_moves_the_base_of_every_canary(release) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.1, base=B0)
     canary = release.register_commit(C1)
@@ -395,7 +385,7 @@ def test_a_hotfix_for_everybody_that_is_registered_moves_the_base_of_every_canar
 
 
 def test_a_full_deploy_has_nothing_to_be_compared_with_and_is_a_base_like_any_other(
-    release: Release,
+    release,
 ) -> None:
     release.deploy(B0)
     release.serve({B0: 1})
@@ -408,7 +398,7 @@ def test_a_full_deploy_has_nothing_to_be_compared_with_and_is_a_base_like_any_ot
     assert release.compared(C1) == (B1, [C1])
 
 
-def test_sessions_of_a_stranger_move_no_build_where_arms_are_signed(release: Release) -> None:
+def test_sessions_of_a_stranger_move_no_build_where_arms_are_signed(release) -> None:
     release.settings(signed_assignments=True)
     release.deploy(B0)
     release.serve({B0: 1})

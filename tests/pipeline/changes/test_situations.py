@@ -3,7 +3,6 @@
 import pytest
 
 from tests.clients.owner import Owner
-from tests.world import World
 
 BASE, CANARY = "aaaaaaa1", "ccccccc1"
 DAY, HOURS = 1440.0, 360.0
@@ -17,7 +16,7 @@ DAY, HOURS = 1440.0, 360.0
     ],
 )
 def test_nobody_is_asked_to_leave_a_canary_running_that_is_gone(
-    story: World, allocation: int, state: str, sentence: str, again: str
+    story, allocation, state, sentence, again
 ) -> None:
     story.deploy(BASE, minutes=-DAY)
     story.deploy(CANARY, 0.5, minutes=0, base=BASE)
@@ -45,7 +44,7 @@ def test_nobody_is_asked_to_leave_a_canary_running_that_is_gone(
     assert not any("a share above 0" in check["fix"] for check in checks)
 
 
-def test_a_canary_that_was_withdrawn_before_any_unit_came_is_no_open_task(story: World) -> None:
+def test_a_canary_that_was_withdrawn_before_any_unit_came_is_no_open_task(story) -> None:
     story.deploy(BASE, minutes=-DAY)
     story.deploy(CANARY, 0.5, minutes=0, base=BASE)
     experiment = story.register(treatment_commit=CANARY)

@@ -197,7 +197,7 @@ def documents_of(separate: Connection) -> dict[str, list[str]]:
 
 
 @pytest.fixture
-def shop(service: World) -> Shop:
+def shop(service) -> Shop:
     shop = Shop(store=service.store, client=service.client, project=service.project)
     shop.others()
     return shop
@@ -208,7 +208,7 @@ def hexed(*users: int) -> list[str]:
     return [pseudonym(user).hex() for user in users]
 
 
-def test_who_shares_a_session_is_one_person(shop: Shop) -> None:
+def test_who_shares_a_session_is_one_person(shop) -> None:
     shop.seen("tablet", 10, pseudonym=pseudonym(2))
     shop.seen("tablet", 11, pseudonym=pseudonym(1))
     shop.seen("phone", 20, commit_sha=A, pseudonym=pseudonym(2))
@@ -225,7 +225,7 @@ def test_who_shares_a_session_is_one_person(shop: Shop) -> None:
     assert shop.adds_up()
 
 
-def test_a_session_of_many_users_is_a_place_that_outlasts_them(shop: Shop) -> None:
+def test_a_session_of_many_users_is_a_place_that_outlasts_them(shop) -> None:
     users = range(6)
     for user in users:
         shop.seen(PLACE, 10 + user, pseudonym=pseudonym(user))
@@ -250,7 +250,7 @@ def test_a_session_of_many_users_is_a_place_that_outlasts_them(shop: Shop) -> No
     assert shop.adds_up()
 
 
-def test_an_outcome_a_moment_too_late_stays_too_late(shop: Shop) -> None:
+def test_an_outcome_a_moment_too_late_stays_too_late(shop) -> None:
     # The cell of the first block closes after 5 minutes, the window of 30 and a grace of 2.
     close = T + timedelta(minutes=37)
     for session, after in (("in time", 0), ("too late", 0.25)):
@@ -267,7 +267,7 @@ def test_an_outcome_a_moment_too_late_stays_too_late(shop: Shop) -> None:
     assert shop.adds_up()
 
 
-def test_of_whom_is_forgotten_no_time_is_kept_but_what_counts_ask_for(shop: Shop) -> None:
+def test_of_whom_is_forgotten_no_time_is_kept_but_what_counts_ask_for(shop) -> None:
     exact = T + timedelta(minutes=11, seconds=13, microseconds=170_003)
     shop.seen("mine", 0, occurred_at=exact, received_at=exact)
     for minutes in (12.0123, 200.0123):
@@ -278,7 +278,7 @@ def test_of_whom_is_forgotten_no_time_is_kept_but_what_counts_ask_for(shop: Shop
     assert not [row for row in shop.rows() if "00:11:13" in row or "00:12:00.7" in row]
 
 
-def test_who_comes_back_is_a_new_unit(shop: Shop) -> None:
+def test_who_comes_back_is_a_new_unit(shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.open()
     shop.tick(minutes=60)
@@ -292,7 +292,7 @@ def test_who_comes_back_is_a_new_unit(shop: Shop) -> None:
     assert shop.adds_up()
 
 
-def test_an_experiment_that_is_registered_afterwards_never_met_them(shop: Shop) -> None:
+def test_an_experiment_that_is_registered_afterwards_never_met_them(shop) -> None:
     shop.seen("mine", 10)
     shop.seen("another", 10)
     shop.open()
@@ -305,7 +305,7 @@ def test_an_experiment_that_is_registered_afterwards_never_met_them(shop: Shop) 
     assert shop.adds_up()
 
 
-def test_where_the_events_are_gone_the_name_goes_all_the_same(shop: Shop) -> None:
+def test_where_the_events_are_gone_the_name_goes_all_the_same(shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.open()
     shop.tick(minutes=NIGHT)
@@ -318,7 +318,7 @@ def test_where_the_events_are_gone_the_name_goes_all_the_same(shop: Shop) -> Non
     assert shop.served() == before
 
 
-def test_a_forgetting_waits_for_the_step_under_way(shop: Shop) -> None:
+def test_a_forgetting_waits_for_the_step_under_way(shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.open()
     shop.in_store(lambda connection: extend_exposures(connection, as_of=CLOSED))
@@ -333,7 +333,7 @@ def test_a_forgetting_waits_for_the_step_under_way(shop: Shop) -> None:
     assert shop.adds_up()
 
 
-def test_a_reading_under_way_sees_the_log_as_it_was(shop: Shop) -> None:
+def test_a_reading_under_way_sees_the_log_as_it_was(shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.seen("mine", 12, event="order")
     shop.open()
@@ -352,7 +352,7 @@ def by_public_key(shop: Shop, session: str, minutes: float, user: int, **members
     shop.seen(session, minutes, trusted=False, pseudonym=pseudonym(user), **members)
 
 
-def test_a_stranger_s_chain_of_references_erases_nobody(shop: Shop) -> None:
+def test_a_stranger_s_chain_of_references_erases_nobody(shop) -> None:
     customers = range(40)
     for user in customers:
         for order in range(5):
@@ -375,7 +375,7 @@ def test_a_stranger_s_chain_of_references_erases_nobody(shop: Shop) -> None:
     assert shop.adds_up()
 
 
-def test_a_stranger_s_references_do_not_keep_a_session_from_being_erased(shop: Shop) -> None:
+def test_a_stranger_s_references_do_not_keep_a_session_from_being_erased(shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.seen("phone", 10, commit_sha=A, pseudonym=pseudonym(1))
     shop.paid(1, 14)
@@ -394,7 +394,7 @@ def test_a_stranger_s_references_do_not_keep_a_session_from_being_erased(shop: S
     assert shop.adds_up()
 
 
-def test_of_a_session_that_claims_a_user_the_public_key_s_events_go_alone(shop: Shop) -> None:
+def test_of_a_session_that_claims_a_user_the_public_key_s_events_go_alone(shop) -> None:
     for session in ("browser", "server too"):
         shop.seen(session, 10, trusted=False)
         by_public_key(shop, session, 12, 1, event="login")
@@ -415,9 +415,7 @@ def test_of_a_session_that_claims_a_user_the_public_key_s_events_go_alone(shop: 
 
 
 @pytest.mark.parametrize("key", ["write", "public"])
-def test_who_names_himself_in_another_s_session_later_erases_nothing_of_it(
-    shop: Shop, key: str
-) -> None:
+def test_who_names_himself_in_another_s_session_later_erases_nothing_of_it(shop, key) -> None:
     shop.seen("hers", 10, trusted=False)
     shop.seen("hers", 11, event="login", trusted=key == "write", pseudonym=pseudonym(1))
     # He may say that it was earlier, not that it was received earlier.
@@ -433,7 +431,7 @@ def test_who_names_himself_in_another_s_session_later_erases_nothing_of_it(
     assert shop.adds_up()
 
 
-def test_the_revenue_of_whom_a_session_only_claims_stays_and_counts_as_it_did(shop: Shop) -> None:
+def test_the_revenue_of_whom_a_session_only_claims_stays_and_counts_as_it_did(shop) -> None:
     shop.seen("claiming", 10, trusted=False)
     by_public_key(shop, "claiming", 10, 2)
     shop.seen("hers", 11, pseudonym=pseudonym(2))
@@ -454,7 +452,7 @@ def test_the_revenue_of_whom_a_session_only_claims_stays_and_counts_as_it_did(sh
     assert (shop.served(), shop.counts(3)) == (before, counted)
 
 
-def test_more_users_than_were_agreed_to_are_not_erased(shop: Shop) -> None:
+def test_more_users_than_were_agreed_to_are_not_erased(shop) -> None:
     for user in range(4):
         shop.seen(f"tablet {user}", 10, pseudonym=pseudonym(user))
         shop.seen(f"tablet {user}", 11, pseudonym=pseudonym(user + 1))

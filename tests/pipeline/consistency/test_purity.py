@@ -26,7 +26,6 @@ from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from storage.upkeep.reading import separate_reading
-from tests.conftest import Store
 from tests.repetition import also_nightly, examples
 from tests.world import T, record_deploy, register_experiment
 
@@ -149,7 +148,7 @@ def delivered_again(delivered: Sequence[Delivery], order: Random) -> list[list[D
 )
 @given(seed=st.integers(0, 2**32 - 1), order=st.randoms(use_true_random=False))
 def test_order_repetition_delay_and_splitting_of_deliveries_change_no_verdict(
-    store: Store, seed: int, order: Random, lift: float
+    store, seed, order, lift
 ) -> None:
     delivered = deliveries(0, np.random.default_rng(seed), lift=lift, sessions=80)
     with store.engine.begin() as connection:
@@ -160,9 +159,7 @@ def test_order_repetition_delay_and_splitting_of_deliveries_change_no_verdict(
 
 
 @pytest.mark.parametrize("lift", also_nightly([2.0], [-0.9]))
-def test_a_decided_verdict_is_the_same_however_much_later_it_is_recomputed(
-    store, lift: float
-) -> None:
+def test_a_decided_verdict_is_the_same_however_much_later_it_is_recomputed(store, lift) -> None:
     generator = np.random.default_rng(7)
     with store.engine.begin() as connection:
         project_id = create_project(connection, "p").project_id

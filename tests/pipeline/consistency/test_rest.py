@@ -44,7 +44,7 @@ def _computed_anew(story: Any) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def test_a_deploy_that_cuts_a_block_is_seen_by_the_tick_that_closes_it(story: Any) -> None:
+def test_a_deploy_that_cuts_a_block_is_seen_by_the_tick_that_closes_it(story) -> None:
     _canary(story, minutes=60, units=300)
     story.crowd(K, start=60, minutes=40, units=8)
     story.deploy(K, minutes=83, allocation=0.5)
@@ -58,7 +58,7 @@ def test_a_deploy_that_cuts_a_block_is_seen_by_the_tick_that_closes_it(story: An
     assert len(looks) == 2, "at 62 minutes the traffic ends; at 80 the deploy cuts"
 
 
-def test_a_tick_passes_by_what_has_no_new_look(story: Any) -> None:
+def test_a_tick_passes_by_what_has_no_new_look(story) -> None:
     _canary(story, minutes=60, units=300)
     story.crowd(K, start=60, minutes=60, units=12)
     story.send()
@@ -80,7 +80,7 @@ def test_a_tick_passes_by_what_has_no_new_look(story: Any) -> None:
     assert served == after[2]
 
 
-def test_a_share_that_is_first_declared_after_a_look_changes_nothing_of_it(story: Any) -> None:
+def test_a_share_that_is_first_declared_after_a_look_changes_nothing_of_it(story) -> None:
     story.deploy(A, minutes=-DAY)
     story.deploy(K, minutes=0, base=A)
     for commit in (A, K):
@@ -93,7 +93,7 @@ def test_a_share_that_is_first_declared_after_a_look_changes_nothing_of_it(story
     assert _computed_anew(story)[experiment_id][:2] == before[:2]
 
 
-def test_a_thin_stratum_is_looked_at_once_an_hour_is_over_in_which_others_came(story: Any) -> None:
+def test_a_thin_stratum_is_looked_at_once_an_hour_is_over_in_which_others_came(story) -> None:
     story.deploy(A, minutes=-DAY)
     story.deploy(B, minutes=-DAY, base=A)
     story.deploy(K, minutes=0, base=A)

@@ -284,13 +284,11 @@ def without_shares(document: str) -> dict[str, Any]:
         *deep(range(1000, 3000, WORLDS_A_STORE)),
     ],
 )
-def test_each_engine_computes_of_a_world_what_the_specification_says(
-    store: Store, first: int
-) -> None:
+def test_each_engine_computes_of_a_world_what_the_specification_says(store, first) -> None:
     assert unequal_worlds(store, range(first, first + WORLDS_A_STORE)) == {}
 
 
-def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(store: Store) -> None:
+def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(store) -> None:
     settings = DayEngineSettings(limits=IN_PARTS)
     parts_done: list[tuple[int, int] | None] = []
 
@@ -304,14 +302,14 @@ def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(store: S
 
 @pytest.mark.parametrize("first", [4000, *deep(range(4025, 4500, WORLDS_A_STORE))])
 def test_each_engine_goes_on_alike_with_what_is_followed_up_after_its_decision(
-    store: Store, first: int
+    store, first
 ) -> None:
     seeds = range(first, first + WORLDS_A_STORE)
     assert unequal_worlds(store, seeds, decided=Random(first)) == {}
 
 
 def test_of_experiments_that_are_over_when_they_are_first_read_evidence_has_the_same_rows(
-    store: Store,
+    store,
 ) -> None:
     worlds = built(store, range(5000, 5000 + WORLDS_A_STORE))
     draw = Random(5000)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -35,13 +34,13 @@ pytestmark = ON_A_CLUSTER
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory) -> Iterator[Cluster]:
     with running_cluster(tmp_path_factory.mktemp("spark")) as started:
         yield started
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> FolderLake:
+def lake(tmp_path) -> FolderLake:
     return FolderLake(tmp_path / "lake")
 
 
@@ -67,7 +66,7 @@ def computed(
 
 @pytest.mark.parametrize("first", [0, 50])
 def test_spark_tells_of_random_worlds_what_duckdb_and_the_specification_tell(
-    cluster: Cluster, store: Store, lake: FolderLake, first: int
+    cluster, store, lake, first
 ) -> None:
     experiments = sealed_worlds(store, lake, range(first, first + 10))
     by_duckdb, ends = computed(store, lake, DayEngineSettings())
@@ -89,11 +88,7 @@ def test_spark_tells_of_random_worlds_what_duckdb_and_the_specification_tell(
 
 @pytest.mark.parametrize("decided", [None, Random(4000)])
 def test_what_is_caught_up_on_spark_goes_on_in_postgresql_as_the_specification_tells(
-    cluster: Cluster,
-    store: Store,
-    lake: FolderLake,
-    monkeypatch: pytest.MonkeyPatch,
-    decided: Random | None,
+    cluster, store, lake, monkeypatch, decided
 ) -> None:
     # As the fast schedule does: hours behind on the cluster, then block by block.
     monkeypatch.setenv("SERVICE_LAKE", str(lake.folder))
@@ -109,7 +104,7 @@ Documents = Callable[..., str]
 
 
 @pytest.fixture
-def documents(store: Store, lake: FolderLake, monkeypatch: pytest.MonkeyPatch) -> Documents:
+def documents(store, lake, monkeypatch) -> Documents:
     """Returns every verdict and its evidence as of a time, by an engine."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
@@ -133,7 +128,7 @@ def assert_equal_documents(documents: Documents, cluster: Cluster, as_of: str) -
 
 
 def test_the_demo_is_decided_checked_and_rebuilt_on_spark_as_in_duckdb(
-    cluster: Cluster, service: Any, lake: FolderLake, documents: Documents
+    cluster, service, lake, documents
 ) -> None:
     keys = Keys(**{kind.value: service.project.keys[kind] for kind in FIRST_KINDS})
     with serving(service) as url:
@@ -179,7 +174,7 @@ def test_the_demo_is_decided_checked_and_rebuilt_on_spark_as_in_duckdb(
 
 
 def test_a_connect_server_that_dies_ends_the_command_with_one_sentence_and_publishes_nothing(
-    tmp_path: Path, store: Store, lake: FolderLake
+    tmp_path, store, lake
 ) -> None:
     sealed_worlds(store, lake, range(110, 112))
     with running_cluster(tmp_path) as cluster:

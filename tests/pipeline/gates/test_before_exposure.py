@@ -33,9 +33,7 @@ def canary(story, early: str, *, routes: list[str] | None) -> str:
 
 
 @pytest.mark.parametrize("early", [A, K])
-def test_orders_before_the_exposure_hold_the_answer_back_that_they_explain(
-    story, early: str
-) -> None:
+def test_orders_before_the_exposure_hold_the_answer_back_that_they_explain(story, early) -> None:
     experiment = canary(story, early, routes=["/home"])
     contract, evidence = story.contract(experiment), story.evidence(experiment)
     assert (contract["verdict"], contract["abstain_reason"]) == ("abstain", "interacting")

@@ -38,7 +38,7 @@ def ordered(story, lost_by: str | None) -> str:
 
 @pytest.mark.parametrize("lost_by", [A, K])
 def test_a_page_that_loses_orders_holds_the_answer_back_and_says_how_to_count_them(
-    story, lost_by: str
+    story, lost_by
 ) -> None:
     experiment = ordered(story, lost_by)
     contract, evidence = story.contract(experiment), story.evidence(experiment)

@@ -24,7 +24,7 @@ def served(
 
 
 def test_empty_sessions_of_control_make_no_keep_and_the_page_says_which_number_it_waits_for(
-    story: Any,
+    story,
 ) -> None:
     # 3,600 orders in each arm, and 360 sessions of control that never order.
     experiment = served(story, control=6360, treatment=6000, rates=(3600 / 6360, 0.6))
@@ -44,7 +44,7 @@ def test_empty_sessions_of_control_make_no_keep_and_the_page_says_which_number_i
     assert f"and waited until {waits}." in ended["sentence"]
 
 
-def test_a_gain_that_the_counts_show_too_is_kept(story: Any) -> None:
+def test_a_gain_that_the_counts_show_too_is_kept(story) -> None:
     experiment = served(story, control=6000, treatment=6000, rates=(0.55, 0.62))
     story.tick(minutes=DAY)
     assert story.contract(experiment)["verdict"] == "keep"
@@ -54,7 +54,7 @@ def test_a_gain_that_the_counts_show_too_is_kept(story: Any) -> None:
     assert not {"twin_unknown", "units_may_explain"} & set(evidence["warnings"])
 
 
-def test_a_rollback_that_empty_sessions_may_explain_says_so(story: Any) -> None:
+def test_a_rollback_that_empty_sessions_may_explain_says_so(story) -> None:
     experiment = served(story, control=6000, treatment=6400, rates=(0.6, 3600 / 6400))
     story.tick(minutes=DAY)
     assert story.contract(experiment)["verdict"] == "rollback"
@@ -63,7 +63,7 @@ def test_a_rollback_that_empty_sessions_may_explain_says_so(story: Any) -> None:
 
 @pytest.mark.parametrize(("orders", "verdict"), [(600, "abstain"), (690, "keep")])
 def test_a_canary_beside_it_takes_its_share_from_the_builds_that_are_compared(
-    story: Any, orders: int, verdict: str
+    story, orders, verdict
 ) -> None:
     """Of what the two builds share a ninth is declared for treatment, not a tenth."""
     story.crowd(OTHER, start=0, minutes=600, units=1000, rates={"order": 0.6})
@@ -76,7 +76,7 @@ def test_a_canary_beside_it_takes_its_share_from_the_builds_that_are_compared(
     assert twin["served"] == pytest.approx(1 / 9, rel=0.01)
 
 
-def test_a_platform_that_the_router_shares_otherwise_takes_no_part(story: Any) -> None:
+def test_a_platform_that_the_router_shares_otherwise_takes_no_part(story) -> None:
     """A fifth of all who have ios get treatment, and four fifths of the few with android."""
     story.settings(segments=["platform"])
     for platform, control, treatment, rates in (

@@ -59,7 +59,7 @@ def canary(story, *, other: Mapping[str, int], paid: bool, **chosen: Any) -> str
     ],
 )
 def test_outcomes_that_one_arm_leaves_out_hold_back_the_answer_that_they_explain(
-    story, paid: bool, side: str, reason: str, why: str, cure: str
+    story, paid, side, reason, why, cure
 ) -> None:
     experiment = canary(story, other={side: 2}, paid=paid)
     contract, evidence = story.contract(experiment), story.evidence(experiment)

@@ -43,7 +43,7 @@ def canary(
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_build_whose_sessions_outlive_a_visit_is_not_kept_for_it(story, named: bool) -> None:
+def test_a_build_whose_sessions_outlive_a_visit_is_not_kept_for_it(story, named) -> None:
     """Three visitors in ten come back, and each visit orders in 30 % of all cases."""
     rates = {A: 0.3, K: 0.7 * 0.3 + 0.3 * (1 - 0.7**2)}
     experiment = canary(story, rates, of=A, share=1 / 3, again=0.3, named=named)

@@ -54,7 +54,7 @@ def test_a_router_that_keeps_visitors_is_held_by_unit_which_says_the_cure(story)
 
 @pytest.mark.parametrize(("keeps", "unit"), [(True, "user"), (False, "session")])
 def test_by_itself_an_experiment_counts_what_its_router_keeps_and_the_checklist_says_it(
-    story, keeps: bool, unit: str
+    story, keeps, unit
 ) -> None:
     yesterday = (datetime.now(UTC) - story.begin) / timedelta(minutes=1) // 5 * 5 - DAY
     experiment = visited(story, keeps=keeps, begin=yesterday, live=True)

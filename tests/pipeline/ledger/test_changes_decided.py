@@ -16,9 +16,7 @@ from benchmarks.calibration.reward.service import SPREAD, Change, of
         ),
     ],
 )
-def test_a_unit_of_the_served_effect_is_a_unit_of_truth(
-    story, rounds: int, count: int, units: int
-) -> None:
+def test_a_unit_of_the_served_effect_is_a_unit_of_truth(story, rounds, count, units) -> None:
     limits = {"per_key": 10**9, "registrations_per_key": 10**6}
     story.settings(rate_limits=limits)
     generator = np.random.default_rng(1116)

@@ -19,7 +19,7 @@ from tests.repetition import also_nightly
     ],
 )
 def test_of_the_keeps_that_stand_few_are_false_and_at_0_05_few_stand_without_a_hold_back(
-    count: int, alpha: float
+    count, alpha
 ) -> None:
     real = np.random.default_rng(16).random(count) < 0.1
     pairs = [judged(number, LIFT if real[number] else 0.0, alpha) for number in range(count)]

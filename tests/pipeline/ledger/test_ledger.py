@@ -12,7 +12,7 @@ DAY = 1440.0
 
 
 @pytest.fixture
-def judged(story, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def judged(story, monkeypatch) -> dict[str, str]:
     """A keep of a bot with a hold-back of a week, and somebody's open canary, by their actors."""
     # The story tells of days that are long past.
     monkeypatch.setattr("storage.ledger.entries.DAYS", 36_500)
@@ -43,7 +43,7 @@ def ledger(story) -> dict[str, Any]:
     return answer.json()
 
 
-def test_a_keep_claims_first_and_is_measured_after(story, judged: dict[str, str]) -> None:
+def test_a_keep_claims_first_and_is_measured_after(story, judged) -> None:
     assert ledger(story)["judged"] == 0
     story.tick(minutes=DAY)
     first = ledger(story)
@@ -67,7 +67,7 @@ def test_a_keep_claims_first_and_is_measured_after(story, judged: dict[str, str]
     assert later["stands"] == "yes"
 
 
-def test_the_page_says_it_in_words(story, judged: dict[str, str]) -> None:
+def test_the_page_says_it_in_words(story, judged) -> None:
     owner = Owner(story)
     assert "Nothing was judged yet" in owner.page("/dashboard/ledger")
     story.tick(minutes=DAY)
@@ -80,7 +80,7 @@ def test_the_page_says_it_in_words(story, judged: dict[str, str]) -> None:
     assert "None was measured afterwards yet." in page
 
 
-def test_history_may_choose_but_is_left_out_with_a_word(story, judged: dict[str, str]) -> None:
+def test_history_may_choose_but_is_left_out_with_a_word(story, judged) -> None:
     story.tick(minutes=DAY)
     assert not story.decoded(judged["bot"]).retrospective
     history = text("UPDATE experiments SET registered_at = now() WHERE experiment_id = :id")

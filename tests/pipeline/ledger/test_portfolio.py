@@ -92,7 +92,7 @@ Model = tuple[str, Week]
 
 # To copy a store takes a tenth of a second, to tell the week some seconds.
 @pytest.fixture(scope="module")
-def lived(postgres_url: str, migrated_template: str) -> Iterator[Model]:
+def lived(postgres_url, migrated_template) -> Iterator[Model]:
     def fill(store: Store) -> Week:
         with serving_store(store) as client:
             world = World.new(store, client, registration=ON_ORDERS)
@@ -104,7 +104,7 @@ def lived(postgres_url: str, migrated_template: str) -> Iterator[Model]:
 
 
 @pytest.fixture(scope="module")
-def measured(postgres_url: str, lived: Model) -> Iterator[Model]:
+def measured(postgres_url, lived) -> Iterator[Model]:
     name, week = lived
 
     def fill(store: Store) -> Week:
@@ -130,7 +130,7 @@ def opened(store: Store, week: Week) -> Generator[World]:
 
 
 @pytest.fixture
-def story(postgres_url: str, measured: Model) -> Iterator[World]:
+def story(postgres_url, measured) -> Iterator[World]:
     """The story after the week, in which both canaries were kept."""
     name, week = measured
     with fresh_store(postgres_url, name) as store, opened(store, week) as story:
@@ -138,7 +138,7 @@ def story(postgres_url: str, measured: Model) -> Iterator[World]:
 
 
 @pytest.fixture
-def run(story: World) -> Iterator[Callable[..., Result]]:
+def run(story) -> Iterator[Callable[..., Result]]:
     """Runs the command against the running service."""
     with running(story) as run:
         yield run
@@ -163,7 +163,7 @@ def figures(run: Callable[..., Result], *words: str) -> dict[str, Any]:
 
 
 def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_claims(
-    story, run: Callable[..., Result]
+    story, run
 ) -> None:
     assert story.get("/v1/reward/portfolio").json()["experiment_id"] is None
     begun = figures(run, A, "--metric", "order")
@@ -228,9 +228,7 @@ def test_an_agent_begins_it_and_reads_it_over_mcp(story) -> None:
 
 
 @pytest.mark.nightly
-def test_it_hides_no_build_and_is_no_change_of_the_ledger(
-    story, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_hides_no_build_and_is_no_change_of_the_ledger(story, run, monkeypatch) -> None:
     monkeypatch.setattr("storage.ledger.entries.DAYS", 36_500)
     figures(run, A, "--metric", "order")
     story.tick(minutes=2 * DAY + HOUR)
@@ -246,7 +244,7 @@ def test_it_hides_no_build_and_is_no_change_of_the_ledger(
 
 
 def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so(
-    postgres_url: str, lived: Model
+    postgres_url, lived
 ) -> None:
     name, week = lived
     with fresh_store(postgres_url, name) as store, opened(store, week) as story:
@@ -277,9 +275,7 @@ def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so
     assert f"deploy-reward deploy {L} --allocation 0.1" in text
 
 
-def test_by_default_the_build_of_seven_days_ago_is_held_back(
-    service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_default_the_build_of_seven_days_ago_is_held_back(service, monkeypatch) -> None:
     now = datetime.now(UTC)
     for sha, base, days in ((A, None, 20), (K, A, 9), (L, K, 3), (M, L, 1)):
         service.deploy(sha, base=base, deployed_at=(now - timedelta(days=days)).isoformat())

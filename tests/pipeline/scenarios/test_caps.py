@@ -38,9 +38,7 @@ def registered(story, values: list[float], *, cap: float | None = None) -> str:
         ([float(value) for value in range(1, 1001)], 990.0),
     ],
 )
-def test_a_cap_is_chosen_from_the_values_before_the_start(
-    story, values: list[float], cap: float | None
-) -> None:
+def test_a_cap_is_chosen_from_the_values_before_the_start(story, values, cap) -> None:
     evidence = story.evidence(registered(story, values))
     assert evidence["policy"]["target"]["cap"] == cap
     assert ("uncapped" in evidence["warnings"]) == (cap is None)

@@ -290,7 +290,7 @@ ALSO_RED = {
 
 
 @pytest.fixture(scope="module")
-def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]]:
+def shops(postgres_url, migrated_template) -> Iterator[dict[str, Shop]]:
     """Every project of this page in a store: each lives its story, then the pipeline runs."""
     with fresh_store(postgres_url, migrated_template) as store:
         by_story: dict[str, Shop] = {}
@@ -307,9 +307,7 @@ def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]
 
 
 @pytest.mark.parametrize("story", ["live", "half_is_measured"])
-def test_a_project_that_is_set_up_right_is_green_in_every_line(
-    shops: dict[str, Shop], story: str
-) -> None:
+def test_a_project_that_is_set_up_right_is_green_in_every_line(shops, story) -> None:
     lines = shops[story].lines()
     assert [line for line in lines.values() if line["ok"] is not True] == []
     assert {line["fix"] for line in lines.values()} == {""}
@@ -317,9 +315,7 @@ def test_a_project_that_is_set_up_right_is_green_in_every_line(
 
 
 @pytest.mark.parametrize(("wrong", "check", "seen", "fix"), WAYS, ids=NAMES)
-def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(
-    shops: dict[str, Shop], wrong: Wrong, check: str, seen: str, fix: str
-) -> None:
+def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(shops, wrong, check, seen, fix) -> None:
     lines = shops[wrong.__name__].lines()
     red = {name for name, line in lines.items() if line["ok"] is False}
     assert red == {check, *ALSO_RED.get(wrong.__name__, ())}, lines
@@ -333,7 +329,7 @@ def test_every_line_has_a_way_to_turn_red() -> None:
     assert {way[1] for way in WAYS} == set(CHECKS)
 
 
-def test_no_line_is_longer_than_a_glance_takes(shops: dict[str, Shop]) -> None:
+def test_no_line_is_longer_than_a_glance_takes(shops) -> None:
     for shop in shops.values():
         for line in shop.lines().values():
             assert len(line["seen"]) <= 200, line
@@ -344,11 +340,11 @@ def test_no_line_is_longer_than_a_glance_takes(shops: dict[str, Shop]) -> None:
 
 
 @pytest.fixture
-def shop(service: World) -> Shop:
+def shop(service) -> Shop:
     return Shop(store=service.store, client=service.client, project=service.project)
 
 
-def test_a_line_turns_green_with_its_fix(shop: Shop) -> None:
+def test_a_line_turns_green_with_its_fix(shop) -> None:
     shop.send_present()
     assert shop.line("commit known")["ok"] is False
     shop.send_out()
@@ -356,7 +352,7 @@ def test_a_line_turns_green_with_its_fix(shop: Shop) -> None:
     assert shop.line("routes matched")["ok"] is True
 
 
-def test_a_checklist_is_computed_once_a_minute_however_many_ask(shop: Shop) -> None:
+def test_a_checklist_is_computed_once_a_minute_however_many_ask(shop) -> None:
     settings = ApiSettings(database_url=shop.store.url, secret=b"a secret of the tests")
     with TestClient(create_app(settings)) as client:
         shop.client = client
@@ -366,7 +362,7 @@ def test_a_checklist_is_computed_once_a_minute_however_many_ask(shop: Shop) -> N
         assert int(shop.get("/v1/reward/checklist").headers["Age"]) >= 0
 
 
-def test_events_may_write_more_of_a_commit_than_its_deploy(shop: Shop) -> None:
+def test_events_may_write_more_of_a_commit_than_its_deploy(shop) -> None:
     whole = {A: A.ljust(40, "9"), K: K.ljust(40, "9")}
     shop.builds = tuple(whole.values())
     shop.page_view["commit"] = whole[K]
@@ -378,7 +374,7 @@ def test_events_may_write_more_of_a_commit_than_its_deploy(shop: Shop) -> None:
     ), lines
 
 
-def test_history_alone_is_said_and_no_fault(shop: Shop) -> None:
+def test_history_alone_is_said_and_no_fault(shop) -> None:
     shop.send_out()
     shop.send_past()
     shop.register(target_metric="order")
@@ -389,14 +385,14 @@ def test_history_alone_is_said_and_no_fault(shop: Shop) -> None:
     assert shop.line("events")["ok"] is True
 
 
-def test_history_without_an_experiment_is_said_too(shop: Shop) -> None:
+def test_history_without_an_experiment_is_said_too(shop) -> None:
     shop.send_past()
     assert shop.line("events")["ok"] is True
     assert shop.line("events")["seen"] == "History alone came."
     assert shop.line("events")["fix"] == ""
 
 
-def test_silence_is_no_fault_where_no_experiment_is_open(shop: Shop) -> None:
+def test_silence_is_no_fault_where_no_experiment_is_open(shop) -> None:
     shop.send_present()
     shop.age(minutes=1200)
     assert shop.line("events")["ok"] is True
@@ -405,7 +401,7 @@ def test_silence_is_no_fault_where_no_experiment_is_open(shop: Shop) -> None:
     )
 
 
-def test_where_nothing_ticks_the_first_line_says_since_when(shop: Shop) -> None:
+def test_where_nothing_ticks_the_first_line_says_since_when(shop) -> None:
     shop.live()
     assert shop.line("events")["ok"] is True
     shop.execute("UPDATE projects SET created_at = created_at - interval '11 minutes'")
@@ -421,7 +417,7 @@ def test_where_nothing_ticks_the_first_line_says_since_when(shop: Shop) -> None:
     assert shop.line("commit known")["ok"] is True
 
 
-def test_the_paths_of_whoever_is_forgotten_are_forgotten(shop: Shop) -> None:
+def test_the_paths_of_whoever_is_forgotten_are_forgotten(shop) -> None:
     shop.live()
     member = {**shop.page_view, "route": "/members/jane", "session_id": "n2"}
     shop.posted("/v1/events", {"events": [member] * 9})

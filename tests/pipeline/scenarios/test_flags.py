@@ -32,7 +32,7 @@ def test_independent_flags_are_pooled_and_flags_on_one_hash_name_each_other(stor
 
 
 @pytest.mark.parametrize("control", [None, False])
-def test_units_without_the_flag_are_in_no_arm(story, control: bool | None) -> None:
+def test_units_without_the_flag_are_in_no_arm(story, control) -> None:
     story.deploy(A, minutes=0)
     for served, units in (({"cart": True}, 300), ({"cart": False}, 200), ({"search": True}, 90)):
         story.crowd(A, start=60, minutes=60, units=units, rates={"order": 0.1}, flags=served)

@@ -153,9 +153,7 @@ def test_a_deploy_to_everyone_at_once_cannot_be_told_from_time(story) -> None:
     "contract.value_at_risk", "experiment.target_metric.object", "endpoint.register.target_metric"
 )
 @pytest.mark.parametrize(("treated", "sign"), [((200, 120), 1), ((200, 30), -1)])
-def test_a_registered_value_makes_value_at_risk_known(
-    judged, treated: tuple[int, int], sign: int
-) -> None:
+def test_a_registered_value_makes_value_at_risk_known(judged, treated, sign) -> None:
     answer = judged(
         treated, (200, 60), target_metric={"name": "order", "value_per_conversion": 2.5}
     )
@@ -171,7 +169,7 @@ def test_a_registered_value_makes_value_at_risk_known(
     ("routes", "value"), [({"routes": ["/checkout"]}, 7), ({}, 5)], ids=["a route", "all routes"]
 )
 def test_value_routes_of_the_project_make_value_at_risk_known(
-    service, judged, routes: dict[str, Any], value: float
+    service, judged, routes, value
 ) -> None:
     service.settings(
         value_routes=[

@@ -275,7 +275,7 @@ def test_the_page_names_every_attack() -> None:
 
 
 @pytest.mark.parametrize(("name", "scale"), [*((name, 1) for name in ATTACKS), *LARGE_ATTACKS])
-def test_an_attack_is_answered_as_the_page_says(siege: Siege, name: str, scale: int) -> None:
+def test_an_attack_is_answered_as_the_page_says(siege, name, scale) -> None:
     attack = ATTACKS[name]
     siege.send_out(target_metric="order", guardrails=list(attack.guardrails), share=attack.share)
     siege.traffic(attack.rates)
@@ -284,9 +284,7 @@ def test_an_attack_is_answered_as_the_page_says(siege: Siege, name: str, scale: 
 
 
 @pytest.mark.parametrize(("name", "scale"), LARGE_ATTACKS)
-def test_signed_assignments_answer_an_attack_as_the_page_says(
-    siege: Siege, name: str, scale: int
-) -> None:
+def test_signed_assignments_answer_an_attack_as_the_page_says(siege, name, scale) -> None:
     attack = ATTACKS[name]
     siege.signed = True
     siege.send_out(target_metric="order", guardrails=list(attack.guardrails), share=attack.share)
@@ -296,7 +294,7 @@ def test_signed_assignments_answer_an_attack_as_the_page_says(
     assert siege.exposed() == (UNITS, UNITS)
 
 
-def test_remote_evaluation_signs_for_no_session_that_nobody_served(siege: Siege) -> None:
+def test_remote_evaluation_signs_for_no_session_that_nobody_served(siege) -> None:
     siege.signed = True
     siege.send_out(target_metric="order", guardrails=[])
     siege.traffic({"order": (0.1, 0.1)})
@@ -306,7 +304,7 @@ def test_remote_evaluation_signs_for_no_session_that_nobody_served(siege: Siege)
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_who_was_really_served_can_forge_what_he_did(siege: Siege, scale: int) -> None:
+def test_who_was_really_served_can_forge_what_he_did(siege, scale) -> None:
     siege.signed = True
     siege.send_out(target_metric="order", guardrails=[])
     siege.traffic({"order": (0.1, 0.1)})
@@ -315,7 +313,7 @@ def test_who_was_really_served_can_forge_what_he_did(siege: Siege, scale: int) -
     assert siege.verdict() == "keep"
 
 
-def test_a_token_is_worth_one_unit_in_one_arm(siege: Siege) -> None:
+def test_a_token_is_worth_one_unit_in_one_arm(siege) -> None:
     siege.signed = True
     siege.send_out(target_metric="order", guardrails=[])
     siege.traffic({"order": (0.1, 0.1)})
@@ -339,7 +337,7 @@ def test_a_token_is_worth_one_unit_in_one_arm(siege: Siege) -> None:
     assert "unsigned" in evidence["warnings"]
 
 
-def test_a_server_s_events_count_without_a_token(siege: Siege) -> None:
+def test_a_server_s_events_count_without_a_token(siege) -> None:
     siege.signed = True
     siege.send_out(target_metric="order", guardrails=[])
     for commit in (A, K):
@@ -350,7 +348,7 @@ def test_a_server_s_events_count_without_a_token(siege: Siege) -> None:
     assert siege.exposed() == (50, 50)
 
 
-def test_a_flag_is_served_by_whoever_signs_it(siege: Siege) -> None:
+def test_a_flag_is_served_by_whoever_signs_it(siege) -> None:
     siege.signed = True
     siege.settings(signed_assignments=True, locked=[])
     siege.deploy(A, minutes=0)
@@ -388,9 +386,7 @@ def claims(undefended: str) -> Any:
 
 # So few users with so many sessions of a single arm are not what a router draws.
 @claims("interacting (unit)")
-def test_users_who_pay_are_claimed_for_real_sessions_of_treatment(
-    siege: Siege, chosen: dict[str, bool], answer: str
-) -> None:
+def test_users_who_pay_are_claimed_for_real_sessions_of_treatment(siege, chosen, answer) -> None:
     siege.settings(**chosen)
     siege.signed = "signed_assignments" in chosen
     siege.send_out(target_metric="trial_to_paid", guardrails=[])
@@ -405,9 +401,7 @@ def test_users_who_pay_are_claimed_for_real_sessions_of_treatment(
 
 
 @claims("keep")
-def test_users_who_pay_are_claimed_for_treatment(
-    siege: Siege, chosen: dict[str, bool], answer: str
-) -> None:
+def test_users_who_pay_are_claimed_for_treatment(siege, chosen, answer) -> None:
     siege.settings(**chosen)
     siege.signed = "signed_assignments" in chosen
     siege.send_out(target_metric="trial_to_paid", guardrails=[])

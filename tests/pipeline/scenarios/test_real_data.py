@@ -73,9 +73,7 @@ ALL = Visitors(rows=None, control=(145_274, 17_489), treatment=(145_310, 17_264)
 
 
 @pytest.mark.parametrize("visitors", also_nightly([SOME], [ALL]), ids=["some", "all"])
-def test_a_landing_page_without_effect_abstains_for_power(
-    run: Run, tmp_path: Path, visitors: Visitors
-) -> None:
+def test_a_landing_page_without_effect_abstains_for_power(run, tmp_path, visitors) -> None:
     file = tmp_path / "ab_data.csv"
     with gzip.open(DATA / "ab_data.csv.gz", "rb") as whole:
         heads = 1
@@ -99,7 +97,7 @@ def test_a_landing_page_without_effect_abstains_for_power(
         assert (counted["units"], counted["conversions"]) == count
 
 
-def test_two_e_mails_with_large_effects_are_both_kept_against_one_control(run: Run) -> None:
+def test_two_e_mails_with_large_effects_are_both_kept_against_one_control(run) -> None:
     imported = run("import", str(DATA / "hillstrom.csv.gz"), "--map", str(MAPS / "hillstrom.toml"))
     mens, womens = imported["experiments"]
     assert arms(mens) == {"control": (21_306, 2_262), "treatment": (21_307, 3_894)}
@@ -113,7 +111,7 @@ def test_two_e_mails_with_large_effects_are_both_kept_against_one_control(run: R
         assert low <= lift <= high
 
 
-def test_a_gzipped_file_is_told_by_its_bytes_not_by_its_name(run: Run, tmp_path) -> None:
+def test_a_gzipped_file_is_told_by_its_bytes_not_by_its_name(run, tmp_path) -> None:
     rows = gzip.decompress((DATA / "hillstrom.csv.gz").read_bytes()).splitlines()[:501]
     plain, packed = tmp_path / "plain.csv", tmp_path / "packed.csv"
     plain.write_bytes(b"\n".join(rows))

@@ -49,7 +49,7 @@ def close(story: Any, experiment: str) -> None:
     assert story.contract(experiment)["power_state"]["decided"]
 
 
-def test_an_experiment_counts_its_sample_of_what_is_stored(story: Any) -> None:
+def test_an_experiment_counts_its_sample_of_what_is_stored(story) -> None:
     story.settings(sample_rate=0.5)
     sessions = canary(story)
     experiment = story.register(treatment_commit=K)
@@ -63,7 +63,7 @@ def test_an_experiment_counts_its_sample_of_what_is_stored(story: Any) -> None:
     story.require_the_counts_to_add_up(experiment)
 
 
-def test_users_are_counted_by_the_sample_of_users(story: Any) -> None:
+def test_users_are_counted_by_the_sample_of_users(story) -> None:
     story.settings(unit="user", sample_rate=0.5)
     story.canary()
     for number in range(60):
@@ -77,7 +77,7 @@ def test_users_are_counted_by_the_sample_of_users(story: Any) -> None:
     story.require_the_counts_to_add_up(experiment)
 
 
-def test_what_a_change_is_worth_is_told_of_all_units(story: Any) -> None:
+def test_what_a_change_is_worth_is_told_of_all_units(story) -> None:
     story.settings(sample_rate=0.25)
     canary(story, units=4000)
     experiment = story.register(
@@ -94,9 +94,7 @@ def test_what_a_change_is_worth_is_told_of_all_units(story: Any) -> None:
     assert evidence["value_range"]["low"] == pytest.approx(of_a_unit * contract["ci"][0])
 
 
-def test_a_lower_rate_keeps_the_events_of_units_that_an_open_experiment_counts(
-    story: Any,
-) -> None:
+def test_a_lower_rate_keeps_the_events_of_units_that_an_open_experiment_counts(story) -> None:
     sessions = canary(story)
     first = story.register(treatment_commit=K)
     story.settings(sample_rate=0.1)
@@ -117,7 +115,7 @@ def test_a_lower_rate_keeps_the_events_of_units_that_an_open_experiment_counts(
         assert live(story, unit)["accepted"] == 1
 
 
-def test_the_largest_rate_of_open_experiments_is_in_force(story: Any) -> None:
+def test_the_largest_rate_of_open_experiments_is_in_force(story) -> None:
     story.settings(sample_rate=0.5)
     sessions = canary(story)
     story.register(treatment_commit=K)

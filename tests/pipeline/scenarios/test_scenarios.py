@@ -127,7 +127,7 @@ def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> No
 
 
 @pytest.mark.parametrize(("share", "left"), [(1.0, K), (0.0, A)])
-def test_a_promotion_or_a_withdrawal_raises_no_alarm(story, share: float, left: str) -> None:
+def test_a_promotion_or_a_withdrawal_raises_no_alarm(story, share, left) -> None:
     canary(story)
     story.crowd(A, start=0, minutes=300, units=1000, rates={"order": 0.10})
     story.crowd(K, start=0, minutes=300, units=1000, rates={"order": 0.10})

@@ -70,7 +70,7 @@ def gate(story: Any, policy: str) -> dict[str, Any]:
     return story.get("/v1/reward/gate", params=asked).json()
 
 
-def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> None:
+def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story) -> None:
     experiment, seen, webhooks = observe(story, (0, 600, 0.35))
     assert seen.contract.guardrail_breaches == ("arrival",)
     short, sentence = shortfall(seen), seen.sentence
@@ -97,7 +97,7 @@ def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> 
     assert "roll back if you need not know" not in page
 
 
-def test_a_build_that_dies_at_some_moment_goes_back(story: Any) -> None:
+def test_a_build_that_dies_at_some_moment_goes_back(story) -> None:
     _, seen, webhooks = observe(story, (0, 300, 0.5), (300, 600, 0.2))
     assert seen.contract.guardrail_breaches == ("arrival",)
     assert shortfall(seen).steady is False
@@ -111,7 +111,7 @@ def test_a_build_that_dies_at_some_moment_goes_back(story: Any) -> None:
     assert "breached" in webhooks
 
 
-def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story: Any) -> None:
+def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story) -> None:
     _, seen, webhooks = observe(story, (0, 360, 0.35), (360, 800, 0.05))
     assert shortfall(seen).steady is False
     assert gate(story, "keep")["phase"] == "Failed"
@@ -120,9 +120,7 @@ def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story: 
     assert webhooks == ["breached", "set_up_fault"]
 
 
-def test_a_canary_that_no_unit_was_sent_to_holds_and_stays_open_while_it_is_declared(
-    story: Any,
-) -> None:
+def test_a_canary_that_no_unit_was_sent_to_holds_and_stays_open_while_it_is_declared(story) -> None:
     story.canary(0.1)
     story.crowd(A, start=0, minutes=1.6 * DAY, units=3200, rates={"order": 0.1})
     story.send()

@@ -41,7 +41,7 @@ def test_a_ramp_that_is_registered_at_its_last_step_counts_from_its_first(story)
 @pytest.mark.parametrize(
     ("name", "allocation"), [("withdrawn", 0), ("promoted", 1), ("no longer declared", None)]
 )
-def test_a_declaration_that_was_broken_begins_again(story, name: str, allocation) -> None:
+def test_a_declaration_that_was_broken_begins_again(story, name, allocation) -> None:
     ramp(story, meanwhile=lambda world: world.deploy(K, minutes=110, base=A, allocation=allocation))
     assert treated(story, story.register(treatment_commit=K)) == 20, name
 
@@ -64,7 +64,7 @@ def test_a_deploy_that_was_posted_by_mistake_breaks_no_declaration(story) -> Non
 
 
 @pytest.mark.parametrize("share", [0.1, 0])
-def test_a_canary_beside_it_or_its_end_breaks_no_declaration(story, share: float) -> None:
+def test_a_canary_beside_it_or_its_end_breaks_no_declaration(story, share) -> None:
     ramp(story, meanwhile=lambda world: world.deploy(L, minutes=110, base=A, allocation=share))
     assert treated(story, story.register(treatment_commit=K)) == 40
 
@@ -81,9 +81,7 @@ def test_a_deploy_without_a_declared_share_starts_with_itself(story) -> None:
 
 
 @pytest.mark.parametrize("share", [0, 1])
-def test_a_ramp_that_is_registered_after_its_end_counts_from_its_first_step(
-    story, share: float
-) -> None:
+def test_a_ramp_that_is_registered_after_its_end_counts_from_its_first_step(story, share) -> None:
     ramp(story)
     story.deploy(K, minutes=300, base=A, allocation=share)
     assert treated(story, story.register(treatment_commit=K)) == 40
@@ -99,7 +97,7 @@ def set_before(story, **chosen: Any) -> None:
 
 
 @pytest.fixture
-def served(story: Any) -> Any:
+def served(story) -> Any:
     """A canary that has been served beside A for long, in a project that measures orders."""
     set_before(story, default_metric="order", metrics={"order": {}, "basket": {}})
     story.registration = {}
@@ -128,9 +126,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize(("settings", "members", "late"), CHOICES)
-def test_a_choice_that_could_follow_a_look_counts_no_past(
-    served, settings, members, late: bool
-) -> None:
+def test_a_choice_that_could_follow_a_look_counts_no_past(served, settings, members, late) -> None:
     served.send(live=True)
     served.settings(**settings)
     bound = served.bound(served.register(treatment_commit=K, **members))
@@ -147,7 +143,7 @@ def test_the_page_says_why_no_past_counts(served) -> None:
 
 
 @pytest.mark.parametrize(("units", "late"), [(20, False), (60, True)])
-def test_a_choice_is_late_once_a_block_of_units_has_closed(story, units: int, late: bool) -> None:
+def test_a_choice_is_late_once_a_block_of_units_has_closed(story, units, late) -> None:
     story.begin = datetime.now(UTC) - timedelta(minutes=30)
     story.canary()
     story.units_of(K, minutes=1, units=units)

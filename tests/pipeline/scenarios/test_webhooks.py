@@ -1,7 +1,5 @@
 """A webhook gets each decision once, also when everything is computed anew."""
 
-from typing import Any
-
 from orchestration.outbound.delivery import deliver
 from storage.tenants.secret import WebhookSecrets
 from tests.clients.receiver import receiving
@@ -12,7 +10,7 @@ OF_THE_TESTS = b"a secret of the tests"
 
 
 def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_for_it(
-    story: Any,
+    story,
 ) -> None:
     with receiving() as receiver:
         story.settings(webhooks=[{"url": receiver.url}])

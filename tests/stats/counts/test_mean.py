@@ -70,9 +70,7 @@ SCALES = [2.0**power for power in (-480, -332, -40, -1, 3, 40, 332, 480)]
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("shift", [0.0, 0.6, -0.6])
-def test_values_of_any_scale_give_the_same_evidence(
-    series: Maker, scale: float, shift: float
-) -> None:
+def test_values_of_any_scale_give_the_same_evidence(series, scale, shift) -> None:
     blocks = drawn(7, shift=shift)
     plainly = seen_of(series, blocks)
     scaled = seen_of(series, [(t * scale, c * scale) for t, c in blocks])
@@ -84,7 +82,7 @@ def test_values_of_any_scale_give_the_same_evidence(
     assert scaled.totals.ci == pytest.approx([scale * end for end in plainly.totals.ci], rel=1e-9)
 
 
-def test_values_whose_squares_no_double_holds_say_nothing(series: Maker) -> None:
+def test_values_whose_squares_no_double_holds_say_nothing(series) -> None:
     seen = seen_of(series, [(t * 1e-170, c * 1e-170) for t, c in drawn(7)])
     assert (seen.totals.e_value, seen.totals.ci) == (1.0, None)
     assert seen.decision.verdict is Verdict.ABSTAIN
@@ -96,9 +94,7 @@ def drawn(seed: int, *, shift: float = 0.0, spread: float = 1.0) -> list[tuple[S
 
 
 @given(st.integers(0, 10**6), st.floats(-0.5, 0.5), st.sampled_from([0.5, 1.0, 1.5]))
-def test_the_test_of_a_mean_is_that_of_the_specification(
-    series: Maker, seed: int, shift: float, spread: float
-) -> None:
+def test_the_test_of_a_mean_is_that_of_the_specification(series, seed, shift, spread) -> None:
     blocks = drawn(seed, shift=shift, spread=spread)
     seen = seen_of(series, blocks, policy=Policy(alpha=1e-300))
     expected = plain(blocks)
@@ -111,7 +107,7 @@ def test_the_test_of_a_mean_is_that_of_the_specification(
 
 @given(st.integers(0, 10**6), st.floats(-0.4, 0.4), st.sampled_from([0.5, 1.0, 1.5]))
 def test_p_reaches_alpha_exactly_when_the_interval_of_a_mean_excludes_zero(
-    series: Maker, seed: int, shift: float, spread: float
+    series, seed, shift, spread
 ) -> None:
     seen = seen_of(series, drawn(seed, shift=shift, spread=spread))
     assert seen.totals.ci is not None
@@ -123,9 +119,7 @@ def test_p_reaches_alpha_exactly_when_the_interval_of_a_mean_excludes_zero(
 
 
 @pytest.mark.parametrize(("units", "answered"), [(99, False), (100, True)])
-def test_a_mean_is_looked_at_from_a_hundred_units_in_each_arm(
-    *, units: int, answered: bool, series: Maker
-) -> None:
+def test_a_mean_is_looked_at_from_a_hundred_units_in_each_arm(*, units, answered, series) -> None:
     rng = np.random.default_rng(5)
     seen = seen_of(series, [(rng.normal(9, 1, units), rng.normal(5, 1, 400))])
     assert (seen.decision.verdict == "keep") == answered
@@ -136,16 +130,14 @@ def test_a_mean_is_looked_at_from_a_hundred_units_in_each_arm(
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 7.0])
-def test_a_mean_without_spread_or_without_any_value_says_nothing(
-    value: float, series: Maker
-) -> None:
+def test_a_mean_without_spread_or_without_any_value_says_nothing(value, series) -> None:
     same = [(np.full(200, value), np.full(300, value))] * 3
     seen = seen_of(series, same)
     assert (seen.log_e, seen.totals.lift) == (0.0, None)
     assert seen.decision.abstain_reason == "power"
 
 
-def test_a_larger_spread_in_one_arm_is_not_taken_for_the_pooled_one(series: Maker) -> None:
+def test_a_larger_spread_in_one_arm_is_not_taken_for_the_pooled_one(series) -> None:
     rng = np.random.default_rng(7)
     blocks = [(rng.normal(5, 3, 50), rng.normal(5, 1, 950)) for _ in range(20)]
     seen = seen_of(series, blocks)
@@ -155,7 +147,7 @@ def test_a_larger_spread_in_one_arm_is_not_taken_for_the_pooled_one(series: Make
     assert seen.totals.V / pooled > 4
 
 
-def test_a_continuous_guardrail_is_watched_in_its_own_unit(series: Maker) -> None:
+def test_a_continuous_guardrail_is_watched_in_its_own_unit(series) -> None:
     def rail(blocks: list[tuple[Sample, Sample]], **named: Any) -> Guardrail:
         rows, values = valued(blocks)
         columns = np.ascontiguousarray(np.array(rows, dtype=np.int64).T)
@@ -192,7 +184,7 @@ def at_scale(scale: float) -> Mixture:
 @pytest.mark.parametrize("relative", [0.2, 0.5])
 @pytest.mark.parametrize("share", [0.05, 0.5])
 def test_what_a_mean_needs_is_where_its_lift_is_found_in_80_of_100(
-    mean: float, spread: float, relative: float, share: float
+    mean, spread, relative, share
 ) -> None:
     known = [np.array([value]) for value in (mean, spread**2, share, relative)]
     mixture = at_scale(abs(mean) / spread**2)
@@ -206,7 +198,7 @@ def test_what_a_mean_needs_is_where_its_lift_is_found_in_80_of_100(
     assert computed[0] == pytest.approx(relative * abs(mean), rel=1e-8)
 
 
-def test_what_a_mean_needs_is_told_of_its_own_values(series: Maker) -> None:
+def test_what_a_mean_needs_is_told_of_its_own_values(series) -> None:
     generator = np.random.default_rng(20261121)
     blocks = [
         (generator.exponential(50.0, size=40), generator.exponential(50.0, size=60))
@@ -227,7 +219,7 @@ def test_what_a_mean_needs_is_told_of_its_own_values(series: Maker) -> None:
     assert 0 < seen.known.smallest_lift_by_horizon < 0.2
 
 
-def test_what_a_mean_needs_is_unknown_while_it_can_not_be_tested(series: Maker) -> None:
+def test_what_a_mean_needs_is_unknown_while_it_can_not_be_tested(series) -> None:
     generator = np.random.default_rng(20261121)
     few = [(generator.exponential(size=90), generator.exponential(size=200))]
     assert seen_of(series, few).sessions.required is None
@@ -236,9 +228,7 @@ def test_what_a_mean_needs_is_unknown_while_it_can_not_be_tested(series: Maker) 
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=2, max_size=4))
-def test_means_and_rates_in_one_batch_are_what_they_are_alone(
-    series: Maker, seeds: list[int]
-) -> None:
+def test_means_and_rates_in_one_batch_are_what_they_are_alone(series, seeds) -> None:
     built = [series([(0, 0, 900, 90, 800, 60), (1, 0, 10, 3, 10, 1)], as_of=9000)]
     for seed in seeds:
         rows, values = valued(drawn(seed, shift=0.1))
@@ -253,7 +243,7 @@ def test_means_and_rates_in_one_batch_are_what_they_are_alone(
 
 
 @given(st.integers(0, 10**6))
-def test_swapping_the_arms_of_a_mean_mirrors_its_score(series: Maker, seed: int) -> None:
+def test_swapping_the_arms_of_a_mean_mirrors_its_score(series, seed) -> None:
     blocks = drawn(seed, shift=0.3)
     seen = seen_of(series, blocks)
     mirror = seen_of(series, [(c, t) for t, c in blocks])
@@ -263,16 +253,14 @@ def test_swapping_the_arms_of_a_mean_mirrors_its_score(series: Maker, seed: int)
 
 
 @pytest.mark.parametrize("wrong", [np.array([math.nan]), np.array([1.0, 2.0])])
-def test_values_that_are_no_numbers_or_too_many_cannot_be_built(
-    wrong: Sample, series: Maker
-) -> None:
+def test_values_that_are_no_numbers_or_too_many_cannot_be_built(wrong, series) -> None:
     fine = np.array([1.0])
     with pytest.raises(ValueError, match=r"finite|length"):
         series([(0, 0, 1, 1, 1, 1)], values=Values(y1=wrong, yy1=fine, y0=fine, yy0=fine))
 
 
 @pytest.mark.parametrize("whale", [0.0, 500_000.0])
-def test_the_yes_no_twin_of_a_mean_shows_what_a_whale_hides(whale: float, series: Maker) -> None:
+def test_the_yes_no_twin_of_a_mean_shows_what_a_whale_hides(whale, series) -> None:
     x1, x0 = np.full(12, 90), np.full(12, 60)
     y1, y0 = 20.0 * x1, 20.0 * x0
     yy1, yy0 = 500.0 * x1, 500.0 * x0

@@ -50,7 +50,7 @@ def integrated(cell: tuple[int, ...], power: int) -> float:
     "cell",
     [(12_000, 720, 12_000, 600), (500, 20, 9_500, 500), (3_000, 200, 3_000, 100)],
 )
-def test_the_effect_is_the_posterior_under_the_prior(cell: tuple[int, ...]) -> None:
+def test_the_effect_is_the_posterior_under_the_prior(cell) -> None:
     sums, effect = totals(*cell), known(*cell)
     scale = float(sums.V0[0] / sums.W[0])
     mean = integrated(cell, 1)
@@ -65,7 +65,7 @@ CELLS = st.tuples(*[st.integers(1, 5_000)] * 2).flatmap(
 
 
 @given(CELLS)
-def test_an_effect_lies_between_nothing_and_the_measured_lift(cell: tuple[int, ...]) -> None:
+def test_an_effect_lies_between_nothing_and_the_measured_lift(cell) -> None:
     sums, effect = totals(*cell), posterior(*cell)
     if effect is None:
         assert not sums.V0[0] > 0
@@ -77,7 +77,7 @@ def test_an_effect_lies_between_nothing_and_the_measured_lift(cell: tuple[int, .
 
 
 @given(CELLS)
-def test_swapping_the_arms_turns_the_effect_round(cell: tuple[int, ...]) -> None:
+def test_swapping_the_arms_turns_the_effect_round(cell) -> None:
     n1, x1, n0, x0 = cell
     effect, swapped = posterior(*cell), posterior(n0, x0, n1, x1)
     if effect is None or swapped is None:
@@ -96,9 +96,7 @@ def test_much_traffic_leaves_the_measured_lift_as_it_is() -> None:
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.6])
 @pytest.mark.parametrize("share", [0.5, 0.05])
 @pytest.mark.parametrize("lift", [-0.5, 0.5])
-def test_half_as_much_again_reads_as_half_at_every_rate_and_share(
-    rate: float, share: float, lift: float
-) -> None:
+def test_half_as_much_again_reads_as_half_at_every_rate_and_share(rate, share, lift) -> None:
     n1 = round(2_000_000 * share)
     n0 = 2_000_000 - n1
     effect = known(n1, round(n1 * rate * (1 + lift)), n0, round(n0 * rate))

@@ -152,15 +152,13 @@ def evidence_of(series: Maker, experiment: dict[str, Any], **changed: Any) -> Ev
 
 
 @given(st.lists(experiments(), max_size=5))
-def test_a_batch_gives_each_experiment_what_it_gets_alone_to_the_bit(
-    series: Maker, many: list[dict[str, Any]]
-) -> None:
+def test_a_batch_gives_each_experiment_what_it_gets_alone_to_the_bit(series, many) -> None:
     built = [series(**experiment) for experiment in many]
     assert [bits(seen) for seen in evaluate(built)] == [bits(evaluate([s])[0]) for s in built]
 
 
 @given(experiments())
-def test_cells_that_close_later_change_nothing(series: Maker, experiment: dict[str, Any]) -> None:
+def test_cells_that_close_later_change_nothing(series, experiment) -> None:
     given_all = evidence_of(series, experiment)
     as_of = experiment["as_of"]
     closed = [row for row in experiment["rows"] if row[0] * 300 + 300 <= as_of - 1920]
@@ -176,25 +174,21 @@ def test_cells_that_close_later_change_nothing(series: Maker, experiment: dict[s
 
 
 @given(experiments(), st.integers(0, 3 * DAY))
-def test_what_is_decided_stays_decided_to_the_bit(
-    series: Maker, experiment: dict[str, Any], later: int
-) -> None:
+def test_what_is_decided_stays_decided_to_the_bit(series, experiment, later) -> None:
     now = evidence_of(series, experiment)
     if now.decision.decided:
         assert bits(evidence_of(series, experiment, as_of=experiment["as_of"] + later)) == bits(now)
 
 
 @given(experiments())
-def test_between_looks_nothing_changes(series: Maker, experiment: dict[str, Any]) -> None:
+def test_between_looks_nothing_changes(series, experiment) -> None:
     now = evidence_of(series, experiment, closed_at=None)
     if now.as_of is not None:
         assert bits(evidence_of(series, experiment, closed_at=None, as_of=now.as_of)) == bits(now)
 
 
 @given(experiments())
-def test_the_running_p_never_rises_and_gated_looks_do_not_enter_it(
-    series: Maker, experiment: dict[str, Any]
-) -> None:
+def test_the_running_p_never_rises_and_gated_looks_do_not_enter_it(series, experiment) -> None:
     looks = evidence_of(series, experiment).looks
     before = np.concatenate(([1.0], looks.p_running_min))[: looks.at.size]
     assert np.all(looks.p_running_min <= before)
@@ -204,9 +198,7 @@ def test_the_running_p_never_rises_and_gated_looks_do_not_enter_it(
 
 
 @given(experiments())
-def test_swapping_the_arms_mirrors_verdict_and_sign(
-    series: Maker, experiment: dict[str, Any]
-) -> None:
+def test_swapping_the_arms_mirrors_verdict_and_sign(series, experiment) -> None:
     policy = replace(experiment["policy"], vif_limit=math.inf)
     swapped = [(b, s, n0, x0, n1, x1) for b, s, n1, x1, n0, x0 in experiment["rows"]]
     plain: dict[str, Any] = {"policy": policy, "guardrails": (), "allocation": None}
@@ -229,9 +221,7 @@ def test_swapping_the_arms_mirrors_verdict_and_sign(
 
 
 @given(experiments())
-def test_an_answer_carries_its_numbers_and_an_abstention_none(
-    series: Maker, experiment: dict[str, Any]
-) -> None:
+def test_an_answer_carries_its_numbers_and_an_abstention_none(series, experiment) -> None:
     seen = evidence_of(series, experiment)
     decision = seen.decision
     answered = decision.verdict != "abstain"
@@ -251,7 +241,7 @@ def test_an_answer_carries_its_numbers_and_an_abstention_none(
 
 
 @given(experiments())
-def test_what_is_kept_breaches_no_guardrail(series: Maker, experiment: dict[str, Any]) -> None:
+def test_what_is_kept_breaches_no_guardrail(series, experiment) -> None:
     seen = evidence_of(series, experiment)
     breached = tuple(rail.metric for rail in seen.guardrails if rail.breached_at is not None)
     assert seen.decision.guardrail_breaches == breached
@@ -263,9 +253,7 @@ def test_what_is_kept_breaches_no_guardrail(series: Maker, experiment: dict[str,
 
 
 @given(experiments(), st.integers(0, 3 * DAY))
-def test_a_breach_and_a_sticky_gate_stay(
-    series: Maker, experiment: dict[str, Any], later: int
-) -> None:
+def test_a_breach_and_a_sticky_gate_stay(series, experiment, later) -> None:
     now = evidence_of(series, experiment)
     then = evidence_of(series, experiment, as_of=experiment["as_of"] + later)
     assert set(now.guardrail_breaches) <= set(then.guardrail_breaches)
@@ -274,7 +262,7 @@ def test_a_breach_and_a_sticky_gate_stay(
 
 
 @given(histories(strata=3), st.permutations(range(3)))
-def test_names_of_strata_do_not_matter(series: Maker, rows: list[Row], names: list[int]) -> None:
+def test_names_of_strata_do_not_matter(series, rows, names) -> None:
     renamed = sorted((b, names[s], *rest) for b, s, *rest in rows)
     (seen,) = evaluate([series(rows, as_of=10**6)])
     (other,) = evaluate([series(renamed, as_of=10**6)])
@@ -285,7 +273,7 @@ def test_names_of_strata_do_not_matter(series: Maker, rows: list[Row], names: li
 
 
 @given(histories(strata=1))
-def test_counts_add_within_an_analysis_block(series: Maker, rows: list[Row]) -> None:
+def test_counts_add_within_an_analysis_block(series, rows) -> None:
     """Halves of a block in two blocks of an analysis block count as the block itself."""
     wide = Policy(block_min_units=10**9, undeclared_min_units=10**9)
     whole = [(2 * b, s, *counts) for b, s, *counts in rows]
@@ -297,9 +285,7 @@ def test_counts_add_within_an_analysis_block(series: Maker, rows: list[Row]) -> 
 
 
 @given(experiments())
-def test_units_in_cells_are_those_of_closed_analysis_blocks(
-    series: Maker, experiment: dict[str, Any]
-) -> None:
+def test_units_in_cells_are_those_of_closed_analysis_blocks(series, experiment) -> None:
     seen = evidence_of(series, experiment)
     ended = {
         (evidence_of.stratum, block)
@@ -315,7 +301,7 @@ def test_units_in_cells_are_those_of_closed_analysis_blocks(
     assert seen.arms.control.conversions == sum(row[5] for row in inside)
 
 
-def test_before_any_look_there_is_nothing_to_say(series: Maker) -> None:
+def test_before_any_look_there_is_nothing_to_say(series) -> None:
     (seen,) = evaluate([series([(0, 0, 100, 5, 100, 5)], start=299, as_of=2219)])
     assert seen.as_of is None
     assert (seen.log_e, seen.totals.p_value, seen.totals.p_running_min) == (0.0, 1.0, 1.0)
@@ -330,7 +316,7 @@ def test_before_any_look_there_is_nothing_to_say(series: Maker) -> None:
     assert seen.decision.at is None
 
 
-def test_many_looks_are_thinned_to_the_first_the_last_and_every_nth(series: Maker) -> None:
+def test_many_looks_are_thinned_to_the_first_the_last_and_every_nth(series) -> None:
     rows = [(block, 0, 30, 1, 30, 1) for block in range(1201)]
     (seen,) = evaluate([series(rows, as_of=1201 * 300 + 1920)])
     blocks = ((seen.looks.at - 1920) // 300 - 1).tolist()
@@ -341,7 +327,7 @@ def test_many_looks_are_thinned_to_the_first_the_last_and_every_nth(series: Make
     assert seen.as_of == seen.looks.at[-1]
 
 
-def test_strong_evidence_is_served_capped_and_logged_whole(series: Maker) -> None:
+def test_strong_evidence_is_served_capped_and_logged_whole(series) -> None:
     rows = [(0, 0, 100_000, 90_000, 100_000, 100)]
     (seen,) = evaluate([series(rows, as_of=10**4)])
     assert seen.totals.e_value == 1e300
@@ -350,7 +336,7 @@ def test_strong_evidence_is_served_capped_and_logged_whole(series: Maker) -> Non
     assert seen.decision.verdict == "keep"
 
 
-def test_what_is_known_is_relative_to_control_and_told_by_the_better_side(series: Maker) -> None:
+def test_what_is_known_is_relative_to_control_and_told_by_the_better_side(series) -> None:
     rows = [(0, 0, 5000, 250, 5000, 250)]
     higher, lower = (
         evaluate([series(rows, as_of=3000, policy=Policy(better=better))])[0]
@@ -363,7 +349,7 @@ def test_what_is_known_is_relative_to_control_and_told_by_the_better_side(series
     assert lower.known.not_better_than == higher.known.not_worse_than
 
 
-def test_without_conversions_in_control_nothing_relative_is_known(series: Maker) -> None:
+def test_without_conversions_in_control_nothing_relative_is_known(series) -> None:
     (seen,) = evaluate([series([(0, 0, 500, 0, 500, 0)], as_of=3000)])
     assert seen.known.not_worse_than is None
     assert seen.sessions.required is None

@@ -36,7 +36,7 @@ def of_a_keep(series: Maker) -> tuple[Series, int]:
     return drawn(series, np.random.default_rng(3), decided_at=begin), begin
 
 
-def test_units_before_the_decision_do_not_count(series: Maker) -> None:
+def test_units_before_the_decision_do_not_count(series) -> None:
     whole, begin = of_a_keep(series)
     result = follow_up(whole, begin=begin, end=begin + WEEK)
     assert result.units == 7 * 24 * UNITS_AN_HOUR
@@ -46,7 +46,7 @@ def test_units_before_the_decision_do_not_count(series: Maker) -> None:
     assert result.lift == pytest.approx(rates[0] - rates[1], abs=0.002)
 
 
-def test_it_runs_until_the_outcomes_of_its_last_block_have_closed(series: Maker) -> None:
+def test_it_runs_until_the_outcomes_of_its_last_block_have_closed(series) -> None:
     whole, begin = of_a_keep(series)
     end = begin + WEEK
     cells = whole.target

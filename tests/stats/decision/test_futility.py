@@ -12,7 +12,7 @@ Maker = Callable[..., Series]
 MANY = 4_000_000
 
 
-def test_a_difference_that_is_small_and_certain_is_an_answer_first(series: Maker) -> None:
+def test_a_difference_that_is_small_and_certain_is_an_answer_first(series) -> None:
     rows = [(0, 0, MANY, 202_500, MANY, 200_000)]
     (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=0.05))])
     assert seen.totals.ci is not None
@@ -21,7 +21,7 @@ def test_a_difference_that_is_small_and_certain_is_an_answer_first(series: Maker
 
 
 @pytest.mark.parametrize("converted", [9760, 10_240])
-def test_both_ends_of_the_interval_lie_inside(converted: int, series: Maker) -> None:
+def test_both_ends_of_the_interval_lie_inside(converted, series) -> None:
     rows = [(0, 0, 200_000, converted, 200_000, 10_000)]
     (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=0.05))])
     assert seen.totals.ci is not None
@@ -29,9 +29,7 @@ def test_both_ends_of_the_interval_lie_inside(converted: int, series: Maker) -> 
     assert not seen.decision.decided
 
 
-def test_the_margin_is_relative_to_controls_rate_at_the_weights_of_the_lift(
-    series: Maker,
-) -> None:
+def test_the_margin_is_relative_to_controls_rate_at_the_weights_of_the_lift(series) -> None:
     rows = [(0, 0, 400_000, 40_000, MANY, 400_000)]
     for margin, ended in ((0.0185, False), (0.0195, True)):
         (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=margin))])
@@ -40,7 +38,7 @@ def test_the_margin_is_relative_to_controls_rate_at_the_weights_of_the_lift(
         assert (seen.decision.ended_because == "futility") == ended
 
 
-def test_a_gated_look_is_no_ground_for_futility(series: Maker) -> None:
+def test_a_gated_look_is_no_ground_for_futility(series) -> None:
     # The shares of two hours are each other's mirror, so that time explains the treatment.
     leaking = [(0, 0, MANY, 200_000, 50_000, 2500), (1, 0, 50_000, 2500, MANY, 200_000)]
     for limit, ended in ((10.0, None), (100.0, "futility")):

@@ -1,14 +1,11 @@
 """Progress in information: what strata and ramps cost is in the sessions and the date."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from benchmarks.calibration.many_flags.build import Build, correlated
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import DAY, Policy
-from stats.looks.series import Series
 from stats.sequential.mixture import Mixture
 from stats.sequential.requirement import required_sessions
 
@@ -46,9 +43,7 @@ def ramp(first: int, then: int) -> list[tuple[int, ...]]:
     return rows
 
 
-def test_sessions_of_a_ramp_come_at_what_its_share_of_today_brings(
-    series: Callable[..., Series],
-) -> None:
+def test_sessions_of_a_ramp_come_at_what_its_share_of_today_brings(series) -> None:
     (seen,) = evaluate([series(ramp(1, 5), policy=POLICY, as_of=2 * DAY + 1920)])
     sessions = seen.sessions
     assert seen.as_of is not None

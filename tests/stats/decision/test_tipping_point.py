@@ -40,9 +40,7 @@ def point_of(cell: Counts, *, share: float | None = None) -> TippingPoint:
     rate=st.floats(0.01, 0.9),
     added=st.integers(1, 100),
 )
-def test_so_many_converting_sessions_added_to_equal_arms_make_the_lift(
-    n1: int, n0: int, rate: float, added: int
-) -> None:
+def test_so_many_converting_sessions_added_to_equal_arms_make_the_lift(n1, n0, rate, added) -> None:
     # Else a rounded conversion can outweigh what is added.
     assume(added * (1 - rate) > 1)
     x0 = round(rate * n0)
@@ -57,7 +55,7 @@ def test_a_loss_is_explained_by_sessions_added_to_control() -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
-def test_the_sample_ratio_lets_about_so_many_pass_and_not_half_as_many_more(share: float) -> None:
+def test_the_sample_ratio_lets_about_so_many_pass_and_not_half_as_many_more(share) -> None:
     n1, n0 = round(share * 40_000), round((1 - share) * 40_000)
 
     def fires(added: int) -> bool:

@@ -41,9 +41,7 @@ def decided(series: Maker, rows: list[Row], **options: object) -> Decision:
         ("lower", WORSE, "keep"),
     ],
 )
-def test_a_crossing_decides_by_the_side_that_is_better(
-    better: str, cell: tuple[int, int, int, int], verdict: str, series: Maker
-) -> None:
+def test_a_crossing_decides_by_the_side_that_is_better(better, cell, verdict, series) -> None:
     decision = decided(series, hourly([cell]), as_of=4000, policy=Policy(better=better))
     assert (decision.verdict, decision.decided) == (verdict, True)
     assert decision.lift == pytest.approx((cell[1] - cell[3]) / 2000)
@@ -51,9 +49,7 @@ def test_a_crossing_decides_by_the_side_that_is_better(
 
 
 @pytest.mark.parametrize("cell", [BETTER, WORSE, NULL])
-def test_with_a_day_that_differs_from_the_log_only_its_ends_decide(
-    cell: tuple[int, int, int, int], series: Maker
-) -> None:
+def test_with_a_day_that_differs_from_the_log_only_its_ends_decide(cell, series) -> None:
     rows, policy = hourly([cell] * 60), Policy(horizon_seconds=2 * DAY, futility_margin=0.5)
     assert decided(series, rows, as_of=DAY, policy=policy).decided
     kept_open = decided(series, rows, as_of=DAY, policy=policy, day_unequal=True)
@@ -68,13 +64,13 @@ def test_with_a_day_that_differs_from_the_log_only_its_ends_decide(
     )
 
 
-def test_the_first_crossing_wins_whatever_comes_later(series: Maker) -> None:
+def test_the_first_crossing_wins_whatever_comes_later(series) -> None:
     decision = decided(series, hourly([EVEN, BETTER, WORSE, WORSE]), as_of=10 * 3600)
     assert decision.verdict == "keep"
     assert decision.at == 3600 + 300 + DELAY
 
 
-def test_the_horizon_decides_also_without_a_crossing(series: Maker) -> None:
+def test_the_horizon_decides_also_without_a_crossing(series) -> None:
     policy = Policy(horizon_seconds=2 * DAY)
     rows = hourly([EVEN] * 60)
     before = decided(series, rows, as_of=2 * DAY + DELAY - 1, policy=policy)
@@ -85,7 +81,7 @@ def test_the_horizon_decides_also_without_a_crossing(series: Maker) -> None:
     assert after.at == 2 * DAY + DELAY
 
 
-def test_the_horizon_decides_also_when_nobody_ever_came(series: Maker) -> None:
+def test_the_horizon_decides_also_when_nobody_ever_came(series) -> None:
     decision = decided(series, [], start=1000, as_of=40 * DAY)
     assert decision.ended_because == "horizon"
     assert decision.at == (1000 + 28 * DAY) // 300 * 300 + DELAY
@@ -94,9 +90,7 @@ def test_the_horizon_decides_also_when_nobody_ever_came(series: Maker) -> None:
 @pytest.mark.parametrize(
     ("tail", "reason"), [(ONLY_TREATMENT, "promoted"), (ONLY_CONTROL, "withdrawn")]
 )
-def test_a_day_without_contrast_closes_and_names_the_arm_that_is_left(
-    tail: tuple[int, int, int, int], reason: str, series: Maker
-) -> None:
+def test_a_day_without_contrast_closes_and_names_the_arm_that_is_left(tail, reason, series) -> None:
     rows = hourly([EVEN] * 5 + [tail] * 40)
     decision = decided(series, rows, as_of=3 * DAY)
     assert (decision.verdict, decision.decided, decision.ended_because) == ("abstain", True, reason)
@@ -107,12 +101,12 @@ def test_a_day_without_contrast_closes_and_names_the_arm_that_is_left(
     assert 0 <= decision.at - DELAY - last_contrast - DAY <= 3600
 
 
-def test_silence_is_no_lack_of_contrast(series: Maker) -> None:
+def test_silence_is_no_lack_of_contrast(series) -> None:
     decision = decided(series, hourly([EVEN] * 5), as_of=5 * DAY)
     assert not decision.decided
 
 
-def test_a_gated_look_neither_fires_nor_enters_the_running_minimum(series: Maker) -> None:
+def test_a_gated_look_neither_fires_nor_enters_the_running_minimum(series) -> None:
     leaking = hourly([(20, 0, 20_000, 2000), (20_000, 6000, 20, 0)])
     even = hourly([(30_000, 6000, 30_000, 3000)], first=2)
     rows = [*leaking, *even]
@@ -125,7 +119,7 @@ def test_a_gated_look_neither_fires_nor_enters_the_running_minimum(series: Maker
     assert free.decision.verdict == "keep"
 
 
-def test_closing_by_hand_ends_at_the_last_look_before_it(series: Maker) -> None:
+def test_closing_by_hand_ends_at_the_last_look_before_it(series) -> None:
     rows = hourly([EVEN, EVEN, BETTER])
     closed_at = 3600 + 300 + DELAY + 10
     decision = decided(series, rows, as_of=10 * 3600, closed_at=closed_at)
@@ -133,7 +127,7 @@ def test_closing_by_hand_ends_at_the_last_look_before_it(series: Maker) -> None:
     assert decision.at == 3600 + 300 + DELAY
 
 
-def test_closing_by_hand_after_an_answer_changes_nothing(series: Maker) -> None:
+def test_closing_by_hand_after_an_answer_changes_nothing(series) -> None:
     rows = hourly([EVEN, BETTER, WORSE])
     look = 3600 + 300 + DELAY
     for closed_at in (look, look + 1, look + 3600):
@@ -141,12 +135,12 @@ def test_closing_by_hand_after_an_answer_changes_nothing(series: Maker) -> None:
         assert (decision.verdict, decision.at) == ("keep", look)
 
 
-def test_closing_by_hand_is_not_known_before_it_happens(series: Maker) -> None:
+def test_closing_by_hand_is_not_known_before_it_happens(series) -> None:
     decision = decided(series, hourly([EVEN]), as_of=4000, closed_at=4001)
     assert not decision.decided
 
 
-def test_closing_by_hand_before_any_look_is_a_decision_of_that_moment(series: Maker) -> None:
+def test_closing_by_hand_before_any_look_is_a_decision_of_that_moment(series) -> None:
     decision = decided(series, hourly([BETTER]), as_of=10**6, closed_at=100)
     assert (decision.verdict, decision.decided, decision.ended_because) == (
         "abstain",
@@ -156,7 +150,7 @@ def test_closing_by_hand_before_any_look_is_a_decision_of_that_moment(series: Ma
     assert decision.at == 100
 
 
-def test_a_crossing_at_the_horizon_itself_comes_too_late(series: Maker) -> None:
+def test_a_crossing_at_the_horizon_itself_comes_too_late(series) -> None:
     policy = Policy(horizon_seconds=600)
     rows = [(0, 0, *EVEN), (1, 0, *BETTER)]
     assert decided(series, rows, as_of=10**4, policy=policy).ended_because == "horizon"
@@ -169,9 +163,7 @@ def test_a_crossing_at_the_horizon_itself_comes_too_late(series: Maker) -> None:
     # alone would not be.
     [((200, 60, 200, 30), "fast"), ((12_000, 713, 12_000, 600), "day")],
 )
-def test_either_cadence_fires_where_the_other_alone_would_not(
-    cell: tuple[int, int, int, int], cadence: str, series: Maker
-) -> None:
+def test_either_cadence_fires_where_the_other_alone_would_not(cell, cadence, series) -> None:
     decision = decided(series, hourly([cell]), as_of=4000)
     assert (decision.decided, decision.cadence) == (True, cadence)
 
@@ -184,7 +176,7 @@ def test_either_cadence_fires_where_the_other_alone_would_not(
     [(140, "fast"), (120, "day"), (40, "day"), (20, None)],
 )
 def test_an_open_experiment_names_the_cadence_that_its_traffic_suffices_for(
-    per_hour: int, cadence: str | None, series: Maker
+    per_hour, cadence, series
 ) -> None:
     rows = hourly([(per_hour, per_hour // 20) * 2] * 120)
     decision = decided(series, rows, as_of=120 * 3600)

@@ -45,9 +45,7 @@ def seen_of(cell: Cell, vouched: tuple[int, int] | None, *, hours: int = 4) -> E
         (None, False),
     ],
 )
-def test_a_keep_that_does_not_hold_on_vouched_outcomes_is_unverified(
-    vouched: tuple[int, int] | None, carries: bool
-) -> None:
+def test_a_keep_that_does_not_hold_on_vouched_outcomes_is_unverified(vouched, carries) -> None:
     seen = seen_of(MORE, vouched)
     assert seen.decision.verdict == "keep"
     assert ("unverified" in seen.warnings) == carries

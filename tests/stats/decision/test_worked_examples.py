@@ -1,13 +1,11 @@
 """The worked examples of the specification, and the page that explains them."""
 
 import doctest
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.series import Series
 
 FIRST = [(12000, 720, 12000, 600)]
 SECOND = [
@@ -35,9 +33,7 @@ def printed(seen: Evidence) -> str:
 
 
 @pytest.mark.parametrize("expected", PRINTED, ids=("first", "second"))
-def test_the_specified_tables_are_reproduced_to_every_printed_digit(
-    expected: str, series: Callable[..., Series]
-) -> None:
+def test_the_specified_tables_are_reproduced_to_every_printed_digit(expected, series) -> None:
     cells = PRINTED[expected]
     rows = [(i, 0, *cell) for i, cell in enumerate(cells)]
     each = tuple(300 * i for i in range(len(cells)))

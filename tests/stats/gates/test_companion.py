@@ -105,9 +105,7 @@ def with_turnover(
     ("cause", "cell"),
     [(Cause.CHANNELS, LESS), (Cause.BEFORE_EXPOSURE, (4000, 240, 4000, 400))],
 )
-def test_lost_outcomes_hold_no_harm_back_that_other_outcomes_show(
-    cause: Cause, cell: tuple[int, int, int, int], series: Maker
-) -> None:
+def test_lost_outcomes_hold_no_harm_back_that_other_outcomes_show(cause, cell, series) -> None:
     """Servers show the harm by themselves; or the outcomes together with those before exposure."""
     lost = [Uncounted(units=(80, 0))] * HOURS
     (seen,) = evaluate([series_of(series, cause, cell, lost, servers=(140, 240))])
@@ -135,12 +133,7 @@ def e_value_of(seen: Evidence, cause: Cause) -> Any:
     ],
 )
 def test_it_holds_back_the_answer_that_it_explains_and_that_alone(
-    cause: Cause,
-    cell: tuple[int, int, int, int],
-    lost: tuple[int, int],
-    better: str,
-    verdict: str,
-    series: Maker,
+    cause, cell, lost, better, verdict, series
 ) -> None:
     own = series_of(series, cause, cell, [Uncounted(units=lost)] * HOURS, better=better)
     (seen,) = evaluate([own])
@@ -153,9 +146,7 @@ def test_it_holds_back_the_answer_that_it_explains_and_that_alone(
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-def test_it_is_not_sticky_and_asks_for_the_cells_of_the_same_look(
-    cause: Cause, series: Maker
-) -> None:
+def test_it_is_not_sticky_and_asks_for_the_cells_of_the_same_look(cause, series) -> None:
     # First treatment's outcomes do not count, then control's as often.
     lost = [Uncounted(units=(80, 0))] * 4 + [Uncounted(units=(0, 80))] * 8
     (seen,) = evaluate([series_of(series, cause, LESS, lost, alpha=1e-200)])
@@ -175,12 +166,7 @@ def test_it_is_not_sticky_and_asks_for_the_cells_of_the_same_look(
     ],
 )
 def test_fewer_sessions_hold_a_keep_back_and_more_of_them_warn_of_a_rollback(
-    cell: tuple[int, int, int, int],
-    again: tuple[int, int],
-    better: str,
-    verdict: str,
-    warnings: tuple[str, ...],
-    series: Maker,
+    cell, again, better, verdict, warnings, series
 ) -> None:
     own = with_turnover(series, cell, again, better=better)
     (seen,) = evaluate([own])
@@ -192,7 +178,7 @@ def test_fewer_sessions_hold_a_keep_back_and_more_of_them_warn_of_a_rollback(
     assert seen.gates.turnover_e == pytest.approx(expected, rel=1e-9)
 
 
-def test_outcomes_after_the_window_count_once_four_windows_have_closed(series: Maker) -> None:
+def test_outcomes_after_the_window_count_once_four_windows_have_closed(series) -> None:
     closes = 300 + 4 * WINDOW + GRACE
     before, then = (
         evaluate(
@@ -216,7 +202,7 @@ def test_outcomes_after_the_window_count_once_four_windows_have_closed(series: M
     assert then.gates.after_window_e == pytest.approx(expected, rel=1e-9)
 
 
-def test_units_are_tested_and_outcomes_that_are_left_out_are_counted(series: Maker) -> None:
+def test_units_are_tested_and_outcomes_that_are_left_out_are_counted(series) -> None:
     lost = [Uncounted(units=(80, 60), each=3)] * HOURS
     (seen,) = evaluate([series_of(series, Cause.OTHER_CURRENCY, LESS, lost)])
     hours = seen.arms.control.units // 4000
@@ -226,9 +212,7 @@ def test_units_are_tested_and_outcomes_that_are_left_out_are_counted(series: Mak
     assert outcomes.e_value == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_payment_that_the_long_window_counts_for_another_unit_is_not_missed(
-    series: Maker,
-) -> None:
+def test_a_payment_that_the_long_window_counts_for_another_unit_is_not_missed(series) -> None:
     target = series([(0, 0, 10, 4, 10, 3), (0, 1, 10, 0, 10, 2), (1, 1, 10, 1, 10, 1)]).target
     long = series([(0, 0, 10, 5, 10, 2), (0, 1, 10, 3, 10, 2)]).target
     missed = missed_outcomes(target, long)

@@ -69,7 +69,7 @@ def late(treated: int, controlled: int, *, at: int = 300 + DELAY, block: int = 0
 
 @given(st.integers(0, 250), st.integers(0, 250), st.sampled_from([0.01, 0.2, 0.5, 0.9]))
 def test_the_one_sided_sample_ratio_averages_the_likelihood_over_smaller_shares(
-    n1: int, n0: int, share: float
+    n1, n0, share
 ) -> None:
     def ratio(theta: float) -> float:
         log = n1 * math.log(theta / share) + n0 * math.log((1 - theta) / (1 - share))
@@ -96,7 +96,7 @@ def test_the_evidence_averages_to_one_under_the_declared_share() -> None:
         assert np.sum(chance * np.exp(log_e)) == pytest.approx(1.0, rel=1e-9)
 
 
-def test_the_alarm_stays_also_when_the_shares_even_out(series: Maker) -> None:
+def test_the_alarm_stays_also_when_the_shares_even_out(series) -> None:
     read = {
         "allocation": declared(0.5),
         "arrivals": arriving([(600, 100), *[(500, 1000)] * 1, *[(500, 500)] * 8]),
@@ -107,7 +107,7 @@ def test_the_alarm_stays_also_when_the_shares_even_out(series: Maker) -> None:
     assert seen.gates.interacting_because == ("sample_ratio",)
 
 
-def test_the_first_hour_of_a_later_share_is_left_out(series: Maker) -> None:
+def test_the_first_hour_of_a_later_share_is_left_out(series) -> None:
     lagging = [(10, 990), (10, 990), (10, 990), (500, 500), (500, 500)]
     read = {"allocation": declared(0.01, 0.5), "arrivals": arriving(lagging)}
     seen = seen_of(series, [[EVEN] * 5], **read)
@@ -117,7 +117,7 @@ def test_the_first_hour_of_a_later_share_is_left_out(series: Maker) -> None:
     assert seen.gates.interacting_because == ("sample_ratio",)
 
 
-def test_a_block_that_reaches_over_a_change_of_share_is_in_no_epoch(series: Maker) -> None:
+def test_a_block_that_reaches_over_a_change_of_share_is_in_no_epoch(series) -> None:
     allocation = (
         Epoch(start=0, end=3600 + 60, share=0.5),
         Epoch(start=3600 + 60, end=None, share=None),
@@ -126,9 +126,7 @@ def test_a_block_that_reaches_over_a_change_of_share_is_in_no_epoch(series: Make
     assert seen_of(series, [[EVEN] * 2], **read).gates.interacting_because == ()
 
 
-def test_undeclared_shares_are_not_held_against_arrivals_and_a_warning_says_so(
-    series: Maker,
-) -> None:
+def test_undeclared_shares_are_not_held_against_arrivals_and_a_warning_says_so(series) -> None:
     read = {"allocation": declared(None), "arrivals": arriving([(900, 100)] * 2)}
     seen = seen_of(series, [[EVEN] * 2], **read)
     assert seen.gates.sample_ratio_e is None
@@ -136,13 +134,13 @@ def test_undeclared_shares_are_not_held_against_arrivals_and_a_warning_says_so(
     assert seen.guardrails == ()
 
 
-def test_a_block_of_arrivals_counts_once_its_grace_has_passed(series: Maker) -> None:
+def test_a_block_of_arrivals_counts_once_its_grace_has_passed(series) -> None:
     read = {"allocation": declared(0.5), "arrivals": arriving([(500, 500), (900, 100)])}
     seen = seen_of(series, [[EVEN] * 2], **read, as_of=300 + DELAY)
     assert seen.gates.interacting_because == ()
 
 
-def test_a_candidate_whose_treatment_dies_is_not_kept(series: Maker) -> None:
+def test_a_candidate_whose_treatment_dies_is_not_kept(series) -> None:
     # Few enough missing that only the evidence of harm has reached its threshold.
     for missing in range(80, 200):
         counts = (500 - missing, 500)
@@ -165,7 +163,7 @@ def test_a_candidate_whose_treatment_dies_is_not_kept(series: Maker) -> None:
     [(9, 100, False), (10, 200, False), (10, 198, True), (51, 1000, True), (50, 1000, False)],
 )
 def test_ten_units_and_more_than_five_percent_found_in_both_arms_are_a_router_fault(
-    *, count: int, units: int, alarm: bool, series: Maker
+    *, count, units, alarm, series
 ) -> None:
     cell = (units // 2, 5, units // 2, 5)
     seen = seen_of(series, [[cell]], crossings=crossed(count))
@@ -174,7 +172,7 @@ def test_ten_units_and_more_than_five_percent_found_in_both_arms_are_a_router_fa
     assert (seen.decision.abstain_reason == "interacting") == alarm
 
 
-def test_a_crossing_counts_once_received_and_with_the_cell_of_its_unit(series: Maker) -> None:
+def test_a_crossing_counts_once_received_and_with_the_cell_of_its_unit(series) -> None:
     cells = [[(100, 5, 100, 5)] * 3]
     later = crossed(40, at=2 * 3600)
     assert seen_of(series, cells, crossings=later, as_of=6000).gates.crossover_share == 0.0
@@ -188,7 +186,7 @@ def test_a_crossing_counts_once_received_and_with_the_cell_of_its_unit(series: M
 # Lateness
 
 
-def test_outcomes_that_come_too_late_in_one_arm_are_interacting(series: Maker) -> None:
+def test_outcomes_that_come_too_late_in_one_arm_are_interacting(series) -> None:
     cell = (5000, 400, 5000, 500)
     seen = seen_of(series, [[cell, cell]], late=late(100, 5))
     assert seen.gates.lateness_e == pytest.approx(plain_e_value((500, 100), (505, 5)), rel=1e-9)
@@ -196,7 +194,7 @@ def test_outcomes_that_come_too_late_in_one_arm_are_interacting(series: Maker) -
     assert seen.decision.abstain_reason == "interacting"
 
 
-def test_a_late_outcome_counts_once_received(series: Maker) -> None:
+def test_a_late_outcome_counts_once_received(series) -> None:
     cells = [[(5000, 400, 5000, 400)] * 3]
     computed = late(100, 0, at=3600 + 300 + DELAY)
     before = seen_of(series, cells, late=computed, as_of=3600 + 300 + DELAY - 1)
@@ -212,7 +210,7 @@ def scaled(rate: float, ratio: float, units: int = 4000) -> Cell:
     return units, round(units * rate * ratio), units, round(units * rate)
 
 
-def test_the_evidence_of_interaction_is_that_of_the_specification(series: Maker) -> None:
+def test_the_evidence_of_interaction_is_that_of_the_specification(series) -> None:
     a, b = (4000, 560, 3000, 300), (2000, 130, 2500, 180)
     seen = seen_of(series, [[a], [b]])
 
@@ -227,7 +225,7 @@ def test_the_evidence_of_interaction_is_that_of_the_specification(series: Maker)
     assert seen.gates.interaction_e == pytest.approx(sum(parts) / 2, rel=1e-9)
 
 
-def test_with_more_strata_the_evidence_is_shared_by_their_number(series: Maker) -> None:
+def test_with_more_strata_the_evidence_is_shared_by_their_number(series) -> None:
     two_sided = seen_of(series, [[scaled(0.1, 1.5)], [scaled(0.1, 1.0, 8000)]])
     three = seen_of(series, [[scaled(0.1, 1.5)], [scaled(0.1, 1.0)], [scaled(0.1, 1.0)]])
     assert two_sided.gates.interaction_e is not None
@@ -235,12 +233,12 @@ def test_with_more_strata_the_evidence_is_shared_by_their_number(series: Maker) 
 
 
 @pytest.mark.parametrize("cell", [(500, 9, 500, 50), (500, 50, 500, 9), (500, 50, 0, 0)])
-def test_a_stratum_is_compared_once_each_arm_has_ten_conversions(cell: Cell, series: Maker) -> None:
+def test_a_stratum_is_compared_once_each_arm_has_ten_conversions(cell, series) -> None:
     seen = seen_of(series, [[EVEN], [cell]])
     assert seen.gates.interaction_e is None
 
 
-def test_interaction_is_told_as_it_is_now(series: Maker) -> None:
+def test_interaction_is_told_as_it_is_now(series) -> None:
     even = [scaled(0.1, 1.0, 40_000)] * 4
     seen = seen_of(
         series, [[scaled(0.1, 1.5), *even], [scaled(0.1, 0.8), *even]], policy=Policy(alpha=1e-9)
@@ -250,7 +248,7 @@ def test_interaction_is_told_as_it_is_now(series: Maker) -> None:
     assert seen.gates.interacting_because == ()
 
 
-def test_strata_that_differ_do_not_hold_back_harm_that_is_in_all_of_them(series: Maker) -> None:
+def test_strata_that_differ_do_not_hold_back_harm_that_is_in_all_of_them(series) -> None:
     seen = seen_of(series, [[scaled(0.1, 0.9)] * 3, [scaled(0.1, 0.4)] * 3])
     assert seen.decision.verdict == "rollback"
     assert seen.gates.interacting_because == ("interaction",)
@@ -263,7 +261,7 @@ def test_strata_that_differ_do_not_hold_back_harm_that_is_in_all_of_them(series:
     assert good.decision.abstain_reason == "interacting"
 
 
-def test_a_gain_made_of_strata_too_thin_to_compare_is_held_back(series: Maker) -> None:
+def test_a_gain_made_of_strata_too_thin_to_compare_is_held_back(series) -> None:
     falling = [[scaled(0.1, 0.9)] * 3, [scaled(0.1, 0.4)] * 3]
     thin = [(2000, 1900, 2000, 3)] * 3
     seen = seen_of(series, [*falling, thin])
@@ -272,7 +270,7 @@ def test_a_gain_made_of_strata_too_thin_to_compare_is_held_back(series: Maker) -
     assert seen.decision.abstain_reason == "interacting"
 
 
-def test_evidence_below_its_alarm_holds_nothing_back(series: Maker) -> None:
+def test_evidence_below_its_alarm_holds_nothing_back(series) -> None:
     seen = seen_of(series, [[scaled(0.1, 1.3)], [scaled(0.1, 1.0)]], late=late(20, 1))
     for e_value in (seen.gates.interaction_e, seen.gates.lateness_e):
         assert e_value is not None
@@ -288,7 +286,7 @@ def test_evidence_below_its_alarm_holds_nothing_back(series: Maker) -> None:
         {"late": late(500, 5)},
     ],
 )
-def test_the_other_gates_hold_back_harm_too(read: dict[str, Any], series: Maker) -> None:
+def test_the_other_gates_hold_back_harm_too(read, series) -> None:
     for strata in ([[WORSE] * 3], [[WORSE] * 3] * 2):
         assert seen_of(series, strata, **read).decision.abstain_reason == "interacting"
 
@@ -296,7 +294,7 @@ def test_the_other_gates_hold_back_harm_too(read: dict[str, Any], series: Maker)
 # Several at once, and their order
 
 
-def test_the_evidence_shows_every_gate_also_where_one_masks_the_others(series: Maker) -> None:
+def test_the_evidence_shows_every_gate_also_where_one_masks_the_others(series) -> None:
     cells = [[(50_000, 5000, 5, 1), (5, 1, 50_000, 2500)]] * 1
     read = {
         "allocation": declared(0.5),
@@ -310,14 +308,14 @@ def test_the_evidence_shows_every_gate_also_where_one_masks_the_others(series: M
     assert seen.gates.vif == seen.vif
 
 
-def test_closing_comes_before_a_gate_and_keeps_its_reason(series: Maker) -> None:
+def test_closing_comes_before_a_gate_and_keeps_its_reason(series) -> None:
     policy = Policy(horizon_seconds=4 * 3600)
     seen = seen_of(series, [[BETTER] * 6], crossings=crossed(9000), policy=policy, as_of=2 * DAY)
     assert (seen.decision.ended_because, seen.decision.abstain_reason) == ("horizon", "interacting")
     assert seen.decision.decided
 
 
-def test_a_sticky_gate_holds_a_waiting_candidate_back(series: Maker, guardrail: RailMaker) -> None:
+def test_a_sticky_gate_holds_a_waiting_candidate_back(series, guardrail) -> None:
     unsure = guardrail([(i * HOUR, 0, 2000, 5, 2000, 5) for i in range(60)], margin=1e-4)
     cells = [[BETTER, *[(2000, 250, 2000, 200)] * 59]]
     free = seen_of(series, cells, guardrails=(unsure,))
@@ -328,7 +326,7 @@ def test_a_sticky_gate_holds_a_waiting_candidate_back(series: Maker, guardrail: 
 
 
 def test_strata_that_come_to_differ_hold_a_waiting_candidate_back_while_they_do(
-    series: Maker, guardrail: RailMaker
+    series, guardrail
 ) -> None:
     first, then = [scaled(0.1, 1.5)] * 2, ([scaled(0.1, 2.0)] * 40, [scaled(0.1, 0.8)] * 40)
     cells = [[first[0], *then[0]], [first[1], *then[1]]]
@@ -345,9 +343,7 @@ def test_strata_that_come_to_differ_hold_a_waiting_candidate_back_while_they_do(
     assert (free.decision.verdict, free.warnings) == ("keep", ("guardrails_unproven",))
 
 
-def test_a_candidate_that_is_held_back_is_closed_for_lack_of_contrast(
-    series: Maker, guardrail: RailMaker
-) -> None:
+def test_a_candidate_that_is_held_back_is_closed_for_lack_of_contrast(series, guardrail) -> None:
     rows = [(0, 0, *BETTER), *[(i * HOUR, 0, 60, 6, 0, 0) for i in range(1, 60)]]
     rail = guardrail([(b, s, n1, 0, n0, 0) for b, s, n1, _, n0, _ in rows], margin=1e-4)
     (seen,) = evaluate(
@@ -369,6 +365,6 @@ def test_a_candidate_that_is_held_back_is_closed_for_lack_of_contrast(
         (lambda: Arrivals(block=np.zeros(2), treatment=np.zeros(1), others=np.zeros(2)), "length"),
     ],
 )
-def test_what_contradicts_itself_cannot_be_built(build: Callable[[], Any], rule: str) -> None:
+def test_what_contradicts_itself_cannot_be_built(build, rule) -> None:
     with pytest.raises(ValueError, match=rule):
         build()

@@ -51,7 +51,7 @@ def seen_of(
     ("users", "kept", "holds"), [(29, 29, False), (30, 30, True), (30, 23, True), (30, 22, False)]
 )
 def test_thirty_visitors_half_way_from_a_lottery_to_a_kept_arm_hold(
-    series: Maker, users: int, kept: int, holds: bool
+    series, users, kept, holds
 ) -> None:
     seen = seen_of(series, returning((users, kept, 0, 0)))
     assert (seen.gates.interacting_because == ("unit",)) == holds
@@ -59,9 +59,7 @@ def test_thirty_visitors_half_way_from_a_lottery_to_a_kept_arm_hold(
     assert number == (None if users < 30 else pytest.approx((kept - 15) / 15))
 
 
-def test_the_smaller_arm_is_read_since_a_lottery_too_keeps_most_of_the_larger(
-    series: Maker,
-) -> None:
+def test_the_smaller_arm_is_read_since_a_lottery_too_keeps_most_of_the_larger(series) -> None:
     larger = returning((0, 0, 900, 810), units=(100, 900))
     assert seen_of(series, larger, (100, 10, 900, 90)).gates.visitors_kept is None
     few = returning((10, 6, 900, 810), units=(100, 900))
@@ -72,7 +70,7 @@ def test_the_smaller_arm_is_read_since_a_lottery_too_keeps_most_of_the_larger(
     assert seen_of(series, both, (100, 10, 900, 90)).gates.interacting_because == ("unit",)
 
 
-def test_a_lottery_whose_share_changes_is_none_that_keeps_visitors(series: Maker) -> None:
+def test_a_lottery_whose_share_changes_is_none_that_keeps_visitors(series) -> None:
     """A share of 80 % and then of 10 %: over both, most users of treatment come back to it."""
     first, then = returning((800, 640, 200, 40)), returning((10, 1, 90, 81))
     returns = ReturningUsers(
@@ -90,7 +88,7 @@ def test_a_lottery_whose_share_changes_is_none_that_keeps_visitors(series: Maker
     assert seen_of(series, returns).gates.visitors_kept != seen.gates.visitors_kept
 
 
-def test_while_visitors_keep_their_arm_its_size_is_no_alarm_and_leaves_none(series: Maker) -> None:
+def test_while_visitors_keep_their_arm_its_size_is_no_alarm_and_leaves_none(series) -> None:
     """Treatment gets a third of the sessions where half is declared."""
     blocks = np.arange(4, dtype=np.int64) * 3600
     read: dict[str, Any] = {
@@ -121,7 +119,7 @@ def test_while_visitors_keep_their_arm_its_size_is_no_alarm_and_leaves_none(seri
     assert seen.gates.interacting_because == ("sample_ratio",)
 
 
-def test_evidence_says_which_gates_held_every_look(series: Maker) -> None:
+def test_evidence_says_which_gates_held_every_look(series) -> None:
     kept, drawn = (50, 50, 50, 50), (0, 0, 0, 0)
     assert seen_of(series, returning(kept, drawn)).gates.held_throughout == ("unit",)
     late = seen_of(series, returning(drawn, kept))

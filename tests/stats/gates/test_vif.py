@@ -43,7 +43,7 @@ def regression(arms: Arms) -> float:
 
 
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), min_size=1, max_size=8))
-def test_with_one_stratum_it_is_that_of_a_weighted_regression(series: Maker, arms: Arms) -> None:
+def test_with_one_stratum_it_is_that_of_a_weighted_regression(series, arms) -> None:
     arms = [*[pair for pair in arms if sum(pair)], (30, 70)]
     seen = seen_of(series, arms)
     assert seen.vif == pytest.approx(regression(arms), rel=1e-8)
@@ -57,9 +57,7 @@ def test_with_one_stratum_it_is_that_of_a_weighted_regression(series: Maker, arm
     )
 )
 @example(cells=[(i % 4, 30 + i % 50, 70) for i in range(700)])
-def test_with_any_strata_it_is_that_of_the_regression_that_the_check_takes(
-    series: Maker, cells: list[tuple[int, int, int]]
-) -> None:
+def test_with_any_strata_it_is_that_of_the_regression_that_the_check_takes(series, cells) -> None:
     rows = [(i, stratum, n1, 0, n0, 0) for i, (stratum, n1, n0) in enumerate([*cells, (0, 30, 70)])]
     own = series(rows, as_of=300 * len(rows) + 1920, policy=Policy(undeclared_min_units=1))
     (seen,) = evaluate([own])
@@ -69,29 +67,27 @@ def test_with_any_strata_it_is_that_of_the_regression_that_the_check_takes(
     )
 
 
-def test_the_ramp_of_1_5_25_50_percent_costs_what_is_specified(series: Maker) -> None:
+def test_the_ramp_of_1_5_25_50_percent_costs_what_is_specified(series) -> None:
     seen = seen_of(series, [(10, 990), (50, 950), (250, 750), (500, 500)])
     assert f"{seen.vif:.3f}" == "1.305"
 
 
 @pytest.mark.requirement("abstain.non_identifiable")
 @pytest.mark.parametrize("leak", [0.01, 0.0256, 0.0258, 0.1])
-def test_before_and_after_a_deploy_it_is_told_by_the_leak(leak: float, series: Maker) -> None:
+def test_before_and_after_a_deploy_it_is_told_by_the_leak(leak, series) -> None:
     kept, leaked = round(10_000 * (1 - leak)), round(10_000 * leak)
     seen = seen_of(series, [(leaked, kept), (kept, leaked)])
     assert seen.vif == pytest.approx(1 / (4 * leak * (1 - leak)))
     assert (seen.decision.abstain_reason == "non_identifiable") == (leak < 0.0257)
 
 
-def test_the_tail_after_a_promotion_or_a_rollback_costs_nothing(series: Maker) -> None:
+def test_the_tail_after_a_promotion_or_a_rollback_costs_nothing(series) -> None:
     ramp = [(10, 990), (500, 500)]
     before = seen_of(series, ramp).vif
     assert seen_of(series, [*ramp, (1000, 0), (1000, 0)]).vif == before
     assert seen_of(series, [*ramp, (0, 1000), (0, 1000)]).vif == before
 
 
-def test_fewer_than_fifty_treatment_units_are_no_ground_to_call_a_design_aliased(
-    series: Maker,
-) -> None:
+def test_fewer_than_fifty_treatment_units_are_no_ground_to_call_a_design_aliased(series) -> None:
     assert seen_of(series, [(0, 500), (49, 0)]).decision.abstain_reason == "power"
     assert seen_of(series, [(0, 500), (50, 0)]).decision.abstain_reason == "non_identifiable"

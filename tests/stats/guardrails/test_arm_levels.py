@@ -22,7 +22,7 @@ def ints(*numbers: int) -> np.ndarray:
 
 @given(counts, counts, st.sampled_from(["higher", "lower"]), st.floats(0.01, 0.3))
 def test_it_excludes_zero_when_breached_and_lies_in_the_margin_when_unharmed(
-    x1: int, x0: int, better: str, margin: float
+    x1, x0, better, margin
 ) -> None:
     n1, n0 = 1000, 900
     totals = Totals.of(ints(n1), ints(x1), ints(n0), ints(x0))
@@ -56,9 +56,7 @@ def test_it_excludes_zero_when_breached_and_lies_in_the_margin_when_unharmed(
     st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=5),
     st.sampled_from([20.0, 100.0, 400.0]),
 )
-def test_its_reach_is_the_one_that_plain_bisection_finds(
-    variance: float, rho: list[float], threshold: float
-) -> None:
+def test_its_reach_is_the_one_that_plain_bisection_finds(variance, rho, threshold) -> None:
     nothing = np.zeros(1)
     levels = ArmLevels(
         control=nothing,

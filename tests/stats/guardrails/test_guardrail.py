@@ -46,7 +46,7 @@ def seen_of(
 
 
 @given(st.floats(-1e3, 1e3), st.floats(0, 1e5))
-def test_harm_is_a_half_normal_mixture(score: float, variance: float) -> None:
+def test_harm_is_a_half_normal_mixture(score, variance) -> None:
     """The closed form against plain arithmetic."""
     parts = []
     for rho in (25.0, 4.0):
@@ -59,9 +59,7 @@ def test_harm_is_a_half_normal_mixture(score: float, variance: float) -> None:
 
 
 @given(st.floats(-20, 20), st.floats(1, 1e4))
-def test_evidence_of_harm_and_of_benefit_average_to_the_two_sided(
-    score: float, variance: float
-) -> None:
+def test_evidence_of_harm_and_of_benefit_average_to_the_two_sided(score, variance) -> None:
     arrays = [np.array([variance]), np.array([[25.0, 4.0]])]
     sides = [math.exp(log_harm(np.array([side]), *arrays)[0]) for side in (score, -score)]
     parts = [
@@ -76,12 +74,7 @@ def test_evidence_of_harm_and_of_benefit_average_to_the_two_sided(
     [("lower", HARMED, True), ("lower", SAFE, False), ("higher", SAFE, True)],
 )
 def test_a_guardrail_is_breached_on_its_harmful_side_alone(
-    *,
-    better: str,
-    cell: tuple[int, int, int, int],
-    breached: bool,
-    series: Maker,
-    guardrail: RailMaker,
+    *, better, cell, breached, series, guardrail
 ) -> None:
     rail = guardrail(hourly([cell]), better=better)
     seen = seen_of(series, [EVEN], (rail,), as_of=4000)
@@ -92,9 +85,7 @@ def test_a_guardrail_is_breached_on_its_harmful_side_alone(
 
 
 @pytest.mark.parametrize("cell", [(2000, 5, 500, 3), (300, 9, 2000, 20)])
-def test_harm_is_set_against_the_larger_of_both_variances(
-    cell: tuple[int, int, int, int], series: Maker, guardrail: RailMaker
-) -> None:
+def test_harm_is_set_against_the_larger_of_both_variances(cell, series, guardrail) -> None:
     n1, x1, n0, x0 = cell
     n, m = n1 + n0, x1 + x0
     w, score = n1 * n0 / n, (x1 * n0 - x0 * n1) / n
@@ -108,7 +99,7 @@ def test_harm_is_set_against_the_larger_of_both_variances(
     assert seen.guardrails[0].e_value == pytest.approx(math.exp(log_harm(*arrays)[0]), rel=1e-9)
 
 
-def test_each_closing_of_a_guardrail_is_a_look(series: Maker, guardrail: RailMaker) -> None:
+def test_each_closing_of_a_guardrail_is_a_look(series, guardrail) -> None:
     rail = guardrail(hourly([UNSURE, HARMED]))
     seen = seen_of(series, [EVEN, EVEN], (rail,), as_of=3600 + 300 + DELAY)
     closings = [300, 3600, 3900]
@@ -120,9 +111,7 @@ def test_each_closing_of_a_guardrail_is_a_look(series: Maker, guardrail: RailMak
     assert early.guardrails[0].lift == 0.0
 
 
-def test_a_breach_is_told_before_the_target_has_closed_and_stays(
-    series: Maker, guardrail: RailMaker
-) -> None:
+def test_a_breach_is_told_before_the_target_has_closed_and_stays(series, guardrail) -> None:
     rail = guardrail(hourly([HARMED, *[SAFE] * 5]))
     early = seen_of(series, [EVEN] * 6, (rail,), as_of=300 + RAIL_DELAY)
     assert early.guardrail_breaches == ("error",)
@@ -131,7 +120,7 @@ def test_a_breach_is_told_before_the_target_has_closed_and_stays(
     assert late.guardrails[0].breached_at == moment(300 + RAIL_DELAY)
 
 
-def test_several_guardrails_share_their_level(series: Maker, guardrail: RailMaker) -> None:
+def test_several_guardrails_share_their_level(series, guardrail) -> None:
     names = ["error", "bounce", "slow"]
     rails = tuple(guardrail(hourly([UNSURE]), name=name) for name in names)
     seen = seen_of(series, [EVEN], rails, as_of=4000, policy=Policy(guardrail_alpha=0.06))
@@ -139,7 +128,7 @@ def test_several_guardrails_share_their_level(series: Maker, guardrail: RailMake
 
 
 def test_a_candidate_waits_for_its_guardrails_and_serves_the_numbers_of_the_look_that_decides(
-    series: Maker, guardrail: RailMaker
+    series, guardrail
 ) -> None:
     targets = [BETTER, MILD, MILD, MILD]
     rail = guardrail(hourly([UNSURE, UNSURE, UNSURE, SAFE]))
@@ -162,9 +151,7 @@ def test_a_candidate_waits_for_its_guardrails_and_serves_the_numbers_of_the_look
 
 
 @pytest.mark.requirement("contract.confidence")
-def test_confidence_keeps_the_strongest_look_though_a_later_one_decides(
-    series: Maker, guardrail: RailMaker
-) -> None:
+def test_confidence_keeps_the_strongest_look_though_a_later_one_decides(series, guardrail) -> None:
     even = (2000, 200, 2000, 200)
     rail = guardrail(hourly([UNSURE, UNSURE, SAFE]))
     kept = seen_of(series, [BETTER, even, even], (rail,))
@@ -174,9 +161,7 @@ def test_confidence_keeps_the_strongest_look_though_a_later_one_decides(
     assert kept.decision.confidence == kept.candidate.confidence > 1 - kept.totals.p_value
 
 
-def test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds(
-    series: Maker, guardrail: RailMaker
-) -> None:
+def test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds(series, guardrail) -> None:
     rail = guardrail(hourly([*[UNSURE] * 10, *[SAFE] * 60]), margin=0.001)
     faded = [BETTER, *[EVEN] * 40]
     waiting = seen_of(series, faded, (rail,), as_of=41 * 3600)
@@ -194,9 +179,7 @@ def test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds(
     assert kept.decision.ci[0] > 0
 
 
-def test_a_candidate_that_turns_out_worse_is_rolled_back(
-    series: Maker, guardrail: RailMaker
-) -> None:
+def test_a_candidate_that_turns_out_worse_is_rolled_back(series, guardrail) -> None:
     rail = guardrail(hourly([UNSURE] * 9), margin=1e-4)
     seen = seen_of(series, [BETTER, *[WORSE] * 8], (rail,))
     assert (seen.decision.verdict, seen.decision.decided) == ("rollback", True)
@@ -205,7 +188,7 @@ def test_a_candidate_that_turns_out_worse_is_rolled_back(
     assert seen.decision.lift < 0
 
 
-def test_a_waiting_candidate_is_not_ended_by_futility(series: Maker, guardrail: RailMaker) -> None:
+def test_a_waiting_candidate_is_not_ended_by_futility(series, guardrail) -> None:
     many = (4_000_000, 400_000, 4_000_000, 400_000)
     rail = guardrail(hourly([UNSURE] * 2), margin=1e-4)
     policy = Policy(futility_margin=0.05)
@@ -216,7 +199,7 @@ def test_a_waiting_candidate_is_not_ended_by_futility(series: Maker, guardrail: 
     assert not waiting.decision.decided
 
 
-def test_a_breach_while_waiting_is_to_be_iterated(series: Maker, guardrail: RailMaker) -> None:
+def test_a_breach_while_waiting_is_to_be_iterated(series, guardrail) -> None:
     rail = guardrail(hourly([UNSURE, HARMED, SAFE]))
     seen = seen_of(series, [BETTER, EVEN, EVEN], (rail,))
     assert (seen.decision.verdict, seen.decision.at) == ("iterate", 3900 + RAIL_DELAY)
@@ -224,7 +207,7 @@ def test_a_breach_while_waiting_is_to_be_iterated(series: Maker, guardrail: Rail
 
 @pytest.mark.parametrize(("hours", "kept"), [(6, False), (25, True)])
 def test_a_waiting_candidate_is_answered_at_the_horizon_only_by_its_own_rule(
-    *, hours: int, kept: bool, series: Maker, guardrail: RailMaker
+    *, hours, kept, series, guardrail
 ) -> None:
     policy = Policy(horizon_seconds=hours * 3600)
     # The other units come in the last block before the horizon: the wait ends there or never.
@@ -240,9 +223,7 @@ def test_a_waiting_candidate_is_answered_at_the_horizon_only_by_its_own_rule(
     assert seen.warnings == (("guardrails_unproven",) if kept else ())
 
 
-def test_a_waiting_candidate_is_not_closed_for_lack_of_contrast(
-    series: Maker, guardrail: RailMaker
-) -> None:
+def test_a_waiting_candidate_is_not_closed_for_lack_of_contrast(series, guardrail) -> None:
     rail = guardrail([*hourly([UNSURE]), *[(i * HOUR, 0, 60, 0, 0, 0) for i in range(1, 80)]])
     rows = [*hourly([BETTER]), *[(i * HOUR, 0, 60, 6, 0, 0) for i in range(1, 80)]]
     for as_of, decided in ((2 * DAY, False), (10 * DAY, True)):
@@ -251,16 +232,14 @@ def test_a_waiting_candidate_is_not_closed_for_lack_of_contrast(
     assert (seen.decision.verdict, seen.warnings) == ("keep", ("guardrails_unproven",))
 
 
-def test_a_waiting_candidate_can_be_closed_by_hand(series: Maker, guardrail: RailMaker) -> None:
+def test_a_waiting_candidate_can_be_closed_by_hand(series, guardrail) -> None:
     rail = guardrail(hourly([UNSURE] * 9))
     seen = seen_of(series, [BETTER] * 9, (rail,), closed_at=2 * 3600)
     assert (seen.decision.verdict, seen.decision.ended_because) == ("abstain", "closed")
     assert seen.decision.lift is None
 
 
-def test_a_guardrail_without_a_margin_is_not_waited_for(
-    series: Maker, guardrail: RailMaker
-) -> None:
+def test_a_guardrail_without_a_margin_is_not_waited_for(series, guardrail) -> None:
     seen = seen_of(series, [BETTER], (guardrail(hourly([UNSURE]), margin=None),))
     assert (seen.decision.verdict, seen.decision.at) == ("keep", 300 + DELAY)
     assert seen.warnings == ()
@@ -272,7 +251,7 @@ def test_a_guardrail_without_a_margin_is_not_waited_for(
     [("default", 0.01, True), ("default", 0.0, True), (0.002, 0.01, False), (0.02, 0.01, True)],
 )
 def test_the_margin_is_half_a_point_or_a_fifth_or_as_registered(
-    *, margin: Any, rate: float, proven: bool, series: Maker, guardrail: RailMaker
+    *, margin, rate, proven, series, guardrail
 ) -> None:
     same = (30_000, round(30_000 * rate), 30_000, round(30_000 * rate))
     rail = guardrail(hourly([same]), margin=margin)
@@ -292,7 +271,7 @@ def test_the_margin_is_half_a_point_or_a_fifth_or_as_registered(
     ],
 )
 def test_the_margin_is_no_more_than_the_rate_itself_and_no_less_than_a_tenth_of_a_point(
-    *, rate: float, rise: float, proven: bool, series: Maker, guardrail: RailMaker
+    *, rate, rise, proven, series, guardrail
 ) -> None:
     n = 400_000
     rail = guardrail(hourly([(n, round(n * (rate + rise)), n, round(n * rate))]))
@@ -300,9 +279,7 @@ def test_the_margin_is_no_more_than_the_rate_itself_and_no_less_than_a_tenth_of_
     assert (seen.guardrails[0].non_inferior_at is not None) == proven
 
 
-def test_blocks_are_joined_by_the_metric_that_closes_first(
-    series: Maker, guardrail: RailMaker
-) -> None:
+def test_blocks_are_joined_by_the_metric_that_closes_first(series, guardrail) -> None:
     rows = [(block, 0, 10, 1, 10, 1) for block in range(12)]
     rail = guardrail(rows)
     (alone,) = evaluate([series(rows, as_of=3600 + DELAY)])
@@ -317,13 +294,11 @@ def test_blocks_are_joined_by_the_metric_that_closes_first(
     ("member", "value"),
     [("better", "faster"), ("window_seconds", -1), ("margin", 0.0), ("margin", math.inf)],
 )
-def test_a_guardrail_out_of_range_cannot_be_built(
-    member: str, value: Any, guardrail: RailMaker
-) -> None:
+def test_a_guardrail_out_of_range_cannot_be_built(member, value, guardrail) -> None:
     with pytest.raises(ValueError, match=member):
         guardrail([], **{member: value})
 
 
-def test_a_guardrail_stands_once(series: Maker, guardrail: RailMaker) -> None:
+def test_a_guardrail_stands_once(series, guardrail) -> None:
     with pytest.raises(ValueError, match="once"):
         series([], guardrails=(guardrail([]), guardrail([])))

@@ -41,7 +41,7 @@ def together(*strata: list[Row]) -> list[Row]:
     return sorted(row for rows in strata for row in rows)
 
 
-def test_an_analysis_block_without_a_unit_closes_nothing(series: Maker) -> None:
+def test_an_analysis_block_without_a_unit_closes_nothing(series) -> None:
     rows = [(2, 0, 1, 0, 1, 0), (2, 1, 1, 0, 1, 0), (4, 0, 300, 0, 300, 0)]
     (seen,) = evaluate([series(rows, as_of=12 * HOUR, **declared(0.5))])
     assert seen.looks.at.tolist() == [1500 + DELAY]
@@ -49,7 +49,7 @@ def test_an_analysis_block_without_a_unit_closes_nothing(series: Maker) -> None:
     assert seen.looks.at.tolist() == [1500 + DELAY, HOUR + DELAY]
 
 
-def test_a_day_without_a_unit_is_looked_at_and_so_is_the_horizon(series: Maker) -> None:
+def test_a_day_without_a_unit_is_looked_at_and_so_is_the_horizon(series) -> None:
     policy = Policy(horizon_seconds=4 * DAY + 1000)
     (seen,) = evaluate(
         [series(few(3, 50), policy=policy, start=299, as_of=10 * DAY, **declared(0.5))]
@@ -63,14 +63,14 @@ def test_a_day_without_a_unit_is_looked_at_and_so_is_the_horizon(series: Maker) 
     assert seen.sessions.per_day == 0
 
 
-def test_the_look_is_the_closing_time(series: Maker) -> None:
+def test_the_look_is_the_closing_time(series) -> None:
     (seen,) = evaluate([series(few(2, 60), as_of=600 + DELAY + 17)])
     assert seen.as_of == 600 + DELAY
     assert seen.looks.at.tolist() == [300 + DELAY, 600 + DELAY]
     assert seen.closed_until == 600
 
 
-def test_at_a_look_the_open_units_of_a_thin_stratum_are_in_no_cell(series: Maker) -> None:
+def test_at_a_look_the_open_units_of_a_thin_stratum_are_in_no_cell(series) -> None:
     rows = together(few(4, 60), few(4, 2, stratum=1))
     (seen,) = evaluate([series(rows, as_of=1200 + DELAY, **declared(0.5))])
     assert seen.units_in_cells == 240
@@ -106,9 +106,7 @@ def traffic(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(traffic())
-def test_analysis_blocks_are_those_of_a_second_reading_of_the_rule(
-    series: Maker, drawn: dict[str, Any]
-) -> None:
+def test_analysis_blocks_are_those_of_a_second_reading_of_the_rule(series, drawn) -> None:
     own = series(**drawn)
     expected = [joint for joint in joined(own) if joint.units and joint.end is not None]
     ends = analysis_blocks(own)
@@ -118,9 +116,7 @@ def test_analysis_blocks_are_those_of_a_second_reading_of_the_rule(
 
 
 @given(traffic())
-def test_the_cells_of_a_look_are_those_of_analysis_blocks_that_have_closed(
-    series: Maker, drawn: dict[str, Any]
-) -> None:
+def test_the_cells_of_a_look_are_those_of_analysis_blocks_that_have_closed(series, drawn) -> None:
     own = series(**drawn)
     (seen,) = evaluate([own])
     closed = [
@@ -143,7 +139,7 @@ def _score(series: Series, joint: Joined) -> float:
     return (x1 * n0 - x0 * n1) / (n1 + n0) if n1 + n0 else 0.0
 
 
-def test_no_analysis_block_holds_a_block_that_is_open_or_unknown(series: Maker) -> None:
+def test_no_analysis_block_holds_a_block_that_is_open_or_unknown(series) -> None:
     blocks = analysis_blocks(series(few(5, 30), as_of=1200 + DELAY))
     asked = np.array([0, 300, 900, 1200, 9000]), np.zeros(5, dtype=np.int64)
     assert blocks.end_of(asked[1], asked[0]).tolist() == [300, 600, 1200, NEVER, NEVER]
@@ -162,8 +158,6 @@ def test_no_analysis_block_holds_a_block_that_is_open_or_unknown(series: Maker) 
         ([(0, 0, 1, 0, 1, 2)], "no more conversions"),
     ],
 )
-def test_a_series_that_contradicts_itself_cannot_be_built(
-    rows: list[tuple[int, ...]], rule: str, series: Maker
-) -> None:
+def test_a_series_that_contradicts_itself_cannot_be_built(rows, rule, series) -> None:
     with pytest.raises(ValueError, match=rule):
         series(rows)

@@ -46,14 +46,14 @@ BOTH = [(hour, 0, 25, 75) for hour in range(4)]
 
 @pytest.mark.parametrize(("last", "gone"), [(8, False), (9, True)])
 def test_an_arm_is_gone_once_its_absence_has_a_chance_below_one_in_a_million(
-    *, last: int, gone: bool, series: Maker
+    *, last, gone, series
 ) -> None:
     # Four cells of ten at a quarter, and another: (0.75 ** 10) ** 4 * 0.75 ** 8 = 1.006e-6.
     decision = decided(series, [*BOTH, *alone(4, 4, 10), *alone(30, 1, last)], (0, 0.25))
     assert (decision.ended_because == "withdrawn") == gone
 
 
-def test_a_ramp_that_steps_down_is_judged_at_the_share_declared_now(series: Maker) -> None:
+def test_a_ramp_that_steps_down_is_judged_at_the_share_declared_now(series) -> None:
     quiet = alone(4, 60, 10)
     assert decided(series, [*BOTH, *quiet], (0, 0.25)).ended_because == "withdrawn"
     assert not decided(series, [*BOTH, *quiet], (0, 0.25), (4, 0.01)).decided
@@ -61,16 +61,12 @@ def test_a_ramp_that_steps_down_is_judged_at_the_share_declared_now(series: Make
     assert decided(series, [*BOTH, *alone(4, 30, 47)], (0, 0.25), (4, 0.01)).decided
 
 
-def test_a_share_declared_a_moment_ago_says_nothing_of_the_units_before_it(
-    series: Maker,
-) -> None:
+def test_a_share_declared_a_moment_ago_says_nothing_of_the_units_before_it(series) -> None:
     rows = [(0, 0, 1, 99), *alone(1, 30, 10), *alone(31, 1, 5)]
     assert not decided(series, rows, (0, 0.01), (31, 0.25)).decided
 
 
-def test_a_share_that_is_served_below_its_declaration_counts_as_it_is_served(
-    series: Maker,
-) -> None:
+def test_a_share_that_is_served_below_its_declaration_counts_as_it_is_served(series) -> None:
     served = [(4, 0, 0, 1000), (5, 0, 1, 999)]
     rows = [*BOTH, *served, *alone(6, 40, 40)]
     assert not decided(series, rows, (0, 0.25), (4, 0.1)).decided
@@ -79,20 +75,18 @@ def test_a_share_that_is_served_below_its_declaration_counts_as_it_is_served(
 
 
 @pytest.mark.parametrize(("share", "rest"), [(0.0, "withdrawn"), (1.0, "promoted")])
-def test_a_declared_end_leaves_the_share_out_that_it_declares(
-    share: float, rest: str, series: Maker
-) -> None:
+def test_a_declared_end_leaves_the_share_out_that_it_declares(share, rest, series) -> None:
     tail = [(4 + i, 0, *((3, 0) if share else (0, 3))) for i in range(30)]
     decision = decided(series, [*BOTH, *tail], (0, 0.25), (4, share))
     assert (decision.ended_because, decision.abstain_reason) == (rest, "power")
 
 
-def test_where_nothing_is_declared_an_arm_may_be_as_thin_as_one_percent(series: Maker) -> None:
+def test_where_nothing_is_declared_an_arm_may_be_as_thin_as_one_percent(series) -> None:
     assert not decided(series, [*BOTH, *alone(4, 60, 20)]).decided
     assert decided(series, [*BOTH, *alone(4, 60, 24)]).ended_because == "withdrawn"
 
 
-def test_a_treatment_that_never_came_stays_open_while_a_share_is_declared(series: Maker) -> None:
+def test_a_treatment_that_never_came_stays_open_while_a_share_is_declared(series) -> None:
     assert not decided(series, alone(0, 26, 10), (0, 0.5)).decided
     never = decided(series, alone(0, 30, 10), (0, 0.5), (25, 0))
     assert (never.ended_because, never.abstain_reason) == ("withdrawn", "non_identifiable")
@@ -100,14 +94,14 @@ def test_a_treatment_that_never_came_stays_open_while_a_share_is_declared(series
     assert not decided(series, alone(0, 26, 10)).decided
 
 
-def test_a_cell_of_one_unit_is_no_evidence_of_a_missing_arm(series: Maker) -> None:
+def test_a_cell_of_one_unit_is_no_evidence_of_a_missing_arm(series) -> None:
     thin = [(4 + 24 * day, 1 + stratum, 0, 1) for day in range(6) for stratum in range(30)]
     assert not decided(series, [*BOTH, *thin], (0, 0.5)).decided
     dense = [(4 + 24 * day, 1, 0, 30) for day in range(6)]
     assert decided(series, [*BOTH, *dense], (0, 0.5)).decided
 
 
-def test_arms_that_miss_each_other_in_thin_strata_are_not_superseded(series: Maker) -> None:
+def test_arms_that_miss_each_other_in_thin_strata_are_not_superseded(series) -> None:
     def strata(units: int) -> list[Row]:
         decision: list[Row] = []
         for number in range(24):
@@ -121,13 +115,13 @@ def test_arms_that_miss_each_other_in_thin_strata_are_not_superseded(series: Mak
     assert (decision.ended_because, decision.abstain_reason) == ("superseded", "power")
 
 
-def test_the_chance_of_two_arms_is_that_of_the_rarer_one(series: Maker) -> None:
+def test_the_chance_of_two_arms_is_that_of_the_rarer_one(series) -> None:
     threes = [(20 + i, i, *((0, 3) if i else (3, 0))) for i in range(22)]
     assert decided(series, [*BOTH, *threes], (0, 0.5)).ended_because == "superseded"
     assert not decided(series, [*BOTH, *threes], (0, 0.5), (4, 0.97)).decided
 
 
-def test_lack_of_contrast_takes_a_day_however_many_units_come(series: Maker) -> None:
+def test_lack_of_contrast_takes_a_day_however_many_units_come(series) -> None:
     assert not decided(series, [*BOTH, *alone(4, 22, 5000)], (0, 0.5), (4, 0.0)).decided
     decision = decided(series, [*BOTH, *alone(4, 30, 5000)], (0, 0.5), (4, 0.0))
     assert decision.at is not None

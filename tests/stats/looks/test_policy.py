@@ -30,9 +30,7 @@ def test_an_empty_document_is_the_default_policy() -> None:
         {"rho_day": 0.0},
     ],
 )
-def test_a_document_with_a_member_of_another_type_or_range_is_refused_by_its_name(
-    document: dict[str, object],
-) -> None:
+def test_a_document_with_a_member_of_another_type_or_range_is_refused_by_its_name(document) -> None:
     with pytest.raises(msgspec.ValidationError, match=next(iter(document))):
         Policy.from_json(document)
 

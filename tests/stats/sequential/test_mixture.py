@@ -81,13 +81,13 @@ def test_without_data_the_evidence_is_one() -> None:
 
 
 @given(tables)
-def test_the_e_process_is_that_of_the_specification(table: list[Cell]) -> None:
+def test_the_e_process_is_that_of_the_specification(table) -> None:
     assume(with_contrast(table))
     assert log_e_at_zero(table) == pytest.approx(plain_log_e(table, 0.0), rel=1e-9, abs=1e-9)
 
 
 @given(tables)
-def test_the_interval_ends_where_the_evidence_reaches_its_threshold(table: list[Cell]) -> None:
+def test_the_interval_ends_where_the_evidence_reaches_its_threshold(table) -> None:
     assume(with_contrast(table))
     low, high = interval(table)
     lift = float(Totals.of(*columns(table)).lift[0])
@@ -100,14 +100,14 @@ def test_the_interval_ends_where_the_evidence_reaches_its_threshold(table: list[
 
 @pytest.mark.requirement("contract.ci")
 @given(tables)
-def test_p_reaches_alpha_exactly_when_the_interval_excludes_zero(table: list[Cell]) -> None:
+def test_p_reaches_alpha_exactly_when_the_interval_excludes_zero(table) -> None:
     assume(with_contrast(table))
     low, high = interval(table)
     assert (math.exp(-log_e_at_zero(table)) <= ALPHA) == (low > 0 or high < 0)
 
 
 @given(tables, st.floats(0.001, 0.999))
-def test_that_holds_at_every_level_also_at_the_very_edge(table: list[Cell], alpha: float) -> None:
+def test_that_holds_at_every_level_also_at_the_very_edge(table, alpha) -> None:
     assume(with_contrast(table))
     totals = Totals.of(*columns(table))
     edge = float(mixture().log_e(totals.S, totals.V0)[0])
@@ -123,7 +123,7 @@ def test_that_holds_at_every_level_also_at_the_very_edge(table: list[Cell], alph
 
 
 @given(tables)
-def test_swapping_the_arms_mirrors_the_interval_to_the_bit(table: list[Cell]) -> None:
+def test_swapping_the_arms_mirrors_the_interval_to_the_bit(table) -> None:
     assume(with_contrast(table))
     low, high = interval(table)
     swapped = [(n0, x0, n1, x1) for n1, x1, n0, x0 in table]
@@ -131,16 +131,14 @@ def test_swapping_the_arms_mirrors_the_interval_to_the_bit(table: list[Cell]) ->
 
 
 @given(tables)
-def test_a_cell_with_one_arm_adds_nothing_to_the_test(table: list[Cell]) -> None:
+def test_a_cell_with_one_arm_adds_nothing_to_the_test(table) -> None:
     assume(with_contrast(table))
     one_armed = [*table, (50, 7, 0, 0), (0, 0, 80, 80)]
     assert interval(one_armed) == interval(table)
 
 
 @given(tables, st.permutations(range(6)))
-def test_the_interval_of_a_table_does_not_depend_on_its_neighbours(
-    table: list[Cell], order: list[int]
-) -> None:
+def test_the_interval_of_a_table_does_not_depend_on_its_neighbours(table, order) -> None:
     others = [table, [(9, 3, 8, 1)], [(1, 1, 1, 0)], [(500, 20, 900, 300)] * 3]
     others += [[(3000, 3000, 3000, 0)], [(2, 0, 3000, 1)]]
     chosen = [others[i] for i in order if with_contrast(others[i])]

@@ -37,7 +37,7 @@ def log_e(u: float, V: float) -> float:
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5])
 @pytest.mark.parametrize("relative", [0.05, 0.2, 0.5])
 @pytest.mark.parametrize("p", [0.001, 0.05, 0.6])
-def test_it_solves_the_specified_equation(p: float, relative: float, share: float) -> None:
+def test_it_solves_the_specified_equation(p, relative, share) -> None:
     W = required(p, share, relative) * share * (1 - share)
     delta = relative * p
     mean = share * (p + delta) + (1 - share) * p
@@ -47,9 +47,7 @@ def test_it_solves_the_specified_equation(p: float, relative: float, share: floa
 
 
 @pytest.mark.parametrize("p", [0.001, 0.05, 0.6])
-def test_the_smallest_lift_of_the_required_sessions_is_the_lift_they_are_required_for(
-    p: float,
-) -> None:
+def test_the_smallest_lift_of_the_required_sessions_is_the_lift_they_are_required_for(p) -> None:
     sessions = required(p)
     computed = smallest_lift(np.array([p]), np.array([0.5]), np.array([sessions]), mixture())
     assert float(computed[0]) == pytest.approx(0.2 * p, rel=1e-8)
@@ -73,7 +71,7 @@ def test_a_handful_of_sessions_finds_no_lift_at_all() -> None:
     assert np.isnan(computed).tolist() == [True]
 
 
-def test_requirements_wait_for_a_hundred_control_units(series: Maker) -> None:
+def test_requirements_wait_for_a_hundred_control_units(series) -> None:
     unknown, known = (
         evaluate([series([(0, 0, 60, 6, n0, 9)], as_of=3000)])[0].sessions for n0 in (99, 100)
     )
@@ -82,7 +80,7 @@ def test_requirements_wait_for_a_hundred_control_units(series: Maker) -> None:
     assert known.required_fast == pytest.approx(required(0.09, 60 / 160, 0.5))
 
 
-def test_traffic_is_that_of_the_last_day_and_of_the_last_week(series: Maker) -> None:
+def test_traffic_is_that_of_the_last_day_and_of_the_last_week(series) -> None:
     busy = [(block, 0, 60, 3, 60, 3) for block in range(288)]
     quiet = [(block, 0, 30, 1, 30, 1) for block in range(288, 576)]
     (seen,) = evaluate([series(busy + quiet, as_of=2 * DAY + 1920)])

@@ -141,14 +141,14 @@ class World:
 
 
 @pytest.fixture
-def world(store: Any, tmp_path: Path) -> World:
+def world(store, tmp_path) -> World:
     with store.engine.begin() as connection:
         project_id = create_project(connection, "shop").project_id
     return World(engine=store.engine, lake=FolderLake(tmp_path / "lake"), project_id=project_id)
 
 
 @pytest.fixture
-def day(world: World) -> Iterator[World]:
+def day(world) -> Iterator[World]:
     """A day with events of every kind in three of its hours."""
     world.append(
         *(

@@ -19,7 +19,7 @@ from tests.stores.backup import address, dump, empty_database, restore
 
 
 @pytest.fixture
-def restored(day: World, tmp_path: Path) -> Iterator[World]:
+def restored(day, tmp_path) -> Iterator[World]:
     """A store and a lake of their own, to which `day` is restored."""
     with empty_database(day.engine) as url:
         engine = open_engine(url)

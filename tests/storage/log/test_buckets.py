@@ -13,7 +13,7 @@ from tests.storage.log.conftest import World
 
 
 @pytest.fixture
-def bucket(day: World) -> World:
+def bucket(day) -> World:
     """The day, with a lake in the object store that fsspec keeps in memory."""
     name = f"memory://lake-{os.urandom(4).hex()}"
     lake = open_lake(name)

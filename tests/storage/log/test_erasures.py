@@ -14,7 +14,7 @@ from tests.storage.log.conftest import WatchedLake, World
 
 
 @pytest.fixture
-def person(day: World) -> World:
+def person(day) -> World:
     """The day with a person in it: a user, who shares no session with anybody."""
     day.append(
         *(

@@ -29,7 +29,7 @@ def appended(url: str, requests: Sequence[Sequence[RuntimeEvent]]) -> list[Any]:
     return asyncio.run(together())
 
 
-def test_what_the_text_format_would_read_otherwise_is_stored_as_it_was_sent(store: Any) -> None:
+def test_what_the_text_format_would_read_otherwise_is_stored_as_it_was_sent(store) -> None:
     odd = ["a\tb", "a\nb", "a\rb", "a\\b", r"\N", r"\.", "ü😀", "\\\t\n"]
     flags, pseudonym = r'{"a": "\"\\\t"}', bytes(range(32))
     appended(
@@ -52,7 +52,7 @@ def test_what_the_text_format_would_read_otherwise_is_stored_as_it_was_sent(stor
     assert {(row.value, row.occurred_at) for row in rows} == {(-(10**15), NOW)}
 
 
-def test_no_request_fails_because_of_another_s_data(store: Any) -> None:
+def test_no_request_fails_because_of_another_s_data(store) -> None:
     # PostgreSQL holds no NUL; the API refuses it long before.
     first, bad, last = appended(store.url, [[event("a")], [event("b\0")], [event("c")]])
     assert isinstance(bad, psycopg.DataError)

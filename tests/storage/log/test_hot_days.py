@@ -38,7 +38,7 @@ def rows_stored(world: World) -> int:
 
 
 @pytest.fixture
-def sealed(day: World) -> World:
+def sealed(day) -> World:
     """The day in files that were compared, with a night between it and whoever wrote it."""
     seal(day)
     return day

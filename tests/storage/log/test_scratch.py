@@ -7,13 +7,12 @@ import pytest
 
 from storage.lake.lake import Lake, open_lake
 from storage.lake.removal import sweep
-from tests.storage.log.conftest import World
 
 ROWS = b"rows of a step"
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def lake(day: World, request: pytest.FixtureRequest) -> Lake:
+def lake(day, request) -> Lake:
     return day.lake if request.param == "folder" else open_lake(f"memory://{os.urandom(4).hex()}")
 
 
@@ -26,7 +25,7 @@ def put(lake: Lake, name: str) -> None:
         path.write_bytes(ROWS)
 
 
-def test_files_of_a_computation_go_with_it(lake: Lake) -> None:
+def test_files_of_a_computation_go_with_it(lake) -> None:
     put(lake, "2026-11-22/13-0-a.parquet")
     with lake.scratch() as folder, lake.scratch() as other:
         put(lake, f"{folder}/rest.parquet")
@@ -36,7 +35,7 @@ def test_files_of_a_computation_go_with_it(lake: Lake) -> None:
     assert names(lake) == {"2026-11-22/13-0-a.parquet"}
 
 
-def test_what_a_killed_computation_left_is_swept_after_a_day(day: World, lake: Lake) -> None:
+def test_what_a_killed_computation_left_is_swept_after_a_day(day, lake) -> None:
     left = {"scratch/killed/rest.parquet", "scratch/killed/seen-1/part-0.parquet"}
     for name in left:
         put(lake, name)
@@ -46,7 +45,7 @@ def test_what_a_killed_computation_left_is_swept_after_a_day(day: World, lake: L
     assert names(lake) == set()
 
 
-def test_a_computation_reads_the_names_of_the_files_that_a_cluster_wrote(lake: Lake) -> None:
+def test_a_computation_reads_the_names_of_the_files_that_a_cluster_wrote(lake) -> None:
     with lake.scratch() as folder:
         written = [f"{folder}/rows-1/part-{number}.parquet" for number in range(3)]
         for name in (*written, f"{folder}/rows-2/part-0.parquet"):

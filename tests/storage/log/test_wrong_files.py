@@ -36,7 +36,7 @@ ERASED = also_nightly(_QUICK, [how for how in HARMS if how not in _QUICK])
 
 
 @pytest.fixture
-def hot(day: World) -> World:
+def hot(day) -> World:
     """Three hours in files that were compared; in the last there is nobody of the others."""
     day.append(*(day.event(f"last-{number}", 180 + number) for number in range(10)))
     day.seal()
@@ -47,7 +47,7 @@ def hot(day: World) -> World:
 
 
 @pytest.fixture
-def moved(hot: World) -> World:
+def moved(hot) -> World:
     """The same, of which PostgreSQL holds what is looked up by the row alone."""
     done = move_old_days(hot.engine, hot.lake, as_of=BEGIN + timedelta(days=9), hot_days=7)
     assert [day.day for day in done.moved] == [BEGIN.date()]
@@ -159,7 +159,7 @@ def test_a_process_reads_a_file_once_to_verify_it_and_again_when_it_was_replaced
 
 
 @pytest.fixture
-def in_bucket(hot: World) -> World:
+def in_bucket(hot) -> World:
     """The three hours in an object store."""
     bucket = open_lake(f"memory://{os.urandom(4).hex()}")
     assert isinstance(bucket, BucketLake)

@@ -1,7 +1,5 @@
 """What a step says to the planner of the rows that it reads."""
 
-from typing import Any
-
 from sqlalchemy import Connection, text
 
 from storage.pipeline.engines.postgres_engine import planned_without
@@ -13,7 +11,7 @@ def plan(connection: Connection) -> str:
     return "\n".join(connection.execute(text(f"EXPLAIN {_BY_EXPRESSION}")).scalars())
 
 
-def test_what_is_planned_without_sorting_leaves_the_planner_as_it_was(store: Any) -> None:
+def test_what_is_planned_without_sorting_leaves_the_planner_as_it_was(store) -> None:
     with store.engine.begin() as connection:
         made = "CREATE TEMP TABLE many AS SELECT n FROM generate_series(1, 50000) AS n"
         # As a day of events is to what stays in memory.

@@ -88,7 +88,7 @@ def partitions(first: date, last: date) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def engine(postgres_url: str, migrated_template: str) -> Iterator[Engine]:
+def engine(postgres_url, migrated_template) -> Iterator[Engine]:
     """Five weeks of traffic, four of them with experiments that are open; walked to yesterday."""
     with fresh_store(postgres_url, migrated_template) as store:
         walk_to_yesterday(store)
@@ -220,7 +220,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(part)
 
 
-def test_events_are_compared_with_no_input_of_another_experiment(store, canaries: int) -> None:
+def test_events_are_compared_with_no_input_of_another_experiment(store, canaries) -> None:
     with store.engine.begin() as connection:
         with executed_plans(connection) as exposing:
             assert extend_exposures(connection, as_of=TODAY, at_once=0) == canaries // 3
@@ -258,9 +258,7 @@ CROSS JOIN generate_series(1, CAST(:units AS integer)) AS u
 # In tables of their own, and in a single statement: PostgreSQL plans these for other numbers of
 # them.
 @pytest.mark.parametrize(("at_once", "experiments"), [(0, 2), (1_000_000, 12)])
-def test_a_unit_is_looked_up_among_those_of_its_own_experiment(
-    store, at_once: int, experiments: int
-) -> None:
+def test_a_unit_is_looked_up_among_those_of_its_own_experiment(store, at_once, experiments) -> None:
     first, last = TODAY - timedelta(hours=3), TODAY - timedelta(hours=1)
     with store.engine.begin() as connection:
         project = create_project(connection, "shop").project_id

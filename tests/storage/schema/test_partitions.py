@@ -23,9 +23,7 @@ def days(begin: int, end: int) -> list[date]:
     return [FIRST + timedelta(days=number) for number in range(begin, end)]
 
 
-def test_the_log_bears_so_many_days_but_always_today(
-    store: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_log_bears_so_many_days_but_always_today(store, monkeypatch) -> None:
     with store.engine.begin() as connection:
         monkeypatch.setattr(partitions, "MOST_DAYS", len(existing_days(connection)) + 3)
         create_past_days(connection, days(0, 3))
@@ -36,7 +34,7 @@ def test_the_log_bears_so_many_days_but_always_today(
         assert partition_name(days(4, 5)[0]) in existing_days(connection)
 
 
-def test_a_request_of_too_many_days_is_409_and_nothing_of_it_is_stored(service: Any) -> None:
+def test_a_request_of_too_many_days_is_409_and_nothing_of_it_is_stored(service) -> None:
     def sent(some: list[date]) -> Any:
         events = [
             {"event": "a", "session_id": "s", "occurred_at": f"{day.isoformat()}T12:00:00Z"}

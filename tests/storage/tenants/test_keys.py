@@ -20,7 +20,7 @@ from storage.tenants.projects import create_project
     ("kind", "prefix"),
     [(KeyKind.WRITE, "wk_"), (KeyKind.PUBLIC, "pk_"), (KeyKind.PROJECT, "rk_")],
 )
-def test_a_new_key_has_its_kind_s_prefix_and_forty_characters(kind: KeyKind, prefix: str) -> None:
+def test_a_new_key_has_its_kind_s_prefix_and_forty_characters(kind, prefix) -> None:
     key = new_key(kind)
     assert key.startswith(prefix)
     assert len(key) == len(prefix) + 40
@@ -29,7 +29,7 @@ def test_a_new_key_has_its_kind_s_prefix_and_forty_characters(kind: KeyKind, pre
 
 
 @given(place=st.integers(0, 42), character=st.sampled_from("0Az9"))
-def test_one_wrong_character_is_told_without_asking_the_store(place: int, character: str) -> None:
+def test_one_wrong_character_is_told_without_asking_the_store(place, character) -> None:
     key = new_key(KeyKind.WRITE)
     if key[place] != character:
         assert not is_well_formed(key[:place] + character + key[place + 1 :])

@@ -27,12 +27,12 @@ NEVER = [
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_a_public_address_may_be_a_receivers(address: str) -> None:
+def test_a_public_address_may_be_a_receivers(address) -> None:
     assert range_of(ip_address(address), private=False) is None
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_a_private_address_may_be_that_of_a_receiver_said_to_be_private(address: str) -> None:
+def test_a_private_address_may_be_that_of_a_receiver_said_to_be_private(address) -> None:
     assert range_of(ip_address(address), private=True) is None
     with pytest.raises(RefusedAddressError, match="its name leads to") as refused:
         judged("hooks.example", ["93.184.216.34", address], private=False)
@@ -40,7 +40,7 @@ def test_a_private_address_may_be_that_of_a_receiver_said_to_be_private(address:
 
 
 @pytest.mark.parametrize("address", NEVER)
-def test_no_receiver_may_be_where_clouds_keep_credentials_or_nobody_is(address: str) -> None:
+def test_no_receiver_may_be_where_clouds_keep_credentials_or_nobody_is(address) -> None:
     for private in (True, False):
         assert range_of(ip_address(address), private=private) is not None
 
@@ -53,7 +53,7 @@ def test_no_receiver_may_be_where_clouds_keep_credentials_or_nobody_is(address: 
         *("hook.0x7f", "[64:ff9b::a9fe:a9fe]", "[2002:a9fe:a9fe::]"),
     ],
 )
-def test_an_address_that_parsers_read_differently_is_not_set(host: str) -> None:
+def test_an_address_that_parsers_read_differently_is_not_set(host) -> None:
     with pytest.raises(Invalid) as refused:
         chosen_settings({"webhooks": [{"url": f"https://{host}/secret-path"}]})
     assert refused.value.pointer == "/webhooks/0/url"
@@ -62,9 +62,7 @@ def test_an_address_that_parsers_read_differently_is_not_set(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "[::1]", "ci", "hook.corp.internal"])
 @pytest.mark.parametrize("word", ["refuse", "Allow", ""])
-def test_the_operator_refuses_private_receivers_where_they_are_set(
-    monkeypatch: pytest.MonkeyPatch, host: str, word: str
-) -> None:
+def test_the_operator_refuses_private_receivers_where_they_are_set(monkeypatch, host, word) -> None:
     chosen = {"webhooks": [{"url": f"https://{host}/secret-path"}]}
     assert chosen_settings(chosen).webhooks[0].may_be_private
     monkeypatch.setenv(SWITCH, word)

@@ -1,7 +1,5 @@
 """Webhooks: which addresses a project may name, and how many."""
 
-from typing import Any
-
 import pytest
 
 from storage.postgres.refusal import Invalid
@@ -44,7 +42,7 @@ from storage.tenants.settings import chosen_settings
     ],
     ids=str,
 )
-def test_a_webhook_that_must_not_be_is_refused_without_quoting_it(webhook: Any) -> None:
+def test_a_webhook_that_must_not_be_is_refused_without_quoting_it(webhook) -> None:
     with pytest.raises(Invalid) as refused:
         chosen_settings({"webhooks": [webhook]})
     assert refused.value.pointer.startswith("/webhooks/0")
@@ -67,7 +65,7 @@ def test_a_webhook_that_must_not_be_is_refused_without_quoting_it(webhook: Any) 
         "http://hook.corp.internal/hook",
     ],
 )
-def test_an_address_on_a_private_network_may_be_plain(url: str) -> None:
+def test_an_address_on_a_private_network_may_be_plain(url) -> None:
     assert chosen_settings({"webhooks": [{"url": url}]}).webhooks[0].url == url
 
 

@@ -18,7 +18,7 @@ NOW = datetime.now(UTC)
 
 
 @pytest.fixture
-def gauges(service: Any) -> Callable[[], Gauges]:
+def gauges(service) -> Callable[[], Gauges]:
     return lambda: service.in_store(read_gauges)
 
 
@@ -39,7 +39,7 @@ def in_store(service: Any, *statements: str, **values: Any) -> None:
         service.in_store(lambda c, statement=statement: c.execute(text(statement), values))
 
 
-def test_a_new_store_has_nothing_to_tell(gauges: Callable[[], Gauges]) -> None:
+def test_a_new_store_has_nothing_to_tell(gauges) -> None:
     result = gauges()
     assert result.last_event_age_seconds is None
     assert result.unknown_commit_ratio is None
@@ -49,7 +49,7 @@ def test_a_new_store_has_nothing_to_tell(gauges: Callable[[], Gauges]) -> None:
     assert (result.open_experiments, result.unequal_days, result.failed_runs) == (0, 0, None)
 
 
-def test_the_age_is_that_of_the_newest_event(service: Any, gauges: Callable[[], Gauges]) -> None:
+def test_the_age_is_that_of_the_newest_event(service, gauges) -> None:
     send(service, None, 3)
     in_store(service, "UPDATE runtime_events SET received_at = received_at - interval '30 s'")
     assert 30 <= (gauges().last_event_age_seconds or 0) < 300
@@ -57,15 +57,13 @@ def test_the_age_is_that_of_the_newest_event(service: Any, gauges: Callable[[], 
     assert (gauges().last_event_age_seconds or 0) < 30
 
 
-def test_a_day_to_come_hides_no_event(service: Any, gauges: Callable[[], Gauges]) -> None:
+def test_a_day_to_come_hides_no_event(service, gauges) -> None:
     send(service, None, 1)
     service.in_store(lambda c: create_days(c, [NOW.date() + timedelta(days=2)]))
     assert gauges().last_event_age_seconds is not None
 
 
-def test_no_age_is_negative_after_a_clock_that_ran_ahead(
-    service: Any, gauges: Callable[[], Gauges]
-) -> None:
+def test_no_age_is_negative_after_a_clock_that_ran_ahead(service, gauges) -> None:
     service.in_store(lambda c: create_days(c, [NOW.date() + timedelta(days=1)]))
     send(service, None, 1)
     in_store(
@@ -79,9 +77,7 @@ def test_no_age_is_negative_after_a_clock_that_ran_ahead(
 
 
 class TestTheShareOfUnknownCommits:
-    def test_is_that_of_events_which_name_one(
-        self, service: Any, gauges: Callable[[], Gauges]
-    ) -> None:
+    def test_is_that_of_events_which_name_one(self, service, gauges) -> None:
         service.deploy("a" * 40, base="c" * 40)
         send(service, "a" * 40, 2)
         send(service, "a" * 7, 2)
@@ -90,18 +86,14 @@ class TestTheShareOfUnknownCommits:
         send(service, None, 50)
         assert gauges().unknown_commit_ratio == 0.25
 
-    def test_is_of_environments_with_a_deploy_alone(
-        self, service: Any, gauges: Callable[[], Gauges]
-    ) -> None:
+    def test_is_of_environments_with_a_deploy_alone(self, service, gauges) -> None:
         send(service, "d" * 40, 1, environment="preview")
         assert gauges().unknown_commit_ratio is None
         service.deploy("a" * 40)
         send(service, "a" * 40, 1)
         assert gauges().unknown_commit_ratio == 0
 
-    def test_is_read_from_the_end_of_the_log_however_long_it_is(
-        self, service: Any, gauges: Callable[[], Gauges]
-    ) -> None:
+    def test_is_read_from_the_end_of_the_log_however_long_it_is(self, service, gauges) -> None:
         service.deploy("a" * 40)
         send(service, "d" * 40, 1)
         assert gauges().unknown_commit_ratio == 1
@@ -116,7 +108,7 @@ class TestTheShareOfUnknownCommits:
 
 
 class TestTheWalk:
-    def test_is_told_with_its_steps(self, service: Any, gauges: Callable[[], Gauges]) -> None:
+    def test_is_told_with_its_steps(self, service, gauges) -> None:
         for stage, seconds in (("exposures", 9.0), ("exposures", 0.25), ("verdicts", 0.5)):
             service.in_store(partial(note_step, stage=stage, seconds=seconds))
         result = gauges()
@@ -125,9 +117,7 @@ class TestTheWalk:
         assert result.seconds_since_last_tick is not None
         assert 0 <= result.last_walk_age_seconds < 60
 
-    def test_is_behind_by_what_closed_and_is_in_no_verdict(
-        self, service: Any, gauges: Callable[[], Gauges]
-    ) -> None:
+    def test_is_behind_by_what_closed_and_is_in_no_verdict(self, service, gauges) -> None:
         experiment = open_experiment(service)
         assert gauges().open_experiments == 1
         assert gauges().walk_behind_seconds == 0
@@ -140,9 +130,7 @@ class TestTheWalk:
         # The grace of two minutes has not passed; a block may close meanwhile.
         assert 3600 - 420 <= gauges().walk_behind_seconds <= 3600
 
-    def test_is_not_behind_for_what_is_decided(
-        self, service: Any, gauges: Callable[[], Gauges]
-    ) -> None:
+    def test_is_not_behind_for_what_is_decided(self, service, gauges) -> None:
         experiment = open_experiment(service)
         in_store(
             service,
@@ -157,7 +145,7 @@ class TestTheWalk:
 class TestAVerdict:
     @pytest.mark.parametrize(("unit_hours", "overdue"), [(1, 3), (5, 0)])
     def test_is_overdue_where_units_came_and_no_look_did(
-        self, service: Any, gauges: Callable[[], Gauges], unit_hours: int, overdue: int
+        self, service, gauges, unit_hours, overdue
     ) -> None:
         experiment = open_experiment(service)
         in_store(
@@ -173,16 +161,12 @@ class TestAVerdict:
         )
         assert int(gauges().verdict_overdue_seconds // 3600) == overdue
 
-    def test_that_was_looked_at_in_time_is_not_overdue(
-        self, service: Any, gauges: Callable[[], Gauges]
-    ) -> None:
+    def test_that_was_looked_at_in_time_is_not_overdue(self, service, gauges) -> None:
         open_experiment(service)
         assert gauges().verdict_overdue_seconds == 0
 
 
-def test_failed_runs_are_those_of_the_last_hour_that_dagster_keeps_beside(
-    service: Any, gauges: Callable[[], Gauges]
-) -> None:
+def test_failed_runs_are_those_of_the_last_hour_that_dagster_keeps_beside(service, gauges) -> None:
     create_dagster_schema(service.store.url)
     kept = {"postgres": {"postgres_url": dagster_url(service.store.url)}}
     with dg.instance_for_test(overrides={"storage": kept}) as instance:
@@ -217,12 +201,7 @@ def announce(service: Any, state: str) -> None:
     [("waiting", 1, 1, 0), ("delivered", 0, 0, 0), ("given_up", 0, 0, 1)],
 )
 def test_a_webhook_waits_until_it_is_delivered_or_given_up(
-    service: Any,
-    gauges: Callable[[], Gauges],
-    state: str,
-    waiting: int,
-    hours: int,
-    given_up: int,
+    service, gauges, state, waiting, hours, given_up
 ) -> None:
     announce(service, state)
     result = gauges()
@@ -231,13 +210,13 @@ def test_a_webhook_waits_until_it_is_delivered_or_given_up(
     assert result.abandoned_webhooks == given_up
 
 
-def test_a_freeze_is_told(service: Any, gauges: Callable[[], Gauges]) -> None:
+def test_a_freeze_is_told(service, gauges) -> None:
     assert not gauges().frozen
     service.in_store(lambda c: freeze(c, "why"))
     assert gauges().frozen
 
 
-def test_the_log_is_part_of_the_database(service: Any, gauges: Callable[[], Gauges]) -> None:
+def test_the_log_is_part_of_the_database(service, gauges) -> None:
     send(service, None, 1)
     result = gauges()
     assert 0 < result.log_bytes < result.database_bytes
