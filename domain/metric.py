@@ -1,12 +1,14 @@
 """A metric: which events count, on which side, and for how long after the exposure."""
 
 import math
+import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.currency import CODES, conversion_factor
@@ -44,6 +46,18 @@ _WINDOWS = {
     "expansion": 14 * DAY,
 }
 _LOWER_IS_BETTER = {"error", "subscription_churned"}
+
+Property = Annotated[
+    str,
+    Meta(
+        pattern="^[A-Za-z0-9_-]{1,64}$",
+        extra={"rule": "a text of 1 to 64 letters, digits, _ and -"},
+    ),
+]
+MOST_PROPERTIES = 3
+# A number that engines write alike as text; of others they choose their own form.
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_PLAIN_NUMBER = re.compile(r"0|-?[1-9]\d{0,14}")
 
 
 @lru_cache(maxsize=4096)
@@ -120,6 +134,15 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = "default"
     currency: Annotated[str | None, form_field("Currency", example="USD", folded=True)] = None
+    where: Annotated[
+        dict[Property, str | list[str]] | None,
+        form_field(
+            "Only events where",
+            "One property a line, at most three, then the values of which an event must have one:"
+            " plan pro, team. Numbers are whole, as 500; yes and no are true and false.",
+            folded=True,
+        ),
+    ] = None
     rates: Annotated[
         dict[str, float] | None,
         form_field(
@@ -148,6 +171,32 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"margin is {self.margin}: a positive number, 'default' or 'none'")
         if self.rates:
             _require_rates(self.rates, kind=self.kind, currency=self.currency)
+        if self.where:
+            _require_values(self.values_of_properties)
+
+    @property
+    def values_of_properties(self) -> dict[str, list[str]]:
+        """The values that it asks for, by property in the order of their names."""
+        return {
+            name: [values] if isinstance(values, str) else sorted(set(values))
+            for name, values in sorted((self.where or {}).items())
+        }
+
+
+def _require_values(asked: Mapping[str, Sequence[str]]) -> None:
+    """Raises ValueError unless every engine can compare these values of properties."""
+    if len(asked) > MOST_PROPERTIES:
+        raise ValueError(f"where names {len(asked)} properties: at most {MOST_PROPERTIES}")
+    for name, values in asked.items():
+        if not 1 <= len(values) <= 50:
+            raise ValueError(f"where names {len(values)} values of {name}: 1 to 50")
+        for value in values:
+            if not 1 <= len(value) <= 64 or not value.isprintable() or value[0] in "{[":
+                raise ValueError(
+                    f"where: {name} is {value!r}: 1 to 64 characters, no list or table"
+                )
+            if _NUMBER.fullmatch(value) and not _PLAIN_NUMBER.fullmatch(value):
+                raise ValueError(f"where: {name} is {value}: a whole number of at most 15 digits")
 
 
 def _require_rates(rates: Mapping[str, float], *, kind: str, currency: str | None) -> None:
@@ -238,7 +287,7 @@ def empty_event(event: str) -> str:
     return f"{event[: LONGEST_NAME - len(_EMPTY)]}{_EMPTY}"
 
 
-_YES_OR_NO = {"kind": "conversion", "cap": None, "currency": None, "rates": {}}
+_YES_OR_NO = {"kind": "conversion", "cap": None, "currency": None, "rates": {}, "where": {}}
 
 
 def empty(target: Mapping[str, Any]) -> dict[str, Any]:
@@ -330,4 +379,5 @@ def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, obj
         "margin": None if chosen.margin == "none" else chosen.margin,
         "currency": chosen.currency,
         **({"rates": dict(sorted(chosen.rates.items()))} if chosen.rates else {}),
+        **({"where": chosen.values_of_properties} if chosen.where else {}),
     }

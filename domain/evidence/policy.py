@@ -32,6 +32,10 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
         dict[str, float] | None,
         Meta(description="What one unit of another currency counts in the metric's own."),
     ] = None
+    where: Annotated[
+        dict[str, tuple[str, ...]] | None,
+        Meta(description="The values of properties of which an event has one each."),
+    ] = None
     better: Literal["higher", "lower"]
     margin: Annotated[
         float | Literal["default"] | None,

@@ -1,5 +1,6 @@
 """The binding: an experiment meets its deploy, and all that its verdict reads is frozen."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -275,7 +276,12 @@ def _flag_of(named: Mapping[str, Any]) -> Flag | None:
     return Flag(**named["treatment_flag"]) if "treatment_flag" in named else None
 
 
-_CAP = text("""
+# Whether an event has the values of properties that a metric asks for.
+_ASKED = """NOT EXISTS (
+    SELECT FROM jsonb_each(CAST(:asked AS jsonb)) AS a
+    WHERE NOT coalesce(a.value ? ({} ->> a.key), false)
+)"""
+_CAP = text(f"""
 SELECT count(*) AS values,
     percentile_cont(0.5) WITHIN GROUP (ORDER BY abs(value)) AS median,
     percentile_disc(0.95) WITHIN GROUP (ORDER BY abs(value)) AS percentile_95,
@@ -284,7 +290,7 @@ FROM (
     SELECT value * 0.000001 AS value FROM runtime_events
     WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
       AND received_at >= :since AND received_at < :before AND value <> 0
-      AND (trusted OR signed OR NOT :vouched_only)
+      AND (trusted OR signed OR NOT :vouched_only) AND {_ASKED.format("properties")}
     UNION ALL
     SELECT amount_value * coalesce(x.factor, 1) FROM revenue_events
     LEFT JOIN unnest(CAST(:others AS text[]), CAST(:factors AS numeric[])) AS x (currency, factor)
@@ -292,6 +298,7 @@ FROM (
     WHERE project_id = :project_id AND event = ANY(:sources)
       AND (amount_currency = :currency OR x.factor IS NOT NULL)
       AND received_at >= :since AND received_at < :before AND amount_value <> 0
+      AND {_ASKED.format("attributes")}
 ) AS earlier
 """)
 
@@ -319,6 +326,7 @@ def _cap(
             "sources": definition["sources"],
             "currency": definition["currency"],
             "vouched_only": definition.get("vouched_only", False),
+            "asked": json.dumps(definition.get("where", {})),
             "others": list(rates),
             "factors": [
                 Decimal(conversion_factor(rate, of=code, to=definition["currency"])) / RATE_SCALE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from storage.lake.input_tables import input_table
 from storage.pipeline.engines.engine import Batch, Batches, Columns, EngineMemoryError, tell_part
-from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step
+from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step, with_properties_read
 
 if TYPE_CHECKING:
     # It takes a tenth of a CPU second to load, which a run that reads no whole day does without.
@@ -243,7 +243,8 @@ class DuckDBEngine:
     def _in_words(self, sql: str) -> str:
         in_part = "true" if self._part is None else f"{self._part_of('unit')} = {self._part}"
         return (
-            sql.replace(IN_PART, in_part)
+            with_properties_read(sql, self.property_text)
+            .replace(IN_PART, in_part)
             .replace(IN_SAMPLE, _UNIT_IN_SAMPLE)
             .replace(COMPUTED_ONCE, "")
         )
@@ -274,9 +275,9 @@ class DuckDBEngine:
         """Yields the rows of a statement as Arrow."""
         yield from self.database.sql(self._in_words(sql)).to_arrow_reader(_BATCH_ROWS)
 
-    def property_text(self, name: str) -> str:
-        """Returns SQL for a property of the event `e` as text."""
-        return f"json_extract_string(e.properties, '$.\"{name}\"')"
+    def property_text(self, name: str, event: str) -> str:
+        """Returns SQL for a property of an event as text."""
+        return f"json_extract_string({event}.properties, '$.\"' || {name} || '\"')"
 
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its number."""

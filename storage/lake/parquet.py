@@ -46,7 +46,7 @@ COLUMNS = pa.schema(
         pa.field("properties", pa.string()),
     ]
 )
-# What computations read of them: `properties` are kept for people.
+# What most computations read of them: few ask for `properties`.
 EVENT_COLUMNS = pa.schema([field for field in COLUMNS if field.name != "properties"])
 # Of revenue, `amount` is in minor units.
 REVENUE_COLUMNS = pa.schema(
@@ -61,6 +61,7 @@ REVENUE_COLUMNS = pa.schema(
         pa.field("pseudonym", pa.string(), nullable=False),
         pa.field("amount", pa.int64()),
         pa.field("currency", pa.string()),
+        pa.field("attributes", pa.string()),
     ]
 )
 # What PostgreSQL sends: it takes it longer to make an integer of a time than to send the time.
@@ -70,6 +71,7 @@ _SENT = {
     "pseudonym": "encode(pseudonym, 'hex')",
     "flags": "flags::text",
     "properties": "properties::text",
+    "attributes": "attributes::text",
     "amount": "amount_value",
     "currency": "amount_currency",
 }

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from storage.lake.input_tables import input_table
 from storage.lake.lake import Lake
 from storage.pipeline.engines.engine import Batch, Batches, Columns, EngineError
-from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step
+from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step, with_properties_read
 
 REMOTE = "SERVICE_SPARK_REMOTE"
 PORT = 15002
@@ -294,9 +294,9 @@ class SparkEngine:
     def drop(self, steps: Iterable[Step]) -> None:
         """Does nothing: the files of a step last as long as the engine."""
 
-    def property_text(self, name: str) -> str:
-        """Returns SQL for a property of the event `e` as text."""
-        return f"get_json_object(e.properties, '$.{name}')"
+    def property_text(self, name: str, event: str) -> str:
+        """Returns SQL for a property of an event as text."""
+        return f"get_json_object({event}.properties, '$.' || {name})"
 
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its number."""
@@ -308,7 +308,8 @@ class SparkEngine:
 
     def _statement(self, sql: str) -> Any:  # noqa: ANN401 - an optional package
         return self._session.sql(
-            sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE)
+            with_properties_read(sql, self.property_text)
+            .replace(IN_SAMPLE, _UNIT_IN_SAMPLE)
             .replace(IN_PART, "true")
             .replace(COMPUTED_ONCE, "")
             .replace(_COLLATION, "")

@@ -13,7 +13,7 @@ from domain.lineage.flag import Flag
 from domain.metric import metrics_of
 from domain.millionths import cap_in_millionths
 from storage.pipeline.moments import SECOND, block_of, microseconds
-from storage.pipeline.steps import AHEAD, REASONS
+from storage.pipeline.steps import AHEAD, PROPERTIES, REASONS, asked_values
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import SEEN_FROM
 from storage.tenants.sample import bound_of
@@ -42,6 +42,10 @@ class Metric:
         left_out: Of `REASONS`, why the target leaves the events out that count here; 0 where it
             counts them.
         turnover: 1 where no event counts, but that a session's user began another session.
+        property_1: The first property that an event must have to count; None where there is none.
+        property_2: The second.
+        property_3: The third.
+        asked: The values that count of these properties, as `asked_values` writes them.
     """
 
     COLUMNS: ClassVar = {
@@ -55,6 +59,7 @@ class Metric:
         "by_page": "int",
         "left_out": "int",
         "turnover": "int",
+        **dict.fromkeys((*PROPERTIES, "asked"), "text"),
     }
 
     name: str
@@ -70,6 +75,10 @@ class Metric:
     by_page: int
     left_out: int
     turnover: int
+    property_1: str | None = None
+    property_2: str | None = None
+    property_3: str | None = None
+    asked: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +222,7 @@ def _open_for(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> int:
 
 def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
     cap, role = definition["cap"], definition.get("role")
+    where: Mapping[str, Sequence[str]] = definition.get("where", {})
     return Metric(
         name=definition["name"],
         sources=definition["sources"],
@@ -230,6 +240,8 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         },
         left_out=REASONS.get(str(role), 0),
         turnover=int(role == Cause.TURNOVER),
+        **dict(zip(PROPERTIES, where, strict=False)),
+        asked=asked_values(where),
     )
 
 
@@ -299,6 +311,11 @@ def blocks_to_expose(
                 ReadExperiment(experiment=experiment, from_block=from_block, to_block=to_block)
             )
     return unread
+
+
+def asks_for_properties(experiments: Iterable[PipelineExperiment]) -> bool:
+    """Tells whether a metric of these experiments asks for properties of its events."""
+    return any(metric.property_1 for each in experiments for metric in each.metrics)
 
 
 def segments_of(read: Iterable[ReadExperiment]) -> list[str]:

@@ -21,6 +21,7 @@ from storage.pipeline.engines.postgres_engine import AT_ONCE, PostgresEngine
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
+    asks_for_properties,
     blocks_to_expose,
     open_experiments,
     segments_of,
@@ -224,7 +225,7 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
 _OUTCOME_EVENTS = f"""
 SELECT e.project_id, e.environment, e.event, e.session_id, {_OCCURRED} AS occurred,
     {_RECEIVED} AS received, encode(e.pseudonym, 'hex') AS user_unit, e.trusted, e.signed,
-    e.event_id, e.value
+    e.event_id, e.value, {{properties}} AS properties
 FROM runtime_events AS e
 WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
   AND e.event = ANY(ARRAY(SELECT DISTINCT event FROM sources))
@@ -239,7 +240,7 @@ SELECT e.project_id, e.environment, e.event, e.session_id, {_OCCURRED} AS occurr
     e.idempotency_key,
     CASE WHEN e.amount_value > {LARGEST_AMOUNT} THEN {LARGEST_AMOUNT} ELSE e.amount_value END
         * 1000000 AS value,
-    e.amount_currency AS currency
+    e.amount_currency AS currency, e.attributes AS properties
 FROM revenue_events AS e
 WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
   AND e.project_id IN (SELECT project_id FROM scope)
@@ -378,7 +379,9 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     register_metrics(engine, read)
     closing = [span for part in read for span in _closing_blocks(part)]
     engine.register("closing_blocks", _CLOSING_BLOCKS, closing)
-    engine.define("outcome_events", _OUTCOME_EVENTS.format(**span))
+    asks = asks_for_properties(part.experiment for part in read)
+    properties = "e.properties" if asks else "CAST(NULL AS jsonb)"
+    engine.define("outcome_events", _OUTCOME_EVENTS.format(**span, properties=properties))
     engine.define("revenue", _REVENUE.format(**span))
     for name, sql in (
         ("exposed_units", EXPOSURES.stored),

@@ -15,6 +15,8 @@ Inputs of the cells: `scope`, `metrics`, `rates`, `sources`, `outcome_events`, `
 number elsewhere. `buried_*` are tombstones: rows that no event stands behind any more.
 """
 
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from domain.cause import LEFT_OUT_OF_MEANS, Cause
@@ -115,6 +117,7 @@ GROUP BY e.project_id, e.environment, e.flags
 # Where experiments read properties of events, `log_rows` has them as `segments`: of each property,
 # in the order of their names, its text, ended by SEGMENT_END. Objects and lists count as absent.
 SEGMENT_END = 31
+_OTHER_SEPARATOR = 30
 SEGMENT_LENGTH = 64
 
 
@@ -537,6 +540,35 @@ GROUP BY number, block
 # --- From outcomes to cells ----------------------------------------------------------------------
 
 
+# The columns of `metrics` that name the properties of events for which a metric asks. Its column
+# `asked` has each property with each value that counts, as PROPERTY=VALUE between separators.
+PROPERTIES = ("property_1", "property_2", "property_3")
+_PROPERTY = re.compile(r"<property (\S+) of (\w+)>")
+
+
+def asked_values(where: Mapping[str, Sequence[str]]) -> str:
+    """Returns the column `asked` of a metric."""
+    end = chr(SEGMENT_END)
+    pairs = (f"{name}={value}" for name, values in where.items() for value in values)
+    return end + "".join(f"{pair}{end}" for pair in pairs)
+
+
+def with_properties_read(sql: str, property_text: Callable[[str, str], str]) -> str:
+    """Returns a text in which an engine's own function reads the properties of events."""
+    return _PROPERTY.sub(lambda match: property_text(match[1], match[2]), sql)
+
+
+def _asked(event: str) -> str:
+    """Returns SQL for whether an event has the values of properties that its metric asks for."""
+    end = f"chr({SEGMENT_END})"
+    return " AND ".join(
+        f"""(m.{name} IS NULL OR position(concat({end}, m.{name}, '=',
+              replace(<property m.{name} of {event}>, {end}, chr({_OTHER_SEPARATOR})), {end})
+              IN m.asked) > 0)"""
+        for name in PROPERTIES
+    )
+
+
 def _read_outcome(event: str) -> str:
     """Returns SQL for whether an experiment's metric reads an event now.
 
@@ -549,6 +581,7 @@ def _read_outcome(event: str) -> str:
     return f"""CASE WHEN {event}.received > s.from_block - m.attribution_before - {AHEAD}
               AND {event}.received <= s.to_block + s.grace
               AND (m.attribution_before = 0 OR {event}.occurred >= s.starts_at)
+              AND {_asked(event)}
           THEN 1 ELSE 0 END <> 0"""
 
 

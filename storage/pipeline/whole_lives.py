@@ -12,6 +12,7 @@ from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
+    asks_for_properties,
     blocks_to_expose,
     segments_of,
 )
@@ -198,7 +199,8 @@ def _extent_of(read: Sequence[ReadExperiment]) -> Extent:
         received_from=min(part.received_from for part in read),
         received_to=max(part.received_to for part in read),
         environments=frozenset(part.experiment.environment_key for part in read),
-        with_properties=bool(segments_of(read)),
+        with_properties=bool(segments_of(read))
+        or asks_for_properties(part.experiment for part in read),
     )
 
 
@@ -213,9 +215,10 @@ def _attach_extent(
     with log.rows(extent) as rows:
         attach_log(engine, rows)
     engine.define(_UNIT_EVENTS, "SELECT * FROM events")
+    unread = "" if extent.with_properties else ", CAST(NULL AS STRING) AS properties"
     engine.define(
         "log_rows",
-        f"SELECT e.*, e.pseudonym AS user_unit{segments_column(engine, segments)}"
+        f"SELECT e.*, e.pseudonym AS user_unit{unread}{segments_column(engine, segments)}"
         f" FROM {_UNIT_EVENTS} AS e"
         f" WHERE e.received >= {extent.received_from}",
     )
@@ -224,7 +227,7 @@ def _attach_extent(
     )
     engine.define(
         "revenue",
-        "SELECT r.*, r.pseudonym AS user_unit,"
+        "SELECT r.*, r.attributes AS properties, r.pseudonym AS user_unit,"
         f" CASE WHEN r.amount > {LARGEST_AMOUNT} THEN {LARGEST_AMOUNT} ELSE r.amount END"
         " * 1000000 AS value"
         " FROM revenue_events AS r",

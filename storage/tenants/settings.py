@@ -12,7 +12,7 @@ from msgspec import Meta
 from sqlalchemy import Connection, Select, select, update
 
 from domain.document import form_field
-from domain.metric import Metric, composed_name
+from domain.metric import Metric, Property, composed_name
 from storage.postgres.refusal import Invalid, Missing
 from storage.schema.tables import projects
 from storage.tenants.audit_trail import PROGRAM, Actor, changes_between, record_action
@@ -25,13 +25,6 @@ from storage.tenants.setting_rule import broken_rule
 from storage.tenants.webhook import MOST_WEBHOOKS, Webhook, masked
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
-Segment = Annotated[
-    str,
-    Meta(
-        pattern="^[A-Za-z0-9_-]{1,64}$",
-        extra={"rule": "a text of 1 to 64 letters, digits, _ and -"},
-    ),
-]
 Share = Annotated[float, Meta(gt=0, lt=1)]
 Unit = Literal["session", "user"]
 # Relative: smaller ones take more traffic than anybody has, larger ones show in minutes.
@@ -126,7 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = "auto"
     segments: Annotated[
-        list[Segment],
+        list[Property],
         Meta(max_length=3),
         form_field(
             "Segments",

@@ -1,5 +1,6 @@
 """Outcomes: what became of an experiment's units, in each metric that its policy freezes."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ class Metric:
     by_page: bool
     left_out: str | None
     is_turnover: bool
+    where: Mapping[str, list[str]]
 
     @classmethod
     def of(cls, definition: Mapping[str, Any], grace: int) -> "Metric":
@@ -51,6 +53,7 @@ class Metric:
             },
             left_out=role if role in ("other_currency", "no_value") else None,
             is_turnover=role == "turnover",
+            where=definition.get("where", {}),
         )
 
     def holds(self, occurred_at: int, *, exposed_at: int, start: int) -> bool:
@@ -62,7 +65,7 @@ class Metric:
 
     def counts(self, paid: RawRevenue) -> bool:
         """Tells whether a revenue event is the metric's; of a mean, in its currency."""
-        if self.by_page:
+        if self.by_page or not self.asks(paid.attributes):
             return False
         if paid.event not in self.sources or not self.is_mean:
             return paid.event in self.sources
@@ -85,9 +88,17 @@ class Metric:
         converted = min(abs(value), largest) * factor // RATE_SCALE
         return converted if value > 0 else -converted
 
+    def asks(self, properties: Mapping[str, object] | None) -> bool:
+        """Tells whether the properties have the values that the metric asks for."""
+        return all(
+            (value := (properties or {}).get(name)) is not None
+            and (value if isinstance(value, str) else json.dumps(value)) in values
+            for name, values in self.where.items()
+        )
+
     def reads(self, event: RawEvent) -> bool:
         """Tells whether a runtime event is the metric's."""
-        if event.event not in self.sources:
+        if event.event not in self.sources or not self.asks(event.properties):
             return False
         if self.vouched_only and not (event.trusted or event.signed):
             return False

@@ -41,6 +41,7 @@ class RawRevenue(NamedTuple):
     currency: str | None
     pseudonym: bytes
     session_id: str | None
+    attributes: Mapping[str, object] | None
 
 
 class Sighting(NamedTuple):
@@ -78,7 +79,7 @@ WHERE project_id = :project_id AND environment = :environment
 
 _REVENUE = text(f"""
 SELECT event, idempotency_key, {_micros("occurred_at")}, {_micros("received_at")},
-    amount_value, amount_currency, pseudonym, session_id
+    amount_value, amount_currency, pseudonym, session_id, attributes
 FROM revenue_events
 WHERE project_id = :project_id AND coalesce(environment, :environment) = :environment
   AND received_at <= :until AND occurred_at >= :since

@@ -222,7 +222,7 @@ def written(value: object, control: Control) -> str:
         between = ", " if control == "line" else "\n"
         return between.join(written(entry, control) for entry in value)
     if isinstance(value, dict):
-        return "\n".join(f"{name} {written(entry, control)}" for name, entry in value.items())
+        return "\n".join(f"{name} {written(entry, 'line')}" for name, entry in value.items())
     if isinstance(value, bool):
         return YES if value else ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:

@@ -48,8 +48,9 @@ def _field(
     if isinstance(kind, inspect.ListType):
         held, inputs = plain(kind.item_type), _LISTS
     control, reads = inputs.get(type(held), ("line", str.strip))
-    if isinstance(kind, inspect.DictType) and isinstance(kind.value_type, inspect.StructType):
-        control = "entries"
+    if isinstance(kind, inspect.DictType):
+        control = "entries" if isinstance(kind.value_type, inspect.StructType) else control
+        reads = reads if isinstance(kind.value_type, inspect.FloatType) else _listed
     default: Any = "" if member.default is msgspec.NODEFAULT else member.default
     if member.default_factory is not msgspec.NODEFAULT:
         default = member.default_factory()
@@ -100,6 +101,12 @@ def _rates(text: str) -> object:
     """Returns the number behind the name on each line that is not empty."""
     parted = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
     return {name: _number("".join(rest)) for name, *rest in parted}
+
+
+def _listed(text: str) -> object:
+    """Returns the values behind the name on each line, which commas part."""
+    parted = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
+    return {name: re.split(r"\s*,\s*", "".join(rest).strip()) for name, *rest in parted}
 
 
 def _split(read: Callable[[str], object]) -> Callable[[str], object]:

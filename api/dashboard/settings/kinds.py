@@ -81,6 +81,10 @@ def _facts_of_metric(row: Row) -> list[str]:
         "counts " + ", ".join(definition["sources"]),
         f"within {_window(definition['window_seconds'])}",
         f"{definition['better']} is better",
+        *(
+            f"where {name} is {' or '.join(values)}"
+            for name, values in definition.get("where", {}).items()
+        ),
         *(["a mean"] if definition["kind"] == "mean" else []),
         *([f"capped at {definition['cap']:g}"] if definition["cap"] is not None else []),
         *([] if margin == "default" else [f"margin {'none' if margin is None else margin}"]),

@@ -69,8 +69,13 @@ class Engine(Protocol):
         """Yields the number of each part, while that part is computed."""
         ...
 
-    def property_text(self, name: str) -> str:
-        """Returns SQL for a property of the event `e` as text: letters, digits, _ and - name it."""
+    def property_text(self, name: str, event: str) -> str:
+        """Returns SQL for a property of an event as text.
+
+        Args:
+            name: SQL for its name, which is of letters, digits, _ and -, or NULL.
+            event: The alias of the event's relation.
+        """
         ...
 
     def experiment_key(self, number: int, experiment_id: str) -> object:

@@ -18,6 +18,7 @@ from storage.pipeline.steps import (
     IN_SAMPLE,
     SEEN,
     Step,
+    with_properties_read,
 )
 from storage.schema.encoding import epoch_microseconds
 from storage.tenants.sample import IN_SAMPLE as UNIT_IN_SAMPLE
@@ -140,7 +141,8 @@ class PostgresEngine:
         # The planner would merge the subquery and work `kind` out six times a row, for two thirds
         # more time.
         sql = (
-            step.sql.replace(IN_SAMPLE, UNIT_IN_SAMPLE)
+            with_properties_read(step.sql, self.property_text)
+            .replace(IN_SAMPLE, UNIT_IN_SAMPLE)
             .replace(IN_PART, "true")
             .replace(COMPUTED_ONCE, "OFFSET 0")
         )
@@ -179,9 +181,9 @@ class PostgresEngine:
         """Yields once: all units are a single part."""
         yield 0
 
-    def property_text(self, name: str) -> str:
-        """Returns SQL for a property of the event `e` as text."""
-        return f"(e.properties ->> '{name}')"
+    def property_text(self, name: str, event: str) -> str:
+        """Returns SQL for a property of an event as text."""
+        return f"({event}.properties ->> {name})"
 
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its id."""

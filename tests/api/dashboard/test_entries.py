@@ -301,7 +301,7 @@ def advanced(page: str) -> list[tuple[bool, list[str]]]:
 
 
 def test_a_new_metric_asks_for_the_usual_fields_and_folds_the_others(owner: Owner) -> None:
-    folded = ["grace_seconds", "kind", "cap", "margin", "currency", "rates"]
+    folded = ["grace_seconds", "kind", "cap", "margin", "currency", "where", "rates"]
     assert advanced(owner.page(METRICS)) == [(False, folded)]
     new = owner.form(METRICS)
     assert set(new) - set(folded) == {
@@ -317,6 +317,21 @@ def test_advanced_fields_stand_open_where_one_holds_something_or_was_refused(own
     add(owner, METRICS, name="order")
     add(owner, METRICS, name="spent", kind="mean", cap="90")
     assert [opened for opened, _ in advanced(owner.page(METRICS))] == [False, True, False]
+
+
+def test_a_filter_is_typed_as_lines_of_a_property_and_its_values(owner: Owner) -> None:
+    filtered = {"name": "order", "where": "plan pro , team\nstatus 500"}
+    assert add(owner, METRICS, **filtered).status_code == 303
+    assert owner.settings().metrics["order"].where == {"plan": ["pro", "team"], "status": ["500"]}
+    assert "where plan is pro or team" in owner.page(METRICS)
+    for refused, rule in (
+        ("status 1.5", "a whole number of at most 15 digits"),
+        ("plan", "1 to 64 characters"),
+        ("a 1\nb 1\nc 1\nd 1", "at most 3"),
+    ):
+        answer = add(owner, METRICS, name="refused", where=refused)
+        assert answer.status_code == 422
+        assert rule in answer.text
 
 
 def test_a_webhook_s_form_says_what_each_event_means(owner: Owner) -> None:

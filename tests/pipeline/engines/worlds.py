@@ -50,6 +50,25 @@ METRICS = {
     "paid": {"window_seconds": 5400, "grace_seconds": 1500},
 }
 TARGETS = tuple(METRICS)
+# Guardrails that ask for properties of their events.
+ASKING = {
+    "apples": {
+        "sources": ["order", "paid"],
+        "kind": "mean",
+        "currency": "USD",
+        "window_seconds": 3600,
+        "where": {"plan": ["7", "true"], "platform": ["android", "ios"]},
+    },
+    "apple": {"sources": ["order", "paid"], "where": {"x": ["1", "2", "a=b"]}},
+}
+PROPERTIES = (
+    None,
+    '{"platform": "ios", "x": 1}',
+    '{"platform": "android", "plan": 7, "x": 1.5}',
+    '{"platform": ["a"], "plan": true, "x": "a=b"}',
+    '{"platform": {"a": 1}, "plan": "", "x": "1\\u001fx=2"}',
+    '{"platform": null, "plan": "\\u00e9\\"%s"}' % ("long " * 20),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +87,7 @@ def build_world(connection: Connection, seed: int) -> World:
     unit = draw.choice(["session", "session", "user"])
     chosen: dict[str, Any] = {
         "unit": unit,
-        "metrics": METRICS,
+        "metrics": METRICS | ASKING,
         "grace_seconds": draw.choice([0, 60, 120, 600]),
         "trusted_identity": draw.random() < 0.4,
         "segments": draw.choice([[], [], ["platform"], ["platform", "plan"], ["none"]]),
@@ -120,16 +139,7 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
                 "event_id": draw.choice([None, None, f"e{draw.randrange(40)}"]),
                 "value": draw.choice([None, draw.randrange(-(10**9), 10**12), 10**15, -(10**15)]),
                 "flags": flags,
-                "properties": draw.choice(
-                    [
-                        None,
-                        '{"platform": "ios"}',
-                        '{"platform": "android", "plan": 7, "x": 1.5}',
-                        '{"platform": ["a"], "plan": true}',
-                        '{"platform": {"a": 1}, "plan": ""}',
-                        '{"platform": null, "plan": "\\u00e9\\"%s"}' % ("long " * 20),
-                    ]
-                ),
+                "properties": draw.choice(PROPERTIES),
             }
             for _ in range(1 + (draw.random() < 0.2)):
                 delay = draw.choice([0, 0, 0, 20.5, 200, 650, 4000, -100])
@@ -167,6 +177,7 @@ def _store_revenue(connection: Connection, project_id: int, draw: Random) -> Non
             "pseudonym": bytes([draw.randrange(17)]),
             "session": draw.choice([None, None, f"s{draw.randrange(60)}"]),
             "environment": draw.choice([None, "production", "staging"]),
+            "attributes": PROPERTIES[number % len(PROPERTIES)],
         }
         for number in range(draw.randint(5, 40))
     ]
@@ -174,8 +185,8 @@ def _store_revenue(connection: Connection, project_id: int, draw: Random) -> Non
         text(
             "INSERT INTO revenue_events (project_id, idempotency_key, event, occurred_at,"
             " received_at, amount_value, amount_currency, pseudonym, session_id, environment,"
-            " digest) VALUES (:project_id, :key, 'paid', :occurred, :received, :amount,"
-            " :currency, :pseudonym, :session, :environment, '')"
+            " attributes, digest) VALUES (:project_id, :key, 'paid', :occurred, :received, :amount,"
+            " :currency, :pseudonym, :session, :environment, CAST(:attributes AS jsonb), '')"
         ),
         rows,
     )
@@ -211,7 +222,7 @@ def _register(connection: Connection, project_id: int, draw: Random) -> list[str
         Registration(
             treatment_commit=K,
             target_metric=target,
-            guardrails=draw.sample([name for name in TARGETS if name != target], 2),
+            guardrails=[*draw.sample([name for name in TARGETS if name != target], 2), *ASKING],
             routes=routes,
         )
         for target in targets

@@ -82,6 +82,7 @@ VERDICTS: Mapping[str, tuple[Chosen, Chosen]] = {
     "metrics.margin": ({}, {"metrics": {"error": {"margin": 50.0}}}),
     "metrics.currency": (of_spend(), of_spend(currency="EUR")),
     "metrics.rates": (of_spend(), of_spend(rates={"EUR": 1.08})),
+    "metrics.where": (of_order(where={"platform": "ios"}), of_order(where={"platform": "web"})),
     "guardrails": ({}, {"guardrails": ["error", "refund"]}),
     "segments": ({}, {"segments": ["platform"]}),
     "grace_seconds": ({}, {"grace_seconds": 3600}),
