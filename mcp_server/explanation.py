@@ -8,15 +8,17 @@ from datetime import datetime
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.evidence.effect import Effect as ServedEffect
 from domain.evidence.results import MetricRow
+from domain.lineage import control_state
 from domain.registration import RegistrationAnswer
 from domain.wording.registration import registration_note
-from mcp_server.contract import Effect, Explanation, Metric, Progress
-from mcp_server.registration import rebase_of
+from mcp_server.contract import BaseMove, Effect, Explanation, Metric, Progress
 
 LONGEST_BYTES = 1024
 SENTENCE_BYTES = 280
 FAULT_BYTES = 160
 NAME_BYTES = 60
+# Of a rebase; the evidence names all of them.
+_MOST_CHANGES = 3
 
 
 def explanation(
@@ -38,6 +40,7 @@ def explanation(
         An explanation of at most 1,024 bytes as JSON; `left_out` counts what did not fit.
     """
     note = None if registration is None else registration_note(registration)
+    moved = None if registration is None else registration.base_moved
     numbers = evidence if isinstance(evidence, Evidence) else None
     known = None if numbers is None else numbers.known.sentence
     best = effect or (None if numbers is None else numbers.effect)
@@ -47,7 +50,7 @@ def explanation(
         known=None if known is None else cut(known, SENTENCE_BYTES),
         effect=None if best is None else _effect(best),
         metrics=[] if numbers is None else _metrics(numbers.metrics),
-        rebase=None if registration is None else rebase_of(registration),
+        rebase=None if moved is None else _rebase(moved),
         progress=progress(numbers),
         warnings=_lines([*([] if note is None else [note]), *evidence.warnings]),
         faults=_faults(checklist, evidence.experiment_id),
@@ -65,8 +68,9 @@ def _fitted(whole: Explanation) -> Explanation:
     faults = whole.faults and list(whole.faults)
     fitted, left_out = whole, 0
     while len(as_json(fitted.model_dump())) > LONGEST_BYTES:
-        if (quiet := _last_quiet(metrics)) is not None:
-            del metrics[quiet]
+        quiet = [n for n, row in enumerate(metrics) if n > 0 and row.state != "breached"]
+        if quiet:
+            del metrics[quiet[-1]]
         elif rest := (warnings or faults or metrics):
             rest.pop()
         else:
@@ -83,18 +87,10 @@ def _fitted(whole: Explanation) -> Explanation:
     return fitted
 
 
-def _last_quiet(metrics: Sequence[Metric]) -> int | None:
-    """The number of the last guardrail that is not breached."""
-    quiet = [n for n, row in enumerate(metrics) if n > 0 and row.state != "breached"]
-    return quiet[-1] if quiet else None
-
-
 def _metrics(rows: Sequence[MetricRow]) -> list[Metric]:
     """The target's row and those of the guardrails; breached ones come next to it."""
-    target, guardrails = rows[:1], rows[1:]
-    breached = [row for row in guardrails if row.state == "breached"]
-    others = [row for row in guardrails if row.state != "breached"]
-    return [_metric(row) for row in (*target, *breached, *others)]
+    guardrails = sorted(rows[1:], key=lambda row: row.state != "breached")
+    return [_metric(row) for row in (*rows[:1], *guardrails)]
 
 
 def _metric(row: MetricRow) -> Metric:
@@ -102,14 +98,15 @@ def _metric(row: MetricRow) -> Metric:
     return Metric(
         metric=cut(row.metric, NAME_BYTES),
         state=row.state,
-        control=_short(row.control),
-        treatment=_short(row.treatment),
-        interval=None if low is None or high is None else (_rounded(low, 4), _rounded(high, 4)),
+        control=row.control and rounded(row.control, 4),
+        treatment=row.treatment and rounded(row.treatment, 4),
+        interval=None if low is None or high is None else (rounded(low, 4), rounded(high, 4)),
     )
 
 
-def _short(number: float | None) -> float | None:
-    return None if number is None else _rounded(number, 4)
+def _rebase(moved: control_state.BaseMove) -> BaseMove:
+    changes = [change[:64] for change in moved.changes[:_MOST_CHANGES]]
+    return BaseMove(on=moved.rebase_on[:64], changes=changes, continues=moved.continues)
 
 
 def progress(evidence: Evidence | None) -> Progress:
@@ -137,16 +134,16 @@ def _effect(effect: ServedEffect) -> Effect | None:
     if estimate is None or error is None:
         return None
     return Effect(
-        estimate=_rounded(estimate),
-        standard_error=_rounded(error),
-        relative=None if relative is None else _rounded(relative),
+        estimate=rounded(estimate),
+        standard_error=rounded(error),
+        relative=relative and rounded(relative),
         final=effect.final,
         trainable=effect.trainable,
         reward_at=time_text(effect.reward_at),
     )
 
 
-def _rounded(number: float, digits: int = 6) -> float:
+def rounded(number: float, digits: int = 6) -> float:
     """The number in six digits, or fewer: no more of it are known."""
     return float(f"{number:.{digits}g}")
 

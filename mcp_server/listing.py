@@ -1,6 +1,6 @@
 """The list of experiments, cut to pages of a kilobyte that follow on each other."""
 
-from domain.listing import ListedVerdict, VerdictList
+from domain.listing import VerdictList
 from mcp_server.contract import Experiments, Listed
 from mcp_server.explanation import LONGEST_BYTES, as_json, cut
 
@@ -12,7 +12,17 @@ METRIC_BYTES = 160
 
 def listing(page: VerdictList) -> Experiments:
     """A page of the service as an agent reads it."""
-    rows = [_listed(row) for row in page.experiments]
+    rows = [
+        Listed(
+            experiment_id=row.experiment_id,
+            treatment_commit=row.treatment_commit and row.treatment_commit[:COMMIT_CHARACTERS],
+            metric=cut(row.metric, METRIC_BYTES),
+            verdict=row.contract.verdict,
+            abstain_reason=row.contract.abstain_reason,
+            decided=row.contract.decided,
+        )
+        for row in page.experiments
+    ]
     return Experiments(experiments=rows, next_cursor=page.next_cursor)
 
 
@@ -31,15 +41,3 @@ def room(page: Experiments) -> int:
     while shown > 1 and not fits(page.model_copy(update={"experiments": page.experiments[:shown]})):
         shown -= 1
     return shown
-
-
-def _listed(row: ListedVerdict) -> Listed:
-    contract, commit = row.contract, row.treatment_commit
-    return Listed(
-        experiment_id=row.experiment_id,
-        treatment_commit=None if commit is None else commit[:COMMIT_CHARACTERS],
-        metric=cut(row.metric, METRIC_BYTES),
-        verdict=contract.verdict,
-        abstain_reason=contract.abstain_reason,
-        decided=contract.decided,
-    )

@@ -7,7 +7,7 @@ from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import planned
 from mcp_server.contract import Checklist, Plan, PlannedLift, Quicker, SetUp
-from mcp_server.explanation import LONGEST_BYTES, as_json, cut
+from mcp_server.explanation import LONGEST_BYTES, as_json, cut, rounded
 
 _QUICKER_LIFT = 0.2
 _TEXT_BYTES = 250
@@ -32,32 +32,25 @@ _EXAMPLES = {
 def plan(design: Design, boundary: Boundary) -> Plan:
     """Returns the days of a canary for each of some lifts, and quicker designs."""
     document = planned(design, boundary)
+    smallest = document["smallest_lift_by_horizon"]
     return Plan(
         lifts=[
             PlannedLift(
                 relative_lift=lift["relative_lift"],
-                days_to_decide=_days(lift["days_to_decide"]),
-                days_to_exclude_harm=_days(lift["days_to_exclude_harm"]),
+                days_to_decide=rounded(lift["days_to_decide"], 3),
+                days_to_exclude_harm=rounded(lift["days_to_exclude_harm"], 3),
             )
             for lift in document["lifts"]
         ],
         horizon_days=document["horizon_days"],
-        smallest_lift_by_horizon=_rounded(document["smallest_lift_by_horizon"]),
+        smallest_lift_by_horizon=None if smallest is None else rounded(smallest, 3),
         quicker=[
-            Quicker(change=other["change"], days_to_decide=_days(lift["days_to_decide"]))
+            Quicker(change=other["change"], days_to_decide=rounded(lift["days_to_decide"], 3))
             for other in document["instead"]
             for lift in other["lifts"]
             if lift["relative_lift"] == _QUICKER_LIFT
         ],
     )
-
-
-def _days(count: float) -> float:
-    return float(f"{count:.3g}")
-
-
-def _rounded(lift: float | None) -> float | None:
-    return None if lift is None else float(f"{lift:.3g}")
 
 
 def _example(line: Mapping[str, Any]) -> str | None:

@@ -1,10 +1,9 @@
 """The portfolio, cut to a kilobyte: the whole first, then the steps, then single changes."""
 
-from domain.document import Interval
 from domain.ledger import portfolio as ledger
 from domain.ledger.sentences import portfolio_headline, portfolio_steps
 from mcp_server.contract import Portfolio, PortfolioChange
-from mcp_server.explanation import LONGEST_BYTES, as_json, cut
+from mcp_server.explanation import LONGEST_BYTES, as_json, cut, rounded
 
 SENTENCE_BYTES = 280
 STEP_BYTES = 300
@@ -19,17 +18,25 @@ def portfolio(document: ledger.Portfolio) -> Portfolio:
     Returns:
         A portfolio of at most 1,024 bytes as JSON; `left_out` counts what did not fit.
     """
-    effect = document.effect
+    effect, interval = document.effect, document.effect and document.effect.interval
     whole = Portfolio(
         sentence=cut(portfolio_headline(document), SENTENCE_BYTES),
         experiment_id=document.experiment_id,
         begin=document.registration,
         effect=_short(effect and effect.relative),
-        interval=_ends(effect and effect.interval),
+        interval=interval and (rounded(interval[0], 3), rounded(interval[1], 3)),
         basis=effect and effect.basis,
         claimed=_short(document.claimed) or 0.0,
         expected=_short(document.expected) or 0.0,
-        changes=[_change(row) for row in document.measurements],
+        changes=[
+            PortfolioChange(
+                experiment_id=row.experiment_id,
+                verdict=row.verdict,
+                claimed=_short(row.claimed),
+                effect=_short(row.effect),
+            )
+            for row in document.measurements
+        ],
         steps=[cut(step, STEP_BYTES) for step in portfolio_steps(document)],
         left_out=0,
     )
@@ -45,21 +52,5 @@ def portfolio(document: ledger.Portfolio) -> Portfolio:
     return fitted
 
 
-def _change(row: ledger.PortfolioMeasurement) -> PortfolioChange:
-    return PortfolioChange(
-        experiment_id=row.experiment_id,
-        verdict=row.verdict,
-        claimed=_short(row.claimed),
-        effect=_short(row.effect),
-    )
-
-
-def _ends(interval: Interval | None) -> tuple[float, float] | None:
-    if interval is None:
-        return None
-    low, high = (float(f"{end:.3g}") for end in interval)
-    return low, high
-
-
 def _short(share: float | None) -> float | None:
-    return None if share is None else float(f"{share:.3g}")
+    return share and rounded(share, 3)

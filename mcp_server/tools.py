@@ -15,7 +15,7 @@ from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field, RootModel
 
 from domain.contract import Contract
-from domain.evidence.document import AnyEvidence, Evidence, evidence_from, looked_at
+from domain.evidence.document import Evidence, evidence_from, looked_at
 from domain.evidence.effect import Effect
 from domain.ledger import portfolio as ledger
 from domain.listing import VerdictList
@@ -190,7 +190,10 @@ async def explain(
         if isinstance(evidence, Refused) and note is not None:
             raise ToolError(f"{note} {evidence}")
         raise evidence
-    document = _evidence(evidence, api)
+    try:
+        document = evidence_from(evidence.body)
+    except msgspec.ValidationError:
+        raise _foreign(api) from None
     # The checklist only adds to the evidence: without it the explanation still stands.
     checks = checklist.body if isinstance(checklist, Answer) else None
     effect = None
@@ -423,12 +426,10 @@ async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
 async def _registration(api: RewardApi, experiment_id: str) -> RegistrationAnswer | None:
     """A registration; None where the service answers none that we know: it only adds."""
     outcome = await _outcome(api.registration(experiment_id))
+    if not isinstance(outcome, Answer):
+        return None
     try:
-        return (
-            msgspec.convert(outcome.body, RegistrationAnswer)
-            if isinstance(outcome, Answer)
-            else None
-        )
+        return msgspec.convert(outcome.body, RegistrationAnswer)
     except msgspec.ValidationError:
         return None
 
@@ -445,13 +446,6 @@ def _shaped(document_type: type[DocumentT], answer: Answer, api: RewardApi) -> D
     """The answer as the document it must be; members that later versions add are left aside."""
     try:
         return msgspec.convert(answer.body, document_type)
-    except msgspec.ValidationError:
-        raise _foreign(api) from None
-
-
-def _evidence(answer: Answer, api: RewardApi) -> AnyEvidence:
-    try:
-        return evidence_from(answer.body)
     except msgspec.ValidationError:
         raise _foreign(api) from None
 

@@ -29,7 +29,6 @@ from domain.evidence.document import AnyEvidence, Evidence, evidence_of, looked_
 from domain.evidence.results import EvidenceLook
 from domain.figures import rough_percent
 from domain.measure import measure_of, typical_lift
-from domain.registration import Situation
 from domain.wording.effect import MOMENTS, near_end, training_sentence
 from domain.wording.headline import headline_of
 from domain.wording.looks import fired_at, looks_of
@@ -68,10 +67,9 @@ async def get_experiment(request: Request) -> Response:
     """Return the page of an experiment."""
     experiment_id = request.path_params["experiment_id"]
 
-    def reading(connection: Connection, visitor: Visitor) -> _Reading:
-        return _read(connection, visitor, experiment_id)
-
-    _, read = await read_for_visitor(request, reading)
+    _, read = await read_for_visitor(
+        request, lambda connection, visitor: _read(connection, visitor, experiment_id)
+    )
     return page(
         request,
         "experiment.html",
@@ -88,10 +86,9 @@ async def get_live(request: Request) -> Response:
     experiment_id = request.path_params["experiment_id"]
     known = request.headers.get("If-None-Match")
 
-    def reading(connection: Connection, visitor: Visitor) -> _Reading:
-        return _read(connection, visitor, experiment_id, known=known)
-
-    _, read = await read_for_visitor(request, reading)
+    _, read = await read_for_visitor(
+        request, lambda connection, visitor: _read(connection, visitor, experiment_id, known=known)
+    )
     etag, wait = read.etag, _wait(read.finding)
     if etag == known:
         return Response(status_code=304, headers={"ETag": etag, "Retry-After": str(wait)})
@@ -107,12 +104,11 @@ async def get_live(request: Request) -> Response:
 
 async def get_evidence(request: Request) -> Response:
     """Return the whole evidence document."""
-    experiment_id = request.path_params["experiment_id"]
-
-    def reading(connection: Connection, visitor: Visitor) -> str | None:
-        return read_evidence(connection, visitor.project_id, known_id(experiment_id))
-
-    _, evidence = await read_for_visitor(request, reading)
+    experiment_id = known_id(request.path_params["experiment_id"])
+    _, evidence = await read_for_visitor(
+        request,
+        lambda connection, visitor: read_evidence(connection, visitor.project_id, experiment_id),
+    )
     if evidence is None:
         raise Problem("no_evidence_yet", "The experiment has had no look yet.")
     return Response(evidence, media_type="application/json")
@@ -153,7 +149,8 @@ def _read(
         None,
     )
     finding = read_finding(connection, project_id, known_id(experiment_id))
-    etag = _etag(version if fault is None else f"{version} {fault}")
+    content = f"{VERSION} {version}" + ("" if fault is None else f" {fault}")
+    etag = f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
     evidence = ramp = None
     if etag != known and finding.evidence is not None:
         evidence = evidence_of(finding.evidence)
@@ -161,10 +158,6 @@ def _read(
     if evidence is not None and evidence.as_of is not None:
         ramp = read_ramp(connection, experiment_id, until=evidence.as_of)
     return _Reading(finding=finding, etag=etag, fault=fault, evidence=evidence, ramp=ramp)
-
-
-def _etag(version: str) -> str:
-    return f'"{hashlib.sha256(f"{VERSION} {version}".encode()).hexdigest()[:32]}"'
 
 
 def _wait(finding: Finding) -> int:
@@ -185,7 +178,12 @@ def _known(read: _Reading) -> dict[str, Any]:
     candidate = document is not None and document.candidate is not None
     fair = is_fair(contract)
     registration, effect = finding.registration, finding.effect
-    reason = reason_of(contract, evidence, registration.situation)
+    situation = registration.situation
+    reason = reason_of(contract, evidence, situation)
+    # Of a decision the page says what was done about it, beside the advice.
+    is_said = situation.sentence == reason or situation.state is State.DECIDED
+    advised = {"keep": "promoted", "rollback": "withdrawn"}.get(contract.verdict)
+    next_look = finding.next_look_at
     return {
         "finding": finding,
         "registration": registration,
@@ -196,11 +194,12 @@ def _known(read: _Reading) -> dict[str, Any]:
         "headline": headline_of(contract, candidate=candidate),
         "reason": reason,
         "first_look_at": _first_look(finding),
-        "beside": _beside(registration.situation, reason),
+        "beside": None if is_said else situation.sentence,
         "late_start": late_start_sentence(registration),
         "joint": joint_sentence(joint) if (joint := registration.joint_with) else None,
         "advice": advice_of(finding),
-        "followed": _is_followed(finding, contract),
+        # Whether the change was promoted after a keep, or withdrawn after a rollback.
+        "followed": finding.acted is not None and finding.acted.word == advised,
         "bound": bound,
         "value": value_of(contract, document),
         "lift": None if document is None else typical_lift(document.policy.rho.day),
@@ -218,7 +217,7 @@ def _known(read: _Reading) -> dict[str, Any]:
         "plot": _plot(document, contract, read.ramp) if document is not None and fair else None,
         "ends": _ends(finding, document),
         "lasts": lasts(document),
-        "overdue": _is_overdue(finding),
+        "overdue": next_look is not None and datetime.now(UTC) > next_look + _OVERDUE,
         "checks": [] if document is None else _checks(document),
         "warnings": [] if document is None else warning_sentences(document),
         "metrics": [] if document is None else metric_rows(document),
@@ -228,21 +227,6 @@ def _known(read: _Reading) -> dict[str, Any]:
         },
         "looks": [] if document is None else _looks(document),
     }
-
-
-def _is_followed(finding: Finding, contract: Contract) -> bool:
-    """Returns whether the change was promoted after a keep, or withdrawn after a rollback."""
-    advised = {"keep": "promoted", "rollback": "withdrawn"}.get(contract.verdict)
-    return finding.acted is not None and finding.acted.word == advised
-
-
-def _beside(situation: Situation, reason: str) -> str | None:
-    """Returns the sentence on a canary to which nothing is compared; None where the reason is it.
-
-    Of a decision the page says beside the advice how people acted on it.
-    """
-    said = situation.sentence == reason or situation.state is State.DECIDED
-    return None if said else situation.sentence
 
 
 def _plot(document: Evidence, contract: Contract, ramp: Ramp | None) -> dict[str, Any] | None:
@@ -265,11 +249,6 @@ def _first_look(finding: Finding) -> datetime | None:
     """Returns when the target can be looked at first; None once that time came."""
     at = None if finding.registration.nothing_to_compare else finding.registration.first_look_at
     return None if at is None or finding.decided or at <= datetime.now(UTC) else at
-
-
-def _is_overdue(finding: Finding) -> bool:
-    """Tells whether its next look should long have been."""
-    return finding.next_look_at is not None and datetime.now(UTC) > finding.next_look_at + _OVERDUE
 
 
 def _ends(finding: Finding, document: Evidence | None) -> datetime | None:

@@ -11,12 +11,11 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.actions import post_experiment, post_registration
 from api.dashboard.experiment import get_evidence, get_experiment, get_live
-from api.dashboard.ledger import get_ledger
+from api.dashboard.ledger import get_ledger, get_portfolio
 from api.dashboard.page.assets import get_asset
 from api.dashboard.page.figures import signs
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import public_address_of, read_for_visitor
-from api.dashboard.portfolio import get_portfolio
 from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
 from api.dashboard.settings.audit_trail import get_audit_trail
@@ -51,18 +50,14 @@ _STATES: Mapping[str, bool | None] = {"": None, "running": False, "decided": Tru
 
 async def get_overview(request: Request) -> Response:
     """Return the first page of a project: running experiments, and the latest deploys."""
-
-    def reading(
-        connection: Connection, visitor: Visitor
-    ) -> tuple[list[ListedFinding], list[ListedFinding], list[ListedRamp]]:
-        project_id = visitor.project_id
-        return (
-            list_findings(connection, project_id, limit=_ON_THE_FIRST + 1, decided=False),
-            list_findings(connection, project_id, limit=_ON_THE_FIRST, decided=True),
-            list_ramps(connection, project_id, limit=5),
-        )
-
-    visitor, (running, decided, ramps) = await read_for_visitor(request, reading)
+    visitor, (running, decided, ramps) = await read_for_visitor(
+        request,
+        lambda connection, visitor: (
+            list_findings(connection, visitor.project_id, limit=_ON_THE_FIRST + 1, decided=False),
+            list_findings(connection, visitor.project_id, limit=_ON_THE_FIRST, decided=True),
+            list_ramps(connection, visitor.project_id, limit=5),
+        ),
+    )
     checklist = await runtime(request).checklists.of(visitor.project_id)
     return page(
         request,
@@ -154,17 +149,17 @@ async def get_experiments(request: Request) -> Response:
     if state not in _STATES:
         raise Missing("not_found", "There is no such page.")
 
-    def reading(connection: Connection, visitor: Visitor) -> list[ListedFinding]:
-        return list_findings(
+    _, findings = await read_for_visitor(
+        request,
+        lambda connection, visitor: list_findings(
             connection,
             visitor.project_id,
             limit=_ON_A_PAGE + 1,
             decided=_STATES[state],
             words=sought.split(),
             before=before,
-        )
-
-    _, findings = await read_for_visitor(request, reading)
+        ),
+    )
     return page(
         request,
         "experiments.html",
@@ -264,7 +259,9 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
     return {
         "finding": finding,
         "headline": headline_of(contract, candidate=finding.waits_for is not None),
-        "reason": _reason(finding),
+        "reason": before_any_look(contract, bound=finding.deploy_id is not None)
+        if finding.reason is None
+        else signs(finding.reason),
         "fair": is_fair(contract),
         "relative": None if lift is None or not finding.control else lift / abs(finding.control),
         "bar": None if lift is None or interval is None else _bar(lift, interval),
@@ -281,12 +278,6 @@ def _progress(finding: ListedFinding) -> dict[str, float] | None:
     if finding.contract.abstain_reason != "power" or not sessions.required:
         return None
     return {"value": sessions.accumulated, "max": sessions.required}
-
-
-def _reason(finding: ListedFinding) -> str:
-    if finding.reason is None:
-        return before_any_look(finding.contract, bound=finding.deploy_id is not None)
-    return signs(finding.reason)
 
 
 def _bar(lift: float, interval: Interval) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """Signing in and out: a one-time link or a project key becomes a cookie, and ends."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -58,16 +58,14 @@ async def get_sign_in(request: Request) -> Response:
 async def post_sign_in(request: Request) -> Response:
     """Exchange the code of a link, or a project key, for a cookie."""
     form = await posted(request)
-    limit = runtime(request).rate_limit
     # Which project's proxies to believe is not known yet: its clients share a limit.
-    await limit.admit_sign_in(address=client_address(request, ()))
+    await runtime(request).rate_limit.admit_sign_in(address=client_address(request, ()))
     after = page_after(form.text("next"))
     if form.text("project"):
         return await _post_proxied(request, form.text("project"), after)
     secret = form.text("secret").strip()
     if (fault := _fault(secret)) is not None:
         return _asking(request, after, fault=fault, status=422)
-    await limit.admit_secret()
 
     def signing_in(connection: Connection) -> str | None:
         by = sign_in_by_link if is_link_code(secret) else sign_in_by_key
@@ -76,13 +74,8 @@ async def post_sign_in(request: Request) -> Response:
             sign_out(connection, before)
         return token
 
-    token = await runtime(request).store.run(signing_in)
-    if token is None:
-        fault = _USED if is_link_code(secret) else _UNKNOWN
-        return _asking(request, after, fault=fault, status=403)
-    response = RedirectResponse(after, status_code=303)
-    keep_token(request, response, token)
-    return response
+    unknown = _USED if is_link_code(secret) else _UNKNOWN
+    return await _signed_in(request, signing_in, after, fault=unknown)
 
 
 async def _post_proxied(request: Request, project: str, after: str) -> Response:
@@ -97,10 +90,16 @@ async def _post_proxied(request: Request, project: str, after: str) -> Response:
                 return sign_in_by_proxy(connection, number, role=known.role, name=known.name)
         return None
 
-    await runtime(request).rate_limit.admit_secret()
-    token = await runtime(request).store.run(signing_in)
-    if token is None:
-        return _asking(request, after, fault=_NO_GROUP, status=403)
+    return await _signed_in(request, signing_in, after, fault=_NO_GROUP)
+
+
+async def _signed_in(
+    request: Request, sign_in: Callable[[Connection], str | None], after: str, *, fault: str
+) -> Response:
+    shared = runtime(request)
+    await shared.rate_limit.admit_secret()
+    if (token := await shared.store.run(sign_in)) is None:
+        return _asking(request, after, fault=fault, status=403)
     response = RedirectResponse(after, status_code=303)
     keep_token(request, response, token)
     return response

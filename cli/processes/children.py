@@ -71,7 +71,7 @@ class Servers:
             ["cli", "api", *where, "--workers", str(workers)],
             log="api",
             stage=_SERVERS,
-            ready=lambda: _answers(reachable(host), port, "/readyz"),
+            ready=lambda: answers(reachable(host), port, "/readyz"),
             stop_seconds=API_STOP_SECONDS,
             longest_backoff_seconds=API_BACKOFF_SECONDS,
         )
@@ -160,7 +160,8 @@ def postgres(server: EmbeddedPostgres, data_dir: Path) -> Child:
     )
 
 
-def _answers(host: str, port: int, path: str) -> bool:
+def answers(host: str, port: int, path: str) -> bool:
+    """Whether a server answers a path by 200."""
     connection = http.client.HTTPConnection(host, port, timeout=2.0)
     try:
         connection.request("GET", path)

@@ -12,9 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from cli.operations.options import Share
 from cli.repository.change import Author
 from cli.repository.private_service import private_service
-from cli.repository.report import Report, table
+from cli.repository.report import Report, rows
 from cli.repository.sessions import Sessions
 from cli.repository.team import LOOK_MINUTES, Rules, Team
+from cli.table import table
 from cli.traffic.interruption import interruptible
 
 _DAY = 1440
@@ -126,7 +127,7 @@ def repository(
     if as_json:
         click.echo(json.dumps(document))
     else:
-        console.print(table(document))
+        console.print(table(rows(document), title="A simulated repository"))
 
 
 def _lived(team: Team, sessions: Sessions, *, minutes: int, console: Console) -> int:

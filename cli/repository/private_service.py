@@ -1,6 +1,5 @@
 """A service of the simulation alone: a store whose clock it moves, the API, the pipeline."""
 
-import http.client
 import os
 import secrets
 import sys
@@ -18,7 +17,7 @@ import httpx2
 from sqlalchemy import Engine
 
 from cli.operations.actor import command_actor
-from cli.processes.children import free_port
+from cli.processes.children import answers, free_port
 from cli.traffic.posting import Refused, answer, connected
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from orchestration.pipeline.batch import FAST
@@ -130,7 +129,7 @@ def _api(database_url: str, folder: Path) -> Generator[str]:
     process = spawn(command, log=log, env={**os.environ, **ours})
     try:
         deadline = time.monotonic() + _START_SECONDS
-        while not _answers(port):
+        while not answers("127.0.0.1", port, "/healthz"):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise Refused(f"the simulation's API did not start: {log.read_text()[-500:]}")
             time.sleep(0.1)
@@ -138,14 +137,3 @@ def _api(database_url: str, folder: Path) -> Generator[str]:
     finally:
         process.terminate()
         process.wait()
-
-
-def _answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2.0)
-    try:
-        connection.request("GET", "/healthz")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()

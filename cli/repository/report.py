@@ -1,12 +1,10 @@
 """The report of a simulated repository: each change's answer beside the truth."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
-
-from rich.table import Table
 
 from cli.repository.change import HARM
 from cli.repository.sessions import Sessions
@@ -103,13 +101,15 @@ class Report:
                 "fate": str(trial.fate),
                 "behind a flag": trial.build is None,
                 "changes": len(trial.changes),
-                "hours until withdrawn": None
-                if trial.ended is None
-                else (trial.ended - trial.shipped) / 60,
+                "hours until withdrawn": _hours(trial),
                 "share of all sessions": trial.sessions(self.sessions.count) / self.sessions.total,
             }
             for trial in harmful
         ]
+
+
+def _hours(trial: Trial) -> float | None:
+    return None if trial.ended is None else (trial.ended - trial.shipped) / 60
 
 
 def _row(trial: Trial) -> dict[str, Any]:
@@ -117,34 +117,24 @@ def _row(trial: Trial) -> dict[str, Any]:
         "change": [change.name[:12] for change in trial.changes],
         "true_effect": round(trial.effect, 4),
         "fate": str(trial.fate),
-        "hours": None if trial.ended is None else (trial.ended - trial.shipped) / 60,
+        "hours": _hours(trial),
         "rebases": trial.rebases,
         "interval": trial.interval and [round(value, 5) for value in trial.interval[:2]],
         "true_lift": trial.interval and round(trial.interval[2], 5),
     }
 
 
-def table(document: dict[str, Any]) -> Table:
-    """Returns a report's document as a table for people."""
-    drawn = Table(title="A simulated repository", show_header=False)
+def rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields a report's document as lines for people."""
     for name in ("days", "sessions", "conversions"):
-        drawn.add_row(name, f"{document[name]:,}")
+        yield name, f"{document[name]:,}"
     for part in ("commits", "canaries", "flags", "intervals"):
         for name, value in document[part].items():
-            for label, text in _lines(name, value):
-                drawn.add_row(f"{part}: {label}", text)
+            fates = value.items() if isinstance(value, dict) else [(name, _text(value))]
+            yield from ((f"{part}: {label}", str(text)) for label, text in fates)
     for harmful in document["harmful"]:
-        drawn.add_row(
-            "a change that halves the rate",
-            "; ".join(f"{name}: {_text(value)}" for name, value in harmful.items()),
-        )
-    return drawn
-
-
-def _lines(name: str, value: object) -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [(str(fate), f"{count}") for fate, count in value.items()]
-    return [(name, _text(value))]
+        said = "; ".join(f"{name}: {_text(value)}" for name, value in harmful.items())
+        yield "a change that halves the rate", said
 
 
 def _text(value: object) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -16,8 +15,8 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.spinner import Spinner
-from rich.table import Table
 
+from cli.table import table
 from cli.traffic.canary import Scenario, Traffic, traffic
 from cli.traffic.posting import answer, batches, connected, post
 
@@ -223,7 +222,8 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
         Refused: If the service refuses a request.
     """
     with connected(api_url) as client:
-        titles = _experiments(client, keys)
+        known = answer(client, "GET", "/v1/reward?limit=10", key=keys.project)["experiments"]
+        titles = {row["experiment_id"]: f"commit {row['treatment_commit']}" for row in known[::-1]}
         if titles:
             console.print(
                 "The demo was played on this store before; these are its verdicts. For a new one,"
@@ -253,12 +253,6 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
             "schedule's runs in Dagster, or poll on."
         )
     return 1 if waiting else 0
-
-
-def _experiments(client: httpx2.Client, keys: Keys) -> dict[str, str]:
-    """Titles of the experiments that the project has, by identifier."""
-    listed = answer(client, "GET", "/v1/reward?limit=10", key=keys.project)["experiments"]
-    return {row["experiment_id"]: f"commit {row['treatment_commit']}" for row in reversed(listed)}
 
 
 def _staged(console: Console, client: httpx2.Client, keys: Keys, staged: Story) -> dict[str, str]:
@@ -320,44 +314,30 @@ def _decided(
     timeout: float,
 ) -> list[dict[str, Any]]:
     """The contracts once all are decided, or as they stand when the time is up."""
-    contracts: list[dict[str, Any]] = []
     began = time.monotonic()
     with Live(console=console, refresh_per_second=8, transient=True) as live:
-        for contracts in _polled(client, keys, list(experiments)):
+        while True:
+            contracts = [
+                answer(client, "GET", f"/v1/reward/{experiment}", key=keys.project)
+                for experiment in experiments
+            ]
+            rows = (
+                (
+                    experiments[contract["experiment_id"]],
+                    contract["verdict"],
+                    contract["power_state"]["clock"],
+                    contract["cadence"] or "-",
+                )
+                for contract in contracts
+            )
             waited = time.monotonic() - began
-            live.update(_progress(contracts, experiments, waited))
-            if all(contract["power_state"]["decided"] for contract in contracts):
-                break
-            if waited + POLL_SECONDS > timeout:
-                break
-    return contracts
-
-
-def _polled(
-    client: httpx2.Client, keys: Keys, experiments: Sequence[str]
-) -> Iterator[list[dict[str, Any]]]:
-    """The contracts, read again each second."""
-    while True:
-        yield [
-            answer(client, "GET", f"/v1/reward/{experiment}", key=keys.project)
-            for experiment in experiments
-        ]
-        time.sleep(POLL_SECONDS)
-
-
-def _progress(
-    contracts: Sequence[dict[str, Any]], experiments: dict[str, str], waited: float
-) -> Group:
-    table = Table("Change", "Verdict", "Clock", "Cadence")
-    for contract in contracts:
-        table.add_row(
-            experiments[contract["experiment_id"]],
-            contract["verdict"],
-            contract["power_state"]["clock"],
-            contract["cadence"] or "-",
-        )
-    text = f"Waiting for Dagster, which looks each minute ({waited:.0f} s)"
-    return Group(table, Spinner("dots", text=text))
+            text = f"Waiting for Dagster, which looks each minute ({waited:.0f} s)"
+            shown = table(rows, "Change", "Verdict", "Clock", "Cadence")
+            live.update(Group(shown, Spinner("dots", text=text)))
+            is_over = all(contract["power_state"]["decided"] for contract in contracts)
+            if is_over or waited + POLL_SECONDS > timeout:
+                return contracts
+            time.sleep(POLL_SECONDS)
 
 
 def _invite(console: Console, *, api_url: str, dagster_url: str, keys: Keys) -> None:

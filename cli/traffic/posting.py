@@ -129,65 +129,43 @@ def post(
     Raises:
         Refused: If the service refuses a batch.
     """
-    round_trip = _Round(
-        client=client,
-        key=key,
-        replay=replay,
-        paced=paced,
-        record=record or RunRecord(),
-        advance=advance,
-    )
-    flying: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(connections) as pool:
-        try:
-            for batch in waiting:
-                if paced and round_trip.over.wait(_until(batch.due)):
-                    break
-                while flying and (flying[0].done() or len(flying) >= 2 * connections):
-                    flying.popleft().result()
-                flying.append(pool.submit(round_trip.bring, batch))
-            for last in flying:
-                last.result()
-        finally:
-            # Requests that wait for their next attempt wait no longer.
-            round_trip.over.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-    return round_trip.record.posted
+    record, over = record or RunRecord(), threading.Event()
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Round:
-    """What all requests of a `post` share; `over` is set at its end, and by the first failure."""
-
-    client: httpx2.Client
-    key: str
-    replay: bool
-    paced: bool
-    record: RunRecord
-    advance: Callable[[Posted], None] | None
-    over: threading.Event = field(default_factory=threading.Event)
-
-    def bring(self, batch: Batch) -> None:
-        path = f"{batch.path}?replay=true" if self.replay else batch.path
-        request = _encoded("POST", path, key=self.key, body={"events": batch.bodies})
-        job = _Job(client=self.client, request=request, record=self.record, over=self.over)
+    def bring(batch: Batch) -> None:
+        path = f"{batch.path}?replay=true" if replay else batch.path
+        request = _encoded("POST", path, key=key, body={"events": batch.bodies})
+        job = _Job(client=client, request=request, record=record, over=over)
         began = time.monotonic()
         try:
             receipt = job.run()
             landed = Posted.of_receipt(receipt, events=len(batch.bodies))
         except Refused:
-            self.over.set()
+            over.set()
             raise
         now = time.monotonic()
-        since_due = (datetime.now(UTC) - batch.due).total_seconds() if self.paced else now - began
-        self.record.land(
-            landed,
-            since_due=since_due,
-            since_sent=now - job.sent_at,
-            sampling=receipt.get("sampling"),
-        )
-        if self.advance is not None:
-            self.advance(landed)
+        since_due = (datetime.now(UTC) - batch.due).total_seconds() if paced else now - began
+        sampling = receipt.get("sampling")
+        record.land(landed, since_due=since_due, since_sent=now - job.sent_at, sampling=sampling)
+        if advance is not None:
+            advance(landed)
+
+    flying: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(connections) as pool:
+        try:
+            for batch in waiting:
+                until = max(0.0, (batch.due - datetime.now(UTC)).total_seconds())
+                if paced and over.wait(until):
+                    break
+                while flying and (flying[0].done() or len(flying) >= 2 * connections):
+                    flying.popleft().result()
+                flying.append(pool.submit(bring, batch))
+            for last in flying:
+                last.result()
+        finally:
+            # Requests that wait for their next attempt wait no longer; so does the first failure.
+            over.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+    return record.posted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,10 +230,6 @@ def pause(retry_after: str | None, attempt: int) -> float:
     if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
         return float(retry_after)
     return min(FIRST_PAUSE_SECONDS * 2 ** min(attempt, 10), LONGEST_PAUSE_SECONDS)
-
-
-def _until(due: datetime) -> float:
-    return max(0.0, (due - datetime.now(UTC)).total_seconds())
 
 
 def _batch(deliveries: list[Delivery]) -> Batch:

@@ -20,8 +20,8 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
 
+from cli.table import table
 from cli.traffic.canary import Delivery, Scenario, Traffic, traffic
 from cli.traffic.interruption import INTERRUPTED, interruptible
 from cli.traffic.posting import Batch, NoAnswer, Refused, answer, batches, connected, post
@@ -146,7 +146,8 @@ def canary(
     if as_json:
         click.echo(json.dumps(_machine(summary, run)))
     else:
-        console.print(_table(summary, run))
+        title = "Simulated traffic, interrupted" if summary.interrupted else "Simulated traffic"
+        console.print(table(_rows(summary, run), title=title))
     if summary.interrupted:
         sys.exit(INTERRUPTED)
 
@@ -226,7 +227,13 @@ def sent(
         Refused: If the service refuses a batch.
     """
     deliveries = run.deliveries()
-    happened = _happened(deliveries, datetime.now(UTC))
+    now = datetime.now(UTC)
+    # Some conversions would come long after it.
+    happened = (
+        delivery
+        for delivery in deliveries
+        if datetime.fromisoformat(delivery.body["occurred_at"]) <= now
+    )
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -271,13 +278,6 @@ def _step(text: str, start: datetime) -> tuple[datetime, float]:
     return start + after, then
 
 
-def _happened(deliveries: Iterable[Delivery], now: datetime) -> Iterator[Delivery]:
-    """Yields the events that have occurred by now: some conversions would come long after it."""
-    for delivery in deliveries:
-        if datetime.fromisoformat(delivery.body["occurred_at"]) <= now:
-            yield delivery
-
-
 def _gathered(deliveries: Iterable[Delivery]) -> Iterator[Batch]:
     """Batches that span a second at most, so that live events arrive about when they occur."""
     second: list[Delivery] = []
@@ -304,16 +304,12 @@ def _machine(summary: Summary, run: Traffic) -> dict[str, object]:
     }
 
 
-def _table(summary: Summary, run: Traffic) -> Table:
-    title = "Simulated traffic, interrupted" if summary.interrupted else "Simulated traffic"
-    table = Table(title=title, show_header=False)
-    for name, value in rows(summary.document):
-        table.add_row(name, value)
+def _rows(summary: Summary, run: Traffic) -> Iterator[tuple[str, str]]:
+    yield from rows(summary.document)
     truths = {"truth": run.truth}
     if summary.sample is not None:
         truths["truth in the sample"] = run.truth_within(summary.sample)
     for name, truth in truths.items():
         for arm, true in truth.items():
             sessions = f"{true.conversions:,} of {true.units:,} sessions"
-            table.add_row(f"{name}, {arm}", f"{sessions} ({true.rate:.2%})")
-    return table
+            yield f"{name}, {arm}", f"{sessions} ({true.rate:.2%})"

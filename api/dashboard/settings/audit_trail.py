@@ -1,5 +1,6 @@
 """The audit trail for owners, as a page and as data: who changed what of a project and when."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -27,7 +28,7 @@ from storage.tenants.sign_ins import Role, Visitor
 
 _ON_A_PAGE = 50
 # Below 10**18, which the store's identifiers never reach.
-_LONGEST_CURSOR = 18
+_PLACE = re.compile("[0-9]{1,18}")
 _OWNERS_ALONE = (
     "The audit trail is for owners: open the link that `deploy-reward dashboard --owner` prints."
 )
@@ -54,7 +55,7 @@ class AuditTrail(msgspec.Struct, frozen=True, kw_only=True):
 async def get_audit_trail(request: Request) -> Response:
     """Return the page of the audit trail, the newest entries first."""
     before = request.query_params.get("before")
-    if before is not None and not _is_place(before):
+    if before is not None and not _PLACE.fullmatch(before):
         raise Missing("not_found", "There is no such page.")
     entries = await _read(request, limit=_ON_A_PAGE + 1, before=before)
     shown = entries[:_ON_A_PAGE]
@@ -80,7 +81,7 @@ async def get_entries(
     *,
     limit: Annotated[int, Query(ge=1, le=200)] = _ON_A_PAGE,
     cursor: Annotated[
-        str | None, Query(pattern="^[0-9]{1,18}$", description="`next_cursor` of a page.")
+        str | None, Query(pattern=f"^{_PLACE.pattern}$", description="`next_cursor` of a page.")
     ] = None,
 ) -> Response:
     """Return who changed what of the project and when, the newest entries first.
@@ -110,10 +111,6 @@ async def _read(request: Request, *, limit: int, before: str | None) -> list[Aud
 
     _, entries = await read_for_visitor(request, reading)
     return entries
-
-
-def _is_place(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _LONGEST_CURSOR
 
 
 def _actor_text(actor: Actor) -> str:

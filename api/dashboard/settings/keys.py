@@ -69,13 +69,13 @@ async def post_keys(request: Request) -> Response:
     """Make a key, which this answer alone shows, or revoke a key."""
     form = await posted(request)
 
-    def changing(
-        connection: Connection, visitor: Visitor
-    ) -> tuple[_Outcome | None, list[KeyRecord]]:
-        outcome = _change(connection, visitor, form)
-        return outcome, list_keys(connection, visitor.project_id)
-
-    _, (outcome, keys) = await read_for_visitor(request, changing)
+    _, (outcome, keys) = await read_for_visitor(
+        request,
+        lambda connection, visitor: (
+            _change(connection, visitor, form),
+            list_keys(connection, visitor.project_id),
+        ),
+    )
     if outcome is None:
         return RedirectResponse(f"{_PATH}?saved", status_code=303)
     return _page(request, keys, outcome)

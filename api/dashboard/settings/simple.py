@@ -102,8 +102,11 @@ def _change(
     # What nobody changed may have been stored before its rule stood.
     faults = _faults({name: value for name, value in typed.items() if value != shown[name]})
     if not faults:
+        # A member that is so already keeps its default.
         changed = {
-            member: value for member, value in typed.items() if not _is(shown, member, value)
+            member: value
+            for member, value in typed.items()
+            if _shown(parse_settings({member: value}))[member] != shown[member]
         }
         try:
             apply_settings(connection, visitor.project_id, changed, by=visitor.actor)
@@ -127,11 +130,6 @@ def _faults(typed: Mapping[str, Any]) -> dict[str, str]:
         except Invalid as refusal:
             faults |= faults_of(FIELDS, refusal)
     return faults
-
-
-def _is(shown: Mapping[str, Any], member: str, value: object) -> bool:
-    """Returns whether a member is so already: an unchanged member keeps its default."""
-    return _shown(parse_settings({member: value}))[member] == shown[member]
 
 
 def _page(
