@@ -18,6 +18,7 @@ from api.adapters import release_gate, remote_evaluation
 from api.adapters.handouts import Handouts
 from api.adapters.otlp import answer as otlp_answer
 from api.adapters.otlp import logs as otlp_logs
+from api.adapters.otlp import traces as otlp_traces
 from api.dashboard import pages as dashboard
 from api.dashboard.route import asks_for_page, failure_page
 from api.dashboard.settings import audit_trail
@@ -57,7 +58,7 @@ from domain.registration import RegisteredExperiment, RegistrationAnswer
 from storage.postgres.engine import StoreUnavailable
 from storage.postgres.refusal import Invalid, Refusal
 
-PROTOCOL_FORMS[otlp_answer.LOGS_PATH] = otlp_answer.status_answer
+PROTOCOL_FORMS.update(dict.fromkeys(otlp_answer.REJECTED, otlp_answer.status_answer))
 _DESCRIPTION = (
     "Ship a change to a share of your traffic, and be told keep, roll back, iterate,"
     " or can't say yet, and why."
@@ -67,6 +68,7 @@ _RETRY_SECONDS = "2"
 _ROUTERS = (
     runtime_events.router,
     otlp_logs.router,
+    otlp_traces.router,
     static_graphs.router,
     deploys.router,
     revenue_events.router,

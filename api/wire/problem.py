@@ -12,7 +12,7 @@ from starlette.responses import Response
 CODES: Mapping[str, tuple[int, str]] = {
     "invalid_json": (400, "The body is not JSON"),
     "duplicate_member": (400, "The body names a member twice"),
-    "invalid_otlp": (400, "The body is not an export of logs"),
+    "invalid_otlp": (400, "The body is no export of OTLP"),
     "invalid_evaluation": (400, "The body is not an evaluation's"),
     "invalid_encoding": (400, "The body is not what Content-Encoding says"),
     "missing_key": (401, "No project key"),

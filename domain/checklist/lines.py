@@ -480,9 +480,17 @@ def _refused(setup: ProjectSetup) -> _Judgment:
     return admissions.late <= _MOST_REFUSED * events, seen, fix
 
 
+_NO_UNIT = "missing (session_id)"
+
+
 def _correction(reason: str | None) -> str:
     if reason == "origin_not_allowed":
         return "Name the site in `allowed_origins`: `deploy-reward settings apply FILE`."
+    if reason == _NO_UNIT:
+        return (
+            "Name the session in every event: `session_id`, of spans and log events the attribute"
+            " `session.id`, or of spans the one that `span_unit` in settings names: docs/traces.md."
+        )
     return f"Correct what the answers of POST /v1/events name: {reason}."
 
 

@@ -40,6 +40,17 @@ Group = Annotated[
         extra={"rule": "a text of 1 to 128 characters without a comma"},
     ),
 ]
+# A router keeps no visitor by a trace: his requests would be units that are not independent.
+SpanUnit = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?!.*([Tt]race|[Ss]pan|[Rr]equest)[._-]?[Ii]d$)[^\s\x00]{1,128}$",
+        extra={
+            "rule": "the name of an attribute, and of no trace, span or request: a visitor makes"
+            " many, which are not independent"
+        },
+    ),
+]
 Groups = Annotated[list[Group], Meta(max_length=50)]
 DOLLARS = "USD"
 Epoch = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -127,6 +138,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             " their values unequally, units are compared within each.",
         ),
     ] = []
+    span_event: Annotated[
+        Name, form_field("Event of a server span", "The name under which requests are stored.")
+    ] = "http.server.request"
+    span_unit: Annotated[
+        SpanUnit,
+        form_field(
+            "Unit of a server span",
+            "The attribute that holds what the router draws by; where session.id is asked for and"
+            " lacks, user.id as a pseudonym.",
+        ),
+    ] = "session.id"
     # Below 1 in 10,000 no experiment of a real shop would ever end by its evidence.
     sample_rate: Annotated[
         float,

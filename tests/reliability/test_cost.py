@@ -72,12 +72,17 @@ def length(size: int) -> bytes:
 
 
 RECORDS = around('{"resourceLogs":[{"scopeLogs":[{"logRecords":[', "]}]}]}")
+SPANS = around('{"resourceSpans":[{"scopeSpans":[{"spans":[', "]}]}]}")
 CALL = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"plan","arguments":{"a":['
 FLOODS = {
     "logs, protobuf": Flood(
         path="/v1/logs", kind=KeyKind.PUBLIC, body=empty_records, headers=PROTOBUF, zipped=True
     ),
     "logs, JSON": Flood(path="/v1/logs", kind=KeyKind.PUBLIC, body=RECORDS, zipped=True),
+    "traces, protobuf": Flood(
+        path="/v1/traces", kind=KeyKind.WRITE, body=empty_records, headers=PROTOBUF, zipped=True
+    ),
+    "traces, JSON": Flood(path="/v1/traces", kind=KeyKind.WRITE, body=SPANS, zipped=True),
     "events, gzip": Flood(
         path="/v1/events",
         kind=KeyKind.PUBLIC,

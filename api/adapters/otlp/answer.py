@@ -7,7 +7,9 @@ from starlette.responses import Response
 from api.wire.body import JSON, PROTOBUF, is_protobuf
 from api.wire.problem import Problem
 
-LOGS_PATH = "/v1/logs"
+LOGS_PATH, TRACES_PATH = "/v1/logs", "/v1/traces"
+# Of a receipt in JSON, the member that counts what is not stored.
+REJECTED = {LOGS_PATH: "rejectedLogRecords", TRACES_PATH: "rejectedSpans"}
 
 
 def receipt(request: Request, *, rejected: int, message: str) -> Response:
@@ -27,7 +29,7 @@ def receipt(request: Request, *, rejected: int, message: str) -> Response:
     if rejected or message:
         # Protobuf's JSON has integers of 64 bits as text.
         document["partialSuccess"] = {
-            "rejectedLogRecords": str(rejected),
+            REJECTED[request.url.path]: str(rejected),
             "errorMessage": message,
         }
     return Response(msgspec.json.encode(document), media_type=JSON)

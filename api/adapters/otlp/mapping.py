@@ -1,11 +1,11 @@
-"""The mapping of log records to runtime events: which attribute becomes which member."""
+"""The mapping of log records and spans to runtime events: which attribute becomes which member."""
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from api.adapters.otlp.record import LogRecord, Scalar
+from api.adapters.otlp.record import LogRecord, Scalar, Span
 from api.wire.problem import Fault
 from domain.millionths import VALUE_RULE
 
@@ -41,6 +41,14 @@ NAMES = frozenset(
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}", re.ASCII)
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
+# What a span may say beside its unit, and the event of a failed span.
+_OF_SPANS = ("user_ref", "route", "commit", "environment", "assignment")
+_ERROR = "error"
+_NO_UNIT = (
+    "session.id or user.id, and so without a unit: a baggage processor puts session.id on"
+    " server spans, or the setting span_unit names the attribute that has it"
+)
+
 Draft = dict[str, object]
 
 
@@ -56,14 +64,52 @@ def draft(record: LogRecord) -> Draft | Fault:
         return Fault(at="/event", code="missing", detail="an event name")
     draft["event"] = event = EVALUATION if event == _OLDER_EVALUATION else event
     if record.nanoseconds:
-        occurred_at = _1970 + timedelta(microseconds=record.nanoseconds // 1000)
-        draft["occurred_at"] = occurred_at.isoformat()
+        draft["occurred_at"] = _moment(record.nanoseconds)
     if "value" in draft:
         value = draft["value"] = _number(attributes[ATTRIBUTES["value"][0]])
         # As JSON has it, such a number would be none at all.
         if isinstance(value, float) and not math.isfinite(value):
             return Fault(at="/value", code="out_of_range", detail=VALUE_RULE)
     return _exposure(draft, attributes) if event == EVALUATION else draft
+
+
+def span_drafts(
+    span: Span, *, event: str, unit: str, pseudonym: Callable[[str], str]
+) -> list[Draft] | Fault:
+    """Returns a span as `POST /v1/events` would be sent it: a request, and the error that it had.
+
+    It occurred when it began, slow or not, so that its duration moves no unit to another block.
+
+    Args:
+        span: Any; those of others than servers are passed over.
+        event: The name of the event of a request.
+        unit: The attribute that holds the unit; where `session.id` lacks, the user is it.
+        pseudonym: Makes the pseudonym by which a user is the unit.
+    """
+    if not span.is_server:
+        return []
+    attributes, users = span.attributes, ATTRIBUTES["user_ref"]
+    units = (unit, *users) if unit in ATTRIBUTES["session_id"] else (unit,)
+    name = next((name for name in units if as_text(attributes.get(name, ""))), None)
+    if name is None:
+        detail = f"{unit}, as the setting span_unit has it" if len(units) == 1 else _NO_UNIT
+        return Fault(at="/session_id", code="missing", detail=detail)
+    text = as_text(attributes[name])
+    draft: Draft = {member: value for member in _OF_SPANS if (value := _member(attributes, member))}
+    draft |= {"event": event, "session_id": pseudonym(text) if name in users else text}
+    if span.started:
+        draft["occurred_at"] = _moment(span.started)
+    error = draft | {"event": _ERROR}
+    # By these a retry adds nothing to a metric of sums.
+    if span.identity:
+        draft["event_id"], error["event_id"] = span.identity, f"{span.identity}-{_ERROR}"
+    if span.ended >= span.started > 0:
+        draft["value"] = (span.ended - span.started) / 1e6
+    return [draft, error] if span.failed else [draft]
+
+
+def _moment(nanoseconds: int) -> str:
+    return (_1970 + timedelta(microseconds=nanoseconds // 1000)).isoformat()
 
 
 def _member(attributes: Mapping[str, Scalar], member: str) -> str:

@@ -1,16 +1,24 @@
-"""OTLP in protobuf: an export of logs, read field by field without building its messages."""
+"""OTLP in protobuf: an export, read field by field without building its messages."""
 
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeVar
 
-from api.adapters.otlp.record import LogRecord, Scalar, require_few, unreadable
+from api.adapters.otlp.record import LogRecord, Scalar, Span, require_few, unreadable
 from api.wire.problem import Problem
 
-# Tags: a field's number and its wire type. Of ExportLogsServiceRequest, ResourceLogs, ScopeLogs:
-_RESOURCE_LOGS, _RESOURCE, _SCOPE_LOGS, _LOG_RECORDS = 0x0A, 0x0A, 0x12, 0x12
+PartT = TypeVar("PartT")
+
+# Tags: a field's number and its wire type. Of an export, the parts of a resource, and those of a
+# scope, which logs and traces number alike:
+_RESOURCES, _RESOURCE, _SCOPES, _PARTS = 0x0A, 0x0A, 0x12, 0x12
 # Of Resource and LogRecord:
 _RESOURCE_ATTRIBUTES, _ATTRIBUTES, _EVENT_NAME = 0x0A, 0x32, 0x62
 _TIME, _OBSERVED_TIME = 0x09, 0x59
+# Of Span, and of its Status:
+_TRACE_ID, _SPAN_ID, _KIND, _START, _END = 0x0A, 0x12, 0x30, 0x39, 0x41
+_SPAN_ATTRIBUTES, _STATUS, _CODE = 0x4A, 0x7A, 0x18
+SERVER, FAILED = 2, 2
 # Of KeyValue and AnyValue:
 _KEY, _VALUE = 0x0A, 0x12
 _STRING, _BOOL, _INT, _DOUBLE = 0x0A, 0x10, 0x18, 0x21
@@ -18,6 +26,7 @@ _STRING, _BOOL, _INT, _DOUBLE = 0x0A, 0x10, 0x18, 0x21
 _VARINT, _BYTES = 0, 2
 _FIXED: Mapping[int, int] = {1: 8, 5: 4}
 _LONGEST_VARINT = 10
+_NONE = (0, 0)
 
 
 def records_of_protobuf(raw: bytes, names: Collection[str], *, most_fields: int) -> list[LogRecord]:
@@ -29,47 +38,85 @@ def records_of_protobuf(raw: bytes, names: Collection[str], *, most_fields: int)
         most_fields: How many fields may be read.
 
     Raises:
-        Problem: The body is no export of logs, or it is too large.
+        Problem: The body is no export, or it is too large.
     """
-    try:
-        return _Export(raw, names, most_fields).records()
-    except (IndexError, UnicodeDecodeError):
-        raise unreadable() from None
+    export = _Export(raw, names, most_fields)
+    return export.parts(export.record)
+
+
+def spans_of_protobuf(raw: bytes, names: Collection[str], *, most_fields: int) -> list[Span]:
+    """Returns the spans of an export, as `records_of_protobuf` does log records."""
+    export = _Export(raw, names, most_fields)
+    return export.parts(export.span)
 
 
 class _Export:
-    """The bytes of an export; messages are spans of it: where they begin, and where they end."""
+    """The bytes of an export; messages are stretches: where they begin, and where they end."""
 
     def __init__(self, raw: bytes, names: Collection[str], most_fields: int) -> None:
         self._raw = raw
         self._names = {name.encode(): name for name in names}
         self._fields_left = most_fields
 
-    def records(self) -> list[LogRecord]:
-        records: list[LogRecord] = []
-        for logs in self._messages(_RESOURCE_LOGS, 0, len(self._raw)):
-            shared: dict[str, Scalar] = {}
-            for resource in self._messages(_RESOURCE, *logs):
-                shared |= self._scalars(_RESOURCE_ATTRIBUTES, *resource)
-            for scope in self._messages(_SCOPE_LOGS, *logs):
-                spans = list(self._messages(_LOG_RECORDS, *scope))
-                require_few(len(records) + len(spans))
-                records += [self._record(shared, *span) for span in spans]
-        return records
+    def parts(self, read: Callable[[Mapping[str, Scalar], int, int], PartT]) -> list[PartT]:
+        """Returns the log records, or spans, by the method that reads them."""
+        try:
+            return self._read(read)
+        except (IndexError, UnicodeDecodeError):
+            raise unreadable() from None
 
-    def _record(self, shared: Mapping[str, Scalar], begin: int, end: int) -> LogRecord:
-        event, time, observed = "", 0, 0
+    def _read(self, read: Callable[[Mapping[str, Scalar], int, int], PartT]) -> list[PartT]:
+        parts: list[PartT] = []
+        for whole in self._messages(_RESOURCES, 0, len(self._raw)):
+            shared: dict[str, Scalar] = {}
+            for resource in self._messages(_RESOURCE, *whole):
+                shared |= self._scalars(_RESOURCE_ATTRIBUTES, *resource)
+            for scope in self._messages(_SCOPES, *whole):
+                stretches = list(self._messages(_PARTS, *scope))
+                require_few(len(parts) + len(stretches))
+                parts += [read(shared, *stretch) for stretch in stretches]
+        return parts
+
+    def record(self, shared: Mapping[str, Scalar], begin: int, end: int) -> LogRecord:
+        """Returns a log record."""
+        attributes, members = self._members(_ATTRIBUTES, shared, begin, end)
+        return LogRecord(
+            event=self._bytes(members, _EVENT_NAME).decode(),
+            nanoseconds=self._number(members, _TIME) or self._number(members, _OBSERVED_TIME),
+            attributes=attributes,
+        )
+
+    def span(self, shared: Mapping[str, Scalar], begin: int, end: int) -> Span:
+        """Returns a span."""
+        attributes, members = self._members(_SPAN_ATTRIBUTES, shared, begin, end)
+        _, status = self._members(_SPAN_ATTRIBUTES, {}, *members.get(_STATUS, _NONE))
+        return Span(
+            identity=(self._bytes(members, _TRACE_ID) + self._bytes(members, _SPAN_ID)).hex(),
+            is_server=members.get(_KIND, _NONE)[0] == SERVER,
+            failed=status.get(_CODE, _NONE)[0] == FAILED,
+            started=self._number(members, _START),
+            ended=self._number(members, _END),
+            attributes=attributes,
+        )
+
+    def _members(
+        self, of_attributes: int, shared: Mapping[str, Scalar], begin: int, end: int
+    ) -> tuple[dict[str, Scalar], dict[int, tuple[int, int]]]:
+        """Returns the attributes of a message, and where its other fields stand, by their tags."""
         attributes = dict(shared)
+        members: dict[int, tuple[int, int]] = {}
         for tag, first, last in self._fields(begin, end):
-            if tag == _ATTRIBUTES:
+            if tag == of_attributes:
                 self._add_scalar(attributes, first, last)
-            elif tag == _EVENT_NAME:
-                event = self._raw[first:last].decode()
-            elif tag == _TIME:
-                time = int.from_bytes(self._raw[first:last], "little")
-            elif tag == _OBSERVED_TIME:
-                observed = int.from_bytes(self._raw[first:last], "little")
-        return LogRecord(event=event, nanoseconds=time or observed, attributes=attributes)
+            else:
+                members[tag] = (first, last)
+        return attributes, members
+
+    def _bytes(self, members: Mapping[int, tuple[int, int]], tag: int) -> bytes:
+        return self._raw[slice(*members.get(tag, _NONE))]
+
+    def _number(self, members: Mapping[int, tuple[int, int]], tag: int) -> int:
+        return int.from_bytes(self._bytes(members, tag), "little")
 
     def _scalars(self, attributes: int, begin: int, end: int) -> dict[str, Scalar]:
         scalars: dict[str, Scalar] = {}

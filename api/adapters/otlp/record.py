@@ -1,4 +1,4 @@
-"""Log records: the members of OTLP's that tell of a runtime event."""
+"""Log records and spans: the members of OTLP's that tell of a runtime event."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,9 +26,30 @@ class LogRecord:
     attributes: Mapping[str, Scalar]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A span.
+
+    Attributes:
+        identity: The ids of its trace and of itself, in hexadecimal; empty if it has none.
+        is_server: Whether it is a request that a server answered.
+        failed: Whether its status is an error.
+        started: When it started, in nanoseconds since 1970; 0 if it does not say so.
+        ended: When it ended, alike.
+        attributes: Its own, and those of its resource.
+    """
+
+    identity: str
+    is_server: bool
+    failed: bool
+    started: int
+    ended: int
+    attributes: Mapping[str, Scalar]
+
+
 def unreadable() -> Problem:
-    """Returns the problem of a body that is no export of logs."""
-    return Problem("invalid_otlp", "the body is not an ExportLogsServiceRequest")
+    """Returns the problem of a body that is no export."""
+    return Problem("invalid_otlp", "the body is not the export that OTLP has for this address")
 
 
 def require_few(number: int) -> None:
@@ -38,4 +59,4 @@ def require_few(number: int) -> None:
         Problem: There are more than a request may hold.
     """
     if number > MOST_RECORDS:
-        raise Problem("body_too_large", f"an export holds at most {MOST_RECORDS} log records")
+        raise Problem("body_too_large", f"an export holds at most {MOST_RECORDS} records")

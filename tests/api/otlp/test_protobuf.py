@@ -1,6 +1,7 @@
 """The reader of protobuf, against the library of those who write it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -9,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from api.adapters.otlp.json import records_of_json
+from api.adapters.otlp.json import records_of_json, spans_of_json
 from api.adapters.otlp.mapping import as_text
-from api.adapters.otlp.protobuf import records_of_protobuf
-from api.adapters.otlp.record import LogRecord
+from api.adapters.otlp.protobuf import records_of_protobuf, spans_of_protobuf
+from api.adapters.otlp.record import LogRecord, Span
 from api.wire.problem import Problem
 from tests.api.otlp.exports import encoded
 from tests.repetition import examples
@@ -47,6 +48,25 @@ LOGS = st.fixed_dictionaries(
     {"scopeLogs": st.lists(st.fixed_dictionaries({"logRecords": st.lists(RECORDS, max_size=3)}))},
     optional={"resource": st.fixed_dictionaries({"attributes": ATTRIBUTES})},
 )
+IDS = st.binary(max_size=16).map(bytes.hex)
+SPANS = st.fixed_dictionaries(
+    {},
+    optional={
+        "traceId": IDS,
+        "spanId": IDS,
+        "name": TEXTS,
+        "kind": st.integers(0, 5),
+        "startTimeUnixNano": MOMENTS,
+        "endTimeUnixNano": MOMENTS,
+        "attributes": ATTRIBUTES,
+        "status": st.fixed_dictionaries({}, optional={"code": st.integers(0, 2), "message": TEXTS}),
+        "events": st.just([{"name": "exception"}]),
+    },
+)
+TRACES = st.fixed_dictionaries(
+    {"scopeSpans": st.lists(st.fixed_dictionaries({"spans": st.lists(SPANS, max_size=3)}))},
+    optional={"resource": st.fixed_dictionaries({"attributes": ATTRIBUTES})},
+)
 EXPORTS = st.fixed_dictionaries({"resourceLogs": st.lists(LOGS, max_size=3)})
 MOST_FIELDS = 10_000
 
@@ -72,6 +92,19 @@ def as_texts(records: list[LogRecord] | str) -> list[Any]:
 def test_what_the_library_writes_is_read_as_the_same_export_in_json(document) -> None:
     in_json = records_of_json(json.dumps(document).encode(), NAMES)
     assert as_texts(read(encoded(document))) == as_texts(in_json)
+
+
+@given(resources=st.lists(TRACES, max_size=3))
+@examples(gate=100, deep=5_000)
+def test_spans_are_read_as_the_same_export_in_json(resources: list[Any]) -> None:
+    document = {"resourceSpans": resources}
+    read = spans_of_protobuf(encoded(document), NAMES, most_fields=MOST_FIELDS)
+    in_json = spans_of_json(json.dumps(document).encode(), NAMES)
+    assert list(map(in_texts, read)) == list(map(in_texts, in_json))
+
+
+def in_texts(span: Span) -> Span:
+    return replace(span, attributes={k: as_text(v) for k, v in span.attributes.items()})
 
 
 @given(document=EXPORTS, data=st.data())

@@ -38,6 +38,7 @@ KINDS = {
     "/ofrep/v1/evaluate/flags": {KeyKind.PUBLIC, KeyKind.WRITE},
     "/ofrep/v1/evaluate/flags/{key}": {KeyKind.PUBLIC, KeyKind.WRITE},
     "/v1/logs": {KeyKind.PUBLIC, KeyKind.WRITE},
+    "/v1/traces": {KeyKind.WRITE},
     "/v1/static-graphs": {KeyKind.WRITE},
     "/v1/deploys": {KeyKind.WRITE},
     "/v1/deploys/last": {KeyKind.WRITE},
@@ -180,7 +181,7 @@ def test_a_key_in_a_place_that_is_not_meant_for_it_is_none(
         key = service.project.keys[kind]
         bearer = {"headers": {"Authorization": f"Bearer {key}"}}
         answer = asked(service, path, method, operation, **bearer)
-        others = ("/v1/revenue/events", "/v1/logs")
+        others = ("/v1/revenue/events", "/v1/logs", "/v1/traces")
         takes_bearer = path in others or path.startswith("/ofrep/")
         assert (answer.status_code == 401) == (not takes_bearer)
         answer = asked(service, path, method, operation, params={"key": key})

@@ -253,6 +253,7 @@ ODD = [
     ),
 ]
 
+OTLP = (("/v1/logs", "POST"), ("/v1/traces", "POST"))
 METHODS = ("GET", "HEAD", "OPTIONS", "TRACE", "PROPFIND", "DELETE", "PATCH", "PUT", "POST")
 
 
@@ -272,7 +273,7 @@ def test_whatever_the_address_and_the_method_the_answer_is_one_of_ours(target) -
             if answer.status == 405:
                 allowed.setdefault(path, set()).add(answer.headers["allow"])
                 assert method not in answer.headers["allow"].split(", ")
-            if answer.status >= 400 and (path, method) == ("/v1/logs", "POST"):
+            if answer.status >= 400 and (path, method) in OTLP:
                 # OTLP's status, in the encoding of the request.
                 assert answer.headers["content-type"] == "application/json"
             elif answer.status >= 400:

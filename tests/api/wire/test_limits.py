@@ -20,7 +20,7 @@ EVENTS, REVENUE, DEPLOYS = "/v1/events", "/v1/revenue/events", "/v1/deploys"
 GRAPHS, REGISTER = "/v1/static-graphs", "/v1/reward/register"
 FLAG = "/ofrep/v1/evaluate/flags/{key}"
 # Protobuf's JSON has rules of its own: tests/api/otlp.
-LOGS = "/v1/logs"
+LOGS, TRACES = "/v1/logs", "/v1/traces"
 CLOSE = "/v1/reward/{experiment_id}/close"
 
 _EVENT = {"event": "a", "session_id": "s"}
@@ -128,7 +128,7 @@ def test_every_operation_that_takes_a_body_is_in_the_table() -> None:
     settings = ApiSettings(database_url="postgresql://nowhere/none", secret=b"-")
     paths = create_app(settings).openapi()["paths"]
     taking = {path for path, ways in paths.items() for way in ways.values() if "requestBody" in way}
-    assert taking == {endpoint.path for endpoint in ENDPOINTS} | {CLOSE, FLAG, LOGS}
+    assert taking == {endpoint.path for endpoint in ENDPOINTS} | {CLOSE, FLAG, LOGS, TRACES}
 
 
 def test_a_body_without_members_is_held_to_the_same_rules(service) -> None:

@@ -19,6 +19,7 @@ STORED = {
         "route",
     },
     "/v1/logs": {"resourceLogs"},
+    "/v1/traces": {"resourceSpans"},
     "/v1/revenue/events": {"idempotency_key", "attributes"},
     "/v1/deploys": {"commit", "environment", "graph", "diff", "Idempotency-Key"},
     "/v1/static-graphs": None,
@@ -29,8 +30,12 @@ STORED = {
     "/v1/reward/gate": {"metadata"},
 }
 # Of a diff: source code is never stored. Of a log: no text, nobody's name, no unknown attribute.
-DROPPED = {"patch", "url", "resource", "body"}
+DROPPED = {"patch", "url", "resource", "body", "traceState"}
 _EVALUATION = {"context": {"targetingKey": "?", "environment": "?", "plan": "?"}}
+_OF_SESSION = {"attributes": [{"key": "session.id", "value": {"stringValue": "?"}}]}
+_RESOURCE = {
+    "attributes": [{"key": key, "value": {"stringValue": "?"}} for key in ("user.id", "?")]
+}
 BODIES: dict[str, Any] = {
     "/ofrep/v1/evaluate/flags": _EVALUATION,
     "/ofrep/v1/evaluate/flags/{key}": _EVALUATION,
@@ -43,25 +48,22 @@ BODIES: dict[str, Any] = {
     "/v1/logs": {
         "resourceLogs": [
             {
-                "resource": {
-                    "attributes": [
-                        {"key": "user.id", "value": {"stringValue": "?"}},
-                        {"key": "?", "value": {"stringValue": "?"}},
-                    ]
-                },
+                "resource": _RESOURCE,
                 "scopeLogs": [
                     {
                         "logRecords": [
-                            {
-                                "eventName": "?",
-                                "body": {"stringValue": "?"},
-                                "attributes": [
-                                    {"key": "session.id", "value": {"stringValue": "?"}}
-                                ],
-                            }
+                            {"eventName": "?", "body": {"stringValue": "?"}, **_OF_SESSION}
                         ]
                     }
                 ],
+            }
+        ]
+    },
+    "/v1/traces": {
+        "resourceSpans": [
+            {
+                "resource": _RESOURCE,
+                "scopeSpans": [{"spans": [{"kind": 2, "traceState": "?", **_OF_SESSION}]}],
             }
         ]
     },

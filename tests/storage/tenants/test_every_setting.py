@@ -23,6 +23,7 @@ from storage.schema.partitions import create_days
 from storage.schema.tables import histories, revenue_events, runtime_events, seen_names
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
 from storage.tenants.settings import Settings
+from tests.api.otlp.exports import receipt, sent, span, stored, traces
 from tests.clients.receiver import receiving
 from tests.conftest import Store, fresh_store, serving_store
 from tests.world import DAY, ON_ORDERS, A, K, T, World, at
@@ -298,6 +299,13 @@ def of_epochs(service: World, epochs: Any) -> bool:
     return service.in_store(lambda c: c.execute(statement, {"id": service.project_id}).scalar_one())
 
 
+def of_spans(service: World, chosen: Chosen) -> list[Any]:
+    service.settings(**chosen)
+    spans = traces([span(session__id="s-1", visitor__id="v-1")])
+    assert receipt(sent(service, spans, protobuf=False)) == (0, "")
+    return [(event.event, event.session_id) for event in stored(service)]
+
+
 def of_value_currency(service: World, currency: str) -> str:
     value = {"metric": "order", "value_per_conversion": 5, "currency": currency}
     try:
@@ -361,6 +369,8 @@ ANSWERS: Mapping[str, tuple[Observe, Any, Any]] = {
     "rate_limits.registrations_per_key": (of_registration_limits, {}, {"registrations_per_key": 1}),
     "ofrep": (of_ofrep, "off", "server"),
     "assignment_epochs": (of_epochs, [1], [2]),
+    "span_event": (of_spans, {}, {"span_event": "request"}),
+    "span_unit": (of_spans, {}, {"span_unit": "visitor.id"}),
     "value_routes.currency": (of_value_currency, "USD", "JPY"),
     "webhooks.url": (of_webhooks, {}, {"url": "/other"}),
     "webhooks.format": (of_webhooks, {}, {"format": "slack"}),

@@ -1,0 +1,68 @@
+"""`POST /v1/traces`: spans of OpenTelemetry, by OTLP: a server's are requests."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.adapters.otlp.answer import TRACES_PATH
+from api.adapters.otlp.export import (
+    MOST_FIELDS,
+    Drafts,
+    attributes,
+    documented,
+    export_of,
+    stored,
+)
+from api.adapters.otlp.json import spans_of_json
+from api.adapters.otlp.mapping import NAMES, span_drafts
+from api.adapters.otlp.protobuf import spans_of_protobuf
+from api.runtime.keyring import Caller
+from api.wire.documentation import PlainRoute
+from api.wire.event_batch import EventReader
+from storage.tenants.keys import KeyKind
+
+router = APIRouter(route_class=PlainRoute, tags=["events"])
+
+_EXAMPLE = export_of(
+    "Spans",
+    "spans",
+    {
+        "traceId": "5b8efff798038103d269b633813fc60c",
+        "spanId": "eee19b7ec3c1b174",
+        "kind": 2,
+        "startTimeUnixNano": "1764150000000000000",
+        "endTimeUnixNano": "1764150000182000000",
+        "attributes": attributes({"session.id": "s-4711", "http.route": "/checkout/[id]"}),
+        "status": {},
+    },
+)
+
+
+@router.post(
+    TRACES_PATH,
+    summary="Send spans of OpenTelemetry (OTLP)",
+    **documented(TRACES_PATH, request="ExportTraceServiceRequest", example=_EXAMPLE),
+)
+async def post_traces(request: Request) -> Response:
+    """Store server spans: each as a request with its duration, and as an error where it failed."""
+    return await stored(request, _drafts, KeyKind.WRITE, exposing=_event)
+
+
+def _event(caller: Caller) -> str:
+    return caller.settings.span_event
+
+
+def _drafts(reader: EventReader, raw: bytes, *, protobuf: bool, caller: Caller) -> Drafts:
+    unit = caller.settings.span_unit
+    names = NAMES | {unit}
+    if protobuf:
+        spans = spans_of_protobuf(raw, names, most_fields=MOST_FIELDS)
+    else:
+        spans = spans_of_json(raw, names)
+    for span in spans:
+        yield span_drafts(
+            span,
+            event=caller.settings.span_event,
+            unit=unit,
+            pseudonym=lambda user: reader.pseudonyms.of(caller.project_id, user).hex(),
+        )

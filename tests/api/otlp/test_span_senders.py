@@ -1,0 +1,138 @@
+"""The official SDKs of OpenTelemetry send spans as the page says, and each is counted once."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from cli.repository.private_service import private_service
+from storage.tenants.keys import KeyKind
+from storage.tenants.settings import apply_settings
+from tests.api.otlp.exports import BUILD
+from tests.clients.page import blocks, page
+from tests.processes.registry import node_folder, output_of, python_of
+
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
+
+PAGE = page("traces.md")
+NODE = ("api", "resources", "sdk-trace-node", "baggage-span-processor", "exporter-trace-otlp-http")
+# Of 200 requests of 100 visitors every tenth fails; each has a client's span, which is no request.
+PYTHON = """
+from opentelemetry import baggage
+from opentelemetry.trace import SpanKind, StatusCode
+tracer = trace.get_tracer("shop")
+for number in range(200):
+    context = baggage.set_baggage("session.id", f"s-{number // 2}")
+    with tracer.start_as_current_span("GET", context, kind=SpanKind.SERVER) as span:
+        span.set_attribute("http.route", "/cart")
+        tracer.start_span("SELECT", kind=SpanKind.CLIENT).end()
+        if number % 10 == 0:
+            span.set_status(StatusCode.ERROR)
+provider.shutdown()
+"""
+# The same spans exported again, as after an answer that was lost on its way.
+AGAIN = """
+from opentelemetry.sdk.trace.export import SpanExporter
+class Twice(SpanExporter):
+    def __init__(self):
+        self.inner = OTLPSpanExporter()
+    def export(self, spans):
+        self.inner.export(spans)
+        return self.inner.export(spans)
+    def shutdown(self):
+        self.inner.shutdown()
+"""
+JAVASCRIPT = """
+import { ROOT_CONTEXT, SpanKind, SpanStatusCode, propagation, trace } from "@opentelemetry/api";
+const tracer = trace.getTracer("shop");
+for (let number = 0; number < 200; number += 1) {
+  const visitor = propagation.createBaggage({ "session.id": { value: `s-${number >> 1}` } });
+  const context = propagation.setBaggage(ROOT_CONTEXT, visitor);
+  const attributes = { "http.route": "/cart" };
+  const span = tracer.startSpan("GET", { kind: SpanKind.SERVER, attributes }, context);
+  tracer.startSpan("SELECT", { kind: SpanKind.CLIENT }, trace.setSpan(context, span)).end();
+  if (number % 10 === 0) span.setStatus({ code: SpanStatusCode.ERROR });
+  span.end();
+}
+await provider.shutdown();
+"""
+PAGE_PYTHON, PAGE_NODE = blocks(PAGE, "python")[0], blocks(PAGE, "js")[0]
+IN_JSON = PAGE_NODE.replace("otlp-proto", "otlp-http")
+COUNTED = text(
+    "SELECT event, count(*), count(DISTINCT event_id), count(DISTINCT session_id),"
+    " bool_and(commit_sha = :build AND route = '/cart' AND environment = 'production')"
+    " FROM runtime_events GROUP BY event ORDER BY event"
+)
+# What the units' requests took, as the pipeline adds it up and as the log holds it.
+SUMS = text(
+    "SELECT (SELECT sum(value) FROM amounts WHERE metric = 'latency') AS counted,"
+    " (SELECT sum(value) FROM (SELECT DISTINCT event_id, value FROM runtime_events) AS e) AS sent"
+)
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    names = ("exporter-otlp-proto-http", "processor-baggage")
+    packages = [f"opentelemetry-{name}" for name in names]
+    return python_of(tmp_path_factory.mktemp("python"), packages)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    packages = [f"@opentelemetry/{name}" for name in (*NODE, "exporter-trace-otlp-proto")]
+    return node_folder(tmp_path_factory.mktemp("node"), packages)
+
+
+@pytest.mark.parametrize(
+    ("needs", "program", "sendings"),
+    [
+        pytest.param("python", PAGE_PYTHON + PYTHON, 1, id="Python"),
+        pytest.param(
+            "python",
+            PAGE_PYTHON.replace("provider = ", AGAIN + "provider = ").replace(
+                "BatchSpanProcessor(OTLPSpanExporter())", "BatchSpanProcessor(Twice())"
+            )
+            + PYTHON,
+            2,
+            id="Python, again",
+        ),
+        pytest.param("node", PAGE_NODE + JAVASCRIPT, 1, id="Node.js in protobuf"),
+        pytest.param("node", IN_JSON + JAVASCRIPT, 1, id="Node.js in JSON"),
+    ],
+)
+def test_as_many_spans_are_stored_as_were_sent_and_a_repeated_export_counts_once(
+    needs: str, program: str, sendings: int, request: pytest.FixtureRequest
+) -> None:
+    place = request.getfixturevalue(needs)
+    latency = {"sources": ["http.server.request"], "kind": "mean", "better": "lower", "cap": 1e6}
+    with private_service(datetime.now(UTC)) as service:
+        with service.engine.begin() as connection:
+            chosen = {"default_metric": "latency", "metrics": {"latency": latency}}
+            apply_settings(connection, service.project.project_id, chosen)
+        service.deploy({"commit": {"sha": "abcdef1"}})
+        service.deploy({"commit": {"sha": BUILD}, "diff": {"base_commit": "abcdef1", "files": []}})
+        service.reward("POST", "/register", {"treatment_commit": BUILD})
+        service.clock.move(datetime.now(UTC) + timedelta(minutes=1))
+        address = str(service.client.base_url).rstrip("/")
+        key = service.project.keys[KeyKind.WRITE]
+        variables = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": address,
+            "OTEL_EXPORTER_OTLP_HEADERS": f"x-service-project-key={key}",
+            "OTEL_RESOURCE_ATTRIBUTES": f"vcs.ref.head.revision={BUILD}",
+        }
+        if needs == "node":
+            (place / "program.mjs").write_text(program)
+            output_of(["node", "program.mjs"], folder=place, **variables)
+        else:
+            output_of([place, "-c", program], folder=Path.cwd(), **variables)
+        service.clock.move(datetime.now(UTC) + timedelta(days=1))
+        service.look()
+        with service.engine.connect() as connection:
+            counted = [tuple(row) for row in connection.execute(COUNTED, {"build": BUILD})]
+            sums = connection.execute(SUMS).one()
+    assert counted == [
+        ("error", 20 * sendings, 20, 20, True),
+        ("http.server.request", 200 * sendings, 200, 100, True),
+    ]
+    assert sums.counted == sums.sent > 0

@@ -1,0 +1,144 @@
+"""`POST /v1/traces`: a server's spans become requests and errors, whatever their encoding."""
+
+import gzip
+import json
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+
+from api.adapters.otlp.record import MOST_RECORDS
+from domain.checklist.setup import Admissions
+from storage.log.admissions import add_admissions
+from tests.api.otlp.exports import (
+    BEGAN,
+    BUILD,
+    KINDS,
+    PROTOBUF,
+    encoded,
+    receipt,
+    sent,
+    span,
+    stored,
+    traces,
+)
+from tests.clients.page import blocks, page
+from tests.world import World
+
+REQUEST = "http.server.request"
+NO_UNIT = "without session.id or user.id, and so without a unit: a baggage processor"
+
+
+@KINDS
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_server_span_is_a_request_and_an_error_where_it_failed(
+    tenant: Any, *, protobuf: bool, zipped: bool
+) -> None:
+    document = traces(
+        [
+            span(1, session__id="s-1", http__route="/checkout/[id]", user__id="ada"),
+            span(2, session__id="s-2", failed=True, ms=20_000, url__path="/a?who=ada"),
+            span(3, session__id="s-3", kind="SPAN_KIND_SERVER" if protobuf else 2, ms=-1),
+            *(span(4 + kind, session__id="s-1", kind=kind) for kind in (0, 1, 3, 4, 5)),
+        ],
+        deployment__environment__name="staging",
+    )
+    content = encoded(document) if protobuf else json.dumps(document).encode()
+    headers = tenant.write | (PROTOBUF if protobuf else {"Content-Type": "application/json"})
+    if zipped:
+        content, headers = gzip.compress(content), headers | {"Content-Encoding": "gzip"}
+    answer = tenant.client.post("/v1/traces", content=content, headers=headers)
+    assert (answer.status_code, receipt(answer)) == (200, (0, ""))
+    events = stored(tenant)
+    identity = f"{2:032x}{2:016x}"
+    assert [(e.session_id, e.event, e.value, e.route, e.named) for e in events] == [
+        ("s-1", REQUEST, 182_500_000, "/checkout/[id]", True),
+        ("s-2", "error", None, "/a", False),
+        ("s-2", REQUEST, 20_000_000_000, "/a", False),
+        # A clock that was set back tells no duration.
+        ("s-3", REQUEST, None, None, False),
+    ]
+    assert [e.event_id for e in events[1:3]] == [f"{identity}-error", identity]
+    for event in events:
+        assert (event.environment, event.commit_sha, event.trusted) == ("staging", BUILD, True)
+        assert event.occurred_at.timestamp() == BEGAN / 10**9
+
+
+@KINDS
+def test_the_unit_is_the_session_or_the_user_s_pseudonym_or_what_the_project_names(
+    tenant: Any, *, protobuf: bool
+) -> None:
+    spans = [
+        span(1, session__id="s-1", visitor__id=7, user__id="ada"),
+        span(2, user__id="ada", session__id=""),
+        span(3, enduser__id="ada"),
+        span(4, visitor__id=8),
+        span(5, failed=True),
+    ]
+    rejected, message = receipt(sent(tenant, traces(spans), protobuf=protobuf))
+    assert (rejected, message.startswith(f"2 {NO_UNIT}")) == (2, True)
+    assert "ada" not in message
+    session, *users = sorted(stored(tenant), key=lambda event: event.event_id)
+    assert session.session_id == "s-1"
+    pseudonyms = {user.session_id for user in users}
+    assert (len(users), len(pseudonyms)) == (2, 1)
+    assert all(user.named for user in users)
+    assert all(len(bytes.fromhex(pseudonym)) == 32 for pseudonym in pseudonyms)
+    # A named attribute is the unit alone: units of two kinds would be those of nobody.
+    for unit in ("visitor.id", "user.id"):
+        other = World.new(tenant.store, tenant.client, f"{unit} {protobuf}")
+        other.settings(span_unit=unit)
+        rejected, message = receipt(sent(other, traces(spans), protobuf=protobuf))
+        units = [event.session_id for event in stored(other)]
+        assert units == ["7", "8"] if unit == "visitor.id" else set(map(len, units)) == {64}
+        assert (rejected, message) == (3, f"3 without {unit}, as the setting span_unit has it")
+
+
+def test_units_that_lack_are_said_in_the_checklist_with_their_cure(tenant: Any) -> None:
+    # A span of two events that are refused counts once.
+    rejected, message = receipt(
+        sent(tenant, traces([span(failed=True, session__id="s" * 129)]), protobuf=False)
+    )
+    assert (rejected, message.startswith("1 whose session.id is refused")) == (1, True)
+    refused = Admissions(requests=1, accepted=9, rejected=1, reason="missing (session_id)")
+    tenant.in_store(lambda connection: add_admissions(connection, {tenant.project_id: refused}))
+    checklist = tenant.get("/v1/reward/checklist").json()
+    line = next(line for line in checklist if line["check"] == "rejected, late, limited")
+    assert line["seen"].startswith("1 of 10 events rejected (the last: missing (session_id))")
+    assert "`session.id`" in line["fix"]
+    assert "`span_unit`" in line["fix"]
+
+
+def test_a_span_that_names_no_build_is_stored_and_warned_of(tenant: Any) -> None:
+    document = traces([span(session__id="s-1", failed=True)], vcs__ref__head__revision="")
+    assert receipt(sent(tenant, document, protobuf=False)) == (
+        0,
+        f"1 stored without vcs.ref.head.revision: {REQUEST} that names no build exposes nobody",
+    )
+
+
+@KINDS
+def test_an_export_of_too_many_spans_is_refused(tenant: Any, *, protobuf: bool) -> None:
+    for document in (traces([{}] * 10_001), {"resourceSpans": [{}] * 10_001}):
+        assert sent(tenant, document, protobuf=protobuf).status_code == 413
+    fields = {"attributes": [{}] * 600_000}
+    assert sent(tenant, traces([fields]), protobuf=protobuf).status_code == 413
+
+
+def test_the_page_s_collector_sends_what_it_has_declared_where_the_service_takes_it() -> None:
+    (source,) = blocks(page("traces.md"), "yaml")
+    collector = yaml.safe_load(source)
+    for pipeline in collector["service"]["pipelines"].values():
+        for kind, names in pipeline.items():
+            assert set(names) == set(collector[kind])
+    exporter = collector["exporters"]["otlphttp/reward"]
+    # The exporter adds /v1/traces to its endpoint.
+    assert exporter["endpoint"] == "${env:SERVICE_API_URL}"
+    assert exporter["headers"] == {"x-service-project-key": "${env:SERVICE_WRITE_KEY}"}
+    assert collector["processors"]["batch/reward"]["send_batch_max_size"] <= MOST_RECORDS
+
+
+def test_the_page_s_settings_are_taken(tenant: Any) -> None:
+    (source,) = blocks(page("traces.md"), "toml")
+    tenant.settings(**tomllib.loads(source))
