@@ -16,11 +16,11 @@ from orchestration.pipeline.follow_up import draft_follow_ups
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings
 from storage.lake.lake import Lake, open_lake
 from storage.lake.reader import SealedLog, open_log
-from storage.pipeline.comparison import Reach, compare, over_when_first_read
+from storage.pipeline.comparison import Reach, compare
 from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.experiments import PipelineExperiment, bound_experiment
 from storage.pipeline.moments import block_of, microseconds, moment_of
-from storage.pipeline.recompute import every_row, evidence_rows, recompute
+from storage.pipeline.recompute import evidence_rows, recompute
 from storage.pipeline.steps import BLOCK
 from storage.upkeep.raw_events import ServedVerdict, days_gone, read_served
 from storage.upkeep.reading import separate_reading
@@ -72,8 +72,9 @@ def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Au
         if gone := days_gone(separate, experiment, until=moment_of(until)):
             return Audit(experiment_id=experiment_id, as_of=served.as_of, gone=gone)
         with open_log(separate, lake or open_lake()) as log:
-            events = _recompute(log, experiment, until=until)
-            return _compared(separate, experiment, served, followed, events=events)
+            reaches = _reaches(experiment, served, followed)
+            events = _recompute(log, experiment, reaches, until=until)
+            return _compared(separate, served, followed, reaches, experiment_id, events=events)
 
 
 def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
@@ -112,55 +113,64 @@ def _read_until(
 _FIRST_MIB = (64, 192)
 
 
-def _recompute(log: SealedLog, experiment: PipelineExperiment, *, until: int) -> int:
+def _recompute(
+    log: SealedLog, experiment: PipelineExperiment, reaches: Sequence[Reach], *, until: int
+) -> int:
     """Recomputes within little memory, or else within the limit of the settings."""
+
+    def within(settings: DayEngineSettings) -> int:
+        return recompute(
+            log,
+            log.connection,
+            [experiment],
+            as_of=moment_of(until),
+            settings=settings,
+            wanted=evidence_rows,
+            reaches=reaches,
+        )
+
     settings = day_engine_settings()
     for memory_mib in _FIRST_MIB if settings.spark_remote is None else ():
         if memory_mib < settings.limits.memory_mib:
             first = replace(settings, limits=replace(settings.limits, memory_mib=memory_mib))
             with suppress(EngineError), log.connection.begin_nested():
-                return _recompute_within(first, log, experiment, until=until)
-    return _recompute_within(settings, log, experiment, until=until)
+                return within(first)
+    return within(settings)
 
 
-def _recompute_within(
-    settings: DayEngineSettings, log: SealedLog, experiment: PipelineExperiment, *, until: int
-) -> int:
-    is_over = bool(over_when_first_read(log.connection, [experiment.experiment_id]))
-    return recompute(
-        log,
-        log.connection,
-        [experiment],
-        as_of=moment_of(until),
-        settings=settings,
-        wanted=evidence_rows if is_over else every_row,
-    )
+def _reaches(
+    experiment: PipelineExperiment, served: ServedVerdict, followed: ServedFollowUp | None
+) -> Sequence[Reach]:
+    """Returns how far its rows are compared: not at all where nothing was published yet."""
+    if served.as_of is None:
+        return ()
+    look = microseconds(served.as_of)
+    if followed is not None and followed.read_to is not None:
+        look = max(look, microseconds(followed.read_to) + experiment.grace)
+    to_block = look - experiment.grace
+    return [Reach(experiment=experiment, to_block=to_block, read_to=to_block)]
 
 
 def _compared(
     separate: Connection,
-    experiment: PipelineExperiment,
     served: ServedVerdict,
     followed: ServedFollowUp | None,
+    reaches: Sequence[Reach],
+    experiment_id: str,
     *,
     events: int,
 ) -> Audit:
     """Compares the recomputed documents with those served."""
-    (drafted,) = draft_bound(separate, only=[experiment.experiment_id])
+    (drafted,) = draft_bound(separate, only=[experiment_id])
     differences = _different_answers(served, drafted.draft)
     differences += _different_follow_ups(separate, followed)
     count = len(differences)
-    if served.as_of is not None:
-        look = microseconds(served.as_of)
-        if followed is not None and followed.read_to is not None:
-            look = max(look, microseconds(followed.read_to) + experiment.grace)
-        to_block = look - experiment.grace
-        reach = Reach(experiment=experiment, to_block=to_block, read_to=to_block)
-        rows = compare(separate, [reach])
+    if reaches:
+        rows = compare(separate, reaches)
         differences += [row.sentence for row in rows.rows]
         count += sum(counted.total for counted in rows.counts)
     return Audit(
-        experiment_id=experiment.experiment_id,
+        experiment_id=experiment_id,
         as_of=served.as_of,
         events=events,
         count=count,

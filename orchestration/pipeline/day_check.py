@@ -132,6 +132,7 @@ def compare_days(
                 as_of=min(as_of, moment_of(closed_by)),
                 settings=settings,
                 wanted=_rows_of(reaches, over),
+                reaches=reaches,
             )
             return [
                 ComparedDay(
@@ -175,7 +176,7 @@ def _rows_of(reaches: Sequence[Reach], over: Collection[str]) -> SelectedRows:
     def wanted(experiment: PipelineExperiment) -> RowSelection:
         from_block = begins[experiment.experiment_id]
         if from_block is None or experiment.experiment_id in over:
-            return RowSelection(evidence_only=experiment.experiment_id in over)
-        return RowSelection(since=from_block - AHEAD)
+            return RowSelection(evidence_only=True)
+        return RowSelection(since=from_block - AHEAD, evidence_only=True)
 
     return wanted

@@ -120,6 +120,13 @@ class SealedLog:
     snapshot: str
 
     @contextmanager
+    def read(self, statement: str) -> Generator[Batches]:
+        """Yields the rows of a statement of PostgreSQL, as the transaction saw them at first."""
+        with self.reader.cursor(self.snapshot) as cursor:
+            cursor.execute(statement)
+            yield cursor.fetch_record_batch()
+
+    @contextmanager
     def rows(self, extent: Extent) -> Generator[LogRows]:
         """Yields the rows of an extent.
 

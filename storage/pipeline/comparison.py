@@ -290,18 +290,21 @@ FROM differing GROUP BY experiment_id ORDER BY experiment_id
 def compare(connection: Connection, reaches: Sequence[Reach], *, swap: bool = False) -> Differences:
     """Compares rows aside with the served ones, table after table.
 
+    Of exposures, conversions and amounts, those of `differing_units` alone.
+
     Args:
         connection: A separate reading of the store, in whose temporary tables the rows lie.
         reaches: The experiments, and how far each is compared.
         swap: Whether rows that differ are served as they are aside from then on.
     """
     ids = [reach.experiment.experiment_id for reach in reaches]
-    create_reaches(connection, reaches, over=over_when_first_read(connection, ids))
+    over = over_when_first_read(connection, ids)
+    create_reaches(connection, reaches, over=over)
     counts: list[DifferingCount] = []
     rows: list[DifferingRow] = []
     for name in WITHIN:
         table = metadata.tables[name]
-        connection.execute(text(_differing(table)))
+        connection.execute(text(_differing(table, any_over=bool(over))))
         differing = connection.execute(_COUNTS).mappings().all()
         counts += [DifferingCount(table=name, **row) for row in differing]
         if differing:
@@ -333,13 +336,25 @@ def _columns(table: Table) -> tuple[list[str], list[str]]:
     return keys, [column.name for column in table.columns if column.name not in {*keys, *chosen}]
 
 
-def _differing(table: Table) -> str:
+# Of other units the engine that computed the rows has seen that they are equal.
+_DIFFERS = "(r.experiment_id, r.unit) IN (SELECT experiment_id, unit FROM differing_units)"
+
+
+def _differing(table: Table, *, any_over: bool) -> str:
     """Returns the statement that creates `differing`: rows of one side, or unlike the other's."""
     keys, values = _columns(table)
+    within = {schema: WITHIN[table.name].format(schema=schema) for schema in (SCHEMA, "pg_temp")}
+    if table.name in ("exposures", "conversions", "amounts"):
+        # An alternative would keep PostgreSQL from looking up the few units that differ.
+        differs = f"(b.is_over OR {_DIFFERS})" if any_over else _DIFFERS
+        within = {schema: f"{differs} AND {condition}" for schema, condition in within.items()}
+    elif table.name == "strata":
+        # Of units that do not differ the served exposures alone name theirs.
+        within = dict.fromkeys(within, f"({' OR '.join(within.values())})")
     served, computed = (
         f"SELECT r.* FROM {schema}.{table.name} AS r JOIN reaches AS b USING (experiment_id)"
-        f" WHERE {WITHIN[table.name].format(schema=schema)}"
-        for schema in (SCHEMA, "pg_temp")
+        f" WHERE {condition}"
+        for schema, condition in within.items()
     )
     both = [f"coalesce(s.{key}, c.{key}) AS {key}" for key in keys]
     both += [f"s.{name} AS served_{name}, c.{name} AS computed_{name}" for name in values]

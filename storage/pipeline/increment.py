@@ -37,10 +37,8 @@ from storage.pipeline.inputs import (
     segments_column,
 )
 from storage.pipeline.moments import block_of, microseconds, moment_of
-from storage.pipeline.samples import sample_grown
 from storage.pipeline.steps import (
     AHEAD,
-    CLOSING,
     COUNTED,
     EXPOSED_COUNTS,
     EXPOSURE_STEPS,
@@ -56,6 +54,7 @@ from storage.pipeline.steps import (
     USER_EXPOSURES,
 )
 from storage.pipeline.sums import CELLS, COMPUTED_CELLS, stored_cell
+from storage.postgres.samples import sample_grown
 from storage.schema.encoding import SIGHTINGS as KINDS
 from storage.schema.encoding import epoch_microseconds
 
@@ -402,7 +401,6 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     added = engine.add({table.name: table.insert for table in (CONVERSIONS, AMOUNTS)})
     for table, rows in added.items():
         sample_grown(connection, table, rows)
-    engine.run(CLOSING)
     # The planner is to see it as a part of the cells' own statement.
     engine.view(COUNTED.name, COUNTED.sql)
     engine.run(NEW_CELLS)

@@ -15,8 +15,10 @@ from sqlalchemy import Connection, text
 from storage.lake.day_engines import DayEngineSettings, open_day_engine
 from storage.lake.lake import Lake
 from storage.lake.reader import SealedLog, read_apart
+from storage.pipeline.comparison import Reach
 from storage.pipeline.cursors import outcome_cursors
 from storage.pipeline.derived import COPIED_TABLES, UNIT_TABLES, Derived
+from storage.pipeline.differing_units import find_differing_units
 from storage.pipeline.engines.copying import copy_into_store, copy_rows
 from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import (
@@ -26,9 +28,9 @@ from storage.pipeline.experiments import (
     bound_experiment,
 )
 from storage.pipeline.moments import EARLIEST, microseconds, moment_of
-from storage.pipeline.samples import sample_grown
 from storage.pipeline.sums import CELLS, COMPUTED_CELLS, stored_cell
 from storage.pipeline.whole_lives import WholeLives, compute_whole_lives
+from storage.postgres.samples import sample_grown
 from storage.schema.clock import closed_instant
 from storage.schema.tables import metadata
 
@@ -114,6 +116,7 @@ def recompute(
     as_of: datetime,
     settings: DayEngineSettings,
     wanted: SelectedRows,
+    reaches: Sequence[Reach] = (),
 ) -> int:
     """Computes whole lives, and copies their rows into the derived tables aside, with the cursors.
 
@@ -124,6 +127,8 @@ def recompute(
         as_of: How far the log is read.
         settings: Which engine computes.
         wanted: Which rows of each are copied.
+        reaches: How far rows are compared with the served ones afterwards, if they are: then rows
+            of units that differ are copied as well.
 
     Returns:
         How many events of the log were read.
@@ -137,24 +142,35 @@ def recompute(
     ) as lives:
         if not lives.read:
             return 0
-        copy_aside(lives, connection)
+        if reaches:
+            find_differing_units(lives.engine, log.read, connection, reaches)
+        copy_aside(lives, connection, differing=bool(reaches))
         ((events,),) = lives.engine.rows(_EVENTS_READ)
     return events
 
 
-def copy_aside(lives: WholeLives, connection: Connection) -> None:
+def copy_aside(lives: WholeLives, connection: Connection, *, differing: bool = False) -> None:
     """Copies the wanted rows of whole lives, with the cursors.
 
     Args:
         lives: The computed lives.
         connection: To a store in which the derived tables hold no row of these experiments.
+        differing: Whether those of differing units are wanted too.
     """
     for table in COPIED_TABLES:
-        _copy(lives.engine, connection, table)
+        _copy(
+            lives.engine,
+            connection,
+            table,
+            wanted=_DIFFERS if differing and table in UNIT_TABLES else "1 = 0",
+        )
     _copy_cells(lives.engine, connection)
     copy_rows(connection, "cursors (stage, experiment_id, at)", _cursors(lives.read))
 
 
+_DIFFERS = """
+EXISTS (SELECT 1 FROM differing_units AS d WHERE d.number = r.number AND d.unit = r.unit)
+"""
 # The log's rows are of all environments of a project.
 _EVENTS_READ = """
 SELECT count(*) FROM log_rows AS e
@@ -170,12 +186,13 @@ def _copy(
     *,
     prefix: str = "",
     condition: str = "1 = 1",
+    wanted: str = "1 = 0",
 ) -> int:
     """Copies the wanted rows `r` of a table, and returns their number."""
     since = "1 = 1" if table.moment is None else f"r.{table.moment} >= x.since"
     source = (
         f"{table.step} AS r JOIN experiment_ids AS x ON x.number = r.number"
-        f" WHERE {since} AND (x.evidence_only = 0 OR {table.evidence}) AND {condition}"
+        f" WHERE {since} AND (x.evidence_only = 0 OR {table.evidence} OR {wanted}) AND {condition}"
     )
     copied = copy_into_store(engine, connection, f"{prefix}{table.name}", table.table, source)
     sample_grown(connection, f"{prefix}{table.name}", copied)

@@ -767,44 +767,42 @@ WHERE place = 1
 """,
 )
 
-# The units whose outcomes close now. Whether their user began another session is asked of sessions
-# that name a user.
-CLOSING = Step(
-    name="closing",
-    sql=f"""
-SELECT m.number, m.metric, m.is_mean, s.experiment, p.unit, p.block, p.stratum, p.arm,
-    p.block + {BLOCK} + m.open_for + s.grace AS closes_at
-FROM closing_exposures AS p
-JOIN scope AS s ON s.experiment = p.experiment
-JOIN metrics AS m ON m.number = s.number
-WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
-  AND (m.turnover = 0 OR p.pseudonym IS NOT NULL)
-""",
-)
-
-# All units are counted, and beside them those few of whom anything came. Sums are of whole numbers,
-# so that their order never matters. A unit's amount a is kept as a = high · HALF + low, and its
-# square by the sums of high², high · low and low², which no engine overflows; `cell_sums` puts them
-# together.
+# All units are counted, and beside them those few of whom anything came. Whether a user began
+# another session is asked of sessions that name a user. Sums are of whole numbers, so that their
+# order never matters. A unit's amount a is kept as a = high · HALF + low, and its square by the
+# sums of high², high · low and low², which no engine overflows; `cell_sums` puts them together.
 # Of the units that close DuckDB expects a few thousandths, and would hash all of them to look up
 # the few outcomes.
 COUNTED = Step(
     name="counted",
     small_right=True,
     sql=f"""
-SELECT number, metric, block, stratum, sum(arm) AS n1, 0 AS x1, sum(1 - arm) AS n0, 0 AS x0,
-    max(is_mean) AS is_mean, 0 AS y1, 0 AS hh1, 0 AS hl1, 0 AS ll1, 0 AS y0, 0 AS hh0,
-    0 AS hl0, 0 AS ll0
-FROM closing
-GROUP BY number, metric, block, stratum
+SELECT m.number, m.metric, p.block, p.stratum,
+    CASE WHEN m.turnover = 0 THEN p.n1 ELSE p.named1 END AS n1, 0 AS x1,
+    CASE WHEN m.turnover = 0 THEN p.n0 ELSE p.named0 END AS n0, 0 AS x0,
+    m.is_mean, 0 AS y1, 0 AS hh1, 0 AS hl1, 0 AS ll1, 0 AS y0, 0 AS hh0, 0 AS hl0, 0 AS ll0
+FROM (
+    SELECT experiment, block, stratum, sum(arm) AS n1, sum(1 - arm) AS n0,
+        sum(CASE WHEN pseudonym IS NULL THEN 0 ELSE arm END) AS named1,
+        sum(CASE WHEN pseudonym IS NULL THEN 0 ELSE 1 - arm END) AS named0
+    FROM closing_exposures
+    WHERE arm <= 1
+    GROUP BY experiment, block, stratum
+) AS p
+JOIN scope AS s ON s.experiment = p.experiment
+JOIN metrics AS m ON m.number = s.number
+WHERE p.block >= m.closed_from AND p.block < m.closed_to
+  AND (m.turnover = 0 OR p.named1 + p.named0 > 0)
 UNION ALL
-SELECT c.number, c.metric, c.block, c.stratum, 0, sum(c.arm), 0, sum(1 - c.arm), 0,
+SELECT m.number, m.metric, p.block, p.stratum, 0, sum(p.arm), 0, sum(1 - p.arm), 0,
     0, 0, 0, 0, 0, 0, 0, 0
-FROM closing AS c
-JOIN known_conversions AS k
-  ON k.experiment = c.experiment AND k.metric = c.metric AND k.unit = c.unit
-WHERE k.late = 0
-GROUP BY c.number, c.metric, c.block, c.stratum
+FROM closing_exposures AS p
+JOIN known_conversions AS k ON k.experiment = p.experiment AND k.unit = p.unit
+JOIN scope AS s ON s.experiment = p.experiment
+JOIN metrics AS m ON m.number = s.number AND m.metric = k.metric
+WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to AND k.late = 0
+  AND (m.turnover = 0 OR p.pseudonym IS NOT NULL)
+GROUP BY m.number, m.metric, p.block, p.stratum
 UNION ALL
 SELECT number, metric, block, stratum, 0, 0, 0, 0, 0,
     sum(CASE WHEN arm = 1 THEN amount ELSE 0 END),
@@ -820,13 +818,15 @@ FROM (
         CAST(CAST((amount - amount % {HALF}) / {HALF} AS BIGINT) AS DECIMAL(38, 0)) AS high,
         amount % {HALF} AS low
     FROM (
-        SELECT c.number, c.metric, c.block, c.stratum, c.arm, c.unit,
+        SELECT m.number, m.metric, p.block, p.stratum, p.arm, p.unit,
             sum(CAST(k.value AS DECIMAL(38, 0))) AS amount
-        FROM closing AS c
-        JOIN known_amounts AS k
-          ON k.experiment = c.experiment AND k.metric = c.metric AND k.unit = c.unit
-        WHERE c.is_mean = 1 AND k.received_at <= c.closes_at
-        GROUP BY c.number, c.metric, c.block, c.stratum, c.arm, c.unit
+        FROM closing_exposures AS p
+        JOIN known_amounts AS k ON k.experiment = p.experiment AND k.unit = p.unit
+        JOIN scope AS s ON s.experiment = p.experiment
+        JOIN metrics AS m ON m.number = s.number AND m.metric = k.metric
+        WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to AND m.is_mean = 1
+          AND k.received_at <= p.block + {BLOCK} + m.open_for + s.grace
+        GROUP BY m.number, m.metric, p.block, p.stratum, p.arm, p.unit
     ) AS earned
 ) AS halved
 GROUP BY number, metric, block, stratum

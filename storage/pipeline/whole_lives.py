@@ -29,7 +29,6 @@ from storage.pipeline.inputs import (
 from storage.pipeline.log_relations import attach_log
 from storage.pipeline.moments import block_of
 from storage.pipeline.steps import (
-    CLOSING,
     COUNTED,
     EXPOSED_COUNTS,
     EXPOSURE_STEPS,
@@ -303,8 +302,6 @@ def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperim
             engine.run(step)
         for name, sql in _DERIVED.items():
             engine.define(name, sql)
-        # It is read in place: each reader needs few columns of its many rows.
-        engine.define(CLOSING.name, CLOSING.sql)
         engine.run(COUNTED)
         engine.drop([OUTCOMES])
     engine.run(NEW_CELLS)

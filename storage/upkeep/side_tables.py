@@ -10,9 +10,9 @@ from storage.experiments.experiments import publish_waiting
 from storage.pipeline.comparison import WITHIN, Reach, create_reaches
 from storage.pipeline.cursors import read_cursors
 from storage.pipeline.experiments import open_experiments
-from storage.pipeline.samples import sample_grown
 from storage.postgres.engine import SCHEMA
 from storage.postgres.rows import value_of
+from storage.postgres.samples import sample_grown
 from storage.schema.clock import claim_rebuild, is_rebuilding
 from storage.schema.tables import DERIVED, self_checks, set_aside, verdicts
 from storage.upkeep.reading import SETTINGS, create_temporary_tables, primary_key, unprepared
