@@ -25,6 +25,7 @@ from api.wire.unhandled_error import unhandled_error
 _access = logging.getLogger("api.access")
 
 EVENTS_PATH = "/v1/events"
+LOGS_PATH = "/v1/logs"
 EVALUATION_PATH = "/ofrep/v1/evaluate/flags"
 _RANGE = re.compile(r"\s*([\w*+.!#$&^-]+)/([\w*+.!#$&^-]+)\s*(;.*)?", re.ASCII)
 _NO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0{0,3})?\s*", re.ASCII | re.IGNORECASE)
@@ -178,7 +179,7 @@ def _headers(request: Request, status: int) -> Iterable[tuple[bytes, bytes]]:
         # The client waits to be asked for its body, and may now send it or not (RFC 9110, 10.1.1).
         yield b"connection", b"close"
     path: str = request.scope["path"]
-    if path not in {EVENTS_PATH, *PROTOCOL_FORMS} and not path.startswith(EVALUATION_PATH):
+    if path not in {EVENTS_PATH, LOGS_PATH} and not path.startswith(EVALUATION_PATH):
         return
     yield b"vary", b"Origin"
     origin = request.headers.get("Origin")

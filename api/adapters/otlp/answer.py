@@ -5,9 +5,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.wire.body import JSON, PROTOBUF, is_protobuf
+from api.wire.envelope import LOGS_PATH
 from api.wire.problem import Problem
 
-LOGS_PATH, TRACES_PATH = "/v1/logs", "/v1/traces"
+TRACES_PATH = "/v1/traces"
 # Of a receipt in JSON, the member that counts what is not stored.
 REJECTED = {LOGS_PATH: "rejectedLogRecords", TRACES_PATH: "rejectedSpans"}
 

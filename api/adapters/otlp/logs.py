@@ -4,7 +4,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.adapters.otlp.answer import LOGS_PATH
 from api.adapters.otlp.export import (
     MOST_FIELDS,
     Drafts,
@@ -18,6 +17,7 @@ from api.adapters.otlp.mapping import EVALUATION, NAMES, draft
 from api.adapters.otlp.protobuf import records_of_protobuf
 from api.runtime.origin import preflight
 from api.wire.documentation import PlainRoute
+from api.wire.envelope import LOGS_PATH
 from api.wire.event_batch import EventReader
 from api.wire.problem import Fault
 from storage.tenants.keys import KeyKind

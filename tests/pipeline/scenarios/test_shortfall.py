@@ -39,6 +39,7 @@ def observe(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Poll, 
         served(story, *spans)
         story.send()
         experiment = story.register(treatment_commit=K)
+        story.as_live()
         for minutes in (120, 240, 360, spans[-1][1] + 60):
             story.tick(minutes=minutes)
         deliver(story.store.engine, secret=b"a secret of the tests")
