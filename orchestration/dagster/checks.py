@@ -143,10 +143,7 @@ def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
     ][:MOST_ROWS]
     return dg.AssetCheckResult(
         passed=not unequal,
-        metadata={
-            "experiments": len(inflations),
-            **filled(unequal=unequal),
-        },
+        metadata={"experiments": len(inflations), **filled(unequal=unequal)},
     )
 
 

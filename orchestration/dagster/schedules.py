@@ -43,7 +43,12 @@ def _fast(
     with failures_counted(store.engine, "backlog"):
         answer = _due(store, ahead=max(timedelta(), until_next))
         if not isinstance(answer, str):
-            answer = _not_asked_for(answer, context.instance) or UNDER_WAY
+            # No run that is in the queue, or began a moment ago, waits for these.
+            answer = [
+                work
+                for work in answer
+                if not _is_starting(context.instance, closes_at=work.closes_at)
+            ] or UNDER_WAY
     if isinstance(answer, str):
         return dg.SkipReason(answer)
     # The first and the last of many closings get a run: each takes seconds of CPU to start.
@@ -72,11 +77,6 @@ def _due(store: Store, *, ahead: timedelta) -> list[DueWork] | str:
             note_nothing_due(connection, as_of=as_of)
             return NOTHING_DUE
         return due
-
-
-def _not_asked_for(due: list[DueWork], instance: dg.DagsterInstance) -> list[DueWork]:
-    """Returns the work that no run waits for which is in the queue, or began a moment ago."""
-    return [work for work in due if not _is_starting(instance, closes_at=work.closes_at)]
 
 
 def _is_starting(instance: dg.DagsterInstance, *, closes_at: datetime | None) -> bool:

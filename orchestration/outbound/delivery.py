@@ -120,15 +120,19 @@ class _Sending:
         try:
             headers, body = self._request(attempt, webhook)
         except _Lacking as lack:
-            await self._postponed(attempt, str(lack))
+            problem = str(lack)
+            self._round.problems[problem] += 1
+            await self._in_store(lambda c: note_postponed(c, attempt, problem, wait=_POSTPONED))
             return False
+        if self._tls is None:
+            self._tls = open_tls()
         try:
             answer = await post(
                 webhook.url,
                 body,
                 headers=headers,
                 private=webhook.may_be_private,
-                tls=self._tls_context(),
+                tls=self._tls,
             )
         except Unanswered as reason:
             await self._failed(attempt, f"{webhook.host}: {reason}")
@@ -176,10 +180,6 @@ class _Sending:
             ),
         }
 
-    async def _postponed(self, attempt: Attempt, problem: str) -> None:
-        self._round.problems[problem] += 1
-        await self._in_store(lambda c: note_postponed(c, attempt, problem, wait=_POSTPONED))
-
     async def _failed(
         self,
         attempt: Attempt,
@@ -193,11 +193,6 @@ class _Sending:
             lambda c: note_failed(c, attempt, problem, wait=wait, final=final)
         )
         self._round.given_up += over
-
-    def _tls_context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = open_tls()
-        return self._tls
 
     async def _in_store(self, work: Callable[[Connection], ResultT]) -> ResultT:
         """Returns what `work` returns in a transaction of its own, committed by then."""

@@ -107,7 +107,6 @@ class Timeline(TimelineSums):
         """The rate of an arm at closings, or its mean; NaN without units.
 
         Args:
-            rows: The closings.
             is_mean: Whether each is of a continuous metric.
             treated: Whether the arm is treatment.
         """

@@ -16,7 +16,6 @@ class Decision:
     """The verdict with its numbers; lift, confidence and interval are None in every abstention.
 
     Attributes:
-        verdict: The recommended action.
         abstain_reason: Set exactly where the verdict is `abstain`.
         decided: Whether it is final.
         ended_because: Set exactly where it is final and `abstain`.

@@ -42,8 +42,6 @@ class Effect:
 
     Attributes:
         as_of: The look, epoch seconds.
-        units: Units of both arms that were compared.
-        posterior: The best estimate.
         interval: The confidence sequence at that look, widened to hold the estimate.
         moved: Whether that look lies before the look of the evidence.
     """
@@ -61,8 +59,6 @@ def effect_at(
     """Returns the effect at a look of a batch.
 
     Args:
-        row: The look.
-        policy: Of its experiment.
         is_rate: Whether its target is a conversion.
         interval: The confidence sequence there; None where it is not known yet.
 

@@ -130,14 +130,11 @@ class Evidence:
             of rates the ci is cut to [−1, 1]. The p-value is min(1, 1/E(0)).
         log_e: The logarithm of E(0), not capped.
         vif: Variance inflation factor, infinite where W = 0; None before any look.
-        looks: The looks up to this look.
-        sessions: Expected traffic and required sessions.
         known: Excluded relative lifts.
         eligible_per_day: Units a day of both arms over the last 7 days, or since the start.
         units_in_cells: Units in closed cells.
         closed_until: Exposure time that closed cells reach: the end of the last analysis block of
             the target that has closed; in other strata the last may end earlier.
-        gates: Readings of the gates.
         guardrails: Test of each guardrail; `arrival` last, where shares are declared.
         guardrail_rows: Their levels in both arms.
         left_out: The outcomes that the target leaves out, by reason.
@@ -145,11 +142,9 @@ class Evidence:
         count_twin: The test of whose conversions there are; None where none is asked.
         candidate: The test that first held on the better side; None where it did not.
         warnings: Codes of the cautions to show beside the verdict.
-        decision: The verdict.
         yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
             where nothing was compared.
         effect: The best estimate of the lift; None where nothing was compared.
-        splits: The flags that the strata are split by.
         confounded_by: The flags that depend on the change and do not split the strata.
         units_excluded: Units of lineages beyond those that are compared.
         vouched: The outcomes that cannot be invented; None where that is not read.

@@ -30,7 +30,6 @@ class FollowUp:
         as_of: The look; None before the first.
         ended: Whether no later unit counts.
         stopped: Whether it ended before its planned end: its estimate may be lucky.
-        units: Units of both arms that were compared.
         lift: Treatment minus control; None where nothing was compared, or a gate holds.
         standard_error: Of the lift.
         relative: The lift divided by control's rate or mean.

@@ -32,7 +32,6 @@ class Outlook:
     """An experiment's expected sessions and detectable lift as of a look.
 
     Attributes:
-        sessions: Expected traffic and required sessions.
         cadence: `fast` where the traffic of a day reaches the fast requirement, else `day` where
             the day requirement is reached within the horizon, else None.
         smallest_lift: The smallest rise, relative to control's rate, that the sessions expected

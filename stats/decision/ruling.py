@@ -27,7 +27,6 @@ class Ruling:
     """The verdict by the rules, and the look that gave it.
 
     Attributes:
-        verdict: The recommended action.
         abstain_reason: Set exactly where the verdict is `abstain`.
         decided: Whether it is final.
         ended_because: Set exactly where it is final and `abstain`.
@@ -59,15 +58,10 @@ class _Rules:
     """Which rule holds at which look.
 
     Attributes:
-        looks: The trace of an experiment.
-        policy: Its frozen numbers.
-        horizon: The horizon is reached.
         ends: The experiment closes, by the horizon or without contrast.
         aliased: Too little of the treatment can be compared.
         interacting: The regime is not causal.
-        gated: A gate holds.
         candidate: The look at which the test first held on the better side; None where it did not.
-        breached: A guardrail is breached.
         proven: Harm to each guardrail beyond its margin is excluded.
         answered: The test holds, and its answer waits for nothing.
     """
@@ -119,9 +113,6 @@ def decide(
     6. else `abstain / power`, open.
 
     Args:
-        looks: The trace of an experiment.
-        watches: The watches over its guardrails.
-        policy: Its frozen numbers.
         horizon_end: The end of the last block within the horizon.
         closed_at: When it was closed by hand, if that is known by the last look's time.
         day_unequal: Whether a day is known to differ from the log: then rules 4 and 5 wait.

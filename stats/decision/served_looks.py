@@ -20,12 +20,10 @@ class Looks:
     """The looks, an entry each; above 500 every ⌈n/500⌉-th, the first, last and crossing kept.
 
     Attributes:
-        at: Epoch seconds.
         e_value: E(0), capped at 1e300.
         p_running_min: The running minimum of the p-value over ungated looks.
         lift: Treatment's rate minus control's; NaN where W = 0.
         ci: Array (looks, 2), of a conversion cut to [−1, 1]; NaN where W = 0.
-        gated: Whether a gate held.
     """
 
     at: Ints
@@ -44,9 +42,6 @@ class Looks:
         """The given looks of an experiment's trace.
 
         Args:
-            trace: All looks of the experiment.
-            ruling: The ruling over them.
-            rows: The looks to serve.
             ci: The intervals of these.
         """
         p = np.where(ruling.gated, 1.0, p_value(trace.log_e))
@@ -75,10 +70,6 @@ def served_intervals(batch: Batch, rows: Sequence[Ints]) -> list[Floats]:
     """The confidence sequence at the looks to serve; NaN where W = 0.
 
     It is cut to [−1, 1] where the target is a conversion.
-
-    Args:
-        batch: The traces of several experiments.
-        rows: The looks to serve of each.
 
     Returns:
         For each experiment an array (looks to serve, 2).

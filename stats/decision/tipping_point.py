@@ -18,7 +18,6 @@ def tipping_point(series: Series, now: Trace, *, is_declared: bool) -> TippingPo
     the arm's share of N units.
 
     Args:
-        now: Its trace at the look alone.
         is_declared: Whether the sample ratio was tested at that look.
     """
     if series.target.values is not None or not now.totals.W[0] > 0:

@@ -43,7 +43,6 @@ def missed_outcomes(target: ClosedCells, long: ClosedCells) -> ClosedCells:
     such a cell has missed none.
 
     Args:
-        target: The target's cells.
         long: Those of the long window, of the same units.
 
     Returns:

@@ -25,7 +25,6 @@ class CompanionReading(Reading):
 
     Attributes:
         treatment: Outcomes of treatment's units that do not count.
-        control: Outcomes of control's units.
         score: S of units with such an outcome, positive where treatment has more.
     """
 

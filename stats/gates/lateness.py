@@ -57,10 +57,8 @@ def lateness(
     they closed; so the sums run over the differences that each receipt makes.
 
     Args:
-        cells: The target's closed cells.
         row: The closing of the analysis block of each late unit, numbered like the cells'.
         counted_from: When each late unit begins to count.
-        at: The looks.
     """
     order = np.lexsort((late.arm, late.stratum, late.block, late.at, counted_from))
     order = order[counted_from[order] < NEVER]

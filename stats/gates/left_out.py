@@ -15,8 +15,6 @@ class LeftOutReading:
     """The outcomes that are left out for a given reason, as of a look.
 
     Attributes:
-        control: Outcomes of control's units.
-        treatment: Outcomes of treatment's units.
         e_value: The evidence that an arm has more units with such an outcome.
     """
 

@@ -75,13 +75,7 @@ NO_GATES = EvidenceGates(
 
 @dataclass(frozen=True, kw_only=True)
 class GateReadings:
-    """The readings of all gates of an experiment, an entry a look.
-
-    Attributes:
-        series: The experiment.
-        at: The looks.
-        by_gate: What each gate reads.
-    """
+    """The readings of all gates of an experiment, an entry a look."""
 
     series: Series
     at: Ints

@@ -77,11 +77,7 @@ class SampleRatio(Gate):
 
 
 def arrival_watch(series: Series, reading: Reading, at: Ints) -> Watch | None:
-    """The guardrail `arrival`: too few units of treatment; None where no share is declared.
-
-    Args:
-        reading: The gate's, at these looks.
-    """
+    """The guardrail `arrival`: too few units of treatment; None where no share is declared."""
     if not isinstance(reading, SampleRatioReading) or not _declared(series.allocation or ()):
         return None
     return Watch(
@@ -138,9 +134,6 @@ def sample_ratio(
     Args:
         allocation: The epochs, ascending; at least an epoch declares a share.
         arrivals: Units by block; a block counts once its grace has passed.
-        at: The looks.
-        block_seconds: Length of a block.
-        grace_seconds: Grace of a block.
     """
     closed = closed_blocks(
         arrivals, at=at, block_seconds=block_seconds, grace_seconds=grace_seconds

@@ -55,10 +55,6 @@ def shortfall(
 
     Args:
         allocation: The epochs, ascending; at least an epoch has a share inside (0, 1).
-        arrivals: Units by block.
-        at: The looks.
-        block_seconds: Length of a block.
-        grace_seconds: Grace of a block.
         breached_at: When `arrival` was first breached: a fall is remembered from then on.
     """
     closed = closed_blocks(

@@ -20,7 +20,6 @@ class ArmLevels(Columns):
 
     Attributes:
         control: Control's rate, or mean; NaN without units.
-        treatment: Treatment's.
         lift: Treatment's minus control's, block by block; NaN where nothing was compared.
         weight: W of the lift.
         variance: The variance of its score that the test reads.
@@ -42,7 +41,6 @@ class LevelsAt:
     Attributes:
         levels: Of all its closings.
         closing: The number of the closing.
-        threshold: Of the guardrail.
     """
 
     levels: ArmLevels

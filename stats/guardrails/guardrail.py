@@ -31,7 +31,6 @@ class Watch(Columns):
     """A guardrail over time, an entry for each of its closings.
 
     Attributes:
-        metric: Its name.
         threshold: Where evidence is a breach, or shows non-inferiority.
         awaited: Whether a candidate waits until harm beyond the margin is excluded.
         at: When the closings were, epoch seconds.
@@ -122,7 +121,6 @@ class Closings:
         at: When they were, epoch seconds.
         totals: Cumulative totals of the guardrail's cells at each.
         control: Control's rate or mean at each.
-        treatment: Treatment's.
         rho: Precisions of the mixture (closings, components).
         first: The first closing of each guardrail, and the number of closings at the end.
     """
@@ -141,7 +139,6 @@ def watches(
     """The watches over guardrails; many at once cost little more than a single watch.
 
     Args:
-        guardrails: In the order of their closings.
         thresholds: Of each k/α_g, with k guardrails registered by its experiment (Bonferroni).
     """
     totals, sizes = closings.totals, np.diff(closings.first)

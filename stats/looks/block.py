@@ -105,7 +105,6 @@ class _Units:
     """The units of the known blocks, which are counted from the first block.
 
     Attributes:
-        blocks: How many blocks are known.
         codes: The strata, ascending.
         stratum: The index of each cell's stratum among them.
         block: The block of each cell.

@@ -35,7 +35,6 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
 
     Args:
         line: The timeline; its first streams are the experiments' targets.
-        experiment: The number of the experiment.
     """
     history, span = _History.of(series, line, experiment), series.policy.contrast_seconds
     absent = (
@@ -58,7 +57,6 @@ def arms_left(end: Ints, n1: Ints, n0: Ints, look: int, policy: Policy) -> Ended
         end: Exposure time that each look covers.
         n1: Units of treatment up to each look.
         n0: Units of control.
-        look: The number of the look.
         policy: Names the contrast time.
     """
     if not n0[look]:

@@ -45,7 +45,6 @@ class Guardrail(Companion):
     """A guardrail as it was registered.
 
     Attributes:
-        name: Of its metric.
         better: The direction that is an improvement, `higher` or `lower`.
         margin: The loss that is accepted: an absolute number; `default`, which is the larger of
             20 % of control's rate r and min(0.5 point, max(r, 0.1 point)), and 20 % of control's
@@ -82,7 +81,6 @@ class Series:
         as_of: How far the log was read.
         closed_at: When the experiment was closed by hand, if it was.
         cuts: Times that begin a new analysis block at the block that contains them.
-        target: The target's cells.
         guardrails: The registered guardrails; each block and stratum has the same units as the
             target's.
         allocation: The declared shares of the treatment commit, epoch after epoch; None where

@@ -42,7 +42,6 @@ class Split:
     """A flag by which the strata are split.
 
     Attributes:
-        flag: Its name.
         e_value: The evidence that the arms carry its values unequally.
         since: From which look on.
     """
@@ -57,8 +56,6 @@ class Stratification:
     """An experiment and its stages; a single stage where nothing is ever split.
 
     Attributes:
-        series: The experiment as the store holds it.
-        stages: In order of time.
         dependence: The evidence that flags depend on the change; None where no flag is known.
     """
 

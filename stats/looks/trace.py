@@ -58,12 +58,10 @@ class StageLooks:
     """All looks of an experiment, computed in the strata of a stage.
 
     Attributes:
-        strata: The experiment.
         stage: The stage; its own looks are those of the moments that lie in it.
         line: The timeline of the batch; its first streams are the targets of all stages.
         number: The number of this target's stream.
         guardrails: The numbers of its guardrails' streams.
-        trace: The looks.
         row: The last closing of the target up to each look; −1 where there is none.
     """
 
@@ -106,7 +104,6 @@ class Batch:
         first: The first look of each experiment, and the number of looks at the end.
         mixture: The precisions and thresholds, an entry a look.
         rates: Whether each experiment's target is a conversion.
-        stages: The stages of each experiment.
     """
 
     trace: Trace
@@ -219,7 +216,6 @@ def in_turn(read: Sequence[Read], at: Sequence[Ints], stages: Sequence[StageLook
     Args:
         read: The columns that each stage reads.
         at: The moments of their rows.
-        stages: All of the experiment.
     """
     if len(stages) == 1:
         return read[0]

@@ -56,9 +56,6 @@ def last_inside(inside: Floats, outside: Floats, tolerance: Floats, excess: Exce
         outside: Points beyond the boundary.
         tolerance: How near to the boundary the result lies.
         excess: Negative exactly within the set of an element.
-
-    Returns:
-        Points at which excess < 0.
     """
     boundary = inside.copy()
     rows: Ints = np.flatnonzero(np.abs(outside - inside) > tolerance)

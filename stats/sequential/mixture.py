@@ -95,7 +95,6 @@ def variance_at(totals: Totals, lift: Floats, delta: Floats) -> Floats:
     V₀ under no effect, Sato's V₁ at the measured lift, never less than V₀.
 
     Args:
-        totals: Sums over cells.
         lift: S/W of these totals.
         delta: The lift in question.
     """

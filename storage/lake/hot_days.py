@@ -17,7 +17,7 @@ from storage.lake.verification import wrong_files
 from storage.pipeline.steps import IDENTITY
 from storage.postgres.engine import SCHEMA
 from storage.schema.clock import receipt_time
-from storage.schema.partitions import claim_past_days, day_of, existing_days, partition_name
+from storage.schema.partitions import claim_past_days, partition_name, present_days
 from storage.schema.policy_columns import SEEN_FROM
 
 LEAST_HOT_DAYS = 1
@@ -80,10 +80,9 @@ def movable_days(connection: Connection, *, as_of: datetime, hot_days: int) -> d
     Returns:
         Of each whether nobody asks any more when its sessions named their users.
     """
-    present = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
     today, named_days = as_of.astimezone(UTC).date(), hot_days + NAMED_DAYS
     bound = {
-        "present": present,
+        "present": present_days(connection),
         "first_hot": today - timedelta(days=hot_days),
         "first_named": today - timedelta(days=named_days),
         "named_days": named_days,

@@ -166,15 +166,11 @@ def _read(cursor: "adbc.Cursor", table: str, condition: str, columns: Schema) ->
     sent = ", ".join(f"{_SENT.get(name, name)} AS {name}" for name in columns.names)
     cursor.execute(f"SELECT {sent} FROM {SCHEMA}.{table} WHERE {condition}")
     for batch in cursor.fetch_record_batch():
-        yield _converted(batch, columns)
-
-
-def _converted(batch: Batch, columns: Schema) -> Batch:
-    arrays = [
-        canonical_flags(array) if field.name == "flags" else array.cast(field.type)
-        for field, array in zip(columns, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+        arrays = [
+            canonical_flags(array) if field.name == "flags" else array.cast(field.type)
+            for field, array in zip(columns, batch.columns, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 def canonical_flags(flags: Batch) -> Batch:

@@ -227,12 +227,8 @@ def open_log(connection: Connection, lake: Lake) -> Generator[SealedLog]:
     if level not in _SNAPSHOT_LEVELS:
         raise ValueError(f"the log is read in a transaction that is {level}, not repeatable read")
     with SnapshotReader(connection.engine) as reader:
-        yield SealedLog(
-            connection=connection,
-            lake=lake,
-            reader=reader,
-            snapshot=export_snapshot(connection),
-        )
+        snapshot = export_snapshot(connection)
+        yield SealedLog(connection=connection, lake=lake, reader=reader, snapshot=snapshot)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from sqlalchemy import Connection, text
 
 from storage.log.parts import HOUR, hour_of
-from storage.schema.partitions import day_of, existing_days
+from storage.schema.partitions import present_days
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,20 +210,17 @@ def unsealed_ranges(
     parts = {(file.hour.astimezone(UTC), file.part) for file in unread}
     sealed -= {hour for hour, part in parts if part == 0}
     last = received_to + timedelta(microseconds=1)
-    hours = [(hour, 0) for hour in _hours(connection, received_from, last) if hour not in sealed]
+    hours = [
+        (hour, 0)
+        for day in present_days(connection)
+        for hour in hours_of_day(day)
+        if hour + HOUR > received_from and hour < last and hour not in sealed
+    ]
     hours += [
         (row.hour.astimezone(UTC), row.part) for row in connection.execute(_UNSEALED_PARTS, bounds)
     ]
     hours += [(hour, part) for hour, part in parts if part > 0]
     return _joined(hours, received_from, last)
-
-
-def _hours(connection: Connection, first: datetime, last: datetime) -> list[datetime]:
-    """Returns the hours between two times that have a partition."""
-    days = sorted(day for name in existing_days(connection) if (day := day_of(name)) is not None)
-    return [
-        hour for day in days for hour in hours_of_day(day) if hour + HOUR > first and hour < last
-    ]
 
 
 def hours_of_day(day: date) -> Sequence[datetime]:

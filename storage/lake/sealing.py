@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -24,11 +23,7 @@ from storage.lake.sealed_hours import UnsealedRange, Written
 from storage.log.parts import HOUR
 from storage.postgres.rows import value_of
 from storage.schema.clock import closed_instant
-from storage.schema.partitions import claim_past_days, day_of, existing_days
-
-if TYPE_CHECKING:
-    # It imports pandas, half a CPU second and 40 MiB, which only a reading of the log needs.
-    import adbc_driver_postgresql.dbapi as adbc
+from storage.schema.partitions import claim_past_days, present_days
 
 _SEALING_LOCK = 7_246_014
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -98,7 +93,8 @@ class Sealer:
                 return None
             run = SealedRun()
             run.writers_under_way = not _close_hours(self.engine)
-            waiting = _closed_parts(connection)
+            with connection.begin():
+                waiting = [value_of(_Part, row) for row in connection.execute(_CLOSED)]
             ends_at = time.monotonic() + most_seconds
             with SnapshotReader(self.engine) as reader:
                 for number, part in enumerate(waiting):
@@ -113,11 +109,13 @@ class Sealer:
     ) -> None:
         begun = time.monotonic()
         name = f"{part.hour:%Y-%m-%d/%H}-{part.part}-{secrets.token_hex(4)}.parquet"
+        events = UnsealedRange(part=part.part, begins=part.hour, ends=part.hour + HOUR)
         with connection.begin():
             connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
             last_erasure = connection.execute(_LAST_ERASURE).scalar_one()
             with reader.cursor(export_snapshot(connection)) as cursor:
-                written = self._write(cursor, part, name)
+                batches = read_events(cursor, events.condition)
+                written = store_file(self.lake, name, lambda path: write_events(path, batches))
         if not _list(connection, part, written, last_erasure):
             # The day was dropped meanwhile.
             self.lake.delete(name)
@@ -127,11 +125,6 @@ class Sealer:
         if written is not None:
             run.rows += written.rows
             run.size += written.size
-
-    def _write(self, cursor: "adbc.Cursor", part: _Part, name: str) -> Written | None:
-        events = UnsealedRange(part=part.part, begins=part.hour, ends=part.hour + HOUR)
-        batches = read_events(cursor, events.condition)
-        return store_file(self.lake, name, lambda path: write_events(path, batches))
 
 
 def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> Written | None:
@@ -210,19 +203,13 @@ def _close_hours(engine: Engine) -> bool:
             connection.execute(text(_PATIENCE))
             claim_past_days(connection)
             closed = closed_instant(connection)
-            days = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
-            connection.execute(_CLOSE_LIVE, {"days": days, "closed": closed})
+            connection.execute(_CLOSE_LIVE, {"days": present_days(connection), "closed": closed})
             connection.execute(_CLOSE_HISTORY)
     except OperationalError as error:
         if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
             raise
         return False
     return True
-
-
-def _closed_parts(connection: Connection) -> list[_Part]:
-    with connection.begin():
-        return [value_of(_Part, row) for row in connection.execute(_CLOSED)]
 
 
 _LAST_ERASURE = text("SELECT coalesce(max(erasure_id), 0) FROM erasures")

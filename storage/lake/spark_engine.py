@@ -110,9 +110,12 @@ def _plain_errors(work: str) -> Generator[None]:
     """
     try:
         yield
-    except _client_errors() as error:
-        name = _condition(error)
-        if _state(error).startswith(_OF_DATA):
+    except _client_errors() as failure:
+        error: Any = failure
+        # An error of Spark has a name and a state; an error of the connection has neither.
+        name = (hasattr(error, "getCondition") and error.getCondition()) or type(error).__name__
+        state = (hasattr(error, "getSqlState") and error.getSqlState()) or ""
+        if state.startswith(_OF_DATA):
             raise SparkDataError(f"Spark could not {work}: {name}") from None
         raise EngineError(
             f"Spark could not {work}: {name}; the log of the Connect server says more"
@@ -123,15 +126,6 @@ def _client_errors() -> tuple[type[Exception], ...]:
     errors: Any = import_module("pyspark.errors")
     grpc: Any = import_module("grpc")
     return errors.PySparkException, grpc.RpcError
-
-
-def _condition(error: Any) -> str:  # noqa: ANN401 - of an optional package
-    """Returns the name of an error of Spark, or of its class where it has none."""
-    return (hasattr(error, "getCondition") and error.getCondition()) or type(error).__name__
-
-
-def _state(error: Any) -> str:  # noqa: ANN401 - of an optional package
-    return (hasattr(error, "getSqlState") and error.getSqlState()) or ""
 
 
 def _client() -> Any:  # noqa: ANN401 - an optional package

@@ -260,7 +260,10 @@ class _Cluster:
         """
         self._end_orphan()
         self._make_private(self.socket_folder)
-        self._admit_only_us()
+        # The server admits us alone, under the name of its role.
+        us = pwd.getpwuid(os.geteuid()).pw_name
+        (self.folder / "pg_hba.conf").write_text("local all all peer map=owner\n")
+        (self.folder / "pg_ident.conf").write_text(f'owner "{us}" {ROLE}\n')
         fresh_log(self.log)
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -337,11 +340,6 @@ class _Cluster:
         folder.chmod(0o700)
         if self.user:
             os.chown(folder, self.user.pw_uid, self.user.pw_gid)
-
-    def _admit_only_us(self) -> None:
-        us = pwd.getpwuid(os.geteuid()).pw_name
-        (self.folder / "pg_hba.conf").write_text("local all all peer map=owner\n")
-        (self.folder / "pg_ident.conf").write_text(f'owner "{us}" {ROLE}\n')
 
     def _options(self) -> list[str]:
         settings = {**_SETTINGS, "unix_socket_directories": str(self.socket_folder)}

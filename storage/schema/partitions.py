@@ -170,3 +170,9 @@ def existing_days(connection: Connection) -> set[str]:
         {"parent": f"{SCHEMA}.runtime_events"},
     )
     return set(rows.scalars())
+
+
+def present_days(connection: Connection) -> list[date]:
+    """Returns the days that have a partition, in order."""
+    days = map(day_of, existing_days(connection))
+    return sorted(day for day in days if day is not None)

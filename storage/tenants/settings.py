@@ -402,13 +402,6 @@ def _require_hosts(webhooks: Sequence[Webhook]) -> None:
 _NAMING = ("default_metric", "guardrails", "metrics", "value_routes")
 
 
-def _with_composed_names(chosen: Mapping[str, object]) -> dict[str, object]:
-    """Returns choices with names as events are stored."""
-    return {
-        member: _composed(value) if member in _NAMING else value for member, value in chosen.items()
-    }
-
-
 def _composed(value: object) -> object:
     if isinstance(value, str):
         return normalize("NFC", value)
@@ -480,7 +473,9 @@ def apply_settings(
         Invalid: A member is unknown or breaks its rule; nothing is stored.
     """
     stored = lock_settings(connection, project_id)
-    merged = {**stored, **_with_composed_names(chosen)}
+    merged = {**stored, **chosen}
+    # Names as events are stored.
+    merged |= {member: _composed(chosen[member]) for member in _NAMING if member in chosen}
     settings = parse_settings(merged)
     chosen_settings(chosen)
     connection.execute(

@@ -104,7 +104,11 @@ def forget_person(
         LakeError: The lake cannot be opened.
         TooManyUsers: There are more user references.
     """
-    _claim(connection)
+    # Whoever moves a day to the lake copies events meanwhile.
+    share_past_days(connection)
+    # In this order: a rebuild holds the first, and waits for the second at its end.
+    await_rebuild(connection)
+    claim_derived_tables(connection)
     if isinstance(person, bytes):
         kind, tied = "user_ref", _person(connection, project_id, users={person}, sessions=set())
     else:
@@ -117,14 +121,6 @@ def forget_person(
         )
     _require_few(connection, project_id, tied, limit)
     return _forget(connection, project_id, tied, kind=kind, by=by, lake=lake)
-
-
-def _claim(connection: Connection) -> None:
-    # Whoever moves a day to the lake copies events meanwhile.
-    share_past_days(connection)
-    # In this order: a rebuild holds the first, and waits for the second at its end.
-    await_rebuild(connection)
-    claim_derived_tables(connection)
 
 
 # --- Who it is -----------------------------------------------------------------------------------
@@ -545,12 +541,7 @@ def _forget(
         sessions=len(person.sessions | person.claimed),
         kept_sessions=len(kept),
         not_computed=not_computed,
-        tables=sorted(
-            [
-                *(row.sources or ()),
-                *(_derived() if row.units else ()),
-            ]
-        ),
+        tables=sorted([*(row.sources or ()), *(_derived() if row.units else ())]),
     )
     if forgotten.tables:
         counts = {name: getattr(forgotten, name) for name in _COUNTS}

@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from storage.lake.removal import unlist_day
 from storage.postgres.engine import SCHEMA
 from storage.schema.clock import claim_derived_tables, receipt_time
-from storage.schema.partitions import claim_past_days, day_of, existing_days, partition_name
+from storage.schema.partitions import claim_past_days, partition_name, present_days
 from storage.schema.tables import tombstones
 from storage.upkeep.gone_events import READ
 
@@ -43,9 +43,8 @@ def old_days(connection: Connection, *, as_of: datetime, retention_days: int) ->
     Those that ended, and were last written, more than the retention ago, and that no
     experiment can need that is open, is followed up, or waits for its deploy.
     """
-    present = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
     first_kept = as_of.astimezone(UTC).date() - timedelta(days=retention_days)
-    bound = {"present": present, "first_kept": first_kept}
+    bound = {"present": present_days(connection), "first_kept": first_kept}
     return list(connection.execute(_OLD_DAYS, bound).scalars())
 
 
@@ -203,8 +202,7 @@ ORDER BY x.experiment_id
 
 def expired_experiments(connection: Connection, *, as_of: datetime) -> list[str]:
     """Returns the decided experiments of which units are stored, and no raw event is any more."""
-    present = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
-    bound = {"present": present, "settled_before": as_of - _SETTLED_FOR}
+    bound = {"present": present_days(connection), "settled_before": as_of - _SETTLED_FOR}
     return list(connection.execute(_EXPIRED, bound).scalars())
 
 

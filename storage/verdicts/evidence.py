@@ -408,27 +408,21 @@ LEFT JOIN silent USING (experiment_id)
 
 def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str, UnitCounts]:
     """Returns the counts of units of each experiment as of its look."""
-    rows = connection.execute(
-        _COUNTS,
-        {
-            "ids": [at.experiment_id for at in wanted],
-            "looks": [at.look for at in wanted],
-        },
-    )
     evaluated = {at.experiment_id: at for at in wanted}
-    return {row.experiment_id: _counts_of(row, evaluated[row.experiment_id]) for row in rows}
-
-
-def _counts_of(row: Row[Any], at: CountsAt) -> UnitCounts:
-    # What is exposed and closed is in cells, is left out of them, or is still open.
-    units = value_of(
-        Counts,
-        row,
-        in_cells=at.in_cells,
-        open=row.exposed - at.in_cells - at.excluded,
-        excluded=row.excluded + at.excluded,
-    )
-    return value_of(UnitCounts, row, units=units)
+    bound = {"ids": list(evaluated), "looks": [at.look for at in evaluated.values()]}
+    counts: dict[str, UnitCounts] = {}
+    for row in connection.execute(_COUNTS, bound):
+        at = evaluated[row.experiment_id]
+        # What is exposed and closed is in cells, is left out of them, or is still open.
+        units = value_of(
+            Counts,
+            row,
+            in_cells=at.in_cells,
+            open=row.exposed - at.in_cells - at.excluded,
+            excluded=row.excluded + at.excluded,
+        )
+        counts[row.experiment_id] = value_of(UnitCounts, row, units=units)
+    return counts
 
 
 def histories_at(

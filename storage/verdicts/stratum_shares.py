@@ -53,7 +53,10 @@ def stratum_shares(
         canaries = sum(share for share in declared.values() if share and share < 1)
         for lineage, of_lineage in spans.items():
             share = _share(arms.get(lineage, ()), rest=1 - canaries)
-            _add(of_lineage, Allocation(begin=begin, end=end, share=share))
+            # Where the share is the same, the last span becomes longer.
+            same = bool(of_lineage) and of_lineage[-1].share == share
+            since = of_lineage.pop().begin if same else begin
+            of_lineage.append(Allocation(begin=since, end=end, share=share))
     return spans
 
 
@@ -70,10 +73,3 @@ def _share(arms: Iterable[tuple[str, float | None]], *, rest: float) -> float | 
     if undeclared > 1 or rest < -ROUNDING or not (treatment > 0 and control > 0):
         return None
     return treatment / (treatment + control)
-
-
-def _add(spans: list[Allocation], span: Allocation) -> None:
-    """Adds a span, or lengthens the last one where the share is the same."""
-    if spans and spans[-1].share == span.share:
-        span = Allocation(begin=spans.pop().begin, end=span.end, share=span.share)
-    spans.append(span)

@@ -1,10 +1,8 @@
 """The ramp of an experiment: the steps of its treatment, and the units of each arm over time."""
 
 import math
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -53,8 +51,11 @@ def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) ->
     experiment = connection.execute(_POLICY, bound).one_or_none()
     if experiment is None:
         return None
-    since, after = experiment.starts_at, _closes_after(experiment.policy)
-    if after is None:
+    since = experiment.starts_at
+    try:
+        after = closes_after(experiment.policy)
+    except KeyError:
+        # An experiment whose policy is broken is set aside; its page says so.
         return None
     blocks = max(until - after - since, _BLOCK) / _BLOCK / _MOST_PERIODS
     units = {
@@ -74,11 +75,3 @@ def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) ->
             for row in connection.execute(_STEPS, {**bound, **steps})
         ],
     )
-
-
-def _closes_after(policy: Mapping[str, Any]) -> timedelta | None:
-    try:
-        return closes_after(policy)
-    except KeyError:
-        # An experiment whose policy is broken is set aside; its page says so.
-        return None

@@ -57,7 +57,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="an erasure waits for a rebuild, which would bring the person back",
-        of="storage.upkeep.forgetting._claim",
+        of="storage.upkeep.forgetting.forget_person",
         edits=[drop("await_rebuild(connection)")],
         tests=[
             "tests/orchestration/dagster/test_rebuild.py::test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it"
