@@ -21,7 +21,7 @@ from cli.imports.map import MEMBERS, ImportMap, Times, read_map
 from cli.imports.progress import Bars, shown_bars
 from cli.imports.tables import Table, opened_table
 from cli.operations.remote import WRITING_KEY, address_of
-from cli.traffic.posting import BATCH_SIZES, Batch, connected, post
+from cli.traffic.posting import BATCH_SIZES, Batch, Posted, connected, post
 from storage.tenants.secret import Pseudonyms
 
 _PATH = "/v1/events"
@@ -64,23 +64,25 @@ def outcomes(file: str, *, map_file: Path | None, kind: str, as_json: bool) -> N
                 with shown_bars(Console(stderr=True)) as bars:
                     rows = _checked(table, layout, bars)
                     batches = _batches(rows, bars.begin(f"Sending {path.name}"))
+                    posted = Posted()
                     with connected(address.url) as client:
-                        posted = post(client, batches, key=address.key, replay=False)
+                        post(client, batches, key=address.key, replay=False, posted=posted)
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
+    counts = posted.counts
     if as_json:
         names = ("events", "accepted", "late", "sampled_out", "rejected")
-        click.echo(json.dumps({name: getattr(posted, name) for name in names}))
+        click.echo(json.dumps({name: counts[name] for name in names}))
     else:
-        click.echo(f"{posted.events:,} outcomes read, {posted.accepted:,} stored.")
-    if posted.late:
+        click.echo(f"{counts['events']:,} outcomes read, {counts['accepted']:,} stored.")
+    if counts["late"]:
         click.echo(
-            f"Warning: {posted.late:,} came after the longest window and grace, so that no verdict"
-            " counts them: give their metric a longer grace_seconds.",
+            f"Warning: {counts['late']:,} came after the longest window and grace, so that no"
+            " verdict counts them: give their metric a longer grace_seconds.",
             err=True,
         )
-    if posted.rejected:
-        raise click.ClickException(f"the service refused {posted.rejected:,} events")
+    if counts["rejected"]:
+        raise click.ClickException(f"the service refused {counts['rejected']:,} events")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import hashlib
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -18,7 +19,7 @@ from rich.spinner import Spinner
 
 from cli.table import table
 from cli.traffic.canary import Scenario, Traffic, traffic
-from cli.traffic.posting import answer, batches, connected, post
+from cli.traffic.posting import Posted, answer, batches, connected, post
 
 # Any seed decides both changes (300 of 300 did, after 8 and 5 hours of canary in the median). A
 # sequential test stops more often on a lucky stretch, so what it measured at the stop lies on
@@ -291,18 +292,13 @@ def _replay(console: Console, client: httpx2.Client, keys: Keys, staged: Story) 
     began = time.monotonic()
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("Replaying three days of traffic", total=len(staged))
-        posted = post(
-            client,
-            batches(deliveries),
-            key=keys.write,
-            replay=True,
-            advance=lambda landed: progress.advance(bar, landed.events),
-        )
+        posted = Posted(advance=partial(progress.advance, bar))
+        post(client, batches(deliveries), key=keys.write, replay=True, posted=posted)
     seconds = time.monotonic() - began
     sessions = sum(run.sessions for run in staged.runs)
     console.print(
-        f"Replayed {posted.accepted:,} events of {sessions:,} sessions in {seconds:.1f} seconds; "
-        f"they were drawn with true effects of {HELP:+.0%} and {HARM:+.0%} on {METRIC}."
+        f"Replayed {posted.counts['accepted']:,} events of {sessions:,} sessions in {seconds:.1f}"
+        f" seconds; they were drawn with true effects of {HELP:+.0%} and {HARM:+.0%} on {METRIC}."
     )
 
 

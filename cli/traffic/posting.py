@@ -3,11 +3,12 @@
 import gzip
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import click
@@ -15,7 +16,6 @@ import httpx2
 import msgspec
 
 from cli.traffic.canary import Delivery
-from cli.traffic.run_record import Posted, RunRecord
 
 # What a request to each endpoint may hold.
 BATCH_SIZES = {"/v1/events": 500, "/v1/revenue/events": 50}
@@ -28,6 +28,8 @@ NOT_ADMITTED = frozenset({401, 403})
 IDLE_SECONDS = 3.0
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 10.0
+_SUMMED = ("accepted", "duplicates", "late", "sampled_out")
+_COUNTS = ("requests", "events", *_SUMMED, "rejected")
 
 
 class Refused(click.ClickException):
@@ -45,6 +47,29 @@ class Batch:
     path: str
     due: datetime
     bodies: list[dict[str, Any]]
+
+
+@dataclass(kw_only=True)
+class Posted:
+    """The sums of the receipts of events.
+
+    Attributes:
+        counts: Requests and events that were answered for good, and what became of the events.
+        sampling: The sample that the service takes events of, if it named a sample.
+        advance: Called with the number of a request's events when it is answered.
+    """
+
+    counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(_COUNTS, 0)))
+    sampling: dict[str, Any] | None = None
+    advance: Callable[[int], None] | None = None
+
+    def add(self, events: int, receipt: Mapping[str, Any]) -> None:
+        """Adds the receipt of a request of so many events."""
+        self.counts.update({name: receipt.get(name, 0) for name in _SUMMED})
+        self.counts.update(requests=1, events=events, rejected=len(receipt.get("rejected", ())))
+        self.sampling = receipt.get("sampling") or self.sampling
+        if self.advance is not None:
+            self.advance(events)
 
 
 def connected(api_url: str, *, connections: int = 4) -> httpx2.Client:
@@ -68,6 +93,7 @@ def answer(
     key: str,
     body: object = None,
     patience: float = PATIENCE_SECONDS,
+    over: threading.Event | None = None,
 ) -> dict[str, Any]:
     """The JSON object of a successful answer.
 
@@ -81,12 +107,27 @@ def answer(
         key: The key for the header.
         body: What to send as JSON; nothing by default.
         patience: Seconds to go on asking.
+        over: Once it is set, nothing is asked again.
 
     Raises:
         Refused: If the service refuses, or stays busy or silent for longer; with its `detail`.
     """
-    request = _encoded(method, path, key=key, body=body)
-    return _Job(client=client, request=request, patience=patience).run()
+    headers, content = _encoded(path, key=key, body=body)
+    over, until = over or threading.Event(), time.monotonic() + patience
+    for attempt in count():
+        try:
+            response = client.request(method, path, headers=headers, content=content)
+        except httpx2.TransportError:
+            response = None
+        if response is not None and response.status_code not in PASSING:
+            return _decoded(response, method, path)
+        wait = pause(response and response.headers.get("retry-after"), attempt)
+        if time.monotonic() + wait > until or over.wait(wait):
+            where = f"The service at {client.base_url}"
+            if response is None:
+                raise NoAnswer(f"{where} does not answer: {method} {path}")
+            raise Refused(f"{where} stays busy: {method} {path}")
+    raise AssertionError("count ends never")  # pragma: no cover
 
 
 def batches(deliveries: Iterable[Delivery]) -> Iterator[Batch]:
@@ -106,11 +147,10 @@ def post(
     *,
     key: str,
     replay: bool,
+    posted: Posted,
     paced: bool = False,
     connections: int = 4,
-    record: RunRecord | None = None,
-    advance: Callable[[Posted], None] | None = None,
-) -> Posted:
+) -> None:
     """Post batches over a few connections at once.
 
     Args:
@@ -118,36 +158,26 @@ def post(
         waiting: The batches; the next batch is asked for when a connection is free.
         key: Write or public key; a replay needs the write key.
         replay: Store the events as received when they occurred.
+        posted: Where receipts are added up, also those of requests under way at an interrupt.
         paced: Post no batch before it is due.
         connections: Requests in flight at once.
-        record: The run's record; it also keeps the results of an interrupted run.
-        advance: Called with the result of each request when it is answered.
-
-    Returns:
-        The sum over all requests.
 
     Raises:
         Refused: If the service refuses a batch.
     """
-    record, over = record or RunRecord(), threading.Event()
+    over, in_turn = threading.Event(), threading.Lock()
 
     def bring(batch: Batch) -> None:
         path = f"{batch.path}?replay=true" if replay else batch.path
-        request = _encoded("POST", path, key=key, body={"events": batch.bodies})
-        job = _Job(client=client, request=request, record=record, over=over)
-        began = time.monotonic()
         try:
-            receipt = job.run()
-            landed = Posted.of_receipt(receipt, events=len(batch.bodies))
+            receipt = answer(
+                client, "POST", path, key=key, body={"events": batch.bodies}, over=over
+            )
         except Refused:
             over.set()
             raise
-        now = time.monotonic()
-        since_due = (datetime.now(UTC) - batch.due).total_seconds() if paced else now - began
-        sampling = receipt.get("sampling")
-        record.land(landed, since_due=since_due, since_sent=now - job.sent_at, sampling=sampling)
-        if advance is not None:
-            advance(landed)
+        with in_turn:
+            posted.add(len(batch.bodies), receipt)
 
     flying: deque[Future[None]] = deque()
     with ThreadPoolExecutor(connections) as pool:
@@ -165,55 +195,6 @@ def post(
             # Requests that wait for their next attempt wait no longer; so does the first failure.
             over.set()
             pool.shutdown(wait=True, cancel_futures=True)
-    return record.posted
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Request:
-    method: str
-    path: str
-    headers: Mapping[str, str]
-    content: bytes | None
-
-
-@dataclass(kw_only=True)
-class _Job:
-    """A request, sent until it is answered for good."""
-
-    client: httpx2.Client
-    request: _Request
-    patience: float = PATIENCE_SECONDS
-    record: RunRecord = field(default_factory=RunRecord)
-    over: threading.Event = field(default_factory=threading.Event)
-    sent_at: float = 0.0
-
-    def run(self) -> dict[str, Any]:
-        method, path = self.request.method, self.request.path
-        until, attempt = time.monotonic() + self.patience, 0
-        while True:
-            response = self._response(again=attempt > 0)
-            if response is not None and response.status_code not in PASSING:
-                return _decoded(response, method, path)
-            wait = pause(response and response.headers.get("retry-after"), attempt)
-            attempt += 1
-            if time.monotonic() + wait > until or self.over.wait(wait):
-                where = f"The service at {self.client.base_url}"
-                if response is None:
-                    raise NoAnswer(f"{where} does not answer: {method} {path}")
-                raise Refused(f"{where} stays busy: {method} {path}")
-
-    def _response(self, *, again: bool) -> httpx2.Response | None:
-        """The answer, or None where the connection broke."""
-        request, self.sent_at = self.request, time.monotonic()
-        try:
-            response = self.client.request(
-                request.method, request.path, headers=request.headers, content=request.content
-            )
-        except httpx2.TransportError:
-            response = None
-        status = None if response is None else response.status_code
-        self.record.attempt(status, size=len(request.content or b""), again=again)
-        return response
 
 
 def pause(retry_after: str | None, attempt: int) -> float:
@@ -240,7 +221,8 @@ def _batch(deliveries: list[Delivery]) -> Batch:
     )
 
 
-def _encoded(method: str, path: str, *, key: str, body: object) -> _Request:
+def _encoded(path: str, *, key: str, body: object) -> tuple[dict[str, str], bytes | None]:
+    """Returns the headers and the content of a request."""
     headers = {"X-Service-Project-Key": key}
     content = None if body is None else msgspec.json.encode(body)
     if content is not None:
@@ -249,7 +231,7 @@ def _encoded(method: str, path: str, *, key: str, body: object) -> _Request:
     if content is not None and path.startswith("/v1/events"):
         headers["Content-Encoding"] = "gzip"
         content = gzip.compress(content, compresslevel=1)
-    return _Request(method=method, path=path, headers=headers, content=content)
+    return headers, content
 
 
 def _decoded(response: httpx2.Response, method: str, path: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import click
@@ -24,8 +25,16 @@ from rich.progress import (
 from cli.table import table
 from cli.traffic.canary import Delivery, Scenario, Traffic, traffic
 from cli.traffic.interruption import INTERRUPTED, interruptible
-from cli.traffic.posting import Batch, NoAnswer, Refused, answer, batches, connected, post
-from cli.traffic.run_record import RunRecord, rows
+from cli.traffic.posting import (
+    Batch,
+    NoAnswer,
+    Posted,
+    Refused,
+    answer,
+    batches,
+    connected,
+    post,
+)
 from storage.tenants.sample import Sample
 
 CONNECTIONS = 4
@@ -42,7 +51,7 @@ class Summary:
     """The result of a simulation.
 
     Attributes:
-        document: The record's.
+        document: The sums of the receipts, as plain JSON values.
         interrupted: Whether it was ended before its time.
         sample: The units that the service measures; None for all.
     """
@@ -241,27 +250,26 @@ def sent(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    record, interrupted, began = RunRecord(), False, time.monotonic()
+    posted, interrupted, began = Posted(), False, time.monotonic()
     with Progress(*columns, console=console, transient=True) as progress, interruptible():
         bar = progress.add_task("events", total=len(run))
+        posted.advance = partial(progress.advance, bar)
         try:
             post(
                 client,
                 batches(happened) if replay else _gathered(deliveries),
                 key=key,
                 replay=replay,
+                posted=posted,
                 paced=not replay,
                 connections=CONNECTIONS,
-                record=record,
-                advance=lambda landed: progress.advance(bar, landed.events),
             )
         except KeyboardInterrupt:
             interrupted = True
-    seconds = max(time.monotonic() - began, 1e-9)
     return Summary(
-        document=record.document(seconds),
+        document={**posted.counts, "seconds": round(time.monotonic() - began, 3)},
         interrupted=interrupted,
-        sample=None if record.sampling is None else Sample.of_document(record.sampling),
+        sample=None if posted.sampling is None else Sample.of_document(posted.sampling),
     )
 
 
@@ -305,7 +313,8 @@ def _machine(summary: Summary, run: Traffic) -> dict[str, object]:
 
 
 def _rows(summary: Summary, run: Traffic) -> Iterator[tuple[str, str]]:
-    yield from rows(summary.document)
+    for name, value in summary.document.items():
+        yield name.replace("_", " "), f"{value:,}"
     truths = {"truth": run.truth}
     if summary.sample is not None:
         truths["truth in the sample"] = run.truth_within(summary.sample)
