@@ -16,10 +16,13 @@ from benchmarks.calibration.report import (
 from benchmarks.calibration.sections.gates import unequal_arms
 from benchmarks.calibration.sections.many_changes import many_changes
 from benchmarks.calibration.sections.section import Run
+from tests.repetition import also_nightly
 
-SECTIONS = (
-    *(false_answers, intervals, strata_errors, guardrails, sample_ratios, interactions),
-    *(futility, means, endings, unequal_arms, many_changes),
+SECTIONS = also_nightly(
+    (false_answers, intervals, guardrails, sample_ratios, interactions, futility, means, endings),
+    # The longest. By day each has a smaller form: tests/calibration/test_blocks.py and
+    # test_attempts.py, and the gates in tests/stats/gates/.
+    (strata_errors, unequal_arms, many_changes),
 )
 
 

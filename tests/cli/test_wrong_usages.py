@@ -107,6 +107,7 @@ class TestSimulate:
         result = command("simulate", "canary", "--deploys", "--hours", "1", "--key", key)
         assert result.exit_code == 1
         assert "the key must be the project's write key, wk_…" in message(result)
+        assert key not in result.output
 
     @pytest.mark.parametrize("step", ["0:0.01", "-1:0.5"])
     def test_has_a_ramp_begin_with_its_share(self, command, step) -> None:

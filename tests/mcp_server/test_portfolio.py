@@ -1,6 +1,5 @@
 """A portfolio as an agent reads it: in a kilobyte, whatever it holds, and the whole first."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -77,11 +76,3 @@ def test_it_is_at_most_a_kilobyte_and_single_changes_are_left_out_first(document
     assert (answer.begin is None) == (document.experiment_id is not None)
     assert len(answer.changes) + len(answer.steps) + answer.left_out >= len(document.measurements)
     assert not answer.changes or len(answer.steps) == steps
-
-
-@pytest.mark.parametrize("body", [[], {}, {"hold_back": None}])
-def test_what_is_no_portfolio_is_said_to_be_foreign(service, call, body) -> None:
-    service.answers_with("/v1/reward/portfolio", body)
-    result = call("portfolio")
-    assert result.is_error
-    assert "is not the service's" in result.content[0].text

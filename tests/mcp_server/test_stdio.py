@@ -152,7 +152,7 @@ def launched(service) -> Iterator[Callable[[list[str]], Session]]:
 
 
 @pytest.mark.requirement(
-    "mcp.stdio", "service.two-interfaces", "base.reward", "key.project.variable"
+    "mcp.name", "mcp.stdio", "service.two-interfaces", "base.reward", "key.project.variable"
 )
 @pytest.mark.process
 @pytest.mark.parametrize(

@@ -25,18 +25,34 @@ def error(result: Any) -> str:
     return text
 
 
+EVIDENCE = example_document(
+    sentence="Can't say yet on activation.",
+    known={"sentence": "A loss beyond 12 % is excluded."},
+    effect={"estimate": 0.012, "standard_error": 0.009, "relative": 0.06},
+    metrics=[
+        {
+            "metric": "activation",
+            "role": "target",
+            "control": 0.2,
+            "treatment": 0.212,
+            "interval": [-0.02, 0.044],
+        }
+    ],
+    sessions={
+        "accumulated": 9000,
+        "required": 24000,
+        "per_day": 8000,
+        "projected_decision_at": "2026-05-04T10:00:00Z",
+    },
+    warnings=["metric_never_seen"],
+)
+
+
 class TestTheListOfTools:
     @pytest.fixture
     def tools(self, in_session: Any) -> dict[str, Any]:
         listed = in_session(lambda client: client.list_tools()).tools
         return {tool.name: tool for tool in listed}
-
-    @pytest.mark.requirement("mcp.name")
-    def test_the_server_is_called_service_reward(self, in_session: Any) -> None:
-        async def name(client: Client) -> str:
-            return client.server_info.name
-
-        assert in_session(name) == "service-reward"
 
     def test_every_tool_describes_itself_and_every_member_it_takes_and_gives(
         self, tools: dict[str, Any]
@@ -109,13 +125,6 @@ class TestTheListOfTools:
 
 class TestRegistering:
     @pytest.mark.requirement("mcp.register_experiment")
-    def test_the_answer_is_the_experiment_alone(self, service: Any, call: Any) -> None:
-        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
-        result = call("register_experiment")
-        assert result.structured_content == {"experiment_id": "exp_1"}
-        assert json.loads(texts(result)[0]) == {"experiment_id": "exp_1"}
-
-    @pytest.mark.requirement("mcp.register_experiment")
     @pytest.mark.parametrize(
         "given",
         [
@@ -136,7 +145,9 @@ class TestRegistering:
         self, service: Any, call: Any, given: dict[str, Any]
     ) -> None:
         service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
-        call("register_experiment", given)
+        result = call("register_experiment", given)
+        assert result.structured_content == {"experiment_id": "exp_1"}
+        assert json.loads(texts(result)[0]) == {"experiment_id": "exp_1"}
         assert service.requests[0]["body"] == given
 
 
@@ -184,32 +195,27 @@ class TestPolling:
         assert texts(subscribed) == texts(polled)
 
     @pytest.mark.requirement("mcp.subscribe")
-    def test_subscribing_reports_the_sessions_to_a_client_that_asks_for_progress(
-        self, service: Any, subscribed: Any
+    @pytest.mark.parametrize(
+        ("status", "evidence", "reported"),
+        [
+            (200, EVIDENCE, [(9000, 24000, "9,000 of about 24,000 sessions.")]),
+            (
+                404,
+                {"code": "no_evidence_yet", "detail": "No look."},
+                [(0, None, "No look at the traffic yet.")],
+            ),
+            (500, "no", []),
+        ],
+        ids=["sessions", "no look", "no evidence to be had"],
+    )
+    def test_subscribing_reports_to_a_client_that_asks_for_progress(
+        self, service: Any, subscribed: Any, status: int, evidence: Any, reported: Any
     ) -> None:
         service.answers_with("/v1/reward/exp_1", WAITING)
-        service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
+        service.answers_with("/v1/reward/exp_1/evidence", evidence, status=status)
         result, reports = subscribed()
         assert result.structured_content == WAITING
-        assert reports == [(9000, 24000, "9,000 of about 24,000 sessions.")]
-
-    def test_subscribing_before_the_first_look_reports_that_there_was_none(
-        self, service: Any, subscribed: Any
-    ) -> None:
-        service.answers_with("/v1/reward/exp_1", WAITING)
-        service.problem("/v1/reward/exp_1/evidence", 404, "No look.", code="no_evidence_yet")
-        result, reports = subscribed()
-        assert result.structured_content == WAITING
-        assert reports == [(0, None, "No look at the traffic yet.")]
-
-    def test_subscribing_does_without_evidence_that_cannot_be_had(
-        self, service: Any, subscribed: Any
-    ) -> None:
-        service.answers_with("/v1/reward/exp_1", WAITING)
-        service.answers_with("/v1/reward/exp_1/evidence", "no", status=500)
-        result, reports = subscribed()
-        assert result.structured_content == WAITING
-        assert reports == []
+        assert reports == reported
 
     @pytest.mark.timeout(30)
     def test_subscribing_does_not_wait_for_evidence_that_is_long_in_coming(
@@ -262,50 +268,60 @@ class TestPolling:
         assert "no experiment" in error(call("get_verdict", {"experiment_id": name}))
         assert service.requests == []
 
-    @pytest.mark.parametrize(
-        "body",
-        [
-            {name: value for name, value in KEEP.items() if name != "cadence"},
-            KEEP | {"lift": "0.01"},
-            KEEP | {"verdict": "maybe"},
-            KEEP | {"ci": [0.1]},
-            [],
-        ],
-        ids=["member missing", "text for a number", "unknown word", "half an interval", "array"],
-    )
-    def test_what_is_no_contract_is_an_error(self, service: Any, call: Any, body: Any) -> None:
-        service.answers_with("/v1/reward/exp_1", body)
-        assert "SERVICE_API_URL" in error(call("get_verdict", {"experiment_id": "exp_1"}))
+
+NOT_OURS = {
+    "/v1/reward/exp_1": [
+        {name: value for name, value in KEEP.items() if name != "cadence"},
+        *(KEEP | wrong for wrong in ({"lift": "0.01"}, {"verdict": "maybe"}, {"ci": [0.1]})),
+        *([], "[" * 100_000, '{"lift": NaN}', "\u00ed\u00b2\u0080", ""),
+    ],
+    "/v1/reward?status=open&limit=5": [
+        [],
+        *({"experiments": rows, "next_cursor": None} for rows in ([{}], None)),
+        *(
+            {"experiments": [listed_row(**wrong)] * times, "next_cursor": None}
+            for wrong, times in (({"metric": 7}, 1), ({"experiment_id": "x" * 2000}, 1), ({}, 6))
+        ),
+    ],
+    "/v1/reward/checklist": [[1, 2]],
+    "/v1/reward/portfolio": [[], {}, {"hold_back": None}],
+}
+ASKED = dict(
+    zip(NOT_OURS, ("get_verdict", "list_experiments", "check_setup", "portfolio"), strict=True)
+)
 
 
-class TestArguments:
-    def test_a_missing_argument_is_named_in_one_line(self, call: Any) -> None:
-        text = error(call("get_verdict"))
-        assert "experiment_id: Field required" in text
-        assert "pydantic" not in text
+@pytest.mark.parametrize("path", NOT_OURS)
+def test_what_is_no_answer_of_the_service_is_an_error(service: Any, call: Any, path: str) -> None:
+    for body in NOT_OURS[path]:
+        service.answers_with(path, body)
+        arguments = {"experiment_id": "exp_1"} if "exp_1" in path else {}
+        assert "SERVICE_API_URL" in error(call(ASKED[path], arguments)), body
 
-    def test_an_unknown_argument_is_refused_rather_than_dropped(
-        self, service: Any, call: Any
-    ) -> None:
-        text = error(call("register_experiment", {"treatment_comit": "abc1234"}))
-        assert "treatment_comit" in text
-        assert "treatment_commit" in text
-        assert service.requests == []
 
-    def test_a_wrong_value_is_not_repeated(self, call: Any) -> None:
-        text = error(call("register_experiment", {"routes": {"secret": "canary"}}))
-        assert "routes" in text
-        assert "canary" not in text
-
-    def test_half_a_surrogate_pair_is_refused(self, service: Any, call: Any) -> None:
-        text = error(call("register_experiment", {"metadata": {"note": "\ud800"}}))
-        assert "Correct the arguments" in text
-        assert service.requests == []
-
-    def test_an_unknown_tool_is_an_error_that_names_those_there_are(self, call: Any) -> None:
-        text = error(call("launch"))
-        assert "Unknown tool: launch" in text
-        assert "get_verdict" in text
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("get_verdict", {}, ["experiment_id: Field required"]),
+        (
+            "register_experiment",
+            {"treatment_comit": "abc1234"},
+            ["treatment_comit", "treatment_commit"],
+        ),
+        ("register_experiment", {"routes": {"secret": "canary"}}, ["routes"]),
+        ("register_experiment", {"metadata": {"note": "\ud800"}}, ["Correct the arguments"]),
+        ("launch", {}, ["Unknown tool: launch", "get_verdict"]),
+    ],
+    ids=["missing", "unknown", "of another type", "half a surrogate pair", "no such tool"],
+)
+def test_a_wrong_call_is_an_error_that_names_what_is_wrong_and_asks_nobody(
+    service: Any, call: Any, tool: str, arguments: dict[str, Any], said: list[str]
+) -> None:
+    text = error(call(tool, arguments))
+    assert all(word in text for word in said)
+    assert "canary" not in text, "a wrong value is not repeated"
+    assert "pydantic" not in text
+    assert service.requests == []
 
 
 def row(number: int, **members: Any) -> dict[str, Any]:
@@ -354,44 +370,7 @@ class TestListing:
         service.answers_with(FIRST, page())
         assert "register_experiment begins one" in texts(call("list_experiments"))[1]
 
-    @pytest.mark.parametrize(
-        "body",
-        [
-            [],
-            {"experiments": [{}], "next_cursor": None},
-            {"experiments": None, "next_cursor": None},
-            page(row(1, metric=7)),
-            page(row(1, experiment_id="x" * 2000)),
-            page(*(row(number) for number in range(6))),
-        ],
-        ids=["array", "empty row", "no rows", "number for text", "endless", "more than asked for"],
-    )
-    def test_what_is_no_such_list_is_an_error(self, service: Any, call: Any, body: Any) -> None:
-        service.answers_with(FIRST, body)
-        assert "SERVICE_API_URL" in error(call("list_experiments"))
 
-
-EVIDENCE = example_document(
-    sentence="Can't say yet on activation.",
-    known={"sentence": "A loss beyond 12 % is excluded."},
-    effect={"estimate": 0.012, "standard_error": 0.009, "relative": 0.06},
-    metrics=[
-        {
-            "metric": "activation",
-            "role": "target",
-            "control": 0.2,
-            "treatment": 0.212,
-            "interval": [-0.02, 0.044],
-        }
-    ],
-    sessions={
-        "accumulated": 9000,
-        "required": 24000,
-        "per_day": 8000,
-        "projected_decision_at": "2026-05-04T10:00:00Z",
-    },
-    warnings=["metric_never_seen"],
-)
 CHECKLIST = [
     {"check": "events", "ok": True, "seen": 3, "fix": ""},
     {"check": "commit on events", "ok": False, "seen": 0, "fix": "Send commit."},
@@ -576,7 +555,3 @@ class TestCheckingTheSetUp:
         assert answer["red"]
         assert answer["green"] == []
         assert len(answer["red"]) + answer["left_out"] == 10
-
-    def test_an_answer_that_is_no_list_of_lines_is_an_error(self, service: Any, call: Any) -> None:
-        service.answers_with("/v1/reward/checklist", [1, 2])
-        assert "not the service's" in error(call("check_setup"))

@@ -250,7 +250,6 @@ MUTANTS = [
         edits=[swap("stored is None or stored == VERSION", "True")],
         tests=[
             "tests/cli/operations/test_store_version.py::test_no_command_touches_a_store_of_another_version",
-            "tests/cli/operations/test_store_version.py::test_migrate_refuses_a_store_of_another_version",
         ],
     ),
     Mutant(

@@ -91,12 +91,3 @@ def test_simulated_events_are_all_accepted_and_counted(service, running, chosen)
     as_history = text("SELECT bool_and(received_at = occurred_at) FROM runtime_events")
     replayed = service.in_store(lambda connection: connection.execute(as_history).scalar_one())
     assert replayed == (chosen is REPLAY)
-
-
-def test_an_unknown_key_ends_the_simulation_with_the_services_word(running) -> None:
-    unknown = running.keys.write[:-4] + "AAAA"
-    arguments = ["--api-url", running.url, "--key", unknown, "--replay"]
-    result = CliRunner().invoke(simulate, arguments)
-    assert result.exit_code == 1
-    assert "401" in result.output
-    assert unknown not in result.output

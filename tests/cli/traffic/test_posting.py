@@ -65,25 +65,19 @@ def test_a_pause_is_as_long_as_the_service_says_or_grows() -> None:
         assert [pause(unsaid, attempt) for attempt in (0, 1, 2, 30)] == [0.5, 1, 2, 10]
 
 
-def test_a_service_that_stays_busy_is_given_up_after_the_patience() -> None:
-    with (
-        client(lambda _: httpx2.Response(503, headers={"Retry-After": "5"})) as service,
-        pytest.raises(Refused, match="stays busy"),
-    ):
-        answer(service, "GET", "/v1/reward", key="rk_1", patience=1)
+def gone(request: httpx2.Request) -> httpx2.Response:
+    raise httpx2.ConnectError("refused", request=request)
 
 
-def test_a_service_that_is_gone_is_given_up_after_the_patience() -> None:
-    def gone(request: httpx2.Request) -> httpx2.Response:
-        raise httpx2.ConnectError("refused", request=request)
-
-    with client(gone) as service, pytest.raises(Refused, match="does not answer"):
-        answer(service, "GET", "/v1/reward", key="rk_1", patience=0)
-
-
-def test_an_answer_that_is_no_json_is_refused() -> None:
-    with (
-        client(lambda _: httpx2.Response(200, text="<html>")) as service,
-        pytest.raises(Refused, match="200"),
-    ):
-        answer(service, "GET", "/v1/reward", key="rk_1")
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (lambda _: httpx2.Response(503, headers={"Retry-After": "5"}), "stays busy"),
+        (gone, "does not answer"),
+        (lambda _: httpx2.Response(200, text="<html>"), "200"),
+    ],
+    ids=["busy", "gone", "no JSON"],
+)
+def test_a_service_that_does_not_serve_is_given_up_with_what_it_did(answers, said) -> None:
+    with client(answers) as service, pytest.raises(Refused, match=said):
+        answer(service, "GET", "/v1/reward", key="rk_1", patience=1 if said == "stays busy" else 0)

@@ -96,10 +96,6 @@ def test_the_truth_is_what_the_events_hold_however_they_are_delivered(
     assert counted(list(run.deliveries()), scenario) == truth
 
 
-def test_the_same_seed_draws_the_same_deliveries() -> None:
-    assert list(drawn(EVERYTHING).deliveries()) == list(drawn(EVERYTHING).deliveries())
-
-
 def test_deliveries_come_in_order_of_their_time() -> None:
     times = [sent.at for sent in drawn(EVERYTHING).deliveries()]
     assert times == sorted(times)
@@ -143,13 +139,6 @@ def test_the_share_of_copies_is_the_one_asked_for(share) -> None:
 def test_disordered_events_overtake_one_another() -> None:
     times = [occurred(body) for body in events(drawn(replace(HALF_DAY, disordered=0.5)))]
     assert times != sorted(times)
-
-
-def test_late_events_come_after_their_lateness_and_are_in_the_truth() -> None:
-    run = drawn(replace(HALF_DAY, late=0.1))
-    late = [sent for sent in run.deliveries() if sent.at - occurred(sent.body) >= timedelta(days=1)]
-    assert abs(len(late) / len(run) - 0.1) < 0.02
-    assert sum(each.late for each in run.truth.values()) > 0
 
 
 def test_revenue_events_name_their_session_and_come_once() -> None:

@@ -148,20 +148,6 @@ def test_what_is_served_of_an_experiment_whose_data_breaks_a_stage_stays_as_it_i
     assert derived_of(shop.engine) == whole
 
 
-def test_without_memory_to_compute_what_is_served_stays_and_each_experiment_is_named(
-    shop, monkeypatch
-) -> None:
-    whole, verdicts = derived_of(shop.engine), served(shop.engine)
-    monkeypatch.setenv("SERVICE_ENGINE_MEMORY_MIB", "1")
-
-    result = rebuild()
-
-    assert result.exit_code == LEFT_OUT
-    assert result.stderr.count("EngineMemoryError") == len(shop.experiments)
-    assert derived_of(shop.engine) == whole
-    assert served(shop.engine) == verdicts
-
-
 def test_a_server_that_ends_idle_transactions_lets_a_rebuild_end(shop) -> None:
     whole = derived_of(shop.engine)
     shop.tamper(

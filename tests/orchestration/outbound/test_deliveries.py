@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import text
 
 from cli.main import main
 from orchestration.outbound.delivery import deliver
 from storage.postgres.refusal import Invalid
 from storage.releases.freeze import freeze, unfreeze
 from storage.tenants.settings import parse_settings
-from storage.verdicts.deliveries import LONGEST_WAIT, MOST_ATTEMPTS, claim_attempt, wait_after
+from storage.verdicts.deliveries import LONGEST_WAIT, MOST_ATTEMPTS, wait_after
 from tests.api.wire.test_redaction import dumped
 from tests.clients.receiver import receiving
 from tests.orchestration.shop import OF_THE_TESTS, secret_of
@@ -40,15 +39,6 @@ def test_what_a_receiver_does_not_take_is_sent_again_under_the_same_id(shop, rec
     assert shop.rows("SELECT attempts, delivered_at IS NOT NULL, problem FROM deliveries") == [
         (4, True, None)
     ]
-
-
-def test_a_receiver_that_is_away_is_tried_again(shop) -> None:
-    with receiving() as gone:
-        shop.service.settings(webhooks=[{"url": gone.url}])
-    shop.publish(shop.register(), "decided")
-    assert shop.tick() == "1 × 127.0.0.1: no connection"
-    waits = shop.rows("SELECT next_attempt_at > clock_timestamp() FROM deliveries")
-    assert waits == [(True,)]
 
 
 @pytest.mark.process
@@ -99,17 +89,6 @@ def test_two_who_deliver_at_once_send_each_announcement_once(shop, receiver) -> 
     assert shop.rows("SELECT count(*) FROM deliveries WHERE attempts = 1") == [(12,)]
 
 
-def test_a_delivery_that_somebody_claims_is_nobody_else_s_meanwhile(shop) -> None:
-    for number in range(2):
-        shop.publish(shop.register(f"m{number}"), "decided")
-    engine = shop.service.store.engine
-    with engine.begin() as first, engine.begin() as second:
-        second.execute(text("SET LOCAL lock_timeout = '2s'"))
-        claims = [claim_attempt(connection) for connection in (first, second, second)]
-    assert claims[2] is None
-    assert len({claim.announcement.announcement_id for claim in claims if claim}) == 2
-
-
 def test_a_receiver_that_does_not_answer_holds_up_no_other(shop, receiver) -> None:
     with receiving() as slow:
         shop.service.settings(webhooks=[{"url": slow.url}, {"url": receiver.url}])
@@ -133,14 +112,6 @@ def test_a_receiver_that_fails_is_left_alone_for_the_rest_of_the_round(shop, rec
         shop.publish(shop.register(f"m{number}"), "decided")
     assert shop.tick() == "1 × 127.0.0.1: status 500"
     assert len(receiver.got) == 1
-
-
-def test_a_receiver_that_is_gone_is_told_no_more(shop, receiver) -> None:
-    shop.publish(shop.register(), "decided")
-    receiver.answer(410)
-    assert shop.tick() == "1 given up; 1 × 127.0.0.1: status 410"
-    shop.let_time_pass()
-    assert shop.tick() == "nothing to deliver"
 
 
 @pytest.mark.parametrize(

@@ -74,16 +74,6 @@ def test_a_second_run_writes_nothing(day) -> None:
     assert {path: path.stat().st_mtime_ns for path in day.files()} == before
 
 
-def test_a_reader_gets_each_event_once_whichever_hours_are_sealed(day) -> None:
-    whole = day.read()
-    assert without_flags(whole) == without_flags(day.stored())
-
-    day.seal()
-    assert day.read() == whole
-    day.append(day.event("s1", 61.5, event="order"), day.event("s1", 24 * 60 + 5))
-    assert without_flags(day.read()) == without_flags(day.stored())
-
-
 def test_history_that_comes_to_a_sealed_hour_makes_a_further_part_of_it(day) -> None:
     day.seal()
     first = day.listed()
