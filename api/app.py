@@ -31,6 +31,7 @@ from api.routes import (
     deploys,
     experiments,
     health,
+    places,
     revenue_events,
     runtime_events,
     static_graphs,
@@ -54,6 +55,7 @@ from domain.evidence.effect import Effect
 from domain.ledger.account import Ledger
 from domain.ledger.portfolio import Portfolio
 from domain.listing import VerdictList
+from domain.planning.place import Place, PlaceList
 from domain.registration import RegisteredExperiment, RegistrationAnswer
 from storage.postgres.engine import StoreUnavailable
 from storage.postgres.refusal import Invalid, Refusal
@@ -74,6 +76,7 @@ _ROUTERS = (
     revenue_events.router,
     experiments.router,
     release_gate.router,
+    places.router,
     agents.router,
     checklist.router,
     ledger.router,
@@ -150,6 +153,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
             revenue_events.RevenueEventBatch,
             experiments.RegistrationBody,
             experiments.NoMembers,
+            places.PlaceBody,
             release_gate.GateRequest,
             remote_evaluation.EvaluationRequest,
         ],
@@ -163,6 +167,8 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
             Effect,
             RegisteredExperiment,
             RegistrationAnswer,
+            Place,
+            PlaceList,
             ChecklistLine,
             Ledger,
             Portfolio,

@@ -52,6 +52,10 @@ COMMANDS = {
         "cli.changes.register:register",
         "Register a change as an experiment and print its id.",
     ),
+    "place": (
+        "cli.changes.place:place",
+        "Ask for a place for a change: a flag, or a canary's share.",
+    ),
     "wait": ("cli.changes.wait:wait", "Wait for a verdict, and exit with it."),
     "explain": ("cli.changes.explain:explain", "Show the evidence behind a verdict."),
     "doctor": (

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from domain.planning.place import PlaceAction, PlaceKind
 from domain.words import AbstainReason, Verdict
 
 ExperimentId = Annotated[
@@ -40,6 +41,15 @@ class TreatmentFlag(Shape):
         str | bool | None,
         Field(description="Its value in the control arm; default: any but the treatment's."),
     ] = None
+
+
+class ChangePlace(Shape):
+    """A change's place: the next step."""
+
+    action: Annotated[PlaceAction, Field(description="To do now; wait: call again later.")]
+    kind: Annotated[PlaceKind | None, Field(description="Null while it is queued.")]
+    share: Annotated[float | None, Field(description="Of units to serve it to.")]
+    experiment_id: Annotated[str | None, Field(description="For get_verdict.")]
 
 
 class Listed(Shape):

@@ -73,6 +73,10 @@ class RewardApi(Client):
         """`POST /v1/reward/register`."""
         return await self._answer("POST", "/v1/reward/register", body=registration)
 
+    async def place(self, asked: Mapping[str, object]) -> Answer:
+        """`POST /v1/places`."""
+        return await self._answer("POST", "/v1/places", body=asked)
+
     async def verdict(self, experiment_id: str) -> Answer:
         """`GET /v1/reward/{experiment_id}`."""
         return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}")

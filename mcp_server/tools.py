@@ -1,4 +1,4 @@
-"""The nine tools: the reward endpoints as an agent calls them."""
+"""The ten tools: the reward endpoints as an agent calls them."""
 
 import asyncio
 import inspect
@@ -21,11 +21,13 @@ from domain.ledger import portfolio as ledger
 from domain.listing import VerdictList
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
+from domain.planning.place import Place
 from domain.registration import RegisteredExperiment, RegistrationAnswer
 from domain.wording.registration import registration_note
 from mcp_server.advice import advice
 from mcp_server.client import Answer
 from mcp_server.contract import (
+    ChangePlace,
     Checklist,
     ExperimentId,
     Experiments,
@@ -266,6 +268,27 @@ async def portfolio(
     return _result(portfolio_of(document).model_dump())
 
 
+async def place(
+    ctx: Reward,
+    *,
+    flag: Annotated[str | None, Field(description="Its boolean flag, in every build.")] = None,
+    commit: Annotated[str | None, Field(description="That brings it.")] = None,
+    change: Annotated[str | None, Field(description="Its name: a pull request, say.")] = None,
+) -> Annotated[CallToolResult, ChangePlace]:
+    """Ask for a flag or a canary's share for a change, or for its next step.
+
+    Name a flag, a commit or both. Do as `action` says, and call again with the same arguments for
+    the next step.
+    """
+    named = None if flag is None else {"name": flag, "treatment": True, "control": False}
+    members = {"flag": named, "commit": commit, "change": change}
+    api = _api(ctx)
+    asked = {name: value for name, value in members.items() if value is not None}
+    place = _shaped(Place, await api.place(asked), api)
+    shown = {name: getattr(place, name) for name in ChangePlace.model_fields}
+    return _result(shown, place.sentence)
+
+
 async def _lines(api: RewardApi) -> list[dict[str, Any]]:
     """The checklist of the project."""
     lines = (await api.checklist()).body
@@ -316,15 +339,13 @@ async def _report(ctx: Reward, evidence: Answer | ToolError) -> None:
 
 def tools() -> list[Tool]:
     """The tools with their schemas, descriptions and annotations."""
-    registering = ToolAnnotations(
-        title="Register an experiment",
-        read_only_hint=False,
-        destructive_hint=False,
-        idempotent_hint=True,
-        open_world_hint=False,
+    registering, asking = (
+        _reading(title).model_copy(update={"read_only_hint": False})
+        for title in ("Register an experiment", "Ask for a place")
     )
     return [
         _tool(register_experiment, registering, RegisteredExperiment),
+        _tool(place, asking),
         _tool(get_verdict, _reading("Get a verdict"), Contract),
         _tool(subscribe, _reading("Poll a verdict once"), Contract),
         _tool(list_experiments, _reading("List experiments")),

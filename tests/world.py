@@ -46,6 +46,9 @@ _BATCH = 500
 _LIVE = """registered_at = starts_at, policy = policy || '{"retrospective": false}'"""
 AS_LIVE = text(f"UPDATE experiments SET {_LIVE}")
 
+# What the project key opens.
+_OF_PROJECT = ("/v1/reward", "/v1/places")
+
 Cell = tuple[str, str, int, int, int, int]
 
 
@@ -141,12 +144,12 @@ class World:
         self.in_store(lambda connection: apply_settings(connection, self.project_id, chosen))
 
     def post(self, path: str, body: Any, **options: Any) -> Any:
-        """Posts JSON with the write key (the project key on /v1/reward) and returns the answer."""
-        key = self.reward if path.startswith("/v1/reward") else self.write
+        """Posts JSON with the write key, or the project key where it opens; returns the answer."""
+        key = self.reward if path.startswith(_OF_PROJECT) else self.write
         return self.client.post(path, json=body, **{"headers": key, **options})
 
     def get(self, path: str, **options: Any) -> Any:
-        key = self.reward if path.startswith("/v1/reward") else self.write
+        key = self.reward if path.startswith(_OF_PROJECT) else self.write
         return self.client.get(path, **{"headers": key, **options})
 
     def at(self, minutes: float) -> str:

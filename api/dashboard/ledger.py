@@ -7,10 +7,9 @@ from starlette.responses import Response
 
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import read_for_visitor
-from domain.ledger.account import ledger_of
 from domain.ledger.sentences import portfolio_headline, portfolio_notes, portfolio_steps
 from domain.wording.effect import MOMENTS
-from storage.ledger.entries import read_entries
+from storage.ledger.entries import read_ledger
 from storage.ledger.portfolio import read_portfolio
 
 _STANDS = {"yes": "stands", "not_yet": "not yet known", "no": "does not stand"}
@@ -19,11 +18,10 @@ _STANDS = {"yes": "stands", "not_yet": "not yet known", "no": "does not stand"}
 async def get_ledger(request: Request) -> Response:
     """Return the page of the sums over the verdicts of 28 days."""
     as_of = datetime.now(UTC)
-    _, entries = await read_for_visitor(
+    _, ledger = await read_for_visitor(
         request,
-        lambda connection, visitor: read_entries(connection, visitor.project_id, as_of=as_of),
+        lambda connection, visitor: read_ledger(connection, visitor.project_id, as_of=as_of),
     )
-    ledger = ledger_of(entries, as_of=as_of)
     return page(request, "ledger.html", ledger=ledger, stands=_STANDS)
 
 

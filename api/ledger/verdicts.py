@@ -11,8 +11,8 @@ from api.runtime.keyring import admitted
 from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.documentation import PlainRoute, answered, reading
-from domain.ledger.account import Ledger, ledger_of
-from storage.ledger.entries import read_entries
+from domain.ledger.account import Ledger
+from storage.ledger.entries import read_ledger
 from storage.tenants.keys import READING_KINDS
 
 # It is plain, as the address of a verdict is: of two plain routes, that without a pattern answers.
@@ -35,6 +35,6 @@ async def get_ledger(request: Request) -> Response:
     as_of = datetime.now(UTC)
 
     def ledger(connection: Connection) -> Ledger:
-        return ledger_of(read_entries(connection, caller.project_id, as_of=as_of), as_of=as_of)
+        return read_ledger(connection, caller.project_id, as_of=as_of)
 
     return answer(await shared.store.run(ledger))

@@ -73,7 +73,7 @@ def _members(chosen: dict[str, Any]) -> dict[str, object]:
         "deploy_id": chosen["deploy_id"],
         "control_commit": chosen["control_commit"],
         "target_metric": _metric(chosen["metric"], chosen["value"]),
-        "treatment_flag": _flag(chosen["flag"], chosen["flag_control"]),
+        "treatment_flag": flag_of(chosen["flag"], chosen["flag_control"]),
         "routes": list(chosen["routes"]) or None,
         "guardrails": ([] if none else list(named) or None),
         "actor": chosen["actor"],
@@ -90,7 +90,8 @@ def _metric(metric: str | None, value: float | None) -> object:
     return {"name": metric, "value_per_conversion": value}
 
 
-def _flag(flag: str | None, control: str | None) -> dict[str, str] | None:
+def flag_of(flag: str | None, control: str | None) -> dict[str, str] | None:
+    """Returns the flag of a body, as options name it."""
     if flag is None:
         if control is not None:
             raise click.UsageError("--flag-control is a value of --flag: give both")

@@ -13,7 +13,7 @@ from cli.operations.options import Share
 from cli.repository.change import Author
 from cli.repository.private_service import private_service
 from cli.repository.report import Report, rows
-from cli.repository.sessions import Sessions
+from cli.repository.sessions import METRIC, Sessions
 from cli.repository.team import LOOK_MINUTES, Rules, Team
 from cli.table import table
 from cli.traffic.interruption import interruptible
@@ -25,10 +25,10 @@ _DAY = 1440
 @click.option("--commits-per-day", type=click.FloatRange(min=0), default=20.0, show_default=True)
 @click.option(
     "--flags",
-    type=click.IntRange(0, 40),
-    default=5,
+    type=click.IntRange(0, 500),
+    default=25,
     show_default=True,
-    help="Changes that are tested behind a flag at a time, each on for half of the sessions.",
+    help="The project's flag_places, each on for half of the sessions.",
 )
 @click.option(
     "--sessions-per-day", type=click.FloatRange(min=1440), default=50_000.0, show_default=True
@@ -41,16 +41,6 @@ _DAY = 1440
     help="Of the sessions that convert on the standing build, whatever was promoted before.",
 )
 @click.option("--days", type=click.FloatRange(min=0.1, max=30), default=3.0, show_default=True)
-@click.option(
-    "--canaries", type=click.IntRange(1, 50), default=5, show_default=True, help="Side by side."
-)
-@click.option(
-    "--canary-share",
-    type=click.FloatRange(min=0, max=0.5, min_open=True),
-    default=0.1,
-    show_default=True,
-    help="Of the sessions, for each canary.",
-)
 @click.option(
     "--patience-hours",
     type=click.FloatRange(min=0.5),
@@ -68,13 +58,6 @@ _DAY = 1440
 )
 @click.option("--hotfixes-per-day", type=click.FloatRange(min=0), default=0.5, show_default=True)
 @click.option(
-    "--stacked",
-    type=Share(0, 1),
-    default=0.1,
-    show_default=True,
-    help="Share of canaries that are based on another canary.",
-)
-@click.option(
     "--harmful",
     type=Share(0, 1),
     default=0.025,
@@ -88,7 +71,7 @@ def repository(
     sessions_per_day: float,
     rate: float,
     days: float,
-    patience_hours: float,
+    flags: int,
     harmful: float,
     seed: int,
     as_json: bool,
@@ -96,33 +79,28 @@ def repository(
 ) -> None:
     """Let a team ship many changes for some days, and report the answers.
 
-    Starts a service of its own, whose clock it moves: nothing that runs here is touched. A commit
-    is tested behind a flag while places are free, else as a canary on the build that most users
-    have; who is promoted leaves the others to be rebased. Seven in ten changes do nothing, and the
-    other effects are drawn around 0 with a standard deviation of 10 %. A day of 20 commits takes
-    about a minute, a day of 200 some eight.
+    Starts a service of its own, whose clock it moves: nothing that runs here is touched. Each
+    commit asks for a place, and is served behind a flag or as a canary on the build that most users
+    have, as the place says; who is promoted leaves the other canaries to be rebased. Seven in ten
+    changes do nothing, and the other effects are drawn around 0 with a standard deviation of 10 %.
     """
-    canaries, share = rules["canaries"], rules["canary_share"]
-    if canaries * share > 0.9:
-        raise click.UsageError(
-            f"{canaries} canaries at {share:g} leave the standing build less than a tenth"
-            " of the sessions: choose fewer canaries, or a smaller share"
-        )
     generator = np.random.default_rng(seed)
     minutes = round(days * _DAY)
     now = datetime.now(UTC).replace(second=0, microsecond=0)
     start = now - timedelta(minutes=minutes + now.minute % 5)
     console = Console(stderr=as_json)
-    with private_service(start) as service, interruptible():
+    settings: dict[str, object] = {"flag_places": flags, "default_metric": METRIC}
+    with private_service(start, **settings) as service, interruptible():
         team = Team(
             service=service,
             author=Author(generator=generator, harmful=harmful),
-            rules=Rules(patience=round(patience_hours * 60), **rules),
+            rules=Rules(**rules),
             generator=generator,
             baseline=rate,
         )
         sessions = Sessions(per_day=sessions_per_day, start=start, generator=generator)
         lasted = _lived(team, sessions, minutes=minutes, console=console)
+    # The CPU of its processes is known once they have ended.
     document = Report(team=team, sessions=sessions, days=lasted / _DAY).document()
     if as_json:
         click.echo(json.dumps(document))
@@ -152,7 +130,7 @@ def _pass_minute(team: Team, sessions: Sessions, minute: int) -> None:
     end = sessions.start + timedelta(minutes=minute + 1)
     team.service.clock.move(end)
     team.service.post_events(sessions.events(minute, served))
-    team.pass_minute(served)
+    team.pass_minute(minute, served)
     if (minute + 1) % LOOK_MINUTES == 0:
         team.service.look()
         team.act(minute + 1, end)

@@ -1,13 +1,14 @@
 """A service of the simulation alone: a store whose clock it moves, the API, the pipeline."""
 
 import os
+import resource
 import secrets
 import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -30,6 +31,7 @@ from storage.schema.clock import claim_derived_tables
 from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.settings import apply_settings
 
 _START_SECONDS = 60.0
 _MOST_EVENTS = 500
@@ -44,12 +46,14 @@ class PrivateService:
         project: Its only project, with the keys.
         clock: Its time.
         engine: Its store, on which the pipeline's steps are taken.
+        cpu: Seconds of CPU, of each look; at its end of its processes too.
     """
 
     client: httpx2.Client
     project: CreatedProject
     clock: MovableClock
     engine: Engine
+    cpu: list[float] = field(default_factory=list[float])
 
     def post_events(self, events: Sequence[dict[str, Any]]) -> None:
         """Sends events as they come.
@@ -73,8 +77,19 @@ class PrivateService:
 
     def reward(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """Returns an answer of the endpoints of experiments."""
+        return self._answer(method, f"/v1/reward{path}", body)
+
+    def ask_place(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Asks for the place of a change."""
+        return self._answer("POST", "/v1/places", body)
+
+    def places(self, state: str) -> list[dict[str, Any]]:
+        """Returns the places in a state that changed last."""
+        return self._answer("GET", f"/v1/places?state={state}&limit=200")["places"]
+
+    def _answer(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         key = self.project.keys[KeyKind.PROJECT]
-        return answer(self.client, method, f"/v1/reward{path}", key=key, body=body)
+        return answer(self.client, method, path, key=key, body=body)
 
     def evidence(self, experiment_id: str) -> Evidence | None:
         """Returns an experiment's evidence; None before its first look."""
@@ -86,20 +101,27 @@ class PrivateService:
 
     def look(self) -> None:
         """Takes the pipeline's steps, as a run of the fast schedule does."""
+        begun = time.process_time()
         for step in (expose, close_cells, stage_due, publish):
             with self.engine.begin() as connection:
                 claim_derived_tables(connection)
                 step(connection, patience=FAST)
+        self.cpu.append(time.process_time() - begun)
 
 
 @contextmanager
-def private_service(begin: datetime) -> Generator[PrivateService]:
+def private_service(begin: datetime, **settings: object) -> Generator[PrivateService]:
     """Starts a service in a temporary folder, whose clock shows `begin`; all of it goes at the end.
+
+    Args:
+        begin: When its time begins.
+        settings: Of its project.
 
     Raises:
         EmbeddedPostgresError: No store can be started.
         Refused: The API does not start.
     """
+    before, cpu = _cpu_of_children(), list[float]()
     with ExitStack() as stack:
         # PostgreSQL runs as another user where we are root, who must pass through the folder.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="repository-")))
@@ -112,9 +134,17 @@ def private_service(begin: datetime) -> Generator[PrivateService]:
         stack.callback(engine.dispose)
         with engine.begin() as connection:
             project = create_project(connection, "simulated", by=command_actor())
+            apply_settings(connection, project.project_id, settings)
         url = stack.enter_context(_api(postgres.url, folder))
         client = stack.enter_context(connected(url))
-        yield PrivateService(client=client, project=project, clock=clock, engine=engine)
+        yield PrivateService(client=client, project=project, clock=clock, engine=engine, cpu=cpu)
+    # Its store and its API have ended by now.
+    cpu.append(_cpu_of_children() - before)
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @contextmanager

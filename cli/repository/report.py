@@ -31,45 +31,38 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """Returns the report as plain JSON values."""
-        canaries = [trial for trial in self.team.trials if trial.build is not None]
-        flags = [trial for trial in self.team.trials if trial.build is None]
-        intervals = [trial.interval for trial in self.team.trials if trial.interval is not None]
-        covered = sum(low <= lift <= high for low, high, lift in intervals)
+        shipped = [trial for trial in self.team.trials if trial.share]
         return {
             "days": self.days,
             "sessions": self.sessions.total,
             "conversions": self.sessions.conversions,
             "commits": self._commits(),
-            "canaries": self._answers(canaries),
-            "flags": self._answers(flags),
-            "intervals": {
-                "intervals": len(intervals),
-                "that hold the true lift": covered,
-                "coverage": covered / len(intervals) if intervals else None,
-            },
-            "harmful": self._harmful(),
-            "changes": [_row(trial) for trial in self.team.trials],
+            "canaries": self._answers([trial for trial in shipped if trial.build is not None]),
+            "flags": self._answers([trial for trial in shipped if trial.build is None]),
+            "intervals": _coverage(shipped),
+            "harmful": self._harmful(shipped),
+            "changes": [_row(trial) for trial in shipped],
         }
 
     def _commits(self) -> dict[str, Any]:
         trials = self.team.trials
-        shipped = sum(len(trial.changes) for trial in trials)
         ended = [trial for trial in trials if trial.ended is not None]
-        alone = [trial for trial in ended if len(trial.changes) == 1]
-        answered = sum(trial.fate in _ANSWERS for trial in alone)
-        changes = sum(len(trial.changes) for trial in ended)
+        answered = [trial for trial in ended if trial.fate in _ANSWERS]
+        moved = [trial.rebases for trial in ended if trial.build]
         return {
-            "ready": shipped + len(self.team.waiting),
-            "waiting": len(self.team.waiting),
-            "hotfixes": len(self.team.hotfixes),
-            "ended": changes,
-            "with an answer of their own": answered,
-            "with a verdict of their own": sum(trial.fate in _VERDICTS for trial in alone),
-            "share with an answer of their own": answered / changes if changes else None,
-            "largest bundle": max((len(trial.changes) for trial in trials), default=0),
-            "median rebases": median([trial.rebases for trial in ended if trial.build])
-            if any(trial.build for trial in ended)
-            else None,
+            "ready": len(trials),
+            "waiting": sum(trial.fate is Fate.WAITING for trial in trials),
+            "hotfixes": self.team.hotfixes,
+            "ended": len(ended),
+            "with an answer of their own": len(answered),
+            "with a verdict of their own": sum(trial.fate in _VERDICTS for trial in answered),
+            "share with an answer of their own": len(answered) / len(ended) if ended else None,
+            "median hours in the queue": _median(
+                [(trial.shipped - trial.ready) / 60 for trial in trials if trial.share]
+            ),
+            "median rebases": _median(moved),
+            "seconds of the service's CPU for each": sum(self.team.service.cpu)
+            / max(1, len(trials)),
         }
 
     def _answers(self, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -81,30 +74,25 @@ class Report:
         return {
             "fates": dict(Counter(str(trial.fate) for trial in trials)),
             "kept though it harms or does nothing": sum(
-                trial.fate is Fate.KEPT and trial.effect <= 0 for trial in trials
+                trial.fate is Fate.KEPT and trial.change.effect <= 0 for trial in trials
             ),
             "rolled back though it helps or does nothing": sum(
-                trial.fate is Fate.ROLLED_BACK and trial.effect >= 0 for trial in trials
+                trial.fate is Fate.ROLLED_BACK and trial.change.effect >= 0 for trial in trials
             ),
-            "median hours to an answer": median(hours) if hours else None,
+            "median hours to an answer": _median(hours),
         }
 
-    def _harmful(self) -> list[dict[str, Any]]:
-        """Returns the cost of each change that halves the rate, alone or in a bundle."""
-        harmful = [
-            trial
-            for trial in self.team.trials
-            if any(change.effect == HARM for change in trial.changes)
-        ]
+    def _harmful(self, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+        """Returns the cost of each change that halves the rate."""
         return [
             {
                 "fate": str(trial.fate),
                 "behind a flag": trial.build is None,
-                "changes": len(trial.changes),
                 "hours until withdrawn": _hours(trial),
                 "share of all sessions": trial.sessions(self.sessions.count) / self.sessions.total,
             }
-            for trial in harmful
+            for trial in trials
+            if trial.change.effect == HARM
         ]
 
 
@@ -112,10 +100,24 @@ def _hours(trial: Trial) -> float | None:
     return None if trial.ended is None else (trial.ended - trial.shipped) / 60
 
 
+def _median(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
+
+
+def _coverage(trials: Sequence[Trial]) -> dict[str, Any]:
+    intervals = [trial.interval for trial in trials if trial.interval is not None]
+    covered = sum(low <= lift <= high for low, high, lift in intervals)
+    return {
+        "intervals": len(intervals),
+        "that hold the true lift": covered,
+        "coverage": covered / len(intervals) if intervals else None,
+    }
+
+
 def _row(trial: Trial) -> dict[str, Any]:
     return {
-        "change": [change.name[:12] for change in trial.changes],
-        "true_effect": round(trial.effect, 4),
+        "change": trial.change.name[:12],
+        "true_effect": round(trial.change.effect, 4),
         "fate": str(trial.fate),
         "hours": _hours(trial),
         "rebases": trial.rebases,

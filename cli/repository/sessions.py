@@ -4,11 +4,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from cli.repository.change import Build, Change
+from domain.draw import Offer, drawn, is_drawn
+from domain.lineage.flag import flag_change
 
 METRIC = "add_to_cart"
 # Of every build: what the guardrail `error` is proven on.
@@ -73,34 +76,32 @@ class Sessions:
     def events(self, minute: int, served: Served) -> list[Body]:
         """Returns the events of a minute, in the order of their time."""
         number = int(self.generator.poisson(self.per_day / 1440))
-        shares = np.array([share for _, share in served.builds])
-        builds = self.generator.choice(len(shares), size=number, p=shares / shares.sum())
-        flags = self.generator.random((number, len(served.flags))) < 0.5
-        factors = np.where(flags, [1 + flag.effect for flag in served.flags], 1.0).prod(axis=1)
-        of_builds = np.array([served.factor(build) for build, _ in served.builds])
-        rates = served.baseline * of_builds[builds] * factors
-        converts = self.generator.random(number) < rates
-        fails = self.generator.random(number) < ERRORS
+        converts, fails = self.generator.random(number), self.generator.random(number) < ERRORS
         delays = _DELAY_MEDIAN * np.exp(_DELAY_SPREAD * self.generator.standard_normal(number))
         arrived = minute + np.sort(self.generator.random(number))
+        (standing, _), *canaries = served.builds
+        offers = [Offer(salt=build.commit, share=share) for build, share in canaries]
+        of_commit = {build.commit: build for build, _ in canaries}
         for session in range(number):
-            build = served.builds[int(builds[session])][0]
-            shown = {
-                flag.name: bool(flags[session, place]) for place, flag in enumerate(served.flags)
-            }
+            unit = self.generator.bytes(8).hex()
+            offer = drawn(unit, offers)
+            build = standing if offer is None else of_commit[offer.salt]
+            on = [flag for flag in served.flags if _is_on(flag, unit)]
+            shown = {flag.name: flag in on for flag in served.flags}
+            rate = served.baseline * served.factor(build) * prod(1 + flag.effect for flag in on)
             base = {
-                "session_id": self.generator.bytes(8).hex(),
+                "session_id": unit,
                 "commit": build.commit,
                 **({"flags": shown} if shown else {}),
             }
             at = float(arrived[session])
             self.total += 1
-            for carried in (build.commit, *(name for name, on in shown.items() if on)):
+            for carried in (build.commit, *(flag.name for flag in on)):
                 self.count[carried] += 1
             self._add("page_view", at, base)
             if fails[session]:
                 self._add("error", at + 0.5, base)
-            if converts[session]:
+            if converts[session] < rate:
                 self.conversions += 1
                 self._add(METRIC, at + min(float(delays[session]), _DELAY_MOST), base)
         return sorted(self._later.pop(minute, []), key=lambda event: event["occurred_at"])
@@ -108,3 +109,8 @@ class Sessions:
     def _add(self, event: str, at: float, base: Body) -> None:
         moment = (self.start + timedelta(minutes=at)).isoformat()
         self._later[int(at)].append({"event": event, "occurred_at": moment, **base})
+
+
+def _is_on(flag: Change, unit: str) -> bool:
+    """Tells whether a unit gets a flag, by the hash by which OFREP hands it out."""
+    return is_drawn(unit, salt=flag_change(flag.name, "true"), share=0.5)

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from statistics import median
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
@@ -27,6 +28,18 @@ class LedgerCounts(Document, frozen=True, kw_only=True):
     ]
     kept: int
     rolled_back: int
+    answered: Annotated[
+        int,
+        Meta(description="With a verdict; or their place ended since a greater loss is excluded."),
+    ]
+    bundled: Annotated[int, Meta(description="Experiments on several changes together.")]
+    hours: Annotated[
+        float | None,
+        Meta(description="Median until an answer, from the change's asking or registration on."),
+    ]
+    lost_units: Annotated[
+        int, Meta(description="Units that had a change which was rolled back or sent back.")
+    ]
     expected_false: Annotated[
         float,
         Meta(
@@ -54,6 +67,12 @@ class LedgerWeek(LedgerCounts, frozen=True, kw_only=True):
     week: Annotated[str, Meta(description="Its Monday.")]
 
 
+class LedgerDay(LedgerCounts, frozen=True, kw_only=True):
+    """The counts of the changes that asked, or were registered, on a day."""
+
+    day: str
+
+
 class LedgerMetric(Document, frozen=True, kw_only=True):
     """The keeps of a metric: the sums of their relative effects, as claimed and as measured."""
 
@@ -79,7 +98,10 @@ class Ledger(LedgerCounts, frozen=True, kw_only=True):
         float,
         Meta(description="Of the keeps that stand, so many are false on average, at most."),
     ]
+    queued: Annotated[int, Meta(description="Changes that wait for a place now.")]
+    placed: Annotated[int, Meta(description="Changes that have a place now.")]
     actors: tuple[LedgerActor, ...]
+    by_day: Annotated[tuple[LedgerDay, ...], Meta(description="The last day first.")]
     weeks: tuple[LedgerWeek, ...]
     metrics: tuple[LedgerMetric, ...]
     keeps: Annotated[tuple[LedgerKeep, ...], Meta(description="The newest 200, the last first.")]
@@ -92,12 +114,16 @@ class Ledger(LedgerCounts, frozen=True, kw_only=True):
     ]
 
 
-def ledger_of(entries: Sequence[Entry], *, as_of: datetime) -> Ledger:
+def ledger_of(
+    entries: Sequence[Entry], *, as_of: datetime, queued: int = 0, placed: int = 0
+) -> Ledger:
     """Returns the ledger.
 
     Args:
         entries: The experiments that had a look in the 28 days before.
         as_of: The end of these days.
+        queued: Changes that wait for a place.
+        placed: Changes that have a place.
     """
     history = [entry for entry in entries if entry.retrospective]
     entries = [entry for entry in entries if not entry.retrospective]
@@ -108,12 +134,16 @@ def ledger_of(entries: Sequence[Entry], *, as_of: datetime) -> Ledger:
         key=lambda item: (-len(item[1]), item[0] is None, item[0] or ""),
     )
     by_week = sorted(_grouped(entries, _week).items())
+    by_day = sorted(_grouped(entries, _day).items(), reverse=True)
     by_metric = sorted(_grouped(keeps, lambda entry: entry.metric).items())
     return Ledger(
         **_counts(entries, stands),
         as_of=as_of,
         days=DAYS,
         false_discovery_rate=FALSE_DISCOVERY_RATE,
+        queued=queued,
+        placed=placed,
+        by_day=tuple(LedgerDay(day=day, **_counts(of, stands)) for day, of in by_day),
         actors=tuple(LedgerActor(actor=actor, **_counts(of, stands)) for actor, of in by_actor),
         weeks=tuple(LedgerWeek(week=week, **_counts(of, stands)) for week, of in by_week),
         metrics=tuple(_sums(metric, of) for metric, of in by_metric),
@@ -142,6 +172,10 @@ def _week(entry: Entry) -> str:
     return (day - timedelta(days=day.weekday())).isoformat()
 
 
+def _day(entry: Entry) -> str:
+    return entry.asked_at.date().isoformat()
+
+
 def _counts(entries: Sequence[Entry], stands: Mapping[str, Standing]) -> dict[str, Any]:
     """Returns the members of some entries' counts.
 
@@ -149,8 +183,13 @@ def _counts(entries: Sequence[Entry], stands: Mapping[str, Standing]) -> dict[st
     rollbacks.
     """
     keeps = _keeps(entries)
+    answered = [entry for entry in entries if entry.answered]
     return {
         "judged": len(entries),
+        "answered": len(answered),
+        "bundled": sum(entry.changes > 1 for entry in entries),
+        "hours": median(entry.hours for entry in answered) if answered else None,
+        "lost_units": sum(entry.units or 0 for entry in entries),
         "kept": len(keeps),
         "rolled_back": sum(entry.verdict == "rollback" for entry in entries),
         "expected_false": min(math.fsum(entry.level / 2 for entry in entries), float(len(keeps))),

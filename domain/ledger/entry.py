@@ -1,5 +1,6 @@
 """An entry of the ledger: an experiment that was judged, and its claim."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -52,6 +53,11 @@ class Entry(ListedChange, frozen=True, kw_only=True):
             answer.
         followed: The state of its follow-up; None where there is none.
         measured_error: The standard error of the effect after the decision.
+        asked_at: When its change asked for a place; else when it was registered.
+        decided: Whether it has ended.
+        changes: How many changes are tested in it together.
+        outcome: Of its place, where it has ended.
+        units: Those that had treatment, of a change that was taken back.
         retrospective: Whether all that counts could be seen before it was registered.
     """
 
@@ -60,7 +66,22 @@ class Entry(ListedChange, frozen=True, kw_only=True):
     level: float
     followed: str | None
     measured_error: float | None
+    asked_at: datetime
+    decided: bool
+    changes: int
+    outcome: str | None
+    units: int | None
     retrospective: bool = False
+
+    @property
+    def answered(self) -> bool:
+        """Whether it has a verdict, or a loss beyond the accepted share was excluded."""
+        return self.verdict != "abstain" or self.outcome == "harmless"
+
+    @property
+    def hours(self) -> float:
+        """Hours until its last look."""
+        return (self.at - self.asked_at).total_seconds() / 3600
 
     def keep(self, stands: Standing) -> LedgerKeep:
         """Returns a keep as the ledger lists it."""

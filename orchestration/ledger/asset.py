@@ -7,11 +7,11 @@ from typing import Any
 
 import dagster as dg
 
-from domain.ledger.account import Ledger, ledger_of
+from domain.ledger.account import Ledger
 from orchestration.dagster.keys import LEDGER, OWNERS, PREFIX, TAGS, VERDICTS
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
-from storage.ledger.entries import JudgedProject, judged_projects, read_entries
+from storage.ledger.entries import JudgedProject, judged_projects, read_ledger
 
 with warnings.catch_warnings():
     # A command that names a range of days wants it of the assets without days as well.
@@ -41,12 +41,7 @@ with warnings.catch_warnings():
         with store.reading() as connection:
             projects = judged_projects(connection, as_of=as_of)
             accounts = [
-                (
-                    project,
-                    ledger_of(
-                        read_entries(connection, project.project_id, as_of=as_of), as_of=as_of
-                    ),
-                )
+                (project, read_ledger(connection, project.project_id, as_of=as_of))
                 for project in projects[:MOST_ROWS]
             ]
         ledgers = [ledger for _, ledger in accounts]

@@ -14,6 +14,9 @@ _HEADLINES = {
     "breached": "Guardrail breached",
     "set_up_fault": "Fault of the set-up",
     "base_moved": "Rebase the change",
+    "placed": "A place for a change",
+    "promote": "Promote the change",
+    "withdraw": "Withdraw the change",
     "test": "A test of this webhook",
 }
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from orchestration.pipeline.batch import RUN, Patience, compute
+from orchestration.pipeline.batch import RUN, Patience, compute, work_apart
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
@@ -14,6 +14,7 @@ from storage.lake.day_engines import DayEngineSettings, day_engine_settings
 from storage.log.seen_commits import note_seen_commits
 from storage.pipeline.catching_up import catch_up
 from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.places.queue import advance, projects_with_places
 from storage.schema.clock import closed_instant
 from storage.verdicts.announcements import announce_seen_base_moves
 from storage.verdicts.next_look import experiments_due, note_next_looks, put_off_looks
@@ -143,7 +144,8 @@ def _staged(
 def publish(connection: Connection, *, patience: Patience = RUN) -> list[Published]:
     """Takes the last step: publishes the staged evidence and returns the changed verdicts.
 
-    In the same transaction come the effects that are measured after earlier decisions.
+    In the same transaction come the effects that are measured after earlier decisions, and the
+    places that verdicts end.
     """
 
     def changed(ids: Sequence[str]) -> list[Published]:
@@ -155,5 +157,16 @@ def publish(connection: Connection, *, patience: Patience = RUN) -> list[Publish
     ids = [verdict.experiment_id for verdict in published]
     follow_decisions(connection, ids, patience=patience)
     drop_decided(connection)
+    _advance_places(connection, patience=patience)
     note_published(connection)
     return published
+
+
+def _advance_places(connection: Connection, *, patience: Patience) -> None:
+    """Advances the places of each project whose data lets it."""
+    projects = [str(project_id) for project_id in projects_with_places(connection)]
+
+    def advanced(ids: Sequence[str]) -> None:
+        advance(connection, [int(project_id) for project_id in ids])
+
+    work_apart(connection, projects, advanced, patience=patience, limit=len(projects) + 1)

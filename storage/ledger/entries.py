@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
-from domain.ledger.account import DAYS
+from domain.ledger.account import DAYS, Ledger, ledger_of
 from domain.ledger.entry import Entry
 from storage.experiments.deploys import TITLE
 from storage.postgres.rows import value_of
@@ -18,12 +18,20 @@ SELECT x.experiment_id, x.target_metric AS metric, v.verdict, v.as_of AS at, x.t
     coalesce(x.request ->> 'actor', d.commit ->> 'actor', d.commit ->> 'author') AS actor,
     coalesce({ALPHA} / power({ATTEMPT}, 2), 0.05) AS level,
     {IS_HISTORY} OR v.as_of <= x.registered_at AS retrospective,
+    coalesce(p.asked_at, x.registered_at) AS asked_at, v.decided, p.outcome,
+    coalesce(cardinality(x.change), 0) AS changes,
+    CASE WHEN v.verdict IN ('rollback', 'iterate')
+        THEN (v.evidence #>> '{{arms,treatment,units}}')::bigint END AS units,
     f.state AS followed, kept.log_e, kept.claimed, kept.at_decision, kept.after_decision,
     kept.measured_error
 FROM verdicts AS v
 JOIN experiments AS x USING (experiment_id)
 LEFT JOIN deploys AS d USING (deploy_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
+LEFT JOIN LATERAL (
+    SELECT asked_at, outcome FROM places WHERE places.experiment_id = v.experiment_id
+    ORDER BY asked_at LIMIT 1
+) AS p ON true
 LEFT JOIN LATERAL (
     SELECT coalesce(
             f.log_e, ln(least(nullif((e.evidence #>> '{{totals,e_value}}')::float, 0), 1e300))
@@ -46,6 +54,19 @@ WHERE v.project_id = :project_id AND v.as_of > :since
   AND NOT {IS_PORTFOLIO}
 ORDER BY v.as_of, x.experiment_id
 """)
+
+
+_OPEN_PLACES = text("""
+SELECT count(*) FILTER (WHERE placed_at IS NULL) AS queued, count(placed_at) AS placed
+FROM places WHERE project_id = :project_id AND ended_at IS NULL
+""")
+
+
+def read_ledger(connection: Connection, project_id: int, *, as_of: datetime) -> Ledger:
+    """Returns the ledger of a project."""
+    entries = read_entries(connection, project_id, as_of=as_of)
+    open_places = connection.execute(_OPEN_PLACES, {"project_id": project_id}).one()
+    return ledger_of(entries, as_of=as_of, queued=open_places.queued, placed=open_places.placed)
 
 
 def read_entries(connection: Connection, project_id: int, *, as_of: datetime) -> list[Entry]:

@@ -343,6 +343,36 @@ experiments = _table(
     Index(None, "project_id", "registered_at"),
 )
 
+# Changes that asked for a flag or a canary's share: queued, placed, ended.
+places = _table(
+    "places",
+    Column("place_id", Text, primary_key=True),
+    _project(),
+    Column("environment", Text, nullable=False),
+    Column("change", Text, nullable=False),
+    # What was asked for, as the queue takes it.
+    Column("request", JSONB, nullable=False),
+    Column("kind", Text),
+    Column("share", Double),
+    Column("expected_hours", Double),
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id")),
+    _moment("asked_at"),
+    _moment("placed_at", nullable=True),
+    _moment("ended_at", nullable=True),
+    Column("outcome", Text),
+    # Why it was refused.
+    Column("detail", Text),
+    CheckConstraint("(ended_at IS NULL) = (outcome IS NULL)", name="end"),
+    CheckConstraint("(placed_at IS NULL) = (kind IS NULL)", name="kind"),
+    Index(
+        None,
+        *("project_id", "environment", "change"),
+        unique=True,
+        postgresql_where=text("ended_at IS NULL"),
+    ),
+    Index(None, "project_id", "asked_at"),
+)
+
 # --- What is derived from the log --------------------------------------------------------------
 
 # A unit's first qualifying event, final once its block has closed.
@@ -661,7 +691,7 @@ announcements = _table(
     _project(),
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id")),
     Column("kind", Text, nullable=False),
-    # Of a breach the guardrail; else empty.
+    # Of a breach the guardrail, of a place its id; else empty or the base.
     Column("subject", Text, nullable=False),
     _moment("announced_at"),
     # As it was served then, to the byte.
@@ -672,11 +702,15 @@ announcements = _table(
     Column("commit_sha", Text),
     UniqueConstraint("experiment_id", "kind", "subject"),
     CheckConstraint(
-        "kind IN ('decided', 'closed', 'breached', 'set_up_fault', 'base_moved', 'test')",
+        "kind IN ('decided', 'closed', 'breached', 'set_up_fault', 'base_moved', 'placed',"
+        " 'promote', 'withdraw', 'test')",
         name="kind",
     ),
-    # Only a trial of a webhook is about no experiment.
-    CheckConstraint("(experiment_id IS NULL) = (kind = 'test')", name="experiment"),
+    # Only a trial of a webhook, and a place without a deploy, are about no experiment.
+    CheckConstraint(
+        "experiment_id IS NOT NULL OR kind IN ('placed', 'promote', 'withdraw', 'test')",
+        name="experiment",
+    ),
 )
 
 # An announcement for a webhook: waiting, until it is delivered or given up.

@@ -210,6 +210,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Units of so many first minutes are in neither arm, while caches fill.",
         ),
     ] = 0
+    flag_places: Annotated[
+        int,
+        Meta(ge=0, le=500),
+        form_field(
+            "Flag places",
+            "How many changes are measured behind a flag at a time, where they ask for a place.",
+        ),
+    ] = 25
     contrast_hours: Annotated[
         int,
         Meta(ge=1, le=672),

@@ -10,7 +10,8 @@ import msgspec
 from domain.document import form_field
 from storage.tenants.receiver_address import is_private_host, private_receivers_allowed
 
-Event = Literal["decided", "closed", "breached", "set_up_fault", "base_moved"]
+Verdicts = Literal["decided", "closed", "breached", "set_up_fault", "base_moved"]
+Event = Literal[Verdicts, "placed", "promote", "withdraw"]
 Format = Literal["raw", "slack", "github"]
 EVENTS: tuple[Event, ...] = get_args(Event)
 _MEANINGS = {
@@ -19,6 +20,9 @@ _MEANINGS = {
     "breached": "breached: a guardrail got worse, before any verdict",
     "set_up_fault": "set up fault: the arms cannot be compared",
     "base_moved": "base moved: users got another build than the one that a canary stands on",
+    "placed": "placed: a change got its flag or its share",
+    "promote": "promote: a change gave its place back, and may go to everybody",
+    "withdraw": "withdraw: a change gave its place back, and is to go",
 }
 MOST_WEBHOOKS = 10
 # Whoever sets a webhook names a variable of the delivering process: of no other use.

@@ -2,12 +2,15 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, text
+from msgspec import structs
+from sqlalchemy import Connection, Row, text
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.arrival import ARRIVAL
 from domain.contract import Contract
+from domain.planning.place import Place
 from domain.registration import PRODUCTION
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from storage.experiments.control_states import control_states
@@ -124,6 +127,35 @@ def announce_seen_base_moves(
         announce_base_moves(connection, row.project_id, row.environment, known_at=known_at)
 
 
+_ANNOUNCE_PLACE = text("""
+INSERT INTO announcements (
+    announcement_id, project_id, experiment_id, kind, subject, announced_at, contract, sentence,
+    environment, metric, commit_sha
+) VALUES (
+    'msg_' || replace(gen_random_uuid()::text, '-', ''), :project_id,
+    CAST(:experiment_id AS text), :kind, :place_id, clock_timestamp(), coalesce(
+        (SELECT contract FROM verdicts WHERE experiment_id = CAST(:experiment_id AS text)), 'null'
+    ), :sentence, :environment, :metric, :commit
+) RETURNING announcement_id, project_id, kind, announced_at
+""")
+
+
+_PLACE_EVENTS = {"serve": "placed", "promote": "promote", "withdraw": "withdraw"}
+
+
+def announce_place(connection: Connection, project_id: int, place: Place, *, metric: str) -> None:
+    """Announces the step of a place that its owner has to take, in the transaction that makes it.
+
+    Args:
+        metric: Its target.
+    """
+    if place.action not in _PLACE_EVENTS:
+        return
+    row = {**structs.asdict(place), "project_id": project_id, "metric": metric}
+    row["kind"] = _PLACE_EVENTS[place.action]
+    _deliver(connection, connection.execute(_ANNOUNCE_PLACE, row).all())
+
+
 _ANNOUNCE_TEST = text("""
 INSERT INTO announcements (
     announcement_id, project_id, kind, subject, announced_at, contract, sentence, environment,
@@ -164,6 +196,12 @@ def _announce(connection: Connection, news: Sequence[tuple[str, Event, str, str 
     announced = connection.execute(
         _ANNOUNCE, {"ids": ids, "kinds": kinds, "subjects": subjects, "sentences": sentences}
     ).all()
+    _deliver(connection, announced)
+    return len(announced)
+
+
+def _deliver(connection: Connection, announced: Sequence[Row[Any]]) -> None:
+    """Has the webhooks that ask for them wait for announcements."""
     webhooks = {
         project_id: read_settings(connection, project_id).webhooks
         for project_id in {row.project_id for row in announced}
@@ -180,7 +218,6 @@ def _announce(connection: Connection, news: Sequence[tuple[str, Event, str, str 
     ]
     if waiting:
         connection.execute(insert(deliveries).values(waiting))
-    return len(announced)
 
 
 _SHORTFALLS = text("""

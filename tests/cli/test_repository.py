@@ -21,13 +21,13 @@ def simulated(*options: str) -> dict[str, Any]:
 def test_changes_that_halve_the_rate_are_rolled_back_and_what_they_cost_is_said() -> None:
     document = simulated(
         *("--days", "0.13", "--sessions-per-day", "150000", "--commits-per-day", "100"),
-        *("--canaries", "2", "--canary-share", "0.3", "--flags", "1", "--harmful", "1"),
-        *("--rate", "0.05"),
-        *("--hotfixes-per-day", "0", "--stacked", "0", "--seed", "1"),
+        *("--flags", "1", "--harmful", "1"),
+        *("--hotfixes-per-day", "0", "--seed", "1"),
     )
     fates = document["canaries"]["fates"]
     assert fates.get("rolled back", 0) >= 1
     assert "kept" not in fates
+    assert document["commits"]["seconds of the service's CPU for each"] > 0
     rolled_back = [row for row in document["harmful"] if row["fate"] == "rolled back"]
     assert all(0.5 < row["hours until withdrawn"] < 3.2 for row in rolled_back)
     assert all(0 < row["share of all sessions"] < 0.5 for row in rolled_back)
@@ -43,10 +43,3 @@ def test_promoted_changes_leave_the_rate_of_the_standing_build_as_it_was() -> No
     served = Served(baseline=0.2, builds=[(standing, 0.9), (canary, 0.1)], flags=[])
     assert served.rate(standing) == 0.2
     assert served.rate(canary) == pytest.approx(0.3)
-
-
-def test_canaries_that_leave_nothing_to_the_standing_build_are_refused() -> None:
-    command = ["simulate", "repository", "--canaries", "5", "--canary-share", "0.2"]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 2
-    assert "choose fewer canaries, or a smaller share" in result.output

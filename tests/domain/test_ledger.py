@@ -23,6 +23,11 @@ def entry(
         "title": None,
         "actor": None,
         "at": NOW - timedelta(hours=number % 600),
+        "asked_at": NOW - timedelta(hours=number % 600 + 2),
+        "decided": True,
+        "changes": 1,
+        "outcome": None,
+        "units": None,
         "level": 0.05,
         "followed": None,
         "claimed": 0.3 if verdict == "keep" else None,
@@ -114,3 +119,16 @@ def test_of_many_keeps_the_newest_are_listed_and_all_are_counted() -> None:
     account = ledger_of(entries, as_of=NOW)
     assert (account.kept, len(account.keeps), account.left_out) == (205, 200, 5)
     assert ledger_of([], as_of=NOW).judged == 0
+
+
+def test_a_day_of_changes_says_how_many_were_answered_how_soon_and_how_many_units_were_lost() -> (
+    None
+):
+    harmless = entry(1, outcome="harmless", actor="agent-1")
+    bad = entry(2, "rollback", changes=3, units=20, asked_at=NOW - timedelta(hours=8))
+    ledger = ledger_of([harmless, bad, entry(3)], as_of=NOW, queued=4, placed=2)
+    figures = (ledger.judged, ledger.answered, ledger.bundled, ledger.rolled_back, ledger.hours)
+    assert figures == (3, 2, 1, 1, 4.0)
+    assert (ledger.queued, ledger.placed, ledger.lost_units) == (4, 2, 20)
+    assert sum(day.judged for day in ledger.by_day) == 3
+    assert {line.actor: line.answered for line in ledger.actors} == {"agent-1": 1, None: 1}

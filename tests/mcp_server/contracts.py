@@ -4,6 +4,7 @@ from typing import Any
 
 from domain.ledger.portfolio import Portfolio
 from domain.listing import ListedVerdict
+from domain.planning.place import Place
 
 KEEP = {
     "experiment_id": "exp_1",
@@ -41,6 +42,7 @@ HANDSHAKE = {
 }
 TOOLS = [
     "register_experiment",
+    "place",
     "get_verdict",
     "subscribe",
     "list_experiments",
@@ -81,3 +83,20 @@ def listed_row(**members: Any) -> dict[str, Any]:
         "contract": WAITING,
         **members,
     }
+
+
+# `POST /v1/places` of a change that waits.
+QUEUED = {
+    **dict.fromkeys(Place.__struct_fields__),
+    "place_id": "pl_1",
+    "change": "cart",
+    "environment": "production",
+    "flag": "cart",
+    "state": "queued",
+    "position": 1,
+    "accept_harm": 0.2,
+    "patience_hours": 24.0,
+    "asked_at": "2026-05-02T10:00:00Z",
+    "action": "wait",
+    "sentence": "cart waits.",
+}

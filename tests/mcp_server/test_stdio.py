@@ -17,7 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator, validate
 
 from mcp_server.server import run
-from tests.mcp_server.contracts import HANDSHAKE, NO_PORTFOLIO, WAITING, listed_row
+from tests.mcp_server.contracts import HANDSHAKE, NO_PORTFOLIO, QUEUED, WAITING, listed_row
 from tests.processes.api_process import PATIENCE_SECONDS, eventually
 from tests.stores.example import example_document
 
@@ -190,6 +190,7 @@ def test_a_client_of_nobody_s_library_lists_calls_and_errs(launched, service) ->
     }
     for path, body in answers.items():
         service.answers_with(f"/v1/reward/{path}", body)
+    service.answers_with("/v1/places", QUEUED)
     path = "/v1/reward?status=open&limit=5"
     service.answers_with(path, {"experiments": [listed], "next_cursor": None})
     each = {"experiment_id": "exp_1"}

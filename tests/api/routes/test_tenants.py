@@ -44,6 +44,8 @@ KINDS = {
     "/v1/deploys/last": {KeyKind.WRITE},
     "/v1/deploys/{deploy_id}": {KeyKind.WRITE},
     "/v1/revenue/events": {KeyKind.WRITE},
+    "/v1/places": {KeyKind.PROJECT},
+    "/v1/places/{place_id}/end": {KeyKind.PROJECT},
     "/v1/reward": {KeyKind.PROJECT},
     "/v1/reward/register": {KeyKind.PROJECT},
     "/v1/reward/gate": {KeyKind.PROJECT},
@@ -74,6 +76,7 @@ def asked(
     *,
     experiment_id: str = "exp_none",
     deploy_id: str = "dep_none",
+    place_id: str = "pl_00000000000000000000",
     **options: Any,
 ) -> Any:
     """Sends the operation's own first example."""
@@ -82,7 +85,7 @@ def asked(
     if examples:
         options["json"] = examples[0]
     address = path.replace("{experiment_id}", experiment_id).replace("{deploy_id}", deploy_id)
-    address = address.replace("{key}", "commit")
+    address = address.replace("{key}", "commit").replace("{place_id}", place_id)
     return service.client.request(method, address, **options)
 
 
@@ -220,6 +223,7 @@ def test_the_right_key_is_admitted_however_the_header_is_spelled(
     service.deploy("aaaaaaa", 0.1)
     experiment_id = service.register()
     deploy_id = service.deploy("bbbbbbb", environment="staging")["deploy_id"]
+    place_id = service.post("/v1/places", {"commit": "bbbbbbb"}).json()["place_id"]
     for kind in KINDS[path]:
         for header in (HEADER, HEADER.lower(), HEADER.upper()):
             answer = asked(
@@ -229,6 +233,7 @@ def test_the_right_key_is_admitted_however_the_header_is_spelled(
                 operation,
                 experiment_id=experiment_id,
                 deploy_id=deploy_id,
+                place_id=place_id,
                 headers={header: service.project.keys[kind]},
             )
             if path.endswith(("/evidence", "/effect")):

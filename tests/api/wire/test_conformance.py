@@ -26,8 +26,10 @@ from sqlalchemy import Connection
 
 from domain.contract import waiting_contract
 from domain.document import document_text
+from domain.lineage.flag import Flag
 from domain.registration import Registration
 from storage.experiments.experiments import register
+from storage.places.queue import PlaceRequest, ask
 from storage.postgres.engine import open_engine
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
@@ -70,6 +72,16 @@ TAKEN = {
 }
 
 
+PLACE = PlaceRequest(
+    change="a flag",
+    environment="production",
+    flag=Flag(name="cart", treatment="true"),
+    **dict.fromkeys(("commit", "metric", "actor")),
+    accept_harm=0.2,
+    patience_hours=24,
+)
+
+
 @dataclass(kw_only=True)
 class Target:
     """A service with a project in it, and what it answered."""
@@ -80,6 +92,7 @@ class Target:
     owner: str
     experiment_id: str
     deploy_id: str
+    place_id: str
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     @property
@@ -101,6 +114,7 @@ def target() -> Iterator[Target]:
             apply_settings(connection, created.project_id, {"ofrep": "server"})
             experiment_id = register(connection, created.project_id, Registration()).experiment_id
             deploy_id = _deploy(connection, created.project_id, environment="beside")
+            place_id, _ = ask(connection, created.project_id, PLACE)
             _deploy(connection, created.project_id, environment=GATED, allocation=0.5)
             _deploy(connection, created.project_id, environment=SERVED)
             stage_evidence(connection, [_evidence(experiment_id)])
@@ -119,6 +133,7 @@ def target() -> Iterator[Target]:
                 owner=owner,
                 experiment_id=experiment_id,
                 deploy_id=deploy_id,
+                place_id=place_id,
             )
 
 
@@ -156,12 +171,10 @@ def variants(target: Target) -> Iterator[Asking]:
             # What takes nothing can't be asked wrongly.
             for mode in MODES if kind else MODES[:1]:
                 yield _asking(target, operation, kind, mode)
-            if "{experiment_id}" in operation.path:
-                known = {"experiment_id": target.experiment_id}
-                yield _asking(target, operation, kind, GenerationMode.POSITIVE, known)
-            if "{deploy_id}" in operation.path:
-                known = {"deploy_id": target.deploy_id}
-                yield _asking(target, operation, kind, GenerationMode.POSITIVE, known)
+            for name in ("experiment_id", "deploy_id", "place_id"):
+                if f"{{{name}}}" in operation.path:
+                    known = {name: getattr(target, name)}
+                    yield _asking(target, operation, kind, GenerationMode.POSITIVE, known)
             if "{key}" in operation.path:
                 context = {"targetingKey": "s-1", "environment": SERVED}
                 flag, body = {"key": "commit"}, {"context": context}

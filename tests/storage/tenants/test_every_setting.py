@@ -248,6 +248,12 @@ def test_the_same_settings_give_the_same_verdict_and_evidence(verdicts: Mapping[
 Observe = Callable[[World, Any], Any]
 
 
+def of_flag_places(story: World, chosen: Any) -> Any:
+    story.settings(flag_places=chosen)
+    flag = {"name": "cart", "treatment": True}
+    return story.post("/v1/places", {"flag": flag}).json()["state"]
+
+
 def of_locked(service: World, locked: Any) -> int:
     service.settings(locked=locked)
     return service.post("/v1/reward/register", {"routes": ["/cart"]}).status_code
@@ -362,6 +368,7 @@ def of_proxy(service: World, chosen: Any) -> tuple[bool, bool, bool]:
 
 ANSWERS: Mapping[str, tuple[Observe, Any, Any]] = {
     "locked": (of_locked, [], ["routes"]),
+    "flag_places": (of_flag_places, 1, 0),
     "default_branch": (of_default_branch, "main", "line"),
     "allowed_origins": (of_origins, [], ["https://other.example"]),
     "rate_limits.per_key": (of_event_limits, {}, {"per_key": 1}),

@@ -1,0 +1,381 @@
+"""The queue of places: a change asks, gets a flag or a share, and gives it back once answered."""
+
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, insert, text, update
+
+from domain.contract import contract_of
+from domain.evidence.document import Evidence, evidence_of
+from domain.lineage.flag import Flag
+from domain.measure import excludes_loss
+from domain.planning.place import (
+    FLAG_SHARE,
+    Capacity,
+    PlaceKind,
+    PlaceOutcome,
+    canary_room,
+)
+from domain.registration import Registration
+from domain.words import AbstainReason, Verdict
+from storage.experiments.commit_ids import commit_named
+from storage.experiments.experiments import close, register
+from storage.experiments.serving import standing_commit
+from storage.places.capacity import read_capacity
+from storage.places.listing import read_place
+from storage.postgres.refusal import Conflict, Missing, Refusal
+from storage.releases.canary import declared_canaries
+from storage.schema.clock import store_time
+from storage.schema.tables import places
+from storage.tenants.projects import lock_project
+from storage.tenants.settings import Settings, read_settings
+from storage.verdicts.announcements import announce_place
+
+MOST_OPEN = 2000
+_ANSWERS: Mapping[str, PlaceOutcome] = {
+    Verdict.KEEP: "keep",
+    Verdict.ROLLBACK: "rollback",
+    Verdict.ITERATE: "iterate",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceRequest:
+    """A place as it is asked for, by a flag, a commit or both: then whichever is free first.
+
+    Attributes:
+        change: The name by which the change asks again.
+        accept_harm: The share of control's rate whose loss must be excluded before an undecided
+            change gives its place back.
+        patience_hours: How long it has the place at most.
+    """
+
+    change: str
+    environment: str
+    flag: Flag | None
+    commit: str | None
+    metric: str | None
+    actor: str | None
+    accept_harm: float
+    patience_hours: float
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """The request as a row keeps it."""
+        kept = asdict(self)
+        return {name: kept[name] for name in kept if name not in {"change", "environment"}}
+
+
+_NEWEST = text("""
+SELECT place_id, request - 'actor' AS request, ended_at IS NULL AS open FROM places
+WHERE project_id = :project_id AND environment = :environment AND change = :change
+ORDER BY asked_at DESC LIMIT 1
+""")
+_OPEN_PLACES = text("SELECT count(*) FROM places WHERE project_id = :id AND ended_at IS NULL")
+
+
+def ask(
+    connection: Connection, project_id: int, request: PlaceRequest, *, again: bool = False
+) -> tuple[str, bool]:
+    """Returns the place of a change, and whether it was made now; the same words have the same.
+
+    Args:
+        again: Whether to make another where the last has ended.
+
+    Raises:
+        Conflict: It has a place that was asked for otherwise, or too many wait.
+        Refusal: No experiment can be made of it.
+    """
+    lock_project(connection, project_id)
+    if request.commit is not None:
+        commit_named(connection, project_id, request.commit)
+    where = {
+        "project_id": project_id,
+        "environment": request.environment,
+        "change": request.change,
+    }
+    known = connection.execute(_NEWEST, where).one_or_none()
+    same = known is not None and {**known.request, "actor": request.actor} == request.members
+    if known is not None and known.open and not same:
+        raise Conflict(
+            "place_open",
+            f"place {known.place_id} of this change was asked for with other members; end it first",
+        )
+    if known is not None and same and (known.open or not again):
+        return known.place_id, False
+    if connection.execute(_OPEN_PLACES, {"id": project_id}).scalar_one() >= MOST_OPEN:
+        raise Conflict("queue_full", f"{MOST_OPEN} changes of this project have a place or wait")
+    place_id = f"pl_{secrets.token_hex(10)}"
+    connection.execute(
+        insert(places).values(
+            **where, place_id=place_id, request=request.members, asked_at=store_time(connection)
+        )
+    )
+    refused = advance(connection, [project_id]).get(place_id)
+    if refused is not None:
+        raise refused
+    return place_id, True
+
+
+def give_back(connection: Connection, project_id: int, place_id: str) -> None:
+    """Ends a place by hand, or leaves the queue; an ended place stays as it ended.
+
+    Raises:
+        Missing: The project has no such place.
+    """
+    advance(connection, [project_id], given_back=place_id)
+    known = text("SELECT FROM places WHERE project_id = :project_id AND place_id = :place_id")
+    bound = {"project_id": project_id, "place_id": place_id}
+    if connection.execute(known, bound).one_or_none() is None:
+        raise Missing("unknown_place", "there is no such place")
+
+
+_WITH_PLACES = text("SELECT DISTINCT project_id FROM places WHERE ended_at IS NULL ORDER BY 1")
+
+
+def projects_with_places(connection: Connection) -> list[int]:
+    """Returns the projects with open places."""
+    return list(connection.execute(_WITH_PLACES).scalars())
+
+
+# Before any registration, whose lock of the log holds up whoever closes an experiment.
+_CLAIM = text("""
+SELECT FROM experiments JOIN places USING (experiment_id)
+WHERE places.project_id = ANY(:ids) AND ended_at IS NULL
+ORDER BY experiment_id FOR NO KEY UPDATE OF experiments
+""")
+_OPEN = text("""
+SELECT p.*, v.verdict, v.decided, v.contract::text AS contract, v.evidence::text AS evidence,
+    x.closed_at
+FROM places AS p LEFT JOIN experiments AS x USING (experiment_id)
+LEFT JOIN verdicts AS v USING (experiment_id)
+WHERE p.project_id = :project_id AND p.ended_at IS NULL
+ORDER BY p.asked_at, p.place_id
+""")
+
+
+def advance(
+    connection: Connection, project_ids: Sequence[int], *, given_back: str | None = None
+) -> dict[str, Refusal]:
+    """Ends the answered places, and gives free ones to the changes that wait longest.
+
+    Args:
+        connection: In a transaction.
+        project_ids: Whose places.
+        given_back: A place that its owner gives back.
+
+    Returns:
+        Why places were refused, by id.
+    """
+    for project_id in sorted(project_ids):
+        lock_project(connection, project_id)
+    connection.execute(_CLAIM, {"ids": list(project_ids)})
+    refused: dict[str, Refusal] = {}
+    for project_id in sorted(project_ids):
+        _Queue(connection=connection, project_id=project_id).advance(given_back, refused)
+    return refused
+
+
+@dataclass(kw_only=True)
+class _Queue:
+    """The open places of a project."""
+
+    connection: Connection
+    project_id: int
+    now: datetime = field(init=False)
+    rows: list[Row[Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.now = store_time(self.connection)
+        self.rows = list(self.connection.execute(_OPEN, {"project_id": self.project_id}))
+
+    @cached_property
+    def settings(self) -> Settings:
+        return read_settings(self.connection, self.project_id)
+
+    def advance(self, given_back: str | None, refused: dict[str, Refusal]) -> None:
+        open_rows: list[Row[Any]] = []
+        for row in self.rows:
+            outcome = "given_back" if row.place_id == given_back else _outcome(row, self.now)
+            if outcome is None:
+                open_rows.append(row)
+            else:
+                self._end(row, outcome)
+        placed = [row for row in open_rows if row.kind is not None]
+        for environment in {row.environment for row in open_rows}:
+            here = [row for row in placed if row.environment == environment]
+            waiting = [
+                row for row in open_rows if row.kind is None and row.environment == environment
+            ]
+            for row, kind, share, hours in self._free(environment, here, waiting):
+                self._tried(row, refused, kind, share=share, expected_hours=hours)
+        for row in placed:
+            if row.experiment_id is None and self._deployed(row) is not None:
+                self._tried(row, refused, row.kind)
+
+    def _free(
+        self, environment: str, placed: Sequence[Row[Any]], waiting: Sequence[Row[Any]]
+    ) -> Iterator[tuple[Row[Any], PlaceKind, float, float | None]]:
+        """Yields the changes that get a free flag or share, the longest wait first."""
+        if not waiting:
+            return
+        flags = self.settings.flag_places - self._flags_taken(environment, placed)
+        room = canary_room(self._share_taken(environment, placed))
+        capacities: dict[str, Capacity] = {}
+        for row in waiting:
+            if flags <= 0 and room <= 0:
+                return
+            request, metric = row.request, row.request["metric"] or self.settings.default_metric
+            if metric not in capacities:
+                capacities[metric] = read_capacity(
+                    self.connection,
+                    self.project_id,
+                    environment,
+                    metric=metric,
+                    settings=self.settings,
+                )
+            capacity, harm = capacities[metric], request["accept_harm"]
+            if request["flag"] is not None and flags > 0:
+                flags -= 1
+                yield row, "flag", FLAG_SHARE, capacity.hours("flag", FLAG_SHARE, harm)
+            elif request["commit"] is not None:
+                share = capacity.canary_share(harm, request["patience_hours"])
+                # Whoever needs a large share is not passed by those that come later.
+                room -= share
+                if room >= -1e-9:
+                    yield row, "canary", share, capacity.hours("canary", share, harm)
+
+    def _flags_taken(self, environment: str, placed: Sequence[Row[Any]]) -> int:
+        bound = {
+            "project_id": self.project_id,
+            "environment": environment,
+            "own": [row.experiment_id for row in placed],
+        }
+        others = self.connection.execute(_OTHER_FLAGS, bound).scalar_one()
+        return others + sum(row.kind == "flag" for row in placed)
+
+    def _share_taken(self, environment: str, placed: Sequence[Row[Any]]) -> float:
+        own = [row for row in placed if row.kind == "canary"]
+        commits = {self._known(row) for row in own}
+        declared = declared_canaries(self.connection, self.project_id, environment)
+        standing = standing_commit(self.connection, self.project_id, environment)
+        others = [
+            canary.share
+            for canary in declared
+            if canary.commit != standing
+            and commits.isdisjoint(self._brought(environment, canary.commit))
+        ]
+        return sum(others) + sum(row.share for row in own)
+
+    def _brought(self, environment: str, commit: str) -> Collection[str]:
+        """Returns a commit and the changes that it brings."""
+        bound = {"project_id": self.project_id, "environment": environment, "commit": commit}
+        changes = self.connection.execute(_CHANGES, bound).scalar_one_or_none()
+        return {commit, *(changes or ())}
+
+    def _known(self, row: Row[Any]) -> str:
+        try:
+            return commit_named(self.connection, self.project_id, row.request["commit"])
+        except Conflict:
+            return row.request["commit"]
+
+    def _deployed(self, row: Row[Any]) -> str | None:
+        """Returns the newest commit that was deployed with a canary's change, and no other."""
+        bound = {
+            "project_id": self.project_id,
+            "environment": row.environment,
+            "commit": self._known(row),
+        }
+        return self.connection.execute(_DEPLOYED, bound).scalar_one_or_none()
+
+    def _tried(
+        self, row: Row[Any], refused: dict[str, Refusal], kind: PlaceKind, **given: float | None
+    ) -> None:
+        """Places a change, and registers it once it can be; a refusal ends its place alone."""
+        try:
+            with self.connection.begin_nested():
+                self._place(row, kind, **given)
+        except Refusal as refusal:
+            refused[row.place_id] = refusal
+            self._end(row, "refused", detail=refusal.detail)
+
+    def _place(self, row: Row[Any], kind: PlaceKind, **given: float | None) -> None:
+        request = row.request
+        commit = self._deployed(row) if kind == "canary" else None
+        experiment_id = None
+        if kind == "flag" or commit is not None:
+            registration = Registration(
+                treatment_commit=commit,
+                treatment_flag=Flag(**request["flag"]) if kind == "flag" else None,
+                target_metric=request["metric"],
+                actor=request["actor"],
+                environment=row.environment,
+            )
+            experiment_id = register(self.connection, self.project_id, registration).experiment_id
+        changed = {"experiment_id": experiment_id, **given}
+        if row.placed_at is not None:
+            self._update(row, changed)
+            return
+        self._update(row, {**changed, "kind": kind, "placed_at": self.now})
+        self._announce(row)
+
+    def _end(self, row: Row[Any], outcome: PlaceOutcome, *, detail: str | None = None) -> None:
+        self._update(row, {"ended_at": self.now, "outcome": outcome, "detail": detail})
+        # A canary ends with its deploys, which its owner posts.
+        if row.kind == "flag" and not row.decided:
+            close(self.connection, self.project_id, row.experiment_id)
+        self._announce(row)
+
+    def _update(self, row: Row[Any], changed: Mapping[str, Any]) -> None:
+        own = and_(places.c.project_id == self.project_id, places.c.place_id == row.place_id)
+        self.connection.execute(update(places).where(own).values(**changed))
+
+    def _announce(self, row: Row[Any]) -> None:
+        place = read_place(self.connection, self.project_id, row.place_id)
+        metric = place.metric or self.settings.default_metric
+        announce_place(self.connection, self.project_id, place, metric=metric)
+
+
+_OTHER_FLAGS = text("""
+SELECT count(*) FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+WHERE x.project_id = :project_id AND x.environment = :environment AND NOT v.decided
+  AND x.closed_at IS NULL AND jsonb_exists(x.request, 'treatment_flag')
+  AND x.experiment_id <> ALL(CAST(:own AS text[]))
+""")
+_CHANGES = text("""
+SELECT changes FROM commits
+WHERE project_id = :project_id AND environment = :environment AND commit_sha = :commit
+""")
+_DEPLOYED = text("""
+SELECT c.commit_sha FROM commits AS c
+JOIN deploys AS d USING (project_id, environment, commit_sha)
+WHERE project_id = :project_id AND environment = :environment AND d.withdrawn_at IS NULL
+  AND (commit_sha = :commit OR c.changes = ARRAY[CAST(:commit AS text)])
+ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1
+""")
+
+
+def _outcome(row: Row[Any], now: datetime) -> PlaceOutcome | None:
+    """Returns how a place ends; None while it does not."""
+    if row.placed_at is None:
+        return None
+    if row.verdict in _ANSWERS:
+        return _ANSWERS[row.verdict]
+    if row.contract is not None and _is_harmless(row):
+        return "harmless"
+    is_over = now >= row.placed_at + timedelta(hours=row.request["patience_hours"])
+    return "unanswered" if row.decided or row.closed_at is not None or is_over else None
+
+
+def _is_harmless(row: Row[Any]) -> bool:
+    """Whether a loss beyond the accepted share is excluded, as for `wait --accept-harm`."""
+    contract = contract_of(row.contract)
+    if contract.guardrail_breaches or contract.abstain_reason != AbstainReason.POWER:
+        return False
+    evidence = evidence_of(row.evidence)
+    harm = row.request["accept_harm"]
+    return excludes_loss(evidence if isinstance(evidence, Evidence) else None, harm)
