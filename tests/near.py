@@ -76,12 +76,7 @@ def _file_of(module: str, name: str = "") -> str:
 
 
 def distances(starts: Collection[str], within: str = "") -> Mapping[str, int]:
-    """Returns what files import, directly or by others, with the length of the shortest chain.
-
-    Args:
-        starts: Files.
-        within: The folder whose files' imports are followed; by default those of all.
-    """
+    """Returns what files import, directly or by others, with the length of the shortest chain."""
     distance = dict.fromkeys(starts, 0)
     files = list(starts)
     for file in files:

@@ -38,14 +38,7 @@ class Audit:
 
 
 def require_all_kept(shop: Shop, load: Load, *, times: int, cuts: int | None = None) -> None:
-    """Holds that the store has what was acknowledged, whole, once each, and nothing else.
-
-    Args:
-        shop: Whose store.
-        load: The load, all of it by now answered.
-        times: How often it was disturbed; printed with the counts.
-        cuts: How many requests may have got no answer; None lets any.
-    """
+    """Holds that the store has what was acknowledged, whole, once each, and nothing else."""
     result = audit(shop.engine, load)
     print(  # noqa: T201 - the counts that `pytest -rP` shows
         f"{times} times: {result}, answers {dict(load.statuses)}, cut off {len(load.cuts)}"

@@ -50,7 +50,7 @@ EVIDENCE = example_document(
 
 class TestTheListOfTools:
     @pytest.fixture
-    def tools(self, in_session: Any) -> dict[str, Any]:
+    def tools(self, in_session) -> dict[str, Any]:
         listed = in_session(lambda client: client.list_tools()).tools
         return {tool.name: tool for tool in listed}
 
@@ -68,16 +68,14 @@ class TestTheListOfTools:
     @pytest.mark.requirement(
         "mcp.action.keep", "mcp.action.rollback", "mcp.action.iterate", "mcp.action.abstain"
     )
-    def test_a_poll_describes_what_each_verdict_asks_of_the_client(
-        self, tools: dict[str, Any]
-    ) -> None:
+    def test_a_poll_describes_what_each_verdict_asks_of_the_client(self, tools) -> None:
         description = tools["get_verdict"].description
         assert "`keep` means ship;" in description
         assert "`rollback` means revert;" in description
         assert "`iterate` means revise using `guardrail_breaches`;" in description
         assert "`abstain` means log `abstain_reason`." in description
 
-    def test_the_list_leaves_an_agent_s_context_its_room(self, in_session: Any) -> None:
+    def test_the_list_leaves_an_agent_s_context_its_room(self, in_session) -> None:
         listed = in_session(lambda client: client.list_tools())
         tools = [
             tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools
@@ -90,34 +88,30 @@ class TestTheListOfTools:
         assert wire_bytes(read) < 7.75 * 1024
 
     @pytest.mark.requirement("mcp.register_experiment")
-    def test_every_argument_of_a_registration_is_optional(self, tools: dict[str, Any]) -> None:
+    def test_every_argument_of_a_registration_is_optional(self, tools) -> None:
         schema = tools["register_experiment"].input_schema
         assert {"deploy_id", "treatment_commit", "target_metric"} <= set(schema["properties"])
         assert "required" not in schema
 
     @pytest.mark.requirement("mcp.get_verdict", "mcp.subscribe")
     @pytest.mark.parametrize("name", ["get_verdict", "subscribe", "explain"])
-    def test_a_poll_takes_the_experiment_alone(self, tools: dict[str, Any], name: str) -> None:
+    def test_a_poll_takes_the_experiment_alone(self, tools, name) -> None:
         schema = tools[name].input_schema
         assert list(schema["properties"]) == schema["required"] == ["experiment_id"]
 
     @pytest.mark.requirement("contract.mcp")
     @pytest.mark.parametrize("name", ["get_verdict", "subscribe"])
-    def test_the_output_schema_of_a_poll_is_the_verdict_contract(
-        self, tools: dict[str, Any], name: str
-    ) -> None:
+    def test_the_output_schema_of_a_poll_is_the_verdict_contract(self, tools, name) -> None:
         schema = tools[name].output_schema
         assert list(schema["properties"]) == schema["required"] == list(KEEP)
         assert schema["additionalProperties"] is False
 
-    def test_only_what_asks_for_an_answer_is_more_than_reading(self, tools: Any) -> None:
+    def test_only_what_asks_for_an_answer_is_more_than_reading(self, tools) -> None:
         reading = {name: tool.annotations.read_only_hint for name, tool in tools.items()}
         writing = dict.fromkeys(("register_experiment", "place"), False)
         assert reading == dict.fromkeys(tools, True) | writing
 
-    def test_no_call_destroys_or_leaves_the_service_and_each_may_be_repeated(
-        self, tools: dict[str, Any]
-    ) -> None:
+    def test_no_call_destroys_or_leaves_the_service_and_each_may_be_repeated(self, tools) -> None:
         for tool in tools.values():
             assert tool.annotations.idempotent_hint is True
             assert tool.annotations.destructive_hint is False
@@ -142,9 +136,7 @@ class TestRegistering:
         ],
         ids=["nothing", "a metric's name", "a flag of one value", "all at once"],
     )
-    def test_what_is_given_is_passed_on_and_nothing_else(
-        self, service: Any, call: Any, given: dict[str, Any]
-    ) -> None:
+    def test_what_is_given_is_passed_on_and_nothing_else(self, service, call, given) -> None:
         service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
         result = call("register_experiment", given)
         assert result.structured_content == {"experiment_id": "exp_1"}
@@ -153,7 +145,7 @@ class TestRegistering:
 
 
 @pytest.fixture
-def subscribed(in_session: Any) -> Any:
+def subscribed(in_session) -> Any:
     """Subscribes as a client that asks for progress: the result, and what was reported."""
 
     def run(**where: Any) -> tuple[Any, list[tuple[float, float | None, str | None]]]:
@@ -176,7 +168,7 @@ class TestPolling:
     @pytest.mark.requirement("contract.mcp", "mcp.get_verdict")
     @pytest.mark.parametrize("contract", [KEEP, WAITING], ids=["keep", "abstain"])
     def test_the_structured_content_is_the_contract_unchanged(
-        self, service: Any, call: Any, contract: dict[str, Any]
+        self, service, call, contract
     ) -> None:
         service.answers_with("/v1/reward/exp_1", contract)
         result = call("get_verdict", {"experiment_id": "exp_1"})
@@ -186,7 +178,7 @@ class TestPolling:
         assert json.loads(texts(result)[0]) == contract
 
     @pytest.mark.requirement("mcp.subscribe", "version.subscribe")
-    def test_subscribing_is_one_poll_equal_to_get_verdict(self, service: Any, call: Any) -> None:
+    def test_subscribing_is_one_poll_equal_to_get_verdict(self, service, call) -> None:
         service.answers_with("/v1/reward/exp_1", WAITING)
         polled = call("get_verdict", {"experiment_id": "exp_1"})
         asked = len(service.requests)
@@ -220,7 +212,7 @@ class TestPolling:
 
     @pytest.mark.timeout(30)
     def test_subscribing_does_not_wait_for_evidence_that_is_long_in_coming(
-        self, service: Any, subscribed: Any
+        self, service, subscribed
     ) -> None:
         service.answers_with("/v1/reward/exp_1", WAITING)
         service.silent_at = {"/v1/reward/exp_1/evidence"}
@@ -228,35 +220,27 @@ class TestPolling:
         assert result.structured_content == WAITING
         assert reports == []
 
-    def test_subscribing_to_nothing_fails_as_a_poll_does(
-        self, service: Any, call: Any, subscribed: Any
-    ) -> None:
+    def test_subscribing_to_nothing_fails_as_a_poll_does(self, service, call, subscribed) -> None:
         for path in ("/v1/reward/exp_1", "/v1/reward/exp_1/evidence"):
             service.problem(path, 404, "None.", code="unknown_experiment")
         result, reports = subscribed()
         assert texts(result) == texts(call("get_verdict", {"experiment_id": "exp_1"}))
         assert reports == []
 
-    def test_members_of_a_later_version_do_not_enter_the_contract(
-        self, service: Any, call: Any
-    ) -> None:
+    def test_members_of_a_later_version_do_not_enter_the_contract(self, service, call) -> None:
         service.answers_with("/v1/reward/exp_1", KEEP | {"novelty": 1})
         result = call("get_verdict", {"experiment_id": "exp_1"})
         assert result.structured_content == KEEP
 
     @pytest.mark.requirement("mcp.action.abstain")
-    def test_the_second_text_says_what_to_do_and_when_to_look_again(
-        self, service: Any, call: Any
-    ) -> None:
+    def test_the_second_text_says_what_to_do_and_when_to_look_again(self, service, call) -> None:
         service.answers_with("/v1/reward/exp_1", WAITING, headers={"Retry-After": "280"})
         advice = texts(call("get_verdict", {"experiment_id": "exp_1"}))[1]
         assert "more traffic" in advice
         assert "abstain_reason" in advice
         assert "in 5 minutes" in advice
 
-    def test_an_identifier_is_one_step_of_the_path_whatever_it_holds(
-        self, service: Any, call: Any
-    ) -> None:
+    def test_an_identifier_is_one_step_of_the_path_whatever_it_holds(self, service, call) -> None:
         service.answers_with("/v1/reward/..%2F..%2Fadmin%3Fa", KEEP)
         assert not call("get_verdict", {"experiment_id": "../../admin?a"}).is_error
 
@@ -264,7 +248,7 @@ class TestPolling:
         "name", ["gate", "register", "checklist", "portfolio", "ledger", "freeze", "..", "."]
     )
     def test_another_endpoint_is_not_reached_as_if_it_were_an_experiment(
-        self, service: Any, call: Any, name: str
+        self, service, call, name
     ) -> None:
         assert "no experiment" in error(call("get_verdict", {"experiment_id": name}))
         assert service.requests == []
@@ -338,9 +322,7 @@ FIRST = "/v1/reward?status=open&limit=5"
 
 
 class TestListing:
-    def test_the_open_experiments_are_told_by_what_finds_them(
-        self, service: Any, call: Any
-    ) -> None:
+    def test_the_open_experiments_are_told_by_what_finds_them(self, service, call) -> None:
         service.answers_with(FIRST, page(row(1)))
         result = call("list_experiments")
         assert result.structured_content == {
@@ -358,7 +340,7 @@ class TestListing:
         }
         assert texts(result)[1] == "There are no more."
 
-    def test_decided_experiments_are_listed_on_demand(self, service: Any, call: Any) -> None:
+    def test_decided_experiments_are_listed_on_demand(self, service, call) -> None:
         decided = row(1, contract=KEEP, treatment_commit=None)
         service.answers_with("/v1/reward?status=decided&limit=5", page(decided))
         (listed,) = call("list_experiments", {"status": "decided"}).structured_content[
@@ -367,7 +349,7 @@ class TestListing:
         assert (listed["verdict"], listed["decided"]) == ("keep", True)
         assert (listed["treatment_commit"], listed["abstain_reason"]) == (None, None)
 
-    def test_without_any_it_says_how_one_begins(self, service: Any, call: Any) -> None:
+    def test_without_any_it_says_how_one_begins(self, service, call) -> None:
         service.answers_with(FIRST, page())
         assert "register_experiment begins one" in texts(call("list_experiments"))[1]
 
@@ -408,7 +390,7 @@ class TestWhatNoWaitingBrings:
     """A deploy that did not come, and a control that nobody gets any more."""
 
     def test_a_poll_of_what_waits_for_its_deploy_says_so_and_asks_for_no_more_polls(
-        self, service: Any, call: Any
+        self, service, call
     ) -> None:
         service.answers_with("/v1/reward/exp_1", WAITING)
         sentence = "It begins with a deploy of c0ffee12 to production."
@@ -422,7 +404,7 @@ class TestWhatNoWaitingBrings:
         assert len(said) <= 300
 
     def test_registering_names_what_an_effect_is_measured_together_with(
-        self, service: Any, call: Any
+        self, service, call
     ) -> None:
         service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
         service.answers_with(
@@ -431,7 +413,7 @@ class TestWhatNoWaitingBrings:
         assert "together with that of b0b0b0b0" in texts(call("register_experiment"))[1]
 
     def test_a_moved_base_is_told_by_a_poll_and_explained_with_what_to_post(
-        self, service: Any, call: Any
+        self, service, call
     ) -> None:
         service.answers_with("/v1/reward/exp_1", WAITING)
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
@@ -451,9 +433,7 @@ class TestWhatNoWaitingBrings:
 
 
 class TestExplaining:
-    def test_it_says_what_is_known_how_far_and_what_is_wired_wrong(
-        self, service: Any, call: Any
-    ) -> None:
+    def test_it_says_what_is_known_how_far_and_what_is_wired_wrong(self, service, call) -> None:
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
         own = {"check": "target seen", "ok": False, "fix": "Send it.", "experiment_id": "exp_1"}
         service.answers_with("/v1/reward/checklist", [*CHECKLIST, own])
@@ -491,7 +471,7 @@ class TestExplaining:
         }
 
     def test_after_a_decision_it_gives_the_effect_that_was_measured_since(
-        self, service: Any, call: Any
+        self, service, call
     ) -> None:
         decided = {**EVIDENCE["effect"], "basis": "at_decision"}
         service.answers_with("/v1/reward/exp_1/evidence", {**EVIDENCE, "effect": decided})
@@ -500,15 +480,13 @@ class TestExplaining:
         effect = call("explain", {"experiment_id": "exp_1"}).structured_content["effect"]
         assert (effect["trainable"], effect["estimate"]) == (True, 0.008)
 
-    def test_without_a_checklist_the_rest_still_stands(self, service: Any, call: Any) -> None:
+    def test_without_a_checklist_the_rest_still_stands(self, service, call) -> None:
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
         explained = call("explain", {"experiment_id": "exp_1"}).structured_content
         assert explained["faults"] is None
         assert explained["known"]
 
-    def test_it_stays_within_one_kilobyte_and_counts_what_it_left_out(
-        self, service: Any, call: Any
-    ) -> None:
+    def test_it_stays_within_one_kilobyte_and_counts_what_it_left_out(self, service, call) -> None:
         fault = {"ok": False, "fix": "é" * 500}
         # Those of the project and of another experiment are no faults of this.
         faults = [
@@ -526,9 +504,7 @@ class TestExplaining:
 
 
 class TestCheckingTheSetUp:
-    def test_what_is_red_comes_with_what_was_seen_and_its_fix(
-        self, service: Any, call: Any
-    ) -> None:
+    def test_what_is_red_comes_with_what_was_seen_and_its_fix(self, service, call) -> None:
         lines = [
             {"check": "events", "ok": True, "seen": "20 events.", "fix": ""},
             {"check": "commit known", "ok": False, "seen": "0 of 20.", "fix": "Record it."},
@@ -543,7 +519,7 @@ class TestCheckingTheSetUp:
         }
 
     def test_it_stays_within_one_kilobyte_and_leaves_the_red_lines_out_last(
-        self, service: Any, call: Any
+        self, service, call
     ) -> None:
         lines = [
             {"check": f"check {number}", "ok": number > 4, "seen": "é" * 100, "fix": "x" * 100}

@@ -89,15 +89,7 @@ class Attribution:
 
 
 class Attributor:
-    """Works an experiment's attribution out.
-
-    Args:
-        experiment: The experiment.
-        calendar: When its blocks close.
-        standings: Where events stand.
-        exposes: Whether a route exposes.
-        deploys: Of the environment.
-    """
+    """Works an experiment's attribution out."""
 
     def __init__(
         self,
@@ -130,14 +122,7 @@ class Attributor:
         sightings: Iterable[Sighting],
         tombstones: Tombstones,
     ) -> Attribution:
-        """Returns the attribution of what was received.
-
-        Args:
-            events: In any order, as often as they were delivered.
-            revenue: Likewise.
-            sightings: The users that sessions named.
-            tombstones: What the log held before people were forgotten.
-        """
+        """Returns the attribution of what was received."""
         for event in events:
             self._admit(event)
         self._expose(sightings)

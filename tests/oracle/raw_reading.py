@@ -40,14 +40,7 @@ def reading_of(
     calendar: Calendar,
     deploys: Sequence[RawDeploy],
 ) -> ExperimentReading:
-    """Returns what the engine reads of an experiment, from what was facts of its units.
-
-    Args:
-        experiment: The experiment.
-        facts: Its units.
-        calendar: When its blocks close.
-        deploys: Of its environment, in order.
-    """
+    """Returns what the engine reads of an experiment, from what was facts of its units."""
     standings = {each.standing.stratum: each.standing for each in facts.exposures.values()}
     strata = sorted(standings)
     counting = _in_force(deploys, calendar)
@@ -354,15 +347,7 @@ def units_beside_cells(
     look: int,
     never_received: Sequence[str],
 ) -> UnitCounts:
-    """Returns the counts of units as of a look.
-
-    Args:
-        never_received: The metrics of which no event had come.
-        evidence: What the engine counted in cells.
-        facts: The units.
-        calendar: When their blocks close.
-        look: The look, in microseconds since the epoch.
-    """
+    """Returns the counts of units as of a look."""
     exposed = {
         unit: each for unit, each in facts.exposures.items() if calendar.closes(each.block) <= look
     }

@@ -41,14 +41,7 @@ class Standing:
 
 
 class Standings:
-    """Where the events of an experiment stand, by commit, flags and what was known.
-
-    Args:
-        experiment: The experiment.
-        facts: What was ever recorded of the environment's commits.
-        ids: As (commit, id, when it was recorded): how the project's commits were ever written.
-        flags: The flags that its experiments test, and since when each is known.
-    """
+    """Where the events of an experiment stand, by commit, flags and what was known."""
 
     def __init__(
         self,
@@ -177,12 +170,7 @@ class Standings:
 def route_test(
     routes: Sequence[str] | None, patterns: Iterable[str]
 ) -> Callable[[str | None], bool | None]:
-    """Returns what tells whether a route exposes; None where no pattern is known for it.
-
-    Args:
-        routes: The experiment's routes; None for all.
-        patterns: Of the frozen graph.
-    """
+    """Returns what tells whether a route exposes; None where no pattern is known for it."""
     if routes is None:
         return lambda _: True
     exposing = {canonical_route(route) for route in routes}

@@ -21,12 +21,7 @@ PAUSE = "mutation { setAutoMaterializePaused(paused: %s) }"
 
 @contextmanager
 def dagster_web(folder: Path, **environment: str) -> Generator[str]:
-    """Runs the server until the context ends, and yields its address.
-
-    Args:
-        folder: Where its instance and its log are.
-        environment: Variables beside the tests' own.
-    """
+    """Runs the server until the context ends, and yields its address."""
     (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
     (folder / "workspace.yaml").write_text("load_from: []\n")
     log = folder / "log"

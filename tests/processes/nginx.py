@@ -18,13 +18,7 @@ CONFIGURATION = Path(__file__).parents[2] / "docs/operations/deployment/nginx.co
 
 @contextmanager
 def nginx(folder: Path, http: str, *, answers: Callable[[], bool]) -> Generator[None]:
-    """Runs nginx with what stands in the block `http`, until the context ends.
-
-    Args:
-        folder: Where it keeps its files.
-        http: The contents of the block.
-        answers: Whether it serves; asked until it does.
-    """
+    """Runs nginx with what stands in the block `http`, until the context ends."""
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         pytest.skip("there is no nginx on this machine (Debian: apt-get install nginx-light)")
@@ -57,13 +51,7 @@ def nginx(folder: Path, http: str, *, answers: Callable[[], bool]) -> Generator[
 def nginx_in_front(
     folder: Path, api: ApiProcess, changes: Mapping[str, str] | None = None
 ) -> Generator[int]:
-    """Runs nginx as we ship it before an API, but for TLS; yields its port.
-
-    Args:
-        folder: Where it keeps its files.
-        api: What it stands in front of.
-        changes: Further texts of the configuration, and what stands in their place.
-    """
+    """Runs nginx as we ship it before an API, but for TLS; yields its port."""
     shown = CONFIGURATION.read_text()
     limits, site = shown.index("client_header_timeout"), shown.index("upstream ")
     shown = (

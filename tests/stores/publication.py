@@ -19,15 +19,7 @@ def publish(
     *,
     next_look_at: datetime | None = None,
 ) -> None:
-    """Publish what an experiment's contract and evidence document shall say.
-
-    Args:
-        connection: In a transaction.
-        experiment_id: Of the experiment.
-        answer: What `domain.contract.contract` takes besides.
-        document: The members of the evidence document that the test is about.
-        next_look_at: When the next look can come.
-    """
+    """Publish what an experiment's contract and evidence document shall say."""
     draft = Draft(
         experiment_id=experiment_id,
         document=document_text(example_document(**document)),

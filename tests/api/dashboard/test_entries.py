@@ -5,7 +5,6 @@ import logging
 import re
 from typing import Any
 
-import msgspec
 import pytest
 
 from api.dashboard.settings import kinds
@@ -100,16 +99,14 @@ def add(owner: Owner, path: str, **typed: Any) -> Any:
     ("kind", "stored"),
     [(kinds.METRICS, Metric), (kinds.VALUES, ValueRoute), (kinds.WEBHOOKS, Webhook)],
 )
-def test_a_form_has_a_field_for_every_member_so_that_saving_loses_none(
-    kind: kinds.Kind, stored: type[msgspec.Struct]
-) -> None:
+def test_a_form_has_a_field_for_every_member_so_that_saving_loses_none(kind, stored) -> None:
     named = {"name"} if kind.is_named else set[str]()
     assert {field.name for field in kind.fields} == named | set(stored.__struct_fields__)
 
 
 @pytest.mark.parametrize("path", NEW)
 class TestEntries:
-    def test_are_added_edited_and_removed(self, owner: Owner, path: str) -> None:
+    def test_are_added_edited_and_removed(self, owner, path) -> None:
         owner.service.settings(alpha=0.1)
         typed, member, stored = NEW[path]
         answer = add(owner, path, **typed)
@@ -143,7 +140,7 @@ class TestEntries:
         assert owner.post(path, removal).status_code == 303
         assert owner.stored() == {"alpha": 0.1, member: type(stored)()}
 
-    def test_that_are_sent_again_are_there_once(self, owner: Owner, path: str) -> None:
+    def test_that_are_sent_again_are_there_once(self, owner, path) -> None:
         typed, member, _ = NEW[path]
 
         def sent(form: dict[str, Any]) -> list[Any]:
@@ -160,7 +157,7 @@ class TestEntries:
         assert len(sent(edited)) == 1
         assert len(sent(new)) == 2
 
-    def test_that_break_a_rule_are_told_beside_the_field(self, owner: Owner, path: str) -> None:
+    def test_that_break_a_rule_are_told_beside_the_field(self, owner, path) -> None:
         typed, _, _ = NEW[path]
         for name, (text, words) in BROKEN[path].items():
             answer = add(owner, path, **{**typed, name: text})
@@ -176,7 +173,7 @@ class TestEntries:
             )
         assert owner.stored() == {}
 
-    def test_of_others_meanwhile_are_never_lost(self, owner: Owner, path: str) -> None:
+    def test_of_others_meanwhile_are_never_lost(self, owner, path) -> None:
         typed, member, stored = NEW[path]
         add(owner, path, **typed)
         form, removal = edit(owner, path), {**owner.form(path, 1), "action": "remove"}
@@ -209,7 +206,7 @@ class TestEntries:
         assert "as a new entry" in alert(answer.text)
 
 
-def test_a_metric_takes_no_name_of_another(owner: Owner) -> None:
+def test_a_metric_takes_no_name_of_another(owner) -> None:
     owner.service.settings(metrics={"a": {"cap": 1}, "b": {"cap": 2}})
     for answer in (
         add(owner, METRICS, name="a"),
@@ -221,7 +218,7 @@ def test_a_metric_takes_no_name_of_another(owner: Owner) -> None:
     assert owner.stored()["metrics"] == {"a": {"cap": 1}, "b": {"cap": 2}}
 
 
-def test_a_metric_that_is_renamed_is_renamed_wherever_the_settings_name_it(owner: Owner) -> None:
+def test_a_metric_that_is_renamed_is_renamed_wherever_the_settings_name_it(owner) -> None:
     other = {"metric": "other", "value_per_conversion": 1}
     value = {"metric": "order", "value_per_conversion": 40, "route": "/cart"}
     owner.service.settings(
@@ -243,7 +240,7 @@ def test_a_metric_that_is_renamed_is_renamed_wherever_the_settings_name_it(owner
     assert owner.stored() == stored
 
 
-def test_a_metric_that_defaults_name_is_renamed_there_too(owner: Owner) -> None:
+def test_a_metric_that_defaults_name_is_renamed_there_too(owner) -> None:
     owner.service.settings(metrics={"activation": {"cap": 1}, "error": {"cap": 1}})
     assert owner.post(METRICS, {**edit(owner, METRICS, 0), "name": "signup"}).status_code == 303
     assert owner.stored()["default_metric"] == "signup"
@@ -256,7 +253,7 @@ def test_a_metric_that_defaults_name_is_renamed_there_too(owner: Owner) -> None:
 
 
 def test_an_address_of_a_webhook_is_shown_to_nobody_and_kept_when_it_is_edited(
-    owner: Owner, caplog: pytest.LogCaptureFixture
+    owner, caplog
 ) -> None:
     caplog.set_level(logging.DEBUG)
     url = "https://hooks.example/T0/secret-path"
@@ -273,7 +270,7 @@ def test_an_address_of_a_webhook_is_shown_to_nobody_and_kept_when_it_is_edited(
     assert "secret-path" not in caplog.text
 
 
-def test_no_more_webhooks_are_taken_than_are_told(owner: Owner) -> None:
+def test_no_more_webhooks_are_taken_than_are_told(owner) -> None:
     for number in range(10):
         assert add(owner, WEBHOOKS, url=f"https://hooks.example/{number}").status_code == 303
     answer = add(owner, WEBHOOKS, url="https://hooks.example/10")
@@ -282,7 +279,7 @@ def test_no_more_webhooks_are_taken_than_are_told(owner: Owner) -> None:
     assert len(owner.settings().webhooks) == 10
 
 
-def test_names_of_events_that_came_are_offered(owner: Owner) -> None:
+def test_names_of_events_that_came_are_offered(owner) -> None:
     event = {"event": "basket", "session_id": "s1", "commit": "a" * 40}
     assert owner.service.post("/v1/events", event).status_code == 202
     # The API notes names every few seconds.
@@ -300,7 +297,7 @@ def advanced(page: str) -> list[tuple[bool, list[str]]]:
     return [(bool(opened), re.findall(r' name="([\w.]+)"', text)) for opened, text in result]
 
 
-def test_a_new_metric_asks_for_the_usual_fields_and_folds_the_others(owner: Owner) -> None:
+def test_a_new_metric_asks_for_the_usual_fields_and_folds_the_others(owner) -> None:
     folded = ["grace_seconds", "kind", "cap", "margin", "currency", "where", "rates"]
     assert advanced(owner.page(METRICS)) == [(False, folded)]
     new = owner.form(METRICS)
@@ -310,7 +307,7 @@ def test_a_new_metric_asks_for_the_usual_fields_and_folds_the_others(owner: Owne
     }
 
 
-def test_advanced_fields_stand_open_where_one_holds_something_or_was_refused(owner: Owner) -> None:
+def test_advanced_fields_stand_open_where_one_holds_something_or_was_refused(owner) -> None:
     refused = owner.post(METRICS, {**owner.form(METRICS), "name": "order", "cap": "many"})
     assert refused.status_code == 422
     assert [opened for opened, _ in advanced(refused.text)] == [True]
@@ -319,7 +316,7 @@ def test_advanced_fields_stand_open_where_one_holds_something_or_was_refused(own
     assert [opened for opened, _ in advanced(owner.page(METRICS))] == [False, True, False]
 
 
-def test_a_filter_is_typed_as_lines_of_a_property_and_its_values(owner: Owner) -> None:
+def test_a_filter_is_typed_as_lines_of_a_property_and_its_values(owner) -> None:
     filtered = {"name": "order", "where": "plan pro , team\nstatus 500"}
     assert add(owner, METRICS, **filtered).status_code == 303
     assert owner.settings().metrics["order"].where == {"plan": ["pro", "team"], "status": ["500"]}
@@ -334,7 +331,7 @@ def test_a_filter_is_typed_as_lines_of_a_property_and_its_values(owner: Owner) -
         assert rule in answer.text
 
 
-def test_a_webhook_s_form_says_what_each_event_means(owner: Owner) -> None:
+def test_a_webhook_s_form_says_what_each_event_means(owner) -> None:
     page = html.unescape(owner.page(WEBHOOKS))
     shown = dict(re.findall(r'name="events" value="(\w+)" checked> ([^<]+)</label>', page))
     assert shown == {

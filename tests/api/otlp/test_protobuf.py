@@ -96,7 +96,7 @@ def test_what_the_library_writes_is_read_as_the_same_export_in_json(document) ->
 
 @given(resources=st.lists(TRACES, max_size=3))
 @examples(gate=100, deep=5_000)
-def test_spans_are_read_as_the_same_export_in_json(resources: list[Any]) -> None:
+def test_spans_are_read_as_the_same_export_in_json(resources) -> None:
     document = {"resourceSpans": resources}
     read = spans_of_protobuf(encoded(document), NAMES, most_fields=MOST_FIELDS)
     in_json = spans_of_json(json.dumps(document).encode(), NAMES)

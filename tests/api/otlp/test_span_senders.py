@@ -72,14 +72,14 @@ SUMS = text(
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(tmp_path_factory) -> Path:
     names = ("exporter-otlp-proto-http", "processor-baggage")
     packages = [f"opentelemetry-{name}" for name in names]
     return python_of(tmp_path_factory.mktemp("python"), packages)
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def node(tmp_path_factory) -> Path:
     packages = [f"@opentelemetry/{name}" for name in (*NODE, "exporter-trace-otlp-proto")]
     return node_folder(tmp_path_factory.mktemp("node"), packages)
 
@@ -102,7 +102,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_as_many_spans_are_stored_as_were_sent_and_a_repeated_export_counts_once(
-    needs: str, program: str, sendings: int, request: pytest.FixtureRequest
+    needs, program, sendings, request
 ) -> None:
     place = request.getfixturevalue(needs)
     latency = {"sources": ["http.server.request"], "kind": "mean", "better": "lower", "cap": 1e6}

@@ -3,7 +3,6 @@
 import gzip
 import json
 import tomllib
-from typing import Any
 
 import pytest
 import yaml
@@ -33,7 +32,7 @@ NO_UNIT = "without session.id or user.id, and so without a unit: a baggage proce
 @KINDS
 @pytest.mark.parametrize("zipped", [False, True])
 def test_a_server_span_is_a_request_and_an_error_where_it_failed(
-    tenant: Any, *, protobuf: bool, zipped: bool
+    tenant, *, protobuf, zipped
 ) -> None:
     document = traces(
         [
@@ -67,7 +66,7 @@ def test_a_server_span_is_a_request_and_an_error_where_it_failed(
 
 @KINDS
 def test_the_unit_is_the_session_or_the_user_s_pseudonym_or_what_the_project_names(
-    tenant: Any, *, protobuf: bool
+    tenant, *, protobuf
 ) -> None:
     spans = [
         span(1, session__id="s-1", visitor__id=7, user__id="ada"),
@@ -95,7 +94,7 @@ def test_the_unit_is_the_session_or_the_user_s_pseudonym_or_what_the_project_nam
         assert (rejected, message) == (3, f"3 without {unit}, as the setting span_unit has it")
 
 
-def test_units_that_lack_are_said_in_the_checklist_with_their_cure(tenant: Any) -> None:
+def test_units_that_lack_are_said_in_the_checklist_with_their_cure(tenant) -> None:
     # A span of two events that are refused counts once.
     rejected, message = receipt(
         sent(tenant, traces([span(failed=True, session__id="s" * 129)]), protobuf=False)
@@ -110,7 +109,7 @@ def test_units_that_lack_are_said_in_the_checklist_with_their_cure(tenant: Any) 
     assert "`span_unit`" in line["fix"]
 
 
-def test_a_span_that_names_no_build_is_stored_and_warned_of(tenant: Any) -> None:
+def test_a_span_that_names_no_build_is_stored_and_warned_of(tenant) -> None:
     document = traces([span(session__id="s-1", failed=True)], vcs__ref__head__revision="")
     assert receipt(sent(tenant, document, protobuf=False)) == (
         0,
@@ -119,7 +118,7 @@ def test_a_span_that_names_no_build_is_stored_and_warned_of(tenant: Any) -> None
 
 
 @KINDS
-def test_an_export_of_too_many_spans_is_refused(tenant: Any, *, protobuf: bool) -> None:
+def test_an_export_of_too_many_spans_is_refused(tenant, *, protobuf) -> None:
     for document in (traces([{}] * 10_001), {"resourceSpans": [{}] * 10_001}):
         assert sent(tenant, document, protobuf=protobuf).status_code == 413
     fields = {"attributes": [{}] * 600_000}
@@ -139,6 +138,6 @@ def test_the_page_s_collector_sends_what_it_has_declared_where_the_service_takes
     assert collector["processors"]["batch/reward"]["send_batch_max_size"] <= MOST_RECORDS
 
 
-def test_the_page_s_settings_are_taken(tenant: Any) -> None:
+def test_the_page_s_settings_are_taken(tenant) -> None:
     (source,) = blocks(page("traces.md"), "toml")
     tenant.settings(**tomllib.loads(source))

@@ -15,7 +15,7 @@ SESSIONS = [f"s-{number}" for number in range(400)]
 
 
 @pytest.fixture
-def service(tenant: World) -> World:
+def service(tenant) -> World:
     """A project of the test's own that measures a tenth of its units."""
     tenant.settings(sample_rate=0.1)
     return tenant
@@ -48,7 +48,7 @@ def sent(service: World, body: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("kind", ["public", "write"])
 def test_the_events_of_a_tenth_of_the_sessions_are_stored_and_the_others_counted(
-    service: World, kind: str
+    service, kind
 ) -> None:
     answer = sent(service, events(SESSIONS), headers=getattr(service, kind))
     taken = inside(service)
@@ -67,7 +67,7 @@ def test_the_events_of_a_tenth_of_the_sessions_are_stored_and_the_others_counted
 
 
 def test_an_event_that_breaks_a_rule_is_rejected_whether_or_not_it_is_in_the_sample(
-    service: World,
+    service,
 ) -> None:
     left_out, taken = outside(service)[0], inside(service)[0]
     wrong = [{"event": "", "session_id": each} for each in (left_out, taken)]
@@ -79,23 +79,21 @@ def test_an_event_that_breaks_a_rule_is_rejected_whether_or_not_it_is_in_the_sam
     assert stored(service) == []
 
 
-def test_a_single_event_outside_the_sample_is_acknowledged_and_not_stored(
-    service: World,
-) -> None:
+def test_a_single_event_outside_the_sample_is_acknowledged_and_not_stored(service) -> None:
     answer = sent(service, {"event": "a", "session_id": outside(service)[0]})
     assert (answer.status_code, answer.json()["accepted"]) == (202, 0)
     assert answer.json()["sampled_out"] == 1
     assert stored(service) == []
 
 
-def test_history_is_stored_whole(service: World) -> None:
+def test_history_is_stored_whole(service) -> None:
     body = events(SESSIONS, occurred_at="2026-10-01T00:00:00Z")
     answer = service.client.post(f"{PATH}?replay=true", json=body, headers=service.write)
     assert (answer.status_code, answer.json()["accepted"]) == (202, len(SESSIONS))
     assert "sampled_out" not in answer.json()
 
 
-def test_revenue_of_a_session_outside_the_sample_is_stored(service: World) -> None:
+def test_revenue_of_a_session_outside_the_sample_is_stored(service) -> None:
     body = {
         "event": "activation",
         "occurred_at": "2026-10-01T00:00:00Z",
@@ -106,9 +104,7 @@ def test_revenue_of_a_session_outside_the_sample_is_stored(service: World) -> No
     assert service.post("/v1/revenue/events", body).json()["accepted"] == 1
 
 
-def test_users_are_sampled_by_their_pseudonym_and_who_names_none_by_the_session(
-    service: World,
-) -> None:
+def test_users_are_sampled_by_their_pseudonym_and_who_names_none_by_the_session(service) -> None:
     service.settings(unit="user")
     users = [f"user-{number}" for number in range(300)]
     body = [{"event": "a", "session_id": f"of-{each}", "user_ref": each} for each in users]
@@ -125,9 +121,7 @@ def test_users_are_sampled_by_their_pseudonym_and_who_names_none_by_the_session(
 
 
 @pytest.mark.parametrize("rate", [0, -0.1, 1.01, 0.00001])
-def test_a_rate_that_measures_nothing_or_more_than_all_is_no_setting(
-    service: World, rate: float
-) -> None:
+def test_a_rate_that_measures_nothing_or_more_than_all_is_no_setting(service, rate) -> None:
     with pytest.raises(Invalid) as refused:
         service.settings(sample_rate=rate)
     assert refused.value.pointer == "/sample_rate"

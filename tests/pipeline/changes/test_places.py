@@ -29,7 +29,7 @@ def listed(world: World, **query: Any) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def shop(story: World) -> World:
+def shop(story) -> World:
     """A project whose users have A, and whose keeps wait for no guardrail."""
     story.settings(default_metric="order", guardrails=[], flag_places=1, locked=[])
     story.deploy(A, minutes=-DAY)
@@ -37,7 +37,7 @@ def shop(story: World) -> World:
 
 
 def test_a_change_that_asks_again_has_its_place_and_the_next_has_it_once_it_is_given_back(
-    shop: World,
+    shop,
 ) -> None:
     first = asked(shop, flag("cart", actor="agent-1"))
     assert (first["state"], first["kind"], first["share"]) == ("placed", "flag", 0.5)
@@ -69,7 +69,7 @@ def test_a_change_that_asks_again_has_its_place_and_the_next_has_it_once_it_is_g
 
 
 def test_a_canary_gets_the_share_that_its_traffic_can_answer_and_goes_on_when_its_base_moves(
-    shop: World,
+    shop,
 ) -> None:
     with receiving() as receiver:
         shop.settings(webhooks=[{"url": receiver.url, "events": ["placed", "promote", "withdraw"]}])
@@ -113,9 +113,7 @@ def test_a_canary_gets_the_share_that_its_traffic_can_answer_and_goes_on_when_it
     assert data["contract"]["verdict"] == "rollback"
 
 
-def test_a_place_ends_by_a_bound_on_harm_or_by_patience_and_a_bad_one_stops_nobody(
-    shop: World,
-) -> None:
+def test_a_place_ends_by_a_bound_on_harm_or_by_patience_and_a_bad_one_stops_nobody(shop) -> None:
     for on in (True, False):
         shop.crowd(A, start=1, minutes=60, units=600, rates={"order": 0.4}, flags={"cart": on})
     shop.send()
@@ -156,7 +154,7 @@ def test_a_place_ends_by_a_bound_on_harm_or_by_patience_and_a_bad_one_stops_nobo
     [(50_000, 0.2, 3.0, 0.1), (50_000, 0.05, 14.5, 0.5), (500_000, 0.2, 0.3, 0.01)],
 )
 def test_a_share_is_as_large_as_the_traffic_needs_to_answer_in_half_of_the_patience(
-    per_day: float, rate: float, hours: float, share: float
+    per_day, rate, hours, share
 ) -> None:
     capacity = Capacity(sessions_per_day=per_day, rate=rate, boundary=Boundary())
     assert capacity.hours("flag", 0.5, 0.2) == pytest.approx(hours, rel=0.05)

@@ -47,11 +47,7 @@ def series_of(
     as_of: int | None = None,
     servers: tuple[int, int] = (250, 250),
 ) -> Series:
-    """Hours that are alike but for the outcomes that do not count.
-
-    Args:
-        servers: Of the channels, how many outcomes of treatment and control servers sent.
-    """
+    """Hours that are alike but for the outcomes that do not count."""
     hours, (n1, x1, n0, x0) = len(uncounted), cell
     policy = Policy(better=better, alpha=alpha)  # pyright: ignore[reportArgumentType] - parametrized
     own = series(

@@ -26,7 +26,7 @@ def test_tables_that_changed_take_the_next_version() -> None:
 
 
 @pytest.mark.parametrize("version", ["0049", "0051"])
-def test_a_store_of_another_version_is_left_as_it_is(store, version: str) -> None:
+def test_a_store_of_another_version_is_left_as_it_is(store, version) -> None:
     with store.engine.begin() as connection:
         insert_verdict(connection, decided=True)
         connection.execute(text("DROP TABLE freezes"))
@@ -76,7 +76,7 @@ def insert_verdict(connection, *, decided: bool) -> None:
         "DELETE FROM verdicts",
     ],
 )
-def test_the_database_refuses_to_rewrite_a_decided_verdict(store, statement: str) -> None:
+def test_the_database_refuses_to_rewrite_a_decided_verdict(store, statement) -> None:
     with store.engine.begin() as connection:
         insert_verdict(connection, decided=True)
     with pytest.raises(IntegrityError, match="never rewritten"), store.engine.begin() as other:

@@ -118,7 +118,7 @@ def project(store: Store, client: TestClient) -> World:
 
 
 @pytest.fixture(scope="module")
-def verdicts(postgres_url: str, migrated_template: str) -> Iterator[Mapping[str, Any]]:
+def verdicts(postgres_url, migrated_template) -> Iterator[Mapping[str, Any]]:
     """Contract and evidence of the same traffic, by each choice of settings; a run makes all."""
     choices = {
         as_text(chosen): chosen for pair in [*VERDICTS.values(), ({}, SAME)] for chosen in pair
@@ -232,14 +232,12 @@ def outputs(story: World, experiment: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
-def test_a_setting_changes_the_verdict_or_its_evidence(
-    name: str, verdicts: Mapping[str, Any]
-) -> None:
+def test_a_setting_changes_the_verdict_or_its_evidence(name, verdicts) -> None:
     first, second = (verdicts[as_text(chosen)] for chosen in VERDICTS[name])
     assert first != second
 
 
-def test_the_same_settings_give_the_same_verdict_and_evidence(verdicts: Mapping[str, Any]) -> None:
+def test_the_same_settings_give_the_same_verdict_and_evidence(verdicts) -> None:
     assert verdicts[as_text(SAME)] == verdicts[as_text({})]
 
 
@@ -392,7 +390,7 @@ ANSWERS: Mapping[str, tuple[Observe, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_setting_changes_an_answer(tenant: World, name: str) -> None:
+def test_a_setting_changes_an_answer(tenant, name) -> None:
     observe, *choices = ANSWERS[name]
     first, second = (observe(project(tenant.store, tenant.client), chosen) for chosen in choices)
     assert first != second
