@@ -133,8 +133,9 @@ def private_service(begin: datetime, **settings: object) -> Generator[PrivateSer
         engine = open_engine(postgres.url)
         stack.callback(engine.dispose)
         with engine.begin() as connection:
-            project = create_project(connection, "simulated", by=command_actor())
-            apply_settings(connection, project.project_id, settings)
+            actor = command_actor()
+            project = create_project(connection, "simulated", by=actor)
+            apply_settings(connection, project.project_id, settings, by=actor)
         url = stack.enter_context(_api(postgres.url, folder))
         client = stack.enter_context(connected(url))
         yield PrivateService(client=client, project=project, clock=clock, engine=engine, cpu=cpu)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from sqlalchemy import Connection, Engine, event, text
 
 from storage.pipeline.engines.engine import Batch, Batches
-from storage.postgres.engine import SCHEMA, connection_string
+from storage.postgres.engine import LONG_COMPUTATIONS, SCHEMA, connection_string
 
 if TYPE_CHECKING:
     # It imports pandas, half a CPU second and 40 MiB, which only a reading of the log needs.
@@ -123,7 +123,9 @@ def _first(engine: Engine) -> "adbc.Connection":
 
     with _LOCK:
         if engine not in _FIRST:
-            address = connection_string(engine.url.render_as_string(hide_password=False))
+            # Between two statements it may compute for longer than a server lets others be idle.
+            patient = engine.url.update_query_dict({"options": LONG_COMPUTATIONS})
+            address = connection_string(patient.render_as_string(hide_password=False))
             # Idle, it must not be in a transaction.
             _FIRST[engine] = adbc.connect(address, autocommit=True)
             event.listen(engine, "engine_disposed", _end_first, once=True)

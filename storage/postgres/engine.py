@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 SCHEMA = "deploy_reward"
 _OPTIONS = f"-c search_path={SCHEMA} -c timezone=UTC -c jit=off"
 # A transaction of the pipeline waits while an engine of whole days computes: many managed servers
-# would end it within minutes.
-_LONG_COMPUTATIONS = "-c idle_in_transaction_session_timeout=0"
+# would end it within minutes. No blank is in it: libpq reads a `+` of a URL as it is.
+LONG_COMPUTATIONS = "--idle_in_transaction_session_timeout=0"
 
 
 class StoreUnavailable(Exception):  # noqa: N818 - a state of the store, retried by the client
@@ -58,7 +58,7 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         pool_pre_ping=True,
         # A row may name a person; an error must not.
         hide_parameters=True,
-        connect_args={"options": f"{_OPTIONS} {_LONG_COMPUTATIONS}", "connect_timeout": 5},
+        connect_args={"options": f"{_OPTIONS} {LONG_COMPUTATIONS}", "connect_timeout": 5},
     )
     event.listen(engine, "handle_error", _mask_values)
     return engine

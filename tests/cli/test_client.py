@@ -28,6 +28,7 @@ HELD = {
     "deploy",
     "withdraw",
     "register",
+    "place",
     "wait",
     "explain",
     "doctor",

@@ -50,6 +50,11 @@ def judged(number: int, lift: float, alpha: float) -> tuple[Entry, Entry]:
         at_decision=None,
         after_decision=None,
         measured_error=None,
+        asked_at=datetime.fromtimestamp(0, UTC),
+        decided=True,
+        changes=1,
+        outcome=None,
+        units=None,
     )
     if decision.verdict != "keep":
         return alone, alone

@@ -12,7 +12,7 @@ REGISTER = "/v1/reward/register"
 
 
 def is_read_of_verdicts(path: str, method: str) -> bool:
-    return method.lower() == "get" and path.startswith("/v1/reward")
+    return method.lower() == "get" and path.startswith(("/v1/reward", "/v1/places"))
 
 
 @every_operation

@@ -22,6 +22,7 @@ FLAG = "/ofrep/v1/evaluate/flags/{key}"
 # Protobuf's JSON has rules of its own: tests/api/otlp.
 LOGS, TRACES = "/v1/logs", "/v1/traces"
 CLOSE = "/v1/reward/{experiment_id}/close"
+PLACES = "/v1/places"
 
 _EVENT = {"event": "a", "session_id": "s"}
 _REVENUE = {
@@ -128,7 +129,8 @@ def test_every_operation_that_takes_a_body_is_in_the_table() -> None:
     settings = ApiSettings(database_url="postgresql://nowhere/none", secret=b"-")
     paths = create_app(settings).openapi()["paths"]
     taking = {path for path, ways in paths.items() for way in ways.values() if "requestBody" in way}
-    assert taking == {endpoint.path for endpoint in ENDPOINTS} | {CLOSE, FLAG, LOGS, TRACES}
+    others = {CLOSE, FLAG, LOGS, TRACES, PLACES, f"{PLACES}/{{place_id}}/end"}
+    assert taking == {endpoint.path for endpoint in ENDPOINTS} | others
 
 
 def test_a_body_without_members_is_held_to_the_same_rules(service) -> None:

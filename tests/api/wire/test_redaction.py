@@ -28,6 +28,7 @@ STORED = {
         *("treatment_commit", "control_commit"),
     },
     "/v1/reward/gate": {"metadata"},
+    "/v1/places": {"flag", "change", "environment", "target_metric", "actor"},
 }
 # Of a diff: source code is never stored. Of a log: no text, nobody's name, no unknown attribute.
 DROPPED = {"patch", "url", "resource", "body", "traceState"}
@@ -92,6 +93,11 @@ BODIES: dict[str, Any] = {
         "metadata": {"target_metric": "?"},
     },
     "/v1/reward/{experiment_id}/close": {},
+    "/v1/places": {
+        **dict.fromkeys(("change", "environment", "target_metric", "actor"), "?"),
+        "flag": {"name": "?", "treatment": "?"},
+    },
+    "/v1/places/{place_id}/end": {},
 }
 
 

@@ -152,7 +152,7 @@ def test_a_server_that_ends_idle_transactions_lets_a_rebuild_end(shop) -> None:
     whole = derived_of(shop.engine)
     shop.tamper(
         "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I"
-        " SET idle_in_transaction_session_timeout = 20', current_database()); END $$",
+        " SET idle_in_transaction_session_timeout = 1', current_database()); END $$",
         "DELETE FROM exposures",
     )
 
