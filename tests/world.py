@@ -275,6 +275,13 @@ class World:
             )
         )
 
+    def judged(self, *, minutes: float | None = None, **members: Any) -> str:
+        """Sends what waits, registers K or what members name, ticks, and returns the id."""
+        self.send()
+        experiment = self.register(**{"treatment_commit": K, **members})
+        self.tick(minutes=minutes)
+        return experiment
+
     def answer(
         self, experiment_id: str, *, minutes: float | None = None
     ) -> tuple[str, str | None, bool]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import secrets
 import socket
 from collections.abc import Callable, Iterator
 from itertools import cycle, product
@@ -21,19 +22,30 @@ from cli.processes.application import tools_of
 from mcp_server.explanation import LONGEST_BYTES
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
+from tests.conftest import Store, fresh_store
 from tests.mcp_server.contracts import HANDSHAKE, TOOLS
 from tests.processes.api_process import eventually
 from tests.processes.served import Served
 
 
+@pytest.fixture(scope="module")
+def store(postgres_url, migrated_template) -> Iterator[Store]:
+    """A store of the module: each test has projects of its own."""
+    with fresh_store(postgres_url, migrated_template) as store:
+        yield store
+
+
 @pytest.fixture
 def keys(store) -> dict[str, dict[KeyKind, str]]:
-    """The keys of two projects."""
+    """The keys of two new projects."""
     with store.engine.begin() as connection:
-        return {name: create_project(connection, name).keys for name in ("shop", "other")}
+        return {
+            name: create_project(connection, f"{name} {secrets.token_hex(6)}").keys
+            for name in ("shop", "other")
+        }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def served(store) -> Iterator[Served]:
     settings = ApiSettings(
         database_url=store.url, secret=b"a secret of the tests", checklist_seconds=0

@@ -54,9 +54,7 @@ class TestTheListOfTools:
         listed = in_session(lambda client: client.list_tools()).tools
         return {tool.name: tool for tool in listed}
 
-    def test_every_tool_describes_itself_and_every_member_it_takes_and_gives(
-        self, tools: dict[str, Any]
-    ) -> None:
+    def test_every_tool_describes_itself_and_every_member_it_takes_and_gives(self, tools) -> None:
         for tool in tools.values():
             assert 80 < len(tool.description) < 700
             assert "\n\n" not in tool.description
@@ -202,7 +200,7 @@ class TestPolling:
         ids=["sessions", "no look", "no evidence to be had"],
     )
     def test_subscribing_reports_to_a_client_that_asks_for_progress(
-        self, service: Any, subscribed: Any, status: int, evidence: Any, reported: Any
+        self, service, subscribed, status, evidence, reported
     ) -> None:
         service.answers_with("/v1/reward/exp_1", WAITING)
         service.answers_with("/v1/reward/exp_1/evidence", evidence, status=status)
@@ -277,7 +275,7 @@ ASKED = dict(
 
 
 @pytest.mark.parametrize("path", NOT_OURS)
-def test_what_is_no_answer_of_the_service_is_an_error(service: Any, call: Any, path: str) -> None:
+def test_what_is_no_answer_of_the_service_is_an_error(service, call, path) -> None:
     for body in NOT_OURS[path]:
         service.answers_with(path, body)
         arguments = {"experiment_id": "exp_1"} if "exp_1" in path else {}
@@ -300,7 +298,7 @@ def test_what_is_no_answer_of_the_service_is_an_error(service: Any, call: Any, p
     ids=["missing", "unknown", "of another type", "half a surrogate pair", "no such tool"],
 )
 def test_a_wrong_call_is_an_error_that_names_what_is_wrong_and_asks_nobody(
-    service: Any, call: Any, tool: str, arguments: dict[str, Any], said: list[str]
+    service, call, tool, arguments, said
 ) -> None:
     text = error(call(tool, arguments))
     assert all(word in text for word in said)

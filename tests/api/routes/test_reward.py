@@ -397,9 +397,6 @@ class TestTheList:
         assert answer.status_code == 200
         return [each["experiment_id"] for each in answer.json()["experiments"]]
 
-    def test_shows_the_newest_first(self, tenant, three) -> None:
-        assert self.listed(tenant) == list(reversed(three))
-
     def test_shows_each_with_its_contract(self, tenant, three) -> None:
         shown = tenant.get("/v1/reward", params={"metric": "b"}).json()["experiments"][0]
         served = tenant.get(f"/v1/reward/{three[1]}").text

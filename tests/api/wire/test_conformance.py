@@ -225,6 +225,7 @@ def _checks(case: Any) -> list[Any]:
     return [*CHECKS, negative_data_rejection] if broken == {ParameterLocation.BODY} else CHECKS
 
 
+@pytest.mark.requirement("service.receives", "base.substrate")
 @pytest.mark.parametrize(
     "requests_sent",
     [500, pytest.param(50_000, marks=[pytest.mark.deep, pytest.mark.timeout(7200)])],

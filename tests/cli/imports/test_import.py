@@ -16,8 +16,6 @@ from sqlalchemy import text
 
 from cli.main import main
 from storage.postgres.lock_waits import name_transaction
-from storage.tenants.projects import create_project, find_project
-from storage.tenants.settings import apply_settings
 
 LINES = [
     {
@@ -44,29 +42,26 @@ environment = "staging"
 
 
 @pytest.fixture
-def run(store, monkeypatch) -> Callable[..., Result]:
-    monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
+def run(tenant, monkeypatch) -> Callable[..., Result]:
+    """Imports into a project of the test's own."""
+    monkeypatch.setenv("SERVICE_DATABASE_URL", tenant.store.url)
     monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
-    with store.engine.begin() as connection:
-        create_project(connection, "default")
 
     def command(*words: Any) -> Result:
-        return CliRunner().invoke(main, ["import", *map(str, words)])
+        project = ["--project", tenant.project.name]
+        return CliRunner().invoke(main, ["import", *map(str, words), *project])
 
     return command
 
 
 @pytest.fixture
-def stored(store) -> Callable[[], list[Any]]:
-    def rows() -> list[Any]:
-        with store.engine.begin() as connection:
-            return list(
-                connection.execute(
-                    text("SELECT * FROM runtime_events ORDER BY occurred_at, event DESC")
-                )
-            )
-
-    return rows
+def stored(tenant) -> Callable[[], list[Any]]:
+    rows = text(
+        "SELECT * FROM runtime_events WHERE project_id = :id ORDER BY occurred_at, event DESC"
+    )
+    return lambda: list(
+        tenant.in_store(lambda connection: connection.execute(rows, {"id": tenant.project_id}))
+    )
 
 
 def test_lines_of_runtime_events_need_no_map(run, stored, tmp_path) -> None:
@@ -176,11 +171,16 @@ def mapped(folder: Path, text_of_map: str) -> Path:
     return layout
 
 
-def judged_evidence() -> dict[str, Any]:
+@pytest.fixture
+def judged_evidence(tenant) -> Callable[[], dict[str, Any]]:
     """The evidence of the experiment that was imported, some weeks later."""
-    as_of = ["--as-of", "2026-11-24T00:00:00Z"]
-    judged = CliRunner().invoke(main, ["evaluate", *as_of, "--evidence", "--json"])
-    return json.loads(judged.stdout)[0]["evidence"]
+
+    def judged() -> dict[str, Any]:
+        words = ["--as-of", "2026-11-24T00:00:00Z", "--project", tenant.project.name]
+        answer = CliRunner().invoke(main, ["evaluate", *words, "--evidence", "--json"])
+        return json.loads(answer.stdout)[0]["evidence"]
+
+    return judged
 
 
 def error_of(result: Result) -> str:
@@ -473,11 +473,9 @@ def test_a_file_of_three_arms_becomes_two_experiments_with_one_control(
 
 
 def test_an_import_into_a_sampled_project_stores_all_and_says_what_is_counted(
-    run, store, stored, tmp_path
+    run, tenant, stored, tmp_path
 ) -> None:
-    with store.engine.begin() as connection:
-        shop = find_project(connection, "default").project_id
-        apply_settings(connection, shop, {"sample_rate": 0.25})
+    tenant.settings(sample_rate=0.25)
     result = run(
         saved(tmp_path, outcomes([0, 1, 0, 1]), "csv"), "--map", mapped(tmp_path, UNIT_MAP)
     )
@@ -509,9 +507,8 @@ def test_conversions_hours_later_are_counted_by_the_window_of_the_map(
     assert orders == [later.to_pydatetime()] * 2
 
 
-def test_settings_that_contradict_a_map_are_named_beside_it(run, store, stored, tmp_path) -> None:
-    with store.engine.begin() as connection:
-        apply_settings(connection, 1, {"metrics": {"order": {"window_seconds": 3600}}})
+def test_settings_that_contradict_a_map_are_named_beside_it(run, tenant, stored, tmp_path) -> None:
+    tenant.settings(metrics={"order": {"window_seconds": 3600}})
     layout = mapped(tmp_path, UNIT_MAP + EXPERIMENT + 'window = "3d"\n')
     line = error_of(run(saved(tmp_path, outcomes([0, 1]), "csv"), "--map", layout))
     assert "experiment.window is '3d'" in line
@@ -532,7 +529,9 @@ def test_an_amount_of_each_unit_becomes_a_mean_in_minor_units(run, stored, tmp_p
     assert "10 USD a unit" in result.stdout
 
 
-def test_units_after_the_horizon_are_counted_by_arm_and_the_map_may_move_it(run, tmp_path) -> None:
+def test_units_after_the_horizon_are_counted_by_arm_and_the_map_may_move_it(
+    run, judged_evidence, tmp_path
+) -> None:
     at = pd.Timestamp(AT) - pd.Timedelta(days=200) + pd.to_timedelta(range(116), unit="D")
     file = saved(tmp_path, outcomes([0, 1] * 58).assign(at=at), "csv")
     cut = run(file, "--map", mapped(tmp_path, UNIT_MAP + EXPERIMENT), "--dry-run")
@@ -546,7 +545,7 @@ def test_units_after_the_horizon_are_counted_by_arm_and_the_map_may_move_it(run,
 
 
 def test_a_guardrail_that_no_row_has_holds_no_keep_back_and_the_crossing_is_said(
-    run, stored, tmp_path
+    run, stored, judged_evidence, tmp_path
 ) -> None:
     # The arms are alike at first; then treatment sells more: it crosses at 70 % of the rows.
     hits = [
@@ -569,7 +568,7 @@ def test_a_guardrail_that_no_row_has_holds_no_keep_back_and_the_crossing_is_said
 
 
 def test_an_import_counts_what_the_verdict_will_count_and_says_why_the_rest_does_not(
-    run, tmp_path
+    run, judged_evidence, tmp_path
 ) -> None:
     lines = outcomes([0, 1, 0, 1]).assign(worth=["", 5, "", ""])
     early = lines[:1].assign(at=pd.Timestamp(AT) - pd.Timedelta(minutes=10))
@@ -675,10 +674,10 @@ def test_a_fault_in_the_last_row_leaves_nothing_in_the_store(run, stored, tmp_pa
     assert stored() == []
 
 
-def test_an_import_that_waits_says_for_whom(run, store, stored, tmp_path) -> None:
+def test_an_import_that_waits_says_for_whom(run, tenant, stored, tmp_path) -> None:
     file, layout = saved(tmp_path, outcomes([0, 1]), "csv"), mapped(tmp_path, UNIT_MAP)
     said: list[Result] = []
-    with store.engine.connect() as other, store.engine.connect() as asking:
+    with tenant.store.engine.connect() as other, tenant.store.engine.connect() as asking:
         name_transaction(other, "somebody else")
         # Both locks of those who write: of the days, and of the log.
         other.execute(text("SELECT pg_advisory_xact_lock(7246005)"))
@@ -712,7 +711,9 @@ def test_empty_outcomes_are_counted_by_arm(run, tmp_path) -> None:
     assert "order (empty)" not in result.stdout
 
 
-def test_outcomes_that_are_empty_more_often_in_an_arm_hold_the_answer_back(run, tmp_path) -> None:
+def test_outcomes_that_are_empty_more_often_in_an_arm_hold_the_answer_back(
+    run, judged_evidence, tmp_path
+) -> None:
     # Of either arm 30 % have an outcome; a third of treatment's are not known.
     hits = ["" if i % 2 and i % 20 < 4 else int(i % 20 < 6) for i in range(4000)]
     layout = mapped(tmp_path, UNIT_MAP + EXPERIMENT)

@@ -1,7 +1,7 @@
 """An import that is over: no row of each unit is stored, and all that is promised of it holds."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from cli.main import main
 from storage.lake.lake import open_lake
 from storage.lake.sealing import Sealer
 from storage.tenants.projects import create_project
+from tests.conftest import Store, filled_model, fresh_store
 
 UNITS = 1200
 MAP = """
@@ -57,25 +58,40 @@ def rows() -> list[str]:
     return lines
 
 
-@pytest.fixture
-def run(store, monkeypatch, tmp_path) -> Callable[..., Any]:
-    """Runs a command in a store that has read such a file, and returns what it printed."""
-    monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
-    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
-    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
-    with store.engine.begin() as connection:
-        create_project(connection, "default")
-    file, names = tmp_path / "visitors.csv", tmp_path / "map.toml"
+def command(*words: Any, code: int = 0) -> Any:
+    result = CliRunner().invoke(main, [*map(str, words), "--json"])
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def _imported(postgres_url, migrated_template, tmp_path_factory) -> Iterator[str]:
+    """A store that has read such a file and judged it once, of which each test has a copy."""
+    folder = tmp_path_factory.mktemp("visitors")
+    file, names = folder / "visitors.csv", folder / "map.toml"
     file.write_text("\n".join(rows()))
     names.write_text(MAP)
 
-    def command(*words: Any, code: int = 0) -> Any:
-        result = CliRunner().invoke(main, [*map(str, words), "--json"])
-        assert result.exit_code == code, result.output
-        return json.loads(result.stdout)
+    def fill(store: Store) -> None:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
+            monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+            with store.engine.begin() as connection:
+                create_project(connection, "default")
+            command("import", file, "--map", names)
+            command("evaluate")
 
-    command("import", file, "--map", names)
-    return command
+    with filled_model(postgres_url, migrated_template, fill) as (name, _):
+        yield name
+
+
+@pytest.fixture
+def store(postgres_url, _imported, monkeypatch, tmp_path) -> Iterator[Store]:
+    with fresh_store(postgres_url, _imported) as store:
+        monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
+        monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+        monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
+        yield store
 
 
 UNIT_ROWS = text("""
@@ -100,22 +116,22 @@ def served(store: Any) -> list[tuple[str, str]]:
         return [(row.contract, row.evidence) for row in result]
 
 
-def test_its_verdict_is_that_of_an_import_whose_units_are_stored(run, store) -> None:
-    contracts = run("evaluate")
+def test_its_verdict_is_that_of_an_import_whose_units_are_stored(store) -> None:
+    contracts = command("evaluate")
     assert count(store, UNIT_ROWS) == 0
     assert count(store, UNITS_OF_CELLS) == UNITS
     assert {contract["verdict"] for contract in contracts} != {"abstain"}
     first = served(store)
 
-    run("rebuild")
+    command("rebuild")
     assert count(store, UNIT_ROWS) > UNITS
     assert served(store) == first
 
 
-def test_an_audit_compares_it_and_names_what_was_tampered_with(run, store) -> None:
-    ids = [contract["experiment_id"] for contract in run("evaluate")]
+def test_an_audit_compares_it_and_names_what_was_tampered_with(store) -> None:
+    ids = [contract["experiment_id"] for contract in command("evaluate")]
     for experiment_id in ids:
-        assert run("audit", experiment_id)["equal"]
+        assert command("audit", experiment_id)["equal"]
     with store.engine.begin() as connection:
         connection.execute(
             text("UPDATE cells SET x0 = x0 + 1 WHERE n0 > x0 AND experiment_id = :id"),
@@ -128,22 +144,22 @@ def test_an_audit_compares_it_and_names_what_was_tampered_with(run, store) -> No
             ),
             {"id": ids[0]},
         )
-    named = run("audit", ids[0], code=1)["differences"]
+    named = command("audit", ids[0], code=1)["differences"]
     assert any(line.startswith("cell order 2026-08-") for line in named)
     assert any(line.startswith("sighting late v7: served ") for line in named)
-    assert run("audit", ids[1])["equal"]
+    assert command("audit", ids[1])["equal"]
 
 
 @pytest.mark.parametrize("sealed", [pytest.param(False, marks=pytest.mark.nightly), True])
-def test_whoever_is_forgotten_stays_in_its_counts(run, store, *, sealed) -> None:
-    ids = [contract["experiment_id"] for contract in run("evaluate")]
+def test_whoever_is_forgotten_stays_in_its_counts(store, *, sealed) -> None:
+    ids = [contract["experiment_id"] for contract in command("evaluate")]
     first = served(store)
     if sealed:
         outcome = Sealer(engine=store.engine, lake=open_lake()).seal()
         assert outcome is not None
         assert outcome.rows >= UNITS
 
-    erased = run("forget", "--user-ref", "p7", "--project", "default")
+    erased = command("forget", "--user-ref", "p7", "--project", "default")
 
     # Two visits, each in two experiments.
     assert (erased["sessions"], erased["exposures"]) == (2, 4)
@@ -151,10 +167,10 @@ def test_whoever_is_forgotten_stays_in_its_counts(run, store, *, sealed) -> None
         left = connection.execute(text("SELECT count(*) FROM exposures WHERE unit LIKE 'v%'"))
         assert left.scalar_one() == 0
     for experiment_id in ids:
-        assert run("audit", experiment_id)["equal"]
-    again = run("evaluate", "--as-of", "2026-11-01T00:00:00Z", "--evidence")
+        assert command("audit", experiment_id)["equal"]
+    again = command("evaluate", "--as-of", "2026-11-01T00:00:00Z", "--evidence")
     assert [json.dumps(answer["contract"]) for answer in again] == [
         json.dumps(json.loads(contract)) for contract, _ in first
     ]
-    run("rebuild")
+    command("rebuild")
     assert served(store) == first

@@ -1,7 +1,7 @@
 """`audit` says equal, different or gone, in words, in JSON and by its exit code."""
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -11,40 +11,64 @@ from sqlalchemy import Connection, text
 
 from storage.pipeline.moments import microseconds
 from storage.schema.clock import closed_instant
+from storage.tenants.projects import CreatedProject
+from tests.conftest import Store, filled_model, fresh_store, serving_store
 from tests.stores.past import walk_to
-from tests.world import T, at
+from tests.world import T, World, at
 
 A, K = "aaaaaaa", "bbbbbbb"
 METRICS = {"basket": {"kind": "mean", "sources": ["basket"], "cap": 90.0}, "paid": {}}
 
 
+def audited_shop(store: Store) -> tuple[CreatedProject, str]:
+    """A published look at two hours of a canary, a unit a minute: its project and experiment."""
+    with serving_store(store) as client:
+        world = World.new(store, client)
+        world.settings(metrics=METRICS, locked=[])
+        world.deploy(A, minutes=-1440)
+        world.deploy(K, minutes=0, base=A)
+        world.events = [
+            {
+                "event": event,
+                "session_id": f"s{number}",
+                "commit": K if number % 2 else A,
+                "occurred_at": at(number + after),
+                **({"value": 12.5} if event == "basket" else {}),
+            }
+            for number in range(120)
+            for event, after in (("page_view", 0), ("order", 0.5), ("basket", 0.7))
+            if event == "page_view" or number % 3 == 0
+        ]
+        # An audit reads those of production alone.
+        world.events.append({**world.events[0], "environment": "staging"})
+        world.send()
+        experiment_id = world.register(
+            treatment_commit=K, target_metric="order", guardrails=["basket", "paid"]
+        )
+        # Block by block, as though it had been there all the time.
+        walk_to(store.engine, world.in_store(closed_instant))
+    return world.project, experiment_id
+
+
+# Walked once: each test has a copy of the store.
+@pytest.fixture(scope="module")
+def _model(postgres_url, migrated_template) -> Iterator[Any]:
+    with filled_model(postgres_url, migrated_template, audited_shop) as model:
+        yield model
+
+
 @pytest.fixture
-def experiment(stored) -> str:
-    """An experiment with a published look: two hours of a canary, a unit a minute."""
-    stored.settings(metrics=METRICS, locked=[])
-    stored.deploy(A, minutes=-1440)
-    stored.deploy(K, minutes=0, base=A)
-    stored.events = [
-        {
-            "event": event,
-            "session_id": f"s{number}",
-            "commit": K if number % 2 else A,
-            "occurred_at": at(number + after),
-            **({"value": 12.5} if event == "basket" else {}),
-        }
-        for number in range(120)
-        for event, after in (("page_view", 0), ("order", 0.5), ("basket", 0.7))
-        if event == "page_view" or number % 3 == 0
-    ]
-    # An audit reads those of production alone.
-    stored.events.append({**stored.events[0], "environment": "staging"})
-    stored.send()
-    experiment_id = stored.register(
-        treatment_commit=K, target_metric="order", guardrails=["basket", "paid"]
-    )
-    # Block by block, as though it had been there all the time.
-    walk_to(stored.store.engine, stored.in_store(closed_instant))
-    return experiment_id
+def service(postgres_url, _model) -> Iterator[World]:
+    name, (project, _) = _model
+    with fresh_store(postgres_url, name) as store, serving_store(store) as client:
+        yield World(store=store, client=client, project=project)
+
+
+@pytest.fixture
+def experiment(stored, _model) -> str:
+    """The experiment, whose store is named to the commands."""
+    assert stored
+    return _model[1][1]
 
 
 def test_an_untouched_verdict_is_equal(command, experiment) -> None:

@@ -2,8 +2,15 @@
 
 import pytest
 
+from tests.world import World
 
-@pytest.mark.usefixtures("stored")
+
+@pytest.fixture
+def service(tenant) -> World:
+    """A project of the test's own."""
+    return tenant
+
+
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
@@ -48,10 +55,10 @@ import pytest
     ],
 )
 def test_a_refused_setting_is_named_and_an_unknown_one_has_the_known_beside_it(
-    command, tmp_path, written, expected
+    command, stored, tmp_path, written, expected
 ) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(written)
-    result = command("settings", "apply", file, "--project", "shop")
+    result = command("settings", "apply", file, "--project", stored.project.name)
     assert result.exit_code == 1
     assert expected in result.stderr

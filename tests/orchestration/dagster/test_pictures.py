@@ -243,20 +243,6 @@ def test_before_the_first_look_there_is_no_picture() -> None:
     assert thumbnail(picture) is None
 
 
-def test_means_are_told_in_their_own_unit() -> None:
-    titles = Drawing(document(kind="mean", lift=42.0), answer()).titles
-
-    assert "USD per session" in titles[-1]
-    assert "points" not in titles[-1]
-
-
-def test_names_of_others_are_text_and_never_markup() -> None:
-    drawing = Drawing(document(guardrails=[guardrail("<script>&amp;")]), answer())
-
-    assert "<script>&amp;" in drawing.text
-    assert not list(drawing.root.iter("script"))
-
-
 def test_relative_steps_do_not_add_up_their_rounding() -> None:
     places = [(0.04 * number, 0.0) for number in range(1000)]
 

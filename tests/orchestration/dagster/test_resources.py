@@ -4,8 +4,10 @@ import threading
 from typing import Any
 
 import dagster as dg
+import pytest
 from sqlalchemy import text
 
+from orchestration.dagster.resources import Store, StoreNotFoundError
 from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
 from tests.processes.api_process import eventually
 
@@ -44,3 +46,10 @@ def test_an_error_that_would_come_again_is_not_tried_again(canary, instance, tod
 
     assert not result.success
     assert dg.DagsterEventType.STEP_UP_FOR_RETRY not in kinds(result)
+
+
+def test_a_store_that_nobody_named_is_told_of_in_one_line(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SERVICE_DATA_DIR", str(tmp_path))
+
+    with pytest.raises(StoreNotFoundError, match="SERVICE_DATABASE_URL is not set"):
+        Store().setup_for_execution(dg.build_init_resource_context())

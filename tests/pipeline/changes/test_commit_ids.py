@@ -47,9 +47,7 @@ def test_an_id_that_goes_on_otherwise_is_another_commit(story, stratum) -> None:
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     serve(story, A, K)
     story.units_of(TWIN, minutes=1, units=3)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
+    experiment = story.judged(treatment_commit=K)
     assert story.cells(experiment) == [(0, stratum(A), 20, 4, 20, 2)]
     assert story.evidence(experiment)["counts"]["unknown_commit"] == 3
 
@@ -60,9 +58,7 @@ def test_events_whose_id_begins_two_commits_are_counted_as_ambiguous(story, stra
     story.deploy(TWIN, minutes=0, base=A, allocation=0)
     serve(story, A, K)
     story.units_of(K[:8], minutes=1, units=7)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
+    experiment = story.judged(treatment_commit=K)
     assert story.cells(experiment) == [(0, stratum(A), 20, 4, 20, 2)]
     evidence = story.evidence(experiment)
     assert evidence["counts"]["ambiguous_commit"] == 7

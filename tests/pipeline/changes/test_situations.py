@@ -22,9 +22,7 @@ def test_nobody_is_asked_to_leave_a_canary_running_that_is_gone(
     story.deploy(CANARY, 0.5, minutes=0, base=BASE)
     for commit in (BASE, CANARY):
         story.crowd(commit, start=0, minutes=HOURS, units=300, rates={"order": 0.2})
-    story.send()
-    experiment = story.register(treatment_commit=CANARY)
-    story.tick(minutes=HOURS + 60)
+    experiment = story.judged(treatment_commit=CANARY, minutes=HOURS + 60)
     running = story.bound(experiment)["situation"]
     assert (running["state"], running["action"]) == ("comparing", "wait")
     assert running["advice"] == story.evidence(experiment)["advice"]

@@ -61,9 +61,7 @@ def test_a_deploy_that_cuts_a_block_is_seen_by_the_tick_that_closes_it(story) ->
 def test_a_tick_passes_by_what_has_no_new_look(story) -> None:
     _canary(story, minutes=60, units=300)
     story.crowd(K, start=60, minutes=60, units=12)
-    story.send()
-    experiment_id = story.register(treatment_commit=K)
-    story.tick(minutes=130)
+    experiment_id = story.judged(treatment_commit=K, minutes=130)
     before = _staged(story)[experiment_id]
     engine = story.store.engine
     with engine.begin() as connection:
@@ -85,9 +83,7 @@ def test_a_share_that_is_first_declared_after_a_look_changes_nothing_of_it(story
     story.deploy(K, minutes=0, base=A)
     for commit in (A, K):
         story.crowd(commit, start=0, minutes=60, units=300, rates={"order": 0.1})
-    story.send()
-    experiment_id = story.register(treatment_commit=K)
-    story.tick(minutes=130)
+    experiment_id = story.judged(treatment_commit=K, minutes=130)
     before = _staged(story)[experiment_id]
     story.deploy(K, minutes=135, allocation=0.5)
     assert _computed_anew(story)[experiment_id][:2] == before[:2]

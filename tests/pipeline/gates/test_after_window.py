@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import cycle
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
+from tests.world import DAY, A, K
+
 WINDOW = 30.0
 
 
@@ -19,15 +19,11 @@ def orders_move(story, commit: str, *, one_in: int, minutes: float) -> None:
 
 
 def canary(story, *, minutes: float) -> str:
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     for commit in (A, K):
         story.crowd(commit, start=1, minutes=600, units=5000, rates={"order": 0.30})
     orders_move(story, K, one_in=5, minutes=minutes)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=DAY)
-    return experiment
+    return story.judged(minutes=DAY)
 
 
 def test_orders_that_come_after_the_window_hold_a_rollback_back(story) -> None:

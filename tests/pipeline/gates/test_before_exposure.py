@@ -4,8 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
+from tests.world import A, K
 
 
 def canary(story, early: str, *, routes: list[str] | None) -> str:
@@ -14,8 +13,7 @@ def canary(story, early: str, *, routes: list[str] | None) -> str:
     Args:
         early: The commit whose page's clock sends a fifth of its orders before the page view.
     """
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     for commit in (A, K):
         story.crowd(commit, start=20, minutes=600, units=5000, rates={"order": 0.3}, route="/home")
     orders = [event for event in story.events if event["event"] == "order"]

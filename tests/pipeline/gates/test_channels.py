@@ -3,8 +3,8 @@
 import pytest
 from sqlalchemy import text
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
+from tests.world import DAY, A, K
+
 # Events of history come with the write key; the pages' come with the public key.
 WITH_THE_PUBLIC_KEY = text("""
 UPDATE runtime_events SET trusted = false WHERE event_id LIKE 'page-%'
@@ -17,8 +17,7 @@ def ordered(story, lost_by: str | None) -> str:
     Args:
         lost_by: The commit whose page loses a quarter of its orders.
     """
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     for commit in (A, K):
         sessions = story.crowd(commit, start=1, minutes=600, units=3000)
         seen = {event["session_id"]: event for event in story.events}

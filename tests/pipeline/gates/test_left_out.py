@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from tests.pipeline.gates.test_channels import WITH_THE_PUBLIC_KEY
+from tests.world import DAY, A, K
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
 USD, JPY = {"value": 3000, "currency": "USD"}, {"value": 4500, "currency": "JPY"}
 MEAN = {"kind": "mean", "window_seconds": 3600, "cap": 10_000.0}
 
@@ -24,8 +23,7 @@ def canary(story, *, other: Mapping[str, int], paid: bool, **chosen: Any) -> str
     """
     sources = ["expansion"] if paid else ["paid"]
     story.settings(metrics={"spend": {**MEAN, "sources": sources, "currency": "USD", **chosen}})
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     revenue: list[dict[str, Any]] = []
     for commit in (A, K):
         sessions = story.crowd(commit, start=1, minutes=600, units=1500, user_ref="u")
@@ -86,8 +84,7 @@ def test_outcomes_that_one_arm_leaves_out_hold_back_the_answer_that_they_explain
 
 def test_outcomes_that_nobody_vouches_for_hold_back_the_answer_that_they_explain(story) -> None:
     story.settings(signed_assignments=True, locked=[])
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     for commit in (A, K):
         story.crowd(commit, start=1, minutes=600, units=3000, rates={"order": 0.3})
     orders = [event for event in story.events if event["event"] == "order"]

@@ -4,9 +4,8 @@ import pytest
 
 from domain.wording.warnings import warning_sentences
 from tests.repetition import also_nightly
+from tests.world import DAY, A, K
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
 # Units of control and of treatment, and the rate of both.
 IOS, ANDROID = (1500, 2500, 0.10), (2500, 1500, 0.50)
 
@@ -14,8 +13,7 @@ IOS, ANDROID = (1500, 2500, 0.10), (2500, 1500, 0.50)
 def uneven(story, segments: list[str], **changed: object) -> str:
     """Registers a canary without an effect, whose arms share two platforms unequally."""
     story.settings(segments=segments, locked=[])
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     for platform, (control, treatment, rate) in (("ios", IOS), ("android", ANDROID)):
         for commit, units in ((A, control), (K, treatment)):
             properties = {"platform": platform, "odd": ["never", "a", "value"], **changed}
@@ -27,10 +25,7 @@ def uneven(story, segments: list[str], **changed: object) -> str:
                 rates={"order": rate},
                 properties=properties,
             )
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=DAY)
-    return experiment
+    return story.judged(minutes=DAY)
 
 
 def test_a_platform_that_the_arms_share_unequally_splits_the_strata_and_is_named(story) -> None:
@@ -65,8 +60,7 @@ def test_segments_are_those_of_the_binding(story) -> None:
 
 def test_a_property_has_eight_values_of_its_own(story) -> None:
     story.settings(segments=["version"], locked=[])
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     for version in range(40):
         for commit, units in ((A, 20), (K, 20 + 40 * (version == 0))):
             story.crowd(
@@ -77,9 +71,7 @@ def test_a_property_has_eight_values_of_its_own(story) -> None:
                 rates={"order": 0.2},
                 properties={"version": version},
             )
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=DAY)
+    experiment = story.judged(minutes=DAY)
     evidence = story.evidence(experiment)
     assert [split["by"] for split in evidence["splits"]] == ["properties.version"]
     assert evidence["gates"]["vif"] < 1.2

@@ -3,9 +3,8 @@
 import pytest
 
 from domain.wording.warnings import warning_sentences
+from tests.world import DAY, A, K
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
 UNITS = 2500
 
 
@@ -19,8 +18,7 @@ def canary(
         of: The commit whose sessions they leave.
         again: How many of the further sessions order.
     """
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     users: dict[str, str] = {}
     for commit in (A, K):
         first = story.crowd(
@@ -36,10 +34,7 @@ def canary(
     if named:
         for event in story.events:
             event["user_ref"] = f"visitor {users[event['session_id']]}"
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=DAY)
-    return experiment
+    return story.judged(minutes=DAY)
 
 
 @pytest.mark.parametrize("named", [True, False])

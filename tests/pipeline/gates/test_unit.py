@@ -6,9 +6,8 @@ from random import Random
 import pytest
 
 from storage.views.checklist import read_checklist
+from tests.world import DAY, A, K
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
 VISITORS, VISITS = 300, 4
 
 

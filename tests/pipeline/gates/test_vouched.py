@@ -3,9 +3,8 @@
 from sqlalchemy import text
 
 from domain.wording.vouched import vouched_sentence
+from tests.world import DAY, A, K
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
 # Events of history come with the write key; these orders come with the public key.
 _WITH_THE_PUBLIC_KEY = text("""
 UPDATE runtime_events SET trusted = false
@@ -15,8 +14,7 @@ WHERE event = 'order' AND commit_sha = ANY(:commits) AND mod(hashtext(session_id
 
 def kept(story, *, commits: list[str], of: int, signed: bool = False) -> str:
     """Keeps a canary; of the orders of some commits 1 in so many came with the public key."""
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     for commit, rate in ((A, 0.20), (K, 0.30)):
         story.crowd(commit, start=1, minutes=600, units=4000, rates={"order": rate})
     story.send()

@@ -2,23 +2,18 @@
 
 import pytest
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
+from tests.world import DAY, A, K
 
 
 def cold_start(story, *, minutes: int) -> str:
     """Registers a canary that loses orders for an hour, and nothing afterwards."""
     story.settings(warmup_minutes=minutes, locked=[])
-    story.deploy(A, minutes=-DAY)
-    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.canary()
     for commit, rate in ((A, 0.30), (K, 0.05)):
         story.crowd(commit, start=1, minutes=58, units=600, rates={"order": rate})
     for commit in (A, K):
         story.crowd(commit, start=60, minutes=300, units=1000, rates={"order": 0.30})
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=DAY)
-    return experiment
+    return story.judged(minutes=DAY)
 
 
 def test_units_of_the_warm_up_are_counted_in_neither_arm(story) -> None:
@@ -50,8 +45,6 @@ def test_whoever_came_in_the_warm_up_stays_in_neither_arm(story) -> None:
         story.events.append({**event, "event": "order", "occurred_at": "2026-10-01T02:00:00Z"})
         story.events.append({**event, "occurred_at": "2026-10-01T01:30:00Z"})
     story.units_of(K, minutes=60, units=2)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=DAY)
+    experiment = story.judged(minutes=DAY)
     counts = story.evidence(experiment)["counts"]
     assert (counts["warming"], counts["in_cells"]) == (3, 2)

@@ -2,8 +2,7 @@
 
 import pytest
 
-A, K = "aaaaaaa1", "ccccccc3"
-DAY = 1440.0
+from tests.world import DAY, A, K
 
 
 def registered(story, values: list[float], *, cap: float | None = None) -> str:
@@ -21,10 +20,7 @@ def registered(story, values: list[float], *, cap: float | None = None) -> str:
         for number, session in enumerate(story.units_of(commit, minutes=10, units=60)):
             paid = next(e for e in story.events if e["session_id"] == session)
             story.events.append({**paid, "event": "paid", "value": -1e9 if number else 1e9})
-    story.send()
-    experiment = story.register(treatment_commit=K, target_metric="spent")
-    story.tick(minutes=DAY)
-    return experiment
+    return story.judged(target_metric="spent", minutes=DAY)
 
 
 @pytest.mark.parametrize(

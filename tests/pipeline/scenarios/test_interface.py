@@ -17,9 +17,8 @@ from domain.planning.design import Design
 from domain.planning.plan import prospects
 from domain.words import AbstainReason, Verdict
 from mcp_server.tools import tools
-from tests.world import T
+from tests.world import A, K, T
 
-A, K = "aaaaaaa1", "ccccccc3"
 # Long enough ago that every outcome has closed, too short for the horizon.
 RECENT = timedelta(hours=20)
 DAY = 86_400
@@ -60,9 +59,7 @@ def judged(story) -> Callable[..., dict[str, Any]]:
     ) -> dict[str, Any]:
         start = deploy_canary(story)
         serve(story, at=start + 1, treated=treated, controlled=controlled)
-        story.send()
-        experiment_id = story.register(treatment_commit=K, **registration)
-        story.tick()
+        experiment_id = story.judged(**registration)
         return served(story, experiment_id)
 
     return verdict
@@ -140,9 +137,7 @@ def test_a_deploy_to_everyone_at_once_cannot_be_told_from_time(story) -> None:
     story.deploy(K, minutes=start, base=A)
     story.units_of(A, minutes=start - 60, units=200, converting=20)
     story.units_of(K, minutes=start + 1, units=200, converting=120)
-    story.send()
-    experiment_id = story.register(treatment_commit=K)
-    story.tick()
+    experiment_id = story.judged()
     answer = served(story, experiment_id)
     assert (answer["verdict"], answer["abstain_reason"]) == ("abstain", "non_identifiable")
     assert (answer["lift"], answer["confidence"], answer["ci"]) == (None, None, None)
@@ -237,9 +232,7 @@ def test_a_thin_canary_abstains_on_each_poll_until_its_sessions_have_come(story)
 def test_a_client_of_an_experiment_that_ends_without_an_answer_stops_too(story) -> None:
     start = deploy_canary(story, ago=timedelta(days=30))
     serve(story, at=start + 1, treated=(50, 15), controlled=(50, 15))
-    story.send()
-    experiment_id = story.register(treatment_commit=K)
-    story.tick()
+    experiment_id = story.judged()
     (answer,) = polled_until_resolved(story, experiment_id, since=0)
     assert (answer["verdict"], answer["abstain_reason"]) == ("abstain", "power")
     assert answer["power_state"] == {"clock": "decided", "decided": True}

@@ -15,9 +15,7 @@ def test_a_first_canary_is_compared_with_the_base_that_nobody_recorded(story, st
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     story.units_of(A, minutes=1, units=5, converting=2)
     story.units_of(K, minutes=2, units=4, converting=3)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
+    experiment = story.judged()
     assert story.cells(experiment) == [(0, stratum(A), 4, 3, 5, 2)]
     bound = story.bound(experiment)
     assert (bound["control_commit"], bound["change"], bound["joint_with"]) == (A, [K], [])
@@ -30,9 +28,7 @@ def test_a_canary_on_a_canary_is_compared_with_it_while_both_are_served(story, s
     story.units_of(A, minutes=1, units=6, converting=1)
     story.units_of(L, minutes=2, units=3, converting=2)
     story.units_of(K, minutes=3, units=2, converting=2)
-    story.send()
-    experiment = story.register(treatment_commit=L)
-    story.tick()
+    experiment = story.judged(treatment_commit=L)
     assert story.cells(experiment) == sorted(
         [(0, stratum(A, K), 3, 2, 2, 2), (0, stratum(A), 0, 0, 6, 1)]
     )
@@ -49,9 +45,7 @@ def test_a_canary_that_replaces_another_is_judged_with_both_changes(story, strat
     story.units_of(L, minutes=2, units=3, converting=2)
     # Still on the canary that was replaced: neither without the change nor with the whole of it.
     story.units_of(K, minutes=3, units=2, converting=2)
-    story.send()
-    experiment = story.register(treatment_commit=L)
-    story.tick()
+    experiment = story.judged(treatment_commit=L)
     assert story.cells(experiment) == [(0, stratum(A), 3, 2, 6, 1)]
     evidence = story.evidence(experiment)
     assert evidence["change"] == [K, L]
@@ -66,9 +60,7 @@ def test_a_parallel_canary_without_a_base_is_not_taken_for_a_stack(story, stratu
     story.units_of(A, minutes=1, units=6, converting=1)
     story.units_of(K, minutes=2, units=3, converting=3)
     story.units_of(L, minutes=3, units=2, converting=1)
-    story.send()
-    experiment = story.register(treatment_commit=L)
-    story.tick()
+    experiment = story.judged(treatment_commit=L)
     # K's units are without the change, but in a stratum of their own: never compared with L's.
     assert story.cells(experiment) == sorted(
         [(0, stratum(A), 2, 1, 6, 1), (0, stratum(A, K), 0, 0, 3, 3)]
@@ -101,9 +93,7 @@ def test_a_rebased_change_is_compared_on_both_bases(story, stratum) -> None:
     story.units_of(K, minutes=2, units=3, converting=1)
     story.units_of(B, minutes=11, units=4, converting=1)
     story.units_of(L, minutes=12, units=5, converting=2)
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
+    experiment = story.judged()
     assert story.cells(experiment) == [
         (0, stratum(A), 3, 1, 3, 0),
         (10, stratum(A, B), 5, 2, 4, 1),
@@ -134,9 +124,7 @@ def test_sessions_in_mid_flight_at_the_start_are_left_out_and_counted(story, str
                 "occurred_at": "2026-10-01T00:02:00+00:00",
             }
         )
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick()
+    experiment = story.judged()
     # s2 was last seen 31 minutes before the start: a unit like any other.
     assert story.cells(experiment) == [(0, stratum(A), 3, 0, 4, 0)]
     assert story.evidence(experiment)["counts"]["in_flight"] == 2

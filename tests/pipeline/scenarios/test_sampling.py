@@ -68,9 +68,7 @@ def test_users_are_counted_by_the_sample_of_users(story) -> None:
     story.canary()
     for number in range(60):
         story.units_of((A, K)[number % 2], minutes=5, units=2, user_ref=f"user-{number}")
-    story.send()
-    experiment = story.register(treatment_commit=K)
-    story.tick(minutes=DAY)
+    experiment = story.judged(minutes=DAY)
     units = counted(story, experiment)
     assert 15 < len(units) < 45
     assert all(sample(story, 0.5, "user").takes("", bytes.fromhex(unit)) for unit in units)
