@@ -9,12 +9,11 @@ from itertools import islice
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from domain.comparison import is_fair
 from domain.contract import Contract
 from domain.document import document_text, moment
-from domain.evidence.counts import Arm as ServedArm
 from domain.evidence.counts import Arms, LeftOut
 from domain.evidence.document import Evidence as EvidenceDocument
 from domain.evidence.policy import EvidencePolicy
@@ -32,7 +31,7 @@ from orchestration.pipeline.members.effect import dollars_of, effect_at_look
 from orchestration.pipeline.members.policy import is_retrospective, policy_of
 from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import seconds
-from stats.decision.evidence import Arm, Evidence
+from stats.decision.evidence import Evidence
 from stats.looks.policy import Policy
 from storage.verdicts.evidence import ExperimentReading, UnitCounts
 
@@ -69,8 +68,8 @@ def evidence_document(
         stopped = structs.replace(evidence.sessions, projected_decision_at=None)
         evidence = dataclasses.replace(evidence, sessions=stopped)
     arms = Arms(
-        control=_arm(evidence.arms.control, late=counts.late_control),
-        treatment=_arm(evidence.arms.treatment, late=counts.late_treatment),
+        control=structs.replace(evidence.arms.control, late=counts.late_control),
+        treatment=structs.replace(evidence.arms.treatment, late=counts.late_treatment),
     )
     measure = measure_of_policy(policy, control=arms.control.level)
     left_out = _left_out(evidence, counts)
@@ -128,17 +127,6 @@ def evidence_document(
         effect=effect_at_look(evidence, reading, dollars, fair=fair),
     )
     return structs.replace(document, advice=situation(contract, document, state).advice)
-
-
-def _arm(arm: Arm, *, late: int) -> ServedArm:
-    return ServedArm(
-        units=arm.units,
-        conversions=arm.conversions,
-        rate=arm.rate,
-        total=arm.total,
-        mean=UNSET if arm.total is None else arm.mean,
-        late=late,
-    )
 
 
 def _left_out(evidence: Evidence, counts: UnitCounts) -> tuple[LeftOut, ...]:

@@ -17,8 +17,8 @@ from storage.verdicts.follow_ups import (
     PlannedFollowUp,
     begin_follow_ups,
     due_follow_ups,
-    ended_follow_ups,
     publish_follow_ups,
+    read_follow_ups,
     stop_follow_ups,
 )
 
@@ -98,7 +98,7 @@ def differing_follow_ups(separate: Connection, *, only: Sequence[str] | None = N
     Args:
         separate: A reading of the store whose own verdicts hold none of them for decided.
     """
-    served = {ended.experiment_id: ended for ended in ended_follow_ups(separate, only=only)}
+    served = {ended.experiment_id: ended for ended in read_follow_ups(separate, only, ended=True)}
     drafts = draft_follow_ups(separate, [ended.planned for ended in served.values()])
     return [
         draft.experiment_id

@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 
 from domain.document import moment
-from domain.evidence.counts import Sessions, TippingPoint, Vouched
+from domain.evidence.counts import Arm, Arms, Sessions, TippingPoint, Vouched
 from domain.evidence.results import (
     Candidate,
     EvidenceGates,
@@ -21,7 +21,7 @@ from domain.evidence.results import (
 from domain.evidence.results import CountTwin as ServedTwin
 from domain.evidence.results import Totals as ServedTotals
 from domain.words import EndedBecause, Verdict
-from stats.counts.cell import number_or_none
+from stats.counts.cell import Floats, Ints, number_or_none
 from stats.decision.count_twin import CountTwin, count_twins
 from stats.decision.decision import Decision, Interval, abstention, answer, cadence_fired
 from stats.decision.effect import Effect, effect_at
@@ -73,6 +73,7 @@ CHOSEN_ENDS = (
     EndedBecause.WITHDRAWN,
     EndedBecause.SUPERSEDED,
 )
+NO_UNITS = Arm(units=0, conversions=0, rate=None, late=0)
 NO_TOTALS = ServedTotals(
     S=0.0, W=0.0, V=0.0, lift=None, e_value=1.0, p_value=1.0, p_running_min=1.0, ci=None
 )
@@ -82,49 +83,12 @@ NOTHING_KNOWN = Known(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm:
-    """Counts and sums of an arm.
-
-    Attributes:
-        conversions: Those that converted; of a continuous metric, those with the event.
-        total: The sum of a continuous metric's values; None of a conversion.
-        level: Conversions, or value, per unit of the strata that hold both arms: of a third build
-            nothing is compared. None without units.
-    """
-
-    units: int
-    conversions: int
-    total: float | None = None
-    level: float | None = None
-
-    @property
-    def rate(self) -> float | None:
-        """The share that converts; of a continuous metric that has the event, over all strata."""
-        if self.total is None:
-            return self.level
-        return self.conversions / self.units if self.units else None
-
-    @property
-    def mean(self) -> float | None:
-        """A continuous metric's value per unit; None without units, or of a conversion."""
-        return None if self.total is None else self.level
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arms:
-    """Both arms."""
-
-    control: Arm
-    treatment: Arm
-
-
-@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """All numbers behind a verdict, as of a look.
 
     Attributes:
         as_of: The look: the deciding one, else the last; None before any.
-        arms: Counts of both arms.
+        arms: Counts of both arms; late units are not counted here.
         totals: The sums of the test: V is V₀ of a conversion, V_y of a continuous metric; W of a
             continuous metric is 0 before it can be tested. Where W = 0 there is no lift and no ci;
             of rates the ci is cut to [−1, 1]. The p-value is min(1, 1/E(0)).
@@ -516,19 +480,18 @@ def _arms(view: _View) -> Arms:
     now, is_rate = view.now, view.series.target.values is None
     control, treatment = _levels(view)
     return Arms(
-        control=Arm(
-            units=int(now.n0[0]),
-            conversions=int(now.x0[0]),
-            total=None if is_rate else float(now.y0[0]),
-            level=control,
-        ),
-        treatment=Arm(
-            units=int(now.n1[0]),
-            conversions=int(now.x1[0]),
-            total=None if is_rate else float(now.y1[0]),
-            level=treatment,
-        ),
+        control=_arm(now.n0, now.x0, None if is_rate else now.y0, control),
+        treatment=_arm(now.n1, now.x1, None if is_rate else now.y1, treatment),
     )
+
+
+def _arm(units: Ints, conversions: Ints, total: Floats | None, level: float | None) -> Arm:
+    """The counts of an arm at a look, and its level: of a mean the rate is that of its event."""
+    n, x = int(units[0]), int(conversions[0])
+    if total is None:
+        return Arm(units=n, conversions=x, rate=level, late=0)
+    rate = x / n if n else None
+    return Arm(units=n, conversions=x, rate=rate, total=float(total[0]), mean=level, late=0)
 
 
 def _levels(view: _View) -> tuple[float | None, float | None]:
@@ -598,7 +561,7 @@ def _evidence_before_looks(view: _View, read: _Readings) -> Evidence:
     series, ruling = view.series, view.ruling
     return Evidence(
         as_of=None,
-        arms=Arms(control=Arm(units=0, conversions=0), treatment=Arm(units=0, conversions=0)),
+        arms=Arms(control=NO_UNITS, treatment=NO_UNITS),
         totals=NO_TOTALS,
         log_e=0.0,
         vif=None,

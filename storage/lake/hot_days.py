@@ -4,9 +4,9 @@ An older day is *moved*: of its events PostgreSQL keeps those alone that look-up
 need, and all others are in the lake's files alone.
 """
 
-import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
@@ -16,6 +16,7 @@ from storage.lake.sealed_hours import NAMED_DAYS, files_of_day, keep_files, note
 from storage.lake.verification import wrong_files
 from storage.pipeline.steps import IDENTITY
 from storage.postgres.engine import SCHEMA
+from storage.postgres.lock_waits import BRIEFLY, is_locked, unless_locked
 from storage.schema.clock import receipt_time
 from storage.schema.partitions import claim_past_days, partition_name, present_days
 from storage.schema.policy_columns import SEEN_FROM
@@ -167,10 +168,6 @@ _TIES = """
     GROUP BY project_id, environment, session_id, pseudonym, trusted
 """
 
-# Whoever appends or reads waits behind us for as long as we wait: rather come back.
-_PATIENCE = "SET LOCAL lock_timeout = '100ms'"
-_LOCK_NOT_AVAILABLE = "55P03"
-
 # With the constraint a partition is attached without being read again.
 _REPLACE = """
 DROP TABLE {day};
@@ -240,12 +237,12 @@ class _Move:
         """Moves the day in a transaction; returns None where that is not possible now."""
         try:
             with self.engine.begin() as connection:
-                connection.execute(text(_PATIENCE))
+                connection.execute(BRIEFLY)
                 # Nor is anybody erased meanwhile, whose events would be copied.
                 claim_past_days(connection)
                 moved = self._moved(connection)
         except OperationalError as error:
-            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            if not is_locked(error):
                 raise
             return None
         if moved is not None:
@@ -272,7 +269,7 @@ class _Move:
         size = {"name": f"{SCHEMA}.{name}"}
         before = connection.execute(_SIZE, size).scalar_one()
         _execute_all(connection, _KEEP.format(**words))
-        if not self._replace(connection, words):
+        if not unless_locked(partial(self._replace, connection, words), attempts=self.attempts):
             return None
         kept = connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one()
         after = connection.execute(_SIZE, size).scalar_one()
@@ -280,23 +277,16 @@ class _Move:
 
     def _replace(self, connection: Connection, words: dict[str, str]) -> bool:
         """Puts the kept rows in the day's place, unless it may stay since its rows were copied."""
-        for left in reversed(range(self.attempts)):
-            try:
-                with connection.begin_nested():
-                    # Under the lock of the log: an experiment is bound before this or after it.
-                    receipt_time(connection)
-                    connection.execute(text("LOCK TABLE runtime_events IN ACCESS EXCLUSIVE MODE"))
-                    if self.day not in self._movable(connection):
-                        connection.execute(text(f"DROP TABLE {words['kept']}"))
-                        return False
-                    _execute_all(connection, _REPLACE.format(**words))
-                    connection.execute(_NOTE_MOVED, {"day": self.day, "at": self.as_of})
-                    return True
-            except OperationalError as error:
-                if left == 0 or getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
-                    raise
-            time.sleep(0.25)
-        return False
+        with connection.begin_nested():
+            # Under the lock of the log: an experiment is bound before this or after it.
+            receipt_time(connection)
+            connection.execute(text("LOCK TABLE runtime_events IN ACCESS EXCLUSIVE MODE"))
+            if self.day not in self._movable(connection):
+                connection.execute(text(f"DROP TABLE {words['kept']}"))
+                return False
+            _execute_all(connection, _REPLACE.format(**words))
+            connection.execute(_NOTE_MOVED, {"day": self.day, "at": self.as_of})
+            return True
 
 
 def _execute_all(connection: Connection, statements: str) -> None:

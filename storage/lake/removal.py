@@ -7,8 +7,8 @@ from sqlalchemy.exc import OperationalError
 
 from storage.lake.lake import Lake
 from storage.lake.sealed_hours import claim_files
+from storage.postgres.lock_waits import is_locked
 
-_LOCK_NOT_AVAILABLE = "55P03"
 # Longer than any run that writes a file and has not listed it yet.
 _ABANDONED_AFTER = timedelta(days=1)
 
@@ -62,7 +62,7 @@ def delete_unlisted(engine: Engine, lake: Lake) -> int | None:
                 lake.delete(file)
             connection.execute(_REMOVED, {"files": files})
     except OperationalError as error:
-        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+        if not is_locked(error):
             raise
         return None
     return len(files)

@@ -21,14 +21,12 @@ from storage.lake.parquet import (
 )
 from storage.lake.sealed_hours import UnsealedRange, Written
 from storage.log.parts import HOUR
+from storage.postgres.lock_waits import BRIEFLY, is_locked
 from storage.postgres.rows import value_of
 from storage.schema.clock import closed_instant
 from storage.schema.partitions import claim_past_days, present_days
 
 _SEALING_LOCK = 7_246_014
-_LOCK_NOT_AVAILABLE = "55P03"
-# Whoever writes history meanwhile waits behind us for as long as we wait: rather come back.
-_PATIENCE = "SET LOCAL lock_timeout = '100ms'"
 
 
 class SealingError(RuntimeError):
@@ -200,13 +198,13 @@ def _close_hours(engine: Engine) -> bool:
     """Closes the hours that have ended; returns whether no writer was in the way."""
     try:
         with engine.begin() as connection:
-            connection.execute(text(_PATIENCE))
+            connection.execute(BRIEFLY)
             claim_past_days(connection)
             closed = closed_instant(connection)
             connection.execute(_CLOSE_LIVE, {"days": present_days(connection), "closed": closed})
             connection.execute(_CLOSE_HISTORY)
     except OperationalError as error:
-        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+        if not is_locked(error):
             raise
         return False
     return True

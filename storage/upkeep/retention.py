@@ -1,15 +1,16 @@
 """Retention: which days of raw events are old enough to go, and the rows that go with them."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
 from storage.lake.removal import unlist_day
 from storage.postgres.engine import SCHEMA
+from storage.postgres.lock_waits import BRIEFLY, is_locked, unless_locked
 from storage.schema.clock import claim_derived_tables, receipt_time
 from storage.schema.partitions import claim_past_days, partition_name, present_days
 from storage.schema.tables import tombstones
@@ -70,10 +71,6 @@ _FORGET_SEEN = text("""
 DELETE FROM seen_commits WHERE block < (CAST(:day AS date) + 1) AT TIME ZONE 'UTC'
 """)
 
-# Whoever appends or reads waits behind us for as long as we wait: rather come back.
-_PATIENCE = "SET LOCAL lock_timeout = '100ms'"
-_LOCK_NOT_AVAILABLE = "55P03"
-
 
 def drop_day(
     connection: Connection, day: date, *, as_of: datetime, retention_days: int
@@ -90,7 +87,7 @@ def drop_day(
     Raises:
         OperationalError: Somebody holds the log for longer than we wait.
     """
-    connection.execute(text(_PATIENCE))
+    connection.execute(BRIEFLY)
     claim_past_days(connection)
     # Under the lock of the log: an experiment is bound before this or after it.
     dropped_at = receipt_time(connection)
@@ -127,36 +124,23 @@ def drop_old_days(
     """
     with engine.begin() as connection:
         wanted = old_days(connection, as_of=as_of, retention_days=retention_days)[:limit]
+
+    def drop(day: date) -> DroppedDay | None:
+        with engine.begin() as connection:
+            return drop_day(connection, day, as_of=as_of, retention_days=retention_days)
+
     dropped: list[DroppedDay] = []
     for number, day in enumerate(wanted):
         try:
-            outcome = _dropped(
-                engine, day, as_of=as_of, retention_days=retention_days, attempts=attempts
-            )
+            outcome = unless_locked(partial(drop, day), attempts=attempts)
         except OperationalError as error:
-            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            if not is_locked(error):
                 raise
             # Who reads the log for so long reads all of it: the other days are in use too.
             return DayDrop(dropped=dropped, held=wanted[number:])
         if outcome is not None:
             dropped.append(outcome)
     return DayDrop(dropped=dropped, held=())
-
-
-def _dropped(
-    engine: Engine, day: date, *, as_of: datetime, retention_days: int, attempts: int
-) -> DroppedDay | None:
-    for attempt in range(attempts):
-        try:
-            with engine.begin() as connection:
-                return drop_day(connection, day, as_of=as_of, retention_days=retention_days)
-        except OperationalError as error:
-            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
-                raise
-            if attempt == attempts - 1:
-                raise
-        time.sleep(0.25)
-    return None  # pragma: no cover - the last attempt returns or raises
 
 
 _COMPACT = text("""

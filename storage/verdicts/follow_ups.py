@@ -147,32 +147,21 @@ class ServedFollowUp:
 _SERVED = text("""
 SELECT experiment_id, begins_at, ends_at, state, effect::text AS effect, log_e, as_of, read_to
 FROM follow_ups
-WHERE experiment_id = ANY(:ids) ORDER BY experiment_id
-""")
-
-
-def read_follow_ups(connection: Connection, ids: Sequence[str]) -> list[ServedFollowUp]:
-    """Returns the follow-ups of experiments, as they are served."""
-    rows = connection.execute(_SERVED, {"ids": list(ids)})
-    return [value_of(ServedFollowUp, row) for row in rows]
-
-
-_ENDED = text("""
-SELECT experiment_id, begins_at, ends_at, state, effect::text AS effect, log_e, as_of, read_to
-FROM follow_ups
-WHERE state <> 'running' AND read_to IS NOT NULL
+WHERE (NOT :ended OR state <> 'running' AND read_to IS NOT NULL)
   AND (CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[])))
 ORDER BY experiment_id
 """)
 
 
-def ended_follow_ups(
-    connection: Connection, *, only: Sequence[str] | None = None
+def read_follow_ups(
+    connection: Connection, only: Sequence[str] | None, *, ended: bool = False
 ) -> list[ServedFollowUp]:
-    """Returns the follow-ups that have ended, as they are served.
+    """Returns the follow-ups of experiments, as they are served.
 
     Args:
         connection: To the store, or to a separate reading of it.
+        only: The experiments; None for all.
+        ended: Whether to leave out those that have not ended.
     """
-    bound = {"only": None if only is None else list(only)}
-    return [value_of(ServedFollowUp, row) for row in connection.execute(_ENDED, bound)]
+    bound = {"only": None if only is None else list(only), "ended": ended}
+    return [value_of(ServedFollowUp, row) for row in connection.execute(_SERVED, bound)]
