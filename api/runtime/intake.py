@@ -1,7 +1,7 @@
 """The intake: every runtime event of a request is read, stored and counted here."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -12,7 +12,7 @@ from api.runtime.keyring import Caller
 from api.runtime.origin import require_origin
 from api.runtime.state import Runtime
 from api.wire.body import LARGE, MEBIBYTE, apart
-from api.wire.event_batch import Batch, EventReader
+from api.wire.event_batch import Batch, EventReader, Rejected
 from api.wire.problem import Problem
 from storage.log.events import EventLines, append_history, event_lines
 from storage.tenants.keys import KeyKind
@@ -70,30 +70,26 @@ class Intake:
 
     async def store(self, batch: Batch) -> int:
         """Stores the events of a batch and returns how many of them came late."""
-        late = 0
-        if batch.events and self.history:
+        if self.history:
+            # History tells nothing of the senders of now.
             await self.shared.store.run(partial(append_history, events=batch.events))
             self.shared.meters.accepted.inc(len(batch.events))
-        elif batch.events:
-            late = await self._appended(event_lines(batch.events))
-        # History tells nothing of the senders of now.
-        if not self.history:
-            self.shared.admissions.took(
-                self.caller.project_id,
-                accepted=len(batch.events),
-                late=late,
-                names=[event.event for event in batch.events],
-                rejected=batch.rejected,
-                sampled_out=batch.sampled_out,
-            )
-        return late
+            return 0
+        lines = event_lines(batch.events)
+        return await self.store_lines(lines, rejected=batch.rejected, sampled_out=batch.sampled_out)
 
-    async def store_lines(self, lines: EventLines) -> int:
+    async def store_lines(
+        self, lines: EventLines, *, rejected: Sequence[Rejected] = (), sampled_out: int = 0
+    ) -> int:
         """Stores events that are lines already, and returns how many of them came late."""
-        late = await self._appended(lines)
-        accepted = len(lines.occurred_at)
+        late = await self._appended(lines) if lines.names else 0
         self.shared.admissions.took(
-            self.caller.project_id, accepted=accepted, late=late, names=lines.names
+            self.caller.project_id,
+            accepted=len(lines.names),
+            late=late,
+            names=lines.names,
+            rejected=rejected,
+            sampled_out=sampled_out,
         )
         return late
 

@@ -12,7 +12,7 @@ from cli.imports.faults import ImportFailedError, MapError, RowError, name_list,
 from cli.imports.layouts import Layout, broken_rule
 from cli.imports.map import ImportMap
 from cli.imports.tables import ROW, Table, file_format
-from storage.log.events import HistoryLines
+from storage.log.events import EventLines, event_lines
 
 
 class EventLinesOfFile:
@@ -76,7 +76,7 @@ class EventChecks:
             member, rule = broken_rule(rejected[0].faults[0])
             raise MapError(f"{place}: {member} is {shown_cell(members.get(member))}: {rule}")
 
-    def checked(self, source: EventSource) -> Iterator[tuple[HistoryLines, float]]:
+    def checked(self, source: EventSource) -> Iterator[tuple[EventLines, float]]:
         """Yields the events of a source in batches, and the share of it that is read.
 
         Raises:
@@ -98,11 +98,11 @@ class EventChecks:
         batch: Any,  # noqa: ANN401 - pyarrow has no types
         begin: int,
         events: Sequence[str],
-    ) -> HistoryLines:
+    ) -> EventLines:
         body = f'{{"events":[{",".join(events)}]}}'.encode()
         columns = self._reader.columns(body)
         if columns is not None:
-            return columns.history()
+            return columns.lines(history=True)
         place = [batch.column(name).to_pylist()[begin:] for name in ("row", "part")]
         try:
             read = self._reader.batch(body)
@@ -115,7 +115,7 @@ class EventChecks:
                 rows[first.index], parts[first.index], events[first.index], first.faults[0]
             )
         self.ignored |= read.ignored
-        return HistoryLines.of(read.events)
+        return event_lines(read.events, history=True)
 
     def _broken(
         self, source: EventSource, rows: Sequence[int], events: Sequence[str]

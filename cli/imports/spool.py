@@ -14,7 +14,7 @@ from pyarrow import csv
 
 from storage.lake.parquet import COLUMNS, canonical_flags
 from storage.log.events import COLUMNS as FIELDS
-from storage.log.events import HistoryLines
+from storage.log.events import EventLines
 
 _BLOCK = 1 << 20
 _compute: Any = pyarrow.compute
@@ -41,7 +41,7 @@ class Tally:
     last: dict[str, datetime] = field(default_factory=dict[str, datetime])
     days: set[date] = field(default_factory=set[date])
 
-    def add(self, lines: HistoryLines) -> None:
+    def add(self, lines: EventLines) -> None:
         """Counts some events."""
         self.events.update(lines.names)
         self.commits.update([commit for commit in lines.commits if commit is not None])
@@ -73,7 +73,7 @@ class Spool:
         with tempfile.TemporaryFile() as file:
             yield cls(file)
 
-    def add(self, lines: HistoryLines) -> None:
+    def add(self, lines: EventLines) -> None:
         """Appends events."""
         self._file.write(lines.text.encode())
         self.tally.add(lines)

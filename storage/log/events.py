@@ -103,17 +103,17 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventLines:
-    """Events as COPY's text, a line each, but for their time of receipt.
+    """Events as COPY's text, and their members that are counted.
 
     Attributes:
-        text: The lines.
-        occurred_at: When each occurred.
-        names: The name of each.
+        text: A line for each: but for its time of receipt, or of the past with it.
     """
 
     text: str
     occurred_at: Sequence[datetime]
     names: Sequence[str]
+    commits: Sequence[str | None]
+    environments: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,21 +139,14 @@ class EventColumns:
     flags: Sequence[str | None]
     properties: Sequence[str | None]
 
-    def lines(self) -> EventLines:
-        """Returns the events as lines."""
+    def lines(self, *, history: bool = False) -> EventLines:
+        """Returns the events as lines; those of the past are received when they occurred."""
         return EventLines(
-            text=_lines(self._fields()), occurred_at=self.occurred_at, names=self.names
-        )
-
-    def history(self) -> "HistoryLines":
-        """Returns the events as lines of the past."""
-        fields = zip(self._fields(), self.occurred_texts, strict=True)
-        return HistoryLines(
-            text=_lines([(*members, time) for members, time in fields]),
+            text=_lines(self._fields(), history=history),
+            occurred_at=self.occurred_at,
             names=self.names,
             commits=self.commits,
             environments=self.environments,
-            occurred_at=self.occurred_at,
         )
 
     def _fields(self) -> list[tuple[str, ...]]:
@@ -179,28 +172,6 @@ class EventColumns:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HistoryLines:
-    """Events of the past as COPY's text, received when they occurred, and members to count."""
-
-    text: str
-    names: Sequence[str]
-    commits: Sequence[str | None]
-    environments: Sequence[str]
-    occurred_at: Sequence[datetime]
-
-    @classmethod
-    def of(cls, events: Sequence[RuntimeEvent]) -> Self:
-        """Returns events as such lines."""
-        return cls(
-            text=history_lines(events),
-            names=[event.event for event in events],
-            commits=[event.commit_sha for event in events],
-            environments=[event.environment for event in events],
-            occurred_at=[event.occurred_at for event in events],
-        )
-
-
 def _texts(column: Sequence[MemberT | None], as_text: Callable[[MemberT], str]) -> Iterable[str]:
     # Most members are left out by all events, or by none.
     if column.count(None) == len(column):
@@ -212,16 +183,20 @@ def _hexadecimal(pseudonym: bytes) -> str:
     return f"\\x{pseudonym.hex()}"
 
 
-def event_lines(events: Sequence[RuntimeEvent]) -> EventLines:
-    """Returns events as lines."""
+def event_lines(events: Sequence[RuntimeEvent], *, history: bool = False) -> EventLines:
+    """Returns events as lines; those of the past are received when they occurred."""
     return EventLines(
-        text=_lines([event.fields() for event in events]),
+        text=_lines([event.fields() for event in events], history=history),
         occurred_at=[event.occurred_at for event in events],
         names=[event.event for event in events],
+        commits=[event.commit_sha for event in events],
+        environments=[event.environment for event in events],
     )
 
 
-def _lines(rows: Sequence[tuple[str, ...]]) -> str:
+def _lines(rows: Sequence[tuple[str, ...]], *, history: bool) -> str:
+    if history:
+        rows = [(*fields, fields[_TIME]) for fields in rows]
     text = "\n".join([*map("\t".join, rows), ""])
     # A tab or line feed within a text is rare: then it is a separator too many.
     tabs = len(rows[0]) - 1 if rows else 0
@@ -314,7 +289,7 @@ def append_history(
     receipt_time(connection)
     moments = [(event.environment, event.occurred_at) for event in events]
     require_open_history(connection, events[0].project_id, moments)
-    copy_history(connection, [history_lines(events).encode()], part=part)
+    copy_history(connection, [event_lines(events, history=True).text.encode()], part=part)
     note_part(connection, part, hours)
     note_history(connection, events[0].project_id, moments)
     names = {event.event for event in events}
@@ -361,12 +336,6 @@ def note_names(
         connection.execute(_NOTE_NAMES, bound)
 
 
-def history_lines(events: Sequence[RuntimeEvent]) -> str:
-    """Returns events in COPY's text format, received when they occurred."""
-    members = (event.fields() for event in events)
-    return _lines([(*fields, fields[_TIME]) for fields in members])
-
-
 def copy_history(
     connection: Connection, blocks: Iterable[bytes], *, part: int | None = None
 ) -> None:
@@ -375,7 +344,7 @@ def copy_history(
     Args:
         connection: In a transaction that keeps the days of the events from being dropped
             (`write_past_days`), and that asks `require_open_history` before it commits.
-        blocks: What `history_lines` returns, cut anywhere.
+        blocks: The text of `EventLines` of the past, cut anywhere.
         part: What `storage.log.parts.next_part` returns of their days; `note_part` must follow.
     """
     copy = _COPY.encode()

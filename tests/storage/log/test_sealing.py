@@ -12,7 +12,7 @@ from sqlalchemy import text
 from storage.lake.comparison import compare_files
 from storage.lake.lake import FolderLake
 from storage.lake.sealing import Sealer
-from storage.log.events import copy_history, history_lines
+from storage.log.events import copy_history, event_lines
 from storage.schema.partitions import write_past_days
 from tests.storage.log.conftest import BEGIN
 
@@ -110,7 +110,7 @@ def test_hours_stay_open_while_history_is_being_written(day) -> None:
     with day.engine.begin() as connection:
         # As an import does, which takes the lock of the log at its end alone.
         write_past_days(connection, [BEGIN.date()])
-        copy_history(connection, [history_lines([day.event("slow", 5)]).encode()])
+        copy_history(connection, [event_lines([day.event("slow", 5)], history=True).text.encode()])
         run = day.seal()
 
     assert run.writers_under_way
