@@ -6,9 +6,8 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dashboard.page.form import Form, posted
+from api.dashboard.page.form import READ_ONLY, Form, posted
 from api.dashboard.page.visit import read_for_visitor
-from api.dashboard.settings.simple import READ_ONLY
 from api.routes.verdicts import known_id
 from api.wire.problem import Problem
 from domain.registration import Registration

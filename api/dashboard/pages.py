@@ -19,11 +19,11 @@ from api.dashboard.page.visit import public_address_of, read_for_visitor
 from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
 from api.dashboard.settings.audit_trail import get_audit_trail
-from api.dashboard.settings.deliveries import get_deliveries, post_deliveries
-from api.dashboard.settings.entries import get_entries, post_entries
-from api.dashboard.settings.keys import get_keys, post_keys
+from api.dashboard.settings.deliveries import DELIVERIES
+from api.dashboard.settings.entries import entries_page
+from api.dashboard.settings.keys import KEYS
 from api.dashboard.settings.kinds import KINDS
-from api.dashboard.settings.simple import get_settings, post_settings
+from api.dashboard.settings.simple import SETTINGS
 from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
 from api.dashboard.verdict import before_any_look
 from api.runtime.state import runtime
@@ -300,9 +300,6 @@ for _path, _page in (
     ("/experiments/{experiment_id}/evidence", get_evidence),
     ("/ledger", get_ledger),
     ("/portfolio", get_portfolio),
-    ("/settings", get_settings),
-    ("/settings/keys", get_keys),
-    ("/settings/deliveries", get_deliveries),
     ("/settings/audit-trail", get_audit_trail),
     ("/static/{digest}/{name}", get_asset),
 ):
@@ -310,15 +307,17 @@ for _path, _page in (
 for _path, _post in (
     ("/sign-in", post_sign_in),
     ("/sign-out", post_sign_out),
-    ("/settings", post_settings),
-    ("/settings/keys", post_keys),
-    ("/settings/deliveries", post_deliveries),
     ("/deploys/{deploy_id}/register", post_registration),
     ("/experiments/{experiment_id}", post_experiment),
 ):
     router.add_api_route(_path, _post, methods=["POST"])
-for _name in KINDS:
-    router.add_api_route(f"/settings/{_name}", get_entries, methods=["GET"])
-    router.add_api_route(f"/settings/{_name}", post_entries, methods=["POST"])
+for _path, _form in (
+    ("", SETTINGS),
+    ("/keys", KEYS),
+    ("/deliveries", DELIVERIES),
+    *((f"/{name}", entries_page(kind)) for name, kind in KINDS.items()),
+):
+    router.add_api_route(f"/settings{_path}", _form.get, methods=["GET"])
+    router.add_api_route(f"/settings{_path}", _form.post, methods=["POST"])
 # Whatever is asked else.
 router.add_api_route("/{rest:path}", get_nothing, methods=["GET"])

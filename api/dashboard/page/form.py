@@ -1,4 +1,4 @@
-"""A form: its fields, the text typed into them, and the fault beside each field."""
+"""A form: its fields, the text typed into them, the fault beside each, and the page around it."""
 
 import hashlib
 import json
@@ -7,19 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as member
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import parse_qs
 
+from sqlalchemy import Connection
 from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
-from api.dashboard.page.visit import require_own_origin
+from api.dashboard.page.markup import page
+from api.dashboard.page.visit import read_for_visitor, require_own_origin
 from api.wire.body import read_body
 from api.wire.problem import Problem
 from storage.postgres.refusal import Invalid
+from storage.tenants.sign_ins import Role, Visitor
 
 _MEDIA = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 64
 YES = "yes"
+READ_ONLY = "You are signed in to read: nothing was changed."
+ShownT = TypeVar("ShownT")
 
 Control = Literal["line", "lines", "choice", "check", "checks", "entries"]
 Texts = Mapping[str, str]
@@ -93,8 +99,8 @@ class Form:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RefusedForm:
-    """The text typed into a form that was not stored, and the reason.
+class Reply:
+    """The reply to a form on its own page: why nothing was stored, and the text typed into it.
 
     Attributes:
         status: The answer's.
@@ -105,12 +111,59 @@ class RefusedForm:
         meanwhile: The values stored now.
     """
 
-    status: int
+    status: int = 200
     key: str = ""
     texts: Texts | None = None
     faults: Mapping[str, str] = member(default_factory=dict[str, str])
     note: str | None = None
     meanwhile: Texts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormPage(Generic[ShownT]):
+    """A page with forms, which owners alone save.
+
+    Attributes:
+        template: Its template.
+        read: Reads what it shows.
+        save: Carries out a form, before that; returns the reply, None where all is done.
+        show: Returns what the template names, of what was read and of the reply.
+    """
+
+    template: str
+    read: Callable[[Connection, Visitor], ShownT]
+    save: Callable[[Connection, Visitor, Form], Reply | None]
+    show: Callable[[Request, ShownT, Reply], dict[str, Any]]
+
+    async def get(self, request: Request) -> Response:
+        """Return the page."""
+        _, shown = await read_for_visitor(request, self.read)
+        return self._page(request, shown, Reply())
+
+    async def post(self, request: Request) -> Response:
+        """Carry out a form, or return the page with the reply."""
+        form = await posted(request)
+
+        def saving(connection: Connection, visitor: Visitor) -> tuple[Reply | None, ShownT]:
+            reply: Reply | None = Reply(status=403, note=READ_ONLY)
+            if visitor.role is Role.OWNER:
+                reply = self.save(connection, visitor, form)
+            return reply, self.read(connection, visitor)
+
+        _, (reply, shown) = await read_for_visitor(request, saving)
+        if reply is None:
+            return RedirectResponse(f"{request.scope['path']}?saved", status_code=303)
+        return self._page(request, shown, reply)
+
+    def _page(self, request: Request, shown: ShownT, reply: Reply) -> Response:
+        return page(
+            request,
+            self.template,
+            status=reply.status,
+            note=reply.note,
+            saved="saved" in request.query_params,
+            **self.show(request, shown, reply),
+        )
 
 
 async def posted(request: Request) -> Form:

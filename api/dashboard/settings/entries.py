@@ -2,31 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.page.form import (
     Form,
-    RefusedForm,
+    FormPage,
+    Reply,
     ShownField,
     Texts,
     digest_of,
     document,
     faults_of,
-    posted,
     shown_fields,
     texts_of,
 )
-from api.dashboard.page.markup import page
-from api.dashboard.page.visit import read_for_visitor
-from api.dashboard.settings.kinds import KINDS, Kind, Row
-from api.dashboard.settings.simple import READ_ONLY, seen_names
+from api.dashboard.settings.kinds import Kind, Row
+from api.dashboard.settings.simple import seen_names
 from storage.postgres.refusal import Invalid
 from storage.tenants.settings import apply_settings, lock_settings, metric_renamed, stored_settings
-from storage.tenants.sign_ins import Role, Visitor
+from storage.tenants.sign_ins import Visitor
 
 _GONE = (
     "Nothing was saved: somebody changed or removed this entry after the page was loaded. What you"
@@ -60,66 +58,44 @@ class _Entry:
     fault: str | None
 
 
-async def get_entries(request: Request) -> Response:
-    """Return the page of the entries of a setting."""
-    _, (stored, names) = await read_for_visitor(
-        request,
-        lambda connection, visitor: (
-            stored_settings(connection, visitor.project_id),
-            seen_names(connection, visitor),
-        ),
+def entries_page(kind: Kind) -> FormPage[tuple[dict[str, Any], Sequence[str]]]:
+    """Returns the page of the entries of a setting."""
+    return FormPage(
+        template="settings/entries.html",
+        read=_read,
+        save=partial(_store, kind),
+        show=partial(_show, kind),
     )
-    return _page(request, stored, names)
 
 
-async def post_entries(request: Request) -> Response:
-    """Store or remove an entry, or return the page with the fault beside each wrong field."""
-    kind = _kind(request)
-    form = await posted(request)
-
-    def storing(
-        connection: Connection, visitor: Visitor
-    ) -> tuple[dict[str, Any], RefusedForm | None]:
-        stored = lock_settings(connection, visitor.project_id)
-        if visitor.role is not Role.OWNER:
-            return stored, RefusedForm(status=403, note=READ_ONLY)
-        change = _remove if form.text("action") == "remove" else _save
-        before = kind.rows(stored)
-        rows = change(kind, before, form)
-        if isinstance(rows, RefusedForm):
-            return stored, rows
-        if rows == before:
-            return stored, None
-        chosen = {kind.member: kind.value(rows), **_following(kind, stored, form)}
-        try:
-            apply_settings(connection, visitor.project_id, chosen, by=visitor.actor)
-        except Invalid as refusal:
-            faults = faults_of(kind.fields, refusal)
-            return stored, _refused(kind, form, status=422, faults=faults)
-        return stored, None
-
-    _, ((stored, refused), names) = await read_for_visitor(
-        request,
-        lambda connection, visitor: (
-            storing(connection, visitor),
-            seen_names(connection, visitor),
-        ),
-    )
-    if refused is None:
-        return RedirectResponse(f"{request.scope['path']}?saved", status_code=303)
-    return _page(request, stored, names, refused)
+def _read(connection: Connection, visitor: Visitor) -> tuple[dict[str, Any], Sequence[str]]:
+    return stored_settings(connection, visitor.project_id), seen_names(connection, visitor)
 
 
-def _remove(
-    kind: Kind, rows: list[dict[str, Any]], form: Form
-) -> list[dict[str, Any]] | RefusedForm:
+def _store(kind: Kind, connection: Connection, visitor: Visitor, form: Form) -> Reply | None:
+    """Stores or removes an entry; returns the refusal with the fault beside each wrong field."""
+    stored = lock_settings(connection, visitor.project_id)
+    change = _remove if form.text("action") == "remove" else _save
+    before = kind.rows(stored)
+    rows = change(kind, before, form)
+    if isinstance(rows, Reply) or rows == before:
+        return rows if isinstance(rows, Reply) else None
+    chosen = {kind.member: kind.value(rows), **_following(kind, stored, form)}
+    try:
+        apply_settings(connection, visitor.project_id, chosen, by=visitor.actor)
+    except Invalid as refusal:
+        return _refused(kind, form, status=422, faults=faults_of(kind.fields, refusal))
+    return None
+
+
+def _remove(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | Reply:
     at = _place(kind, rows, form)
     if at is None or form.text("seen") != digest_of(rows[at]):
-        return RefusedForm(status=409, note=_KEPT)
+        return Reply(status=409, note=_KEPT)
     return [*rows[:at], *rows[at + 1 :]]
 
 
-def _save(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | RefusedForm:
+def _save(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | Reply:
     typed = document(kind.fields, form.texts(kind.fields))
     at = _place(kind, rows, form)
     if typed in (rows if at is None else [rows[at]]):
@@ -161,8 +137,8 @@ def _refused(
     note: str | None = None,
     faults: Mapping[str, str] | None = None,
     meanwhile: Texts | None = None,
-) -> RefusedForm:
-    return RefusedForm(
+) -> Reply:
+    return Reply(
         status=status,
         key=form.text("key"),
         texts=form.texts(kind.fields),
@@ -172,33 +148,19 @@ def _refused(
     )
 
 
-def _kind(request: Request) -> Kind:
-    return KINDS[request.scope["path"].rpartition("/")[2]]
+def _show(
+    kind: Kind, _: Request, read: tuple[dict[str, Any], Sequence[str]], reply: Reply
+) -> dict[str, Any]:
+    stored, names = read
+    return {
+        "kind": kind,
+        "names": names,
+        "entries": [_entry(kind, row, reply) for row in kind.rows(stored)],
+        "new": _entry(kind, None, reply),
+    }
 
 
-def _page(
-    request: Request,
-    stored: Mapping[str, Any],
-    names: Sequence[str],
-    refused: RefusedForm | None = None,
-) -> Response:
-    kind = _kind(request)
-    refused = refused or RefusedForm(status=200)
-    entries = [_entry(kind, row, refused) for row in kind.rows(stored)]
-    return page(
-        request,
-        "settings/entries.html",
-        status=refused.status,
-        kind=kind,
-        names=names,
-        entries=entries,
-        new=_entry(kind, None, refused),
-        note=refused.note,
-        saved="saved" in request.query_params,
-    )
-
-
-def _entry(kind: Kind, row: Row | None, refused: RefusedForm) -> _Entry:
+def _entry(kind: Kind, row: Row | None, refused: Reply) -> _Entry:
     key = "" if row is None else kind.key(row)
     texts = texts_of(kind.fields, row or {})
     is_it = refused.texts is not None and refused.key == key

@@ -2,15 +2,13 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
 
-from api.dashboard.page.form import Form, digest_of, posted
-from api.dashboard.page.markup import page
-from api.dashboard.page.visit import public_address_of, read_for_visitor
-from api.dashboard.settings.simple import READ_ONLY
+from api.dashboard.page.form import Form, FormPage, Reply, digest_of
+from api.dashboard.page.visit import public_address_of
 from storage.postgres.refusal import Missing
 from storage.tenants.keys import (
     LONGEST_LABEL,
@@ -21,9 +19,8 @@ from storage.tenants.keys import (
     revoke_key,
 )
 from storage.tenants.settings import lock_settings
-from storage.tenants.sign_ins import Role, Visitor
+from storage.tenants.sign_ins import Visitor
 
-_PATH = "/dashboard/settings/keys"
 # What is listed of a key: never less, which could mean a key that was not shown.
 _DISPLAY = re.compile(r"(?:wk|pk|rk|ro)_[0-9A-Za-z]{5}", re.ASCII)
 _MADE = (
@@ -48,42 +45,19 @@ class _Created:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Outcome:
+class _Outcome(Reply):
     """The outcome of a post that the page itself shows."""
 
-    status: int = 200
     created: _Created | None = None
-    note: str | None = None
     fault: str | None = None
 
 
-async def get_keys(request: Request) -> Response:
-    """Return the list of keys."""
-    _, keys = await read_for_visitor(
-        request, lambda connection, visitor: list_keys(connection, visitor.project_id)
-    )
-    return _page(request, keys)
+def _read(connection: Connection, visitor: Visitor) -> list[KeyRecord]:
+    return list_keys(connection, visitor.project_id)
 
 
-async def post_keys(request: Request) -> Response:
-    """Make a key, which this answer alone shows, or revoke a key."""
-    form = await posted(request)
-
-    _, (outcome, keys) = await read_for_visitor(
-        request,
-        lambda connection, visitor: (
-            _change(connection, visitor, form),
-            list_keys(connection, visitor.project_id),
-        ),
-    )
-    if outcome is None:
-        return RedirectResponse(f"{_PATH}?saved", status_code=303)
-    return _page(request, keys, outcome)
-
-
-def _change(connection: Connection, visitor: Visitor, form: Form) -> _Outcome | None:
-    if visitor.role is not Role.OWNER:
-        return _Outcome(status=403, note=READ_ONLY)
+def _change(connection: Connection, visitor: Visitor, form: Form) -> Reply | None:
+    """Makes a key, which this reply alone shows, or revokes a key."""
     if form.text("action") == "revoke":
         return _revoke(connection, visitor, form.text("key"))
     if form.text("kind") not in list(KeyKind):
@@ -114,19 +88,17 @@ def _revoke(connection: Connection, visitor: Visitor, display: str) -> _Outcome 
     return None
 
 
-def _page(request: Request, keys: list[KeyRecord], outcome: _Outcome | None = None) -> Response:
-    outcome = outcome or _Outcome()
-    return page(
-        request,
-        "settings/keys.html",
-        status=outcome.status,
-        live=[key for key in keys if key.revoked_at is None],
-        revoked=[key for key in keys if key.revoked_at is not None],
-        kinds=_KINDS,
-        seen=_digest(keys),
-        created=outcome.created,
-        address=public_address_of(request),
-        note=outcome.note,
-        fault=outcome.fault,
-        saved="saved" in request.query_params,
-    )
+def _show(request: Request, keys: list[KeyRecord], reply: Reply) -> dict[str, Any]:
+    outcome = reply if isinstance(reply, _Outcome) else _Outcome()
+    return {
+        "live": [key for key in keys if key.revoked_at is None],
+        "revoked": [key for key in keys if key.revoked_at is not None],
+        "kinds": _KINDS,
+        "seen": _digest(keys),
+        "created": outcome.created,
+        "address": public_address_of(request),
+        "fault": outcome.fault,
+    }
+
+
+KEYS = FormPage(template="settings/keys.html", read=_read, save=_change, show=_show)

@@ -7,21 +7,18 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.page.form import (
     Form,
-    RefusedForm,
+    FormPage,
+    Reply,
     ShownField,
     digest_of,
     document,
     faults_of,
-    posted,
     shown_fields,
     texts_of,
 )
-from api.dashboard.page.markup import page
-from api.dashboard.page.visit import read_for_visitor
 from api.dashboard.settings.fields import fields_of
 from storage.postgres.refusal import Invalid
 from storage.tenants.settings import (
@@ -32,11 +29,9 @@ from storage.tenants.settings import (
     parse_settings,
     read_settings,
 )
-from storage.tenants.sign_ins import Role, Visitor
+from storage.tenants.sign_ins import Visitor
 from storage.views.recent_traffic import read_names
 
-_PATH = "/dashboard/settings"
-READ_ONLY = "You are signed in to read: nothing was changed."
 CHANGED = (
     "Nothing was saved yet: somebody changed these settings after this page was loaded. What you"
     " typed is kept; what is stored now stands beside it. Save again to store yours."
@@ -54,50 +49,23 @@ _GROUPS = {
 _ALWAYS_OPEN = ("What is tested",)
 
 
-async def get_settings(request: Request) -> Response:
-    """Return the page of the simple settings."""
-    _, (settings, names) = await read_for_visitor(
-        request,
-        lambda connection, visitor: (
-            read_settings(connection, visitor.project_id),
-            seen_names(connection, visitor),
-        ),
-    )
-    return _page(request, settings, names)
-
-
 def seen_names(connection: Connection, visitor: Visitor) -> Sequence[str]:
     """Returns the names of events that came to the visitor's project, the newest first."""
     return read_names(connection, visitor.project_id)[:_NAMES_OFFERED]
 
 
-async def post_settings(request: Request) -> Response:
-    """Store the typed settings, or return the page with the fault beside each wrong field."""
-    form = await posted(request)
-
-    def changing(
-        connection: Connection, visitor: Visitor
-    ) -> tuple[Settings, Sequence[str], RefusedForm | None]:
-        settings = parse_settings(lock_settings(connection, visitor.project_id))
-        refused = _change(connection, visitor, settings, form)
-        return settings, seen_names(connection, visitor), refused
-
-    _, (settings, names, refused) = await read_for_visitor(request, changing)
-    if refused is None:
-        return RedirectResponse(f"{_PATH}?saved", status_code=303)
-    return _page(request, settings, names, refused)
+def _read(connection: Connection, visitor: Visitor) -> tuple[Settings, Sequence[str]]:
+    return read_settings(connection, visitor.project_id), seen_names(connection, visitor)
 
 
-def _change(
-    connection: Connection, visitor: Visitor, settings: Settings, form: Form
-) -> RefusedForm | None:
+def _save(connection: Connection, visitor: Visitor, form: Form) -> Reply | None:
     """Stores the typed settings; returns the refusal, or None."""
-    texts = form.texts(FIELDS)
-    if visitor.role is not Role.OWNER:
-        return RefusedForm(status=403, texts=texts, note=READ_ONLY)
-    shown = _shown(settings)
+    texts, shown = (
+        form.texts(FIELDS),
+        _shown(parse_settings(lock_settings(connection, visitor.project_id))),
+    )
     if form.text("seen") != digest_of(shown):
-        return RefusedForm(status=409, texts=texts, note=CHANGED, meanwhile=texts_of(FIELDS, shown))
+        return Reply(status=409, texts=texts, note=CHANGED, meanwhile=texts_of(FIELDS, shown))
     typed = document(FIELDS, texts)
     # What nobody changed may have been stored before its rule stood.
     faults = _faults({name: value for name, value in typed.items() if value != shown[name]})
@@ -113,7 +81,9 @@ def _change(
         except Invalid as refusal:
             # Members that can't stand together.
             faults = faults_of(FIELDS, refusal)
-    return RefusedForm(status=422, texts=texts, faults=faults) if faults else None
+    if not faults:
+        return None
+    return Reply(status=422, texts=texts, faults=faults, note=faults.get(""))
 
 
 def _shown(settings: Settings) -> dict[str, Any]:
@@ -132,32 +102,20 @@ def _faults(typed: Mapping[str, Any]) -> dict[str, str]:
     return faults
 
 
-def _page(
-    request: Request,
-    settings: Settings,
-    names: Sequence[str],
-    refused: RefusedForm | None = None,
-) -> Response:
+def _show(_: Request, read: tuple[Settings, Sequence[str]], reply: Reply) -> dict[str, Any]:
+    settings, names = read
     shown = _shown(settings)
-    now, texts = refused or RefusedForm(status=200), texts_of(FIELDS, shown)
-    usual = texts_of(FIELDS, _shown(Settings()))
+    usual, texts = texts_of(FIELDS, _shown(Settings())), reply.texts or texts_of(FIELDS, shown)
     groups: dict[str, list[ShownField]] = {}
-    for each in shown_fields(
-        FIELDS, now.texts or texts, faults=now.faults, meanwhile=now.meanwhile
-    ):
+    for each in shown_fields(FIELDS, texts, faults=reply.faults, meanwhile=reply.meanwhile):
         title = _GROUPS.get(each.field.name) or [*groups][-1]
         groups.setdefault(title, []).append(each)
-    return page(
-        request,
-        "settings.html",
-        status=now.status,
-        groups=[_group(title, fields, usual) for title, fields in groups.items()],
-        names=names,
-        seen=digest_of(shown),
-        note=now.note or now.faults.get(""),
-        wrong=sum(bool(name) for name in now.faults),
-        saved="saved" in request.query_params,
-    )
+    return {
+        "groups": [_group(title, fields, usual) for title, fields in groups.items()],
+        "names": names,
+        "seen": digest_of(shown),
+        "wrong": sum(bool(name) for name in reply.faults),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,3 +147,6 @@ def _group(title: str, fields: Sequence[ShownField], usual: Mapping[str, str]) -
         is_advanced=title not in _ALWAYS_OPEN,
         is_open=disputed or changed > 0,
     )
+
+
+SETTINGS = FormPage(template="settings.html", read=_read, save=_save, show=_show)
