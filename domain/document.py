@@ -34,3 +34,8 @@ def document_text(document: object) -> str:
 def moment(epoch_seconds: int) -> datetime:
     """Returns a time of the statistics, which count whole seconds since the epoch."""
     return datetime.fromtimestamp(epoch_seconds, tz=UTC)
+
+
+def time_text(at: datetime) -> str:
+    """Returns a time as JSON has it: RFC 3339, in UTC."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

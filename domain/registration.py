@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
+import msgspec
 from msgspec import Meta
 
 from domain.document import Document, Moment
@@ -21,6 +22,13 @@ GUARDRAIL_PACE_SECONDS = 3600
 PORTFOLIO = "portfolio"
 # The member of a policy that says that events that count came by import or replay.
 RETROSPECTIVE = "retrospective"
+
+
+# What is stored of a registration as it was requested, beside its commit and metric.
+_STORED = (
+    *("control_commit", "treatment_flag", "routes", "guardrails", "value_per_conversion"),
+    *("metadata", "actor"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +50,19 @@ class Registration:
     environment: str = PRODUCTION
     # Guardrails without an event in an import: only an import may leave them out.
     unseen_guardrails: Sequence[str] = ()
+
+    @classmethod
+    def of_stored(cls, members: Mapping[str, Any]) -> Self:
+        """Returns the registration of stored members."""
+        return msgspec.convert(members, cls)
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """Its members that are stored, absent ones left out."""
+        named = {name: getattr(self, name) for name in _STORED}
+        return msgspec.to_builtins(
+            {name: value for name, value in named.items() if value is not None}
+        )
 
     @property
     def is_portfolio(self) -> bool:

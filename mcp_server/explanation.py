@@ -3,8 +3,8 @@
 import json
 import math
 from collections.abc import Sequence
-from datetime import datetime
 
+from domain.document import time_text
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.evidence.effect import Effect as ServedEffect
 from domain.evidence.results import MetricRow
@@ -121,11 +121,6 @@ def progress(evidence: Evidence | None) -> Progress:
         per_day=_whole(sessions.per_day),
         projected_decision_at=None if at is None else time_text(at),
     )
-
-
-def time_text(at: datetime) -> str:
-    """Returns a time as an agent reads it."""
-    return at.isoformat().replace("+00:00", "Z")
 
 
 def _effect(effect: ServedEffect) -> Effect | None:

@@ -11,10 +11,10 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 # Words that every engineer of the field knows.
 _KNOWN = """
 account actions address advice agents alert aliasing amount answer api app application are asset
-attribute author axis bars batch batching because body boundary bucket build chain changed
-check child children clause cli client close cluster column command compared comparison component
-computed conflict connection contract copying counted created cron currency daemon dagster dashboard
-data dataclass day db decision definitions delivery demo deployed derived design diff difference
+attribute author axis bars batch batching because body boundary bucket build chain changed check
+child children clause cli client close cluster column command compared comparison component computed
+conflict connection contract copying counted created cron currency daemon dagster dashboard data
+dataclass day db decision definitions delivery demo deployed derived design diff difference
 different dir django doctor document documentation domain doubtful drafted drop dropped duck duckdb
 due duplicate durability duration embedded empty ended entry env envelope erasure error estimate
 evaluate event exit explain explanation fact failed failures fast fault field figures file filter
@@ -23,11 +23,11 @@ health holder home hours housekeeping http import increment inflation input inte
 invalid java job json judged keep kind lacking lane last lazy limit line links list listed listing
 lives main many map mark markup matcher mcp measure measurement member memory meters migrate missing
 module named needed needs no node not now once open operations operator options orchestration
-outbound outcome own page parquet partitions passing patch payload pending person picture plain
-plan planned planning plot polling posted postgres posting private problem protobuf provenance
+outbound outcome own page parquet partitions passing patch payload pending person picture plain plan
+planned planning plot polling posted postgres posting private problem protobuf provenance
 publication published pull python question quicker range rate ratio raw read reader rebuild rebuilt
 receipt receiver recent recorded redaction refusal refused register registered registration
-regression rejected relations release remembered remote removal report repository request
+regression rejected relations release remembered remote removal reply report repository request
 requirement resource resources result retention returning revenue reward rewriting role round router
 row rule run runtime sampling scenario scene schedules schema scope script sealer secret seen
 selection sending sent sequential served server service settings setup shape share shortfall shown

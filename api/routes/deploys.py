@@ -19,7 +19,7 @@ from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import apart, body_of
 from api.wire.documentation import json_body, reading
-from api.wire.moment import Moment, text
+from api.wire.moment import Moment
 from api.wire.problem import Fault, invalid
 from api.wire.shape import (
     Actor,
@@ -31,6 +31,7 @@ from api.wire.shape import (
     WebAddress,
     by_form,
 )
+from domain.document import time_text
 from storage.experiments.deploys import (
     DeployRequest,
     RecordedDeploy,
@@ -68,7 +69,7 @@ class DeployedCommit(Shape):
 
     @field_serializer("committed_at")
     def _in_utc(self, time: datetime | None) -> str | None:
-        return None if time is None else text(time)
+        return None if time is None else time_text(time)
 
 
 class ChangedFile(OpenShape):

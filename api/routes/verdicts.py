@@ -23,11 +23,11 @@ from api.runtime.state import runtime
 from api.wire.answer import answer, etag, is_known
 from api.wire.documentation import PlainRoute, answered, reading
 from api.wire.moment import RULE as MOMENT_RULE
-from api.wire.moment import moment, text
+from api.wire.moment import moment
 from api.wire.problem import Problem
 from api.wire.shape import MetricName
 from domain.contract import Contract
-from domain.document import document_text
+from domain.document import document_text, time_text
 from domain.evidence.document import ClosedExperiment, Evidence
 from domain.evidence.effect import Effect
 from domain.listing import ListedVerdict, VerdictList
@@ -216,7 +216,7 @@ def _cursor(value: str) -> str:
 
 def _after(last: ListedVerdict, *, pending: bool) -> str:
     at = last.decided_at if pending and last.decided_at else last.registered_at
-    position = f"{text(at)} {last.experiment_id}"
+    position = f"{time_text(at)} {last.experiment_id}"
     return base64.urlsafe_b64encode(position.encode()).decode()
 
 

@@ -12,11 +12,11 @@ from msgspec.structs import astuple
 
 from api.wire.moment import RULE as MOMENT_RULE
 from api.wire.moment import moment, plain_moment, plain_moments
-from api.wire.moment import text as moment_text
 from api.wire.problem import Fault, invalid
 from api.wire.shape import COMMIT_RULE, FREE_FORM_BYTES
 from api.wire.signature import Signatures
 from api.wire.strict_json import DEEPEST, examined, plain
+from domain.document import time_text
 from domain.metric import NAME_RULE, composed_name
 from domain.millionths import LARGEST_VALUE, VALUE_RULE, value_in_millionths
 from domain.route import canonical_route
@@ -378,7 +378,7 @@ class EventReader:
 
     @cached_property
     def _now_text(self) -> str:
-        return moment_text(self.now)
+        return time_text(self.now)
 
     def _explained_moment(self, text: str, skew: timedelta) -> datetime:
         try:

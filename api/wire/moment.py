@@ -73,11 +73,6 @@ def plain_moments(texts: Sequence[str], *, latest: datetime) -> list[datetime] |
     return moments if not moments or _FIRST <= min(moments) <= max(moments) <= latest else None
 
 
-def text(time: datetime) -> str:
-    """Returns a time as answers show it."""
-    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
 def _validated(value: object) -> datetime:
     try:
         return moment(value)

@@ -13,6 +13,7 @@ from cli.changes.experiment import situation_of
 from cli.changes.interval_plot import interval_plot
 from cli.operations.options import data_dir_option
 from cli.table import table
+from domain.document import time_text
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from domain.evidence.results import Candidate, YesNo
 from domain.measure import measure_of
@@ -86,7 +87,7 @@ def _print(evidence: Evidence) -> None:
 
 
 def _time(at: datetime | None) -> str:
-    return "" if at is None else at.isoformat().replace("+00:00", "Z")
+    return "" if at is None else time_text(at)
 
 
 def _facts(evidence: Evidence) -> dict[str, str]:

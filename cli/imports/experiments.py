@@ -10,7 +10,6 @@ from sqlalchemy import Connection
 
 from api.routes.deploys import Deploy
 from api.routes.experiments import RegistrationBody
-from api.wire.moment import text
 from api.wire.problem import Problem
 from api.wire.shape import validated
 from cli.imports.faults import ImportFailedError, MapError, name_list, suggestion
@@ -18,6 +17,7 @@ from cli.imports.map import Experiment, ImportMap, length_in_seconds
 from cli.imports.spool import Tally
 from cli.operations.actor import command_actor
 from domain.currency import minor_unit_digits
+from domain.document import time_text
 from domain.lineage.commit_id import ambiguous
 from domain.metric import metric_definition
 from domain.registration import Registration
@@ -251,10 +251,10 @@ def _deploys(experiment: Experiment, environment: str, start: datetime) -> list[
     """Returns the bodies of the two deploys, as `POST /v1/deploys` takes them."""
     control, treatment = experiment.control_commit, experiment.treatment_commit
     posts: list[dict[str, Any]] = [
-        {"commit": {"sha": control}, "deployed_at": text(start - _CONTROL_BEFORE)},
+        {"commit": {"sha": control}, "deployed_at": time_text(start - _CONTROL_BEFORE)},
         {
             "commit": {"sha": treatment},
-            "deployed_at": text(start),
+            "deployed_at": time_text(start),
             "diff": {"base_commit": control, "files": []},
             "allocation": experiment.allocation,
         },

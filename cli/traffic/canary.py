@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.document import time_text
 from storage.tenants.sample import Sample
 
 Arm = Literal["control", "treatment"]
@@ -263,7 +264,7 @@ class Traffic:
         return f"{self.scenario.session_prefix}{int(self._tokens[session]):016x}"
 
     def _occurred_at(self, row: int) -> str:
-        return self._time(float(self._events.occurred[row])).isoformat().replace("+00:00", "Z")
+        return time_text(self._time(float(self._events.occurred[row])))
 
     def _time(self, seconds: float) -> datetime:
         return (self.scenario.start + timedelta(seconds=seconds)).astimezone(UTC)

@@ -1,10 +1,9 @@
 """The payload of a webhook: the body of an announcement in each format."""
 
 import json
-from datetime import datetime
 from typing import Any
 
-from domain.document import document_text
+from domain.document import document_text, time_text
 from storage.tenants.webhook import Format
 from storage.verdicts.deliveries import Announcement
 
@@ -34,7 +33,7 @@ def _raw(announcement: Announcement) -> str:
     head = document_text(
         {
             "type": f"deploy_reward.{announcement.kind}",
-            "timestamp": _moment(announcement.announced_at),
+            "timestamp": time_text(announcement.announced_at),
             "data": _facts(announcement),
         }
     )
@@ -66,7 +65,7 @@ def _github(announcement: Announcement) -> dict[str, Any]:
         "event_type": f"deploy_reward_{announcement.kind}",
         "client_payload": {
             "webhook_id": announcement.announcement_id,
-            "timestamp": _moment(announcement.announced_at),
+            "timestamp": time_text(announcement.announced_at),
             **_facts(announcement),
             "contract": contract,
         },
@@ -83,7 +82,3 @@ def _facts(announcement: Announcement) -> dict[str, Any]:
         "subject": announcement.subject or None,
         "sentence": announcement.sentence,
     }
-
-
-def _moment(at: datetime) -> str:
-    return at.isoformat().replace("+00:00", "Z")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 
 from orchestration.pipeline.batch import REBUILD, compute
-from orchestration.pipeline.follow_up import differing_follow_ups
 from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
 from storage.lake.day_engines import day_engine_settings
 from storage.lake.lake import Lake, open_lake
@@ -37,11 +36,9 @@ class Rebuilt:
 
     Attributes:
         differences: The decided verdicts that differ from those which the log gives now.
-        follow_ups: The experiments of which the log gives another effect after the decision.
     """
 
     differences: Sequence[Difference]
-    follow_ups: Sequence[str]
     left_out: Sequence[SetAside]
 
 
@@ -89,7 +86,6 @@ def rebuild_all(
             require_raw_events(side)
             _catch_up(side)
             differences = decided_differences(side)
-            followed = differing_follow_ups(side)
             left_out = read_set_aside(side)
             swap_in(side)
             unlike = [each for each in differences if not each.in_evidence_alone]
@@ -98,7 +94,7 @@ def rebuild_all(
             put_off_looks(side)
             note_staged(side)
             publish(side)
-        return Rebuilt(differences=differences, follow_ups=followed, left_out=left_out)
+        return Rebuilt(differences=differences, left_out=left_out)
 
 
 def _fill(side: Connection, lake: Lake) -> None:

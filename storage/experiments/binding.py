@@ -65,32 +65,22 @@ def bind_waiting(
         .order_by(experiments.c.registered_at, experiments.c.experiment_id)
     ).all()
     for experiment in waiting:
-        named = experiment.request
+        request = Registration.of_stored(experiment.request)
         try:
             binding = binding_of(
                 connection,
                 project_id,
                 deploy,
-                control_commit=named.get("control_commit"),
-                flag=_flag_of(named),
+                control_commit=request.control_commit,
+                flag=request.treatment_flag,
                 bound_at=bound_at,
-                routes_seen=affected_routes_seen(
-                    connection, project_id, deploy, named.get("routes")
-                ),
+                routes_seen=affected_routes_seen(connection, project_id, deploy, request.routes),
             )
         except Conflict:
             # Its control's id begins several commits by now: it waits, and the deploy is recorded.
             continue
         # A deploy that carries nothing new is not the awaited deploy.
         if binding.change:
-            request = Registration(
-                value_per_conversion=named.get("value_per_conversion"),
-                control_commit=named.get("control_commit"),
-                treatment_flag=_flag_of(named),
-                routes=named.get("routes"),
-                guardrails=named.get("guardrails"),
-                metadata=named.get("metadata"),
-            )
             bind(
                 connection,
                 project_id,
@@ -270,10 +260,6 @@ def bind(
             policy=policy,
         )
     )
-
-
-def _flag_of(named: Mapping[str, Any]) -> Flag | None:
-    return Flag(**named["treatment_flag"]) if "treatment_flag" in named else None
 
 
 # Whether an event has the values of properties that a metric asks for.

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,6 @@ from sqlalchemy import Connection, Row, and_, case, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.contract import waiting_contract
-from domain.lineage.flag import Flag
 from domain.registration import PORTFOLIO, Registration
 from storage.experiments.binding import Binding, affected_routes_seen, bind, binding_of
 from storage.experiments.commit_ids import commit_meant, commit_named, commits_meant, whole_id
@@ -119,21 +118,17 @@ def register_anew(
         raise Missing("unknown_experiment", "there is no such experiment")
     if not row.decided:
         raise Conflict("experiment_open", "the experiment is open: it goes on, so close it first")
-    named = {name: row.request.get(name) for name in ("control_commit", "routes", "guardrails")}
-    flag = row.request.get("treatment_flag")
+    before = Registration.of_stored(row.request)
     return register(
         connection,
         project_id,
-        Registration(
-            **named,
+        replace(
+            before,
             # A flag is tested in the build that most users have by now.
             treatment_commit=None
-            if flag is not None
+            if before.treatment_flag is not None
             else whole_id(connection, project_id, row.treatment_commit),
-            treatment_flag=None if flag is None else Flag(**flag),
             target_metric=row.target_metric,
-            value_per_conversion=row.request.get("value_per_conversion"),
-            metadata=row.request.get("metadata"),
             actor=actor,
             environment=row.environment,
         ),
@@ -357,23 +352,12 @@ def _insert(
     registered_at: datetime,
 ) -> str:
     experiment_id = f"exp_{secrets.token_hex(10)}"
-    named = {
-        "control_commit": request.control_commit,
-        "treatment_flag": None
-        if request.treatment_flag is None
-        else asdict(request.treatment_flag),
-        "routes": None if request.routes is None else list(request.routes),
-        "guardrails": None if request.guardrails is None else list(request.guardrails),
-        "value_per_conversion": request.value_per_conversion,
-        "metadata": request.metadata,
-        "actor": request.actor,
-    }
     connection.execute(
         insert(experiments).values(
             experiment_id=experiment_id,
             project_id=project_id,
             registered_at=registered_at,
-            request={name: value for name, value in named.items() if value is not None},
+            request=request.stored,
             target_metric=metric,
             environment=environment,
             treatment_commit=request.treatment_commit,

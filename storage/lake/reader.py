@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -33,13 +33,13 @@ from storage.lake.sealed_hours import (
 from storage.lake.verification import WrongFileError, wrong_files
 from storage.log.parts import HOUR
 from storage.pipeline.engines.engine import Batch, Batches
+from storage.pipeline.moments import moment_of
 from storage.schema.partitions import existing_days, partition_name
 
 if TYPE_CHECKING:
     # It imports pandas, half a CPU second and 40 MiB, which only a reading of the log needs.
     import adbc_driver_postgresql.dbapi as adbc
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SNAPSHOT_LEVELS = ("repeatable read", "serializable")
 
 
@@ -54,7 +54,6 @@ class Extent:
         received_to: The last moment, itself included.
         environments: The (project_id, environment) pairs; revenue is read by project.
         with_properties: Whether the properties of events are read, which few experiments ask for.
-        names: The events that are read, by their names; None for all.
         units: The sessions, and the users by their pseudonyms in hex, whose events and revenue are
             read; None for all.
     """
@@ -64,7 +63,6 @@ class Extent:
     received_to: int
     environments: frozenset[tuple[int, str]]
     with_properties: bool = False
-    names: frozenset[str] | None = None
     units: frozenset[str] | None = None
 
     @property
@@ -91,7 +89,7 @@ class LogRows:
     """An extent of the log, for whatever engine reads Parquet and Arrow.
 
     Attributes:
-        extent: Which part; files hold more than that, of other projects, times and names.
+        extent: Which part; files hold more than that, of other projects and times.
         files: Parquet files with at least `EVENT_COLUMNS`.
         erasures: Whose events in files with an older `last_erasure` are no events any more.
         rest: The events that are read from PostgreSQL, in the extent's columns; it is read once.
@@ -137,7 +135,7 @@ class SealedLog:
         Raises:
             WrongFileError: Such a file alone holds events of the extent.
         """
-        received_from, received_to = _moment(extent.named_from), _moment(extent.received_to)
+        received_from, received_to = moment_of(extent.named_from), moment_of(extent.received_to)
         listed = sealed_files(self.connection, received_from, received_to)
         faults = wrong_files(self.lake, listed)
         wrong = [file for file in listed if file.name in faults]
@@ -160,7 +158,7 @@ class SealedLog:
         self, wrong: Sequence[SealedFile], extent: Extent, faults: Mapping[str, str]
     ) -> None:
         present = existing_days(self.connection) if wrong else set[str]()
-        received_from = _moment(extent.received_from)
+        received_from = moment_of(extent.received_from)
         lost = {
             file.name: faults[file.name]
             for file in wrong
@@ -173,11 +171,11 @@ class SealedLog:
     def _rest(self, stack: ExitStack, extent: Extent, ranges: Sequence[UnsealedRange]) -> Batches:
         if not ranges:
             return pa.RecordBatchReader.from_batches(extent.columns, [])
-        begins = _moment(extent.received_from).isoformat()
+        begins = moment_of(extent.received_from).isoformat()
         condition = (
             f"({' OR '.join(hours.condition for hours in ranges)})"
             f" AND (received_at >= '{begins}' OR pseudonym IS NOT NULL)"
-            f" AND {_of_projects(extent)}{_of_names(extent)}{_of_units(extent)}"
+            f" AND {_of_projects(extent)}{_of_units(extent)}"
         )
         return self._lazily(
             stack, extent.columns, lambda cursor: read_events(cursor, condition, extent.columns)
@@ -185,8 +183,8 @@ class SealedLog:
 
     def _revenue(self, stack: ExitStack, extent: Extent) -> Batches:
         condition = (
-            f"received_at BETWEEN '{_moment(extent.received_from).isoformat()}'"
-            f" AND '{_moment(extent.received_to).isoformat()}' AND {_of_projects(extent)}"
+            f"received_at BETWEEN '{moment_of(extent.received_from).isoformat()}'"
+            f" AND '{moment_of(extent.received_to).isoformat()}' AND {_of_projects(extent)}"
             f"{_of_units(extent)}"
         )
         # Most projects send none: no second connection is made to read nothing.
@@ -256,30 +254,15 @@ def keep_log(connection: Connection) -> None:
     connection.execute(text("LOCK TABLE runtime_events IN ACCESS SHARE MODE"))
 
 
-def _moment(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
-
-
 def _of_projects(extent: Extent) -> str:
     projects = sorted({project_id for project_id, _ in extent.environments})
     return f"project_id IN ({', '.join(map(str, projects))})" if projects else "false"
 
 
-def _of_names(extent: Extent) -> str:
-    if extent.names is None:
-        return ""
-    names = _literals(extent.names)
-    return f" AND event IN ({names})" if names else " AND false"
-
-
 def _of_units(extent: Extent) -> str:
     if extent.units is None:
         return ""
-    units = _literals(extent.units)
+    units = ", ".join(sql.Literal(value).as_string() for value in sorted(extent.units))
     if not units:
         return " AND false"
     return f" AND (session_id IN ({units}) OR encode(pseudonym, 'hex') IN ({units}))"
-
-
-def _literals(texts: frozenset[str]) -> str:
-    return ", ".join(sql.Literal(value).as_string() for value in sorted(texts))

@@ -43,7 +43,6 @@ class SealedRun:
         size: Of the files, in bytes.
         seconds: How long reading, writing and listing took.
         waiting: How many closed parts are left to the next run.
-        writers_under_way: Whether no hour could be closed because events were being written.
     """
 
     hours: int = 0
@@ -51,7 +50,6 @@ class SealedRun:
     size: int = 0
     seconds: float = 0.0
     waiting: int = 0
-    writers_under_way: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +88,7 @@ class Sealer:
             if connection is None:
                 return None
             run = SealedRun()
-            run.writers_under_way = not _close_hours(self.engine)
+            _close_hours(self.engine)
             with connection.begin():
                 waiting = [value_of(_Part, row) for row in connection.execute(_CLOSED)]
             ends_at = time.monotonic() + most_seconds
@@ -194,8 +192,8 @@ SELECT hour, part FROM sealed_hours WHERE sealed_at IS NULL ORDER BY hour, part
 """)
 
 
-def _close_hours(engine: Engine) -> bool:
-    """Closes the hours that have ended; returns whether no writer was in the way."""
+def _close_hours(engine: Engine) -> None:
+    """Closes the hours that have ended, unless somebody writes: then the next run does."""
     try:
         with engine.begin() as connection:
             connection.execute(BRIEFLY)
@@ -206,8 +204,6 @@ def _close_hours(engine: Engine) -> bool:
     except OperationalError as error:
         if not is_locked(error):
             raise
-        return False
-    return True
 
 
 _LAST_ERASURE = text("SELECT coalesce(max(erasure_id), 0) FROM erasures")

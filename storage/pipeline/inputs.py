@@ -248,46 +248,30 @@ def segments_column(engine: Engine, segments: Sequence[str]) -> str:
 def _register_contexts(
     engine: Engine, environments: Environments, segments: Sequence[str]
 ) -> Contexts:
-    if segments:
-        return _register_segments(engine, environments, segments)
-    if not any(environments.flags.values()):
+    """Registers the sets of flags, and of segments where experiments split by some, by number."""
+    if not segments and not any(environments.flags.values()):
         engine.define("log", LOG_WITHOUT_FLAGS)
         return {}
     numbers: dict[tuple[EnvironmentKey, tuple[tuple[str, str], ...]], int] = {}
     contexts: dict[tuple[EnvironmentKey, int], FlagValues] = {}
-    rows: list[tuple[int, str, str, int]] = []
-    for project_id, environment, flags in engine.rows(FLAG_SETS):
-        key = project_id, environment
-        values = tested_values(json.loads(flags), environments.flags[key])
-        if values:
-            number = numbers.setdefault((key, tuple(values.items())), len(numbers) + 1)
-            contexts[key, number] = values
-            rows.append((project_id, environment, flags, number))
-    engine.register("contexts", _CONTEXTS, rows)
-    engine.define("log", LOG_WITH_CONTEXTS)
-    _register_ties(engine, LOG_WITH_TIES)
-    return contexts
-
-
-def _register_segments(
-    engine: Engine, environments: Environments, segments: Sequence[str]
-) -> Contexts:
-    """Registers the contexts where properties of events are a part of them."""
-    numbers: dict[tuple[EnvironmentKey, tuple[tuple[str, str], ...]], int] = {}
-    contexts: dict[tuple[EnvironmentKey, int], FlagValues] = {}
-    rows: list[tuple[int, str, str, str, int]] = []
-    for project_id, environment, flags, texts in engine.rows(SEGMENT_SETS):
+    rows: list[tuple[Any, ...]] = []
+    for project_id, environment, flags, *texts in engine.rows(
+        SEGMENT_SETS if segments else FLAG_SETS
+    ):
         key = project_id, environment
         served = tested_values(json.loads(flags or "{}"), environments.flags[key])
-        named = zip(segments, texts.split(chr(SEGMENT_END)), strict=False)
+        named = zip(segments, texts[0].split(chr(SEGMENT_END)) if texts else (), strict=False)
         values = {**served, **{segment_name(name): value for name, value in named if value}}
         if values:
             number = numbers.setdefault((key, tuple(values.items())), len(numbers) + 1)
             contexts[key, number] = values
-            rows.append((project_id, environment, flags, texts, number))
-    engine.register("contexts", _SEGMENT_CONTEXTS, rows)
-    engine.define("log", with_segments(LOG_WITH_CONTEXTS))
-    _register_ties(engine, with_segments(LOG_WITH_TIES))
+            rows.append((project_id, environment, flags, *texts, number))
+    engine.register("contexts", _SEGMENT_CONTEXTS if segments else _CONTEXTS, rows)
+    log, tied = LOG_WITH_CONTEXTS, LOG_WITH_TIES
+    if segments:
+        log, tied = with_segments(log), with_segments(tied)
+    engine.define("log", log)
+    _register_ties(engine, tied)
     return contexts
 
 

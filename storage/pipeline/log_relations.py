@@ -7,7 +7,6 @@ from storage.lake.reader import Extent, LogFile, LogRows
 from storage.lake.sealed_hours import Erasure
 from storage.pipeline.engines.engine import DayEngine
 
-_NAMES = {"event": "text"}
 _UNITS = {"unit": "text"}
 _ERASED = {"erasure_id": "bigint", "project_id": "int", "key": "text"}
 
@@ -23,7 +22,6 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
         engine: Copies rows that come from PostgreSQL, and reads files in place.
         rows: The rows, which are read before this returns.
     """
-    engine.register("log_names", _NAMES, ((name,) for name in sorted(rows.extent.names or ())))
     engine.register("log_units", _UNITS, ((unit,) for unit in sorted(rows.extent.units or ())))
     _register_erasures(engine, rows.erasures)
     engine.copy("log_rest", rows.rest)
@@ -43,7 +41,6 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
 
 
 def _wanted(extent: Extent) -> str:
-    named = "" if extent.names is None else " AND e.event IN (SELECT event FROM log_names)"
     units = (
         ""
         if extent.units is None
@@ -54,7 +51,7 @@ def _wanted(extent: Extent) -> str:
     return (
         f"e.received BETWEEN {extent.named_from} AND {extent.received_to}"
         f" AND (e.received >= {extent.received_from} OR e.pseudonym IS NOT NULL)"
-        f" AND e.project_id IN ({projects}){named}{units}"
+        f" AND e.project_id IN ({projects}){units}"
     )
 
 

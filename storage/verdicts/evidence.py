@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
@@ -26,7 +26,14 @@ from storage.schema.encoding import (
     sightings,
 )
 from storage.schema.policy_columns import GRACE, JUDGED_METRICS
-from storage.verdicts.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
+from storage.verdicts.gates import (
+    Allocation,
+    CountedDeploy,
+    GateReading,
+    allocations,
+    block_begin,
+    read_gates,
+)
 from storage.verdicts.packed_cells import (
     NO_CELLS,
     CellColumns,
@@ -244,8 +251,8 @@ def _counted(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[CountedD
     in_force: dict[str, datetime] = {}
     for deploy in reversed(list(deploys)):
         at = deploy.deployed_at
-        if deploy.recorded_at > max(_block_of(at) + close, experiment.bound_at):
-            first = _block_of(deploy.recorded_at - close)
+        if deploy.recorded_at > max(block_begin(at) + close, experiment.bound_at):
+            first = block_begin(deploy.recorded_at - close)
             at = first if first + close >= deploy.recorded_at else first + _BLOCK
         later = in_force.get(deploy.commit_sha)
         if later is None or at < later:
@@ -255,11 +262,6 @@ def _counted(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[CountedD
             )
     counted.reverse()
     return sorted(counted, key=lambda deploy: deploy.at)
-
-
-def _block_of(moment: datetime) -> datetime:
-    seconds = moment.timestamp()
-    return datetime.fromtimestamp(seconds - seconds % _BLOCK.total_seconds(), tz=UTC)
 
 
 def _cuts(deploys: Iterable[CountedDeploy], *, starts_at: datetime) -> list[datetime]:

@@ -114,11 +114,15 @@ class GateReading:
     returning: ReturningColumns | None = None
 
 
+def block_begin(moment: datetime) -> datetime:
+    """Returns when the block of a moment of exposure begins."""
+    seconds = moment.timestamp()
+    return datetime.fromtimestamp(seconds - seconds % _BLOCK.total_seconds(), tz=UTC)
+
+
 def block_close(moment: datetime, grace_seconds: float) -> datetime:
     """Returns when the block of a moment of exposure closes."""
-    seconds = moment.timestamp()
-    begin = datetime.fromtimestamp(seconds - seconds % _BLOCK.total_seconds(), tz=UTC)
-    return begin + _BLOCK + timedelta(seconds=grace_seconds)
+    return block_begin(moment) + _BLOCK + timedelta(seconds=grace_seconds)
 
 
 def allocations(

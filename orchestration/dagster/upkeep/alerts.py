@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from domain.document import document_text
+from domain.document import document_text, time_text
 from domain.figures import counted
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.upkeep.failures import (
@@ -87,7 +87,7 @@ def _send(failures: Failures, url: str) -> None:
 def _raw(failures: Failures) -> dict[str, object]:
     return {
         "type": f"{PREFIX}.alert",
-        "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+        "timestamp": time_text(datetime.now(UTC)),
         "data": {
             "runs": [asdict(run) for run in failures.runs],
             "checks": [asdict(check) for check in failures.checks],

@@ -1,7 +1,6 @@
 """The reader: a single state of the log, from readable files and else from PostgreSQL."""
 
 from collections import Counter
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -34,26 +33,6 @@ def test_events_and_erasures_are_of_one_state_of_the_log(day) -> None:
         assert Counter(engine.rows("SELECT * FROM events")) == whole
 
     assert not [row for row in day.read() if row[3] == "s7"]
-
-
-def test_events_of_some_names_alone_are_read_of_both_tiers(day) -> None:
-    bought = "it's \\ bought"
-    day.append(day.event("sealed", 20, event=bought))
-    day.seal()
-    day.append(day.event("unsealed", 21, event=bought), day.event("other", 22))
-
-    def sessions(names: frozenset[str]) -> list[str]:
-        extent = replace(day.extent(BEGIN, BEGIN + timedelta(days=3)), names=names)
-        with (
-            read_apart(day.engine, day.lake) as log,
-            open_duckdb(DuckDBLimits()) as engine,
-            log.rows(extent) as rows,
-        ):
-            attach_log(engine, rows)
-            return sorted(session for (session,) in engine.rows("SELECT session_id FROM events"))
-
-    assert sessions(frozenset({bought})) == ["sealed", "unsealed"]
-    assert sessions(frozenset()) == []
 
 
 def test_a_transaction_that_sees_several_states_of_the_log_is_refused(day) -> None:
