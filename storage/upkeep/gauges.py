@@ -114,7 +114,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     ]
     # None where the records of Dagster are not in this database.
     failed_runs: Annotated[
-        int | None, Meta(description="Runs of Dagster that failed within the last hour.")
+        int | None, Meta(description="Runs of ours in Dagster that failed within the last hour.")
     ]
     undelivered_webhooks: Annotated[int, Meta(description="Webhooks that wait for an attempt.")]
     undelivered_webhook_age_seconds: Annotated[
@@ -310,9 +310,14 @@ SELECT (
 
 _HAS_RUNS = text("SELECT to_regclass(:runs) IS NOT NULL")
 
+# Each run of our jobs has a tag of ours, and each of our assets that has begun.
 _FAILED_RUNS = text(f"""
-SELECT count(*) FROM {DAGSTER_SCHEMA}.runs
-WHERE status = 'FAILURE' AND end_time > extract(epoch FROM clock_timestamp()) - 3600
+SELECT count(*) FROM {DAGSTER_SCHEMA}.runs AS r
+WHERE r.status = 'FAILURE' AND r.end_time > extract(epoch FROM clock_timestamp()) - 3600
+  AND EXISTS (
+    SELECT FROM {DAGSTER_SCHEMA}.run_tags AS t
+    WHERE t.run_id = r.run_id AND t.key LIKE '{SCHEMA}/%'
+)
 """)
 
 

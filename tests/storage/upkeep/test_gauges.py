@@ -9,6 +9,7 @@ import dagster as dg
 import pytest
 from sqlalchemy import text
 
+from orchestration.dagster.keys import PREFIX
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
 from storage.releases.freeze import freeze
 from storage.schema.partitions import create_days
@@ -166,15 +167,20 @@ class TestAVerdict:
         assert gauges().verdict_overdue_seconds == 0
 
 
-def test_failed_runs_are_those_of_the_last_hour_that_dagster_keeps_beside(service, gauges) -> None:
+def test_failed_runs_are_ours_of_the_last_hour_that_dagster_keeps_beside(service, gauges) -> None:
     create_dagster_schema(service.store.url)
     kept = {"postgres": {"postgres_url": dagster_url(service.store.url)}}
     with dg.instance_for_test(overrides={"storage": kept}) as instance:
         assert gauges().failed_runs == 0
-        for ends in (instance.report_run_failed, instance.report_run_canceled):
-            ends(
-                instance.add_run(dg.DagsterRun(job_name="day", status=dg.DagsterRunStatus.STARTED))
-            )
+        started = dg.DagsterRunStatus.STARTED
+        for ends, job in (
+            (instance.report_run_failed, "deploy_reward_day"),
+            (instance.report_run_canceled, "deploy_reward_day"),
+            # In an instance that others share.
+            (instance.report_run_failed, "nightly_models"),
+        ):
+            tags = {f"{PREFIX}/pool": "day"} if job.startswith(PREFIX) else {"team": "models"}
+            ends(instance.add_run(dg.DagsterRun(job_name=job, status=started, tags=tags)))
         assert gauges().failed_runs == 1
         in_store(service, "UPDATE dagster.runs SET end_time = end_time - 7200")
         assert gauges().failed_runs == 0
