@@ -4,10 +4,9 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from sqlalchemy import Row
 
 from orchestration.dagster.cells import session_cells
 from orchestration.dagster.keys import (
@@ -29,9 +28,9 @@ from orchestration.dagster.links import experiment_link
 from orchestration.dagster.partitions import asked_to_close, patience
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
-from orchestration.pipeline.batch import FAST
-from storage.schema.clock import seconds_until
-from storage.views.counts import open_units
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
 
 # This tag of a run names the experiments whose answers it changed.
 TURNED_TAG = f"{PREFIX}/turned"
@@ -43,6 +42,8 @@ _LONGEST_WAIT = 60.0
 
 def _await_closing(context: dg.AssetExecutionContext, store: Store) -> None:
     """Waits for the instant at which the run's blocks close, by the store's clock."""
+    from storage.schema.clock import seconds_until
+
     if (closes_at := asked_to_close(context.run.tags)) is None:
         return
     with store.reading() as connection:
@@ -92,6 +93,7 @@ def exposures(
     - **Served** as counts in `GET /v1/reward/{experiment_id}/evidence`.
     """
     from orchestration.pipeline.steps import expose
+    from storage.views.counts import open_units
 
     _await_closing(context, store)
     begun = time.monotonic()
@@ -137,6 +139,7 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
       difference; VIF is the price of the strata, and above 10 the change is aliased with another.
     """
     from orchestration.dagster.report import MOST_SHOWN, chosen, report
+    from orchestration.pipeline.batch import FAST
     from orchestration.pipeline.steps import stage, stage_due
     from storage.views.published import decided_lately, nearest_to_an_answer
 
@@ -233,7 +236,7 @@ def _moment(at: datetime | None) -> str:
     return "" if at is None else f"{at.astimezone(UTC):%d %b %H:%M}"
 
 
-def _changes(changed: Sequence[Row[Any]]) -> Rows:
+def _changes(changed: "Sequence[Row[Any]]") -> Rows:
     return [
         {
             "experiment": experiment_link(row.experiment_id),

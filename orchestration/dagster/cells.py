@@ -24,9 +24,6 @@ from orchestration.dagster.partitions import DAYS, patience, run_days
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import MOST_ROWS, filled, pages
 from storage.pipeline.moments import Days
-from storage.schema.clock import closed_instant
-from storage.upkeep.check_results import note_self_check
-from storage.views.counts import cells_of_days
 
 if TYPE_CHECKING:
     from orchestration.pipeline.day_check import Comparison
@@ -193,6 +190,8 @@ def _report(
     compared: dict[date, "Comparison"],
 ) -> None:
     """Reports the run's days, and fails it where some of them are not as the log gives them."""
+    from storage.views.counts import cells_of_days
+
     wrong = [day for day, each in compared.items() if not is_cured(each, swapped=True)]
     with store.reading() as connection:
         cells = cells_of_days(connection, days.each if days else [])
@@ -219,6 +218,8 @@ def _compare(
 ) -> dict[date, "Comparison"]:
     """Computes days anew from the log, and returns the differences of each."""
     from orchestration.pipeline.day_check import compare_days
+    from storage.schema.clock import closed_instant
+    from storage.upkeep.check_results import note_self_check
 
     with store.reading() as connection:
         as_of = closed_instant(connection)

@@ -5,25 +5,17 @@ by the database and by the contract itself.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from sqlalchemy import Connection, Row
 
 from orchestration.dagster.keys import EVIDENCE, RUNTIME_EVENTS, VERDICTS
 from orchestration.dagster.links import experiment_link
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import MOST_ROWS, Rows, filled, pages, plain
-from storage.upkeep.check_results import note_check
-from storage.upkeep.invariants import (
-    decided_unlike_their_evidence,
-    keeps_with_a_breach,
-    lost_sessions,
-    risen_running_p,
-    units_that_do_not_add_up,
-)
-from storage.verdicts.set_aside import read_set_aside
-from storage.views.sources import lags_of_measured_projects
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Row
 
 _Look = Callable[[Store], dg.AssetCheckResult]
 
@@ -41,6 +33,8 @@ def _fact(
             description=f"{statement}\n\n**When it fails.** {cure}",
         )
         def noted(store: Store) -> dg.AssetCheckResult:
+            from storage.upkeep.check_results import note_check
+
             result = look(store)
             with store.reading() as connection:
                 note_check(connection, name=look.__name__, passed=result.passed)
@@ -57,7 +51,7 @@ def _fact(
 
 
 def _holds_for_all(
-    store: Store, query: Callable[[Connection], Sequence[str]]
+    store: Store, query: "Callable[[Connection], Sequence[str]]"
 ) -> dg.AssetCheckResult:
     with store.reading() as connection:
         contradicting = query(connection)
@@ -80,6 +74,8 @@ def _holds_for_all(
 )
 def no_keep_with_a_breach(store: Store) -> dg.AssetCheckResult:
     """Looks at every published verdict."""
+    from storage.upkeep.invariants import keeps_with_a_breach
+
     return _holds_for_all(store, keeps_with_a_breach)
 
 
@@ -94,6 +90,8 @@ def no_keep_with_a_breach(store: Store) -> dg.AssetCheckResult:
 )
 def decided_verdicts_are_unchanged(store: Store) -> dg.AssetCheckResult:
     """Looks at verdicts decided within a day; the database refuses to rewrite older ones."""
+    from storage.upkeep.invariants import decided_unlike_their_evidence
+
     return _holds_for_all(store, decided_unlike_their_evidence)
 
 
@@ -108,6 +106,8 @@ def decided_verdicts_are_unchanged(store: Store) -> dg.AssetCheckResult:
 )
 def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
     """Looks at the published evidence of open and fresh experiments."""
+    from storage.upkeep.invariants import risen_running_p
+
     return _holds_for_all(store, risen_running_p)
 
 
@@ -158,6 +158,8 @@ def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
 )
 def no_experiment_is_set_aside(store: Store) -> dg.AssetCheckResult:
     """Names the experiments whose own data breaks a stage of the pipeline."""
+    from storage.verdicts.set_aside import read_set_aside
+
     with store.reading() as connection:
         failures = read_set_aside(connection)
     experiments = [
@@ -188,6 +190,8 @@ def no_experiment_is_set_aside(store: Store) -> dg.AssetCheckResult:
 )
 def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
     """Counts units in the evidence against units seen, and units in the log against both."""
+    from storage.upkeep.invariants import lost_sessions, units_that_do_not_add_up
+
     with store.reading() as connection:
         uneven = units_that_do_not_add_up(connection)
         lost = lost_sessions(connection)
@@ -215,6 +219,8 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
 )
 def source_lag_is_under_the_grace(store: Store) -> dg.AssetCheckResult:
     """Warns only: how late events come is the clients' doing."""
+    from storage.views.sources import lags_of_measured_projects
+
     with store.reading() as connection:
         rows = lags_of_measured_projects(connection)
     return dg.AssetCheckResult(
@@ -228,7 +234,7 @@ def source_lag_is_under_the_grace(store: Store) -> dg.AssetCheckResult:
     )
 
 
-def _lags(rows: Sequence[Row[Any]]) -> Rows:
+def _lags(rows: "Sequence[Row[Any]]") -> Rows:
     return [
         {
             "project": plain(row.project),

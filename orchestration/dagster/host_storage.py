@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from dagster_shared.yaml_utils import load_yaml_from_path
-from sqlalchemy import make_url
 
 # An instance names a single storage, or three: of each kind of records.
 _SECTIONS = ("storage", "run_storage", "event_log_storage", "schedule_storage")
@@ -28,11 +27,17 @@ def refuse_storage(environment: Mapping[str, str] = os.environ) -> None:
     """
     path = Path(environment.get("DAGSTER_HOME", os.devnull)) / "dagster.yaml"
     config: Any = (load_yaml_from_path(str(path)) if path.is_file() else None) or {}
-    if any(make_url(url).get_dialect().driver == "psycopg" for url in _urls(config, environment)):
+    if any(_driver(url) == "psycopg" for url in _urls(config, environment)):
         raise HostStorageError(
             f"{path}: add `scheme: postgresql+psycopg2` to postgres_db, or begin postgres_url with"
             " `postgresql+psycopg2://`: by psycopg 3 Dagster cannot write the events of a run"
         )
+
+
+def _driver(url: str) -> str:
+    from sqlalchemy import make_url
+
+    return make_url(url).get_dialect().driver
 
 
 def _urls(config: Any, environment: Mapping[str, str]) -> Iterator[str]:  # noqa: ANN401 - YAML

@@ -4,8 +4,6 @@ from datetime import timedelta
 
 import dagster as dg
 
-from storage.postgres.engine import SCHEMA
-
 PREFIX = "deploy_reward"
 # Sealing has a run an hour.
 SEALED_FRESHNESS = dg.FreshnessPolicy.time_window(
@@ -55,4 +53,5 @@ def table_of(key: dg.AssetKey) -> str:
 
 def table_metadata(key: dg.AssetKey) -> dict[str, str]:
     """Returns what Dagster shows of the table of an asset."""
-    return {"dagster/table_name": f"{SCHEMA}.{table_of(key)}"}
+    # Our schema has the name of all that is ours.
+    return {"dagster/table_name": f"{PREFIX}.{table_of(key)}"}

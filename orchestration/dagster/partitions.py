@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import dagster as dg
-from sqlalchemy.exc import DBAPIError
 
 from orchestration.dagster.keys import CLOSES_TAG
 from orchestration.dagster.resources import StoreNotFoundError, store_url
-from orchestration.pipeline.batch import FAST, RUN, Patience
 from storage.pipeline.moments import Days
-from storage.postgres.engine import opened_engine
-from storage.schema.partitions import first_day
+
+if TYPE_CHECKING:
+    from orchestration.pipeline.batch import Patience
 
 # The days before today that a store without an event has, so that history can be imported.
 _DAYS_OF_HISTORY = 90
@@ -20,13 +20,16 @@ _DAYS_OF_HISTORY = 90
 
 def _first_day() -> date:
     """Returns the day of the store's first event, as of when the definitions are loaded."""
-    with (
-        suppress(StoreNotFoundError, DBAPIError),
-        opened_engine(store_url()) as engine,
-        engine.connect() as connection,
-    ):
-        if (day := first_day(connection)) is not None:
-            return day
+    with suppress(StoreNotFoundError):
+        url = store_url()
+        from sqlalchemy.exc import DBAPIError
+
+        from storage.postgres.engine import opened_engine
+        from storage.schema.partitions import first_day
+
+        with suppress(DBAPIError), opened_engine(url) as engine, engine.connect() as connection:
+            if (day := first_day(connection)) is not None:
+                return day
     return datetime.now(UTC).date() - timedelta(days=_DAYS_OF_HISTORY)
 
 
@@ -66,6 +69,8 @@ def asked_to_close(tags: Mapping[str, str]) -> datetime | None:
     return None if closes_at is None else datetime.fromisoformat(closes_at)
 
 
-def patience(tags: Mapping[str, str]) -> Patience:
+def patience(tags: Mapping[str, str]) -> "Patience":
     """Returns how long a run's statements may take, and who is tried again."""
+    from orchestration.pipeline.batch import FAST, RUN
+
     return RUN if asked_to_close(tags) is None else FAST

@@ -8,24 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from sqlalchemy import Connection
-from sqlalchemy import Engine as Pool
-from sqlalchemy.exc import OperationalError
 
 from orchestration.dagster.keys import PREFIX, STORE_TAG
-from orchestration.pipeline.failed_tick import failures_counted
 from storage.postgres.data_dir import default_data_dir
-from storage.postgres.embedded import running_url
-from storage.postgres.engine import open_engine
-from storage.postgres.run_lock import RunLock, place_of
-from storage.schema.clock import claim_derived_tables
-from storage.schema.migrate import StoreVersionError, refuse_other_version
-from storage.upkeep.gauges import note_step
-from storage.upkeep.passing_error import is_passing
-from storage.upkeep.reading import separate_reading
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy import Engine as Pool
+
     from storage.lake.day_engines import DayEngineSettings
+    from storage.postgres.run_lock import RunLock
 
 # The retries take a minute in all, longer than a managed PostgreSQL takes to fail over.
 RETRIES = dg.RetryPolicy(
@@ -45,6 +37,8 @@ def store_url() -> str:
     """
     if named := os.environ.get("SERVICE_DATABASE_URL"):
         return named
+    from storage.postgres.embedded import running_url
+
     data_dir = default_data_dir()
     if running := running_url(data_dir):
         return running
@@ -70,8 +64,8 @@ class Store(dg.ConfigurableResource[Any]):
         description="Whether each run of the code location is a single process, as those of our own"
         " jobs are. Where steps are processes, nobody holds a run's lock between two of them.",
     )
-    _engine: Pool | None = PrivateAttr(default=None)
-    _lock: RunLock | None = PrivateAttr(default=None)
+    _engine: "Pool | None" = PrivateAttr(default=None)
+    _lock: "RunLock | None" = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Opens the pool of connections that a run's steps share, and holds the lock of the run.
@@ -79,6 +73,12 @@ class Store(dg.ConfigurableResource[Any]):
         Raises:
             storage.migrate.StoreVersionError: The store is of another version.
         """
+        from sqlalchemy.exc import OperationalError
+
+        from storage.postgres.engine import open_engine
+        from storage.postgres.run_lock import RunLock, place_of
+        from storage.schema.migrate import StoreVersionError, refuse_other_version
+
         engine = open_engine(self.database_url or store_url(), pool_size=2)
         try:
             # A store that is away is met again by the steps, which wait for it.
@@ -107,7 +107,7 @@ class Store(dg.ConfigurableResource[Any]):
             self._engine = None
 
     @property
-    def engine(self) -> Pool:
+    def engine(self) -> "Pool":
         """The pool of connections.
 
         Raises:
@@ -118,18 +118,22 @@ class Store(dg.ConfigurableResource[Any]):
         return self._engine
 
     @contextmanager
-    def reading(self) -> Generator[Connection]:
+    def reading(self) -> "Generator[Connection]":
         """Yields a connection in a transaction that writes no derived table."""
         with _tried_again_when_lost(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def step(self, stage: str) -> Generator[Connection]:
+    def step(self, stage: str) -> "Generator[Connection]":
         """Yields a connection in a step's transaction, which is the only writer of derived tables.
 
         Args:
             stage: The step, of `PIPELINE`: when it last ended and how often it failed is kept.
         """
+        from orchestration.pipeline.failed_tick import failures_counted
+        from storage.schema.clock import claim_derived_tables
+        from storage.upkeep.gauges import note_step
+
         begun = time.monotonic()
         with (
             _tried_again_when_lost(),
@@ -141,12 +145,14 @@ class Store(dg.ConfigurableResource[Any]):
             note_step(connection, stage=stage, seconds=time.monotonic() - begun)
 
     @contextmanager
-    def separate_reading(self, *, swaps: bool = False) -> Generator[Connection]:
+    def separate_reading(self, *, swaps: bool = False) -> "Generator[Connection]":
         """Yields a connection on which the derived tables are empty and its own.
 
         Args:
             swaps: Whether the rows that are swapped in are committed at its end.
         """
+        from storage.upkeep.reading import separate_reading
+
         with _tried_again_when_lost(), separate_reading(self.engine, swaps=swaps) as connection:
             yield connection
 
@@ -194,6 +200,8 @@ class Engine(dg.ConfigurableResource[Any]):
 @contextmanager
 def _tried_again_when_lost() -> Generator[None]:
     """Asks Dagster to try the op again that lost its connection; in a tick, the next heals."""
+    from storage.upkeep.passing_error import is_passing
+
     try:
         yield
     except Exception as error:

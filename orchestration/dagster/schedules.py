@@ -2,6 +2,7 @@
 
 import os
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -9,9 +10,9 @@ from orchestration.dagster.jobs import day, fast, sealing
 from orchestration.dagster.keys import CLOSES_TAG, DUE_TAG, PREFIX
 from orchestration.dagster.partitions import DAYS, key_of
 from orchestration.dagster.resources import Store
-from orchestration.pipeline.failed_tick import failures_counted
-from storage.schema.clock import closed_instant, try_claim_derived_tables
-from storage.verdicts.backlog import DueWork, due_work, note_nothing_due, settled_days
+
+if TYPE_CHECKING:
+    from storage.verdicts.backlog import DueWork
 
 _CRON_VARIABLE = "SERVICE_FAST_CRON"
 _EACH_MINUTE = "* * * * *"
@@ -39,6 +40,8 @@ def _fast(
     no minute; a slower schedule waits for its next tick. Where experiments of different graces
     close within that minute, the first closing waits for no other.
     """
+    from orchestration.pipeline.failed_tick import failures_counted
+
     until_next = context.scheduled_execution_time + timedelta(minutes=1) - datetime.now(UTC)
     with failures_counted(store.engine, "backlog"):
         answer = _due(store, ahead=max(timedelta(), until_next))
@@ -55,16 +58,18 @@ def _fast(
     return [_request(work) for work in answer[:1] + answer[1:][-1:]]
 
 
-def _request(work: DueWork) -> dg.RunRequest:
+def _request(work: "DueWork") -> dg.RunRequest:
     now = datetime.now(UTC)
     closes_at = (work.closes_at or now).isoformat()
     tags = {CLOSES_TAG: closes_at, DUE_TAG: work.sentence}
     return dg.RunRequest(run_key=closes_at, partition_key=key_of(now), tags=tags)
 
 
-def _due(store: Store, *, ahead: timedelta) -> list[DueWork] | str:
+def _due(store: Store, *, ahead: timedelta) -> "list[DueWork] | str":
     """Returns the blocks that are due, or why no run is to be launched."""
     from orchestration.pipeline.steps import note_seen
+    from storage.schema.clock import closed_instant, try_claim_derived_tables
+    from storage.verdicts.backlog import due_work, note_nothing_due
 
     with store.reading() as connection:
         if not try_claim_derived_tables(connection):
@@ -149,6 +154,9 @@ _DONE_OR_TO_COME = [
 )
 def each_day(context: dg.ScheduleEvaluationContext, store: Store) -> dg.RunRequest | dg.SkipReason:
     """Requests the run of a settled day: one an hour, so that weeks of history hold nothing up."""
+    from storage.schema.clock import closed_instant
+    from storage.verdicts.backlog import settled_days
+
     with store.reading() as connection:
         settled = settled_days(connection, as_of=closed_instant(connection))
     keys = (settled_day.isoformat() for settled_day in settled)

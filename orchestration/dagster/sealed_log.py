@@ -20,13 +20,11 @@ from orchestration.dagster.keys import (
 from orchestration.dagster.partitions import DAYS, run_days
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import markdown, plain
-from storage.lake.lake import open_lake
-from storage.lake.removal import delete_unlisted
-from storage.log.status import SealingStatus, note_sealing, read_sealing
 
 if TYPE_CHECKING:
     from storage.lake.comparison import DifferentFile, SealedDay
     from storage.lake.sealing import SealedRun
+    from storage.log.status import SealingStatus
 
 # A run seals so many hours, and the next run the rest.
 _MOST_SECONDS = 1200.0
@@ -100,6 +98,7 @@ with warnings.catch_warnings():
     ) -> Iterator[dg.MaterializeResult[Any]]:
         """Seals the hours that have ended, and reads the files of the days of the run."""
         from storage.lake.comparison import sealed_day
+        from storage.log.status import read_sealing
 
         seals = bool(context.selected_asset_keys)
         run, error = _sealed(store, seals=seals)
@@ -144,7 +143,10 @@ def _of_day(day: "SealedDay") -> dict[str, Any]:
 
 def _sealed(store: Store, *, seals: bool) -> tuple["SealedRun", str | None]:
     """Seals the hours that have ended; a failure is noted, and later hours go on."""
+    from storage.lake.lake import open_lake
+    from storage.lake.removal import delete_unlisted
     from storage.lake.sealing import SealedRun, Sealer
+    from storage.log.status import note_sealing
 
     run, error = SealedRun(), None
     if not seals:
@@ -161,10 +163,11 @@ def _sealed(store: Store, *, seals: bool) -> tuple["SealedRun", str | None]:
 
 
 def _looked_at(
-    store: Store, days: Sequence[date], status: SealingStatus, *, whole: bool
+    store: Store, days: Sequence[date], status: "SealingStatus", *, whole: bool
 ) -> Iterator[Any]:
     """Yields the results of the check, of days on which a file was or is wrong as well."""
     from storage.lake.comparison import compare_files, days_with_faults
+    from storage.lake.lake import open_lake
     from storage.lake.scrubbing import scrub
 
     lake = open_lake()

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -17,7 +18,9 @@ from orchestration.dagster.keys import (
     table_of,
 )
 from orchestration.dagster.resources import Store
-from storage.views.sources import SourceReading, read_sources
+
+if TYPE_CHECKING:
+    from storage.views.sources import SourceReading
 
 
 def _spec(key: dg.AssetKey, description: str) -> dg.AssetSpec:
@@ -71,6 +74,8 @@ with warnings.catch_warnings():
     @dg.multi_observable_source_asset(specs=SOURCES, name=f"{PREFIX}_log", can_subset=True)
     def log(context: dg.AssetExecutionContext, store: Store) -> Iterator[dg.ObserveResult]:
         """Counts received events, and how late they came."""
+        from storage.views.sources import read_sources
+
         with store.reading() as connection:
             readings = read_sources(connection)
         for spec in SOURCES:
@@ -80,7 +85,7 @@ with warnings.catch_warnings():
                 )
 
 
-def _metadata(reading: SourceReading) -> dict[str, dg.MetadataValue]:
+def _metadata(reading: "SourceReading") -> dict[str, dg.MetadataValue]:
     known: dict[str, dg.MetadataValue] = {
         "dagster/row_count": dg.MetadataValue.int(reading.rows),
         "rows_in_last_hour": dg.MetadataValue.int(reading.last_hour),

@@ -3,15 +3,17 @@
 import warnings
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from domain.ledger.account import Ledger
 from orchestration.dagster.keys import LEDGER, OWNERS, PREFIX, TAGS, VERDICTS
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
-from storage.ledger.entries import JudgedProject, judged_projects, read_ledger
+
+if TYPE_CHECKING:
+    from domain.ledger.account import Ledger
+    from storage.ledger.entries import JudgedProject
 
 with warnings.catch_warnings():
     # A command that names a range of days wants it of the assets without days as well.
@@ -37,6 +39,8 @@ with warnings.catch_warnings():
         - **Backfill**: none. Each run of the day counts anew.
         - **Served** at `GET /v1/reward/ledger` and on the dashboard, with the sums of keeps.
         """
+        from storage.ledger.entries import judged_projects, read_ledger
+
         as_of = datetime.now(UTC)
         with store.reading() as connection:
             projects = judged_projects(connection, as_of=as_of)
@@ -57,7 +61,7 @@ with warnings.catch_warnings():
         )
 
 
-def _projects(accounts: Sequence[tuple[JudgedProject, Ledger]]) -> Rows:
+def _projects(accounts: "Sequence[tuple[JudgedProject, Ledger]]") -> Rows:
     return [
         {
             "project": plain(project.name),

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from domain.document import document_text, time_text
 from domain.figures import counted
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.upkeep.failures import (
@@ -18,8 +17,6 @@ from orchestration.dagster.upkeep.failures import (
     cursor_now,
     failures_since,
 )
-from orchestration.outbound.payload import slack_text
-from storage.tenants.webhook import Webhook
 
 _SLACK = "hooks.slack.com"
 _ADDRESS = "SERVICE_ALERT_WEBHOOK"
@@ -65,7 +62,9 @@ def _send(failures: Failures, url: str) -> None:
     Raises:
         AlertNotSentError: It was not taken; of the address the message tells the host alone.
     """
+    from domain.document import document_text
     from orchestration.outbound.receiver import Unanswered, post
+    from storage.tenants.webhook import Webhook
 
     try:
         receiver = Webhook(url=url)
@@ -85,6 +84,8 @@ def _send(failures: Failures, url: str) -> None:
 
 
 def _raw(failures: Failures) -> dict[str, object]:
+    from domain.document import time_text
+
     return {
         "type": f"{PREFIX}.alert",
         "timestamp": time_text(datetime.now(UTC)),
@@ -112,6 +113,8 @@ def _counted(failures: Failures) -> str:
 
 
 def _run_line(run: FailedRun) -> str:
+    from orchestration.outbound.payload import slack_text
+
     where = f" at {run.step}" if run.step else ""
     why = f": {slack_text(run.error)}" if run.error else ""
     return f"{run.job}{where}{why} ({run.url or run.run_id})"

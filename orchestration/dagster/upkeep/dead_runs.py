@@ -6,7 +6,6 @@ import dagster as dg
 
 from orchestration.dagster.keys import PREFIX, STORE_TAG
 from orchestration.dagster.resources import Store
-from storage.postgres.run_lock import free_runs, place_of
 
 _SAID = "Its process is gone: nobody holds the lock of the run any more."
 # Under way, for Dagster.
@@ -25,6 +24,8 @@ def dead_runs(context: dg.SensorEvaluationContext, store: Store) -> dg.SensorRes
 
     Of a run of another store nothing is known here.
     """
+    from storage.postgres.run_lock import free_runs, place_of
+
     ours = dg.RunsFilter(statuses=_STATUSES, tags={STORE_TAG: place_of(store.engine)})
     runs = {run.run_id: run for run in context.instance.get_runs(ours)}
     free: set[str] = set()

@@ -9,17 +9,6 @@ from orchestration.dagster.jobs import run_tags
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.own_runs import OwnRuns
-from storage.lake.hot_days import DEFAULT_HOT_DAYS, LEAST_HOT_DAYS, move_old_days
-from storage.lake.lake import open_lake
-from storage.lake.removal import delete_unlisted, sweep
-from storage.upkeep.retention import (
-    DEFAULT_DAYS,
-    LEAST_DAYS,
-    compact_replays,
-    delete_expired_units,
-    delete_old_deliveries,
-    drop_old_days,
-)
 
 _VARIABLE = "SERVICE_RETENTION_DAYS"
 _HOT_VARIABLE = "SERVICE_HOT_DAYS"
@@ -36,6 +25,8 @@ def retention_days() -> int:
     Raises:
         RetentionError: It says no whole number, or a number that open experiments can't live with.
     """
+    from storage.upkeep.retention import DEFAULT_DAYS, LEAST_DAYS
+
     return _days(_VARIABLE, default=DEFAULT_DAYS, least=LEAST_DAYS)
 
 
@@ -45,6 +36,8 @@ def hot_days() -> int:
     Raises:
         RetentionError: It says no whole number, or none at all.
     """
+    from storage.lake.hot_days import DEFAULT_HOT_DAYS, LEAST_HOT_DAYS
+
     return _days(_HOT_VARIABLE, default=DEFAULT_HOT_DAYS, least=LEAST_HOT_DAYS)
 
 
@@ -68,6 +61,8 @@ def _days(variable: str, *, default: int, least: int) -> int:
 )
 def drop_days(context: dg.OpExecutionContext, store: Store) -> None:
     """Each in a transaction of its own."""
+    from storage.upkeep.retention import compact_replays, drop_old_days
+
     days = retention_days()
     done = drop_old_days(store.engine, as_of=datetime.now(UTC), retention_days=days)
     with store.reading() as connection:
@@ -96,6 +91,9 @@ def drop_days(context: dg.OpExecutionContext, store: Store) -> None:
 )
 def move_days(context: dg.OpExecutionContext, store: Store) -> None:
     """Each in a transaction of its own, after its files were read back."""
+    from storage.lake.hot_days import move_old_days
+    from storage.lake.lake import open_lake
+
     days = hot_days()
     done = move_old_days(store.engine, open_lake(), as_of=datetime.now(UTC), hot_days=days)
     if done.held:
@@ -123,6 +121,8 @@ def move_days(context: dg.OpExecutionContext, store: Store) -> None:
 )
 def expire_units(context: dg.OpExecutionContext, store: Store) -> None:
     """In batches, and only so many in a run."""
+    from storage.upkeep.retention import delete_expired_units
+
     gone = delete_expired_units(store.engine, as_of=datetime.now(UTC))
     context.add_output_metadata({"rows": sum(gone.values()), **gone})
 
@@ -134,6 +134,8 @@ def expire_units(context: dg.OpExecutionContext, store: Store) -> None:
 )
 def expire_deliveries(context: dg.OpExecutionContext, store: Store) -> None:
     """In a single statement: there are a few for each experiment."""
+    from storage.upkeep.retention import delete_old_deliveries
+
     with store.reading() as connection:
         gone = delete_old_deliveries(connection, as_of=datetime.now(UTC), days=retention_days())
     context.add_output_metadata({"rows": gone})
@@ -150,6 +152,8 @@ def expire_deliveries(context: dg.OpExecutionContext, store: Store) -> None:
 def tend_lake(context: dg.OpExecutionContext, store: Store) -> None:
     """After the days that went: their files go with them."""
     from storage.lake.erasures import Rewriting, rewrite_files
+    from storage.lake.lake import open_lake
+    from storage.lake.removal import delete_unlisted, sweep
 
     lake = open_lake()
     rewriting = rewrite_files(store.engine, lake)

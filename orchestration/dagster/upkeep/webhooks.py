@@ -5,7 +5,6 @@ import dagster as dg
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.resources import Store
 from storage.postgres.data_dir import default_data_dir
-from storage.releases.freeze import current_freeze
 
 
 @dg.sensor(
@@ -18,6 +17,7 @@ from storage.releases.freeze import current_freeze
 def webhooks(store: Store) -> dg.SkipReason:
     """Delivers due announcements; a tick with nothing due is two small queries."""
     from orchestration.outbound.delivery import deliver
+    from storage.releases.freeze import current_freeze
     from storage.tenants.secret import existing_secret
 
     with store.reading() as connection:
