@@ -13,6 +13,7 @@ from msgspec import Meta
 from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.currency import CODES, conversion_factor
 from domain.document import form_field
+from domain.millionths import LARGEST_VALUE
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 WINDOW_STEP = 5 * MINUTE
@@ -24,6 +25,9 @@ NAME_RULE = "must be 1 to 128 characters without line breaks, and without spaces
 
 # An outcome counts as after the window where it comes within so many windows.
 AFTER_WINDOWS = 4
+
+# A threshold that is a quantile of the metric's history.
+_QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d)?)")
 
 # Outcomes before an exposure count within the window, and at most so far back: each tick reads so
 # much of the log again, and few sessions last longer.
@@ -124,6 +128,15 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         float | None,
         form_field("Cap", "Of a mean: the most that one unit counts for.", folded=True),
     ] = None
+    over: Annotated[
+        str | float | None,
+        form_field(
+            "Counts where its value exceeds",
+            "A number, or a quantile of the 28 days before, as p99. Of a unit its first event with"
+            " a value counts.",
+            folded=True,
+        ),
+    ] = None
     margin: Annotated[
         float | Literal["default", "none"] | None,
         form_field(
@@ -171,8 +184,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"margin is {self.margin}: a positive number, 'default' or 'none'")
         if self.rates:
             _require_rates(self.rates, kind=self.kind, currency=self.currency)
-        if self.where:
-            _require_values(self.values_of_properties)
+        _require_values(self.values_of_properties)
+        _require_valued_events(self)
 
     @property
     def values_of_properties(self) -> dict[str, list[str]]:
@@ -181,6 +194,11 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             name: [values] if isinstance(values, str) else sorted(set(values))
             for name, values in sorted((self.where or {}).items())
         }
+
+    @property
+    def thresholds(self) -> list[str | float]:
+        """The number, or quantile of the history, that a unit's first value has to exceed."""
+        return [] if self.over is None else [_threshold(self.over)]
 
 
 def _require_values(asked: Mapping[str, Sequence[str]]) -> None:
@@ -197,6 +215,30 @@ def _require_values(asked: Mapping[str, Sequence[str]]) -> None:
                 )
             if _NUMBER.fullmatch(value) and not _PLAIN_NUMBER.fullmatch(value):
                 raise ValueError(f"where: {name} is {value}: a whole number of at most 15 digits")
+
+
+def _require_valued_events(metric: Metric) -> None:
+    """Raises ValueError where values of events are asked for that have none."""
+    named = metric.sources or ()
+    if metric.thresholds and (metric.kind == "mean" or not REVENUE_EVENTS.isdisjoint(named)):
+        raise ValueError("over needs kind = 'conversion', and events that carry a value")
+
+
+def _threshold(entry: str | float) -> str | float:
+    if isinstance(entry, str) and (quantile := _QUANTILE.fullmatch(entry)) and float(quantile[1]):
+        return entry
+    try:
+        number = float(entry)
+    except ValueError:
+        number = math.inf
+    if not abs(number) <= LARGEST_VALUE:
+        raise ValueError(f"over is {entry}: a number, or a quantile from p0.1 to p99.9")
+    return number
+
+
+def quantile_share(quantile: str) -> float:
+    """Returns the share of values below a quantile, as it is written: 0.95 of `p95`."""
+    return round(float(quantile[1:]) / 100, 6)
 
 
 def _require_rates(rates: Mapping[str, float], *, kind: str, currency: str | None) -> None:
@@ -287,7 +329,14 @@ def empty_event(event: str) -> str:
     return f"{event[: LONGEST_NAME - len(_EMPTY)]}{_EMPTY}"
 
 
-_YES_OR_NO = {"kind": "conversion", "cap": None, "currency": None, "rates": {}, "where": {}}
+_YES_OR_NO = {
+    "kind": "conversion",
+    "cap": None,
+    "over": None,
+    "currency": None,
+    "rates": {},
+    "where": {},
+}
 
 
 def empty(target: Mapping[str, Any]) -> dict[str, Any]:
@@ -352,11 +401,14 @@ def companions_of(
         is_history: Whether events came by import or replay, which may not know an outcome.
     """
     of_sessions = [turnover(target)] if unit == "session" else []
-    unexposed = [] if every_event else [before_exposure(target)]
+    # A unit's first value among more events is another value, and not a further outcome.
+    is_first = target.get("over") is not None
+    unexposed = [] if every_event or is_first else [before_exposure(target)]
     unknown = [empty(target)] if is_history else []
-    reasons = [*left_out(target), *not_vouched(target), *unknown]
+    by_sender = [] if is_first else not_vouched(target)
+    reasons = [*left_out(target), *by_sender, *unknown]
     return [
-        *(long_window(target), vouched(target), *by_page(target)),
+        *(long_window(target), vouched(target), *([] if is_first else by_page(target))),
         *(*reasons, *of_sessions, *unexposed),
     ]
 
@@ -380,4 +432,5 @@ def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, obj
         "currency": chosen.currency,
         **({"rates": dict(sorted(chosen.rates.items()))} if chosen.rates else {}),
         **({"where": chosen.values_of_properties} if chosen.where else {}),
+        **({"over": chosen.thresholds} if chosen.thresholds else {}),
     }

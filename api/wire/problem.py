@@ -40,6 +40,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "ambiguous_commit": (409, "The id begins several commits"),
     "deploy_conflict": (409, "Deploy recorded differently"),
     "deploy_in_use": (409, "An experiment rests on the deploy"),
+    "no_threshold": (409, "Target without a threshold"),
     "experiment_open": (409, "Experiment open with other members"),
     "place_open": (409, "Place open with other members"),
     "queue_full": (409, "Too many changes wait"),

@@ -36,6 +36,18 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
         dict[str, tuple[str, ...]] | None,
         Meta(description="The values of properties of which an event has one each."),
     ] = None
+    over: Annotated[
+        float | None, Meta(description="What the value of a unit's first event has to exceed.")
+    ] = None
+    quantile: Annotated[
+        str | None, Meta(description="Which quantile of the 28 days before the start that was.")
+    ] = None
+    value_unit: Annotated[
+        Literal["ms"] | None, Meta(description="The unit of its values, where they are durations.")
+    ] = None
+    of: Annotated[
+        str | None, Meta(description="The guardrail that this threshold is one of several of.")
+    ] = None
     better: Literal["higher", "lower"]
     margin: Annotated[
         float | Literal["default"] | None,
@@ -122,6 +134,10 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
     ] = None
     segments: tuple[str, ...] = ()
     warmup_seconds: int = 0
+    unwatched: Annotated[
+        tuple[str, ...],
+        Meta(description="Quantiles of guardrails that could not be frozen, each in a sentence."),
+    ] = ()
     after_window_at: Annotated[
         float | None,
         Meta(description="The e-value at which outcomes after the window hold a verdict."),

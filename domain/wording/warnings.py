@@ -28,6 +28,7 @@ WARNINGS = {
     " why.",
     "uncapped": "The metric is a mean without a cap: too few values came before the start to choose"
     " one. A single very large value can hide a difference. Set the metric's cap.",
+    "unwatched": "{}",
     "guardrails_unproven": "The change is kept, but the time was too short to show that every"
     " guardrail is unharmed.",
     "twin_unknown": "The change is kept by its rates alone: the declared shares do not say whose"
@@ -58,4 +59,7 @@ WARNINGS = {
 def warning_sentences(evidence: Evidence) -> list[str]:
     """Returns the warnings of an evidence document, each in a sentence."""
     splits = [split.by for split in evidence.splits or () if is_segment(split.by)]
-    return [WARNINGS.get(word, word).replace("{}", ", ".join(splits)) for word in evidence.warnings]
+    named = {"uneven_segments": ", ".join(splits), "unwatched": " ".join(evidence.policy.unwatched)}
+    return [
+        WARNINGS.get(word, word).replace("{}", named.get(word, "")) for word in evidence.warnings
+    ]

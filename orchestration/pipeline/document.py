@@ -217,6 +217,7 @@ def _warnings(
         "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),
         "outcomes_left_out": left_out,
         "uncapped": any(metric["kind"] == "mean" and metric["cap"] is None for metric in metrics),
+        "unwatched": bool(reading.policy.get("unwatched")),
         # Of a decided experiment `ended_because` says it.
         "base_moved": state.moved is not None and open_now,
         "declaration_differs": state.differs and open_now,

@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row, or_, select, text, update
 
 from domain.currency import RATE_SCALE, conversion_factor
 from domain.lineage.flag import Flag
+from domain.metric import quantile_share
 from domain.registration import Registration
 from domain.route import RouteTable, canonical_route
 from storage.experiments.attempts import earlier_attempts, provenance_of
@@ -30,6 +32,7 @@ _ROUTES_SEEN_WITHIN = timedelta(days=7)
 _CAP_FROM = timedelta(days=28)
 _FEW_VALUES, _MANY_VALUES = 20, 1000
 _MEDIANS = 20
+_MANY_UNITS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,20 +79,21 @@ def bind_waiting(
                 bound_at=bound_at,
                 routes_seen=affected_routes_seen(connection, project_id, deploy, request.routes),
             )
+            # A deploy that carries nothing new is not the awaited deploy.
+            if binding.change:
+                bind(
+                    connection,
+                    project_id,
+                    experiment.experiment_id,
+                    request,
+                    binding=binding,
+                    metric=experiment.target_metric,
+                    registered_at=experiment.registered_at,
+                )
         except Conflict:
-            # Its control's id begins several commits by now: it waits, and the deploy is recorded.
+            # Its control's id begins several commits by now, or its target has too short a history:
+            # it waits, and the deploy is recorded.
             continue
-        # A deploy that carries nothing new is not the awaited deploy.
-        if binding.change:
-            bind(
-                connection,
-                project_id,
-                experiment.experiment_id,
-                request,
-                binding=binding,
-                metric=experiment.target_metric,
-                registered_at=experiment.registered_at,
-            )
 
 
 def binding_of(
@@ -218,6 +222,8 @@ def bind(
     unit = fitting_unit(
         connection, project_id, deploy.environment, settings, None if start.is_history else bound_at
     )
+    place = (connection, project_id, deploy.environment)
+    before = start.starts_at - start.late_by
     # The deploy brought the last of a portfolio's changes: its routes are that change's.
     seen = frozenset[str]() if request.is_portfolio else binding.routes_seen
     routes, because = _routes(request.routes, seen)
@@ -236,13 +242,8 @@ def bind(
         is_portfolio=request.is_portfolio,
         late_by=start.late_by,
         retrospective=start.is_history,
-        caps=lambda definition: _cap(
-            connection,
-            project_id,
-            deploy.environment,
-            definition,
-            before=start.starts_at - start.late_by,
-        ),
+        caps=partial(_cap, *place, before=before),
+        quantiles=partial(_first_values, *place, by_user=unit == "user", before=before),
     )
     connection.execute(
         update(experiments)
@@ -327,6 +328,62 @@ def _cap(
     if row.values >= _FEW_VALUES:
         return max(_MEDIANS * float(row.median), float(row.percentile_95))
     return None
+
+
+_FIRST_VALUES = text(f"""
+WITH firsts AS (
+    SELECT DISTINCT ON (unit) value * 0.000001 AS value
+    FROM (
+        SELECT CASE WHEN :by_user THEN encode(pseudonym, 'hex') ELSE session_id END AS unit, value,
+            occurred_at, received_at
+        FROM runtime_events
+        WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
+          AND received_at >= :since AND received_at < :before AND value IS NOT NULL
+          AND (trusted OR signed OR NOT :vouched_only) AND {_ASKED.format("properties")}
+    ) AS valued
+    WHERE unit IS NOT NULL
+    ORDER BY unit, occurred_at, received_at, value
+), frozen AS (
+    SELECT count(*) AS units, CAST(percentile_disc(CAST(:shares AS float[]))
+        WITHIN GROUP (ORDER BY value) AS float[]) AS values
+    FROM firsts
+)
+SELECT units, values, ARRAY(
+    SELECT (SELECT CAST(avg(CAST(f.value > v.value AS int)) AS float) FROM firsts AS f)
+    FROM unnest(values) WITH ORDINALITY AS v (value, place) ORDER BY place
+) AS exceeding
+FROM frozen
+""")
+
+
+def _first_values(
+    connection: Connection,
+    project_id: int,
+    environment: str,
+    definition: Mapping[str, Any],
+    *,
+    by_user: bool,
+    before: datetime,
+) -> Row[Any]:
+    """Returns the quantiles of a metric's first values of units, in the days before the start.
+
+    The binding holds writers of the log up: an hour or a day with many units is read alone.
+    """
+    asked = {
+        "project_id": project_id,
+        "environment": environment,
+        "sources": definition["sources"],
+        "vouched_only": definition.get("vouched_only", False),
+        "by_user": by_user,
+        "asked": json.dumps(definition.get("where", {})),
+        "shares": [quantile_share(quantile) for quantile in definition["over"]],
+        "before": before,
+    }
+    for span in (timedelta(hours=1), timedelta(days=1)):
+        row = connection.execute(_FIRST_VALUES, {**asked, "since": before - span}).one()
+        if row.units >= _MANY_UNITS:
+            return row
+    return connection.execute(_FIRST_VALUES, {**asked, "since": before - _CAP_FROM}).one()
 
 
 _ROUTES_SEEN = text("""

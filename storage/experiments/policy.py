@@ -5,6 +5,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from sqlalchemy import Row
+
 from domain.evidence.policy import EFFECT_PRIOR
 from domain.lineage.flag import Flag
 from domain.measure import precision_of
@@ -19,6 +21,7 @@ from domain.metric import (
     with_own_grace,
 )
 from domain.registration import PORTFOLIO, RETROSPECTIVE
+from storage.postgres.refusal import Conflict
 from storage.tenants.settings import Settings, Unit, ValueRoute
 
 BLOCK_SECONDS = 300
@@ -29,6 +32,10 @@ UNDECLARED_MIN_UNITS = 20
 SPLIT_AT = 2.0
 # As the gates on interaction and lateness.
 FADING_AT = AFTER_WINDOW_AT = 100.0
+# docs/statistics.md, 'Threshold metrics': quantiles need so many units with a value, and such
+# shares of them exceeded a threshold that is watched.
+FEWEST_UNITS = 1000
+FEWEST_EXCEED, MOST_EXCEED = 0.002, 0.6
 # A policy names the newest of the attempts before it.
 _NAMED_ATTEMPTS = 20
 
@@ -60,6 +67,7 @@ def frozen_policy(
     late_by: timedelta,
     retrospective: bool,
     caps: Callable[[Mapping[str, Any]], float | None],
+    quantiles: Callable[[Mapping[str, Any]], Row[Any]],
 ) -> dict[str, Any]:
     """Returns the policy of an experiment that binds now.
 
@@ -79,22 +87,35 @@ def frozen_policy(
         retrospective: Whether events that count came by import or replay.
         late_by: How long after its canary the experiment starts: users have warmed up meanwhile.
         caps: The caps of means for which the project names none.
-    """
+        quantiles: The first values of units before the start, of metrics with a threshold.
 
-    def defined(name: str) -> dict[str, Any]:
+    Raises:
+        Conflict: The target's threshold cannot be frozen.
+    """
+    unwatched: list[str] = []
+
+    def defined(name: str) -> list[dict[str, Any]]:
         definition = metric_definition(name, settings.metrics)
         if settings.signed_assignments:
             definition["vouched_only"] = True
         if definition["kind"] == "mean" and definition["cap"] is None:
             definition["cap"] = caps(definition)
         metric = settings.metrics.get(name, Metric())
+        if "over" in definition and definition["sources"] == [settings.span_event]:
+            definition["value_unit"] = "ms"
         with_own_grace(definition, metric, grace=settings.grace_seconds)
-        return definition
+        return with_thresholds(definition, quantiles, unwatched)
 
-    definition = defined(target)
+    definition, *others = defined(target) or [None]
+    if definition is None or others:
+        raise Conflict("no_threshold", unwatched[-1] if unwatched else f"{target}: {_SINGLE}")
+    watched = [
+        each for name in dict.fromkeys(guardrails) if name != target for each in defined(name)
+    ]
     return {
         "target": definition,
-        "guardrails": [defined(name) for name in dict.fromkeys(guardrails) if name != target],
+        "guardrails": watched,
+        **({"unwatched": unwatched} if unwatched else {}),
         "companions": companions_of(
             definition,
             unit=unit,
@@ -136,6 +157,50 @@ def frozen_policy(
         PORTFOLIO: is_portfolio,
         RETROSPECTIVE: retrospective,
     }
+
+
+_SINGLE = "a target has a single threshold: name one of them in the metric's `over`"
+
+
+def with_thresholds(
+    definition: dict[str, Any],
+    quantiles: Callable[[Mapping[str, Any]], Row[Any]],
+    unwatched: list[str],
+) -> list[dict[str, Any]]:
+    """Returns a metric once for each of its thresholds, with the number that each of them is.
+
+    Args:
+        definition: As the project defines it.
+        quantiles: The first values of units before the start.
+        unwatched: Receives a sentence for each threshold that cannot be frozen, and why.
+    """
+    if not (asked := definition.pop("over", [])):
+        return [definition]
+    if isinstance(asked[0], float):
+        return [{**definition, "over": asked[0]}]
+    history, name = quantiles({**definition, "over": asked}), definition["name"]
+    if history.units < FEWEST_UNITS:
+        unwatched.append(
+            f"{name} is not watched yet: {history.units:,} units had a value in the 28 days before,"
+            f" and its quantiles need {FEWEST_UNITS:,}."
+        )
+        return []
+    frozen: list[dict[str, Any]] = []
+    for quantile, value, exceeded in zip(asked, history.values, history.exceeding, strict=True):
+        if not FEWEST_EXCEED <= exceeded <= MOST_EXCEED:
+            unwatched.append(
+                f"{name} {quantile} is not watched: {100 * exceeded:.2g} % exceeded {value:g} in"
+                f" the 28 days before, not {100 * FEWEST_EXCEED:g} to {100 * MOST_EXCEED:g} %."
+            )
+        elif value in (each["over"] for each in frozen):
+            unwatched.append(f"{name} {quantile} is not watched: it is {value:g}, as another is.")
+        else:
+            # The first keeps the name, under which all of them have their values.
+            own = f"{name} {quantile}" if frozen else name
+            several = {"of": name} if len(asked) > 1 else {}
+            named = {"name": own, "over": value, "quantile": quantile}
+            frozen.append({**definition, **named, **several})
+    return frozen
 
 
 def _precisions(typical_lifts: Sequence[float]) -> dict[str, Any]:

@@ -35,6 +35,9 @@ class Metric:
             window, and by how much the metric's own grace exceeds the policy's.
         is_mean: 1 of a mean, 0 of a conversion.
         cap: Of a mean, in millionths.
+        threshold: A unit counts whose first value exceeds it, in millionths; None where each event
+            counts.
+        amounts_of: Under which name its values are kept: a guardrail's thresholds share them.
         currency: Of a mean.
         factors: Of each other currency that a mean converts, `conversion_factor`.
         vouched_only: 1 where events count alone that came with the write key, or signed.
@@ -54,6 +57,8 @@ class Metric:
         "open_for": "bigint",
         "is_mean": "int",
         "cap": "bigint",
+        "threshold": "bigint",
+        "amounts_of": "text",
         "currency": "text",
         "vouched_only": "int",
         "by_page": "int",
@@ -69,6 +74,8 @@ class Metric:
     open_for: int
     is_mean: int
     cap: int | None
+    threshold: int | None
+    amounts_of: str
     currency: str | None
     factors: Mapping[str, int]
     vouched_only: int
@@ -221,7 +228,7 @@ def _open_for(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> int:
 
 
 def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
-    cap, role = definition["cap"], definition.get("role")
+    cap, over, role = definition["cap"], definition.get("over"), definition.get("role")
     where: Mapping[str, Sequence[str]] = definition.get("where", {})
     return Metric(
         name=definition["name"],
@@ -231,6 +238,8 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         open_for=_open_for(definition, policy),
         is_mean=int(definition["kind"] == "mean"),
         cap=None if cap is None else cap_in_millionths(cap),
+        threshold=None if over is None else cap_in_millionths(over),
+        amounts_of=definition.get("of", definition["name"]),
         currency=definition["currency"],
         vouched_only=int(role == "vouched" or definition.get("vouched_only", False)),
         by_page=int(role == Cause.CHANNELS),

@@ -42,6 +42,7 @@ from storage.pipeline.steps import (
     COUNTED,
     EXPOSED_COUNTS,
     EXPOSURE_STEPS,
+    FIRSTS,
     IDENTITY,
     NAMED_USERS,
     NEW_AMOUNTS,
@@ -390,13 +391,14 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
         ("buried_amounts", _buried(AMOUNTS, _RECEIVED_NOW)),
         ("known_conversions", CONVERSIONS.stored),
         ("known_amounts", AMOUNTS.stored),
+        ("earlier_amounts", AMOUNTS.stored),
         ("user_sessions", _USER_SESSIONS),
     ):
         engine.view(name, sql)
     for step in (PAID, OUTCOMES, TURNOVER):
         engine.run(step)
     engine.view("turned_over", "SELECT * FROM turnover")
-    for step in (NEW_CONVERSIONS, NEW_AMOUNTS):
+    for step in (FIRSTS, NEW_CONVERSIONS, NEW_AMOUNTS):
         engine.run(step)
     added = engine.add({table.name: table.insert for table in (CONVERSIONS, AMOUNTS)})
     for table, rows in added.items():

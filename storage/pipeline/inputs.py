@@ -579,6 +579,7 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
             (part.experiment.number, metric.name, event)
             for part in read
             for metric in part.experiment.metrics
+            if metric.amounts_of == metric.name
             for event in dict.fromkeys(metric.sources)
         ),
     )

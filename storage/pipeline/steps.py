@@ -9,7 +9,7 @@ Inputs of the exposures: `scope`, `log`, `identities`, `routes`, `assignments`, 
 `deploy_times`, `known_exposures`, `known_in_flight`, `buried_exposures`, `buried_sightings`.
 Inputs of the cells: `scope`, `metrics`, `rates`, `sources`, `outcome_events`, `revenue`,
 `exposed_units`, `exposed_users`, `closing_exposures`, `buried_conversions`, `buried_amounts`,
-`known_conversions`, `known_amounts`.
+`earlier_amounts` (those known before), `known_conversions`, `known_amounts`.
 
 `scope.experiment` is an experiment's key in the derived relations: its id in PostgreSQL, its
 number elsewhere. `buried_*` are tombstones: rows that no event stands behind any more.
@@ -617,7 +617,7 @@ FROM (
         AND s.environment = coalesce(r.environment, s.environment)
     JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
     LEFT JOIN rates AS x ON x.number = m.number AND x.metric = m.metric AND x.currency = r.currency
-    WHERE m.by_page = 0 AND CASE WHEN m.left_out = CASE
+    WHERE m.by_page = 0 AND m.threshold IS NULL AND CASE WHEN m.left_out = CASE
               WHEN m.is_mean = 0 THEN 0
               WHEN r.value IS NULL THEN {_NO_VALUE}
               WHEN m.currency = r.currency OR x.factor IS NOT NULL THEN 0
@@ -643,17 +643,17 @@ OUTCOMES = Step(
     name="outcomes",
     temporary=True,
     sql=f"""
-SELECT number, metric, unit, received, event_key, value, block, arm, stratum,
-    block + {BLOCK} + closes_after AS closes_at, is_mean, cap
+SELECT number, experiment, metric, unit, occurred, received, event_key, value, block, arm, stratum,
+    block + {BLOCK} + closes_after AS closes_at, is_mean, cap, threshold
 FROM (
-    SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, p.block, p.arm, p.stratum,
-        t.closes_after, t.is_mean, t.cap
+    SELECT t.number, t.experiment, t.metric, t.unit, t.occurred, t.received, t.event_key, t.value,
+        p.block, p.arm, p.stratum, t.closes_after, t.is_mean, t.cap, t.threshold
     FROM (
         SELECT s.number, s.experiment, m.metric, m.attribution_window, m.attribution_before,
             {_UNIT} AS unit, e.occurred, e.received,
             {EVENT_KEY} AS event_key,
             CASE WHEN m.left_out = 0 THEN e.value ELSE {MILLION} END AS value,
-            m.open_for + s.grace AS closes_after, m.is_mean, m.cap
+            m.open_for + s.grace AS closes_after, m.is_mean, m.cap, m.threshold
         FROM outcome_events AS e
         JOIN sources AS o ON o.event = e.event
         JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
@@ -663,23 +663,24 @@ FROM (
           AND (m.vouched_only = 0 OR e.trusted OR e.signed)
           AND (m.by_page = 0 OR NOT (e.trusted OR e.signed))
           AND (m.left_out = 0 OR m.left_out = {_NO_VALUE} AND e.value IS NULL)
+          AND (m.threshold IS NULL OR e.value IS NOT NULL)
     ) AS t
     JOIN exposed_units AS p ON p.experiment = t.experiment AND p.unit = t.unit
         AND t.occurred >= p.exposed_at - t.attribution_before
         AND t.occurred <= p.exposed_at + t.attribution_window
     UNION ALL
-    SELECT r.number, r.metric, p.unit, r.received, r.idempotency_key, r.value, p.block, p.arm,
-        p.stratum, r.closes_after, r.is_mean, r.cap
+    SELECT r.number, r.experiment, r.metric, p.unit, r.occurred, r.received, r.idempotency_key,
+        r.value, p.block, p.arm, p.stratum, r.closes_after, r.is_mean, r.cap, CAST(NULL AS BIGINT)
     FROM paid AS r
     JOIN exposed_units AS p ON p.experiment = r.experiment AND p.unit = r.unit
         AND r.occurred >= p.exposed_at - r.attribution_before
         AND r.occurred <= p.exposed_at + r.attribution_window
     UNION ALL
-    SELECT number, metric, unit, received, idempotency_key, value, block, arm, stratum,
-        closes_after, is_mean, cap
+    SELECT number, experiment, metric, unit, occurred, received, idempotency_key, value, block,
+        arm, stratum, closes_after, is_mean, cap, CAST(NULL AS BIGINT)
     FROM (
-        SELECT r.number, r.metric, p.unit, r.received, r.idempotency_key, r.value, p.block, p.arm,
-            p.stratum, r.closes_after, r.is_mean, r.cap,
+        SELECT r.number, r.experiment, r.metric, p.unit, r.occurred, r.received, r.idempotency_key,
+            r.value, p.block, p.arm, p.stratum, r.closes_after, r.is_mean, r.cap,
             row_number() OVER (
                 PARTITION BY r.number, r.metric, r.idempotency_key
                 ORDER BY p.exposed_at, p.unit COLLATE "C"
@@ -723,7 +724,37 @@ WHERE t.next_at - t.next_at % {BLOCK} >= s.from_block
 """,
 )
 
-# The earliest receipt of an outcome: on time if before its block's close.
+# Of a metric with a threshold a unit's first event counts. Which that is changes while earlier ones
+# are still received: each event is kept that was the first as far as was received by then, so that
+# rows do not depend on the rhythm of the readings. Its key is when it occurred.
+FIRSTS = Step(
+    name="firsts",
+    temporary=True,
+    sql="""
+SELECT number, metric, unit, received AS received_at, concat(occurred, '') AS event_key, value,
+    CASE WHEN received > closes_at AND value > threshold THEN 1 ELSE 0 END AS late, block, arm,
+    stratum
+FROM (
+    SELECT number, experiment, metric, unit, occurred, received, min(value) AS value, threshold,
+        block, arm, stratum, closes_at, min(occurred) OVER (
+            PARTITION BY number, metric, unit ORDER BY received, occurred
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS earliest
+    FROM outcomes
+    WHERE threshold IS NOT NULL
+    GROUP BY number, experiment, metric, unit, occurred, received, threshold, block, arm, stratum,
+        closes_at
+) AS f
+WHERE (earliest IS NULL OR occurred < earliest) AND NOT EXISTS (
+    SELECT 1 FROM earlier_amounts AS k
+    WHERE k.experiment = f.experiment AND k.metric = f.metric AND k.unit = f.unit
+      AND k.event_key <= concat(f.occurred, '') AND k.received_at <= f.received
+)
+""",
+)
+
+# The earliest receipt of an outcome: on time if before its block's close. Of a metric with a
+# threshold the late ones alone are stored: which units exceed it is known when its cells close.
 NEW_CONVERSIONS = Step(
     name="new_conversions",
     sql="""
@@ -735,6 +766,9 @@ FROM (
     SELECT number, metric, unit, received AS received_at,
         CASE WHEN received > closes_at THEN 1 ELSE 0 END AS late, block, arm, stratum
     FROM outcomes
+    WHERE threshold IS NULL
+    UNION ALL
+    SELECT number, metric, unit, received_at, late, block, arm, stratum FROM firsts WHERE late = 1
     UNION ALL
     SELECT number, metric, unit, received_at, 0, NULL, NULL, NULL FROM turned_over
     UNION ALL
@@ -759,6 +793,8 @@ FROM (
             greatest(least(value, cap), -cap) AS value
         FROM outcomes
         WHERE is_mean = 1 AND value IS NOT NULL
+        UNION ALL
+        SELECT number, metric, unit, event_key, received_at, value FROM firsts
         UNION ALL
         SELECT number, metric, unit, event_key, received_at, value FROM buried_amounts
     ) AS delivered
@@ -803,6 +839,20 @@ JOIN metrics AS m ON m.number = s.number AND m.metric = k.metric
 WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to AND k.late = 0
   AND (m.turnover = 0 OR p.pseudonym IS NOT NULL)
 GROUP BY m.number, m.metric, p.block, p.stratum
+UNION ALL
+SELECT number, metric, block, stratum, 0, sum(arm), 0, sum(1 - arm), 0, 0, 0, 0, 0, 0, 0, 0, 0
+FROM (
+    SELECT m.number, m.metric, p.block, p.stratum, p.arm, m.threshold, k.value,
+        row_number() OVER (PARTITION BY m.number, m.metric, p.unit ORDER BY k.event_key) AS place
+    FROM closing_exposures AS p
+    JOIN known_amounts AS k ON k.experiment = p.experiment AND k.unit = p.unit
+    JOIN scope AS s ON s.experiment = p.experiment
+    JOIN metrics AS m ON m.number = s.number AND m.amounts_of = k.metric
+    WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
+      AND m.threshold IS NOT NULL AND k.received_at <= p.block + {BLOCK} + m.open_for + s.grace
+) AS firsts_in_time
+WHERE place = 1 AND value > threshold
+GROUP BY number, metric, block, stratum
 UNION ALL
 SELECT number, metric, block, stratum, 0, 0, 0, 0, 0,
     sum(CASE WHEN arm = 1 THEN amount ELSE 0 END),

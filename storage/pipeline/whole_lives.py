@@ -32,6 +32,7 @@ from storage.pipeline.steps import (
     COUNTED,
     EXPOSED_COUNTS,
     EXPOSURE_STEPS,
+    FIRSTS,
     IDENTITY,
     NEW_AMOUNTS,
     NEW_CELLS,
@@ -298,12 +299,13 @@ def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperim
     engine.distribute("turned_over", "SELECT * FROM turnover", ("unit",))
     for _ in engine.each_part():
         engine.define("exposed_units", _NEW_EXPOSURES)
-        for step in (OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
+        engine.define("earlier_amounts", "SELECT number AS experiment, * FROM buried_amounts")
+        for step in (OUTCOMES, FIRSTS, NEW_CONVERSIONS, NEW_AMOUNTS):
             engine.run(step)
         for name, sql in _DERIVED.items():
             engine.define(name, sql)
         engine.run(COUNTED)
-        engine.drop([OUTCOMES])
+        engine.drop([OUTCOMES, FIRSTS])
     engine.run(NEW_CELLS)
 
 

@@ -453,7 +453,8 @@ conversions = _table(
 )
 
 # What an exposed unit brought of a metric of kind `mean`, event by event; the key makes another
-# delivery of the same event the same row.
+# delivery of the same event the same row. Of a metric with a threshold the events that were its
+# first, as far as was received by then; the key is when they occurred.
 amounts = _table(
     "amounts",
     _experiment_of_unit(),

@@ -447,7 +447,10 @@ FROM forgotten AS f JOIN conversions AS o USING (experiment_id, unit)
     "amounts": f"""
 -- One that came too late is in no sum.
 SELECT o.experiment_id, o.metric, f.ghost,
-    row_number() OVER (PARTITION BY o.experiment_id, o.metric, o.unit ORDER BY o.value)::text,
+    -- Where a unit's first event counts, keys are in the order of its events.
+    lpad(row_number() OVER (
+        PARTITION BY o.experiment_id, o.metric, o.unit ORDER BY o.event_key COLLATE "C"
+    )::text, 9, '0'),
     closed.at, o.value
 FROM forgotten AS f JOIN amounts AS o USING (experiment_id, unit)
 {_CLOSED}
@@ -556,6 +559,7 @@ def _forget(
 
 
 _COUNTS = ("runtime_events", "revenue_events", "exposures")
+_ERASED_AMOUNT = "o.event_key IN (SELECT key FROM erased) OR o.event_key ~ '^[0-9]{16}$'"
 
 
 def _derived() -> list[str]:
@@ -579,8 +583,8 @@ def _keep_places(connection: Connection) -> None:
     """Keeps the names of places, and what was derived of them, which no event tells any more."""
     connection.execute(_MASK_SHARED)
     for rows in UNIT_TABLES:
-        # An amount whose event stays is computed from that.
-        gone = "WHERE o.event_key IN (SELECT key FROM erased)" if rows is AMOUNTS else ""
+        # An amount whose event stays is computed from that; but not that it was a unit's first.
+        gone = f"WHERE {_ERASED_AMOUNT}" if rows is AMOUNTS else ""
         values = ", ".join(
             f"{column.name} = excluded.{column.name}"
             for column in rows.columns

@@ -129,6 +129,11 @@ class Attributor:
         self._unearth(tombstones)
         for event in events:
             self._follow(event)
+        for outcomes in self._facts.outcomes:
+            for unit in outcomes.values if outcomes.metric.over is not None else ():
+                exposed = self._facts.exposures[unit]
+                closes = self._calendar.closes(exposed.block, outcomes.metric.open_for)
+                outcomes.note_late(unit, closes)
         by_pseudonym = self._by_pseudonym()
         for sessions in by_pseudonym.values():
             self._turn_over(sessions)
@@ -265,8 +270,10 @@ class Attributor:
         for row in tombstones.conversions:
             _earliest(outcomes[row.metric].received, row.unit, microseconds(row.received_at))
         for row in tombstones.amounts:
-            values = outcomes[row.metric].values[row.unit]
-            values[row.key] = microseconds(row.received_at), row.value
+            for each in self._facts.outcomes:
+                if each.metric.kept_as == row.metric:
+                    key = row.key if each.metric.over is None else int(row.key)
+                    each.values[row.unit][key] = microseconds(row.received_at), row.value
 
     # --- What became of the units -------------------------------------------------------------
 
@@ -282,6 +289,8 @@ class Attributor:
                 event.occurred_at, exposed_at=exposed.at, start=self._calendar.start
             ):
                 key = event.event_id or (event.event, event.occurred_at, event.value)
+                if metric.over is not None:
+                    key = event.occurred_at
                 outcomes.note(unit, event.received_at, key, event.value)
         if 0 < since <= self._metrics[0].window:
             self._watch(event, unit, exposed)

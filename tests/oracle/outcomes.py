@@ -23,6 +23,8 @@ class Metric:
     open_for: int
     is_mean: bool
     cap: int | None
+    over: int | None
+    kept_as: str
     currency: str | None
     factors: Mapping[str, int]
     vouched_only: bool
@@ -44,6 +46,8 @@ class Metric:
             open_for=(window + own_grace - grace) * SECOND,
             is_mean=definition["kind"] == "mean",
             cap=None if cap is None else cap_in_millionths(cap),
+            over=None if (over := definition.get("over")) is None else cap_in_millionths(over),
+            kept_as=definition.get("of", definition["name"]),
             currency=definition["currency"],
             vouched_only=role == "vouched" or definition.get("vouched_only", False),
             by_page=role == "channels",
@@ -65,7 +69,7 @@ class Metric:
 
     def counts(self, paid: RawRevenue) -> bool:
         """Tells whether a revenue event is the metric's; of a mean, in its currency."""
-        if self.by_page or not self.asks(paid.attributes):
+        if self.by_page or self.over is not None or not self.asks(paid.attributes):
             return False
         if paid.event not in self.sources or not self.is_mean:
             return paid.event in self.sources
@@ -104,6 +108,8 @@ class Metric:
             return False
         if self.by_page and (event.trusted or event.signed):
             return False
+        if self.over is not None:
+            return event.value is not None
         return self.left_out is None or (self.left_out == "no_value" and event.value is None)
 
 
@@ -126,8 +132,16 @@ class Outcomes:
     received: dict[str, int] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=lambda: defaultdict(dict))
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the store keeps the values under this metric's name."""
+        return self.metric.kept_as == self.metric.name
+
     def note(self, unit: str, received: int, key: object, value: int | None) -> None:
         """Counts a delivery: the first of an event speaks for it."""
+        if self.metric.over is not None:
+            self._note_first(unit, received, key, value)
+            return
         self.received[unit] = min(received, self.received.get(unit, received))
         if self.metric.left_out is not None:
             value = MILLION
@@ -136,3 +150,24 @@ class Outcomes:
             capped = value if cap is None else max(min(value, cap), -cap)
             own = self.values[unit]
             own[key] = min((received, capped), own.get(key, (received, capped)))
+
+    def _note_first(self, unit: str, received: int, occurred: Any, value: Any) -> None:
+        """Keeps an event that no event received before it, or with it, precedes."""
+        own = self.values[unit]
+        own[occurred] = min((received, value), own.get(occurred, (received, value)))
+        for at in list(own):
+            if any(other < at and own[other][0] <= own[at][0] for other in own):
+                del own[at]
+
+    def note_late(self, unit: str, closes: int) -> None:
+        """Notes an event that would have counted, had it come by the close."""
+        over, own = self.metric.over or 0, self.values[unit].values()
+        late = [received for received, value in own if received > closes and value > over]
+        if late and self.is_kept:
+            self.received[unit] = min(late)
+
+    def exceeds(self, unit: str, closes: int) -> bool:
+        """Tells whether the first event that was received by the close exceeds the threshold."""
+        over, own = self.metric.over, self.values.get(unit, {})
+        in_time = {at: value for at, (received, value) in own.items() if received <= closes}
+        return over is not None and bool(in_time) and in_time[min(in_time)] > over

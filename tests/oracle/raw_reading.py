@@ -172,7 +172,8 @@ def cells_of(facts: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> l
         closes = calendar.closes(exposed.block, window)
         arm = arms[exposed.block, exposed.standing.stratum][exposed.arm == TREATMENT]
         arm.add(
-            converted=outcomes.received.get(unit, closes + 1) <= closes,
+            converted=outcomes.exceeds(unit, closes)
+            or outcomes.received.get(unit, closes + 1) <= closes,
             amount=_amount(outcomes, unit, closes=closes),
         )
     return [

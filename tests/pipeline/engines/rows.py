@@ -153,6 +153,7 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
         "amounts": _sorted(
             (outcomes.metric.name, unit, *value)
             for outcomes in attribution.outcomes
+            if outcomes.is_kept
             for unit, values in outcomes.values.items()
             for value in values.values()
         ),

@@ -48,6 +48,7 @@ METRICS = {
         "rates": {"EUR": 1.08234567, "JPY": 0.0067, "KWD": 3.25},
     },
     "paid": {"window_seconds": 5400, "grace_seconds": 1500},
+    "dear": {"window_seconds": 3600, "sources": ["basket", "order"], "over": 100_000},
 }
 TARGETS = tuple(METRICS)
 # Guardrails that ask for properties of their events.
@@ -69,6 +70,16 @@ PROPERTIES = (
     '{"platform": {"a": 1}, "plan": "", "x": "1\\u001fx=2"}',
     '{"platform": null, "plan": "\\u00e9\\"%s"}' % ("long " * 20),
 )
+# A guardrail of two thresholds, which a short log has no quantiles of.
+SLOW = """
+UPDATE experiments SET policy = jsonb_set(policy, '{guardrails}', policy -> 'guardrails' || (
+    SELECT jsonb_agg(policy -> 'target' || jsonb_build_object(
+        'name', name, 'of', 'slow', 'over', over, 'kind', 'conversion', 'cap', null,
+        'sources', jsonb_build_array('basket', 'order'), 'window_seconds', 1800
+    ))
+    FROM (VALUES ('slow', 1000), ('slow p99', 500000)) AS thresholds (name, over)
+)) WHERE project_id = :project
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +114,7 @@ def build_world(connection: Connection, seed: int) -> World:
     # Registered after its events, it keeps its past as history does.
     note_history(connection, project_id, [(PRODUCTION, T + timedelta(hours=HOURS))])
     experiments = _register(connection, project_id, draw)
+    connection.execute(text(SLOW), {"project": project_id})
     _move_knowledge(connection, project_id, draw)
     return World(seed=seed, project_id=project_id, experiments=experiments)
 

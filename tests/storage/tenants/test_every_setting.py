@@ -80,6 +80,7 @@ VERDICTS: Mapping[str, tuple[Chosen, Chosen]] = {
     "metrics.better": ({}, of_order(better="lower")),
     "metrics.kind": ({}, of_order(kind="mean")),
     "metrics.cap": (of_spend(cap=100.0), of_spend(cap=2000.0)),
+    "metrics.over": ({}, of_order(over=1000)),
     "metrics.margin": ({}, {"metrics": {"error": {"margin": 50.0}}}),
     "metrics.currency": (of_spend(), of_spend(currency="EUR")),
     "metrics.rates": (of_spend(), of_spend(rates={"EUR": 1.08})),
