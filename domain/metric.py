@@ -26,7 +26,8 @@ NAME_RULE = "must be 1 to 128 characters without line breaks, and without spaces
 # An outcome counts as after the window where it comes within so many windows.
 AFTER_WINDOWS = 4
 
-# A threshold that is a quantile of the metric's history.
+# A guardrail's thresholds, each a quantile of its history.
+MOST_QUANTILES = 4
 _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d)?)")
 
 # Outcomes before an exposure count within the window, and at most so far back: each tick reads so
@@ -129,11 +130,11 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         form_field("Cap", "Of a mean: the most that one unit counts for.", folded=True),
     ] = None
     over: Annotated[
-        str | float | None,
+        str | float | list[str | float] | None,
         form_field(
             "Counts where its value exceeds",
             "A number, or a quantile of the 28 days before, as p99. Of a unit its first event with"
-            " a value counts.",
+            " a value counts. As a guardrail several quantiles too: p50, p90, p95, p99.",
             folded=True,
         ),
     ] = None
@@ -197,8 +198,17 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def thresholds(self) -> list[str | float]:
-        """The number, or quantile of the history, that a unit's first value has to exceed."""
-        return [] if self.over is None else [_threshold(self.over)]
+        """The number, or quantiles of the history, that a unit's first value has to exceed.
+
+        Raises:
+            ValueError: One is neither, or several numbers are named.
+        """
+        named = re.split(r"[,\s]+", self.over) if isinstance(self.over, str) else self.over
+        entries = [] if named is None else named if isinstance(named, list) else [named]
+        read = [_threshold(entry) for entry in entries]
+        if len(read) > (1 if any(isinstance(entry, float) for entry in read) else MOST_QUANTILES):
+            raise ValueError(f"over names {len(read)}: a number, or at most four quantiles")
+        return read
 
 
 def _require_values(asked: Mapping[str, Sequence[str]]) -> None:
@@ -416,6 +426,10 @@ def companions_of(
 def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Returns the metrics of a policy: the target, its companions, and each guardrail."""
     return [policy["target"], *policy["guardrails"], *policy["companions"]]
+
+
+# The guardrail on the duration of requests, where a server's spans come in.
+SLOW = "slow"
 
 
 def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """The results in an evidence document: the test's sums, looks and gates, and each metric's row."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -181,6 +182,51 @@ class CountTwin(Document, frozen=True, kw_only=True):
     units: int
 
 
+class QuantileLevels(Document, frozen=True, kw_only=True):
+    """A quantile of both arms, read between the thresholds."""
+
+    control: float
+    treatment: float
+    low: Annotated[
+        float | None,
+        Meta(description="The least that treatment's may be; null where below all thresholds."),
+    ]
+    high: Annotated[float | None, Meta(description="The most; null where beyond all thresholds.")]
+
+
+class Threshold(Document, frozen=True, kw_only=True):
+    """A threshold of a guardrail: the share of units of each arm whose first value exceeds it."""
+
+    over: float
+    quantile: Annotated[
+        str | None, Meta(description="Which quantile of the 28 days before the start it was.")
+    ]
+    control: float | None
+    treatment: float | None
+    difference: float | None
+    interval: Interval | None
+    e_value: float
+    levels: Annotated[
+        QuantileLevels | None,
+        Meta(description="That quantile now; null where it lies beyond all thresholds."),
+    ]
+
+
+def shown_threshold(thresholds: Sequence[Threshold]) -> Threshold:
+    """Returns the threshold with the most evidence, and first a quantile of both arms."""
+    return max(
+        thresholds,
+        key=lambda each: (
+            each.levels is not None
+            and each.interval is not None
+            # It excludes 0, on the harmful side.
+            and each.interval[0] * each.interval[1] > 0
+            and each.e_value > 1,
+            each.e_value,
+        ),
+    )
+
+
 State = Literal["better", "worse", "unfair", "not_known", "breached", "unharmed"]
 
 
@@ -206,3 +252,10 @@ class MetricRow(Document, frozen=True, kw_only=True):
         ),
     ]
     state: State
+    thresholds: Annotated[
+        tuple[Threshold, ...],
+        Meta(
+            description="Of a guardrail with thresholds each of them; the row's numbers are of the"
+            " one with the most evidence."
+        ),
+    ] = ()

@@ -1,13 +1,14 @@
 """The metrics of an evidence document as rows of text, the same in every face."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from domain.evidence import results
 from domain.evidence.document import Evidence
 from domain.evidence.policy import FrozenMetric
 from domain.figures import listed
 from domain.measure import Measure
+from domain.wording.thresholds import threshold_texts
 
 _STATES = {
     "better": "better",
@@ -71,7 +72,7 @@ def _with(text: str, relative: str) -> str:
 def metric_rows(evidence: Evidence) -> list[MetricRow]:
     """Returns a row for each metric of an evidence document, the target first."""
     policy, effect = evidence.policy, evidence.effect
-    guardrails = {metric.name: metric for metric in policy.guardrails}
+    guardrails = {metric.of or metric.name: metric for metric in policy.guardrails}
     return [
         _row(
             row,
@@ -99,7 +100,7 @@ def _row(
         # It is not the change's, so no size is shown.
         difference = interval = None
     ends = [] if interval is None else [measure.possible(end) for end in interval]
-    return MetricRow(
+    read = MetricRow(
         metric=row.metric,
         is_target=row.role == "target",
         control=measure.level(row.control),
@@ -111,6 +112,7 @@ def _row(
         state=_state(row, definition, is_decided=is_decided),
         tone=_TONES.get(row.state, "unknown"),
     )
+    return replace(read, **threshold_texts(row, definition, control=read.control))
 
 
 def _state(row: results.MetricRow, definition: FrozenMetric | None, *, is_decided: bool) -> str:

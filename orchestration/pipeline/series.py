@@ -52,6 +52,9 @@ def series_of(reading: ExperimentReading) -> Series:
                 better=guardrail["better"],
                 window_seconds=open_for(guardrail),
                 margin=guardrail["margin"],
+                over=guardrail.get("over"),
+                quantile=guardrail.get("quantile"),
+                of=guardrail.get("of"),
                 cells=cells[guardrail["name"]],
             )
             for guardrail in policy["guardrails"]

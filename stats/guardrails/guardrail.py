@@ -1,18 +1,20 @@
 """A guardrail: a metric that may not get worse, and its test at each of its closings."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 
 import numpy as np
+from msgspec import structs
 
 from domain.document import Moment, moment
-from domain.evidence.results import EvidenceGuardrail, MetricRow
+from domain.evidence.results import EvidenceGuardrail, MetricRow, Threshold, shown_threshold
 from stats.counts.cell import Floats, Ints, Totals, number_or_none
 from stats.counts.columns import Columns
 from stats.guardrails.arm_levels import ArmLevels, LevelsAt, intervals
+from stats.guardrails.quantile import quantile_levels
 from stats.looks.series import Guardrail
 from stats.looks.trace import Batch, StageLooks, in_turn
 from stats.sequential.harm import log_harm
@@ -38,7 +40,10 @@ class Watch(Columns):
         lift: Treatment's rate minus control's; NaN where nothing was compared.
         log_excluded: Logarithm of the evidence that excludes harm beyond the margin; −∞ where a
             candidate doesn't wait for it.
-        levels: Levels of both arms at each closing; None of `arrival`, which counts no outcomes.
+        levels: Levels of both arms at each closing; None of `arrival`, which counts no outcomes,
+            and of several thresholds.
+        guardrail: As it was registered; None of `arrival`.
+        parts: Each threshold on its own, where there are several.
     """
 
     metric: str
@@ -49,6 +54,8 @@ class Watch(Columns):
     lift: Floats
     log_excluded: Floats
     levels: ArmLevels | None = None
+    guardrail: Guardrail | None = None
+    parts: tuple["Watch", ...] = ()
 
     @cached_property
     def breached_at(self) -> int | None:
@@ -67,6 +74,46 @@ def readings(read: Sequence[tuple[Watch, int]]) -> list[GuardrailReading]:
     Args:
         read: The guardrails and moments; many at once cost little more than a single guardrail.
     """
+    each = iter(_readings([(own, at) for watch, at in read for own in (watch, *watch.parts)]))
+    return [_with_thresholds(watch, *islice(each, 1 + len(watch.parts))) for watch, _ in read]
+
+
+def _with_thresholds(
+    watch: Watch, whole: GuardrailReading, *parts: GuardrailReading
+) -> GuardrailReading:
+    """Returns the reading of a guardrail, with those of each of its thresholds."""
+    rails = [own.guardrail for own in watch.parts or (watch,)]
+    over = [
+        (rail.over, rail.quantile) for rail in rails if rail is not None and rail.over is not None
+    ]
+    if not over:
+        return whole
+    own, (test, joined) = parts or (whole,), whole
+    levels = quantile_levels(over, [row for _, row in own])
+    thresholds = tuple(
+        Threshold(
+            over=value,
+            quantile=quantile,
+            control=row.control,
+            treatment=row.treatment,
+            difference=row.difference,
+            interval=row.interval,
+            e_value=own_test.e_value,
+            levels=own_levels,
+        )
+        for (value, quantile), (own_test, row), own_levels in zip(over, own, levels, strict=True)
+    )
+    shown = shown_threshold(thresholds)
+    row = structs.replace(
+        own[thresholds.index(shown)][1],
+        metric=joined.metric,
+        state=joined.state,
+        thresholds=thresholds,
+    )
+    return structs.replace(test, lift=shown.difference), row
+
+
+def _readings(read: Sequence[tuple[Watch, int]]) -> list[GuardrailReading]:
     closings = [int(np.searchsorted(watch.at, at, side="right")) - 1 for watch, at in read]
     levels = [
         None
@@ -166,7 +213,8 @@ def watches(
     rows = [slice(*bounds) for bounds in pairwise(closings.first.tolist())]
     return [
         Watch(
-            metric=guardrail.name,
+            metric=guardrail.of or guardrail.name,
+            guardrail=guardrail,
             threshold=threshold,
             awaited=guardrail.margin is not None,
             at=closings.at[own],
@@ -188,9 +236,32 @@ def guardrail_watches(batch: Batch) -> list[tuple[Watch, ...]]:
     each = iter(watches(guardrails, _closings(stages), _thresholds(stages)))
     read = [[tuple(islice(each, len(looks.guardrails))) for looks in own] for own in batch.stages]
     return [
-        tuple(in_turn(same, [watch.at for watch in same], own) for same in zip(*rails, strict=True))
+        together(
+            in_turn(same, [watch.at for watch in same], own) for same in zip(*rails, strict=True)
+        )
         for rails, own in zip(read, batch.stages, strict=True)
     ]
+
+
+def together(watches: Iterable[Watch]) -> tuple[Watch, ...]:
+    """Joins the thresholds of each metric to a single guardrail.
+
+    It is breached by the mean of their evidence, which is evidence itself (Vovk & Wang, Annals of
+    Statistics 49, 2021), and unharmed where each of them is: by their mean a doubled p99 was.
+    """
+    return tuple(_joined(list(own)) for _, own in groupby(watches, lambda watch: watch.metric))
+
+
+def _joined(watches: list[Watch]) -> Watch:
+    if len(watches) == 1:
+        return watches[0]
+    return replace(
+        watches[0],
+        log_e=np.logaddexp.reduce([watch.log_e for watch in watches]) - math.log(len(watches)),
+        log_excluded=np.minimum.reduce([watch.log_excluded for watch in watches]),
+        levels=None,
+        parts=tuple(watches),
+    )
 
 
 def _closings(stages: Sequence[StageLooks]) -> Closings:
@@ -213,7 +284,8 @@ def _closings(stages: Sequence[StageLooks]) -> Closings:
 def _thresholds(stages: Sequence[StageLooks]) -> list[float]:
     """The evidence of each guardrail at which it is breached: k/α_g, with k registered."""
     return [
-        len(looks.guardrails) / looks.series.policy.guardrail_alpha
+        len({rail.of or rail.name for rail in looks.series.guardrails})
+        / looks.series.policy.guardrail_alpha
         for looks in stages
         for _ in looks.guardrails
     ]

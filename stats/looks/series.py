@@ -50,6 +50,9 @@ class Guardrail(Companion):
             20 % of control's rate r and min(0.5 point, max(r, 0.1 point)), and 20 % of control's
             mean where the metric is continuous; None where a candidate doesn't wait for this
             guardrail.
+        over: What a unit's first value has to exceed; None where events count.
+        quantile: Which quantile of its history that was.
+        of: The guardrail of which this is a threshold among several.
 
     Raises:
         ValueError: A member is outside its range; the message states the value and the rule.
@@ -58,6 +61,9 @@ class Guardrail(Companion):
     name: str
     better: str
     margin: Margin = "default"
+    over: float | None = None
+    quantile: str | None = None
+    of: str | None = None
 
     def __post_init__(self) -> None:
         if self.better not in {"higher", "lower"}:

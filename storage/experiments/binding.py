@@ -8,11 +8,12 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from msgspec import structs
 from sqlalchemy import Connection, Row, or_, select, text, update
 
 from domain.currency import RATE_SCALE, conversion_factor
 from domain.lineage.flag import Flag
-from domain.metric import quantile_share
+from domain.metric import SLOW, Metric, quantile_share
 from domain.registration import Registration
 from domain.route import RouteTable, canonical_route
 from storage.experiments.attempts import earlier_attempts, provenance_of
@@ -25,7 +26,7 @@ from storage.experiments.serving import AHEAD, read_serving
 from storage.experiments.start import Choice, place_of, start_of
 from storage.postgres.refusal import Conflict
 from storage.schema.tables import experiments, verdicts
-from storage.tenants.settings import read_settings
+from storage.tenants.settings import Settings, read_settings, stored_settings
 
 _ROUTES_SEEN_WITHIN = timedelta(days=7)
 # docs/statistics.md, 'Continuous metrics': what a mean is capped at unless the project says so.
@@ -219,6 +220,9 @@ def bind(
         registered_at=registered_at,
     )
     start = start_of(connection, project_id, binding, choice)
+    settings, guardrails = _with_slow(
+        connection, project_id, deploy.environment, choice, at=start.starts_at
+    )
     unit = fitting_unit(
         connection, project_id, deploy.environment, settings, None if start.is_history else bound_at
     )
@@ -328,6 +332,39 @@ def _cap(
     if row.values >= _FEW_VALUES:
         return max(_MEDIANS * float(row.median), float(row.percentile_95))
     return None
+
+
+_SENDS_REQUESTS = text("""
+SELECT EXISTS (
+    SELECT FROM runtime_events
+    WHERE project_id = :project_id AND environment = :environment AND event = :event
+      AND received_at >= :since AND received_at < :before AND value IS NOT NULL
+)
+""")
+
+
+def _with_slow(
+    connection: Connection, project_id: int, environment: str, choice: Choice, *, at: datetime
+) -> tuple[Settings, Sequence[str]]:
+    """Returns settings and guardrails, with `slow` where none were chosen and requests come."""
+    settings, guardrails = choice.settings, choice.guardrails
+    asked = {"project_id": project_id, "environment": environment, "event": settings.span_event}
+    within = {"since": at - timedelta(hours=1), "before": at}
+    if (
+        "guardrails" in stored_settings(connection, project_id)
+        or SLOW in settings.metrics
+        or not {*guardrails} >= {*settings.guardrails}
+        or not connection.execute(_SENDS_REQUESTS, {**asked, **within}).scalar_one()
+    ):
+        return settings, guardrails
+    slow = Metric(
+        sources=[settings.span_event],
+        over=["p50", "p90", "p95", "p99"],
+        better="lower",
+        window_seconds=300,
+    )
+    metrics = {**settings.metrics, SLOW: slow}
+    return structs.replace(settings, metrics=metrics), [*guardrails, SLOW]
 
 
 _FIRST_VALUES = text(f"""

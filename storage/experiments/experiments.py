@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, and_, case, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.contract import waiting_contract
+from domain.metric import SLOW
 from domain.registration import PORTFOLIO, Registration
 from storage.experiments.binding import Binding, affected_routes_seen, bind, binding_of
 from storage.experiments.commit_ids import commit_meant, commit_named, commits_meant, whole_id
@@ -276,16 +277,18 @@ def _require_same(
 ) -> None:
     """Refuses another experiment under the name of an open experiment."""
     chosen: dict[str, object] = {}
+    # The binding adds the duration of requests by itself.
+    unnamed = {known.target_metric, SLOW} - {*(request.guardrails or ())}
     if request.routes is not None:
         chosen["routes"] = sorted(request.routes)
     if request.guardrails is not None:
-        watched = {*watched_guardrails(settings, request.guardrails)} - {known.target_metric}
+        watched = {*watched_guardrails(settings, request.guardrails)} - unnamed
         chosen["guardrails"] = sorted(watched)
     stored = {
         "routes": sorted(
             (known.policy["routes"] if known.policy else known.request.get("routes")) or ()
         ),
-        "guardrails": sorted({*_guardrails_of(known, settings)} - {known.target_metric}),
+        "guardrails": sorted({*_guardrails_of(known, settings)} - unnamed),
     }
     if request.control_commit is not None:
         chosen["control_commit"] = control_commit
@@ -302,7 +305,7 @@ def _require_same(
 def _guardrails_of(known: Row[Any], settings: Settings) -> Sequence[str]:
     if known.policy is None:
         return watched_guardrails(settings, known.request.get("guardrails"))
-    return [guardrail["name"] for guardrail in known.policy["guardrails"]]
+    return [each.get("of", each["name"]) for each in known.policy["guardrails"]]
 
 
 def _open_experiment(

@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 
+from domain.wording.metrics import metric_rows
 from tests.world import A, K
 
-REQUEST = "http.server.request"
+REQUEST, QUANTILES = "http.server.request", ["p50", "p90", "p95", "p99"]
 
 
-def slow_for(story, commit: str, *, start: float, units: int, every: int = 0) -> None:
-    """Sends sessions of two requests; of every so many the first takes ten times as long."""
+def slow_for(
+    story, commit: str, *, start: float, units: int, every: int = 0, times: float = 10
+) -> None:
+    """Sends sessions of two requests; of every so many the first takes so many times as long."""
     story.crowd(commit, start=start, minutes=300, units=units, rates={"order": 0.3})
     visits = [event for event in story.events if event["event"] == "page_view"]
     for place, visit in enumerate(visits):
         # Log-normal durations, whose quantiles are reached evenly.
         usual = 200 * math.exp(NormalDist(0, 0.8).inv_cdf((place * 0.618034 + 0.5) % 1))
-        slow = usual * 10 if every and place % every == 0 else usual
+        slow = usual * times if every and place % every == 0 else usual
         later = datetime.fromisoformat(visit["occurred_at"]) + timedelta(seconds=1)
         request = {**visit, "event": REQUEST}
         story.events.append({**request, "value": slow})
@@ -31,33 +34,61 @@ def slow_for(story, commit: str, *, start: float, units: int, every: int = 0) ->
 
 @pytest.fixture
 def canary(story) -> Callable[..., str]:
-    def run(*, every: int = 0, units: int = 4000, past: int = 2500, **settings: Any) -> str:
+    def run(
+        *, every: int, times: float = 10, units: int = 4000, past: int = 2500, **settings: Any
+    ) -> str:
         if settings:
             story.settings(**settings)
         story.canary()
         slow_for(story, A, start=-310, units=past)
         slow_for(story, A, start=0, units=units)
-        slow_for(story, K, start=0, units=units, every=every)
+        slow_for(story, K, start=0, units=units, every=every, times=times)
         return story.register(treatment_commit=K, guardrails=None)
 
     return run
 
 
-def test_a_tail_that_grows_breaches_the_quantile_of_the_days_before(story, canary) -> None:
-    slow = {"sources": [REQUEST], "over": "p90", "better": "lower", "window_seconds": 300}
-    experiment = canary(every=10, metrics={"slow": slow}, guardrails=["slow"])
+@pytest.mark.parametrize(
+    ("every", "times", "change", "interval"),
+    [
+        (10, 10, "p90 557 ms → 1.02 s", "+298 ms to +647 ms"),
+        (40, 10, "p95 745 ms → 922 ms", "+36.3 ms to +328 ms"),
+    ],
+)
+def test_a_tail_that_grows_breaches_and_is_read_as_its_quantile(
+    story, canary, every, times, change, interval
+) -> None:
+    experiment = canary(every=every, times=times)
     story.tick(minutes=400)
-    (frozen,) = story.decoded(experiment).policy.guardrails
-    # The quantile of the first requests, by whichever session they were sent.
-    assert (frozen.quantile, frozen.over) == ("p90", pytest.approx(557, rel=0.03))
-    row = next(row for row in story.decoded(experiment).metrics if row.metric == "slow")
-    assert (row.state, row.control) == ("breached", pytest.approx(0.1, abs=0.005))
-    # Nine tenths as usual, and a tenth ten times as slow.
-    assert row.treatment == pytest.approx(0.19, abs=0.01)
+    evidence = story.decoded(experiment)
+    frozen = {each.quantile: each.over for each in evidence.policy.guardrails if each.of == "slow"}
+    # The quantiles of the first requests, by whichever session they were sent.
+    assert [frozen[each] for each in QUANTILES] == pytest.approx([200, 557, 745, 1285], rel=0.03)
+    row = next(row for row in evidence.metrics if row.metric == "slow")
+    assert (row.state, [each.quantile for each in row.thresholds]) == ("breached", QUANTILES)
+    assert story.contract(experiment)["guardrail_breaches"] == ["slow"]
+    by_name = {each.quantile: each for each in row.thresholds}
+    assert by_name["p90"].control == pytest.approx(0.1, abs=0.005)
+    texts = {row.metric: row for row in metric_rows(evidence)}["slow"]
+    assert [texts.change, texts.whole_interval] == [change, interval]
     story.require_the_counts_to_add_up(experiment)
 
 
-SLOW = {"sources": [REQUEST], "over": "p99.9", "better": "lower"}
+def test_equal_speed_is_not_shown_unharmed_before_each_threshold_is(story, canary) -> None:
+    experiment = canary(every=0)
+    story.tick(minutes=400)
+    evidence = story.decoded(experiment)
+    guardrail = next(each for each in evidence.guardrails if each.metric == "slow")
+    row = next(row for row in evidence.metrics if row.metric == "slow")
+    assert (guardrail.breached_at, story.contract(experiment)["guardrail_breaches"]) == (None, [])
+    # So many units show that of all but p99.
+    assert (row.state, guardrail.non_inferior_at) == ("not_known", None)
+    assert guardrail.e_value < max(each.e_value for each in row.thresholds)
+    # `error` and `slow`, whose thresholds are a single guardrail.
+    assert guardrail.threshold == pytest.approx(2 / 0.05)
+
+
+SLOW = {"sources": [REQUEST], "over": ["p50", "p99.9"], "better": "lower"}
 
 
 @pytest.mark.parametrize(
@@ -71,23 +102,24 @@ def test_a_threshold_that_cannot_be_frozen_is_left_out_by_name(
     story, canary, past, unwatched
 ) -> None:
     chosen = {"metrics": {"slow": SLOW}, "guardrails": ["slow", "error"]}
-    experiment = canary(units=400, past=past, **chosen)
+    experiment = canary(every=0, units=400, past=past, **chosen)
     story.tick(minutes=400)
     evidence = story.decoded(experiment)
     assert "unwatched" in evidence.warnings
     for sentence, begin in zip(evidence.policy.unwatched, unwatched, strict=True):
         assert sentence.startswith(begin)
+    # Of a single threshold no quantile can be read, but the share.
+    texts = {row.metric: row.control for row in metric_rows(evidence)}
+    assert texts.get("slow", "over 200 ms: ").startswith("over 200 ms: ")
 
 
-def test_a_target_needs_a_threshold_that_its_history_gives(story) -> None:
+def test_a_target_needs_a_single_threshold_that_its_history_gives(story) -> None:
     story.settings(metrics={"slow": {**SLOW, "over": "p95"}, "big": {**SLOW, "over": 5}})
     story.canary()
     refused = story.post("/v1/reward/register", {"treatment_commit": K, "target_metric": "slow"})
     assert (refused.status_code, refused.json()["code"]) == (409, "no_threshold")
     story.register(treatment_commit=K, target_metric="big")
-    for wrong, rule in (
-        ({"over": "p0"}, "p0.1 to p99.9"),
-        ({"kind": "mean"}, "kind = 'conversion"),
-    ):
+    # A list is a guardrail's.
+    for over, rule in (("p0", "p0.1 to p99.9"), ([1, 2], "names 2"), ("p50 p60 p70 p80 p90", "5")):
         with pytest.raises(Exception, match=rule):
-            story.settings(metrics={"slow": {**SLOW, **wrong}})
+            story.settings(metrics={"slow": {**SLOW, "over": over}})
