@@ -17,6 +17,7 @@ from orchestration.dagster.sources import log
 from orchestration.dagster.upkeep.alerts import alert
 from orchestration.dagster.upkeep.dead_runs import dead_runs
 from orchestration.dagster.upkeep.housekeeping import each_night, housekeeping
+from orchestration.dagster.upkeep.partitions_start import first_day
 from orchestration.dagster.upkeep.webhooks import webhooks
 from orchestration.ledger.asset import ledger
 
@@ -30,7 +31,7 @@ def parts(store: Store) -> dg.Definitions:
         asset_checks=FACTS,
         jobs=[*JOBS, housekeeping],
         schedules=[*SCHEDULES, each_night],
-        sensors=[webhooks, alert, dead_runs],
+        sensors=[webhooks, alert, dead_runs, first_day],
         resources={"store": store, "engine": Engine()},
     )
 

@@ -14,12 +14,13 @@ from storage.pipeline.moments import Days
 if TYPE_CHECKING:
     from orchestration.pipeline.batch import Patience
 
-# The days before today that a store without an event has, so that history can be imported.
-_DAYS_OF_HISTORY = 90
+# The days before today that partitions have where there is no store, as where tests load them.
+_DAYS_WITHOUT_STORE = 90
 
 
-def _first_day() -> date:
-    """Returns the day of the store's first event, as of when the definitions are loaded."""
+def _first_day() -> tuple[date, bool]:
+    """Returns the day that partitions begin with, and whether an event is known on it."""
+    today = datetime.now(UTC).date()
     with suppress(StoreNotFoundError):
         url = store_url()
         from sqlalchemy.exc import DBAPIError
@@ -28,16 +29,23 @@ def _first_day() -> date:
         from storage.schema.partitions import first_day
 
         with suppress(DBAPIError), opened_engine(url) as engine, engine.connect() as connection:
-            if (day := first_day(connection)) is not None:
-                return day
-    return datetime.now(UTC).date() - timedelta(days=_DAYS_OF_HISTORY)
+            first = first_day(connection)
+            return first or today, first is not None
+    return today - timedelta(days=_DAYS_WITHOUT_STORE), False
 
 
-# Today is a partition from its first minute on: units are counted as their blocks close. Days of
-# history that is imported later have a partition once the code location is loaded again.
-DAYS = dg.DailyPartitionsDefinition(
-    start_date=_first_day().isoformat(), timezone="UTC", end_offset=1
-)
+_FIRST, _HAS_EVENT = _first_day()
+# Today is a partition from its first minute on: units are counted as their blocks close.
+DAYS = dg.DailyPartitionsDefinition(start_date=_FIRST.isoformat(), timezone="UTC", end_offset=1)
+
+
+def begin_elsewhere(first: date) -> bool:
+    """Tells whether partitions as they were loaded do not begin with the day of the first event.
+
+    Days that are dropped after their retention stay as empty ones until the next start.
+    """
+    return first < _FIRST or (first > _FIRST and not _HAS_EVENT)
+
 
 # Dagster's own tags, by which any launcher, backfills included, says what a run is of.
 PARTITION_TAG = "dagster/partition"

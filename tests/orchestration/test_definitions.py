@@ -80,6 +80,7 @@ def test_runs_come_of_schedules_and_no_sensor_has_a_job() -> None:
         "deploy_reward_webhooks",
         "deploy_reward_alert",
         "deploy_reward_dead_runs",
+        "deploy_reward_first_day",
     }
     assert not any(sensor.has_jobs for sensor in repository.sensor_defs)
 
