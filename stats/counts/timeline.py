@@ -1,7 +1,8 @@
 """A timeline: cumulative sums of metrics' closed cells at each of their closings."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -11,6 +12,9 @@ from stats.counts.cell import ArmCounts, Floats, Ints, Totals, terms
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.columns import Columns
 from stats.counts.mean import mean_terms, mean_totals
+
+# After every closing.
+_NEVER = 2**62
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,19 @@ class AnalysisCells(ArmCounts, Columns):
         begin, stop = np.searchsorted(self.stream, (first, stop)).tolist()
         return self[begin:stop]
 
+    def once_compared(self) -> Self:
+        """The cells of strata that hold both arms, each from the closing on at which they do."""
+        order = np.lexsort((self.row, self.stratum, self.stream))
+        cells = self[order]
+        new = (np.diff(cells.stream, prepend=-1) != 0) | (np.diff(cells.stratum, prepend=-1) != 0)
+        first = [
+            np.minimum.reduceat(np.where(units > 0, cells.row, _NEVER), np.flatnonzero(new))
+            for units in (cells.n1, cells.n0)
+        ]
+        row = np.maximum(cells.row, np.maximum(*first)[np.cumsum(new) - 1])
+        by_row = np.argsort(row, kind="stable")
+        return replace(cells, row=row)[by_row[row[by_row] < _NEVER]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TimelineSums(ArmCounts):
@@ -83,6 +100,7 @@ class Timeline(TimelineSums):
         at: When analysis blocks closed, epoch seconds.
         end: Exposure time that is covered: the end of those analysis blocks.
         factor: Multiplier of the policy's mixture precisions; 1 for conversions.
+        is_mean: Whether the closing is of a continuous metric.
         first: The first closing of each stream, and the number of closings at the end.
         cells: The cells that the sums are made of.
     """
@@ -90,6 +108,7 @@ class Timeline(TimelineSums):
     at: Ints
     end: Ints
     factor: Floats
+    is_mean: NDArray[np.bool_]
     first: Ints
     cells: AnalysisCells
 
@@ -103,16 +122,36 @@ class Timeline(TimelineSums):
         closed = np.searchsorted(self.at[rows], looks, side="right")
         return np.where(closed > 0, rows.start + closed - 1, -1)
 
-    def level(self, rows: slice, is_mean: NDArray[np.bool_], *, treated: bool) -> Floats:
-        """The rate of an arm at closings, or its mean; NaN without units.
+    @cached_property
+    def levels(self) -> tuple[Floats, Floats]:
+        """Control's and treatment's rate, or mean, at each closing; NaN without units.
 
-        Args:
-            is_mean: Whether each is of a continuous metric.
-            treated: Whether the arm is treatment.
+        They are of the strata that hold both arms by then, since units of a third build are
+        compared with nobody; of all strata where none holds both.
         """
-        n, x, y = (self.n1, self.x1, self.y1) if treated else (self.n0, self.x0, self.y0)
-        units, sums = n[rows].astype(np.float64), np.where(is_mean, y[rows], x[rows])
-        return np.divide(sums, units, out=np.full(units.shape, np.nan), where=units > 0)
+        sums = _arm_sums(self, self.y1, self.y0, self.is_mean)
+        if self.cells.stratum.any():
+            cells = self.cells.once_compared()
+            values = (
+                (cells.x1, cells.x0) if cells.values is None else (cells.values.y1, cells.values.y0)
+            )
+            compared = _summed(
+                cells, self.first, _arm_sums(cells, *values, self.is_mean[cells.row])
+            )
+            sums = np.where(compared[0] > 0, compared, sums)
+        n0, y0, n1, y1 = sums
+        return (
+            np.divide(y0, n0, out=np.full_like(n0, np.nan), where=n0 > 0),
+            np.divide(y1, n1, out=np.full_like(n1, np.nan), where=n1 > 0),
+        )
+
+
+def _arm_sums(
+    counts: ArmCounts, y1: Floats | Ints, y0: Floats | Ints, is_mean: NDArray[np.bool_]
+) -> Floats:
+    """Units and conversions, or values, of control and of treatment: an array (4, entries)."""
+    x0, x1 = np.where(is_mean, y0, counts.x0), np.where(is_mean, y1, counts.x1)
+    return np.array((counts.n0, x0, counts.n1, x1), dtype=np.float64)
 
 
 def timeline(streams: Sequence[Stream]) -> Timeline:
@@ -130,9 +169,9 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
     rows = _summed(cells, first, terms(cells.n1, cells.x1, cells.n0, cells.x0))
     weight, events = rows[1], Totals.from_rows(rows)
     factor, y1, y0 = np.ones_like(weight), np.zeros_like(weight), np.zeros_like(weight)
+    mean = np.repeat([stream.cells.values is not None for stream in streams], closings)
     if cells.values is not None:
         parts = _summed(cells, first, mean_terms(cells.n1, cells.n0, cells.values))
-        mean = np.repeat([stream.cells.values is not None for stream in streams], closings)
         of_means, scale = mean_totals(parts)
         rows, factor = np.where(mean, of_means, rows), np.where(mean, scale, factor)
         y1, y0 = parts[12], parts[13]
@@ -151,6 +190,7 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
         totals=Totals.from_rows(rows),
         events=events,
         factor=factor,
+        is_mean=mean,
         first=first,
         cells=cells,
     )

@@ -478,38 +478,19 @@ def _interval(looks: Looks, number: int) -> Interval | None:
 
 def _arms(view: _View) -> Arms:
     now, is_rate = view.now, view.series.target.values is None
-    control, treatment = _levels(view)
     return Arms(
-        control=_arm(now.n0, now.x0, None if is_rate else now.y0, control),
-        treatment=_arm(now.n1, now.x1, None if is_rate else now.y1, treatment),
+        control=_arm(now.n0, now.x0, None if is_rate else now.y0, now.level0),
+        treatment=_arm(now.n1, now.x1, None if is_rate else now.y1, now.level1),
     )
 
 
-def _arm(units: Ints, conversions: Ints, total: Floats | None, level: float | None) -> Arm:
+def _arm(units: Ints, conversions: Ints, total: Floats | None, levels: Floats) -> Arm:
     """The counts of an arm at a look, and its level: of a mean the rate is that of its event."""
-    n, x = int(units[0]), int(conversions[0])
+    n, x, level = int(units[0]), int(conversions[0]), number_or_none(levels[0])
     if total is None:
         return Arm(units=n, conversions=x, rate=level, late=0)
     rate = x / n if n else None
     return Arm(units=n, conversions=x, rate=rate, total=float(total[0]), mean=level, late=0)
-
-
-def _levels(view: _View) -> tuple[float | None, float | None]:
-    """Control's and treatment's level over the strata that hold both; of none, over all."""
-    now, target = view.now, view.series.target
-    n0, n1 = now.n0, now.n1
-    y0, y1 = (now.x0, now.x1) if target.values is None else (now.y0, now.y1)
-    if target.stratum.any():
-        cells = target_cells(view.strata, int(now.at[0]))
-        both = np.intersect1d(cells.stratum[cells.n1 > 0], cells.stratum[cells.n0 > 0])
-        if both.size:
-            cells = cells[np.isin(cells.stratum, both)]
-            n0, n1, values = cells.n0, cells.n1, cells.values
-            y0, y1 = (cells.x0, cells.x1) if values is None else (values.y0, values.y1)
-    control, treatment = (
-        float(y.sum() / n.sum()) if n.sum() else None for y, n in ((y0, n0), (y1, n1))
-    )
-    return control, treatment
 
 
 def _count_twin(view: _View) -> ServedTwin | None:

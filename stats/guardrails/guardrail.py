@@ -267,15 +267,15 @@ def _joined(watches: list[Watch]) -> Watch:
 def _closings(stages: Sequence[StageLooks]) -> Closings:
     """The closings of the guardrails of all stages, whose streams follow those of the targets."""
     line, begin = stages[0].line, stages[0].guardrails.start
-    first, guardrails = line.first[begin:], [rail for s in stages for rail in s.series.guardrails]
+    first = line.first[begin:]
     rows, sizes = slice(int(first[0]), int(first[-1])), np.diff(first)
-    is_mean = np.repeat([guardrail.cells.values is not None for guardrail in guardrails], sizes)
+    control, treatment = line.levels
     rho = precisions([looks.series.policy.rho for looks in stages for _ in looks.guardrails])
     return Closings(
         at=line.at[rows],
         totals=line.totals[rows],
-        control=line.level(rows, is_mean, treated=False),
-        treatment=line.level(rows, is_mean, treated=True),
+        control=control[rows],
+        treatment=treatment[rows],
         rho=np.repeat(rho, sizes, axis=0) * line.factor[rows, None],
         first=first - first[0],
     )

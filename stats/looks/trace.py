@@ -30,6 +30,8 @@ class Trace(TimelineSums, Columns):
     Attributes:
         at: When the look is taken, epoch seconds.
         end: Exposure time that the target's closed cells reach; a thin stratum's lag behind.
+        level1: Treatment's rate, or mean, as `Timeline.levels`; NaN without units.
+        level0: Control's.
         log_day: Logarithm of the day component of E(0).
         log_fast: Logarithm of the fast component of E(0).
         log_e: Logarithm of E(0).
@@ -41,6 +43,8 @@ class Trace(TimelineSums, Columns):
 
     at: Ints
     end: Ints
+    level1: Floats
+    level0: Floats
     log_day: Floats
     log_fast: Floats
     log_e: Floats
@@ -170,6 +174,8 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
         at=np.concatenate(looks),
         end=np.where(row < 0, begin, _gathered(line.end, row, 0)),
         **{name: _gathered(getattr(line, name), row, 0) for name in _GATHERED},
+        level1=_gathered(line.levels[1], row, np.nan),
+        level0=_gathered(line.levels[0], row, np.nan),
         totals=totals,
         events=line.events.gathered(row),
         log_day=log_component(totals.S, totals.V0, mixture.rho[:, 0]),

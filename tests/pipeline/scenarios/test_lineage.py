@@ -135,12 +135,15 @@ def test_a_third_build_beside_both_is_in_the_level_of_neither(story) -> None:
     third = "d" * 40
     story.deploy(third, 0.3, minutes=0, base=A)
     for commit, rate in ((A, 0.3), (K, 0.1), (third, 0.02)):
-        story.crowd(commit, start=0, minutes=300, units=1500, rates={"order": rate})
+        rates = {"order": rate, "error": rate / 2}
+        story.crowd(commit, start=0, minutes=300, units=1500, rates=rates)
     story.send()
-    experiment = story.register(treatment_commit=K)
+    experiment = story.register(treatment_commit=K, guardrails=["error"])
     assert story.answer(experiment, minutes=DAY)[0] == "rollback"
     seen = story.evidence(experiment)
     # Its units are stored as control's, in a stratum of their own that holds no treatment.
     assert seen["arms"]["control"]["units"] > 1.5 * seen["arms"]["treatment"]["units"]
     assert seen["arms"]["control"]["rate"] == pytest.approx(0.3, abs=0.01)
     assert "of control's 30." in seen["sentence"] or "of control's 29." in seen["sentence"]
+    (error,) = (row for row in seen["metrics"] if row["metric"] == "error")
+    assert (error["control"], error["treatment"]) == pytest.approx((0.15, 0.05), abs=0.005)
