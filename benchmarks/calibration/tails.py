@@ -1,0 +1,311 @@
+"""Tails of latency: units to a breach by `slow`, by the capped mean, by controllers' thresholds.
+
+Each session makes some requests, whose durations it shares in part, as a user's do. `slow` counts
+sessions whose first request exceeds quantiles of the day before; the mean adds a session's requests
+up, each capped at the 99th percentile of that day. Blocks of five minutes, as the service has them.
+A controller asks each minute, as Flagger does, or each five, as in Argo's example: whether a
+quantile of the canary's requests exceeds a limit, or too few succeed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.calibration.scenario import of_one_stratum, rail
+from benchmarks.calibration.traffic import BLOCK, Floats, Ints
+from benchmarks.report import options, report
+from stats.counts.closed_cells import ClosedCells, Values
+from stats.decision.evidence import Evidence, evaluate
+from stats.looks.policy import DAY
+from stats.looks.series import Guardrail
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+BLOCKS_A_DAY = DAY // BLOCK
+ERRORS = 0.005
+REQUESTS = 3.0
+# Flagger: https://docs.flagger.app/usage/metrics, P99 and success rate each minute, and five failed
+# checks roll back. Argo Rollouts: its example of an analysis, each five minutes, `failureLimit: 3`.
+FLAGGER, ARGO = "Flagger", "Argo"
+CHECKS = {FLAGGER: (60, 5, 0.99, 0.99), ARGO: (300, 4, 0.95, 0.95)}
+# A team sets its limit above what it has: so much.
+HEADROOM = 1.2
+
+Harm = Callable[[np.random.Generator, Floats], Floats]
+
+
+def log_normal(rng: np.random.Generator, session: Ints, *, users: float = 0.5) -> Floats:
+    """Durations of requests in milliseconds, which share a factor in each session."""
+    own = rng.normal(0, users, session[-1] + 1)[session]
+    return 200 * np.exp(own + rng.normal(0, 0.65, session.size))
+
+
+def bimodal(rng: np.random.Generator, session: Ints) -> Floats:
+    """Four in five hit a cache; those of some sessions do more often."""
+    hits = rng.beta(4, 1, session[-1] + 1)[session]
+    slow = rng.random(session.size) > hits
+    return np.where(slow, 600.0, 40.0) * np.exp(rng.normal(0, 0.3, session.size))
+
+
+def times(share: float, factor: float) -> Harm:
+    """So many requests take so many times as long."""
+    return lambda rng, ms: np.where(rng.random(ms.size) < share, ms * factor, ms)
+
+
+def plus(share: float, seconds: float) -> Harm:
+    """So many requests take so much longer."""
+    return lambda rng, ms: np.where(rng.random(ms.size) < share, ms + 1000 * seconds, ms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Requests of both arms.
+
+    Attributes:
+        durations: Of requests, by the number of the session that each is of.
+        harm: What treatment does to them.
+        errors: The share of requests that fail in treatment, where it is 0.5 % in control.
+        per_day: Sessions a day, of both arms.
+        days: How long they come.
+        swing: How far the load, and with it the durations, go up and down over a day.
+        by_request: Whether each request is its own unit, as a trace would be.
+    """
+
+    durations: Callable[[np.random.Generator, Ints], Floats] = log_normal
+    harm: Harm | None = None
+    errors: float = ERRORS
+    per_day: int = 24_000
+    days: float = 1.0
+    swing: float = 0.0
+    by_request: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """The requests of an arm: when each came, its session, and what became of it."""
+
+    at: Floats
+    session: Ints
+    ms: Floats
+    failed: Any
+
+
+def drawn(stream: Stream, rng: np.random.Generator, *, per_day: float, treated: bool) -> Drawn:
+    """Returns the requests of an arm, in the order of their sessions."""
+    expected = per_day * stream.days
+    at = np.sort(rng.random(rng.poisson(expected * (1 + stream.swing)))) * stream.days
+    wave = 1 + stream.swing * np.sin(2 * np.pi * at)
+    kept = rng.random(at.size) < wave / (1 + stream.swing)
+    at, wave = at[kept], wave[kept]
+    requests = rng.geometric(1 / REQUESTS, at.size)
+    session = np.repeat(np.arange(at.size), requests)
+    ms = stream.durations(rng, session) * (1 + 0.5 * (wave - 1))[session]
+    ms = stream.harm(rng, ms) if treated and stream.harm is not None else ms
+    failed = rng.random(session.size) < (stream.errors if treated else ERRORS)
+    return Drawn(at=at[session] * DAY, session=session, ms=ms, failed=failed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What a day before the start gives: thresholds, the cap, and the limits of controllers."""
+
+    over: Floats
+    cap: float
+    limits: dict[str, float]
+
+
+def history(stream: Stream, rng: np.random.Generator) -> History:
+    before = drawn(stream, rng, per_day=min(stream.per_day, 100_000), treated=False)
+    first = before.ms if stream.by_request else before.ms[_firsts(before)]
+    return History(
+        over=np.quantile(first, QUANTILES, method="inverted_cdf"),
+        cap=float(np.quantile(before.ms, 0.99)),
+        limits={
+            name: HEADROOM * float(np.quantile(before.ms, quantile))
+            for name, (_, _, quantile, _) in CHECKS.items()
+        },
+    )
+
+
+def _firsts(arm: Drawn) -> Any:
+    return np.flatnonzero(np.diff(arm.session, prepend=-1))
+
+
+def counts(arm: Drawn, known: History, *, by_request: bool, blocks: int) -> dict[str, Any]:
+    """Returns units, and of each metric the sums, by block."""
+    firsts = np.arange(arm.at.size) if by_request else _firsts(arm)
+    block = (arm.at[firsts] / BLOCK).astype(np.int64)
+    summed = partial(np.bincount, block, minlength=blocks)
+    amounts = np.add.reduceat(np.minimum(arm.ms, known.cap), firsts)
+    failed = np.add.reduceat(arm.failed.astype(np.int64), firsts) > 0
+    return {
+        "units": summed(),
+        "slow": [summed(weights=arm.ms[firsts] > over).astype(np.int64) for over in known.over],
+        "error": summed(weights=failed).astype(np.int64),
+        "y": summed(weights=amounts),
+        "yy": summed(weights=amounts**2),
+    }
+
+
+def series(stream: Stream, known: History, arms: Sequence[Drawn]) -> Any:
+    """Returns an experiment whose guardrails are `slow`, `error` and the capped mean."""
+    blocks = int(np.ceil(stream.days * BLOCKS_A_DAY))
+    one, two = (counts(arm, known, by_request=stream.by_request, blocks=blocks) for arm in arms)
+    n1, n0 = one["units"], two["units"]
+    nothing = np.zeros_like(n1)
+    block = np.arange(blocks, dtype=np.int64) * BLOCK
+    values = Values(y1=one["y"], yy1=one["yy"], y0=two["y"], yy0=two["yy"])
+    mean = ClosedCells(
+        block=block, stratum=0 * block, n1=n1, x1=nothing, n0=n0, x0=nothing, values=values
+    )
+    thresholds = [
+        Guardrail(
+            name=f"slow {quantile}",
+            of="slow",
+            over=float(over),
+            better="lower",
+            window_seconds=BLOCK,
+            cells=rail("", n1, x1, n0, x0).cells,
+        )
+        for quantile, over, x1, x0 in zip(
+            QUANTILES, known.over, one["slow"], two["slow"], strict=True
+        )
+    ]
+    latency = Guardrail(name="latency", better="lower", window_seconds=BLOCK, cells=mean)
+    errors = rail("error", n1, one["error"], n0, two["error"])
+    return of_one_stratum(n1, nothing, n0, nothing, guardrails=(*thresholds, errors, latency))
+
+
+def controller(name: str, arm: Drawn, known: History, *, hours: float) -> float | None:
+    """Returns when a controller rolls back, in seconds; it looks at the canary alone."""
+    every, failures, quantile, success = CHECKS[name]
+    edges = np.arange(every, min(arm.at[-1], hours * 3600) + 1, every)
+    parts = np.split(np.arange(arm.at.size), np.searchsorted(arm.at, edges))[: edges.size]
+    failed = [
+        bool(
+            part.size
+            and (
+                np.quantile(arm.ms[part], quantile) > known.limits[name]
+                or arm.failed[part].mean() > 1 - success
+            )
+        )
+        for part in parts
+    ]
+    reached = np.flatnonzero(np.cumsum(failed) >= failures)
+    return float(edges[reached[0]]) if reached.size else None
+
+
+RAILS = ("slow", "error", "latency")
+METHODS = (*RAILS, FLAGGER, ARGO)
+# A block of a guardrail closes so long after its end.
+CLOSES_AFTER = BLOCK + 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A stream: by method the share of runs with a breach, and the median of units up to it."""
+
+    stream: str
+    runs: int
+    shares: dict[str, float]
+    units: dict[str, float]
+
+
+def breaches(evidence: Evidence) -> dict[str, float | None]:
+    """Returns when the exposures that breached each guardrail had come, in seconds."""
+    at = {test.metric: test.breached_at for test in evidence.guardrails}
+    return {
+        name: None if breached is None else breached.timestamp() - CLOSES_AFTER
+        for name, breached in at.items()
+        if name in RAILS
+    }
+
+
+def measured(name: str, stream: Stream, *, runs: int, seed: int, hours: float) -> Row:
+    """Returns how soon each method breaches.
+
+    Args:
+        hours: How long a controller analyses: it counts failures as long, and so promotes.
+    """
+    rng = np.random.default_rng(seed)
+    seen: dict[str, list[float | None]] = {method: [] for method in METHODS}
+    for _ in range(runs):
+        known = history(stream, rng)
+        arms = [
+            drawn(stream, rng, per_day=stream.per_day / 2, treated=treated)
+            for treated in (True, False)
+        ]
+        (evidence,) = evaluate([series(stream, known, arms)])
+        when = breaches(evidence)
+        when |= {each: controller(each, arms[0], known, hours=hours) for each in CHECKS}
+        came = np.sort(np.concatenate([arm.at[_firsts(arm)] for arm in arms]))
+        for method, at in when.items():
+            seen[method].append(None if at is None else float(np.searchsorted(came, at)))
+    return Row(
+        stream=name,
+        runs=runs,
+        shares={own: sum(each is not None for each in units) / runs for own, units in seen.items()},
+        units={
+            own: float(np.median([np.inf if each is None else each for each in units]))
+            for own, units in seen.items()
+        },
+    )
+
+
+HARMED = {
+    "1 % of requests x10": Stream(harm=times(0.01, 10), days=4),
+    "0.5 % x10": Stream(harm=times(0.005, 10), days=4),
+    "1 % +20 s": Stream(harm=plus(0.01, 20), days=4),
+    "all x1.1": Stream(harm=times(1, 1.1), days=4),
+    "errors 0.5 -> 1.5 %": Stream(errors=0.015, days=4),
+    "bimodal, 1 % x10": Stream(durations=bimodal, harm=times(0.01, 10), days=4),
+}
+BUSY = {
+    f"{name}, 500 requests a second": replace(stream, per_day=14_400_000, days=1 / 48)
+    for name, stream in HARMED.items()
+}
+EQUAL = {
+    "log-normal": Stream(),
+    "bimodal": Stream(durations=bimodal),
+    "log-normal, diurnal load": Stream(swing=0.6),
+    "bimodal, diurnal load": Stream(durations=bimodal, swing=0.6),
+    "users of a kind": Stream(durations=partial(log_normal, users=1.5), swing=0.6),
+    "each request its own unit": Stream(by_request=True, durations=partial(log_normal, users=1.5)),
+}
+
+
+def main() -> None:
+    chosen = options(__doc__)
+    chosen.add_argument("--runs", type=int, default=40, help="of each harmed stream")
+    chosen.add_argument("--equal", type=int, default=1000, help="of each stream without harm")
+    chosen.add_argument("--busy", type=int, default=5, help="of each with 500 requests a second")
+    asked = chosen.parse_args()
+    rows = [
+        measured(name, stream, runs=runs, seed=2026 + number, hours=hours)
+        for streams, runs, hours in (
+            (HARMED, asked.runs, 1),
+            (BUSY, asked.busy, 1),
+            (EQUAL, asked.equal, 1),
+        )
+        if runs
+        for number, (name, stream) in enumerate(streams.items())
+    ]
+    shown: dict[str, Callable[[Row], str]] = {
+        "stream": lambda row: row.stream,
+        "runs": lambda row: str(row.runs),
+        **{own: partial(_cell, own) for own in METHODS},
+    }
+    report(
+        rows, shown, lines=asked.lines, caption="share of runs with a breach, median units to it"
+    )
+
+
+def _cell(method: str, row: Row) -> str:
+    units = row.units[method]
+    return f"{row.shares[method]:.3f}" + (f", {units:,.0f}" if np.isfinite(units) else "")
+
+
+if __name__ == "__main__":
+    main()
