@@ -1,6 +1,6 @@
 """The checks: facts about published verdicts and tables, each named for its statement.
 
-None blocks: each looks at what is published already. What must not be published at all is refused
+None blocks: each looks at published rows. What must not be published at all is refused
 by the database and by the contract itself.
 """
 

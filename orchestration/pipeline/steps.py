@@ -85,11 +85,7 @@ def close_cells(
 
 def stage(connection: Connection, *, patience: Patience = RUN) -> list[Drafted]:
     """Takes the third step: evidence and contract of each open experiment, seen by no reader."""
-
-    def drafted(ids: Sequence[str]) -> list[Drafted]:
-        return _kept(connection, draft_bound(connection, only=ids))
-
-    return _staged(connection, drafted, as_of=None, patience=patience)
+    return _staged(connection, lambda ids: ids, as_of=None, patience=patience)
 
 
 def stage_due(
@@ -105,31 +101,29 @@ def stage_due(
         as_of: How far the log was read; None for now.
     """
 
-    def drafted(ids: Sequence[str]) -> list[Drafted]:
-        due = experiments_due(connection, only=ids)
-        return _kept(connection, draft_bound(connection, only=due))
+    def due(ids: Sequence[str]) -> Sequence[str]:
+        return experiments_due(connection, only=ids)
 
-    return _staged(connection, drafted, as_of=as_of, patience=patience)
-
-
-def _kept(connection: Connection, drafted: list[Drafted]) -> list[Drafted]:
-    """Stages the drafts of experiments, with their next looks."""
-    drafts = [entry.draft for entry in drafted]
-    stage_evidence(connection, drafts)
-    note_next_looks(
-        connection,
-        {draft.experiment_id: draft.next_look for draft in drafts if draft.next_look is not None},
-    )
-    return drafted
+    return _staged(connection, due, as_of=as_of, patience=patience)
 
 
 def _staged(
     connection: Connection,
-    work: Callable[[Sequence[str]], list[Drafted]],
+    chosen: Callable[[Sequence[str]], Sequence[str]],
     *,
     as_of: datetime | None,
     patience: Patience,
 ) -> list[Drafted]:
+    def work(ids: Sequence[str]) -> list[Drafted]:
+        drafted = draft_bound(connection, only=chosen(ids))
+        drafts = [entry.draft for entry in drafted]
+        stage_evidence(connection, drafts)
+        looks = {draft.experiment_id: draft.next_look for draft in drafts}
+        note_next_looks(
+            connection, {name: look for name, look in looks.items() if look is not None}
+        )
+        return drafted
+
     until = closed_instant(connection) if as_of is None else as_of
     ids = experiments_to_compute(connection, "evidence")
     parts = compute(connection, "evidence", work, ids=ids, patience=patience)

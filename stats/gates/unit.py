@@ -1,4 +1,4 @@
-"""The unit: whether the router keeps visitors in an arm, while sessions are what is counted."""
+"""The unit: whether the router keeps visitors in an arm, while sessions are counted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

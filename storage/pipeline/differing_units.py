@@ -41,7 +41,7 @@ def find_differing_units(
 
     Args:
         engine: Which computed the whole lives of these experiments.
-        read: Reads a statement of the store, as the connection's transaction sees what is served.
+        read: Reads a statement of the store, as the connection's transaction sees the served rows.
         connection: To a separate reading of the store.
         reaches: How far each experiment is compared.
     """

@@ -84,6 +84,14 @@ _SCOPE = {
     "treatment_commit": "text",
     "sample_bound": "text",
 }
+_OF_READING = frozenset(
+    ("in_flight_from", "from_block", "to_block", "received_from", "received_to")
+)
+# The columns of it that the steps from outcomes to cells read.
+_OUTCOME_SCOPE = (
+    *("number", "experiment", "project_id", "environment", "by_user", "trusted_only"),
+    *("starts_at", "grace", "from_block", "to_block"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,36 +127,34 @@ def register_scope(
     engine: Engine, read: Sequence[ReadExperiment], environments: Environments
 ) -> None:
     """Registers `scope`: which experiments are computed, and which blocks of each."""
-    engine.register("scope", _SCOPE, (_scope_row(engine, part, environments) for part in read))
-
-
-def _scope_row(engine: Engine, read: ReadExperiment, environments: Environments) -> tuple[Any, ...]:
-    experiment = read.experiment
-    return (
-        experiment.number,
-        engine.experiment_key(experiment.number, experiment.experiment_id),
-        experiment.project_id,
-        experiment.environment,
-        int(experiment.by_user),
-        int(experiment.trusted_only),
-        int(experiment.signed_only),
-        int(experiment.vouched_only),
-        int(experiment.routes is not None),
-        int(bool(environments.flags[experiment.environment_key] or experiment.segments)),
-        experiment.starts_at,
-        microseconds(experiment.bound_at),
-        experiment.grace,
-        experiment.target_window,
-        experiment.horizon,
-        experiment.warm_at,
-        read.in_flight_from,
-        read.from_block,
-        read.to_block,
-        read.received_from,
-        read.received_to,
-        experiment.treatment_commit,
-        experiment.sample_bound,
+    rows = (
+        _scope_row(
+            engine,
+            part,
+            _SCOPE,
+            by_route=part.experiment.routes is not None,
+            flagged=bool(
+                environments.flags[part.experiment.environment_key] or part.experiment.segments
+            ),
+            bound_at=microseconds(part.experiment.bound_at),
+        )
+        for part in read
     )
+    engine.register("scope", _SCOPE, rows)
+
+
+def _scope_row(
+    engine: Engine, read: "ReadExperiment | ReadOutcomes", columns: Iterable[str], **given: object
+) -> tuple[Any, ...]:
+    """Returns a row of `scope`; the other members are those of the reading or its experiment."""
+    experiment = read.experiment
+    given["experiment"] = engine.experiment_key(experiment.number, experiment.experiment_id)
+    row: list[Any] = []
+    for name in columns:
+        of = read if name in _OF_READING else experiment
+        value = given[name] if name in given else getattr(of, name)
+        row.append(int(value) if isinstance(value, bool) else value)
+    return tuple(row)
 
 
 # --- Flags and assignments ----------------------------------------------------------------------
@@ -539,7 +545,7 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
     engine.register(
         "scope",
         {name: _SCOPE[name] for name in _OUTCOME_SCOPE},
-        (_outcome_scope_row(engine, part) for part in read),
+        (_scope_row(engine, part, _OUTCOME_SCOPE) for part in read),
     )
     engine.register(
         "metrics",
@@ -582,34 +588,4 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
             if metric.amounts_of == metric.name
             for event in dict.fromkeys(metric.sources)
         ),
-    )
-
-
-_OUTCOME_SCOPE = (
-    "number",
-    "experiment",
-    "project_id",
-    "environment",
-    "by_user",
-    "trusted_only",
-    "starts_at",
-    "grace",
-    "from_block",
-    "to_block",
-)
-
-
-def _outcome_scope_row(engine: Engine, read: ReadOutcomes) -> tuple[Any, ...]:
-    experiment = read.experiment
-    return (
-        experiment.number,
-        engine.experiment_key(experiment.number, experiment.experiment_id),
-        experiment.project_id,
-        experiment.environment,
-        int(experiment.by_user),
-        int(experiment.trusted_only),
-        experiment.starts_at,
-        experiment.grace,
-        read.from_block,
-        read.to_block,
     )

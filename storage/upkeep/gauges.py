@@ -68,7 +68,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """How the service fares, by the store's clock; no figure is of a single project.
 
     Prometheus is served each member under its name with its description, those of several entries
-    by a label; what is None is not served.
+    by a label; None is not served.
     """
 
     last_event_age_seconds: Annotated[

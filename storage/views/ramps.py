@@ -60,7 +60,7 @@ def list_ramps(
     """Returns the ramps of a project, the newest last step first.
 
     A ramp goes on while the commit has a share between none and all: a share of 0 or 1, or none
-    declared, ends it. What is deployed between its steps does not.
+    declared, ends it. A deploy between its steps does not.
 
     Args:
         words: That all occur in the commit as a deploy describes it.
