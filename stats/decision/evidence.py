@@ -332,7 +332,13 @@ def _effect(view: _View, batch: Batch, number: int, looks: Looks) -> Effect | No
         return None
     due = view.series.start + policy.reward_seconds
     fair = np.flatnonzero((trace.at <= due) & ~view.ruling.gated & (trace.totals.W > 0))
-    moved = view.ruling.ended_because in CHOSEN_ENDS and trace.at[look] > due and fair.size > 0
+    moved = (
+        view.ruling.ended_because in CHOSEN_ENDS
+        and trace.at[look] > due
+        and fair.size > 0
+        # An arm that was gone before is noticed days later, and its moment was chosen.
+        and trace.weight[look] > trace.weight[fair[-1]]
+    )
     effect = effect_at(
         batch,
         int(batch.first[number]) + (int(fair[-1]) if moved else look),

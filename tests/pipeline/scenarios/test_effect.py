@@ -168,6 +168,19 @@ def test_closed_after_it_was_due_its_effect_is_that_of_the_day_when_it_was(story
     assert closed["as_of"] == due["as_of"] <= at(DAY)
 
 
+def test_a_canary_that_was_silently_gone_before_it_was_due_is_stopped(story) -> None:
+    story.settings(reward_days=3)
+    story.canary(None)
+    for commit in (A, K):
+        story.crowd(commit, start=0, minutes=2.5 * DAY, units=1500, rates={"order": 0.3})
+    story.crowd(A, start=2.5 * DAY, minutes=9 * DAY, units=6000, rates={"order": 0.3})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.as_live()
+    story.tick(minutes=6 * DAY)
+    assert stopped(story, experiment) == ("withdrawn", True, False)
+
+
 def test_an_unfair_split_has_no_effect(story) -> None:
     # Declared 0.8, and half of the units came.
     canary(story, rate=0.14, share=0.8)
