@@ -17,7 +17,8 @@ from storage.postgres.child_process import spawn
 
 # What is waited for comes in a second or two; a bound so long only ends a test that hangs.
 PATIENCE_SECONDS = 60
-PAUSE_SECONDS = 0.005
+SHORTEST_PAUSE_SECONDS = 0.005
+LONGEST_PAUSE_SECONDS = 0.25
 # The promise to those who stop us: whoever waits longer may kill.
 STOP_SECONDS = 10
 
@@ -26,13 +27,18 @@ def eventually(
     condition: Callable[[], Any],
     *,
     seconds: float = PATIENCE_SECONDS,
-    pause: float = PAUSE_SECONDS,
+    pause: float | None = None,
 ) -> Any:
-    """Returns what the condition returns as soon as it is true."""
-    deadline = time.monotonic() + seconds
+    """Returns what the condition returns as soon as it is true.
+
+    Without a pause of its own it looks the less often the longer it waits: whoever waits for a
+    process would otherwise take the core that the process needs.
+    """
+    began = time.monotonic()
     while not (result := condition()):
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(pause)
+        waited = time.monotonic() - began
+        assert waited < seconds, "it never came true"
+        time.sleep(pause or min(SHORTEST_PAUSE_SECONDS + waited / 20, LONGEST_PAUSE_SECONDS))
     return result
 
 
