@@ -159,7 +159,9 @@ _EXAMPLES = {
     openapi_extra=reading(
         body=json_body(RegistrationBody),
         examples=_EXAMPLES,
-        problems=["ambiguous_commit", "experiment_open", "locked", "rate_limited"],
+        problems=[
+            *("ambiguous_commit", "experiment_open", "locked", "no_threshold", "rate_limited"),
+        ],
     ),
 )
 async def post_registration(

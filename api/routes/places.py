@@ -90,8 +90,8 @@ _EXAMPLES = {
         body=json_body(PlaceBody),
         examples=_EXAMPLES,
         problems=[
-            *("ambiguous_commit", "experiment_open", "locked", "place_open", "queue_full"),
-            "rate_limited",
+            *("ambiguous_commit", "experiment_open", "locked", "no_threshold", "place_open"),
+            *("queue_full", "rate_limited"),
         ],
     ),
 )

@@ -298,7 +298,7 @@ def advanced(page: str) -> list[tuple[bool, list[str]]]:
 
 
 def test_a_new_metric_asks_for_the_usual_fields_and_folds_the_others(owner) -> None:
-    folded = ["grace_seconds", "kind", "cap", "margin", "currency", "where", "rates"]
+    folded = ["grace_seconds", "kind", "cap", "over", "margin", "currency", "where", "rates"]
     assert advanced(owner.page(METRICS)) == [(False, folded)]
     new = owner.form(METRICS)
     assert set(new) - set(folded) == {
