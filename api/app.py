@@ -42,21 +42,11 @@ from api.runtime.settings import ApiSettings
 from api.runtime.state import running
 from api.wire import documentation
 from api.wire.envelope import Envelope, Refusals
-from api.wire.event_batch import RuntimeEventBatch, RuntimeEventBody
 from api.wire.express import Express, Failed
 from api.wire.fair_queue import FairQueue
 from api.wire.meters import Meters
 from api.wire.problem import PROTOCOL_FORMS, Fault, Problem, invalid, problem_response
 from api.wire.shape import code, detail
-from domain.checklist.lines import ChecklistLine
-from domain.contract import Contract
-from domain.evidence.document import ClosedExperiment, Evidence
-from domain.evidence.effect import Effect
-from domain.ledger.account import Ledger
-from domain.ledger.portfolio import Portfolio
-from domain.listing import VerdictList
-from domain.planning.place import Place, PlaceList
-from domain.registration import RegisteredExperiment, RegistrationAnswer
 from storage.postgres.engine import StoreUnavailable
 from storage.postgres.refusal import Invalid, Refusal
 
@@ -143,38 +133,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
     )
     for kind, handler in _FAILURES:
         app.add_exception_handler(kind, handler)
-    app.openapi = partial(
-        documentation.document,
-        app,
-        models=[
-            static_graphs.StaticGraph,
-            deploys.Deploy,
-            revenue_events.RevenueEventBody,
-            revenue_events.RevenueEventBatch,
-            experiments.RegistrationBody,
-            experiments.NoMembers,
-            places.PlaceBody,
-            release_gate.GateRequest,
-            remote_evaluation.EvaluationRequest,
-        ],
-        structs=[
-            RuntimeEventBody,
-            RuntimeEventBatch,
-            Contract,
-            VerdictList,
-            Evidence,
-            ClosedExperiment,
-            Effect,
-            RegisteredExperiment,
-            RegistrationAnswer,
-            Place,
-            PlaceList,
-            ChecklistLine,
-            Ledger,
-            Portfolio,
-            audit_trail.AuditTrail,
-        ],
-    )
+    app.openapi = partial(documentation.document, app)
     return app
 
 

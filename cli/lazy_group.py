@@ -1,9 +1,11 @@
 """A group of commands that are imported when they are called, so that `--help` stays quick."""
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,15 +15,15 @@ class LazyGroup(click.Group):
     """A group that knows its commands by name, and lists those that this distribution holds.
 
     Args:
-        places: By name, where each command stands (`module:name`), and its first line (equal to
-            its own, by test), in the order in which users meet them.
+        places: By name, where each command stands (`module:name`), in the order in which users
+            meet them.
         meant: By a word that is no command, the commands that people mean by it.
     """
 
     def __init__(
         self,
         *,
-        places: Mapping[str, tuple[str, str]],
+        places: Mapping[str, str],
         meant: Mapping[str, Sequence[str]] | None = None,
         **options: Any,  # noqa: ANN401 (click's own)
     ) -> None:
@@ -50,17 +52,27 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"No such command {cmd_name!r}.{hint} --help lists all.")
         if not self.is_held(cmd_name):
             raise click.UsageError(f"{cmd_name} is a command of the service: install deploy-reward")
-        module, name = self.places[cmd_name][0].split(":")
+        module, name = self.places[cmd_name].split(":")
         return getattr(import_module(module), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self.places[name][1]) for name in self.list_commands(ctx)])
+            names = self.list_commands(ctx)
+            formatter.write_dl([(name, _first_line(self.places[name])) for name in names])
 
     def is_held(self, command: str) -> bool:
         """Tells whether this distribution holds it: the client holds those that speak HTTP."""
-        module = self.places[command][0].partition(":")[0]
+        module = self.places[command].partition(":")[0]
         room = module.rpartition(".")[0]
         # Of a module in a room that is not there, find_spec raises.
         return find_spec(room) is not None and find_spec(module) is not None
+
+
+def _first_line(place: str) -> str:
+    """Returns the first line of a command's docstring, of its source: to import it takes long."""
+    module, _, name = place.partition(":")
+    spec = find_spec(module)
+    source = "" if spec is None or spec.origin is None else Path(spec.origin).read_text()
+    docstring = re.search(rf'^def {name}\(.*?"""([^"\n]+)', source, re.MULTILINE | re.DOTALL)
+    return "" if docstring is None else docstring[1]

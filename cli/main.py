@@ -7,93 +7,36 @@ import click
 from cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "up": ("cli.processes.up:up", "Run the whole service on this machine: store, API, Dagster."),
-    "api": ("cli.processes.parts:api", "Serve the REST API alone."),
-    "dagster": (
-        "cli.processes.parts:dagster",
-        "Run Dagster alone: code server, daemon and web server.",
-    ),
-    "migrate": ("cli.processes.parts:migrate", "Make the tables of the store."),
-    "project": ("cli.operations.projects:project", "Create and list projects."),
-    "keys": (
-        "cli.operations.projects:keys",
-        "Create, list and revoke keys; show those that sign.",
-    ),
-    "settings": ("cli.operations.projects:settings", "Show and apply a project's settings."),
-    "dashboard": (
-        "cli.operations.dashboard:dashboard",
-        "Print a link that signs a browser in, once.",
-    ),
-    "import": (
-        "cli.imports.command:import_history",
-        "Read historical data from NDJSON, CSV or Parquet.",
-    ),
-    "outcomes": (
-        "cli.outcomes:outcomes",
-        "Send outcomes that come late, from NDJSON, CSV or Parquet.",
-    ),
-    "evaluate": (
-        "cli.operations.evaluate:evaluate",
-        "Materialize the assets once, for every project.",
-    ),
-    "plan": (
-        "cli.changes.plan:plan",
-        "Say how many days a canary takes, and how to make it quicker.",
-    ),
-    "deploy": (
-        "cli.changes.deploy:deploy",
-        "Record a deploy, or a step of its ramp, and print its id.",
-    ),
-    "withdraw": (
-        "cli.changes.withdraw:withdraw",
-        "Withdraw a deploy that was recorded by mistake.",
-    ),
-    "register": (
-        "cli.changes.register:register",
-        "Register a change as an experiment and print its id.",
-    ),
-    "place": (
-        "cli.changes.place:place",
-        "Ask for a place for a change: a flag, or a canary's share.",
-    ),
-    "wait": ("cli.changes.wait:wait", "Wait for a verdict, and exit with it."),
-    "explain": ("cli.changes.explain:explain", "Show the evidence behind a verdict."),
-    "doctor": (
-        "cli.operations.doctor:doctor",
-        "Check whether a project is wired right, and say what to do.",
-    ),
-    "portfolio": (
-        "cli.changes.portfolio:portfolio",
-        "Measure a week's changes together, against a hold-back.",
-    ),
-    "close": ("cli.changes.close:close", "End an experiment by hand, without a verdict."),
-    "freeze": ("cli.operations.freeze:freeze", "Hold every webhook back; evidence goes on."),
-    "unfreeze": (
-        "cli.operations.freeze:unfreeze",
-        "End a freeze and send the webhooks that waited.",
-    ),
-    "webhooks": (
-        "cli.operations.webhooks:webhooks",
-        "List deliveries to webhooks, and send them again.",
-    ),
-    "audit-trail": (
-        "cli.operations.audit_trail:audit_trail",
-        "List who changed settings, keys and experiments, newest first.",
-    ),
-    "audit": ("cli.operations.audit:audit", "Recompute a verdict from raw events and compare."),
-    "forget": (
-        "cli.operations.forget:forget",
-        "Erase a person; their part of the counts stays, without a name.",
-    ),
-    "rebuild": (
-        "cli.operations.rebuild:rebuild",
-        "Compute all anew from raw events, and swap it in at once.",
-    ),
-    "simulate": (
-        "cli.simulate:simulate",
-        "Send a canary's traffic, or that of many changes.",
-    ),
-    "mcp": ("cli.processes.mcp:mcp", "Serve the reward endpoints as MCP tools over stdio."),
+    "up": "cli.processes.up:up",
+    "api": "cli.processes.parts:api",
+    "dagster": "cli.processes.parts:dagster",
+    "migrate": "cli.processes.parts:migrate",
+    "project": "cli.operations.projects:project",
+    "keys": "cli.operations.projects:keys",
+    "settings": "cli.operations.projects:settings",
+    "dashboard": "cli.operations.dashboard:dashboard",
+    "import": "cli.imports.command:import_history",
+    "outcomes": "cli.outcomes:outcomes",
+    "evaluate": "cli.operations.evaluate:evaluate",
+    "plan": "cli.changes.plan:plan",
+    "deploy": "cli.changes.deploy:deploy",
+    "withdraw": "cli.changes.withdraw:withdraw",
+    "register": "cli.changes.register:register",
+    "place": "cli.changes.place:place",
+    "wait": "cli.changes.wait:wait",
+    "explain": "cli.changes.explain:explain",
+    "doctor": "cli.operations.doctor:doctor",
+    "portfolio": "cli.changes.portfolio:portfolio",
+    "close": "cli.changes.close:close",
+    "freeze": "cli.operations.freeze:freeze",
+    "unfreeze": "cli.operations.freeze:unfreeze",
+    "webhooks": "cli.operations.webhooks:webhooks",
+    "audit-trail": "cli.operations.audit_trail:audit_trail",
+    "audit": "cli.operations.audit:audit",
+    "forget": "cli.operations.forget:forget",
+    "rebuild": "cli.operations.rebuild:rebuild",
+    "simulate": "cli.simulate:simulate",
+    "mcp": "cli.processes.mcp:mcp",
 }
 
 # What people type who know the thing and not its word here.

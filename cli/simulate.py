@@ -5,11 +5,8 @@ import click
 from cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "canary": ("cli.traffic.simulate:canary", "Send a randomized canary's traffic."),
-    "repository": (
-        "cli.repository.command:repository",
-        "Let a team ship many changes for some days, and say what each was answered.",
-    ),
+    "canary": "cli.traffic.simulate:canary",
+    "repository": "cli.repository.command:repository",
 }
 
 

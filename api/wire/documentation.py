@@ -69,6 +69,8 @@ _OF_EVERY_REQUEST = (
 _OF_A_KEY = ("missing_key", "malformed_key", "unknown_key", "differing_keys", "wrong_key_kind")
 _OF_A_SIGN_IN = ("missing_key", "read_only")
 _OF_A_BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "invalid_request")
+# The models of bodies and answers that routes name, by their names in the document.
+_MODELS: dict[str, type] = {}
 # Where an operation says which problems of its own it has; left out of the document.
 _OWN_PROBLEMS = "x-problems"
 # Where it says in which forms of its own it tells of failures; left out as well.
@@ -168,27 +170,22 @@ def answered_list(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 def json_body(*models: type) -> dict[str, Any]:
     """Returns the schema of a JSON body that is any of some models."""
+    _MODELS.update((model.__name__, model) for model in models)
     refs = [{"$ref": _REF.format(model=model.__name__)} for model in models]
     return {"application/json": refs[0] if len(refs) == 1 else {"anyOf": refs}}
 
 
-def document(
-    app: FastAPI, *, models: Sequence[type[BaseModel]], structs: Sequence[type[msgspec.Struct]]
-) -> dict[str, Any]:
-    """Returns the OpenAPI document of the app.
-
-    Args:
-        app: With all its routes.
-        models: Bodies that pydantic reads.
-        structs: Bodies that msgspec reads, and answers that it writes.
-    """
+def document(app: FastAPI) -> dict[str, Any]:
+    """Returns the OpenAPI document of the app, with the models that its routes name."""
     described = FastAPI.openapi(app)
     components = described.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
+    models = [model for model in _MODELS.values() if issubclass(model, BaseModel)]
+    structs = [model for model in _MODELS.values() if not issubclass(model, BaseModel)]
     _, bodies = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
-    _, events = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
+    _, written = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
     schemas.update(bodies.get("$defs", {}))
-    schemas.update(events)
+    schemas.update(written)
     schemas.update(Fault=_FAULT, Problem=_PROBLEM)
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)

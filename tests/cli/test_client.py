@@ -104,7 +104,7 @@ def test_its_wheel_holds_the_commands_that_speak_http_and_no_room_of_the_service
     assert rooms == {"cli", "domain", "mcp_server"}
     held = {
         command
-        for command, (place, _) in COMMANDS.items()
+        for command, place in COMMANDS.items()
         if f"{place.split(':')[0].replace('.', '/')}.py" in names
     }
     assert held == HELD

@@ -14,15 +14,6 @@ from storage.postgres.embedded import EmbeddedPostgresError
 from storage.postgres.refusal import Conflict
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_is_listed_with_its_own_first_line(name) -> None:
-    command = main.get_command(click.Context(main), name)
-    assert command is not None
-    assert command.name == name
-    assert command.help is not None
-    assert COMMANDS[name][1] == command.help.splitlines()[0]
-
-
 def test_help_lists_every_command_and_imports_none() -> None:
     code = (
         "import sys; from cli.main import main; main(['--help'], standalone_mode=False); "
@@ -32,9 +23,12 @@ def test_help_lists_every_command_and_imports_none() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert shown.splitlines()[-1].strip() == "imported"
-    for name, (_, summary) in COMMANDS.items():
-        assert name in shown
-        assert summary in shown
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        assert command.name == name
+        assert f"  {name} " in shown
+        assert str(command.help).splitlines()[0] in shown
 
 
 def test_commands_that_ask_a_service_load_nothing_of_the_store() -> None:
