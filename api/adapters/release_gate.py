@@ -17,7 +17,7 @@ from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import announces_json, body_of
 from api.wire.documentation import json_body, reading
-from api.wire.shape import Commit, Environment, MetricName, OpenShape, Shape
+from api.wire.shape import NO_NUL, Commit, EnvironmentInQuery, MetricName, OpenShape, Shape
 from domain.registration import PRODUCTION, Registration
 from domain.wording.registration import HISTORY
 from domain.wording.situation import with_situation
@@ -41,8 +41,6 @@ from storage.views.registrations import read_registration
 
 router = APIRouter(tags=["reward"])
 
-_NO_NUL = r"^[^\x00]*$"
-
 
 def _is_policy(policy: str) -> str:
     try:
@@ -59,16 +57,23 @@ Policy = Annotated[
 ]
 
 
-class GateQuestion(Shape):
+class Question(OpenShape):
     """The change in question, and the policy of the gate."""
 
     treatment_commit: Commit | None = Field(
         default=None,
         description="However much of its id. By default the one declared canary here.",
     )
-    environment: Environment = PRODUCTION
-    target_metric: MetricName | None = Field(default=None, description="By default the project's.")
+    environment: EnvironmentInQuery = PRODUCTION
+    target_metric: Annotated[MetricName, Field(pattern=NO_NUL)] | None = Field(
+        default=None, description="By default the project's."
+    )
     policy: Policy = Field(default="keep", description="keep, no-breach, or no-harm:SHARE.")
+
+
+class GateQuestion(Question, Shape):
+    """The same in a body, which may hold the key."""
+
     key: Annotated[str, Field(max_length=256)] | None = Field(
         default=None, description="The project key, for who can send no header."
     )
@@ -100,7 +105,7 @@ _BODY = body_of(GateRequest)
 
 
 async def _judge(
-    request: Request, project_id: int, question: GateQuestion, *, registers: bool
+    request: Request, project_id: int, question: Question, *, registers: bool
 ) -> GateAnswer:
     """Returns the answer to a question.
 
@@ -161,29 +166,9 @@ async def _judge(
 async def get_gate(
     request: Request,
     caller: Reader,
-    *,
-    treatment_commit: Annotated[
-        str | None,
-        Query(
-            pattern="^[0-9a-fA-F]{7,64}$",
-            description="However much of its id. By default the one declared canary here.",
-        ),
-    ] = None,
-    environment: Annotated[str, Query(min_length=1, max_length=64, pattern=_NO_NUL)] = PRODUCTION,
-    target_metric: Annotated[MetricName | None, Query(pattern=_NO_NUL)] = None,
-    policy: Annotated[
-        str,
-        Query(max_length=64, json_schema_extra={"pattern": POLICY_PATTERN}),
-        AfterValidator(_is_policy),
-    ] = "keep",
+    question: Annotated[Question, Query()],
 ) -> Response:
     """Always answer 200, as a web metric of Argo Rollouts needs; `phase` holds the judgment."""
-    question = GateQuestion(
-        treatment_commit=treatment_commit,
-        environment=environment,
-        target_metric=target_metric,
-        policy=policy,
-    )
     judged = await _judge(request, caller.project_id, question, registers=False)
     return answer(judged.model_dump())
 

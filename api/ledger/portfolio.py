@@ -12,6 +12,7 @@ from api.runtime.caller import Reader
 from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.documentation import answered, reading
+from api.wire.shape import EnvironmentInQuery
 from domain.ledger.portfolio import Portfolio
 from domain.registration import PRODUCTION
 from storage.ledger.portfolio import read_portfolio
@@ -29,9 +30,7 @@ async def get_portfolio(
     request: Request,
     caller: Reader,
     *,
-    environment: Annotated[
-        str, Query(min_length=1, max_length=64, pattern=r"^[^\x00]*$")
-    ] = PRODUCTION,
+    environment: Annotated[EnvironmentInQuery, Query()] = PRODUCTION,
     metric: Annotated[str | None, Query(pattern="^[a-z0-9_]{1,64}$")] = None,
     hold_back: Annotated[
         str | None, Query(pattern="^[0-9a-fA-F]{7,64}$", description="A commit.")

@@ -25,6 +25,7 @@ from api.wire.shape import (
     Actor,
     Commit,
     Environment,
+    EnvironmentInQuery,
     LongList,
     OpenShape,
     Shape,
@@ -295,9 +296,7 @@ async def get_deploys(
     request: Request,
     caller: Writer,
     *,
-    environment: Annotated[
-        str | None, Query(min_length=1, max_length=64, pattern=r"^[^\x00]*$")
-    ] = None,
+    environment: Annotated[EnvironmentInQuery | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[
         str | None, Query(pattern="^dep_[0-9a-f]{20}$", description="`next_cursor` of a page.")
@@ -336,13 +335,7 @@ async def get_last_deploy(
     caller: Writer,
     *,
     environment: Annotated[
-        str,
-        Query(
-            min_length=1,
-            max_length=64,
-            pattern=r"^[^\x00]*$",
-            description="Omit it only if production is intended.",
-        ),
+        EnvironmentInQuery, Query(description="Omit it only if production is intended.")
     ] = PRODUCTION,
     standing: Annotated[
         bool,

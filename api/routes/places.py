@@ -16,7 +16,7 @@ from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import body_of
 from api.wire.documentation import answered, json_body, reading
-from api.wire.shape import Actor, Commit, Environment, MetricName, Shape
+from api.wire.shape import NO_NUL, Actor, Commit, Environment, MetricName, Shape
 from domain.planning.place import Place, PlaceList, PlaceState
 from domain.registration import PRODUCTION
 from storage.places.listing import list_places, read_place
@@ -123,7 +123,7 @@ async def get_places(
     caller: Reader,
     *,
     state: Annotated[PlaceState | None, Query()] = None,
-    change: Annotated[str | None, Query(max_length=256, pattern=r"^[^\x00]*$")] = None,
+    change: Annotated[str | None, Query(max_length=256, pattern=NO_NUL)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_OPEN)] = 50,
 ) -> Response:
     """List the places and the queue, the last changed first."""

@@ -25,7 +25,7 @@ from api.wire.documentation import PlainRoute, answered, reading
 from api.wire.moment import RULE as MOMENT_RULE
 from api.wire.moment import moment
 from api.wire.problem import Problem
-from api.wire.shape import MetricName
+from api.wire.shape import NO_NUL, MetricName
 from domain.contract import Contract
 from domain.document import document_text, time_text
 from domain.evidence.document import ClosedExperiment, Evidence
@@ -220,9 +220,6 @@ def _after(last: ListedVerdict, *, pending: bool) -> str:
     return base64.urlsafe_b64encode(position.encode()).decode()
 
 
-_NO_NUL = r"^[^\x00]*$"
-
-
 @router.get(
     "/v1/reward",
     summary="List experiments",
@@ -237,8 +234,8 @@ async def get_verdicts(
     treatment_commit: Annotated[
         str | None, Query(pattern="^[0-9a-fA-F]{7,64}$", description="However much of its id.")
     ] = None,
-    deploy_id: Annotated[str | None, Query(max_length=128, pattern=_NO_NUL)] = None,
-    metric: Annotated[MetricName | None, Query(pattern=_NO_NUL)] = None,
+    deploy_id: Annotated[str | None, Query(max_length=128, pattern=NO_NUL)] = None,
+    metric: Annotated[MetricName | None, Query(pattern=NO_NUL)] = None,
     decided_after: Annotated[
         str | None, Query(json_schema_extra={"format": "date-time"}), AfterValidator(_moment)
     ] = None,

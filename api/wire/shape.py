@@ -96,6 +96,9 @@ COMMIT_RULE = "must be 7 to 64 hexadecimal digits, as `git rev-parse HEAD` print
 _COMMIT_PATTERN = r"^[0-9a-fA-F]{7,64}$"
 Commit = Annotated[str, Field(pattern=_COMMIT_PATTERN), AfterValidator(_lower_case)]
 Environment = Annotated[str, Field(min_length=1, max_length=64)]
+# In an address: bodies are read without this character.
+NO_NUL = r"^[^\x00]*$"
+EnvironmentInQuery = Annotated[Environment, Field(pattern=NO_NUL)]
 MetricName = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_composed)]
 Actor = Annotated[str, Field(min_length=1, max_length=256)]
 RoutePattern = Annotated[str, Field(min_length=1, max_length=512)]
