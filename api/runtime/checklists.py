@@ -1,12 +1,11 @@
 """The checklists of a process: computed on request, and kept for a minute."""
 
-import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
+from api.runtime.recent import Recent
 from api.runtime.store import Store
 from domain.checklist.lines import ChecklistLine
 from storage.views.checklist import read_checklist
@@ -35,24 +34,12 @@ class Checklists:
             store: Where the set-up of projects is read.
             kept_seconds: For how long a checklist is kept.
         """
-        self._store, self._kept_seconds = store, kept_seconds
-        self._kept: dict[int, tuple[float, asyncio.Task[Checklist]]] = {}
+        self._store = store
+        self._recent = Recent[int, Checklist](kept_seconds)
 
     async def of(self, project_id: int) -> Checklist:
         """Returns a project's checklist, of this minute."""
-        now = time.monotonic()
-        # A failed or old checklist counts as none, and is dropped, whatever its project.
-        self._kept = {
-            project: (until, task)
-            for project, (until, task) in self._kept.items()
-            if not task.done()
-            or (until > now and not task.cancelled() and task.exception() is None)
-        }
-        if project_id not in self._kept:
-            task = asyncio.create_task(self._computed(project_id))
-            self._kept[project_id] = now + self._kept_seconds, task
-        # Nobody who leaves ends it for the others.
-        return await asyncio.shield(self._kept[project_id][1])
+        return await self._recent.read(project_id, partial(self._computed, project_id))
 
     async def _computed(self, project_id: int) -> Checklist:
         lines = await self._store.run(partial(read_checklist, project_id=project_id))

@@ -8,6 +8,7 @@ from typing import get_type_hints
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
+from api.runtime.recent import Recent
 from api.runtime.store import Store
 from storage.postgres.engine import StoreUnavailable
 from storage.upkeep.gauges import Gauges, read_gauges
@@ -35,26 +36,17 @@ class StoreGauges:
             fresh_seconds: For how long its answer, or its absence, is served again.
             patience_seconds: How long it may take.
         """
-        self._store = store
-        self._fresh, self._patience = fresh_seconds, patience_seconds
-        self._asking = asyncio.Lock()
-        self._due = 0.0
-        self._gauges: Gauges | None = None
+        self._store, self._patience = store, patience_seconds
+        self._recent = Recent[None, bytes](fresh_seconds)
 
     async def exposition(self) -> bytes:
         """Returns the gauges in Prometheus's format; that the store is away is a gauge too."""
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Shown(await self._latest()))
-        return generate_latest(registry)
+        return await self._recent.read(None, self._exposed)
 
-    async def _latest(self) -> Gauges | None:
-        # Whoever asks meanwhile waits for the same answer.
-        async with self._asking:
-            now = asyncio.get_running_loop().time()
-            if now >= self._due:
-                self._gauges = await self._read()
-                self._due = now + self._fresh
-            return self._gauges
+    async def _exposed(self) -> bytes:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Shown(await self._read()))
+        return generate_latest(registry)
 
     async def _read(self) -> Gauges | None:
         read = partial(read_gauges, patience_seconds=self._patience)

@@ -12,6 +12,7 @@ from ipaddress import IPv4Network, IPv6Network
 from sqlalchemy import Connection
 from starlette.requests import Request
 
+from api.runtime.recent import Recent
 from api.runtime.store import Store
 from api.runtime.trusted_proxies import trusted_networks
 from api.wire.fair_queue import Reservation
@@ -91,25 +92,18 @@ class Caller:
         return trusted_networks(self.settings)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Remembered:
-    until: float
-    lookup: asyncio.Task[Caller | None]
-
-
 class Keyring:
     """Finds callers, each key looked up at most once in half a second."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._remembered: dict[bytes, _Remembered] = {}
+        self._recent = Recent[bytes, Caller | None](_REMEMBERED_SECONDS, most=_MOST_REMEMBERED)
         self._noted: dict[bytes, float] = {}
         self._notes: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """Waits for the look-ups under way: they use the store."""
-        looked_up = [known.lookup for known in self._remembered.values()]
-        await asyncio.gather(*looked_up, return_exceptions=True)
+        await self._recent.close()
         await asyncio.gather(*self._notes, return_exceptions=True)
 
     async def caller(self, key: str) -> Caller | None:
@@ -119,40 +113,30 @@ class Keyring:
             Problem: It cannot be a key.
             StoreUnavailable: The store cannot be reached.
         """
-        digest, now = key_digest(key), time.monotonic()
-        known = self._remembered.get(digest)
-        if known is None or known.until <= now:
-            if not is_well_formed(key):
-                detail = "this is no project key: its prefix, length or checksum is wrong"
-                raise Problem("malformed_key", detail, headers=_CHALLENGE)
-            if len(self._remembered) >= _MOST_REMEMBERED:
-                self._remembered.clear()
-                self._noted.clear()
-            # Requests that come meanwhile wait for the same look-up.
-            lookup = asyncio.create_task(self._store.run(partial(_looked_up, digest=digest)))
-            lookup.add_done_callback(lambda task: self._settle(digest, task))
-            known = _Remembered(until=now + _REMEMBERED_SECONDS, lookup=lookup)
-            self._remembered[digest] = known
-        return known.lookup.result() if known.lookup.done() else await asyncio.shield(known.lookup)
+        digest = key_digest(key)
+        if digest not in self._recent and not is_well_formed(key):
+            detail = "this is no project key: its prefix, length or checksum is wrong"
+            raise Problem("malformed_key", detail, headers=_CHALLENGE)
+        # A key that is unknown is not kept: created this instant, it must work the next.
+        return await self._recent.read(digest, partial(self._look_up, digest))
 
     async def operated(self, operator: Operator, kind: KeyKind) -> Caller:
         """Returns the caller that an operator is, with the rights of keys of a kind."""
         speaker = Holder(project_id=operator.project_id, kind=kind)
         return await self._store.run(partial(_caller, speaker=speaker, operator=operator))
 
-    def _settle(self, digest: bytes, task: asyncio.Task[Caller | None]) -> None:
-        if not task.cancelled() and task.exception() is None and task.result() is not None:
+    async def _look_up(self, digest: bytes) -> Caller | None:
+        caller = await self._store.run(partial(_looked_up, digest=digest))
+        if caller is not None:
             self._note_use(digest)
-            return
-        # A key created this instant must work the next.
-        known = self._remembered.get(digest)
-        if known is not None and known.lookup is task:
-            del self._remembered[digest]
+        return caller
 
     def _note_use(self, digest: bytes) -> None:
         now = time.monotonic()
         if now - self._noted.get(digest, -math.inf) < _NOTED_SECONDS:
             return
+        if len(self._noted) >= _MOST_REMEMBERED:
+            self._noted.clear()
         self._noted[digest] = now
         # Apart from the look-up: nobody waits for it, and a key works though its use is not noted.
         note = asyncio.create_task(self._note(digest))

@@ -1,0 +1,50 @@
+"""Recent readings: what a process read of the store lately, once for all who asked meanwhile."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+KeyT = TypeVar("KeyT")
+ReadT = TypeVar("ReadT")
+
+
+class Recent(Generic[KeyT, ReadT]):
+    """Readings by their keys, each kept for some time.
+
+    Whoever asks while a key is read waits for the same reading. One that failed, or read None, is
+    kept for nobody.
+
+    Args:
+        seconds: For how long a reading is kept, from its beginning on.
+        most: How many are kept; beyond them all are forgotten.
+    """
+
+    def __init__(self, seconds: float, *, most: int = 1000) -> None:
+        self._seconds, self._most = seconds, most
+        self._kept: dict[KeyT, tuple[float, asyncio.Task[ReadT]]] = {}
+
+    def __contains__(self, key: KeyT) -> bool:
+        return key in self._kept
+
+    async def read(self, key: KeyT, reading: Callable[[], Coroutine[Any, Any, ReadT]]) -> ReadT:
+        """Returns what is read of a key, by a function where it was not read lately."""
+        now, known = time.monotonic(), self._kept.get(key)
+        if known is None or known[0] <= now:
+            if len(self._kept) >= self._most:
+                self._kept.clear()
+            task = asyncio.create_task(reading())
+            task.add_done_callback(partial(self._settle, key))
+            known = self._kept[key] = now + self._seconds, task
+        # Nobody who leaves ends it for the others.
+        return known[1].result() if known[1].done() else await asyncio.shield(known[1])
+
+    def _settle(self, key: KeyT, task: asyncio.Task[ReadT]) -> None:
+        failed = task.cancelled() or task.exception() is not None or task.result() is None
+        if failed and self._kept.get(key, (0.0, None))[1] is task:
+            del self._kept[key]
+
+    async def close(self) -> None:
+        """Waits for the readings under way: they use the store."""
+        await asyncio.gather(*(task for _, task in self._kept.values()), return_exceptions=True)
