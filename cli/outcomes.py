@@ -21,10 +21,9 @@ from cli.imports.map import MEMBERS, ImportMap, Times, read_map
 from cli.imports.progress import Bars, shown_bars
 from cli.imports.tables import Table, opened_table
 from cli.operations.remote import WRITING_KEY, address_of
-from cli.traffic.posting import BATCH_SIZES, Batch, Posted, connected, post
+from cli.traffic.posting import MOST_EVENTS, Batch, Posted, connected, post
 from storage.tenants.secret import Pseudonyms
 
-_PATH = "/v1/events"
 _TIME = "occurred_at"
 _SUFFIXES = {"ndjson": ".ndjson", "csv": ".csv", "parquet": ".parquet"}
 
@@ -147,9 +146,8 @@ def _batches(rows: Layout, show: Callable[[float], None]) -> Iterator[Batch]:
     sent, now = 0, datetime.now(UTC)
     for batch in rows.table.batches(rows.select()):
         bodies = [msgspec.json.decode(event) for event in batch.column("event").to_pylist()]
-        for begin in range(0, len(bodies), BATCH_SIZES[_PATH]):
-            some = bodies[begin : begin + BATCH_SIZES[_PATH]]
-            yield Batch(path=_PATH, due=now, bodies=some)
+        for begin in range(0, len(bodies), MOST_EVENTS):
+            yield Batch(due=now, bodies=bodies[begin : begin + MOST_EVENTS])
         sent += len(bodies)
         show(sent / rows.rows)
     show(1.0)

@@ -19,7 +19,7 @@ from sqlalchemy import Engine
 
 from cli.operations.actor import command_actor
 from cli.processes.children import answers, free_port
-from cli.traffic.posting import Refused, answer, connected
+from cli.traffic.posting import MOST_EVENTS, Refused, answer, connected
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from orchestration.pipeline.batch import FAST
 from orchestration.pipeline.steps import close_cells, expose, publish, stage_due
@@ -34,7 +34,6 @@ from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
 
 _START_SECONDS = 60.0
-_MOST_EVENTS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +61,8 @@ class PrivateService:
             Refused: The service does not take them all.
         """
         key = self.project.keys[KeyKind.WRITE]
-        for begin in range(0, len(events), _MOST_EVENTS):
-            batch = events[begin : begin + _MOST_EVENTS]
+        for begin in range(0, len(events), MOST_EVENTS):
+            batch = events[begin : begin + MOST_EVENTS]
             receipt = answer(
                 self.client, "POST", "/v1/events", key=key, body={"events": list(batch)}
             )

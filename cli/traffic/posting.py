@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import click
@@ -17,8 +17,8 @@ import msgspec
 
 from cli.traffic.canary import Delivery
 
-# What a request to each endpoint may hold.
-BATCH_SIZES = {"/v1/events": 500, "/v1/revenue/events": 50}
+# What a request may hold.
+MOST_EVENTS = 500
 # A rate limit may ask for a whole minute.
 PATIENCE_SECONDS = 150.0
 # The same request may succeed later: docs/sending.md.
@@ -42,9 +42,8 @@ class NoAnswer(Refused):
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Events for an endpoint, and when the last of them is due."""
+    """Events of a request, and when the last of them is due."""
 
-    path: str
     due: datetime
     bodies: list[dict[str, Any]]
 
@@ -131,14 +130,10 @@ def answer(
 
 
 def batches(deliveries: Iterable[Delivery]) -> Iterator[Batch]:
-    """Deliveries gathered for each endpoint, in order, as large as the endpoint takes."""
-    gathered: dict[str, list[Delivery]] = {path: [] for path in BATCH_SIZES}
-    for delivery in deliveries:
-        gathered[delivery.path].append(delivery)
-        if len(gathered[delivery.path]) == BATCH_SIZES[delivery.path]:
-            yield _batch(gathered[delivery.path])
-            gathered[delivery.path] = []
-    yield from (_batch(rest) for rest in gathered.values() if rest)
+    """Deliveries in their order, as many together as a request may hold."""
+    rest = iter(deliveries)
+    while some := list(islice(rest, MOST_EVENTS)):
+        yield Batch(due=some[-1].at, bodies=[delivery.body for delivery in some])
 
 
 def post(
@@ -168,7 +163,7 @@ def post(
     over, in_turn = threading.Event(), threading.Lock()
 
     def bring(batch: Batch) -> None:
-        path = f"{batch.path}?replay=true" if replay else batch.path
+        path = "/v1/events?replay=true" if replay else "/v1/events"
         try:
             receipt = answer(
                 client, "POST", path, key=key, body={"events": batch.bodies}, over=over
@@ -211,14 +206,6 @@ def pause(retry_after: str | None, attempt: int) -> float:
     if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
         return float(retry_after)
     return min(FIRST_PAUSE_SECONDS * 2 ** min(attempt, 10), LONGEST_PAUSE_SECONDS)
-
-
-def _batch(deliveries: list[Delivery]) -> Batch:
-    return Batch(
-        path=deliveries[0].path,
-        due=deliveries[-1].at,
-        bodies=[delivery.body for delivery in deliveries],
-    )
 
 
 def _encoded(path: str, *, key: str, body: object) -> tuple[dict[str, str], bytes | None]:

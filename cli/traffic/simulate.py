@@ -40,8 +40,6 @@ from storage.tenants.sample import Sample
 CONNECTIONS = 4
 # For the first answer of all, seconds.
 FIRST_PATIENCE_SECONDS = 3.0
-# The attribution window of the truth: a metric's default.
-WINDOW = timedelta(minutes=30)
 # Live events are gathered for this long before they go out together.
 GATHERING = timedelta(seconds=1)
 
@@ -66,7 +64,7 @@ class Summary:
 @click.option(
     "--key",
     required=True,
-    help="The write key; a public one does for --live without --deploys and --revenue.",
+    help="The write key; a public one does for --live without --deploys.",
 )
 @click.option("--replay/--live", default=True, help="Past events at once, or as time passes.")
 @click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=24.0)
@@ -85,7 +83,6 @@ class Summary:
     help="A step of the ramp: hours after the start, and the share from then on. Repeatable.",
 )
 @click.option("--rhythm", type=float, default=0.0, help="Amplitude of the day's rhythm, 0 to 1.")
-@click.option("--drift", type=float, default=0.0, help="Relative change of the baseline a week.")
 @click.option("--control", default="c0ffee0", help="Commit of control.")
 @click.option("--treatment", default="bada550", help="Commit of treatment.")
 @click.option("--deploys/--no-deploys", default=False, help="Record both deploys and the ramp.")
@@ -100,7 +97,6 @@ class Summary:
 @click.option(
     "--lateness", type=float, default=45.0, help="Minutes; by receipt, with --live alone."
 )
-@click.option("--revenue", type=float, default=0.0, help="Share of conversions that pay.")
 @click.option("--seed", type=int, default=0, help="The same seed draws the same traffic.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def canary(
@@ -124,18 +120,17 @@ def canary(
     The truth is printed, so that a verdict can be held against it. Ctrl-C ends it with the
     summary so far.
     """
-    _require_key(key, replay=replay, deploys=deploys, revenue=members["revenue"] > 0)
+    _require_key(key, replay=replay, deploys=deploys)
     length = timedelta(hours=hours)
     # Whole seconds: a deploy is identified by its time.
     now = datetime.now(UTC).replace(microsecond=0)
     # The last session of a replay has had its whole window: the truth is what was sent.
-    start = now - length - WINDOW if replay else now
+    start = now - length - Scenario.window if replay else now
     try:
         scenario = Scenario(
             start=start,
             end=start + length,
             ramp=tuple(_step(step, start) for step in ramp),
-            window=WINDOW,
             control_errors=errors[0],
             treatment_errors=errors[1],
             lateness=timedelta(minutes=lateness),
@@ -161,7 +156,7 @@ def canary(
         sys.exit(INTERRUPTED)
 
 
-def _require_key(key: str, *, replay: bool, deploys: bool, revenue: bool) -> None:
+def _require_key(key: str, *, replay: bool, deploys: bool) -> None:
     """Refuses a key with which the service would refuse the first request.
 
     Raises:
@@ -171,7 +166,7 @@ def _require_key(key: str, *, replay: bool, deploys: bool, revenue: bool) -> Non
         raise click.UsageError(
             "--key is a project key (rk_...): traffic needs the write key (wk_...)"
         )
-    needing = {"--replay": replay, "--deploys": deploys, "--revenue": revenue}
+    needing = {"--replay": replay, "--deploys": deploys}
     names = [name for name, chosen in needing.items() if chosen]
     if names and key.startswith("pk_"):
         verb = "needs" if len(names) == 1 else "need"
@@ -305,19 +300,19 @@ def _machine(summary: Summary, run: Traffic) -> dict[str, object]:
         "control": run.scenario.control,
         "treatment": run.scenario.treatment,
         "start": run.scenario.start.isoformat(),
-        "truth": {arm: asdict(counts) for arm, counts in run.truth.items()},
+        "truth": {arm: asdict(counts) for arm, counts in run.truth().items()},
         "sampled_truth": None
         if summary.sample is None
-        else {arm: asdict(counts) for arm, counts in run.truth_within(summary.sample).items()},
+        else {arm: asdict(counts) for arm, counts in run.truth(summary.sample).items()},
     }
 
 
 def _rows(summary: Summary, run: Traffic) -> Iterator[tuple[str, str]]:
     for name, value in summary.document.items():
         yield name.replace("_", " "), f"{value:,}"
-    truths = {"truth": run.truth}
+    truths = {"truth": run.truth()}
     if summary.sample is not None:
-        truths["truth in the sample"] = run.truth_within(summary.sample)
+        truths["truth in the sample"] = run.truth(summary.sample)
     for name, truth in truths.items():
         for arm, true in truth.items():
             sessions = f"{true.conversions:,} of {true.units:,} sessions"

@@ -14,11 +14,12 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
+from api.routes.revenue_events import MOST_EVENTS as MOST_REVENUE_EVENTS
 from api.runtime.settings import ApiSettings
 from api.wire.body import BODY_RATE, BODY_SECONDS
 from api.wire.event_batch import MOST_EVENTS
 from api.wire.shape import FREE_FORM_BYTES
-from cli.traffic.posting import BATCH_SIZES, PASSING
+from cli.traffic.posting import PASSING
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import RateLimits
 from tests.clients.page import blocks, names_defined_by, page
@@ -136,7 +137,7 @@ def test_the_limits_are_those_of_the_service() -> None:
     numbers = {name: [int(each) for each in re.findall(r"\d+", limit)] for name, limit in shown}
     rates = RateLimits()
     assert numbers == numbers | {
-        "events in a request": [MOST_EVENTS, BATCH_SIZES["/v1/revenue/events"]],
+        "events in a request": [MOST_EVENTS, MOST_REVENUE_EVENTS],
         "`properties`, `attributes` as JSON": [FREE_FORM_BYTES],
         "a body that stalls; and after that time, its average pace": [BODY_SECONDS, BODY_RATE],
         "a connection between two requests": [ApiSettings.idle_seconds],

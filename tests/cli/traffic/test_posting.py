@@ -19,9 +19,9 @@ def client(handler: Handler) -> httpx2.Client:
     return httpx2.Client(transport=httpx2.MockTransport(handler), base_url="http://service")
 
 
-def deliveries(count: int, path: str = "/v1/events") -> list[Delivery]:
+def deliveries(count: int) -> list[Delivery]:
     return [
-        Delivery(at=START + timedelta(seconds=second), path=path, body={"event_id": str(second)})
+        Delivery(at=START + timedelta(seconds=second), body={"event_id": str(second)})
         for second in range(count)
     ]
 
@@ -31,17 +31,10 @@ def accepting(request: httpx2.Request) -> httpx2.Response:
     return httpx2.Response(202, json={"accepted": len(sent), "late": 0, "rejected": []})
 
 
-def test_batches_keep_the_order_and_the_limits_of_each_endpoint() -> None:
-    mixed = deliveries(1001) + deliveries(60, "/v1/revenue/events")
-    made = list(batches(mixed))
-    assert [(batch.path, len(batch.bodies)) for batch in made] == [
-        ("/v1/events", 500),
-        ("/v1/events", 500),
-        ("/v1/revenue/events", 50),
-        ("/v1/events", 1),
-        ("/v1/revenue/events", 10),
-    ]
-    events = [body for batch in made if batch.path == "/v1/events" for body in batch.bodies]
+def test_batches_keep_the_order_and_the_limit_of_a_request() -> None:
+    made = list(batches(deliveries(1001)))
+    assert [len(batch.bodies) for batch in made] == [500, 500, 1]
+    events = [body for batch in made for body in batch.bodies]
     assert events == [delivery.body for delivery in deliveries(1001)]
 
 

@@ -24,7 +24,6 @@ EVERYTHING = replace(
     HALF_DAY,
     relative_lift=0.3,
     rhythm=0.6,
-    drift=0.1,
     routes=("/", "/cart"),
     pages=1.5,
     control_errors=0.02,
@@ -32,7 +31,6 @@ EVERYTHING = replace(
     duplicated=0.1,
     disordered=0.3,
     late=0.05,
-    revenue=0.5,
 )
 
 
@@ -41,7 +39,7 @@ def drawn(scenario: Scenario, seed: int = 7) -> Traffic:
 
 
 def events(of: Traffic) -> list[dict[str, object]]:
-    return [sent.body for sent in of.deliveries() if sent.path == "/v1/events"]
+    return [sent.body for sent in of.deliveries()]
 
 
 def occurred(body: dict[str, object]) -> datetime:
@@ -50,7 +48,7 @@ def occurred(body: dict[str, object]) -> datetime:
 
 def counted(deliveries: list[Delivery], scenario: Scenario) -> dict[str, tuple[int, int, int]]:
     """Units, conversions and errors per arm, read from the bodies as the service would."""
-    bodies = [sent.body for sent in deliveries if sent.path == "/v1/events"]
+    bodies = [sent.body for sent in deliveries]
     commit = {body["session_id"]: body["commit"] for body in bodies}
     exposed = {}
     for body in bodies:
@@ -92,7 +90,7 @@ def test_the_truth_is_what_the_events_hold_however_they_are_delivered(
         late=late,
     )
     run = drawn(scenario, seed)
-    truth = {arm: (each.units, each.conversions, each.errors) for arm, each in run.truth.items()}
+    truth = {arm: (each.units, each.conversions, each.errors) for arm, each in run.truth().items()}
     assert counted(list(run.deliveries()), scenario) == truth
 
 
@@ -104,28 +102,13 @@ def test_deliveries_come_in_order_of_their_time() -> None:
 def test_conversions_after_the_window_are_sent_and_not_in_the_truth() -> None:
     run = drawn(replace(HALF_DAY, window=timedelta(minutes=1)))
     sent = sum(body["event"] == "activation" for body in events(run))
-    assert 0 < sum(each.conversions for each in run.truth.values()) < sent / 4
+    assert 0 < sum(each.conversions for each in run.truth().values()) < sent / 4
 
 
 def test_the_day_has_a_rhythm() -> None:
     day = replace(HALF_DAY, start=START.replace(hour=0), end=START.replace(hour=0, day=3))
     hours = Counter((drawn(replace(day, rhythm=0.9)).arrived // 3600).tolist())
     assert hours[14] > 4 * hours[2]
-
-
-def test_a_baseline_drifts_by_the_week() -> None:
-    weeks = replace(
-        HALF_DAY,
-        end=START + timedelta(weeks=2),
-        sessions_per_day=4000,
-        baseline=0.2,
-        drift=0.5,
-        window=timedelta(days=1),
-    )
-    run = drawn(weeks)
-    last = run.arrived > timedelta(days=13).total_seconds()
-    rate = np.mean(~np.isnan(run.converted_after[last]))
-    assert 0.35 < rate < 0.44
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
@@ -141,14 +124,6 @@ def test_disordered_events_overtake_one_another() -> None:
     assert times != sorted(times)
 
 
-def test_revenue_events_name_their_session_and_come_once() -> None:
-    run = drawn(replace(HALF_DAY, revenue=1.0))
-    paid = [sent.body for sent in run.deliveries() if sent.path == "/v1/revenue/events"]
-    converted = {body["session_id"] for body in events(run) if body["event"] == "activation"}
-    assert {body["attributes"]["session_id"] for body in paid} == converted
-    assert len({body["idempotency_key"] for body in paid}) == len(paid)
-
-
 @pytest.mark.parametrize(
     "members",
     [
@@ -156,7 +131,6 @@ def test_revenue_events_name_their_session_and_come_once() -> None:
         {"late": -0.1},
         {"baseline": 0.0},
         {"relative_lift": 9.5},
-        {"drift": -30.0},
         {"end": START},
         {"ramp": ((START + timedelta(hours=2), 0.5), (START + timedelta(hours=1), 0.1))},
         {"ramp": ((START, 2.0),)},
