@@ -13,8 +13,8 @@ ReadT = TypeVar("ReadT")
 class Recent(Generic[KeyT, ReadT]):
     """Readings by their keys, each kept for some time.
 
-    Whoever asks while a key is read waits for the same reading. One that failed, or read None, is
-    kept for nobody.
+    Whoever asks while a key is read waits for the same reading. A reading that failed, or that is
+    None, is not kept.
 
     Args:
         seconds: For how long a reading is kept, from its beginning on.

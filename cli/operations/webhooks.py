@@ -49,8 +49,8 @@ def resend(
 ) -> None:
     """Send a delivery again, under the same identifier and with the same body.
 
-    DELIVERY is its identifier in `webhooks list`. It is due at once, and tried as often as a new
-    one.
+    DELIVERY is its identifier in `webhooks list`. It is due at once, and tried as often as any
+    that is new.
     """
     if given_up == (delivery is not None):
         raise click.UsageError("name a delivery, or say --given-up")

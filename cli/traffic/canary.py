@@ -187,7 +187,7 @@ class Traffic:
         return len(self.arrived)
 
     def truth(self, sample: Sample | None = None) -> dict[Arm, ArmTruth]:
-        """Returns the true counts of each arm, within a project's sample where there is one."""
+        """Returns the true counts of each arm, or of its units in a project's sample."""
         within = np.ones(self.sessions, dtype=np.bool_)
         if sample is not None:
             ids = map(self._session_id, range(self.sessions))

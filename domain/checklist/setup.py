@@ -165,7 +165,7 @@ class ProjectSetup:
         environments: Where it measures.
         traffic: The recent events, by environment.
         names: Of events that ever came, the newest first.
-        experiments: The open ones, in order.
+        experiments: Those that are open, in order.
         rivals: Pairs of builds that are served though neither was built on the other.
         admissions: Recent refused requests; None where nothing was sent.
         newest_event_at: When the last event came where it measures, if ever; to an hour where that
