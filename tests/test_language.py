@@ -27,7 +27,7 @@ outbound outcome own page parquet partitions passing patch payload pending perso
 planned planning plot polling posted postgres posting private problem protobuf provenance
 publication published pull python question quicker range rate ratio raw read reader rebuild rebuilt
 receipt receiver recent recorded redaction refusal refused register registered registration
-regression rejected relations release remembered remote removal reply report repository request
+regression rejected relations release remote removal reply report repository request
 requirement resource resources result retention returning revenue reward rewriting role round router
 row rule run runtime sampling scenario scene schedules schema scope script sealer secret seen
 selection sending sent sequential served server service settings setup shape share shortfall shown
