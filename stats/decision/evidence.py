@@ -24,7 +24,7 @@ from domain.words import EndedBecause, Verdict
 from stats.counts.cell import Floats, Ints, number_or_none
 from stats.decision.count_twin import CountTwin, count_twins
 from stats.decision.decision import Decision, Interval, abstention, answer, cadence_fired
-from stats.decision.effect import Effect, effect_at
+from stats.decision.effect import Effect, effect_at, is_cut
 from stats.decision.fading import fading_log_e
 from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
 from stats.decision.ruling import Ruling, decide
@@ -346,7 +346,11 @@ def _effect(view: _View, batch: Batch, number: int, looks: Looks) -> Effect | No
         is_rate=view.series.target.values is None,
         interval=None if moved else _interval(looks, -1),
     )
-    return None if effect is None else replace(effect, moved=moved)
+    if effect is None:
+        return None
+    # The gate on the sample ratio reads a share that was declared.
+    cut = not view.series.allocation and is_cut(trace[: look + 1], due)
+    return replace(effect, moved=moved, cut=cut)
 
 
 def _is_fading(view: _View, batch: Batch, number: int) -> bool:

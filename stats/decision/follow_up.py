@@ -12,7 +12,7 @@ import numpy as np
 
 from stats.counts.cell import Floats
 from stats.decision.count_twin import count_twins
-from stats.decision.effect import Effect, effect_at
+from stats.decision.effect import Effect, effect_at, is_cut
 from stats.decision.ruling import decide
 from stats.gates.readings import gate_readings
 from stats.looks.policy import DAY
@@ -76,7 +76,7 @@ def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) 
     ended = bool(gone.size) or series.as_of >= end + series.policy.closes_after
     due = max(series.start + series.policy.reward_seconds, begin)
     whole = replace(
-        _of_all_units(series.between(series.begin, end), due),
+        _of_all_units(series.between(series.begin, end), due, decided=begin),
         ended=ended,
         final=ended or series.as_of >= due,
     )
@@ -150,7 +150,7 @@ def _faded(batch: Batch, look: int, series: Series, end: int) -> bool:
     return before > 0 and bool(trace.weight[look] <= trace.weight[before - 1])
 
 
-def _of_all_units(series: Series, due: int) -> FollowUp:
+def _of_all_units(series: Series, due: int, *, decided: int) -> FollowUp:
     """The e-process of all units, run on past the decision, and their effect until it was due."""
     batch, gated = _looked(series)
     trace = batch.trace
@@ -164,10 +164,10 @@ def _of_all_units(series: Series, due: int) -> FollowUp:
         log_e = min(log_e, float(twin.log_e[fair[-1]]))
     in_time = fair[trace.at[fair] <= due]
     is_rate = series.target.values is None
-    return replace(
-        _NOTHING,
-        log_e=log_e,
-        effect=effect_at(batch, int(in_time[-1]), series.policy, is_rate=is_rate)
-        if in_time.size
-        else None,
-    )
+    effect = None
+    if in_time.size:
+        effect = effect_at(batch, int(in_time[-1]), series.policy, is_rate=is_rate)
+    if effect is not None:
+        cut = not series.allocation and is_cut(trace, min(due, decided))
+        effect = replace(effect, cut=cut)
+    return replace(_NOTHING, log_e=log_e, effect=effect)

@@ -77,16 +77,18 @@ def _stopped(evidence: Evidence, reading: ExperimentReading, until: datetime) ->
     ended = evidence.decision.ended_because
     if ended in CHOSEN_ENDS and evidence.effect is not None and evidence.effect.moved:
         ended = None
-    return _ENDS[ended] if ended in _ENDS else _starved(reading, until)
+    return _ENDS[ended] if ended in _ENDS else _starved(reading, until, evidence.effect)
 
 
-def _starved(reading: ExperimentReading, until: datetime) -> Stopped | None:
-    """Returns how the smaller arm's declared share fell below half of its largest, if it did.
+def _starved(reading: ExperimentReading, until: datetime, effect: Effect | None) -> Stopped | None:
+    """Returns how the smaller arm's share fell below half of its largest, if it did.
 
     Everybody has a portfolio's treatment, but for the units that are held back.
     """
     if reading.policy[PORTFOLIO]:
         return None
+    if effect is not None and effect.cut:
+        return "starved"
     largest = 0.0
     for span in reading.allocations:
         if span.share is None or span.begin > until:
@@ -120,7 +122,7 @@ def effect_after(
         dollars,
         basis="at_reward" if follow_up.final else "open",
         final=follow_up.final,
-        stopped=_starved(reading, min(due, decided)),
+        stopped=_starved(reading, min(due, decided), follow_up.effect),
         due=max(due, plan.begins_at),
         at=None,
         units=0,

@@ -181,6 +181,23 @@ def test_a_canary_that_was_silently_gone_before_it_was_due_is_stopped(story) -> 
     assert stopped(story, experiment) == ("withdrawn", True, False)
 
 
+@pytest.mark.parametrize(("share", "fit"), [(0.05, False), (0.4, True)])
+def test_a_share_that_is_silently_cut_to_less_than_half_starves_the_comparison(
+    story, share, fit
+) -> None:
+    story.settings(reward_days=1, horizon_days=2)
+    story.canary(None)
+    for begin, days, part in ((0, 0.4, 0.5), (0.4, 1, share)):
+        for commit, units in ((A, round(2000 * (1 - part))), (K, round(2000 * part))):
+            served = {"start": begin * DAY, "minutes": days * DAY, "units": units}
+            story.crowd(commit, **served, rates={"order": 0.3})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.as_live()
+    story.tick(minutes=2.2 * DAY)
+    assert stopped(story, experiment) == (None if fit else "starved", True, fit)
+
+
 def test_an_unfair_split_has_no_effect(story) -> None:
     # Declared 0.8, and half of the units came.
     canary(story, rate=0.14, share=0.8)
