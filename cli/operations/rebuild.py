@@ -16,7 +16,7 @@ from domain.contract import contract_of
 from orchestration.pipeline.full_rebuild import PHASES, Rebuilt, rebuild_all
 from storage.lake.lake import open_lake
 from storage.pipeline.engines.engine import watched_parts
-from storage.upkeep.side_tables import Difference
+from storage.upkeep.day_check import Difference
 from storage.verdicts.publication import all_contracts
 
 # Rebuilt, but some decided verdict is not what the log gives now, or an experiment stays
@@ -45,8 +45,8 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
         with engine.begin() as connection:
             contracts = all_contracts(connection)
     print_contracts([contract_of(text) for text in contracts], as_json=as_json)
-    for experiment in rebuilt.left_out:
-        click.echo(f"{experiment.experiment_id} was not rebuilt. {experiment.sentence}", err=True)
+    for experiment_id, sentence in rebuilt.left_out.items():
+        click.echo(f"{experiment_id} was not rebuilt. {sentence}", err=True)
     for difference in rebuilt.differences:
         click.echo(_sentence(difference), err=True)
     ctx.exit(_exit_code(rebuilt))
@@ -99,9 +99,7 @@ def _sentence(difference: Difference) -> str:
     )
 
 
-def _answer(contract: str | None) -> str:
-    if contract is None:
-        return "no verdict"
+def _answer(contract: str) -> str:
     members = json.loads(contract)
     reason = f" ({members['abstain_reason']})" if members["abstain_reason"] else ""
     lift = "" if members["lift"] is None else f" with a lift of {100 * members['lift']:+.4f} points"

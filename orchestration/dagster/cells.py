@@ -69,7 +69,7 @@ def evaluation(day: date, comparison: "Comparison", *, swapped: bool) -> dg.Asse
             "swapped_in": swapped,
             **filled(
                 without_their_events=list(comparison.gone[:MOST_ROWS]),
-                not_computed=list(comparison.not_computed[:MOST_ROWS]),
+                not_computed=list(comparison.not_computed)[:MOST_ROWS],
                 differing=[count.sentence for count in comparison.counts[:MOST_ROWS]],
                 first_rows=[
                     f"{row.experiment_id} {row.sentence}" for row in comparison.rows[:MOST_ROWS]

@@ -43,8 +43,6 @@ class Patience:
 # that is set aside waits for a time of its own, ever longer.
 FAST = Patience(together=200.0, alone=120.0, retry_all=False)
 RUN = Patience(together=200.0, alone=120.0, retry_all=True)
-# Whole lives are read at once.
-REBUILD = Patience(together=None, alone=3600.0, retry_all=True)
 
 
 def compute(

@@ -1,6 +1,6 @@
-"""The day check: whether some days, computed anew from the log, are as they are served."""
+"""The day check: whether days, or whole lives, computed anew from the log, are as served."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 
@@ -10,7 +10,7 @@ from orchestration.pipeline.batch import work_apart
 from orchestration.pipeline.follow_up import differing_follow_ups
 from orchestration.pipeline.recompute import PATIENCE, stage_drafts
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings
-from storage.lake.lake import open_lake
+from storage.lake.lake import Lake, open_lake
 from storage.lake.reader import open_log
 from storage.pipeline.comparison import (
     Differences,
@@ -22,19 +22,20 @@ from storage.pipeline.comparison import (
     reaches_on_days,
 )
 from storage.pipeline.experiments import PipelineExperiment, open_experiments
-from storage.pipeline.moments import Days, moment_of
+from storage.pipeline.moments import Days, microseconds, moment_of
 from storage.pipeline.recompute import RowSelection, SelectedRows, recompute
 from storage.pipeline.steps import AHEAD
 from storage.upkeep.day_check import differing_verdicts, experiments_of_days, read_served_tables
 from storage.upkeep.gone_events import days_dropped
-from storage.verdicts.set_aside import experiments_to_compute
+from storage.upkeep.rebuild import keep_whole_lives
+from storage.verdicts.set_aside import bound_experiments, error_line, experiments_to_compute
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedDay:
-    """The rows of a day that differed, of some experiments that read it."""
+class ComparedDays:
+    """The rows of some days that differed, of some experiments that read them."""
 
-    day: date
+    days: Days
     experiments: Sequence[str]
     differences: Differences
 
@@ -47,15 +48,15 @@ class Comparison:
         days: The days on which experiments were compared, some of them at a time.
         decided: The experiments that are decided, with the days of their decisions.
         gone: The experiments that are left out, since events which they read were dropped.
-        not_computed: The experiments that are left out, since they cannot be computed.
+        not_computed: The experiments that are left out, since they cannot be computed, with errors.
         verdicts: The experiments whose contract or evidence differs in a byte from those that the
             served rows give, or the effect that was measured after the decision.
     """
 
-    days: Sequence[ComparedDay]
+    days: Sequence[ComparedDays]
     decided: Mapping[str, date]
     gone: Sequence[str]
-    not_computed: Sequence[str]
+    not_computed: Mapping[str, str]
     verdicts: Sequence[str]
 
     def on(self, day: date) -> "Comparison":
@@ -63,7 +64,7 @@ class Comparison:
 
         The days of experiments that were not computed are unknown.
         """
-        days = [part for part in self.days if part.day == day]
+        days = [part for part in self.days if part.days.first == day]
         read = {experiment_id for part in days for experiment_id in part.experiments}
         verdicts = [
             each for each in self.verdicts if each in read and self.decided.get(each, day) == day
@@ -118,11 +119,67 @@ def compare_days(
     decided = experiments_of_days(separate, days)
     gone = sorted(days_dropped(separate).keys() & decided.keys())
     ids = [experiment_id for experiment_id in decided if experiment_id not in gone]
-    over = over_when_first_read(separate, ids)
-    with open_log(separate, open_lake()) as log:
+    comparison = _compare(
+        separate,
+        ids,
+        [Days(first=day, last=day) for day in days.each],
+        read=lambda only: open_experiments(separate, only=only),
+        decided=decided,
+        as_of=as_of,
+        settings=settings,
+        lake=open_lake(),
+        swap=swap,
+    )
+    return replace(comparison, gone=gone)
 
-        def compared(only: Sequence[str]) -> list[ComparedDay]:
-            experiments = open_experiments(separate, only=only)
+
+# Before and after all that an experiment ever reads.
+_EVER = Days(first=date(1970, 1, 1), last=date(9000, 1, 1))
+
+
+def swap_whole_lives(separate: Connection, *, as_of: datetime, lake: Lake) -> Comparison:
+    """Computes all experiments from the log, and serves all of their rows as computed.
+
+    Where it is not known how far an experiment was read, that is up to `as_of`.
+    """
+
+    def read(only: Sequence[str]) -> list[PipelineExperiment]:
+        experiments = open_experiments(separate, only=only)
+        keep_whole_lives(separate, experiments, as_of=microseconds(as_of))
+        return experiments
+
+    return _compare(
+        separate,
+        bound_experiments(separate),
+        [_EVER],
+        read=read,
+        decided={},
+        as_of=as_of,
+        settings=day_engine_settings(),
+        lake=lake,
+        swap=True,
+    )
+
+
+def _compare(
+    separate: Connection,
+    ids: Sequence[str],
+    parts: Sequence[Days],
+    *,
+    read: Callable[[Sequence[str]], list[PipelineExperiment]],
+    decided: Mapping[str, date | None],
+    as_of: datetime,
+    settings: DayEngineSettings,
+    lake: Lake,
+    swap: bool,
+) -> Comparison:
+    """Computes experiments from the log, and compares their rows of some days, part by part."""
+    days = Days(first=parts[0].first, last=parts[-1].last)
+    with open_log(separate, lake) as log:
+
+        def compared(only: Sequence[str]) -> list[ComparedDays]:
+            experiments = read(only)
+            over = over_when_first_read(separate, only)
             reaches = _reaches(separate, experiments, days, decided)
             closed_by = max(max(at.to_block, at.read_to) + at.experiment.grace for at in reaches)
             recompute(
@@ -135,26 +192,27 @@ def compare_days(
                 reaches=reaches,
             )
             return [
-                ComparedDay(
-                    day=day,
+                ComparedDays(
+                    days=part,
                     experiments=[reach.experiment.experiment_id for reach in reaches],
                     differences=compare(separate, reaches, swap=swap),
                 )
-                for day in days.each
-                if (reaches := _reaches(separate, experiments, Days(first=day, last=day), decided))
+                for part in parts
+                if (reaches := _reaches(separate, experiments, part, decided))
             ]
 
-        parts, broken = work_apart(separate, ids, compared, patience=PATIENCE, limit=len(ids) + 1)
+        done, broken = work_apart(separate, ids, compared, patience=PATIENCE, limit=len(ids) + 1)
     computed = [experiment_id for experiment_id in ids if experiment_id not in broken]
     read_served_tables(separate)
     drafted = [each for each in experiments_to_compute(separate, "verdicts") if each in computed]
     stage_drafts(separate, drafted, as_of=as_of)
-    differing = {*differing_verdicts(separate), *differing_follow_ups(separate, only=computed)}
+    differing = {each.experiment_id for each in differing_verdicts(separate)}
+    differing |= {*differing_follow_ups(separate, only=computed)}
     return Comparison(
-        days=[day for part in parts for day in part],
+        days=[part for parts_of_batch in done for part in parts_of_batch],
         decided={experiment_id: at for experiment_id, at in decided.items() if at is not None},
-        gone=gone,
-        not_computed=sorted(broken),
+        gone=(),
+        not_computed={name: error_line(error) for name, error in sorted(broken.items())},
         verdicts=sorted(differing.intersection(computed)),
     )
 

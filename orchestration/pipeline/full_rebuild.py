@@ -1,33 +1,27 @@
-"""A full rebuild: everything derived is filled anew beside the served tables, then swapped in."""
+"""A full rebuild: whole lives are computed from the log, and the rows that differ swapped in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
 
-from orchestration.pipeline.batch import REBUILD, compute
-from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
-from storage.lake.day_engines import day_engine_settings
+from orchestration.pipeline.day_check import swap_whole_lives
+from orchestration.pipeline.steps import close_cells, expose, publish, stage
 from storage.lake.lake import Lake, open_lake
-from storage.lake.reader import read_apart
-from storage.pipeline.experiments import open_experiments
-from storage.pipeline.recompute import every_row, recompute
 from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.upkeep.check_results import note_rebuilt
+from storage.upkeep.day_check import Difference, differing_verdicts
 from storage.upkeep.gone_events import require_raw_events
-from storage.upkeep.side_tables import (
-    Difference,
-    decided_differences,
-    index_side_tables,
-    side_tables,
-    swap_in,
-)
-from storage.verdicts.next_look import put_off_looks
-from storage.verdicts.progress import note_staged
-from storage.verdicts.set_aside import SetAside, experiments_to_compute, read_set_aside
+from storage.upkeep.reading import rebuilding, separated
+from storage.upkeep.rebuild import add_lost_evidence, add_lost_verdicts
+from storage.verdicts.set_aside import read_set_aside
 
 # `begin` is called with each of them, in this order.
-PHASES = ("units and cells", "evidence", "what came meanwhile", "swap")
+PHASES = ("units, cells and evidence", "what came meanwhile")
+# A tick may have written a row that is swapped in: then all is computed once more.
+_ATTEMPTS = 3
+_CONFLICT = "40001"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +30,11 @@ class Rebuilt:
 
     Attributes:
         differences: The decided verdicts that differ from those which the log gives now.
+        left_out: The experiments that cannot be computed, and why in a sentence.
     """
 
     differences: Sequence[Difference]
-    left_out: Sequence[SetAside]
+    left_out: Mapping[str, str]
 
 
 def rebuild_all(
@@ -49,11 +44,10 @@ def rebuild_all(
     waiting: Callable[[], None],
     lake: Lake | None = None,
 ) -> Rebuilt:
-    """Fills every derived table from raw events and swaps the result in, in a single transaction.
+    """Computes all that is derived from raw events, and serves it, in a single transaction.
 
-    Ticks, readers and gates go on meanwhile on the served tables, which change in the last phase
-    alone, at its commit. Whatever ticks have added since is added to the side tables too before
-    that, so that no reader sees less afterwards than before. Open verdicts are published as in any
+    Ticks, readers and gates go on meanwhile on the served tables, of which those rows alone are
+    written that differ. Then a tick adds what came meanwhile. Open verdicts are published as in any
     tick; decided ones are compared, and never rewritten.
 
     Args:
@@ -66,52 +60,44 @@ def rebuild_all(
     Raises:
         EventsGone: Raw events that a verdict rests on are gone; nothing was changed.
     """
-    with side_tables(engine, waiting=waiting) as side:
-        with side.begin():
-            require_raw_events(side)
-            begin("units and cells")
-            _fill(side, lake or open_lake())
-        begin("evidence")
-        with side.begin():
-            index_side_tables(side)
-        with side.begin():
-            stage(side, patience=REBUILD)
-        begin("what came meanwhile")
-        with side.begin():
-            _catch_up(side)
-        begin("swap")
-        with side.begin():
-            claim_derived_tables(side)
-            # A day may have been dropped since, and the rows of its units deleted.
-            require_raw_events(side)
-            _catch_up(side)
-            differences = decided_differences(side)
-            left_out = read_set_aside(side)
-            swap_in(side)
-            unlike = [each for each in differences if not each.in_evidence_alone]
-            note_rebuilt(side, unequal={each.experiment_id for each in (*unlike, *left_out)})
-            # A rebuild ends as every tick ends.
-            put_off_looks(side)
-            note_staged(side)
-            publish(side)
-        return Rebuilt(differences=differences, left_out=left_out)
+    with rebuilding(engine, waiting=waiting) as connection:
+        begin(PHASES[0])
+        rebuilt = _swapped(connection, lake or open_lake(), attempts=_ATTEMPTS)
+        begin(PHASES[1])
+        with connection.begin():
+            claim_derived_tables(connection)
+            unlike = [each for each in rebuilt.differences if not each.in_evidence_alone]
+            unequal = {*rebuilt.left_out, *(each.experiment_id for each in unlike)}
+            note_rebuilt(connection, unequal=unequal)
+            add_lost_verdicts(connection)
+            for step in (expose, close_cells, stage, publish):
+                step(connection)
+            aside = {each.experiment_id: each.sentence for each in read_set_aside(connection)}
+        return Rebuilt(differences=rebuilt.differences, left_out={**rebuilt.left_out, **aside})
 
 
-def _fill(side: Connection, lake: Lake) -> None:
-    """Computes whole lives; an experiment that cannot be computed is set aside."""
-    as_of, settings = closed_instant(side), day_engine_settings()
-    with read_apart(side.engine, lake) as log:
-
-        def computed(ids: Sequence[str]) -> None:
-            experiments = open_experiments(side, only=ids)
-            recompute(log, side, experiments, as_of=as_of, settings=settings, wanted=every_row)
-
-        ids = experiments_to_compute(side, "exposures")
-        compute(side, "exposures", computed, ids=ids, patience=REBUILD)
-
-
-def _catch_up(side: Connection) -> None:
-    """Adds the events to the side tables that came since they were filled."""
-    expose(side, patience=REBUILD)
-    close_cells(side, patience=REBUILD)
-    stage_due(side, patience=REBUILD)
+def _swapped(connection: Connection, lake: Lake, *, attempts: int) -> Rebuilt:
+    """Swaps in the rows that differ, and compares the verdicts."""
+    with connection.begin():
+        as_of = closed_instant(connection)
+    try:
+        with separated(connection, commits=True):
+            require_raw_events(connection)
+            comparison = swap_whole_lives(connection, as_of=as_of, lake=lake)
+            add_lost_evidence(connection)
+            differing = set(comparison.verdicts)
+            return Rebuilt(
+                differences=[
+                    each
+                    for each in differing_verdicts(connection)
+                    if each.decided and each.experiment_id in differing
+                ],
+                left_out={
+                    name: f"Its units cannot be computed ({error}). What is served of it stays."
+                    for name, error in comparison.not_computed.items()
+                },
+            )
+    except OperationalError as error:
+        if attempts == 1 or getattr(error.orig, "sqlstate", None) != _CONFLICT:
+            raise
+    return _swapped(connection, lake, attempts=attempts - 1)

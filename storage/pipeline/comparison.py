@@ -15,6 +15,7 @@ from storage.pipeline.cursors import read_cursors
 from storage.pipeline.experiments import PipelineExperiment
 from storage.pipeline.moments import Days, block_of
 from storage.postgres.engine import SCHEMA
+from storage.postgres.samples import sample_grown
 from storage.schema.clock import claim_derived_tables
 from storage.schema.tables import in_words, metadata
 
@@ -179,14 +180,13 @@ def reaches_on_days(
     reaches: list[Reach] = []
     for experiment in experiments:
         own = experiment.experiment_id
-        if not (
-            experiment.starts_at < days.to_block and cursors[own, "exposures"] > days.from_block
-        ):
+        first = block_of(experiment.starts_at)
+        exposed_to = cursors.get((own, "exposures"), first)
+        if not (experiment.starts_at < days.to_block and exposed_to > days.from_block):
             continue
         is_whole = own in decided or experiment.starts_at >= days.from_block
-        to_block = min(days.to_block, cursors[own, "exposures"])
+        to_block = min(days.to_block, exposed_to)
         longest_open = max(metric.open_for for metric in experiment.metrics)
-        first = block_of(experiment.starts_at)
         reaches.append(
             Reach(
                 experiment=experiment,
@@ -312,7 +312,8 @@ def compare(connection: Connection, reaches: Sequence[Reach], *, swap: bool = Fa
         if differing and swap:
             claim_derived_tables(connection)
             for statement in _swaps(table):
-                connection.execute(text(statement))
+                swapped = connection.execute(text(statement)).rowcount
+                sample_grown(connection, f"{SCHEMA}.{name}", swapped)
         connection.execute(text("DROP TABLE differing"))
     connection.execute(text("DROP TABLE reaches, closed_metrics"))
     return Differences(counts=counts, rows=rows)

@@ -165,7 +165,7 @@ def copy_aside(lives: WholeLives, connection: Connection, *, differing: bool = F
             wanted=_DIFFERS if differing and table in UNIT_TABLES else "1 = 0",
         )
     _copy_cells(lives.engine, connection)
-    copy_rows(connection, "cursors (stage, experiment_id, at)", _cursors(lives.read))
+    copy_rows(connection, "cursors (stage, experiment_id, at)", cursors_of(lives.read))
 
 
 _DIFFERS = """
@@ -207,7 +207,8 @@ def _copy_cells(engine: DayEngine, connection: Connection, *, prefix: str = "") 
     copy_rows(connection, f"{prefix}cells ({', '.join(CELLS)})", (stored_cell(row) for row in rows))
 
 
-def _cursors(read: Sequence[ReadExperiment]) -> Iterator[tuple[Any, ...]]:
+def cursors_of(read: Sequence[ReadExperiment]) -> Iterator[tuple[Any, ...]]:
+    """Yields the cursors of experiments of which some blocks were read: stage, id and time."""
     for scope in read:
         yield "exposures", scope.experiment.experiment_id, moment_of(scope.to_block)
         for stage, experiment_id, at in outcome_cursors(scope.experiment, to_block=scope.to_block):

@@ -1,11 +1,13 @@
 """Day check: which experiments it computes anew, and their verdicts against those served."""
 
+from dataclasses import dataclass
 from datetime import date
 
 from sqlalchemy import Connection, text
 
 from storage.pipeline.moments import Days, moment_of
 from storage.postgres.engine import SCHEMA
+from storage.postgres.rows import value_of
 from storage.schema.tables import DERIVED
 
 _READ_DAYS = text(f"""
@@ -38,7 +40,8 @@ def read_served_tables(separate: Connection) -> None:
 
 _DIFFERING_VERDICTS = text(f"""
 -- At the same look the bytes must be the same; a decided one stands at its own look for good.
-SELECT rebuilt.experiment_id
+SELECT rebuilt.experiment_id, served.decided, served.contract::text AS served,
+    rebuilt.contract::text AS rebuilt
 FROM pg_temp.evidence AS rebuilt
 JOIN {SCHEMA}.verdicts AS served USING (experiment_id)
 WHERE (served.decided OR served.as_of = rebuilt.as_of)
@@ -52,6 +55,21 @@ ORDER BY rebuilt.experiment_id
 """)
 
 
-def differing_verdicts(separate: Connection) -> list[str]:
-    """Returns the ids of experiments whose served verdict differs from the staged verdict."""
-    return list(separate.execute(_DIFFERING_VERDICTS).scalars())
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A served verdict that the log does not give again; `rebuilt` is what it gives now."""
+
+    experiment_id: str
+    decided: bool
+    served: str
+    rebuilt: str
+
+    @property
+    def in_evidence_alone(self) -> bool:
+        """Whether the contract is the same to the byte, and only its evidence differs."""
+        return self.served == self.rebuilt
+
+
+def differing_verdicts(separate: Connection) -> list[Difference]:
+    """Returns the served verdicts that differ from those staged in a separate reading."""
+    return [value_of(Difference, row) for row in separate.execute(_DIFFERING_VERDICTS)]

@@ -1,4 +1,4 @@
-"""`rebuild`: filled aside and swapped in at once, whatever else goes on in the store meanwhile."""
+"""`rebuild`: what differs is swapped in at once, whatever else goes on in the store meanwhile."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ from storage.upkeep.retention import DEFAULT_DAYS, drop_old_days
 from storage.verdicts.set_aside import read_set_aside
 from tests.orchestration.conftest import TREATMENT
 from tests.stores.barrier import await_waiting
-from tests.stores.derived import derived_of
+from tests.stores.derived import between, derived_of
 from tests.stores.pipeline_run import run_pipeline
 
 _SERVED = text("""
@@ -75,8 +75,8 @@ class Waiting:
 
 
 @contextmanager
-def filled_and_waiting(engine: Engine) -> Generator[Waiting]:
-    """A rebuild that has filled its tables and waits to swap them in, for as long as this lasts."""
+def swapped_and_waiting(engine: Engine) -> Generator[Waiting]:
+    """A rebuild that waits to add what came meanwhile, for as long as this lasts."""
     # The lock is let go before the threads are waited for, whatever happens.
     with ThreadPoolExecutor(2) as threads, engine.begin() as holder:
         claim_derived_tables(holder)
@@ -135,8 +135,10 @@ def test_what_is_served_of_an_experiment_whose_data_breaks_a_stage_stays_as_it_i
 
     assert rebuild().exit_code == LEFT_OUT
 
-    assert derived_of(shop.engine) == whole
-    assert served(shop.engine) == verdicts
+    # As after any tick, its evidence warns that it is set aside.
+    assert between(whole, derived_of(shop.engine)).keys() == {"evidence", "verdicts"}
+    contracts = [(row[1], row[3]) for row in verdicts]
+    assert [(row[1], row[3]) for row in served(shop.engine)] == contracts
     assert set_aside(shop.engine) == [view]
     with shop.engine.begin() as connection:
         connection.execute(
@@ -214,11 +216,11 @@ def test_other_facts_of_the_same_verdict_are_said_and_are_no_failure(shop) -> No
     assert served(shop.engine) == before
 
 
-def test_what_ticks_add_while_a_rebuild_fills_its_tables_is_neither_lost_nor_doubled(
+def test_what_ticks_add_while_a_rebuild_computes_is_neither_lost_nor_doubled(
     walked,
 ) -> None:
     canary = walked
-    with filled_and_waiting(canary.engine) as waiting:
+    with swapped_and_waiting(canary.engine) as waiting:
         holder = waiting.holder
         asked = Registration(treatment_commit=TREATMENT, target_metric="page_view")
         meanwhile = register(holder, canary.project_id, asked).experiment_id
@@ -254,7 +256,7 @@ def test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it(shop) ->
         with shop.engine.begin() as connection:
             return forget_person(connection, shop.project_id, "s42")
 
-    with filled_and_waiting(shop.engine) as waiting:
+    with swapped_and_waiting(shop.engine) as waiting:
         forgetting = waiting.threads.submit(forget)
         await_waiting(shop.engine, REBUILD_LOCK)
     assert waiting.rebuild.result().exit_code == 0
@@ -271,16 +273,14 @@ def test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it(shop) ->
     assert differences(shop) == []
 
 
-def test_a_day_that_goes_before_the_swap_has_the_rebuild_refused(shop) -> None:
+def test_a_day_that_is_gone_has_the_rebuild_refused(shop) -> None:
     before = derived_of(shop.engine)
-    with filled_and_waiting(shop.engine) as waiting:
-        later = shop.first_day + timedelta(days=DEFAULT_DAYS + 60)
-        # The days of an open or followed-up experiment stay.
-        shop.tamper("UPDATE verdicts SET decided = true", "UPDATE follow_ups SET state = 'stopped'")
-        dropped = drop_old_days(shop.engine, as_of=later, retention_days=DEFAULT_DAYS).dropped
-        assert dropped
+    later = shop.first_day + timedelta(days=DEFAULT_DAYS + 60)
+    # The days of an open or followed-up experiment stay.
+    shop.tamper("UPDATE verdicts SET decided = true", "UPDATE follow_ups SET state = 'stopped'")
+    assert drop_old_days(shop.engine, as_of=later, retention_days=DEFAULT_DAYS).dropped
 
-    result = waiting.rebuild.result()
+    result = rebuild()
     assert result.exit_code == 3
     assert f"{shop.experiments['click']} (gone: " in result.stderr
     with shop.engine.connect() as connection:
@@ -293,7 +293,7 @@ def test_a_day_that_goes_before_the_swap_has_the_rebuild_refused(shop) -> None:
 
 def test_a_second_rebuild_says_that_it_waits_for_the_first(shop) -> None:
     whole, waited = derived_of(shop.engine), threading.Event()
-    with filled_and_waiting(shop.engine) as waiting:
+    with swapped_and_waiting(shop.engine) as waiting:
         second = waiting.threads.submit(
             lambda: rebuild_all(shop.engine, begin=lambda _: None, waiting=waited.set)
         )
