@@ -50,6 +50,6 @@ ORDER BY x.experiment_id
 
 
 def add_lost_verdicts(connection: Connection) -> None:
-    """Gives experiments without a verdict the one that they have before their first look."""
+    """Gives experiments without a verdict that of before their first look."""
     for row in connection.execute(_WITHOUT_VERDICT).all():
         publish_waiting(connection, row.experiment_id, row.project_id)
