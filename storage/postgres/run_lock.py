@@ -72,7 +72,7 @@ def free_runs(connection: Connection, run_ids: Collection[str]) -> set[str]:
 
 
 def place_of(engine: Engine) -> str:
-    """Returns a digest of a store's address, by which runs of other stores are told apart."""
+    """Returns a digest of a store's address, which no other store has."""
     url = engine.url
     address = f"{url.host or url.query.get('host')}:{url.port}/{url.database}"
     return hashlib.sha256(address.encode()).hexdigest()[:12]

@@ -17,7 +17,7 @@ class PublishedEvidence:
     """An experiment's published evidence document and contract.
 
     Attributes:
-        title: The first line of its commit's message, if there is one.
+        title: The first line of its commit's message, if it has any.
     """
 
     experiment_id: str
@@ -111,7 +111,7 @@ def verdicts_changed_since(
         since: By the database's clock; None for the last 24 hours.
 
     Returns:
-        Rows of experiment_id, title (None where no message has one), decided, sentence (None before
+        Rows of experiment_id, title (None where no message has any), decided, sentence (None before
         the first look), published_at and total: how many there are in all.
     """
     return connection.execute(_CHANGED_SINCE, {"since": since, "limit": limit}).all()
