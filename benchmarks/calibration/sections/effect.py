@@ -20,8 +20,24 @@ after each answer a week with a tenth held back. The engine's own functions, wit
 row counts the intervals of N(0, 10 %) that hold the true effect.
 """
 HARMFUL = """
-Of its harmful changes it ends some by chance; the others are trainable, with exact bounds. Whether
-it closes, promotes or starves them makes no difference: each is `stopped`.
+Of its harmful changes it ends some by chance; the others are trainable, with exact bounds. These
+changes are closed; what promotes, starves or cuts them was driven through the service, below.
+"""
+ACTED = """
+Agents through the service (`python -m benchmarks.calibration.reward.acting`: events posted each
+five minutes, looks and documents of REST read each hour, the guardrail `error`): 60 changes a row,
+60 sessions an hour at a rate of 60 %, half and half, two days. At the first hour at which the
+effect reaches 1 % an agent closes, promotes, sends no more traffic or cuts the share to a tenth, a
+quarter of the changes each; of the latter two no share is declared. Of those without an effect it
+ended 21; served was +0.32 ± 0.13 % on average (asked at most +1.5 %), and -0.17 ± 0.09 % of the 39
+that were trainable (asked 0 ± 0.3 %). Of those of −8 % it ended 6, and 54 were trainable, 0.90
+(0.79–0.96; asked 0.9). Of each way as many were trainable as were not ended. By the
+decision functions, above, two claims fall short: of −5 % ended at 1 %, 0.61 are trainable; and the
+trainable mean of null changes is below −0.3 % where it ends two in three of them, since it keeps
+the worse ones. A share that nobody declared and that is cut to half of what it was, or more, stays
+trainable: in a kernel (`benchmarks.calibration.reward.cuts`, 6,000 null changes a row, no service)
+that pays +0.03 to +0.17 % on average (two seeds); cut to a twenty-fifth it would have paid +0.43 to
++0.65, and to nothing +0.47 to +1.10 %.
 """
 SERVED = """
 Through the service (events posted, its store, its ticks, the documents of REST, the default
@@ -53,7 +69,8 @@ def effects(run: Run) -> Section:
                 for held, of in [coverage(changes, interval)]
             ]
         after += ["", *_readings(fleet, changes)]
-    after += ["", *_agent(run), "", *_large(run), "", " ".join(SERVED.split())]
+    after += ["", *_agent(run), "", *_large(run)]
+    after += [line for text in (SERVED, ACTED) for line in ("", " ".join(text.split()))]
     return Section(
         title="The effect that is served", text=" ".join(TEXT.split()), rows=rows, after=after
     )
