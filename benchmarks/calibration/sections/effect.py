@@ -31,13 +31,13 @@ effect reaches 1 % an agent closes, promotes, sends no more traffic or cuts the 
 quarter of the changes each; of the latter two no share is declared. Of those without an effect it
 ended 21; served was +0.32 ± 0.13 % on average (asked at most +1.5 %), and -0.17 ± 0.09 % of the 39
 that were trainable (asked 0 ± 0.3 %). Of those of −8 % it ended 6, and 54 were trainable, 0.90
-(0.79–0.96; asked 0.9). Of each way as many were trainable as were not ended. By the
-decision functions, above, two claims fall short: of −5 % ended at 1 %, 0.61 are trainable; and the
+(0.79–0.96; asked 0.9). Of each way as many were trainable as were not ended. By the decision
+functions, above, two claims fall short: of −5 % ended at 1 %, 0.61 are trainable; and the
 trainable mean of null changes is below −0.3 % where it ends two in three of them, since it keeps
 the worse ones. A share that nobody declared and that is cut to half of what it was, or more, stays
 trainable: in a kernel (`benchmarks.calibration.reward.cuts`, 6,000 null changes a row, no service)
-that pays +0.03 to +0.17 % on average (two seeds); cut to a twenty-fifth it would have paid +0.43 to
-+0.65, and to nothing +0.47 to +1.10 %.
+that pays +0.03 to +0.17 % on average (two runs, 16 rows); cut to a twenty-fifth it would have paid
++0.43 to +0.65, and to nothing +0.47 to +1.10 %.
 """
 SERVED = """
 Through the service (events posted, its store, its ticks, the documents of REST, the default
