@@ -1,7 +1,7 @@
 """The application: every endpoint, behind the same envelope, with an answer for each failure."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -129,60 +130,48 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         partial(FastAPI.__call__, app),
         envelope=partial(Envelope, meters=meters, refusals=refusals, queue=queue),
         routes=plain,
-        failures=dict(_FAILURES),
+        failures=_FAILURES,
     )
-    for kind, handler in _FAILURES:
+    for kind, handler in _FAILURES.items():
         app.add_exception_handler(kind, handler)
     app.openapi = partial(documentation.document, app)
     return app
 
 
-async def _problem(request: Request, failure: Exception) -> Response:
-    assert isinstance(failure, Problem)  # noqa: S101 - Starlette chooses the handler by type
-    return problem_response(request, failure)
-
-
-async def _refusal(request: Request, failure: Exception) -> Response:
-    assert isinstance(failure, Refusal)  # noqa: S101 - Starlette chooses the handler by type
-    if isinstance(failure, Invalid):
-        fault = Fault(at=failure.pointer, code=failure.code, detail=failure.detail)
-        return problem_response(request, invalid([fault]))
-    return problem_response(request, Problem(failure.code, failure.detail))
-
-
-async def _unavailable(request: Request, failure: Exception) -> Response:
-    problem = Problem(
-        "store_unavailable",
-        f"{failure}; nothing that was acknowledged is lost",
-        headers={"Retry-After": _RETRY_SECONDS},
-    )
-    return problem_response(request, problem)
-
-
-async def _bad_parameters(request: Request, failure: Exception) -> Response:
-    assert isinstance(failure, RequestValidationError)  # noqa: S101 - Starlette chooses by type
-    faults = [
-        Fault(at=str(error["loc"][-1]), code=code(error), detail=detail(error), place="parameter")
-        for error in failure.errors()
-    ]
-    return problem_response(request, invalid(faults))
-
-
 _BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
-async def _http(request: Request, failure: Exception) -> Response:
-    """Answers the router's refusals: an unknown path, or a method that a path does not have."""
-    assert isinstance(failure, HTTPException)  # noqa: S101 - Starlette chooses the handler by type
-    word = _BY_STATUS[failure.status_code]
-    problem = Problem(word, HTTPStatus(failure.status_code).description, headers=failure.headers)
-    return (failure_page if asks_for_page(request) else problem_response)(request, problem)
+def _problem_of(failure: Exception) -> Problem:
+    """Returns the problem that a failure is; the router's are unknown paths and methods."""
+    match failure:
+        case Problem():
+            return failure
+        case Invalid():
+            fault = Fault(at=failure.pointer, code=failure.code, detail=failure.detail)
+            return invalid([fault])
+        case Refusal():
+            return Problem(failure.code, failure.detail)
+        case RequestValidationError():
+            return invalid([_fault_of_parameter(error) for error in failure.errors()])
+        case HTTPException():
+            detail = HTTPStatus(failure.status_code).description
+            return Problem(_BY_STATUS[failure.status_code], detail, headers=failure.headers)
+        case _:
+            detail = f"{failure}; nothing that was acknowledged is lost"
+            return Problem("store_unavailable", detail, headers={"Retry-After": _RETRY_SECONDS})
 
 
-_FAILURES: Sequence[tuple[type[Exception], Failed]] = (
-    (Problem, _problem),
-    (Refusal, _refusal),
-    (StoreUnavailable, _unavailable),
-    (RequestValidationError, _bad_parameters),
-    (HTTPException, _http),
+def _fault_of_parameter(error: ErrorDetails) -> Fault:
+    return Fault(
+        at=str(error["loc"][-1]), code=code(error), detail=detail(error), place="parameter"
+    )
+
+
+async def _failed(request: Request, failure: Exception) -> Response:
+    is_page = isinstance(failure, HTTPException) and asks_for_page(request)
+    return (failure_page if is_page else problem_response)(request, _problem_of(failure))
+
+
+_FAILURES: Mapping[type[Exception], Failed] = dict.fromkeys(
+    (Problem, Refusal, StoreUnavailable, RequestValidationError, HTTPException), _failed
 )

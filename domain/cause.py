@@ -12,6 +12,7 @@ class Cause(StrEnum):
     """The cause of a lift that is not the change's."""
 
     SAMPLE_RATIO = "sample_ratio"
+    DRAW = "draw"
     CROSSOVER = "crossover"
     LATENESS = "lateness"
     INTERACTION = "interaction"

@@ -1,10 +1,14 @@
-"""The draw: the arm of a unit, by the hash that docs/routing.md publishes."""
+"""The draw: the arm of a unit, by the hash that docs/routing.md publishes and engines verify."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_HUNDREDTHS = 10_000
-_M, _MASK = 0x5BD1E995, 0xFFFFFFFF
+# Of the digest, in hexadecimal: a share is kept to 1 in 2^32.
+DIGITS = 8
+POSITIONS = 16**DIGITS
+# Nobody declares the share of a flag: half of the units are the fewest days.
+FLAG_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,33 +32,38 @@ def drawn(unit: str, offers: Sequence[Offer]) -> Offer | None:
     stay disjoint, and each has its declared size.
 
     Args:
-        unit: The session or user, as events name it.
+        unit: The session as events name it, or the user's pseudonym in hexadecimal.
         offers: In an order that no step of a ramp changes.
     """
-    left = 1.0
+    taken: list[float] = []
     for offer in offers:
-        if left <= 0:
-            return None
-        if is_drawn(unit, salt=offer.salt, share=min(1.0, offer.share / left)):
+        if is_drawn(unit, salt=offer.salt, share=share_of_rest(offer.share, taken)):
             return offer
-        left -= offer.share
+        taken.append(offer.share)
     return None
 
 
+def share_of_rest(share: float, taken: Sequence[float]) -> float:
+    """Returns the share of the units that earlier offers left, 0 where they left none."""
+    rest = 1.0 - sum(taken)
+    return min(1.0, share / rest) if rest > 0 else 0.0
+
+
 def is_drawn(unit: str, *, salt: str, share: float) -> bool:
-    """Tells whether a unit is among a share of all units, kept to a hundredth of a percent."""
-    return murmur2(f"{salt}:{unit}") < round(share * _HUNDREDTHS) * _MASK // _HUNDREDTHS
+    """Tells whether a unit is among a share of all units."""
+    bound = bound_of(share)
+    return bound is None or position_of(unit, salt=salt) < bound
 
 
-def murmur2(text: str) -> int:
-    """Returns MurmurHash2 of 32 bits with seed 0, as nginx's `split_clients` computes it."""
-    data = text.encode()
-    whole, h = len(data) // 4 * 4, len(data)
-    for at in range(0, whole, 4):
-        k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = h * _M & _MASK ^ k
-    if tail := data[whole:]:
-        h = (h ^ int.from_bytes(tail, "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
+def position_of(unit: str, *, salt: str) -> str:
+    """Returns where a unit stands, from 00000000 to ffffffff, alike for all units.
+
+    It is the beginning of SHA-256, which each engine and most languages have without an extension.
+    """
+    return hashlib.sha256(f"{salt}:{unit}".encode()).hexdigest()[:DIGITS]
+
+
+def bound_of(share: float) -> str | None:
+    """Returns the first position outside a share of the units, None where every unit is in it."""
+    positions = round(share * POSITIONS)
+    return None if positions >= POSITIONS else f"{positions:0{DIGITS}x}"

@@ -22,7 +22,7 @@ flag folder forget forgotten form forwarded found frozen full future gone group 
 health holder home hours housekeeping http import increment inflation input interruption interval
 invalid java job json judged keep kind lacking lane last lazy limit line links list listed listing
 lives main many map mark markup matcher mcp measure measurement member memory meters migrate missing
-module named needed needs no node not now once open operations operator options orchestration
+module named needed needs no not now once open operations operator options orchestration
 outbound outcome own page parquet partitions passing patch payload pending person picture plain plan
 planned planning plot polling posted postgres posting private problem protobuf provenance
 publication published pull python question quicker range rate ratio raw read reader rebuild rebuilt

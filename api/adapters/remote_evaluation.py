@@ -19,9 +19,9 @@ from api.wire.documentation import json_body, reading
 from api.wire.envelope import EVALUATION_PATH
 from api.wire.problem import Problem
 from api.wire.shape import OpenShape, Shape
-from domain.draw import Offer, drawn
+from domain.draw import FLAG_SHARE, Offer, drawn
 from domain.registration import PRODUCTION
-from storage.releases.handout import FLAG_SHARE, FlagExperiment, Handout
+from storage.releases.handout import FlagExperiment, Handout
 from storage.tenants.keys import KeyKind
 from storage.tenants.secret import assignment_message, assignment_token
 
@@ -37,6 +37,10 @@ class EvaluationContext(OpenShape):
 
     targetingKey: _SESSION = Field(  # noqa: N815 - OpenFeature's name
         description="The unit, as events name it in session_id."
+    )
+    user_ref: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        default=None,
+        description="Where users are the units, who is drawn: as events name the user in user_ref.",
     )
     environment: Annotated[str, Field(min_length=1, max_length=64)] = PRODUCTION
 
@@ -153,7 +157,11 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
     context = (await _read(request, shared, caller, key)).context
     handouts: Handouts = request.scope["state"]["handouts"]
     handout = await handouts.of(caller.project_id, context.environment)
-    commit, *flags = _arms(handout, context.targetingKey)
+    session, user = context.targetingKey, context.user_ref
+    # As a sample takes units: where users are, a request that names none goes by its session.
+    pseudonym = session if user is None else shared.pseudonyms.of(caller.project_id, user).hex()
+    units = {"session": session, "user": pseudonym}
+    commit, *flags = _arms(handout, units, caller.settings.unit)
     named = [arm for arm in flags if arm is not None and (key is None or arm.key == key)]
     # Events carry the flags that their page asked for, and so does the token.
     token = _token(shared, caller, context, commit=commit, flags=named)
@@ -208,11 +216,16 @@ async def _read(
         ) from None
 
 
-def _arms(handout: Handout, unit: str) -> Iterator[_Arm | None]:
-    """Yields the arm in the builds, None where none is recorded, then an arm for each flag."""
-    yield _build_arm(handout, unit)
+def _arms(handout: Handout, units: Mapping[str, str], chosen: str) -> Iterator[_Arm | None]:
+    """Yields the arm in the builds, None where none is recorded, then an arm for each flag.
+
+    Args:
+        units: The session, and the user as the pipeline names it.
+        chosen: The project's unit; by `auto` it is the session until an experiment has bound.
+    """
+    yield _build_arm(handout, units.get(chosen, units["session"]))
     for tested in handout.flags:
-        yield _flag_arm(tested, unit)
+        yield _flag_arm(tested, units.get(tested.unit or chosen, units["session"]))
 
 
 def _build_arm(handout: Handout, unit: str) -> _Arm | None:

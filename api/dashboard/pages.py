@@ -16,7 +16,6 @@ from api.dashboard.page.assets import get_asset
 from api.dashboard.page.figures import signs
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import public_address_of, read_for_visitor
-from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
 from api.dashboard.settings.audit_trail import get_audit_trail
 from api.dashboard.settings.deliveries import DELIVERIES
@@ -135,7 +134,6 @@ async def get_deploy(request: Request) -> Response:
         deploy=_whole(deploy),
         ramp=None if ramp is None else _listed([ramp])[0],
         routes=routes,
-        reach=reach_of(routes),
         lines=[_line(finding) for finding in findings],
         names=names[:_NAMES_OFFERED],
         address=public_address_of(request),

@@ -72,7 +72,7 @@ class RuntimeEventBody(msgspec.Struct, kw_only=True, gc=False):
     flags: (
         Annotated[
             dict[Name, FlagValue | bool],
-            msgspec.Meta(max_length=50, description="Values of flags that the unit was served."),
+            msgspec.Meta(max_length=200, description="Values of flags that the unit was served."),
         ]
         | None
     ) = None

@@ -13,8 +13,8 @@ from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.finding import LateUnits
 from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
-from stats.gates.after_window import LONG_WINDOW
-from stats.gates.channels import VOUCHED
+from stats.gates.companions.after_window import LONG_WINDOW
+from stats.gates.companions.channels import VOUCHED
 from stats.gates.sample_ratio import SampleRatioReading, sample_ratio
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Companion, Guardrail, Series

@@ -16,8 +16,8 @@ from cli.imports.faults import ImportFailedError, MapError, name_list, suggestio
 from cli.imports.map import Experiment, ImportMap, length_in_seconds
 from cli.imports.spool import Tally
 from cli.operations.actor import command_actor
+from cli.traffic.posting import deploy_body
 from domain.currency import minor_unit_digits
-from domain.document import time_text
 from domain.lineage.commit_id import ambiguous
 from domain.metric import metric_definition
 from domain.registration import Registration
@@ -250,14 +250,9 @@ def _whole(names: Sequence[str]) -> list[str]:
 def _deploys(experiment: Experiment, environment: str, start: datetime) -> list[dict[str, Any]]:
     """Returns the bodies of the two deploys, as `POST /v1/deploys` takes them."""
     control, treatment = experiment.control_commit, experiment.treatment_commit
-    posts: list[dict[str, Any]] = [
-        {"commit": {"sha": control}, "deployed_at": time_text(start - _CONTROL_BEFORE)},
-        {
-            "commit": {"sha": treatment},
-            "deployed_at": time_text(start),
-            "diff": {"base_commit": control, "files": []},
-            "allocation": experiment.allocation,
-        },
+    posts = [
+        deploy_body(control, start - _CONTROL_BEFORE),
+        deploy_body(treatment, start, base=control, allocation=experiment.allocation),
     ]
     return [{**post, "environment": environment} for post in posts]
 

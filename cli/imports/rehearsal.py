@@ -151,7 +151,7 @@ def _computed(
 
 def _whole_life(reading: ExperimentReading) -> CountsAt:
     """Returns when to count an experiment's units: at its end, whenever it was decided."""
-    in_cells = sum(reading.cells.n1) + sum(reading.cells.n0)
+    in_cells = sum(reading.cells["n1"]) + sum(reading.cells["n0"])
     return CountsAt(
         experiment_id=reading.experiment_id, look=reading.as_of, in_cells=in_cells, excluded=0
     )
@@ -164,19 +164,16 @@ def _arms(reading: ExperimentReading) -> Iterator[ArmCount]:
     """
     cells = reading.cells
     treated, untreated = (
-        {stratum for stratum, units in zip(cells.stratum, column, strict=True) if units}
-        for column in (cells.n1, cells.n0)
+        {stratum for stratum, units in zip(cells["stratum"], column, strict=True) if units}
+        for column in (cells["n1"], cells["n0"])
     )
     compared = (treated & untreated) or (treated | untreated)
-    is_compared = [stratum in compared for stratum in cells.stratum]
-    for units, converting, totals in (
-        (cells.n0, cells.x0, cells.sums.y0),
-        (cells.n1, cells.x1, cells.sums.y1),
-    ):
+    is_compared = [stratum in compared for stratum in cells["stratum"]]
+    for arm in ("0", "1"):
         yield ArmCount(
-            units=sum(compress(units, is_compared)),
-            converting=sum(compress(converting, is_compared)),
-            total=sum(compress(totals, is_compared)),
+            units=sum(compress(cells["n" + arm], is_compared)),
+            converting=sum(compress(cells["x" + arm], is_compared)),
+            total=sum(compress(cells["y" + arm], is_compared)),
         )
 
 
@@ -186,8 +183,8 @@ def _left_out(reading: ExperimentReading) -> list[LeftOut]:
     for companion in reading.policy["companions"]:
         cells = reading.cells_by_metric[companion["name"]]
         # Of a mean's companion a unit may have several.
-        control = int(sum(cells.sums.y0 or cells.x0))
-        treatment = int(sum(cells.sums.y1 or cells.x1))
+        control = int(sum(cells["y0"] or cells["x0"]))
+        treatment = int(sum(cells["y1"] or cells["x1"]))
         if companion["role"] in _REASONS and control + treatment:
             outcomes.append(
                 LeftOut(

@@ -265,9 +265,7 @@ def _show_owner_link(console: Console, plan: Plan, name: str) -> None:
 
 def _play_in_background(console: Console, plan: Plan, project: CreatedProject) -> None:
     """Play the demo beside the supervisor, which alone may start children."""
-    from cli.traffic.demo import Keys, play  # noqa: PLC0415 (a plain start does without its numpy)
-
-    keys = Keys(**{kind.value: key for kind, key in project.keys.items()})
+    from cli.traffic.demo import play  # noqa: PLC0415 (a plain start does without its numpy)
 
     def run() -> None:
         try:
@@ -275,7 +273,7 @@ def _play_in_background(console: Console, plan: Plan, project: CreatedProject) -
                 console,
                 api_url=plan.api_url,
                 dagster_url=plan.dagster_url,
-                keys=keys,
+                keys=project.keys,
                 timeout=DEMO_SECONDS,
             )
         except Exception as error:  # noqa: BLE001 (the service goes on, whatever the demo met)

@@ -89,7 +89,11 @@ def repository(
     now = datetime.now(UTC).replace(second=0, microsecond=0)
     start = now - timedelta(minutes=minutes + now.minute % 5)
     console = Console(stderr=as_json)
-    settings: dict[str, object] = {"flag_places": flags, "default_metric": METRIC}
+    settings: dict[str, object] = {
+        "flag_places": flags,
+        "default_metric": METRIC,
+        "verified_draws": True,
+    }
     with private_service(start, **settings) as service, interruptible():
         team = Team(
             service=service,

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 
 from cli.repository.change import Author, Build, Change
 from cli.repository.private_service import PrivateService
 from cli.repository.sessions import Served
+from cli.traffic.posting import deploy_body
 
 # Between two looks of the team at its places.
 LOOK_MINUTES = 15
@@ -231,17 +231,17 @@ class Team:
         self, build: Build, now: datetime, *, base: Build | None, allocation: float | None = None
     ) -> None:
         """Records a deploy, as a workflow does it."""
-        commit: dict[str, Any] = {"sha": build.commit}
-        if base is not None:
-            commit["changes"] = [build.lineage[-1].name]
         # In turn: a build may be rebased and withdrawn at the same look.
         self._deployed_at = max(now, self._deployed_at + timedelta(seconds=1))
-        body: dict[str, Any] = {"commit": commit, "deployed_at": self._deployed_at.isoformat()}
-        if base is not None:
-            body["diff"] = {"base_commit": base.commit, "files": []}
-        if allocation is not None:
-            body["allocation"] = allocation
-        self.service.deploy(body)
+        self.service.deploy(
+            deploy_body(
+                build.commit,
+                self._deployed_at,
+                base=base and base.commit,
+                allocation=allocation,
+                changes=None if base is None else [build.lineage[-1].name],
+            )
+        )
 
     def _note_interval(self, trial: Trial, minute: int) -> None:
         if trial.experiment_id is None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,7 +20,8 @@ from rich.spinner import Spinner
 
 from cli.table import table
 from cli.traffic.canary import Scenario, Traffic, traffic
-from cli.traffic.posting import Posted, answer, batches, connected, post
+from cli.traffic.posting import Posted, answer, batches, connected, deploy_body, post
+from storage.tenants.keys import KeyKind
 
 # Any seed decides both changes (300 of 300 did, after 8 and 5 hours of canary in the median). A
 # sequential test stops more often on a lucky stretch, so what it measured at the stop lies on
@@ -60,13 +62,8 @@ GRAPH = {
 PATHS = ("/products/17", "/products/42", "/products/77", "/cart", "/checkout/3")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Keys:
-    """The project's keys, a key of each kind."""
-
-    write: str
-    public: str
-    project: str
+# The project's keys, a key of each kind.
+Keys = Mapping[KeyKind, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +87,15 @@ class Change:
     def deploys(self) -> list[dict[str, Any]]:
         """Bodies for `POST /v1/deploys`, a body for each step of the ramp."""
         return [
-            {
-                "commit": {"sha": self.commit, "message": self.title, "branch": "main"},
-                "deployed_at": at.isoformat(),
-                "diff": {
-                    "base_commit": self.control,
-                    "files": [{"filename": self.filename, "status": "modified"}],
-                },
-                "allocation": share,
-            }
+            deploy_body(
+                self.commit,
+                at,
+                base=self.control,
+                allocation=share,
+                files=[{"filename": self.filename, "status": "modified"}],
+                message=self.title,
+                branch="main",
+            )
             for at, share in self.steps
         ]
 
@@ -125,10 +122,7 @@ class Story:
 
     def deploys(self) -> list[dict[str, Any]]:
         """Bodies for `POST /v1/deploys`, in order of time."""
-        first = {
-            "commit": {"sha": self.baseline, "message": "Open the shop", "branch": "main"},
-            "deployed_at": self.baseline_at.isoformat(),
-        }
+        first = deploy_body(self.baseline, self.baseline_at, message="Open the shop", branch="main")
         return [first, *chain.from_iterable(change.deploys() for change in self.changes)]
 
 
@@ -223,7 +217,9 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
         Refused: If the service refuses a request.
     """
     with connected(api_url) as client:
-        known = answer(client, "GET", "/v1/reward?limit=10", key=keys.project)["experiments"]
+        known = answer(client, "GET", "/v1/reward?limit=10", key=keys[KeyKind.PROJECT])[
+            "experiments"
+        ]
         titles = {row["experiment_id"]: f"commit {row['treatment_commit']}" for row in known[::-1]}
         if titles:
             console.print(
@@ -238,7 +234,7 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
             sentence = "Not decided yet."
             if contract["power_state"]["decided"]:
                 path = f"/v1/reward/{contract['experiment_id']}/evidence"
-                sentence = answer(client, "GET", path, key=keys.project)["sentence"]
+                sentence = answer(client, "GET", path, key=keys[KeyKind.PROJECT])["sentence"]
             console.print(
                 Panel(
                     JSON.from_data(contract), title=titles[contract["experiment_id"]], expand=False
@@ -258,10 +254,10 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
 
 def _staged(console: Console, client: httpx2.Client, keys: Keys, staged: Story) -> dict[str, str]:
     """Titles of the registered changes by experiment, after all that led to them was posted."""
-    answer(client, "POST", "/v1/static-graphs", key=keys.write, body=GRAPH)
+    answer(client, "POST", "/v1/static-graphs", key=keys[KeyKind.WRITE], body=GRAPH)
     console.print(f"Posted the route graph: {len(GRAPH['routes'])} routes of a small shop.")
     deploys = [
-        answer(client, "POST", "/v1/deploys", key=keys.write, body=body)["deploy"]
+        answer(client, "POST", "/v1/deploys", key=keys[KeyKind.WRITE], body=body)["deploy"]
         for body in staged.deploys()
     ]
     console.print(f"Recorded {len(deploys)} deploys: a baseline, and two canaries' ramps.")
@@ -275,7 +271,9 @@ def _staged(console: Console, client: httpx2.Client, keys: Keys, staged: Story) 
             "control_commit": change.control,
             "target_metric": {"name": METRIC, "value_per_conversion": DOLLARS_AN_ORDER},
         }
-        registered = answer(client, "POST", "/v1/reward/register", key=keys.project, body=body)
+        registered = answer(
+            client, "POST", "/v1/reward/register", key=keys[KeyKind.PROJECT], body=body
+        )
         experiments[registered["experiment_id"]] = change.title
     console.print(f"Registered {len(experiments)} experiments on {METRIC}.")
     return experiments
@@ -293,7 +291,7 @@ def _replay(console: Console, client: httpx2.Client, keys: Keys, staged: Story) 
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("Replaying three days of traffic", total=len(staged))
         posted = Posted(advance=partial(progress.advance, bar))
-        post(client, batches(deliveries), key=keys.write, replay=True, posted=posted)
+        post(client, batches(deliveries), key=keys[KeyKind.WRITE], replay=True, posted=posted)
     seconds = time.monotonic() - began
     sessions = sum(run.sessions for run in staged.runs)
     console.print(
@@ -314,7 +312,7 @@ def _decided(
     with Live(console=console, refresh_per_second=8, transient=True) as live:
         while True:
             contracts = [
-                answer(client, "GET", f"/v1/reward/{experiment}", key=keys.project)
+                answer(client, "GET", f"/v1/reward/{experiment}", key=keys[KeyKind.PROJECT])
                 for experiment in experiments
             ]
             rows = (
@@ -343,13 +341,13 @@ def _invite(console: Console, *, api_url: str, dagster_url: str, keys: Keys) -> 
         f"Dashboard    {api_url.rstrip('/')}/dashboard   (sign in with the project key)",
         f"Dagster UI   {dagster_url}",
         "",
-        f"write key    {keys.write}",
-        f"public key   {keys.public}",
-        f"project key  {keys.project}",
+        f"write key    {keys[KeyKind.WRITE]}",
+        f"public key   {keys[KeyKind.PUBLIC]}",
+        f"project key  {keys[KeyKind.PROJECT]}",
         "",
         "Record your own first deploy, from a checkout of your code:",
         "",
-        f"SERVICE_API_URL={api_url.rstrip('/')} SERVICE_PROJECT_KEY={keys.write} \\",
+        f"SERVICE_API_URL={api_url.rstrip('/')} SERVICE_PROJECT_KEY={keys[KeyKind.WRITE]} \\",
         '  deploy-reward deploy "$(git rev-parse HEAD)"',
     )
     for line in lines:

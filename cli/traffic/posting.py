@@ -4,7 +4,7 @@ import gzip
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,6 +16,7 @@ import httpx2
 import msgspec
 
 from cli.traffic.canary import Delivery
+from domain.document import time_text
 
 # What a request may hold.
 MOST_EVENTS = 500
@@ -127,6 +128,30 @@ def answer(
                 raise NoAnswer(f"{where} does not answer: {method} {path}")
             raise Refused(f"{where} stays busy: {method} {path}")
     raise AssertionError("count ends never")  # pragma: no cover
+
+
+def deploy_body(
+    sha: str,
+    at: datetime,
+    *,
+    base: str | None = None,
+    allocation: float | None = None,
+    files: Sequence[Mapping[str, str]] = (),
+    **commit: object,
+) -> dict[str, Any]:
+    """Returns the body of a deploy.
+
+    Args:
+        base: The commit that it was built on; None where nothing says so.
+        allocation: The share of units that gets it; None where none is declared.
+        files: Those that differ from the base.
+        commit: Further members of the commit; None of those that are left out.
+    """
+    named = {name: value for name, value in commit.items() if value is not None}
+    body: dict[str, Any] = {"commit": {"sha": sha, **named}, "deployed_at": time_text(at)}
+    if base is not None:
+        body["diff"] = {"base_commit": base, "files": list(files)}
+    return body if allocation is None else {**body, "allocation": allocation}
 
 
 def batches(deliveries: Iterable[Delivery]) -> Iterator[Batch]:

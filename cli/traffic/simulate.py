@@ -33,6 +33,7 @@ from cli.traffic.posting import (
     answer,
     batches,
     connected,
+    deploy_body,
     post,
 )
 from storage.tenants.sample import Sample
@@ -200,14 +201,9 @@ def record_deploys(client: httpx2.Client, scenario: Scenario, *, key: str) -> No
     before = scenario.start - timedelta(minutes=1)
     steps = ((scenario.start, scenario.allocation), *scenario.ramp)
     bodies = [
-        {"commit": {"sha": scenario.control}, "deployed_at": before.isoformat()},
+        deploy_body(scenario.control, before),
         *(
-            {
-                "commit": {"sha": scenario.treatment},
-                "deployed_at": at.isoformat(),
-                "diff": {"base_commit": scenario.control, "files": []},
-                "allocation": share,
-            }
+            deploy_body(scenario.treatment, at, base=scenario.control, allocation=share)
             for at, share in steps
         ),
     ]

@@ -12,6 +12,7 @@ from domain.evidence.policy import EvidencePolicy
 from domain.evidence.results import (
     Candidate,
     CountTwin,
+    EvidenceDraw,
     EvidenceGates,
     EvidenceGuardrail,
     EvidenceLook,
@@ -78,6 +79,9 @@ class Evidence(EvidenceWords, frozen=True, kw_only=True):
     splits: Annotated[
         tuple[EvidenceSplit, ...] | None,
         Meta(description="Where flags are pooled until the arms carry them unequally."),
+    ] = None
+    draw: Annotated[
+        EvidenceDraw | None, Meta(description="Null where the published draw gives no arms.")
     ] = None
     guardrails: tuple[EvidenceGuardrail, ...]
     candidate: Candidate | None

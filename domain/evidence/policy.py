@@ -124,6 +124,9 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
         float | None,
         Meta(description="The share of units that is measured; left out where all are."),
     ] = None
+    drawn: Annotated[
+        bool, Meta(description="Whether the published draw gives the arms, so that it is verified.")
+    ] = False
     signed_assignments: Annotated[
         bool, Meta(description="Whether events without the router's signature are left out.")
     ] = False

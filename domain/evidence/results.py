@@ -91,6 +91,7 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
         Meta(description="Other changes that the change cannot be separated from, or `time`."),
     ]
     sample_ratio_e: EValue
+    draw_e: EValue
     crossover_share: Annotated[
         float | None, Meta(description="The share of units seen in both arms.")
     ]
@@ -128,6 +129,13 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
     checks: Annotated[
         tuple[GateCheck, ...], Meta(description="Each gate in words, as the row of its page.")
     ] = ()
+
+
+class EvidenceDraw(Document, frozen=True, kw_only=True):
+    """Units of the arms, held against the published draw."""
+
+    verified: Annotated[int, Meta(description="Those that have the arm which is drawn for them.")]
+    mismatched: Annotated[int, Meta(description="Those that have another.")]
 
 
 class EvidenceSplit(Document, frozen=True, kw_only=True):

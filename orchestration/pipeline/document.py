@@ -109,6 +109,7 @@ def evidence_document(
             EvidenceSplit(by=split.flag, e_value=split.e_value, since=moment(split.since))
             for split in evidence.splits
         ),
+        draw=evidence.draw,
         guardrails=evidence.guardrails,
         candidate=evidence.candidate,
         count_twin=evidence.count_twin,
@@ -229,10 +230,11 @@ def _digest(reading: ExperimentReading, evidence: Evidence) -> str:
     """Returns the SHA-256 of cells, deploys and policy: of the same evidence, the same."""
     known_at = max(evidence.as_of or 0, seconds(reading.bound_at))
     cells = reading.cells
-    strata = map(reading.strata.__getitem__, cells.stratum)
-    counted = zip(cells.block, strata, cells.n1, cells.x1, cells.n0, cells.x0, strict=True)
+    strata = map(reading.strata.__getitem__, cells["stratum"])
+    units = (cells[name] for name in ("n1", "x1", "n0", "x0"))
+    counted = zip(cells["block"], strata, *units, strict=True)
     # Whole numbers and names, which make most of the text: any encoder writes the same of them.
-    closed = list(islice(counted, bisect_left(cells.block, evidence.closed_until)))
+    closed = list(islice(counted, bisect_left(cells["block"], evidence.closed_until)))
     others = {
         "deploys": [
             [deploy.commit, deploy.base, deploy.deployed_at.isoformat(), deploy.allocation]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import datetime
 from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +15,17 @@ from domain.lineage.flag import is_segment
 from domain.metric import seconds_open
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
 from stats.counts.returning_users import ReturningUsers
 from stats.counts.traits import ABSENT, Traits
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Guardrail, Series
 from storage.verdicts.evidence import ExperimentReading
-from storage.verdicts.gates import Allocation, ArrivalColumns
-from storage.verdicts.packed_cells import CellColumns
+from storage.verdicts.gates import Allocation
+from storage.verdicts.packed_cells import Columns
+
+_Columns = TypeVar("_Columns", Arrivals, ReturningUsers, DrawnUnits, PooledFlag)
 
 
 def seconds(moment: datetime) -> int:
@@ -31,7 +35,7 @@ def seconds(moment: datetime) -> int:
 
 def series_of(reading: ExperimentReading) -> Series:
     """Returns the series of an experiment."""
-    policy, returning = reading.policy, reading.gates.returning
+    policy, units = reading.policy, reading.gates.units
     open_for = partial(seconds_open, grace=policy["grace_seconds"])
     cells = {
         metric["name"]: _closed_cells(reading.cells_by_metric[metric["name"]], kind=metric["kind"])
@@ -65,13 +69,18 @@ def series_of(reading: ExperimentReading) -> Series:
             for place, lineage in enumerate(reading.lineages)
             if lineage in reading.stratum_shares
         },
-        arrivals=_arrivals(reading.gates.arrivals) if share_declared else None,
+        arrivals=_columns(Arrivals, reading.gates.arrivals) if share_declared else None,
         crossings=_crossings(reading),
         late=_late_units(reading),
-        returning=None
-        if returning is None
-        else ReturningUsers(
-            **{each.name: _whole(getattr(returning, each.name)) for each in fields(returning)}
+        returning=_columns(ReturningUsers, units)
+        if any(units["again_treatment"]) or any(units["again_control"])
+        else None,
+        # Nothing is held against a draw but what is drawn.
+        draws=_columns(DrawnUnits, units)
+        if any(units["as_drawn"]) or any(units["off_draw"])
+        else None,
+        pooled=tuple(
+            _columns(PooledFlag, counts, name=name) for name, counts in reading.gates.pooled
         ),
         companions={
             companion["role"]: Companion(
@@ -109,29 +118,14 @@ def _integers(numbers: Iterable[int]) -> NDArray[np.int64]:
     return np.array(list(numbers), dtype=np.int64)
 
 
-def _closed_cells(cells: CellColumns, *, kind: str) -> ClosedCells:
-    sums = cells.sums
-    return ClosedCells(
-        block=_whole(cells.block),
-        stratum=_whole(cells.stratum),
-        n1=_whole(cells.n1),
-        x1=_whole(cells.x1),
-        n0=_whole(cells.n0),
-        x0=_whole(cells.x0),
-        values=None
-        if kind == "conversion"
-        else Values(
-            y1=_broken(sums.y1), yy1=_broken(sums.yy1), y0=_broken(sums.y0), yy0=_broken(sums.yy0)
-        ),
-    )
+def _closed_cells(cells: Columns, *, kind: str) -> ClosedCells:
+    counts = {name: _numbers(cells[name]) for name in ("block", "stratum", "n1", "x1", "n0", "x0")}
+    sums = {each.name: _numbers(cells[each.name]) for each in fields(Values)}
+    return ClosedCells(**counts, values=None if kind == "conversion" else Values(**sums))
 
 
-def _whole(column: "array[int]") -> NDArray[np.int64]:
-    return np.frombuffer(column, dtype=np.int64)
-
-
-def _broken(column: "array[float]") -> NDArray[np.float64]:
-    return np.frombuffer(column, dtype=np.float64)
+def _numbers(column: "array[Any]") -> NDArray[Any]:
+    return np.frombuffer(column, dtype=column.typecode)
 
 
 def _epochs(spans: Sequence[Allocation]) -> tuple[Epoch, ...]:
@@ -145,12 +139,10 @@ def _epochs(spans: Sequence[Allocation]) -> tuple[Epoch, ...]:
     )
 
 
-def _arrivals(arrivals: ArrivalColumns) -> Arrivals:
-    return Arrivals(
-        block=_whole(arrivals.block),
-        treatment=_whole(arrivals.treatment),
-        others=_whole(arrivals.other),
-    )
+def _columns(columns: type[_Columns], counts: Columns, **given: str) -> _Columns:
+    """Returns columns as the engine has them."""
+    names = [each.name for each in fields(columns) if each.name not in given]
+    return columns(**given, **{name: _numbers(counts[name]) for name in names})  # pyright: ignore[reportArgumentType] - by their names
 
 
 def _crossings(reading: ExperimentReading) -> Findings:

@@ -76,16 +76,9 @@ def count_twins(batch: Batch) -> list[CountTwin]:
 def _read(looks: StageLooks) -> CountTwin:
     series, size = looks.series, len(looks.trace)
     if series.target.values is not None or not series.stratum_shares:
-        nothing = np.zeros(size)
-        return CountTwin(
-            score=nothing,
-            variance=nothing,
-            log_e=nothing,
-            is_asked=nothing > 0,
-            declared=nothing,
-            served=nothing,
-            units=nothing,
-        )
+        sums = CountTwin.__dataclass_fields__.keys() - {"is_asked"}
+        is_asked = np.zeros(size, dtype=np.bool_)
+        return CountTwin(is_asked=is_asked, **dict.fromkeys(sums, np.zeros(size)))
     cells = series.target
     end = looks.stage.blocks.end_of(cells.stratum, cells.block)
     order = np.argsort(end, kind="stable")

@@ -1,11 +1,10 @@
 """The decision: a ruling with the numbers that the verdict contract carries."""
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 from domain.words import AbstainReason, Cadence, EndedBecause, Verdict
-from stats.decision.outlook import Outlook
 from stats.decision.ruling import Ruling
-from stats.looks.policy import Policy
 from stats.looks.trace import Trace
 
 Interval = tuple[float, float]
@@ -41,51 +40,17 @@ class Decision:
     value_at_risk: float | None = None
     guardrail_breaches: tuple[str, ...] = ()
 
-
-def abstention(
-    ruling: Ruling, *, at: int | None, cadence: Cadence | None, breaches: tuple[str, ...] = ()
-) -> Decision:
-    """The decision of a ruling without an answer."""
-    return Decision(
-        verdict=ruling.verdict,
-        abstain_reason=ruling.abstain_reason,
-        decided=ruling.decided,
-        ended_because=ruling.ended_because,
-        at=at,
-        cadence=cadence,
-        guardrail_breaches=breaches,
-    )
-
-
-def answer(
-    ruling: Ruling,
-    trace: Trace,
-    *,
-    policy: Policy,
-    outlook: Outlook,
-    lift: float,
-    ci: Interval,
-    confidence: float,
-    breaches: tuple[str, ...],
-) -> Decision:
-    """The decision of a ruling that gives an answer, with the numbers of the look that decided."""
-    value, traffic = policy.value_per_conversion, outlook.eligible_per_day
-    return Decision(
-        verdict=ruling.verdict,
-        abstain_reason=None,
-        decided=ruling.decided,
-        ended_because=None,
-        at=int(trace.at[ruling.look]),
-        cadence=cadence_fired(trace, ruling.fired),
-        lift=lift,
-        confidence=confidence,
-        ci=ci,
-        # Of all units, not only of those that are measured.
-        value_at_risk=None
-        if value is None or traffic is None
-        else lift * (traffic / policy.sample_rate) * value,
-        guardrail_breaches=breaches,
-    )
+    @classmethod
+    def of(cls, ruling: Ruling, *, at: int | None, **numbers: Any) -> Self:  # noqa: ANN401 - members
+        """The decision of a ruling, with the numbers that it has."""
+        return cls(
+            verdict=ruling.verdict,
+            abstain_reason=ruling.abstain_reason,
+            decided=ruling.decided,
+            ended_because=ruling.ended_because,
+            at=at,
+            **numbers,
+        )
 
 
 def cadence_fired(trace: Trace, look: int) -> Cadence:

@@ -12,6 +12,7 @@ from domain.document import moment
 from domain.evidence.counts import Arm, Arms, Sessions, TippingPoint, Vouched
 from domain.evidence.results import (
     Candidate,
+    EvidenceDraw,
     EvidenceGates,
     EvidenceGuardrail,
     Known,
@@ -23,7 +24,7 @@ from domain.evidence.results import Totals as ServedTotals
 from domain.words import EndedBecause, Verdict
 from stats.counts.cell import Floats, Ints, number_or_none
 from stats.decision.count_twin import CountTwin, count_twins
-from stats.decision.decision import Decision, Interval, abstention, answer, cadence_fired
+from stats.decision.decision import Decision, Interval, cadence_fired
 from stats.decision.effect import Effect, effect_at, is_cut
 from stats.decision.fading import fading_log_e
 from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
@@ -31,8 +32,8 @@ from stats.decision.ruling import Ruling, decide
 from stats.decision.served_looks import Looks, served_intervals, served_rows
 from stats.decision.tipping_point import tipping_point
 from stats.decision.vouched import vouched_outcomes
+from stats.gates.companions.left_out import LeftOutReading
 from stats.gates.interaction import MIN_CONVERSIONS
-from stats.gates.left_out import LeftOutReading
 from stats.gates.readings import NO_GATES, GateReadings, gate_readings
 from stats.gates.shortfall import Shortfall
 from stats.gates.turnover import is_unseen
@@ -109,6 +110,7 @@ class Evidence:
         yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
             where nothing was compared.
         effect: The best estimate of the lift; None where nothing was compared.
+        draw: The units that were held against the published draw; None where it gives no arms.
         confounded_by: The flags that depend on the change and do not split the strata.
         units_excluded: Units of lineages beyond those that are compared.
         vouched: The outcomes that cannot be invented; None where that is not read.
@@ -138,6 +140,7 @@ class Evidence:
     yes_no: YesNo | None = None
     effect: Effect | None = None
     splits: tuple[Split, ...] = ()
+    draw: EvidenceDraw | None = None
     confounded_by: tuple[str, ...] = ()
     units_excluded: int = 0
     tipping_point: TippingPoint | None = None
@@ -183,9 +186,13 @@ def _parts(strata: Sequence[Stratification]) -> Iterator[Sequence[Stratification
 
 def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
     batch = traced(strata)
-    watches = guardrail_watches(batch)
-    read = zip(strata, gate_readings(batch), watches, count_twins(batch), strict=True)
-    views = [_View.of(batch.trace[batch.rows(i)], *each) for i, each in enumerate(read)]
+    read = zip(
+        strata, gate_readings(batch), guardrail_watches(batch), count_twins(batch), strict=True
+    )
+    views = [
+        _View(strata=own, trace=batch.trace[batch.rows(i)], gates=gates, rails=rails, twin=twin)
+        for i, (own, gates, rails, twin) in enumerate(read)
+    ]
     rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
     intervals = served_intervals(batch, rows)
     looks = [
@@ -212,44 +219,35 @@ class _View:
     """An experiment's series with its trace, gates, guardrails and ruling."""
 
     strata: Stratification
-    series: Series
     trace: Trace
     gates: GateReadings
-    watches: tuple[Watch, ...]
+    rails: tuple[Watch, ...]
     twin: CountTwin
-    ruling: Ruling
 
-    @classmethod
-    def of(
-        cls,
-        trace: Trace,
-        strata: Stratification,
-        gates: GateReadings,
-        watches: tuple[Watch, ...],
-        twin: CountTwin,
-    ) -> "_View":
-        series = strata.series
-        if gates.arrival is not None:
-            watches = (*watches, gates.arrival)
-        closed_at = series.closed_at
-        ruling = decide(
-            trace,
-            gates=gates,
-            watches=watches,
+    @property
+    def series(self) -> Series:
+        """The experiment."""
+        return self.strata.series
+
+    @cached_property
+    def watches(self) -> tuple[Watch, ...]:
+        """The guardrails, `arrival` last."""
+        arrival = self.gates.arrival
+        return self.rails if arrival is None else (*self.rails, arrival)
+
+    @cached_property
+    def ruling(self) -> Ruling:
+        """The verdict by the rules."""
+        series, closed_at = self.series, self.series.closed_at
+        return decide(
+            self.trace,
+            gates=self.gates,
+            watches=self.watches,
             policy=series.policy,
             horizon_end=series.horizon_end,
             closed_at=None if closed_at is None or closed_at > series.as_of else closed_at,
             day_unequal=series.day_unequal,
-            twin=twin,
-        )
-        return cls(
-            strata=strata,
-            series=series,
-            trace=trace,
-            gates=gates,
-            watches=watches,
-            twin=twin,
-            ruling=ruling,
+            twin=self.twin,
         )
 
     @cached_property
@@ -409,6 +407,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         yes_no=_yes_no(series, now),
         effect=read.effect,
         splits=view.strata.splits(int(now.at[0])),
+        draw=view.gates.draw(ruling.look),
         confounded_by=view.strata.confounded_by(int(now.at[0])),
         units_excluded=view.strata.excluded_units(int(now.at[0])),
         tipping_point=tipping_point(series, now, is_declared=gates.sample_ratio_e is not None),
@@ -439,19 +438,23 @@ def _decision(
     breaches = tuple(
         guardrail.metric for guardrail in guardrails if guardrail.breached_at is not None
     )
-    ci = _interval(looks, -1)
+    ci, at = _interval(looks, -1), int(trace.at[ruling.look])
     if ci is None or ruling.verdict is Verdict.ABSTAIN:
-        at = int(trace.at[ruling.look])
-        return abstention(ruling, at=at, cadence=outlook.cadence, breaches=breaches)
-    return answer(
+        return Decision.of(ruling, at=at, cadence=outlook.cadence, guardrail_breaches=breaches)
+    policy, traffic, lift = view.series.policy, outlook.eligible_per_day, float(looks.lift[-1])
+    value = policy.value_per_conversion
+    return Decision.of(
         ruling,
-        trace,
-        policy=view.series.policy,
-        outlook=outlook,
-        lift=float(looks.lift[-1]),
-        ci=ci,
+        at=at,
+        cadence=cadence_fired(trace, ruling.fired),
+        lift=lift,
         confidence=1.0 - float(looks.p_running_min[-1]),
-        breaches=breaches,
+        ci=ci,
+        # Of all units, not only of those that are measured.
+        value_at_risk=None
+        if value is None or traffic is None
+        else lift * (traffic / policy.sample_rate) * value,
+        guardrail_breaches=breaches,
     )
 
 
@@ -567,7 +570,7 @@ def _evidence_before_looks(view: _View, read: _Readings) -> Evidence:
         guardrail_rows=tuple(row for _, row in read.guardrails),
         candidate=None,
         warnings=_warnings(view, read),
-        decision=abstention(ruling, at=series.closed_at if ruling.decided else None, cadence=None),
+        decision=Decision.of(ruling, at=series.closed_at if ruling.decided else None),
     )
 
 

@@ -43,18 +43,18 @@ class FollowUp:
         final: Whether that can change no more.
     """
 
-    as_of: int | None
-    ended: bool
-    stopped: bool
-    units: int
-    lift: float | None
-    standard_error: float | None
-    relative: float | None
-    interval: tuple[float, float] | None
-    per_day: float | None
-    log_e: float | None
-    effect: Effect | None
-    final: bool
+    as_of: int | None = None
+    ended: bool = False
+    stopped: bool = False
+    units: int = 0
+    lift: float | None = None
+    standard_error: float | None = None
+    relative: float | None = None
+    interval: tuple[float, float] | None = None
+    per_day: float | None = None
+    log_e: float | None = None
+    effect: Effect | None = None
+    final: bool = False
 
 
 def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) -> FollowUp:
@@ -94,22 +94,6 @@ def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) 
     if gated[look] or not trace.totals.W[look] > 0:
         return known
     return _estimated(known, batch, look, is_rate=series.target.values is None)
-
-
-_NOTHING = FollowUp(
-    as_of=None,
-    ended=False,
-    stopped=False,
-    units=0,
-    lift=None,
-    standard_error=None,
-    relative=None,
-    interval=None,
-    per_day=None,
-    log_e=None,
-    effect=None,
-    final=False,
-)
 
 
 def _looked(series: Series) -> tuple[Batch, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
@@ -156,7 +140,7 @@ def _of_all_units(series: Series, due: int, *, decided: int) -> FollowUp:
     trace = batch.trace
     fair = np.flatnonzero(~gated & (trace.totals.W > 0))
     if not fair.size:
-        return _NOTHING
+        return FollowUp()
     (twin,) = count_twins(batch)
     log_e = float(trace.log_e[fair[-1]])
     if twin.is_asked[fair[-1]]:
@@ -170,4 +154,4 @@ def _of_all_units(series: Series, due: int, *, decided: int) -> FollowUp:
     if effect is not None:
         cut = not series.allocation and is_cut(trace, min(due, decided))
         effect = replace(effect, cut=cut)
-    return replace(_NOTHING, log_e=log_e, effect=effect)
+    return FollowUp(log_e=log_e, effect=effect)

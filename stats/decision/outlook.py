@@ -17,8 +17,8 @@ from stats.looks.series import Series
 from stats.looks.trace import Flags, Trace
 from stats.sequential.mixture import Mixture
 from stats.sequential.requirement import (
+    rate_variance,
     required_sessions,
-    required_sessions_of_mean,
     smallest_lift,
     smallest_lift_of_mean,
 )
@@ -40,9 +40,9 @@ class Outlook:
     """
 
     sessions: Sessions
-    cadence: Cadence | None
-    smallest_lift: float | None
-    eligible_per_day: float | None
+    cadence: Cadence | None = None
+    smallest_lift: float | None = None
+    eligible_per_day: float | None = None
 
     def once_decided(self) -> Self:
         """The same traffic and requirements, with nothing to come."""
@@ -58,9 +58,6 @@ NO_OUTLOOK = Outlook(
         per_day=None,
         projected_decision_at=None,
     ),
-    cadence=None,
-    smallest_lift=None,
-    eligible_per_day=None,
 )
 
 
@@ -192,11 +189,9 @@ def _needs(series: Sequence[Series], looks: Trace, expected: Floats, mixture: Mi
 
     def needed(precisions: list[float]) -> Floats:
         lift = 1.0 / np.sqrt(precisions)
-        return np.where(
-            means,
-            required_sessions_of_mean(mean, variance, share, lift, mixture),
-            required_sessions(rate, share, lift, mixture),
-        )
+        of_unit = np.where(means, variance, rate_variance(rate, share, lift))
+        level = np.where(means, mean, rate)
+        return required_sessions(level, share, lift, mixture, variance=of_unit)
 
     smallest = np.where(
         means,

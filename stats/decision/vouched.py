@@ -6,9 +6,9 @@ import numpy as np
 
 from domain.evidence.counts import Vouched
 from stats.counts.timeline import Stream, timeline
-from stats.gates.channels import VOUCHED
+from stats.gates.companions.channels import VOUCHED
 from stats.looks.stratification import Stratification
-from stats.looks.trace import Trace
+from stats.looks.trace import Trace, stream_at
 from stats.sequential.mixture import Mixture, e_value, precisions
 
 
@@ -56,15 +56,5 @@ def vouched_outcomes(
 
 def _vouched(strata: Stratification, look: int) -> Stream | None:
     stage = strata.stage_at(look)
-    series, blocks = stage.series, stage.blocks
-    companion = series.companions.get(VOUCHED)
-    if companion is None:
-        return None
-    closes_after = series.policy.closes_after
-    closed = int(np.searchsorted(blocks.ends + closes_after, look, side="right"))
-    return Stream(
-        cells=companion.cells,
-        cell_end=blocks.end_of(companion.cells.stratum, companion.cells.block),
-        ends=blocks.ends[:closed],
-        closes_after=closes_after,
-    )
+    companion = stage.series.companions.get(VOUCHED)
+    return companion and stream_at(stage.series, stage.blocks, companion, look)

@@ -9,16 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from domain.evidence.results import EvidenceGates, ShareShortfall
+from domain.evidence.results import EvidenceDraw, EvidenceGates, ShareShortfall
 from stats.counts.cell import Ints, number_or_none
-from stats.gates.after_window import AfterWindow
-from stats.gates.before_exposure import BeforeExposure
-from stats.gates.channels import Channels
-from stats.gates.crossover import Crossover
-from stats.gates.gate import Flags, Gate, Reading, Units
-from stats.gates.interaction import Interaction
-from stats.gates.lateness import Lateness
-from stats.gates.left_out import (
+from stats.gates.companions.after_window import AfterWindow
+from stats.gates.companions.before_exposure import BeforeExposure
+from stats.gates.companions.channels import Channels
+from stats.gates.companions.left_out import (
     CurrencyLeftOut,
     EmptyLeftOut,
     LeftOut,
@@ -26,6 +22,11 @@ from stats.gates.left_out import (
     NotVouchedLeftOut,
     ValueLeftOut,
 )
+from stats.gates.crossover import Crossover
+from stats.gates.draw import Draw
+from stats.gates.gate import Flags, Gate, Reading, Units
+from stats.gates.interaction import Interaction
+from stats.gates.lateness import Lateness
 from stats.gates.sample_ratio import SampleRatio, SampleRatioReading, arrival_watch
 from stats.gates.shortfall import Shortfall, shortfall
 from stats.gates.turnover import Turnover
@@ -36,9 +37,11 @@ from stats.looks.series import Series
 from stats.looks.trace import Batch, in_turn
 
 CONTRAST, SAMPLE_RATIO, UNIT, TURNOVER = Contrast(), SampleRatio(), Unit(), Turnover()
+DRAW = Draw()
 GATES: tuple[Gate, ...] = (
     CONTRAST,
     SAMPLE_RATIO,
+    DRAW,
     Crossover(),
     Lateness(),
     Interaction(),
@@ -58,6 +61,7 @@ NO_GATES = EvidenceGates(
     vif=None,
     aliased_with=(),
     sample_ratio_e=None,
+    draw_e=None,
     crossover_share=None,
     lateness_e=None,
     interaction_e=None,
@@ -120,6 +124,10 @@ class GateReadings:
     def arrival(self) -> Watch | None:
         """The watch over the arrivals of treatment, where a share is declared."""
         return arrival_watch(self.series, self.by_gate[SAMPLE_RATIO], self.at)
+
+    def draw(self, look: int) -> EvidenceDraw | None:
+        """The units that were held against the published draw, as of a look."""
+        return DRAW.shown(self.by_gate[DRAW], look)
 
     def is_declared(self, look: int) -> bool:
         """Whether a share was declared by a look."""

@@ -8,7 +8,7 @@ import numpy as np
 from domain.cause import Cause
 from stats.counts.cell import Floats
 from stats.counts.closed_cells import ClosedCells
-from stats.gates.companion import CompanionGate, CompanionReading, rows_of
+from stats.gates.companions.companion import CompanionGate, CompanionReading, rows_of
 from stats.gates.gate import ALARM, Flags, Reading, Units
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series

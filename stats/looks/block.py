@@ -70,8 +70,9 @@ def analysis_blocks(series: Series) -> AnalysisBlocks:
 
     Their rules: docs/statistics.md, 'Counts'.
 
-    While treatment's share is declared in (0, 1), an analysis block ends with the block in which
-    its stratum reaches `block_min_units` units (both arms; outcomes never enter), or after a day.
+    While treatment's share is declared in (0, 1), or the published draw gives it, an analysis block
+    ends with the block in which its stratum reaches `block_min_units` units (both arms; outcomes
+    never enter), or after a day.
     Otherwise the share may drift in phase with the baseline: it ends with the block in which its
     stratum reaches `undeclared_min_units`; or once an hour has passed and as many units came to
     all strata; or after six hours. A cut and the horizon end those of every stratum. Units are
@@ -188,6 +189,9 @@ class _Rule:
 def _declared(series: Series, begin: Ints) -> NDArray[np.bool_]:
     """Whether treatment's share is declared in (0, 1) at each block; a change is a cut."""
     epochs = series.allocation or ()
+    if series.draws is not None and not epochs:
+        # A flag that is drawn has the share of the draw at all times, and each unit is held to it.
+        return np.ones(begin.size, dtype=np.bool_)
     since = [(epoch.start - series.begin) // series.policy.block_seconds for epoch in epochs]
     inside = [epoch.share is not None and 0 < epoch.share < 1 for epoch in epochs]
     return np.array([False, *inside])[

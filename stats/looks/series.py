@@ -10,6 +10,7 @@ import numpy as np
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.cell import Ints
 from stats.counts.closed_cells import ClosedCells
+from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
 from stats.counts.returning_users import ReturningUsers
 from stats.counts.traits import Traits
@@ -97,6 +98,8 @@ class Series:
         crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
         returning: Users who come back, where sessions are the units; None where none has.
+        draws: Units held against the published draw; None where it gives no arms.
+        pooled: Flags that are no part of the strata, though their own units are off the draw.
         companions: By their role, other outcomes of the target's units that are read.
         traits: The traits that the strata differ by; None where strata are never pooled.
         day_unequal: Whether a day of the cells is known to differ from the log: the test decides
@@ -121,6 +124,8 @@ class Series:
     crossings: Findings | None = None
     late: LateUnits | None = None
     returning: ReturningUsers | None = None
+    draws: DrawnUnits | None = None
+    pooled: tuple[PooledFlag, ...] = ()
     companions: Mapping[str, Companion] = field(default_factory=dict[str, Companion])
     traits: Traits | None = None
     day_unequal: bool = False
@@ -160,6 +165,7 @@ class Series:
             crossings=None if self.crossings is None else self.crossings.between(begin, end),
             late=None if self.late is None else self.late.between(begin, end),
             returning=None if self.returning is None else self.returning.between(begin, end),
+            draws=None if self.draws is None else self.draws.between(begin, end),
             companions={
                 role: companion.between(begin, end) for role, companion in self.companions.items()
             },

@@ -280,8 +280,13 @@ def _target_stream(series: Series, blocks: AnalysisBlocks) -> Stream:
 
 
 def _stream(series: Series, blocks: AnalysisBlocks, metric: Companion) -> Stream:
+    return stream_at(series, blocks, metric, series.as_of)
+
+
+def stream_at(series: Series, blocks: AnalysisBlocks, metric: Companion, look: int) -> Stream:
+    """The stream of a metric of an experiment's units, as known at a time."""
     closes_after = metric.window_seconds + series.policy.grace_seconds
-    closed = int(np.searchsorted(blocks.ends, series.as_of - closes_after, side="right"))
+    closed = int(np.searchsorted(blocks.ends, look - closes_after, side="right"))
     return Stream(
         cells=metric.cells,
         cell_end=blocks.end_of(metric.cells.stratum, metric.cells.block),

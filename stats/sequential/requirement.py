@@ -11,55 +11,46 @@ Z_POWER = 0.8416  # the normal quantile of 80 % power
 
 
 def required_sessions(
-    rate: Floats, share: Floats, relative_lift: Floats, mixture: Mixture
+    level: Floats,
+    share: Floats,
+    relative_lift: Floats,
+    mixture: Mixture,
+    *,
+    variance: Floats | None = None,
 ) -> Floats:
     """Sessions, of both arms, that detect a lift with 80 % power.
 
-    Solves δW − z·√V = u(V) with V = W·p̄q̄ for W, where u(V) is the positive root of E(u) = 1/α,
-    p̄ = π(p+δ) + (1−π)p the rate over both arms, and N = W/(π(1−π)). With c = δ/(p̄q̄) the
-    equation reads E(cV − z·√V) = 1/α at variance V: a single unknown.
+    Solves δW − z·√V = u(V) with V = W·σ² for W, where u(V) is the positive root of E(u) = 1/α, σ²
+    the variance of a unit and N = W/(π(1−π)). With c = δ/σ² the equation reads
+    E(cV − z·√V) = 1/α at variance V: a single unknown.
 
     Args:
-        rate: Control's rate p; NaN where unknown.
+        level: Control's rate p, or its mean μ; NaN where unknown.
         share: Treatment's share π of the units; NaN where unknown.
-        relative_lift: |δ|/p. The lift rises, and falls only where a rate above 1 would result.
-        mixture: Of the same length.
+        relative_lift: |δ|/p, or |δ|/|μ|.
+        mixture: Of the same length; of a mean its precisions ρ/c², as its test runs on S.
+        variance: σ² of a unit's value; NaN where unknown. By default that of a rate.
 
     Returns:
-        Sessions, not rounded; NaN where p or π is unknown or admits no lift.
+        Sessions, not rounded; NaN where a number is unknown or admits no lift.
     """
-    needed = np.full(rate.shape, np.nan)
-    rows = np.flatnonzero((rate > 0) & (rate <= 1) & (share > 0) & (share < 1))
-    p, pi, mix = rate[rows], share[rows], mixture[rows]
-    lift = relative_lift[rows] * p
-    variance = _unit_variance(p, np.where(p + lift > 1, -lift, lift), pi)
-    needed[rows] = _weight(lift, variance, mix) / (pi * (1.0 - pi))
-    return needed
-
-
-def required_sessions_of_mean(
-    mean: Floats, variance: Floats, share: Floats, relative_lift: Floats, mixture: Mixture
-) -> Floats:
-    """Sessions, of both arms, that detect a lift of a mean with 80 % power.
-
-    The same equation with V = W·σ² at every lift, as the test of a mean has it.
-
-    Args:
-        mean: Control's mean μ; NaN where unknown.
-        variance: σ² of a unit's value; NaN where unknown.
-        share: Treatment's share π of the units; NaN where unknown.
-        relative_lift: |δ|/|μ|.
-        mixture: As the test runs on S, its precisions ρ/c² of this mean; of the same length.
-
-    Returns:
-        Sessions, not rounded; NaN where μ, σ² or π is unknown, or μ = 0 or σ² = 0.
-    """
-    needed = np.full(mean.shape, np.nan)
-    rows = np.flatnonzero((np.abs(mean) > 0) & (variance > 0) & (share > 0) & (share < 1))
+    if variance is None:
+        variance = rate_variance(level, share, relative_lift)
+    needed = np.full(level.shape, np.nan)
+    rows = np.flatnonzero((np.abs(level) > 0) & (variance > 0) & (share > 0) & (share < 1))
     pi = share[rows]
-    lift = relative_lift[rows] * np.abs(mean[rows])
+    lift = relative_lift[rows] * np.abs(level[rows])
     needed[rows] = _weight(lift, variance[rows], mixture[rows]) / (pi * (1.0 - pi))
     return needed
+
+
+def rate_variance(rate: Floats, share: Floats, relative_lift: Floats) -> Floats:
+    """The variance p̄q̄ of a unit's outcome, p̄ = π(p+δ) + (1−π)p the rate over both arms.
+
+    The lift rises, and falls only where a rate above 1 would result.
+    """
+    lift = relative_lift * rate
+    return _unit_variance(rate, np.where(rate + lift > 1, -lift, lift), share)
 
 
 def smallest_lift(rate: Floats, share: Floats, sessions: Floats, mixture: Mixture) -> Floats:

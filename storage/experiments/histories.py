@@ -33,7 +33,11 @@ def read_facts(
 def read_flags(
     connection: Connection, environments: Iterable[tuple[int, str]]
 ) -> dict[tuple[int, str], dict[str, datetime]]:
-    """Returns the flags that experiments of each (project, environment) test, and since when."""
+    """Returns the flags that split strata in each (project, environment), and since when.
+
+    They are under test there. One that the published draw gives falls evenly into the arms of every
+    other change, and is none of them.
+    """
     flags: dict[tuple[int, str], dict[str, datetime]] = defaultdict(dict)
     name = experiments.c.policy["flag"]["name"].astext
     rows = connection.execute(
@@ -48,6 +52,7 @@ def read_flags(
                 sorted(set(environments))
             ),
             name.is_not(None),
+            func.coalesce(experiments.c.policy["drawn"].as_boolean(), False).is_(False),
         )
         .group_by(experiments.c.project_id, experiments.c.environment, name)
     )

@@ -129,6 +129,7 @@ def frozen_policy(
         "flag": None if flag is None else asdict(flag),
         "unit": unit,
         "sample_rate": settings.sample_rate,
+        "drawn": flag is not None and settings.verified_draws,
         "trusted_identity": settings.trusted_identity,
         "signed_assignments": settings.signed_assignments,
         "alpha": settings.alpha,

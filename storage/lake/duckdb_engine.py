@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 from storage.lake.input_tables import input_table
 from storage.pipeline.engines.engine import Batch, Batches, Columns, EngineMemoryError, tell_part
-from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step, with_properties_read
+from storage.pipeline.steps import (
+    COMPUTED_ONCE,
+    FLAG_VALUE,
+    HEX_FROM,
+    HEX_TO,
+    IN_PART,
+    Step,
+    with_properties_read,
+)
 
 if TYPE_CHECKING:
     # It takes a tenth of a CPU second to load, which a run that reads no whole day does without.
     import duckdb
 
 _BATCH_ROWS = 20_000
-
-# As `storage.tenants.sample` says it to PostgreSQL.
-_UNIT_IN_SAMPLE = """
-(sample_bound IS NULL
- OR left(sha256(concat('sample:', project_id, ':', unit)), 8) < sample_bound)
-"""
+# By a pointer of JSON, in which a name's own ~ and / are written otherwise.
+_FLAG_VALUE = "json_extract_string(e.flags, '/' || replace(replace(s.flag, '~', '~0'), '/', '~1'))"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,7 +249,9 @@ class DuckDBEngine:
         return (
             with_properties_read(sql, self.property_text)
             .replace(IN_PART, in_part)
-            .replace(IN_SAMPLE, _UNIT_IN_SAMPLE)
+            .replace(HEX_FROM, "sha256(")
+            .replace(HEX_TO, ")")
+            .replace(FLAG_VALUE, _FLAG_VALUE)
             .replace(COMPUTED_ONCE, "")
         )
 

@@ -17,7 +17,15 @@ import pyarrow.parquet as pq
 from storage.lake.input_tables import input_table
 from storage.lake.lake import Lake
 from storage.pipeline.engines.engine import Batch, Batches, Columns, EngineError
-from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step, with_properties_read
+from storage.pipeline.steps import (
+    COMPUTED_ONCE,
+    FLAG_VALUE,
+    HEX_FROM,
+    HEX_TO,
+    IN_PART,
+    Step,
+    with_properties_read,
+)
 
 REMOTE = "SERVICE_SPARK_REMOTE"
 PORT = 15002
@@ -30,12 +38,6 @@ _TYPES = {
     "experiment": "INT",
     "bool": "BOOLEAN",
 }
-
-# As `storage.tenants.sample` says it to PostgreSQL.
-_UNIT_IN_SAMPLE = """
-(sample_bound IS NULL
- OR left(sha2(concat('sample:', project_id, ':', unit), 256), 8) < sample_bound)
-"""
 # Texts are compared by their bytes anyway, and this collation has another name.
 _COLLATION = ' COLLATE "C"'
 
@@ -303,7 +305,9 @@ class SparkEngine:
     def _statement(self, sql: str) -> Any:  # noqa: ANN401 - an optional package
         return self._session.sql(
             with_properties_read(sql, self.property_text)
-            .replace(IN_SAMPLE, _UNIT_IN_SAMPLE)
+            .replace(HEX_FROM, "sha2(")
+            .replace(HEX_TO, ", 256)")
+            .replace(FLAG_VALUE, "try_element_at(from_json(e.flags, 'map<string,string>'), s.flag)")
             .replace(IN_PART, "true")
             .replace(COMPUTED_ONCE, "")
             .replace(_COLLATION, "")

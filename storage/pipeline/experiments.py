@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, text
 
 from domain.cause import Cause
 from domain.currency import conversion_factor
+from domain.draw import bound_of
 from domain.lineage.flag import Flag
 from domain.metric import metrics_of
 from domain.millionths import cap_in_millionths
@@ -16,7 +17,6 @@ from storage.pipeline.moments import SECOND, block_of, microseconds
 from storage.pipeline.steps import AHEAD, PROPERTIES, REASONS, asked_values
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import SEEN_FROM
-from storage.tenants.sample import bound_of
 
 
 class UnreadablePolicyError(ValueError):
@@ -103,6 +103,7 @@ class PipelineExperiment:
         target_open_for: How long the target's outcomes stay open after a block's exposures.
         segments: The properties of events that may split the strata.
         sample_bound: The first hash outside the sample; None where every unit is in it.
+        drawn: Whether its arms are drawn by the published draw, which each unit's is held against.
         metrics: The target, each guardrail, and the companions of the target.
     """
 
@@ -129,6 +130,7 @@ class PipelineExperiment:
     target_open_for: int
     segments: Sequence[str]
     sample_bound: str | None
+    drawn: bool
     metrics: Sequence[Metric]
 
     @property
@@ -211,6 +213,7 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
             target_open_for=_open_for(policy["target"], policy),
             segments=policy["segments"],
             sample_bound=bound_of(policy["sample_rate"]),
+            drawn=policy.get("drawn", False),
             metrics=[_metric(named, policy) for named in metrics_of(policy)],
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -32,8 +32,11 @@ from storage.pipeline.experiments import (
 )
 from storage.pipeline.moments import EARLIEST, LATEST, block_of, microseconds, moment_of
 from storage.pipeline.steps import (
+    ABSENT_VALUE,
     AMBIGUOUS_ARM,
+    CONTROL_VALUE,
     FLAG_SETS,
+    FURTHER_VALUE,
     LOG_WITH_CONTEXTS,
     LOG_WITH_TIES,
     LOG_WITHOUT_FLAGS,
@@ -43,6 +46,7 @@ from storage.pipeline.steps import (
     SEGMENT_SETS,
     SPOTS,
     TIED_ROUTES,
+    TREATMENT_VALUE,
     UNASSIGNED,
     segment_text,
     with_segments,
@@ -70,6 +74,10 @@ _SCOPE = {
     "vouched_only": "int",
     "by_route": "int",
     "flagged": "int",
+    "drawn": "int",
+    "flag": "text",
+    "flag_treatment": "text",
+    "flag_control": "text",
     "starts_at": "bigint",
     "bound_at": "bigint",
     "grace": "bigint",
@@ -100,7 +108,7 @@ class Environments:
 
     Attributes:
         histories: The recorded commits of each.
-        flags: The names of the flags that its experiments test.
+        flags: The names of the flags that split its strata.
     """
 
     histories: Mapping[EnvironmentKey, KnownHistory]
@@ -137,10 +145,21 @@ def register_scope(
                 environments.flags[part.experiment.environment_key] or part.experiment.segments
             ),
             bound_at=microseconds(part.experiment.bound_at),
+            **_drawn_flag(part.experiment),
         )
         for part in read
     )
     engine.register("scope", _SCOPE, rows)
+
+
+def _drawn_flag(experiment: PipelineExperiment) -> dict[str, str | None]:
+    """Returns the members of `scope` that say which flag's values the text reads of an event."""
+    flag = experiment.flag if experiment.drawn else None
+    return {
+        "flag": flag and flag.name,
+        "flag_treatment": flag and flag.treatment,
+        "flag_control": flag and flag.control,
+    }
 
 
 def _scope_row(
@@ -173,6 +192,7 @@ _ASSIGNMENTS = {
     "spot": "int",
     "commit_sha": "text",
     "context": "int",
+    "own_value": "int",
     "route_rank": "int",
     "occurred_from": "bigint",
     "occurred_to": "bigint",
@@ -199,7 +219,12 @@ def register_assignments(
     The cost of assignments grows with the commits and sets of flags that events name, times the
     experiments; never with the events.
     """
-    contexts = _register_contexts(engine, environments, segments_of(read))
+    contexts = _register_contexts(
+        engine,
+        environments,
+        segments_of(read),
+        drawn=any(part.experiment.drawn for part in read),
+    )
     named = _named_commits(engine)
     flags = _buried_stratum_flags(connection, [part.experiment for part in read])
     rows: list[tuple[Any, ...]] = []
@@ -252,10 +277,14 @@ def segments_column(engine: Engine, segments: Sequence[str]) -> str:
 
 
 def _register_contexts(
-    engine: Engine, environments: Environments, segments: Sequence[str]
+    engine: Engine, environments: Environments, segments: Sequence[str], *, drawn: bool
 ) -> Contexts:
-    """Registers the sets of flags, and of segments where experiments split by some, by number."""
-    if not segments and not any(environments.flags.values()):
+    """Registers the sets of flags, and of segments where experiments split by some, by number.
+
+    Args:
+        drawn: Whether experiments read a flag that is drawn, which is no part of a context.
+    """
+    if not segments and not drawn and not any(environments.flags.values()):
         engine.define("log", LOG_WITHOUT_FLAGS)
         return {}
     numbers: dict[tuple[EnvironmentKey, tuple[tuple[str, str], ...]], int] = {}
@@ -329,6 +358,7 @@ class _NamedAssignment(NamedTuple):
     arm: str
     stratum: str
     context: int
+    own_value: int
     assigned: Assignment
 
 
@@ -352,7 +382,7 @@ def _ordered_assignments(
         ranks = [rank for rank, vouched in commit.ranks if vouched or not experiment.signed_only]
         if not ranks:
             continue
-        values = contexts[experiment.environment_key, commit.context] if commit.context else {}
+        carried = contexts[experiment.environment_key, commit.context] if commit.context else {}
         ordered += [
             _NamedAssignment(
                 commit=commit.commit,
@@ -360,18 +390,34 @@ def _ordered_assignments(
                 arm=assigned.arm,
                 stratum=assigned.stratum,
                 context=commit.context,
+                own_value=own_value,
                 assigned=assigned,
             )
-            for assigned in history.assignments(question, commit.commit, values=values, until=until)
+            for own_value, own in _own_values(experiment)
+            for assigned in history.assignments(
+                question, commit.commit, values={**carried, **own}, until=until
+            )
             for rank in ranks
         ]
-    ordered.sort(key=lambda entry: entry[:5])
+    ordered.sort(key=lambda entry: entry[:6])
     if len(ordered) >= SPOTS:
         raise TooManyAssignmentsError(
             f"{experiment.experiment_id} has {len(ordered):,} assignments of commits and sets of"
             f" flags; at most {SPOTS - 1:,} can be numbered"
         )
     return ordered
+
+
+def _own_values(experiment: PipelineExperiment) -> Iterator[tuple[int, FlagValues]]:
+    """Yields the values of the flag under test by which the text tells events apart itself."""
+    yield ABSENT_VALUE, {}
+    flag = experiment.flag
+    if flag is None or not experiment.drawn:
+        return
+    yield TREATMENT_VALUE, {flag.name: flag.treatment}
+    further = f"{flag.treatment} {flag.control}"
+    yield CONTROL_VALUE, {flag.name: further if flag.control is None else flag.control}
+    yield FURTHER_VALUE, {flag.name: further}
 
 
 def _assignment_rows(
@@ -385,6 +431,7 @@ def _assignment_rows(
             spot,
             entry.commit,
             entry.context,
+            entry.own_value,
             entry.rank,
             _first_to_know(experiment, assigned.known_from, default=EARLIEST),
             _first_to_know(experiment, assigned.known_to, default=LATEST),

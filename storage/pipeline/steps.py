@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.currency import RATE_SCALE
+from domain.draw import DIGITS, FLAG_SHARE, bound_of
 from domain.millionths import MILLION
 from storage.schema.encoding import ARMS, BLOCK, CONTROL, TREATMENT
 
@@ -36,15 +37,24 @@ SPOTS = 262_144
 # A unit's amount is squared in two halves.
 HALF = 2_147_483_648
 
-# Stands for whether `unit` is in the sample of its row's experiment, which each engine says in the
-# words of its own hash function.
-IN_SAMPLE = "<unit is in the sample>"
+# Stand around a text whose SHA-256 in hexadecimal is meant: engines call it otherwise.
+HEX_FROM, HEX_TO = "<digest of ", " in hexadecimal>"
 # Stands for whether `unit` is among those that are computed now: an engine that computes a large
 # day in parts of its units says which, each other that they all are.
 IN_PART = "<unit is in the part>"
 # Stands at the end of a subquery whose columns are worked out once for each row, however often they
 # are named outside: nothing for an engine that does so anyway.
 COMPUTED_ONCE = "<computed once>"
+
+
+def _position(salt: str, unit: str) -> str:
+    """Returns SQL for where a unit stands in the draw of a salt, `domain.draw.position_of`."""
+    return f"""left({HEX_FROM}concat({salt}, ':', {unit}){HEX_TO}, {DIGITS}) COLLATE "C\""""
+
+
+# Whether `unit` is in the sample of its row's experiment.
+IN_SAMPLE = f"""(sample_bound IS NULL
+ OR {_position("concat('sample:', project_id)", "unit")} < sample_bound)"""
 
 # The reasons for which means leave outcomes out; 0 is none. A metric of such a reason counts these
 # outcomes instead, and each of them as a single outcome.
@@ -89,8 +99,18 @@ _UNIT = """CASE WHEN s.by_user = 0 THEN e.session_id
 _READ = """CASE WHEN e.received >= s.received_from AND e.received <= s.received_to
       AND e.occurred >= s.in_flight_from AND e.occurred < s.to_block THEN 1 ELSE 0 END <> 0"""
 
-_ASSIGNED = """a.number = s.number AND a.commit_sha = e.commit_sha AND a.context = e.context
-     AND a.route_rank = e.route_rank
+# Stands for the value of the flag `s.flag` among the flags of the event `e`.
+FLAG_VALUE = "<value of the flag>"
+
+# Of a flag that is drawn, the values of the event as its experiment tells them apart.
+ABSENT_VALUE, TREATMENT_VALUE, CONTROL_VALUE, FURTHER_VALUE = range(4)
+_OWN_VALUE = f"""CASE WHEN s.flag IS NULL OR {FLAG_VALUE} IS NULL THEN {ABSENT_VALUE}
+         WHEN {FLAG_VALUE} = s.flag_treatment THEN {TREATMENT_VALUE}
+         WHEN s.flag_control IS NULL OR {FLAG_VALUE} = s.flag_control THEN {CONTROL_VALUE}
+         ELSE {FURTHER_VALUE} END"""
+
+_ASSIGNED = f"""a.number = s.number AND a.commit_sha = e.commit_sha AND a.context = e.context
+     AND a.own_value = {_OWN_VALUE} AND a.route_rank = e.route_rank
      AND e.occurred >= a.occurred_from AND e.occurred < a.occurred_to"""
 
 # Whether an event may say which arm served its session: anybody can send with the public key.
@@ -170,15 +190,19 @@ JOIN (
     SELECT DISTINCT project_id, environment, occurred, commit_sha
     FROM (
         SELECT e.project_id, e.environment, e.occurred, e.commit_sha, e.context,
+            coalesce(concat(e.flags, ''), '') AS flags,
             CASE WHEN s.by_user = 0 THEN e.session_id ELSE e.user_unit END AS unit
         FROM log AS e
-        JOIN (SELECT DISTINCT project_id, environment, by_user FROM scope WHERE flagged = 1) AS s
+        JOIN (
+            SELECT DISTINCT project_id, environment, by_user FROM scope
+            WHERE flagged = 1 OR drawn = 1
+        ) AS s
           ON s.project_id = e.project_id AND s.environment = e.environment
         WHERE e.commit_sha IS NOT NULL
     ) AS named
     WHERE unit IS NOT NULL
     GROUP BY project_id, environment, unit, occurred, commit_sha
-    HAVING min(context) < max(context)
+    HAVING min(context) < max(context) OR min(flags) < max(flags)
 ) AS t
   ON t.project_id = e.project_id AND t.environment = e.environment
  AND t.occurred = e.occurred AND t.commit_sha = e.commit_sha
@@ -272,10 +296,15 @@ SELECT c.number, c.unit, c.exposed_at, c.exposed_at - c.exposed_at % {BLOCK} AS 
          WHEN c.exposed_at - c.exposed_at % {BLOCK} + {BLOCK} > c.horizon THEN 4
          WHEN c.exposed_at < c.warm_at THEN 5
          ELSE a.arm END AS arm,
-    a.stratum, a.resolved AS commit_sha, c.saw_treatment, c.saw_control
+    a.stratum, a.resolved AS commit_sha, c.saw_treatment, c.saw_control,
+    CASE WHEN c.salt IS NULL OR a.arm > 1 THEN NULL
+         WHEN a.arm = CASE WHEN {_position("c.salt", "c.unit")} < '{bound_of(FLAG_SHARE)}'
+                           THEN {TREATMENT} ELSE {CONTROL} END THEN 1
+         ELSE 0 END AS as_drawn
 FROM (
-    SELECT u.number, b.experiment, b.horizon, b.warm_at, u.unit, u.in_flight_at, u.saw_treatment,
-        u.saw_control, u.first_exposure % {SPOTS} AS spot,
+    SELECT u.number, b.experiment, b.horizon, b.warm_at,
+        CASE WHEN b.drawn = 1 THEN concat(b.flag, '=', b.flag_treatment) END AS salt,
+        u.unit, u.in_flight_at, u.saw_treatment, u.saw_control, u.first_exposure % {SPOTS} AS spot,
         b.starts_at
             + CAST((u.first_exposure - u.first_exposure % {SPOTS}) / {SPOTS} AS BIGINT)
             AS exposed_at
@@ -337,12 +366,12 @@ NEW_EXPOSURES = Step(
     name="new_exposures",
     sql="""
 SELECT c.number, c.unit, c.exposed_at, c.block, c.arm, c.stratum, c.commit_sha, n.pseudonym,
-    c.saw_treatment, c.saw_control
+    c.saw_treatment, c.saw_control, c.as_drawn
 FROM candidates AS c
 LEFT JOIN named AS n ON n.number = c.number AND n.unit = c.unit
 UNION ALL
 SELECT b.number, b.unit, b.exposed_at, b.block, b.arm, b.stratum, b.commit_sha, b.pseudonym,
-    coalesce(u.saw_treatment, 0), coalesce(u.saw_control, 0)
+    coalesce(u.saw_treatment, 0), coalesce(u.saw_control, 0), b.as_drawn
 FROM buried_exposures AS b
 JOIN scope AS s ON s.number = b.number
 LEFT JOIN seen AS u ON u.number = b.number AND u.unit = b.unit
@@ -405,13 +434,13 @@ FROM (
         CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END AS known_at
     FROM (
         SELECT m.number, m.unit, m.exposed_at, m.block, m.arm, m.stratum, l.project_id,
-            l.environment, l.occurred, l.received, l.commit_sha, l.context, l.route_rank,
-            l.trusted, l.signed, 0 AS by_user
+            l.environment, l.occurred, l.received, l.commit_sha, l.flags, l.context,
+            l.route_rank, l.trusted, l.signed, 0 AS by_user
         FROM moved AS m JOIN log AS l ON l.session_id = m.unit
         UNION ALL
         SELECT m.number, m.unit, m.exposed_at, m.block, m.arm, m.stratum, l.project_id,
-            l.environment, l.occurred, l.received, l.commit_sha, l.context, l.route_rank,
-            l.trusted, l.signed, 1
+            l.environment, l.occurred, l.received, l.commit_sha, l.flags, l.context,
+            l.route_rank, l.trusted, l.signed, 1
         FROM moved AS m JOIN log AS l ON l.user_unit = m.unit
     ) AS e
     JOIN scope AS s ON s.number = e.number AND s.by_user = e.by_user
@@ -516,7 +545,8 @@ SELECT number, block, sum(treatment) AS treatment, sum(control) AS control,
     sum(partial) AS partial, sum(in_flight) AS in_flight, sum(excluded) AS excluded,
     sum(warming) AS warming, sum(own) AS own,
     sum(again_treatment) AS again_treatment, sum(kept_treatment) AS kept_treatment,
-    sum(again_control) AS again_control, sum(kept_control) AS kept_control
+    sum(again_control) AS again_control, sum(kept_control) AS kept_control,
+    sum(as_drawn) AS as_drawn, sum(off_draw) AS off_draw
 FROM (
     SELECT x.number, x.block, sum(CASE WHEN x.arm = 1 THEN 1 ELSE 0 END) AS treatment,
         sum(CASE WHEN x.arm = 0 THEN 1 ELSE 0 END) AS control,
@@ -526,11 +556,13 @@ FROM (
         sum(CASE WHEN x.arm = 5 THEN 1 ELSE 0 END) AS warming,
         sum(CASE WHEN x.commit_sha = s.treatment_commit AND x.arm NOT IN (3, 4)
             THEN 1 ELSE 0 END) AS own,
-        0 AS again_treatment, 0 AS kept_treatment, 0 AS again_control, 0 AS kept_control
+        0 AS again_treatment, 0 AS kept_treatment, 0 AS again_control, 0 AS kept_control,
+        sum(CASE WHEN x.arm <= 1 AND x.as_drawn = 1 THEN 1 ELSE 0 END) AS as_drawn,
+        sum(CASE WHEN x.arm <= 1 AND x.as_drawn = 0 THEN 1 ELSE 0 END) AS off_draw
     FROM new_exposures AS x JOIN scope AS s ON s.number = x.number
     GROUP BY x.number, x.block
     UNION ALL
-    SELECT number, block, 0, 0, 0, 0, 0, 0, 0, arm, arm * kept, 1 - arm, (1 - arm) * kept
+    SELECT number, block, 0, 0, 0, 0, 0, 0, 0, arm, arm * kept, 1 - arm, (1 - arm) * kept, 0, 0
     FROM returned_users
 ) AS counted
 GROUP BY number, block

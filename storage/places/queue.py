@@ -225,6 +225,8 @@ class _Queue:
             return
         flags = self.settings.flag_places - self._flags_taken(environment, placed)
         room = canary_room(self._share_taken(environment, placed))
+        # The changes of a single commit can't be separated: all but the first wait.
+        taken = {self._known(row) for row in placed if row.kind == "canary"}
         capacities: dict[str, Capacity] = {}
         for row in waiting:
             if flags <= 0 and room <= 0:
@@ -242,7 +244,8 @@ class _Queue:
             if request["flag"] is not None and flags > 0:
                 flags -= 1
                 yield row, "flag", FLAG_SHARE, capacity.hours("flag", FLAG_SHARE, harm)
-            elif request["commit"] is not None:
+            elif request["commit"] is not None and (commit := self._known(row)) not in taken:
+                taken.add(commit)
                 share = capacity.canary_share(harm, request["patience_hours"])
                 # Whoever needs a large share is not passed by those that come later.
                 room -= share

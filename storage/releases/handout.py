@@ -8,14 +8,14 @@ from sqlalchemy import Connection, text
 from domain.lineage.flag import Flag
 from storage.experiments.serving import standing_commit
 from storage.releases.canary import Canary, canaries_by_first_deploy
+from storage.schema.policy_columns import BY_USER
 
-# Nobody declares the share of a flag: half of the units are the fewest days.
-FLAG_SHARE = 0.5
-
-_FLAGS = text("""
+_FLAGS = text(f"""
 -- From the registration on: a flag's experiment begins when its treatment is first seen.
 SELECT DISTINCT ON (x.request -> 'treatment_flag' ->> 'name')
-    x.experiment_id, x.request -> 'treatment_flag' AS flag
+    x.experiment_id, x.request -> 'treatment_flag' AS flag,
+    CASE WHEN x.bound_at IS NOT NULL THEN CASE WHEN {BY_USER} THEN 'user' ELSE 'session' END END
+        AS unit
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.project_id = :project_id AND x.environment = :environment AND NOT v.decided
   AND x.closed_at IS NULL AND jsonb_exists(x.request, 'treatment_flag')
@@ -25,10 +25,15 @@ ORDER BY x.request -> 'treatment_flag' ->> 'name', x.registered_at, x.experiment
 
 @dataclass(frozen=True, kw_only=True)
 class FlagExperiment:
-    """A flag that an open experiment compares two values of."""
+    """A flag that an open experiment compares two values of.
+
+    Attributes:
+        unit: `session` or `user`; None until it is bound.
+    """
 
     experiment_id: str
     flag: Flag
+    unit: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +61,7 @@ def read_handout(connection: Connection, project_id: int, environment: str) -> H
         flags=[
             FlagExperiment(
                 experiment_id=row.experiment_id,
+                unit=row.unit,
                 flag=Flag(
                     name=row.flag["name"],
                     treatment=row.flag["treatment"],

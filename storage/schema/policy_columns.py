@@ -54,7 +54,9 @@ TRUSTED_IDENTITY = """
 CASE WHEN jsonb_typeof(x.policy -> 'trusted_identity') = 'boolean'
     THEN (x.policy ->> 'trusted_identity')::boolean END
 """
+IS_DRAWN = "coalesce(x.policy -> 'drawn' = 'true'::jsonb, false)"
 HAS_FLAG = "x.policy ->> 'flag' IS NOT NULL"
+FLAG_NAME = "x.policy -> 'flag' ->> 'name'"
 # The build that users have is its treatment, and stays the base of whatever comes.
 IS_PORTFOLIO = f"coalesce(x.policy -> '{PORTFOLIO}' = 'true'::jsonb, false)"
 IS_HISTORY = f"coalesce(x.policy -> '{RETROSPECTIVE}' = 'true'::jsonb, false)"

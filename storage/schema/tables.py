@@ -387,6 +387,8 @@ exposures = _table(
     # The build that served the exposure, as a known commit.
     Column("commit_sha", Text, nullable=False),
     Column("pseudonym", LargeBinary),
+    # 1 of an arm that the published draw gives the unit, 0 of another, null where nothing is drawn.
+    Column("as_drawn", SmallInteger),
     PrimaryKeyConstraint("experiment_id", "unit"),
     CheckConstraint(f"arm IN {listed(range(len(ARMS)))}", name="arm"),
     Index(None, "experiment_id", "block"),
@@ -432,6 +434,8 @@ block_units = _table(
             *("treatment", "control", "partial", "in_flight", "excluded"),
             *("own", "warming"),
             *("again_treatment", "kept_treatment", "again_control", "kept_control"),
+            # Units that have the arm which the published draw gives them, or do not.
+            *("as_drawn", "off_draw"),
         )
     ),
     PrimaryKeyConstraint("experiment_id", "block"),

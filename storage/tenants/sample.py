@@ -4,19 +4,15 @@ The hash is SHA-256, salted by project: no router draws by it, so that who is in
 nothing about the arm. A smaller sample costs power, never validity.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from sqlalchemy import Connection, text
 
+from domain.draw import DIGITS, POSITIONS, is_drawn
 from storage.schema.policy_columns import BY_USER, SAMPLE_RATE
 from storage.tenants.settings import Settings
-
-# Of the digest, in hexadecimal: a share is kept to 1 in 2^32.
-_DIGITS = 8
-_POSITIONS = 16**_DIGITS
 
 
 def salt_of(project_id: int) -> str:
@@ -24,36 +20,11 @@ def salt_of(project_id: int) -> str:
     return f"sample:{project_id}"
 
 
-def position_of(unit: str, *, salt: str) -> str:
-    """Returns where a unit stands, from 00000000 to ffffffff, alike for all units.
-
-    Args:
-        unit: The session's id; of a user the pseudonym in hexadecimal.
-    """
-    return hashlib.sha256(f"{salt}:{unit}".encode()).hexdigest()[:_DIGITS]
-
-
-def bound_of(rate: float) -> str | None:
-    """Returns the first position outside a sample, None where every unit is in it.
-
-    Args:
-        rate: The share of units in the sample, in (0, 1].
-    """
-    positions = max(1, round(rate * _POSITIONS))
-    return None if positions >= _POSITIONS else f"{positions:0{_DIGITS}x}"
-
-
-# SQL for the bound of an experiment's policy, and for whether a row's unit is in the sample.
+# SQL for the bound of an experiment's policy.
 BOUND_OF_POLICY = f"""
 CASE WHEN {SAMPLE_RATE} < 1 THEN
-    lpad(to_hex(greatest(1, round({SAMPLE_RATE} * {_POSITIONS}))::bigint),
-        {_DIGITS}, '0')
+    lpad(to_hex(round({SAMPLE_RATE} * {POSITIONS})::bigint), {DIGITS}, '0')
 END
-"""
-IN_SAMPLE = f"""
-(sample_bound IS NULL OR left(
-    encode(sha256(convert_to(concat('sample:', project_id, ':', unit), 'UTF8')), 'hex'), {_DIGITS}
-) COLLATE "C" < sample_bound)
 """
 
 
@@ -80,8 +51,7 @@ class Sample:
     def _holds(self, kind: str, unit: str) -> bool:
         if kind not in self.rates:
             return False
-        bound = bound_of(self.rates[kind])
-        return bound is None or position_of(unit, salt=self.salt) < bound
+        return is_drawn(unit, salt=self.salt, share=self.rates[kind])
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Self:

@@ -288,6 +288,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Arms, outcomes and users count only with the write key, or your router’s token.",
         ),
     ] = False
+    verified_draws: Annotated[
+        bool,
+        form_field(
+            "Verified draws",
+            "The published draw gives the arms of flags, so that each unit is held against it.",
+        ),
+    ] = False
     ofrep: Annotated[
         Literal["off", "server", "browser"],
         form_field(

@@ -426,7 +426,7 @@ _BURIED = {
 SELECT experiment_id, f.ghost,
     CASE WHEN m.experiment_id IS NULL AND o.pseudonym IS NOT NULL THEN o.exposed_at
         ELSE o.block END, o.block, o.arm, o.stratum, o.commit_sha,
-    coalesce(m.mask, CASE WHEN m.experiment_id IS NULL THEN o.pseudonym END)
+    coalesce(m.mask, CASE WHEN m.experiment_id IS NULL THEN o.pseudonym END), o.as_drawn
 FROM forgotten AS f
 JOIN exposures AS o USING (experiment_id, unit)
 LEFT JOIN masks AS m USING (experiment_id, pseudonym)

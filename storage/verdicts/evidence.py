@@ -36,7 +36,7 @@ from storage.verdicts.gates import (
 )
 from storage.verdicts.packed_cells import (
     NO_CELLS,
-    CellColumns,
+    Columns,
     Stratum,
     read_cells,
     read_strata,
@@ -91,7 +91,7 @@ class ExperimentReading:
     strata: Sequence[str]
     lineages: Sequence[str]
     flags: Sequence[Mapping[str, str]]
-    cells_by_metric: Mapping[str, CellColumns]
+    cells_by_metric: Mapping[str, Columns]
     cuts: Sequence[datetime]
     deploys: Sequence[DeployFact]
     base_assumed: bool
@@ -101,7 +101,7 @@ class ExperimentReading:
     day_unequal: bool = False
 
     @property
-    def cells(self) -> CellColumns:
+    def cells(self) -> Columns:
         """The closed cells of the target."""
         return self.cells_by_metric[self.policy["target"]["name"]]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from storage.postgres.engine import SCHEMA
 from storage.postgres.rows import value_of
 from storage.schema.encoding import (
     BLOCK,
@@ -18,14 +19,16 @@ from storage.schema.encoding import (
     epoch_microseconds,
     moment,
 )
-from storage.schema.policy_columns import GRACE
-from storage.verdicts.packed_cells import AT, integers_sent, packed
+from storage.schema.policy_columns import FLAG_NAME, GRACE, GRACE_SECONDS, HAS_FLAG, IS_DRAWN
+from storage.verdicts.packed_cells import AT, Columns, packed, sent
 
 _BLOCK = timedelta(minutes=5)
-_RETURNING_COUNTS = (
-    *("treatment", "control"),
+_BLOCK_SECONDS = BLOCK // 1_000_000
+_COUNTED = (
+    *("own", "others", "treatment", "control", "as_drawn", "off_draw"),
     *("again_treatment", "kept_treatment", "again_control", "kept_control"),
 )
+NO_UNITS: Columns = {name: array("q") for name in ("block", *_COUNTED)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,24 +47,6 @@ class Allocation:
     begin: datetime
     end: datetime | None
     share: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArrivalColumns:
-    """Units by the build that first served them, an entry a block, by block.
-
-    Attributes:
-        block: Where the block begins, in seconds since the epoch.
-        treatment: Units that the treatment served.
-        other: Units that any other build served.
-    """
-
-    block: "array[int]"
-    treatment: "array[int]"
-    other: "array[int]"
-
-
-NO_ARRIVALS = ArrivalColumns(block=array("q"), treatment=array("q"), other=array("q"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,34 +69,22 @@ class LateOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReturningColumns:
-    """Units by arm, and the users with a second session by the block of it, an entry a block.
+class GateReading:
+    """The input of an experiment's gates.
 
     Attributes:
-        block: Where the block begins, in seconds since the epoch.
-        again_treatment: Users whose first session was in treatment.
-        kept_treatment: Those of them whose second session is in treatment too.
-        again_control: The same of control.
-        kept_control: The same of control.
+        arrivals: The columns of `Arrivals`.
+        units: Those of `ReturningUsers` and `DrawnUnits`.
+        crossings: Units that were seen in both arms.
+        late: Units of which an outcome came late.
+        pooled: Each flag beside it that is off the draw, with the columns of `PooledFlag`.
     """
 
-    block: "array[int]"
-    treatment: "array[int]"
-    control: "array[int]"
-    again_treatment: "array[int]"
-    kept_treatment: "array[int]"
-    again_control: "array[int]"
-    kept_control: "array[int]"
-
-
-@dataclass(frozen=True, kw_only=True)
-class GateReading:
-    """The input of an experiment's gates."""
-
-    arrivals: ArrivalColumns = NO_ARRIVALS
+    arrivals: Columns
+    units: Columns
     crossings: Sequence[Crossing] = ()
     late: Sequence[LateOutcome] = ()
-    returning: ReturningColumns | None = None
+    pooled: Sequence[tuple[str, Columns]] = ()
 
 
 def block_begin(moment: datetime) -> datetime:
@@ -167,10 +140,10 @@ def allocations(
     return [span for span in spans if span.end is None or span.end > starts_at]
 
 
-_ARRIVALS = text(f"""
-SELECT experiment_id, {packed("int8send", "at", "own", "other", order="block")}
+_UNITS = text(f"""
+SELECT experiment_id, {packed("int8send", "at", *_COUNTED, order="block")}
 FROM (
-    SELECT experiment_id, block, {AT}, own, treatment + control + partial + warming - own AS other
+    SELECT *, {AT}, treatment + control + partial + warming - own AS others
     FROM block_units
     WHERE experiment_id = ANY(:ids) AND treatment + control + partial + warming > 0
 ) AS served
@@ -217,7 +190,7 @@ WITH unknown AS (
     SELECT experiment_id, unknown_from, 0, 1 FROM met WHERE exposed_from IS NULL
 )
 SELECT experiment_id, block / 1000000 AS block,
-    sum(treatment)::bigint AS treatment, sum(other)::bigint AS other
+    sum(treatment)::bigint AS treatment, sum(other)::bigint AS others
 FROM moved
 GROUP BY experiment_id, block
 """)
@@ -239,18 +212,62 @@ ORDER BY c.experiment_id, c.received_at, c.block, c.stratum COLLATE "C", treated
 """)
 
 
-_RETURNING = text(f"""
-SELECT experiment_id, {packed("int8send", "at", *_RETURNING_COUNTS, order="block")}
-FROM (
-    SELECT experiment_id, block, {AT}, {", ".join(_RETURNING_COUNTS)}
-    FROM block_units AS u
-    WHERE experiment_id = ANY(:ids) AND treatment + control > 0 AND EXISTS (
-        SELECT FROM block_units AS r
-        WHERE r.experiment_id = u.experiment_id AND r.again_treatment + r.again_control > 0
+# Units are read as they are served, also from a separate reading, which has few rows of units. A
+# suspect has three units off its draw, and more than a thousandth: without that is no evidence.
+_POOLED = text(f"""
+WITH asked AS (
+    SELECT x.experiment_id, x.project_id, x.environment, {GRACE_SECONDS} AS grace,
+        {epoch_microseconds("x.starts_at")} AS starts_at
+    FROM experiments AS x
+    WHERE x.experiment_id = ANY(:ids)
+), beside AS (
+    SELECT x.experiment_id, x.project_id, x.environment, {GRACE_SECONDS} AS grace,
+        {FLAG_NAME} AS name
+    FROM {SCHEMA}.experiments AS x
+    WHERE {IS_DRAWN} AND {HAS_FLAG} AND EXISTS (
+        SELECT FROM asked AS a
+        WHERE a.project_id = x.project_id AND a.environment = x.environment AND EXISTS (
+            SELECT FROM {SCHEMA}.block_units AS u
+            WHERE u.experiment_id = x.experiment_id AND u.block >= a.starts_at
+        )
     )
-) AS counted
-GROUP BY experiment_id
+), counted AS (
+    SELECT u.experiment_id, u.block, u.as_drawn, u.off_draw, sum(u.off_draw) OVER w AS off,
+        sum(u.as_drawn + u.off_draw) OVER w AS units
+    FROM {SCHEMA}.block_units AS u JOIN beside USING (experiment_id)
+    WINDOW w AS (PARTITION BY u.experiment_id ORDER BY u.block)
+), suspects AS (
+    SELECT b.experiment_id, b.project_id, b.environment, b.grace, b.name,
+        {packed("int8send", "closes", "as_drawn", "off_draw", order="block")}
+    FROM beside AS b JOIN (
+        SELECT c.*, block / 1000000 + {_BLOCK_SECONDS} + ceil(b.grace)::bigint AS closes
+        FROM counted AS c JOIN beside AS b USING (experiment_id)
+    ) AS c USING (experiment_id)
+    GROUP BY 1, 2, 3, 4, 5
+    HAVING bool_or(c.off >= 3 AND c.off * 1000 > c.units)
+), joint AS (
+    SELECT a.experiment_id, s.experiment_id AS flagged,
+        greatest(p.block / 1000000 + ceil(a.grace)::bigint,
+            q.block / 1000000 + ceil(s.grace)::bigint) + {_BLOCK_SECONDS} AS joint_closes,
+        count(*) FILTER (WHERE p.arm = {TREATMENT}) AS n1,
+        count(*) FILTER (WHERE p.arm = {TREATMENT} AND q.arm = {TREATMENT}) AS x1,
+        count(*) FILTER (WHERE p.arm IN {arms("control")}) AS n0,
+        count(*) FILTER (WHERE p.arm IN {arms("control")} AND q.arm = {TREATMENT}) AS x0
+    FROM asked AS a
+    JOIN suspects AS s ON s.project_id = a.project_id AND s.environment = a.environment
+        AND s.experiment_id <> a.experiment_id
+    JOIN {SCHEMA}.exposures AS p ON p.experiment_id = a.experiment_id
+    JOIN {SCHEMA}.exposures AS q ON q.experiment_id = s.experiment_id AND q.unit = p.unit
+    WHERE p.arm IN {arms("treatment", "control")} AND q.arm IN {arms("treatment", "control")}
+    GROUP BY 1, 2, 3
+)
+SELECT j.experiment_id, s.name, s.closes, s.as_drawn, s.off_draw,
+    {packed("int8send", "joint_closes", "n1", "x1", "n0", "x0", order="joint_closes")}
+FROM joint AS j JOIN suspects AS s ON s.experiment_id = j.flagged
+GROUP BY j.experiment_id, j.flagged, s.name, s.closes, s.as_drawn, s.off_draw
+ORDER BY j.experiment_id, s.name COLLATE "C", j.flagged
 """)
+_POOLED_COUNTS = ("closes", "as_drawn", "off_draw", "joint_closes", "n1", "x1", "n0", "x0")
 
 
 def read_gates(
@@ -262,60 +279,47 @@ def read_gates(
         connection: To the store, or to a separate reading of it.
         declared: Those whose treatment has a declared allocation: arrivals matter to them alone.
     """
-    arrivals = _arrivals(connection, declared)
+    units = {
+        row.experiment_id: sent(row, "at", *_COUNTED)
+        for row in connection.execute(_UNITS, {"ids": list(ids)})
+    }
+    # Few units, of few experiments.
+    moved: dict[str, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(_MOVED_ARRIVALS, {"ids": list(declared)}):
+        moved[row.experiment_id].append(row)
     crossings: dict[str, list[Crossing]] = defaultdict(list)
     for row in connection.execute(_CROSSINGS, {"ids": list(ids)}):
         crossings[row.experiment_id].append(value_of(Crossing, row))
     late: dict[str, list[LateOutcome]] = defaultdict(list)
     for row in connection.execute(_LATE, {"ids": list(ids)}):
         late[row.experiment_id].append(value_of(LateOutcome, row))
-    returns = {
-        row.experiment_id: ReturningColumns(
-            block=integers_sent(row.at),
-            **{name: integers_sent(getattr(row, name)) for name in _RETURNING_COUNTS},
-        )
-        for row in connection.execute(_RETURNING, {"ids": list(ids)})
-    }
+    pooled: dict[str, list[tuple[str, Columns]]] = defaultdict(list)
+    for row in connection.execute(_POOLED, {"ids": list(ids)}):
+        pooled[row.experiment_id].append((row.name, sent(row, *_POOLED_COUNTS)))
     return {
         experiment_id: GateReading(
-            arrivals=arrivals.get(experiment_id, NO_ARRIVALS),
+            arrivals=_arrivals(units.get(experiment_id, NO_UNITS), moved[experiment_id]),
+            units=units.get(experiment_id, NO_UNITS),
             crossings=crossings[experiment_id],
             late=late[experiment_id],
-            returning=returns.get(experiment_id),
+            pooled=pooled[experiment_id],
         )
         for experiment_id in ids
     }
 
 
-def _arrivals(connection: Connection, ids: Sequence[str]) -> dict[str, ArrivalColumns]:
-    """Returns the arrivals of each experiment that has any."""
-    arrivals = {
-        row.experiment_id: ArrivalColumns(
-            block=integers_sent(row.at),
-            treatment=integers_sent(row.own),
-            other=integers_sent(row.other),
-        )
-        for row in connection.execute(_ARRIVALS, {"ids": list(ids)})
-    }
-    # Few units, of few experiments.
-    moved: dict[str, list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(_MOVED_ARRIVALS, {"ids": list(ids)}):
-        moved[row.experiment_id].append(row)
-    for experiment_id, rows in moved.items():
-        arrivals[experiment_id] = _with_moved(arrivals.get(experiment_id, NO_ARRIVALS), rows)
-    return arrivals
-
-
-def _with_moved(arrivals: ArrivalColumns, moved: Iterable[Row[Any]]) -> ArrivalColumns:
-    """Returns arrivals with those of units that an unknown build served."""
-    treatment = Counter(dict(zip(arrivals.block, arrivals.treatment, strict=True)))
-    other = Counter(dict(zip(arrivals.block, arrivals.other, strict=True)))
+def _arrivals(units: Columns, moved: Sequence[Row[Any]]) -> Columns:
+    """Returns the arrivals, with those of units that an unknown build served."""
+    if not moved:
+        return {"block": units["block"], "treatment": units["own"], "others": units["others"]}
+    treatment = Counter(dict(zip(units["block"], units["own"], strict=True)))
+    others = Counter(dict(zip(units["block"], units["others"], strict=True)))
     for row in moved:
         treatment[row.block] += row.treatment
-        other[row.block] += row.other
-    blocks = sorted(block for block in treatment if treatment[block] + other[block] > 0)
-    return ArrivalColumns(
-        block=array("q", blocks),
-        treatment=array("q", [treatment[block] for block in blocks]),
-        other=array("q", [other[block] for block in blocks]),
-    )
+        others[row.block] += row.others
+    blocks = sorted(block for block in treatment if treatment[block] + others[block] > 0)
+    return {
+        "block": array("q", blocks),
+        "treatment": array("q", [treatment[block] for block in blocks]),
+        "others": array("q", [others[block] for block in blocks]),
+    }

@@ -4,84 +4,41 @@ import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import lt
-from typing import TypeVar
+from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from storage.postgres.rows import value_of
 
-Number = TypeVar("Number", int, float)
+# Columns by name, an entry a row; blocks in seconds since the epoch.
+Columns = Mapping[str, "array[Any]"]
+
+_WHOLE = ("at", "place", "n1", "x1", "n0", "x0")
+# Of a metric of kind `mean`; empty columns of others.
+_SUMS = ("y1", "yy1", "y0", "yy0")
+_CALLED = {"at": "block", "place": "stratum"}
+NO_CELLS: Columns = {_CALLED.get(name, name): array("q") for name in _WHOLE} | {
+    name: array("d") for name in _SUMS
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sums:
-    """Sums and sums of squares of a metric of kind `mean`, an entry a cell."""
+def in_order(cells: Columns) -> Columns:
+    """Returns cells by block and stratum, of some whose blocks ascend already.
 
-    y1: "array[float]"
-    yy1: "array[float]"
-    y0: "array[float]"
-    yy0: "array[float]"
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellColumns:
-    """The closed cells of a metric, an entry a cell, by block and stratum.
-
-    Attributes:
-        block: Where the block begins, in seconds since the epoch.
-        stratum: The place of the stratum among the experiment's.
-        n1: Units of treatment.
-        x1: Conversions of treatment.
-        n0: Units of control.
-        x0: Conversions of control.
-        sums: Of a metric of kind `mean`; empty columns of others.
+    The store may collate strata otherwise than by their bytes, which say their places.
     """
-
-    block: "array[int]"
-    stratum: "array[int]"
-    n1: "array[int]"
-    x1: "array[int]"
-    n0: "array[int]"
-    x0: "array[int]"
-    sums: Sums
-
-    def in_order(self) -> "CellColumns":
-        """Returns the cells by block and stratum, of some whose blocks ascend already.
-
-        The store may collate strata otherwise than by their bytes, which say their places.
-        """
-        if not any(self.stratum):
-            return self
-        keys = list(zip(self.block, self.stratum, strict=True))
-        if all(map(lt, keys, keys[1:])):
-            return self
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        sums = {
-            field.name: _picked(getattr(self.sums, field.name), order) for field in fields(Sums)
-        }
-        counts = {
-            name: _picked(getattr(self, name), order)
-            for name in ("block", "stratum", "n1", "x1", "n0", "x0")
-        }
-        return CellColumns(**counts, sums=Sums(**sums))
-
-
-def _picked(column: "array[Number]", order: Sequence[int]) -> "array[Number]":
-    return array(column.typecode, map(column.__getitem__, order if column else ()))
-
-
-_NO_COUNTS, _NO_SUMS = array("q"), array("d")
-NO_CELLS = CellColumns(
-    block=_NO_COUNTS,
-    stratum=_NO_COUNTS,
-    n1=_NO_COUNTS,
-    x1=_NO_COUNTS,
-    n0=_NO_COUNTS,
-    x0=_NO_COUNTS,
-    sums=Sums(y1=_NO_SUMS, yy1=_NO_SUMS, y0=_NO_SUMS, yy0=_NO_SUMS),
-)
+    if not any(cells["stratum"]):
+        return cells
+    keys = list(zip(cells["block"], cells["stratum"], strict=True))
+    if all(map(lt, keys, keys[1:])):
+        return cells
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    return {
+        name: array(column.typecode, map(column.__getitem__, order if column else ()))
+        for name, column in cells.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +100,7 @@ WITH places AS (
     WHERE experiment_id = ANY(:ids)
 )
 SELECT experiment_id, metric,
-    {packed("int8send", "at", "place", "n1", "x1", "n0", "x0", order=_ORDER)},
-    {packed("float8send", "y1", "yy1", "y0", "yy0", order=_ORDER)}
+    {packed("int8send", *_WHOLE, order=_ORDER)}, {packed("float8send", *_SUMS, order=_ORDER)}
 FROM cells
 JOIN places USING (experiment_id, stratum)
 CROSS JOIN LATERAL (SELECT {AT}) AS begun
@@ -153,41 +109,25 @@ GROUP BY experiment_id, metric
 """)
 
 
-def read_cells(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str, str], CellColumns]:
+def read_cells(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str, str], Columns]:
     """Returns the closed cells of some experiments, by (experiment, metric); those that have any.
+
+    They have a row's `block`, the place of its `stratum` among the experiment's, the units of each
+    arm, n1 and n0, their conversions, x1 and x0, and of a mean the sums y1 and y0, and of squares.
 
     Args:
         connection: To the store, or to a separate reading of it.
     """
     return {
-        (row.experiment_id, row.metric): CellColumns(
-            block=integers_sent(row.at),
-            stratum=integers_sent(row.place),
-            n1=integers_sent(row.n1),
-            x1=integers_sent(row.x1),
-            n0=integers_sent(row.n0),
-            x0=integers_sent(row.x0),
-            sums=Sums(
-                y1=_floats(row.y1),
-                yy1=_floats(row.yy1),
-                y0=_floats(row.y0),
-                yy0=_floats(row.yy0),
-            ),
-        ).in_order()
+        (row.experiment_id, row.metric): in_order(sent(row, *_WHOLE) | sent(row, *_SUMS, code="d"))
         for row in connection.execute(_CELLS, {"ids": list(ids)})
     }
 
 
-def integers_sent(sent: bytes) -> "array[int]":
-    """Returns whole numbers that PostgreSQL sent as bytes, eight a number, the highest first."""
-    column = array("q", sent)
+def sent(row: Row[Any], *names: str, code: str = "q") -> dict[str, "array[Any]"]:
+    """Returns columns that PostgreSQL sent as bytes, eight a number, the highest first."""
+    columns = {_CALLED.get(name, name): array(code, getattr(row, name) or b"") for name in names}
     if sys.byteorder == "little":
-        column.byteswap()
-    return column
-
-
-def _floats(sent: bytes | None) -> "array[float]":
-    column = array("d", sent or b"")
-    if sys.byteorder == "little":
-        column.byteswap()
-    return column
+        for column in columns.values():
+            column.byteswap()
+    return columns

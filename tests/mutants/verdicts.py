@@ -109,7 +109,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="payments that are left out hold back the answer that they explain",
-        of="stats.gates.companion.CompanionGate.explains",
+        of="stats.gates.companions.companion.CompanionGate.explains",
         edits=[swap("score * target < 0", "score * target > 0")],
         tests=[
             "tests/stats/gates/test_companion.py::test_it_is_not_sticky_and_asks_for_the_cells_of_the_same_look"

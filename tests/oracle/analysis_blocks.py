@@ -74,6 +74,8 @@ def _ends(series: Series, begin: int, end: int, own: int, everybody: int) -> boo
 
 
 def _is_declared(series: Series, begin: int) -> bool:
+    if series.draws is not None and not series.allocation:
+        return True
     share = None
     for epoch in series.allocation or ():
         if epoch.start < begin + series.policy.block_seconds:

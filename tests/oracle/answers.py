@@ -18,6 +18,7 @@ from storage.experiments.histories import read_facts, read_flags
 from storage.experiments.serving import seen_before, treatments_of
 from storage.pipeline.moments import microseconds
 from storage.verdicts.evidence import ExperimentReading
+from storage.verdicts.gates import read_gates
 from tests.oracle.attribution import IDENTITY, IN_FLIGHT, Attribution, Attributor
 from tests.oracle.calendar import Calendar
 from tests.oracle.frozen import FrozenExperiment
@@ -46,7 +47,10 @@ def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: d
     calendar = Calendar.of(experiment, until=microseconds(until))
     answer = attribution_of(connection, experiment, calendar, until=until)
     deploys = _log(connection, experiment, until=until).deploys(bound_at=experiment.bound_at)
-    reading = reading_of(experiment, answer, calendar=calendar, deploys=deploys)
+    # Of what others do beside it, the oracle reads what is served of them.
+    beside = read_gates(connection, [experiment.experiment_id], declared=[])
+    pooled = beside[experiment.experiment_id].pooled
+    reading = reading_of(experiment, answer, calendar=calendar, deploys=deploys, pooled=pooled)
     (result,) = evaluate([series_of(reading)])
     look = (result.as_of or 0) * _SECOND
     contract = evidence_contract(experiment.experiment_id, result)
@@ -112,7 +116,7 @@ def attribution_of(
     place = experiment.project_id, experiment.environment
     policy = experiment.policy
     log = _log(connection, experiment, until=until)
-    since = {name: microseconds(at) for name, at in read_flags(connection, [place])[place].items()}
+    flags = read_flags(connection, [place])[place]
     patterns = (
         []
         if policy["graph_id"] is None
@@ -125,7 +129,7 @@ def attribution_of(
             experiment,
             read_facts(connection, [place])[place],
             _ids(connection, experiment.project_id),
-            since,
+            {name: microseconds(at) for name, at in flags.items()},
         ),
         exposes=route_test(policy["routes"], patterns),
         deploys=log.deploys(bound_at=experiment.bound_at),

@@ -6,20 +6,22 @@ blocks, admission, windows, deliveries and joins are worked out anew, here and i
 standings and the outcomes beside it.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from domain.draw import bound_of, position_of
 from domain.lineage.flag import flag_change
 from storage.pipeline.moments import microseconds
-from storage.tenants.sample import bound_of, position_of, salt_of
+from storage.tenants.sample import salt_of
 from tests.oracle.calendar import BLOCK, SECOND, Calendar, block_of
 from tests.oracle.frozen import FrozenExperiment
 from tests.oracle.outcomes import Outcomes, metrics_of
 from tests.oracle.raw_log import RawDeploy, RawEvent, RawRevenue, Sighting
-from tests.oracle.standings import AMBIGUOUS, ARMS, UNASSIGNED, Standing, Standings
+from tests.oracle.standings import AMBIGUOUS, ARMS, TREATMENT, UNASSIGNED, Standing, Standings
 from tests.oracle.tombstones import Tombstones
 
 # The sightings that are noted by the block of the event.
@@ -38,6 +40,7 @@ class Exposed:
     arm: str
     standing: Standing
     pseudonym: bytes | None
+    as_drawn: bool | None
 
     @property
     def counts(self) -> bool:
@@ -215,6 +218,7 @@ class Attributor:
                 arm=standing.arm,
                 standing=standing,
                 pseudonym=self._user(users.get(unit, ()), block_of(at)),
+                as_drawn=self._as_drawn(unit, standing),
             )
             if unit in self._facts.in_flight:
                 exposed = replace(exposed, arm="in_flight")
@@ -223,6 +227,15 @@ class Attributor:
             elif at < self._warm_at:
                 exposed = replace(exposed, arm="warming")
             self._facts.exposures[unit] = exposed
+
+    def _as_drawn(self, unit: str, standing: Standing) -> bool | None:
+        """Tells whether the unit is in the arm that is drawn for it; None where none is."""
+        policy = self._experiment.policy
+        if not policy.get("drawn") or standing.arm not in ARMS:
+            return None
+        salt = f"{policy['flag']['name']}={policy['flag']['treatment']}"
+        place = hashlib.sha256(f"{salt}:{unit}".encode()).digest()
+        return (place[0] < 128) == (standing.arm == TREATMENT)
 
     def _user(self, seen: Iterable[Sighting], block: int) -> bytes | None:
         closes = self._calendar.closes(block)
@@ -259,6 +272,7 @@ class Attributor:
                     flags=row.flags,
                 ),
                 pseudonym=row.pseudonym,
+                as_drawn=None if row.as_drawn is None else bool(row.as_drawn),
             )
         known = self._facts.sightings
         for row in tombstones.sightings:

@@ -3,7 +3,7 @@
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,15 +13,13 @@ from stats.decision.evidence import Evidence
 from storage.pipeline.moments import moment_of
 from storage.verdicts.evidence import DeployFact, ExperimentReading, UnitCounts
 from storage.verdicts.gates import (
-    NO_ARRIVALS,
+    NO_UNITS,
     Allocation,
-    ArrivalColumns,
     Crossing,
     GateReading,
     LateOutcome,
-    ReturningColumns,
 )
-from storage.verdicts.packed_cells import CellColumns, Sums
+from storage.verdicts.packed_cells import Columns
 from tests.oracle.attribution import Attribution
 from tests.oracle.calendar import BLOCK, Calendar, block_of
 from tests.oracle.frozen import FrozenExperiment
@@ -39,6 +37,7 @@ def reading_of(
     *,
     calendar: Calendar,
     deploys: Sequence[RawDeploy],
+    pooled: Sequence[tuple[str, Columns]],
 ) -> ExperimentReading:
     """Returns what the engine reads of an experiment, from what was facts of its units."""
     standings = {each.standing.stratum: each.standing for each in facts.exposures.values()}
@@ -85,9 +84,8 @@ def reading_of(
         ),
         allocations=spans,
         gates=GateReading(
-            arrivals=_arrivals(experiment, facts)
-            if any(span.share for span in spans)
-            else NO_ARRIVALS,
+            arrivals=_arrivals(experiment, facts),
+            units=_units(experiment, facts),
             crossings=sorted(
                 (
                     Crossing(
@@ -100,7 +98,7 @@ def reading_of(
                 key=lambda crossing: (crossing.at, crossing.block, crossing.stratum),
             ),
             late=_late_outcomes(facts, calendar),
-            returning=_returning_users(facts),
+            pooled=pooled,
         ),
     )
 
@@ -141,7 +139,7 @@ class CellRow:
     yy0: float | None
 
 
-def _packed(cells: Sequence[CellRow], *, strata: Sequence[str]) -> CellColumns:
+def _packed(cells: Sequence[CellRow], *, strata: Sequence[str]) -> Columns:
     counts = {
         name: array("q", (getattr(cell, name) for cell in cells))
         for name in ("n1", "x1", "n0", "x0")
@@ -150,12 +148,12 @@ def _packed(cells: Sequence[CellRow], *, strata: Sequence[str]) -> CellColumns:
         name: array("d", (part for cell in cells if (part := getattr(cell, name)) is not None))
         for name in ("y1", "yy1", "y0", "yy0")
     }
-    return CellColumns(
-        block=array("q", (int(cell.block.timestamp()) for cell in cells)),
-        stratum=array("q", (strata.index(cell.stratum) for cell in cells)),
-        sums=Sums(**sums),
+    return {
+        "block": array("q", (int(cell.block.timestamp()) for cell in cells)),
+        "stratum": array("q", (strata.index(cell.stratum) for cell in cells)),
         **counts,
-    )
+        **sums,
+    }
 
 
 def cells_of(facts: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> list[CellRow]:
@@ -275,7 +273,7 @@ def _declared_spans(
 # --- Gates -------------------------------------------------------------------------------------
 
 
-def _arrivals(experiment: FrozenExperiment, facts: Attribution) -> ArrivalColumns:
+def _arrivals(experiment: FrozenExperiment, facts: Attribution) -> Columns:
     """Returns the units by block of arrival; a unit of an unknown build is another's."""
     arrived: dict[int, Counter[bool]] = defaultdict(Counter)
     for unit in facts.exposures.keys() | facts.unknown.keys():
@@ -290,32 +288,42 @@ def _arrivals(experiment: FrozenExperiment, facts: Attribution) -> ArrivalColumn
         elif unknown is not None:
             arrived[unknown][False] += 1
     blocks = sorted(arrived)
-    return ArrivalColumns(
-        block=array("q", (block // _SECOND for block in blocks)),
-        treatment=array("q", (arrived[block][True] for block in blocks)),
-        other=array("q", (arrived[block][False] for block in blocks)),
-    )
+    return {
+        "block": array("q", (block // _SECOND for block in blocks)),
+        "treatment": array("q", (arrived[block][True] for block in blocks)),
+        "others": array("q", (arrived[block][False] for block in blocks)),
+    }
 
 
-def _returning_users(facts: Attribution) -> ReturningColumns | None:
-    """Returns the units by block, and the users whose second session it has; None without any."""
-    if not facts.returned:
-        return None
-    counts: dict[int, Counter[str]] = defaultdict(Counter)
+def counted_units(experiment: FrozenExperiment, facts: Attribution) -> dict[int, Counter[str]]:
+    """Returns what `block_units` counts of each block."""
+    blocks: dict[int, Counter[str]] = defaultdict(Counter)
     for exposed in facts.exposures.values():
-        if exposed.counts:
-            counts[exposed.block][exposed.arm] += 1
+        counts = blocks[exposed.block]
+        counts[exposed.arm] += 1
+        if exposed.counts and exposed.as_drawn is not None:
+            counts["as_drawn" if exposed.as_drawn else "off_draw"] += 1
+        own = exposed.standing.commit == experiment.treatment_commit
+        counts["own"] += own and exposed.arm not in ("in_flight", "excluded")
     for block, users in facts.returned.items():
         for arm, kept in users:
-            counts[block][f"again_{arm}"] += 1
-            counts[block][f"kept_{arm}"] += kept
-    return ReturningColumns(
-        block=array("q", (block // _SECOND for block in sorted(counts))),
-        **{
-            name: array("q", (counts[block][name] for block in sorted(counts)))
-            for name in (each.name for each in fields(ReturningColumns) if each.name != "block")
-        },
-    )
+            blocks[block][f"again_{arm}"] += 1
+            blocks[block][f"kept_{arm}"] += kept
+    return blocks
+
+
+def _units(experiment: FrozenExperiment, facts: Attribution) -> Columns:
+    blocks = counted_units(experiment, facts)
+    return {
+        name: array(
+            "q",
+            (
+                block // _SECOND if name == "block" else blocks[block][name]
+                for block in sorted(blocks)
+            ),
+        )
+        for name in NO_UNITS
+    }
 
 
 def _late_outcomes(facts: Attribution, calendar: Calendar) -> list[LateOutcome]:

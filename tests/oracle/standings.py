@@ -55,6 +55,9 @@ class Standings:
         self._own = None if named is None else Flag(**named)
         segments: list[str] = experiment.policy["segments"]
         self._segments = segments
+        if self._own is not None:
+            # Also where the published draw gives it, so that it splits no strata.
+            flags = {self._own.name: 0, **flags}
         # A segment is known from the beginning.
         self._flags = {**flags, **{f"properties.{name}": 0 for name in segments}}
         self._facts, self._bound_at = facts, experiment.bound_at

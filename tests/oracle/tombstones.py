@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, text
 
 _READ = {
     "exposures": """
-        SELECT unit, exposed_at, block, arm, stratum, o.commit_sha, pseudonym,
+        SELECT unit, exposed_at, block, arm, stratum, o.commit_sha, pseudonym, as_drawn,
             coalesce(s.lineage, stratum) AS lineage, coalesce(s.flags, '{}') AS flags
         FROM tombstone_exposures_in_words AS o LEFT JOIN strata AS s USING (experiment_id, stratum)
         WHERE experiment_id = :id

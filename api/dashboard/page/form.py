@@ -125,9 +125,9 @@ class FormPage(Generic[ShownT]):
 
     Attributes:
         template: Its template.
-        read: Reads what it shows.
+        read: Reads its contents.
         save: Carries out a form, before that; returns the reply, None where all is done.
-        show: Returns what the template names, of what was read and of the reply.
+        show: Returns the names of the template, of the reading and of the reply.
     """
 
     template: str

@@ -63,6 +63,7 @@ class Build:
         units: How many units a day.
         days: How long.
         rate: The rate of a unit without any flag.
+        verified: Whether the published draw gives the flags, so that none splits the strata.
     """
 
     draw: Draw
@@ -70,6 +71,7 @@ class Build:
     units: int = 24_000
     days: int = 1
     rate: float = 0.05
+    verified: bool = False
 
     def series(self, rng: np.random.Generator, *flags: int) -> Iterator[Series]:
         """Day after day of some flags' experiments, of the same units."""
@@ -88,7 +90,7 @@ class Build:
     def _series(
         self, flag: int, carried: Carried, block: NDArray[np.int64], converted: Carried
     ) -> Series:
-        others = np.delete(carried, flag, axis=1).astype(np.int64)
+        others = np.delete(carried, flag, axis=1).astype(np.int64) * (not self.verified)
         sets, stratum = np.unique(others, axis=0, return_inverse=True)
         keys, cell = np.unique(block * len(sets) + stratum.ravel(), return_inverse=True)
         treated = carried[:, flag]

@@ -30,6 +30,10 @@ def many_changes(run: Run) -> Section:
     for name, build in (
         ("ten independent flags, two of +50 %", _pooled(0.5)),
         ("ten independent flags, two of −50 %", _pooled(-0.5)),
+        *(
+            (f"{flags} verified flags, four of +50 %, four of −50 %", _verified(flags))
+            for flags in (40, 100)
+        ),
         (
             "eight flags of +50 %, on for 52 % of treatment and 48 % of control",
             Build(draw=leaning(8), lifts=(0.0, *[0.5] * 8)),
@@ -63,3 +67,8 @@ def many_changes(run: Run) -> Section:
 
 def _pooled(effect: float) -> Build:
     return Build(draw=independent(10), lifts=(0.0, *[effect] * 2, *[0.0] * 7))
+
+
+def _verified(flags: int) -> Build:
+    lifts = (0.0, *[0.5] * 4, *[-0.5] * 4, *[0.0] * (flags - 9))
+    return Build(draw=independent(flags), lifts=lifts, verified=True)

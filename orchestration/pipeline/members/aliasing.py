@@ -3,13 +3,13 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
-from storage.verdicts.packed_cells import CellColumns
+from storage.verdicts.packed_cells import Columns
 
 TIME = "time"
 
 
 def aliased_with(
-    cells: CellColumns,
+    cells: Columns,
     strata: Sequence[str],
     changes: Mapping[str, frozenset[str]],
     *,
@@ -22,9 +22,9 @@ def aliased_with(
         changes: The changes that each stratum carries besides that under test.
         before: Where the blocks begin that were not looked at yet, in seconds since the epoch.
     """
-    looked_at = bisect_left(cells.block, before)
-    treatment = _carried(cells.stratum[:looked_at], cells.n1, strata, changes)
-    control = _carried(cells.stratum[:looked_at], cells.n0, strata, changes)
+    looked_at = bisect_left(cells["block"], before)
+    treatment = _carried(cells["stratum"][:looked_at], cells["n1"], strata, changes)
+    control = _carried(cells["stratum"][:looked_at], cells["n0"], strata, changes)
     if not treatment or not control:
         return [TIME]
     only_treatment = frozenset.intersection(*treatment) - frozenset.union(*control)

@@ -14,14 +14,15 @@ from storage.pipeline.steps import (
     CANDIDATES,
     COMPUTED_ONCE,
     EVENT_KEY,
+    FLAG_VALUE,
+    HEX_FROM,
+    HEX_TO,
     IN_PART,
-    IN_SAMPLE,
     SEEN,
     Step,
     with_properties_read,
 )
 from storage.schema.encoding import epoch_microseconds
-from storage.tenants.sample import IN_SAMPLE as UNIT_IN_SAMPLE
 
 _TYPES = {
     "int": "integer",
@@ -138,14 +139,7 @@ class PostgresEngine:
 
     def run(self, step: Step) -> None:
         """Makes a step's rows, at the latest when they are read."""
-        # The planner would merge the subquery and work `kind` out six times a row, for two thirds
-        # more time.
-        sql = (
-            with_properties_read(step.sql, self.property_text)
-            .replace(IN_SAMPLE, UNIT_IN_SAMPLE)
-            .replace(IN_PART, "true")
-            .replace(COMPUTED_ONCE, "OFFSET 0")
-        )
+        sql = in_words(with_properties_read(step.sql, self.property_text))
         if self.few and step not in _COUNTED:
             self._define(step.name, _Clause(sql=_escaped(sql), materialized=True))
         else:
@@ -271,6 +265,19 @@ class PostgresEngine:
             unread += [self._clauses[name].sql for name in named - read]
             read |= named
         return read
+
+
+def in_words(sql: str) -> str:
+    """Returns a part of the text in PostgreSQL's words."""
+    return (
+        sql.replace(HEX_FROM, "encode(sha256(convert_to(")
+        .replace(HEX_TO, ", 'UTF8')), 'hex')")
+        .replace(FLAG_VALUE, "(e.flags ->> s.flag)")
+        .replace(IN_PART, "true")
+        # The planner would merge the subquery and work `kind` out six times a row, for two thirds
+        # more time.
+        .replace(COMPUTED_ONCE, "OFFSET 0")
+    )
 
 
 def _escaped(sql: str) -> str:

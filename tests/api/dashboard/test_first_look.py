@@ -59,9 +59,9 @@ def test_units_are_told_as_soon_as_their_block_has_closed(owner, experiment) -> 
         connection.exec_driver_sql(
             "INSERT INTO deploy_reward.block_units (experiment_id, block, treatment, control,"
             " partial, in_flight, excluded, own, warming, again_treatment, kept_treatment,"
-            " again_control, kept_control)"
+            " again_control, kept_control, as_drawn, off_draw)"
             " VALUES (%s, (extract(epoch FROM now())::bigint / 300) * 300000000,"
-            " 3, 4, 0, 0, 0, 3, 0, 0, 0, 0, 0)",
+            " 3, 4, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0)",
             (experiment,),
         )
     page = verdict(owner, experiment)

@@ -9,7 +9,6 @@ import pytest
 from msgspec import structs, to_builtins
 
 from api.dashboard.page.figures import first_line, money, signs, web_address
-from api.dashboard.reach import reach_of
 from api.dashboard.verdict import reason_of, value_of
 from domain.cause import Cause
 from domain.contract import Contract, contract
@@ -204,18 +203,3 @@ def test_figures_are_written_as_people_read_them() -> None:
     assert first_line(None) == ""
     assert web_address("javascript:alert(1)") is None
     assert web_address("https://a.example") == "https://a.example"
-
-
-def test_a_picture_of_the_reach_is_drawn_where_it_can_be_read() -> None:
-    picture = reach_of({"/a": ["x.ts", "y.ts"], "/b": ["y.ts"]})
-    assert picture is not None
-    assert [node.name for node in picture.files] == ["x.ts", "y.ts"]
-    assert [node.name for node in picture.routes] == ["/a", "/b"]
-    assert len(picture.lines) == 3
-    # A route that no known graph explains would be missing from it.
-    assert reach_of({"/a": ["x.ts"], "/unknown": []}) is None
-    assert reach_of({}) is None
-    assert reach_of({f"/{number}": ["x.ts"] for number in range(50)}) is None
-    (node,) = (reach_of({"/a": [f"{'deep/' * 20}page.tsx"]}) or picture).files
-    assert node.shown.endswith("deep/page.tsx")
-    assert len(node.shown) <= 42

@@ -3,13 +3,16 @@
 import json
 import math
 from collections import Counter
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
-from domain.draw import Offer, drawn, murmur2
+from domain.draw import Offer, drawn
 from storage.tenants.keys import KeyKind
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
+from tests.stores.pipeline_run import run_pipeline
 from tests.world import World
 
 BASE, CANARY, OTHER = "ba5e" * 10, "c1" * 20, "c2" * 20
@@ -41,7 +44,7 @@ def test_a_unit_gets_the_build_that_the_published_hash_draws(service) -> None:
     service.deploy(CANARY, 0.1)
     for unit in UNITS[:200]:
         document = asked(service, unit).json()
-        inside = murmur2(f"{CANARY}:{unit}") < 1000 * 0xFFFFFFFF // 10000
+        inside = sha256(f"{CANARY}:{unit}".encode()).hexdigest()[:8] < "1999999a"
         assert document["value"] == (CANARY if inside else BASE)
         assert document["variant"] == ("treatment" if inside else "control")
         assert document["metadata"]["commit"] == document["value"]
@@ -107,6 +110,23 @@ def test_a_flag_under_test_is_on_for_half_of_the_units(service, tested) -> None:
     document = asked(service, "s-1", "one-step").json()
     assert document["metadata"]["experiment_id"] == tested
     assert document["variant"] == ("treatment" if document["value"] else "control")
+
+
+@pytest.mark.parametrize("unit", ["session", "user"])
+def test_the_arms_that_are_handed_out_are_those_that_the_pipeline_verifies(service, unit) -> None:
+    service.settings(unit=unit, verified_draws=True)
+    service.deploy(BASE, minutes=0)
+    experiment = service.register(treatment_flag=FLAG, target_metric="activation")
+    events: list[dict[str, Any]] = []
+    for number, session in enumerate(UNITS[:80]):
+        who = {"session_id": session, "user_ref": f"u-{number % 40}"}
+        answer = asked(service, session, "one-step", user_ref=who["user_ref"])
+        flags = {"one-step": answer.json()["value"]}
+        events.append({**who, "event": "page_view", "commit": BASE, "flags": flags})
+    assert service.post("/v1/events", {"events": events}).json()["accepted"] == len(events)
+    run_pipeline(service.store.engine, as_of=datetime.now(UTC) + timedelta(days=2))
+    counted = 80 if unit == "session" else 40
+    assert service.evidence(experiment)["draw"] == {"verified": counted, "mismatched": 0}
 
 
 def test_a_flag_is_handed_out_no_more_once_its_experiment_is_closed(service, tested) -> None:

@@ -112,7 +112,7 @@ def _sized(bytes_: int) -> dict[str, str]:
         (REGISTER, "/metadata", lambda n: {"metadata": _sized(n)}, 4096),
         (EVENTS, "/events", lambda n: {"events": [_EVENT] * n}, 500),
         (REVENUE, "/events", lambda n: {"events": [_REVENUE] * n}, 50),
-        (EVENTS, "/flags", lambda n: _in_event("flags")({str(i): True for i in range(n)}), 50),
+        (EVENTS, "/flags", lambda n: _in_event("flags")({str(i): True for i in range(n)}), 200),
         (REGISTER, "/guardrails", lambda n: {"guardrails": [str(i) for i in range(n)]}, 50),
         (REGISTER, "/routes", lambda n: {"routes": [str(i) for i in range(n)]}, 1000),
         (DEPLOYS, "/commit/changes", lambda n: _in_commit("changes")(["abcdef1"] * n), 10_000),

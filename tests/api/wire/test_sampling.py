@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from domain.draw import position_of
 from storage.postgres.refusal import Invalid
 from storage.schema.tables import runtime_events
-from storage.tenants.sample import Sample, position_of, salt_of
+from storage.tenants.sample import Sample, salt_of
 from tests.world import World
 
 PATH = "/v1/events"

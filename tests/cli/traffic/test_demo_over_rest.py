@@ -14,7 +14,7 @@ from sqlalchemy import text
 from cli.simulate import simulate
 from cli.traffic.demo import METRIC, Keys, play
 from cli.traffic.posting import answer, connected
-from storage.tenants.keys import FIRST_KINDS
+from storage.tenants.keys import FIRST_KINDS, KeyKind
 from tests.cli.conftest import serving
 
 REPLAY = ["--replay", "--hours", "2", "--baseline", "0.2", "--lift", "0.5"]
@@ -32,14 +32,13 @@ class Running:
 
     def read(self, path: str) -> dict[str, Any]:
         with connected(self.url) as client:
-            return answer(client, "GET", path, key=self.keys.project)
+            return answer(client, "GET", path, key=self.keys[KeyKind.PROJECT])
 
 
 @pytest.fixture
 def running(service) -> Iterator[Running]:
-    names = {kind.value: service.project.keys[kind] for kind in FIRST_KINDS}
     with serving(service) as url:
-        yield Running(url=url, keys=Keys(**names))
+        yield Running(url=url, keys=service.project.keys)
 
 
 def ending(running: Running) -> tuple[int, str]:
@@ -62,7 +61,7 @@ def test_the_demo_registers_a_change_that_is_kept_and_another_that_is_rolled_bac
     listed = running.read(f"/v1/reward?metric={METRIC}")["experiments"]
     assert len(listed) == 2
     assert code == 1, "nothing is decided where no schedule runs"
-    keys = (running.keys.write, running.keys.public, running.keys.project)
+    keys = [running.keys[kind] for kind in FIRST_KINDS]
     for part in (f"{running.url}/docs", "http://127.0.0.1:3000", "git rev-parse HEAD", *keys):
         assert part in text
 
@@ -80,7 +79,7 @@ def test_the_demo_registers_a_change_that_is_kept_and_another_that_is_rolled_bac
 
 @pytest.mark.parametrize("chosen", [REPLAY, LIVE], ids=["replay", "live"])
 def test_simulated_events_are_all_accepted_and_counted(service, running, chosen) -> None:
-    where = ["--api-url", running.url, "--key", running.keys.write, "--deploys", "--json"]
+    where = ["--api-url", running.url, "--key", running.keys[KeyKind.WRITE], "--deploys", "--json"]
     result = CliRunner().invoke(simulate, [*chosen, *where], catch_exceptions=False)
     summary = json.loads(result.stdout)
     units = sum(arm["units"] for arm in summary["truth"].values())

@@ -77,6 +77,10 @@ def test_a_canary_gets_the_share_that_its_traffic_can_answer_and_goes_on_when_it
         place = asked(shop, {"change": "#12", "commit": K})
         assert (place["kind"], place["share"], place["expected_hours"]) == ("canary", 0.1, None)
         assert place["experiment_id"] is None
+        # The changes of a single commit cannot be separated by it.
+        same = asked(shop, {"change": "#13", "commit": K})
+        assert same["state"] == "queued"
+        shop.post(f"/v1/places/{same['place_id']}/end", {})
         # Four more fit beside the half that stays with what users have.
         others = [asked(shop, {"commit": f"eeeeee{number}"}) for number in range(10, 15)]
         assert [each["state"] for each in others] == ["placed"] * 4 + ["queued"]

@@ -1,6 +1,5 @@
 """Rows of the derived tables of three sides: PostgreSQL's, DuckDB's and the oracle's."""
 
-from collections import Counter, defaultdict
 from datetime import datetime
 from typing import Any
 
@@ -19,17 +18,18 @@ from tests.oracle.answers import attribution_of
 from tests.oracle.attribution import BY_BLOCK, Attribution
 from tests.oracle.calendar import Calendar
 from tests.oracle.frozen import FrozenExperiment, read_frozen
-from tests.oracle.raw_reading import cells_of
+from tests.oracle.raw_reading import cells_of, counted_units
 
 _RETURNED = ("again_treatment", "kept_treatment", "again_control", "kept_control")
 # By table, the rows of an experiment, in an order of their own.
 Rows = dict[str, list[tuple[Any, ...]]]
 
 _STORED = {
-    "exposures": "unit, exposed_at, block, arm, stratum, commit_sha, encode(pseudonym, 'hex')",
+    "exposures": "unit, exposed_at, block, arm, stratum, commit_sha, encode(pseudonym, 'hex'),"
+    " as_drawn",
     "sightings": "kind, unit, sighted_at, block, arm, stratum",
     "block_units": "block, treatment, control, partial, in_flight, excluded, warming, own,"
-    f" {', '.join(_RETURNED)}",
+    f" {', '.join(_RETURNED)}, as_drawn, off_draw",
     "conversions": "metric, unit, received_at, late",
     "late_outcomes": "metric, unit, block, arm, stratum",
     "amounts": "metric, unit, event_key, received_at, value",
@@ -108,6 +108,7 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
                 exposure.standing.stratum,
                 exposure.standing.commit,
                 None if exposure.pseudonym is None else exposure.pseudonym.hex(),
+                None if exposure.as_drawn is None else int(exposure.as_drawn),
             )
             for unit, exposure in exposed.items()
         ),
@@ -161,16 +162,8 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
 
 
 def _block_units(experiment: FrozenExperiment, attribution: Attribution) -> list[tuple[int, ...]]:
-    blocks: dict[int, Counter[str]] = defaultdict(Counter)
-    for exposure in attribution.exposures.values():
-        blocks[exposure.block][exposure.arm] += 1
-        own = exposure.standing.commit == experiment.treatment_commit
-        blocks[exposure.block]["own"] += own and exposure.arm not in ("in_flight", "excluded")
-    for block, users in attribution.returned.items():
-        for arm, kept in users:
-            blocks[block][f"again_{arm}"] += 1
-            blocks[block][f"kept_{arm}"] += kept
-    names = ("treatment", "control", *ARMS[2:], "own", *_RETURNED)
+    names = ("treatment", "control", *ARMS[2:], "own", *_RETURNED, "as_drawn", "off_draw")
+    blocks = counted_units(experiment, attribution)
     return [(block, *(counts[name] for name in names)) for block, counts in blocks.items()]
 
 

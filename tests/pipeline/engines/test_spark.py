@@ -15,13 +15,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from cli.main import main
-from cli.traffic.demo import Keys, play
+from cli.traffic.demo import play
 from orchestration.pipeline.day_check import Comparison, compare_days
 from storage.lake.day_engines import DayEngineSettings
 from storage.lake.lake import FolderLake
 from storage.lake.sealing import Sealer
 from storage.schema.clock import closed_instant
-from storage.tenants.keys import FIRST_KINDS
 from storage.upkeep.reading import separate_reading
 from tests.cli.conftest import serving
 from tests.conftest import Store
@@ -130,14 +129,13 @@ def assert_equal_documents(documents: Documents, cluster: Cluster, as_of: str) -
 def test_the_demo_is_decided_checked_and_rebuilt_on_spark_as_in_duckdb(
     cluster, service, lake, documents
 ) -> None:
-    keys = Keys(**{kind.value: service.project.keys[kind] for kind in FIRST_KINDS})
     with serving(service) as url:
         # Nothing computes verdicts here but the two engines: the time to wait for them is none.
         play(
             Console(file=io.StringIO()),
             api_url=url,
             dagster_url="http://127.0.0.1:3000",
-            keys=keys,
+            keys=service.project.keys,
             timeout=0,
         )
     assert Sealer(engine=service.store.engine, lake=lake).seal() is not None

@@ -103,6 +103,7 @@ def build_world(connection: Connection, seed: int) -> World:
         "trusted_identity": draw.random() < 0.4,
         "segments": draw.choice([[], [], ["platform"], ["platform", "plan"], ["none"]]),
         "sample_rate": draw.choice([1, 1, 0.7]),
+        "verified_draws": Random(-seed).random() < 0.6,
         "warmup_minutes": draw.choice([0, 0, 1, 30, 90]),
     }
     if unit == "session" and draw.random() < 0.3:

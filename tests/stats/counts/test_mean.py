@@ -15,7 +15,7 @@ from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import Policy
 from stats.looks.series import Guardrail, Series
 from stats.sequential.mixture import Mixture
-from stats.sequential.requirement import required_sessions_of_mean, smallest_lift_of_mean
+from stats.sequential.requirement import required_sessions, smallest_lift_of_mean
 
 Maker = Callable[..., Series]
 Sample = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -186,15 +186,15 @@ def at_scale(scale: float) -> Mixture:
 def test_what_a_mean_needs_is_where_its_lift_is_found_in_80_of_100(
     mean, spread, relative, share
 ) -> None:
-    known = [np.array([value]) for value in (mean, spread**2, share, relative)]
-    mixture = at_scale(abs(mean) / spread**2)
-    (needed,) = required_sessions_of_mean(*known, mixture)
+    known = [np.array([value]) for value in (mean, share, relative)]
+    variance, mixture = np.array([spread**2]), at_scale(abs(mean) / spread**2)
+    (needed,) = required_sessions(*known, mixture, variance=variance)
     V = needed * share * (1 - share) * spread**2
     drift = relative * abs(mean) * needed * share * (1 - share)
     # At the lower fifth of all scores under this lift the test just fires.
     score = np.array([drift - Z_POWER * math.sqrt(V)])
     assert mixture.excess(score, np.array([V]))[0] == pytest.approx(0, abs=1e-8)
-    computed = smallest_lift_of_mean(*known[1:3], np.array([needed]), mixture)
+    computed = smallest_lift_of_mean(variance, known[1], np.array([needed]), mixture)
     assert computed[0] == pytest.approx(relative * abs(mean), rel=1e-8)
 
 
@@ -209,8 +209,9 @@ def test_what_a_mean_needs_is_told_of_its_own_values(series) -> None:
     control = np.concatenate([block[1] for block in blocks]).mean()
     sizes = {0.2: seen.sessions.required, 0.5: seen.sessions.required_fast}
     for relative, needed in sizes.items():
-        known = [np.array([value]) for value in (control, both.var(), 0.4, relative)]
-        (expected,) = required_sessions_of_mean(*known, at_scale(control / both.var()))
+        known = [np.array([value]) for value in (control, 0.4, relative)]
+        variance, scale = np.array([both.var()]), at_scale(control / both.var())
+        (expected,) = required_sessions(*known, scale, variance=variance)
         assert needed == pytest.approx(expected, rel=0.1)
     assert seen.sessions.required is not None
     assert seen.sessions.required > seen.sessions.accumulated

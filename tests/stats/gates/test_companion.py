@@ -10,8 +10,8 @@ import pytest
 from domain.cause import LEFT_OUT, Cause
 from stats.counts.closed_cells import Values
 from stats.decision.evidence import Evidence, evaluate
-from stats.gates.after_window import LONG_WINDOW, missed_outcomes
-from stats.gates.channels import VOUCHED
+from stats.gates.companions.after_window import LONG_WINDOW, missed_outcomes
+from stats.gates.companions.channels import VOUCHED
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 from tests.stats.conftest import plain_e_value

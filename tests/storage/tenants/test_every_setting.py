@@ -264,8 +264,20 @@ def of_default_branch(service: World, branch: str) -> int:
     for sha in (K, L):
         service.deploy(sha, 0.5, minutes=1, base=A, commit={"branch": "line"})
         experiment = service.register(treatment_commit=sha, **ON_ORDERS)
-    statement = text("SELECT policy ->> 'attempt' FROM experiments WHERE experiment_id = :id")
-    return service.in_store(lambda c: c.execute(statement, {"id": experiment}).scalar_one())
+    return int(frozen(service, experiment, "attempt"))
+
+
+def of_verified_draws(service: World, chosen: bool) -> str:
+    service.settings(locked=[], verified_draws=chosen)
+    service.deploy(A, minutes=-DAY)
+    flag = {"name": "cart", "treatment": True}
+    return frozen(service, service.register(treatment_flag=flag, **ON_ORDERS), "drawn")
+
+
+def frozen(service: World, experiment: str, member: str) -> str:
+    statement = text("SELECT policy ->> :member FROM experiments WHERE experiment_id = :id")
+    where = {"member": member, "id": experiment}
+    return service.in_store(lambda c: c.execute(statement, where).scalar_one())
 
 
 def of_origins(service: World, origins: Any) -> int:
@@ -369,6 +381,7 @@ ANSWERS: Mapping[str, tuple[Observe, Any, Any]] = {
     "locked": (of_locked, [], ["routes"]),
     "flag_places": (of_flag_places, 1, 0),
     "default_branch": (of_default_branch, "main", "line"),
+    "verified_draws": (of_verified_draws, False, True),
     "allowed_origins": (of_origins, [], ["https://other.example"]),
     "rate_limits.per_key": (of_event_limits, {}, {"per_key": 1}),
     "rate_limits.per_address": (of_event_limits, {}, {"per_address": 1}),

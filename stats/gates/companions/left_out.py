@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from domain.cause import Cause
 from domain.wording.left_out import CURES
 from stats.counts.closed_cells import ClosedCells
-from stats.gates.companion import CompanionGate, CompanionReading, lone_outcomes
+from stats.gates.companions.companion import CompanionGate, CompanionReading, lone_outcomes
 from stats.gates.gate import Reading
 from stats.looks.series import Companion, Series
 

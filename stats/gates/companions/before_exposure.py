@@ -2,7 +2,7 @@
 
 from domain.cause import Cause
 from stats.counts.closed_cells import ClosedCells
-from stats.gates.companion import CompanionGate, lone_outcomes
+from stats.gates.companions.companion import CompanionGate, lone_outcomes
 from stats.looks.series import Companion, Series
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from domain.cause import Cause
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.timeline import Timeline
-from stats.gates.companion import CompanionGate, CompanionReading, rows_of
+from stats.gates.companions.companion import CompanionGate, CompanionReading, rows_of
 from stats.gates.gate import Reading, Units
 from stats.looks.series import Companion, Series
 from stats.looks.trace import StageLooks

@@ -4,7 +4,7 @@ import numpy as np
 
 from domain.cause import Cause
 from stats.counts.closed_cells import ClosedCells
-from stats.gates.companion import CompanionGate, rows_of
+from stats.gates.companions.companion import CompanionGate, rows_of
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 

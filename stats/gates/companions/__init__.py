@@ -1,0 +1,1 @@
+"""Companions: gates that read other outcomes of the target's units."""

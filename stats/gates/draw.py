@@ -1,0 +1,141 @@
+"""The draw: whether units have the arm that the published draw gives them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from domain.cause import Cause
+from domain.evidence.results import EvidenceDraw
+from stats.counts.cell import Floats, Ints, terms
+from stats.counts.drawn_units import PooledFlag
+from stats.gates.gate import Gate, Reading, Units, evidence_reading, no_reading
+from stats.gates.sample_ratio import ALARM, closed_blocks, log_one_sided
+from stats.looks.series import Series
+from stats.looks.trace import StageLooks
+from stats.sequential.mixture import Mixture
+
+# A client that still has an older answer, a share that lags: so many are no fault of the router.
+TOLERATED = 0.001
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawReading(Reading):
+    """Evidence that more than a thousandth of the units have another arm than is drawn for them.
+
+    Attributes:
+        as_drawn: Units that have the arm which is drawn.
+        off_draw: Units that have another.
+        beside: Of each flag that is pooled and off the draw itself, the evidence that the arms
+            have it unequally.
+    """
+
+    as_drawn: Floats
+    off_draw: Floats
+    beside: Mapping[str, Floats]
+
+
+class Draw(Gate):
+    """Units have another arm than the published draw gives them.
+
+    A router that leaks does so, and a share that reacts to outcomes. While they have it, nothing
+    but the draw says who gets the change, and two changes that are drawn so are independent: the
+    strata of neither are split by the other, nor are those of any other change. A flag that is off
+    its draw is held here itself, and holds those beside it whose arms have it unequally.
+    """
+
+    cause = Cause.DRAW
+    member = "draw_e"
+    is_sticky = True
+    title = "Units get the arm that is drawn for them"
+    why = "units get another arm than the published draw gives them"
+    step = (
+        "Units do not get the flag that the published draw gives them: look for a router with a"
+        " salt, a unit or a share of its own, then close this experiment and register the change"
+        " again. Where your own router draws, turn the project's `verified_draws` off."
+    )
+
+    def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
+        """The readings of several experiments, each at all looks of a stage."""
+        return [
+            _reading(looks.series, looks.trace.at)
+            if self.is_asked(looks.series)
+            else no_reading(looks)
+            for looks in stages
+        ]
+
+    def is_asked(self, series: Series) -> bool:
+        """Whether its arms are said to be drawn so, or those of a flag beside it that are not."""
+        return series.draws is not None or bool(series.pooled)
+
+    def detail(self, reading: Reading, look: int, units: Units) -> str | None:
+        """How many units have the arm that is drawn for them."""
+        del units
+        if not isinstance(reading, DrawReading):
+            return None
+        held = [name for name, log_e in reading.beside.items() if log_e[look] >= math.log(ALARM)]
+        if held:
+            return f"the arms have {', '.join(held)} unequally, which is not drawn as it should be"
+        if (shown := self.shown(reading, look)) is None:
+            return None
+        verified = shown.verified + shown.mismatched
+        return f"{shown.verified:,} of {verified:,} units have it"
+
+    def shown(self, reading: Reading, look: int) -> EvidenceDraw | None:
+        """The units as of a look; None where nothing is drawn."""
+        if (
+            not isinstance(reading, DrawReading)
+            or not reading.as_drawn[look] + reading.off_draw[look]
+        ):
+            return None
+        return EvidenceDraw(
+            verified=int(reading.as_drawn[look]),
+            mismatched=int(reading.off_draw[look]),
+        )
+
+
+def _reading(series: Series, at: Ints) -> DrawReading:
+    policy, draws = series.policy, series.draws
+    as_drawn = off_draw = np.zeros(at.size)
+    if draws is not None:
+        closed = closed_blocks(
+            draws, at=at, block_seconds=policy.block_seconds, grace_seconds=policy.grace_seconds
+        )
+        as_drawn, off_draw = (
+            np.concatenate(([0.0], np.cumsum(column)))[closed]
+            for column in (draws.as_drawn, draws.off_draw)
+        )
+    beside: dict[str, Floats] = {}
+    for flag in series.pooled:
+        log_e = _log_beside(flag, at, rho=policy.rho)
+        beside[flag.name] = np.maximum(beside.get(flag.name, log_e), log_e)
+    own = log_one_sided(as_drawn, off_draw, 1.0 - TOLERATED)
+    evidence = evidence_reading(np.max([own, *beside.values()], axis=0), ALARM)
+    return DrawReading(
+        statistic=evidence.statistic,
+        alarm=evidence.alarm,
+        as_drawn=as_drawn,
+        off_draw=off_draw,
+        beside=beside,
+    )
+
+
+def _log_beside(flag: PooledFlag, at: Ints, *, rho: Sequence[float]) -> Floats:
+    """The evidence that a flag is off its draw, or that the arms have it unequally: the smaller.
+
+    The second is the test of the target with 'has the flag' as the outcome, as strata are split.
+    """
+    closed = np.searchsorted(flag.closes, at, side="right")
+    as_drawn, off_draw = (
+        np.concatenate(([0.0], np.cumsum(column)))[closed]
+        for column in (flag.as_drawn, flag.off_draw)
+    )
+    sums = np.cumsum(terms(flag.n1, flag.x1, flag.n0, flag.x0), axis=1)
+    sums = np.concatenate((np.zeros((len(sums), 1)), sums), axis=1)
+    joint = np.searchsorted(flag.joint_closes, at, side="right")
+    mixture = Mixture(rho=np.tile(rho, (at.size, 1)), log_threshold=np.zeros(at.size))
+    return np.minimum(
+        log_one_sided(as_drawn, off_draw, 1.0 - TOLERATED),
+        mixture.log_e(sums[0, joint], sums[2, joint]),
+    )
