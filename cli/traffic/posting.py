@@ -18,8 +18,8 @@ import msgspec
 from cli.traffic.canary import Delivery
 from domain.document import time_text
 
-# What a request may hold.
-MOST_EVENTS = 500
+# A body holds a MiB, also where each event names two hundred flags.
+MOST_EVENTS = 200
 # A rate limit may ask for a whole minute.
 PATIENCE_SECONDS = 150.0
 # The same request may succeed later: docs/sending.md.
