@@ -1,7 +1,7 @@
 """The sample: the units of a project that are measured, by a published hash of the unit.
 
-The hash is SHA-256, salted by project: no router draws by it, so that who is in the sample says
-nothing about the arm. A smaller sample costs power, never validity.
+The hash is SHA-256 with a salt of the project, which no commit and no flag's value can be: who is
+in the sample says nothing about the arm. A smaller sample costs power, never validity.
 """
 
 from collections.abc import Mapping

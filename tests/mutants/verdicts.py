@@ -266,7 +266,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="a separate reading reads its own tables, whatever its connection has prepared before",
-        of="storage.upkeep.reading.unprepared",
+        of="storage.upkeep.reading._connected",
         edits=[drop("driver.prepare_threshold = None")],
         tests=[
             "tests/pipeline/consistency/test_purity.py::test_an_evaluation_as_of_a_time_ignores_what_its_connection_read_before"

@@ -156,7 +156,7 @@ def haproxy(folder: Path, configuration: str, *, answers: Callable[[], bool]) ->
             eventually(lambda: process.poll() is not None or answers())
             yield
         finally:
-            process.terminate()
+            process.kill()
 
 
 @pytest.fixture

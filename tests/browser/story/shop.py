@@ -21,8 +21,8 @@ document.querySelector("button").addEventListener("click", () => {
 """
 
 
-def _documented() -> Callable[[str, str, int], bool]:
-    return names_defined_by(page("routing.md"))["in_canary"]
+def _documented() -> Callable[[str, str, float], bool]:
+    return names_defined_by(page("routing.md").split("## nginx\n")[0])["is_drawn"]
 
 
 @dataclass(kw_only=True)
@@ -44,7 +44,7 @@ class Shop:
     chance: Generator
     element: str = ""
     share: int = 0
-    in_canary: Callable[[str, str, int], bool] = field(default_factory=_documented)
+    is_drawn: Callable[[str, str, float], bool] = field(default_factory=_documented)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -54,7 +54,7 @@ class Shop:
         if request.url.path == "/shop.js":
             return Response(_ORDER, media_type="text/javascript")
         unit = request.cookies.get("session") or self.chance.bytes(16).hex()
-        canary = self.share > 0 and self.in_canary(self.checkout.change, unit, self.share)
+        canary = self.share > 0 and self.is_drawn(self.checkout.change, unit, self.share / 10_000)
         html = self._page(request.url.path, canary=canary)
         answer = HTMLResponse(html, headers=self._headers)
         answer.set_cookie("session", unit, max_age=_MONTH, samesite="lax")
