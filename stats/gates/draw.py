@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from domain.cause import Cause
+from domain.draw import FEW_OFF, ONE_OFF_IN
 from domain.evidence.results import EvidenceDraw
 from stats.counts.cell import Floats, Ints, terms
 from stats.counts.drawn_units import PooledFlag
@@ -16,8 +17,7 @@ from stats.looks.series import Series
 from stats.looks.trace import StageLooks
 from stats.sequential.mixture import Mixture
 
-# A client that still has an older answer, a share that lags: so many are no fault of the router.
-TOLERATED = 0.001
+TOLERATED = 1 / ONE_OFF_IN
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class DrawReading(Reading):
         as_drawn: Units that have the arm which is drawn.
         off_draw: Units that have another.
         beside: Of each flag that is pooled and off the draw itself, the evidence that the arms
-            have it unequally.
+            have it unequally; NaN before it is off the draw.
     """
 
     as_drawn: Floats
@@ -60,23 +60,23 @@ class Draw(Gate):
         """The readings of several experiments, each at all looks of a stage."""
         return [
             _reading(looks.series, looks.trace.at)
-            if self.is_asked(looks.series)
+            if looks.series.draws is not None or looks.series.pooled
             else no_reading(looks)
             for looks in stages
         ]
 
     def is_asked(self, series: Series) -> bool:
-        """Whether its arms are said to be drawn so, or those of a flag beside it that are not."""
-        return series.draws is not None or bool(series.pooled)
+        """Whether its arms are said to be drawn so; what is beside it may be off the draw later."""
+        return series.draws is not None
 
     def detail(self, reading: Reading, look: int, units: Units) -> str | None:
         """How many units have the arm that is drawn for them."""
         del units
         if not isinstance(reading, DrawReading):
             return None
-        held = [name for name, log_e in reading.beside.items() if log_e[look] >= math.log(ALARM)]
-        if held:
-            return f"the arms have {', '.join(held)} unequally, which is not drawn as it should be"
+        flags = [name for name, log_e in reading.beside.items() if log_e[look] >= math.log(ALARM)]
+        if flags:
+            return f"the arms have {', '.join(flags)} unequally, which is not drawn as it should be"
         if (shown := self.shown(reading, look)) is None:
             return None
         verified = shown.verified + shown.mismatched
@@ -98,6 +98,7 @@ class Draw(Gate):
 def _reading(series: Series, at: Ints) -> DrawReading:
     policy, draws = series.policy, series.draws
     as_drawn = off_draw = np.zeros(at.size)
+    own = np.full(at.size, np.nan)
     if draws is not None:
         closed = closed_blocks(
             draws, at=at, block_seconds=policy.block_seconds, grace_seconds=policy.grace_seconds
@@ -106,12 +107,12 @@ def _reading(series: Series, at: Ints) -> DrawReading:
             np.concatenate(([0.0], np.cumsum(column)))[closed]
             for column in (draws.as_drawn, draws.off_draw)
         )
+        own = log_one_sided(as_drawn, off_draw, 1.0 - TOLERATED)
     beside: dict[str, Floats] = {}
     for flag in series.pooled:
         log_e = _log_beside(flag, at, rho=policy.rho)
-        beside[flag.name] = np.maximum(beside.get(flag.name, log_e), log_e)
-    own = log_one_sided(as_drawn, off_draw, 1.0 - TOLERATED)
-    evidence = evidence_reading(np.max([own, *beside.values()], axis=0), ALARM)
+        beside[flag.name] = np.fmax(beside.get(flag.name, log_e), log_e)
+    evidence = evidence_reading(np.fmax.reduce([own, *beside.values()]), ALARM)
     return DrawReading(
         statistic=evidence.statistic,
         alarm=evidence.alarm,
@@ -126,16 +127,18 @@ def _log_beside(flag: PooledFlag, at: Ints, *, rho: Sequence[float]) -> Floats:
 
     The second is the test of the target with 'has the flag' as the outcome, as strata are split.
     """
-    closed = np.searchsorted(flag.closes, at, side="right")
     as_drawn, off_draw = (
-        np.concatenate(([0.0], np.cumsum(column)))[closed]
-        for column in (flag.as_drawn, flag.off_draw)
+        np.concatenate(([0.0], np.cumsum(column))) for column in (flag.as_drawn, flag.off_draw)
     )
+    # Which flags are read depends on later units too: each counts from its own blocks on.
+    suspected = (off_draw > FEW_OFF) & (off_draw * ONE_OFF_IN > as_drawn + off_draw)
+    closed = np.searchsorted(flag.closes, at, side="right")
     sums = np.cumsum(terms(flag.n1, flag.x1, flag.n0, flag.x0), axis=1)
     sums = np.concatenate((np.zeros((len(sums), 1)), sums), axis=1)
     joint = np.searchsorted(flag.joint_closes, at, side="right")
     mixture = Mixture(rho=np.tile(rho, (at.size, 1)), log_threshold=np.zeros(at.size))
-    return np.minimum(
-        log_one_sided(as_drawn, off_draw, 1.0 - TOLERATED),
+    log_e = np.minimum(
+        log_one_sided(as_drawn[closed], off_draw[closed], 1.0 - TOLERATED),
         mixture.log_e(sums[0, joint], sums[2, joint]),
     )
+    return np.where(np.logical_or.accumulate(suspected)[closed], log_e, np.nan)

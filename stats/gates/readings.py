@@ -178,7 +178,7 @@ class GateReadings:
             checks=tuple(
                 gate.check(reading, look, holds=bool(self.holds[gate][look]), units=units)
                 for gate, reading in self.by_gate.items()
-                if gate.is_asked(self.series)
+                if gate.is_asked(self.series) or self.holds[gate][look]
             ),
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from domain.draw import FEW_OFF, ONE_OFF_IN
 from storage.postgres.engine import SCHEMA
 from storage.postgres.rows import value_of
 from storage.schema.encoding import (
@@ -212,8 +213,8 @@ ORDER BY c.experiment_id, c.received_at, c.block, c.stratum COLLATE "C", treated
 """)
 
 
-# Units are read as they are served, also from a separate reading, which has few rows of units. A
-# suspect has three units off its draw, and more than a thousandth: without that is no evidence.
+# Units are read as they are served, also from a separate reading, which has few rows of units.
+# Without more units off its draw a flag is no suspect: there is no evidence.
 _POOLED = text(f"""
 WITH asked AS (
     SELECT x.experiment_id, x.project_id, x.environment, {GRACE_SECONDS} AS grace,
@@ -244,7 +245,7 @@ WITH asked AS (
         FROM counted AS c JOIN beside AS b USING (experiment_id)
     ) AS c USING (experiment_id)
     GROUP BY 1, 2, 3, 4, 5
-    HAVING bool_or(c.off >= 3 AND c.off * 1000 > c.units)
+    HAVING bool_or(c.off > {FEW_OFF} AND c.off * {ONE_OFF_IN} > c.units)
 ), joint AS (
     SELECT a.experiment_id, s.experiment_id AS flagged,
         greatest(p.block / 1000000 + ceil(a.grace)::bigint,

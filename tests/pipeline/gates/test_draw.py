@@ -43,7 +43,11 @@ def served(story) -> Callable[..., dict[str, str]]:
     """Serves two flags to the same sessions, and returns the experiments of both."""
 
     def serve(
-        search: Callable[[str], bool], *, verified: bool = True, canary: bool = False
+        search: Callable[[str], bool],
+        *,
+        verified: bool = True,
+        canary: bool = False,
+        days: int = 28,
     ) -> dict[str, str]:
         story.settings(verified_draws=verified, locked=[])
         story.deploy(A, minutes=-DAY)
@@ -60,10 +64,11 @@ def served(story) -> Callable[..., dict[str, str]]:
                     {**visit, "event": "order", "occurred_at": story.at(minute + 1)}
                 )
         story.send()
-        experiments = {
-            name: story.register(treatment_flag={"name": name, "treatment": True})
-            for name in ("search", "cart")
-        }
+        experiments: dict[str, str] = {}
+        for name in ("search", "cart"):
+            flag = {"name": name, "treatment": True}
+            experiments[name] = story.register(treatment_flag=flag)
+            story.settings(horizon_days=days)
         if canary:
             experiments["canary"] = story.register(treatment_commit=K)
         story.tick(minutes=DAY)
@@ -119,3 +124,21 @@ def test_a_canary_is_pooled_over_drawn_flags_and_holds_where_one_follows_it(
     assert "draw" not in evidence
     assert evidence["gates"]["interacting_because"] == ([] if search is as_drawn else ["draw"])
     story.require_the_counts_to_add_up(canary)
+
+
+def test_a_verdict_stays_what_it_was_where_a_flag_beside_it_leaves_its_draw_later(
+    story, served
+) -> None:
+    for number, session in enumerate(story.new_sessions(600)):
+        visit = {"session_id": session, "commit": A, "flags": {"search": session[-1] in "01234"}}
+        minute = DAY + 120 + number / 10
+        story.events.append({**visit, "event": "page_view", "occurred_at": story.at(minute)})
+    experiments = served(as_drawn, canary=True, days=1)
+    story.tick(minutes=DAY + 90)
+    before = {name: story.evidence(experiments[name]) for name in ("canary", "cart")}
+    assert all(evidence["ended_because"] == "horizon" for evidence in before.values())
+    story.tick(minutes=DAY + 300)
+    assert story.evidence(experiments["search"])["gates"]["interacting_because"] == ["draw"]
+    for name, evidence in before.items():
+        assert story.evidence(experiments[name])["gates"] == evidence["gates"]
+        story.require_the_counts_to_add_up(experiments[name])
