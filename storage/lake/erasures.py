@@ -1,16 +1,17 @@
 """Erasures: who was forgotten, left out of files at once, and written out of them at night."""
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Engine, text
 
+from storage.lake.day_engines import day_engine_settings
+from storage.lake.duckdb_engine import DuckDBEngine, open_duckdb
 from storage.lake.lake import Lake
-from storage.lake.parquet import EventKeys, holds_any, rewrite_without
+from storage.lake.parquet import COLUMNS, write_events
 from storage.lake.sealed_hours import (
     FILE,
-    Erasure,
     SealedFile,
     Written,
     note_verified,
@@ -18,6 +19,7 @@ from storage.lake.sealed_hours import (
 )
 from storage.lake.sealing import sealing_alone, store_file
 from storage.lake.verification import WrongFileError, verified
+from storage.pipeline.log_relations import not_erased_after, register_erasures
 
 _NOTE = text("""
 INSERT INTO erasures (project_id, session_id, public_only, pseudonym, erased_at)
@@ -129,51 +131,37 @@ def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
             rows = connection.execute(_WAITING, {"newest": newest}).mappings()
             files = [SealedFile(**row) for row in rows]
         done = Rewriting()
-        for file in files:
-            keys = _keys(erasures, after=file.last_erasure)
-            try:
-                done.files += _rewrite(connection, lake, file, keys, newest)
-            except WrongFileError as error:
-                _leave(connection, file, error, done)
+        with open_duckdb(day_engine_settings().limits) as day_engine:
+            register_erasures(day_engine, erasures)
+            for file in files:
+                try:
+                    done.files += _rewrite(connection, lake, file, day_engine, newest)
+                except WrongFileError as error:
+                    _leave(connection, file, error, done)
         with connection.begin():
             done.erasures = connection.execute(_END, {"newest": newest}).rowcount
     return done
 
 
-def _keys(erasures: Sequence[Erasure], *, after: int) -> EventKeys:
-    later = [erasure for erasure in erasures if erasure.erasure_id > after]
-    return EventKeys(
-        sessions={
-            (erasure.project_id, erasure.session_id)
-            for erasure in later
-            if erasure.session_id is not None and not erasure.public_only
-        },
-        claimed={
-            (erasure.project_id, erasure.session_id)
-            for erasure in later
-            if erasure.session_id is not None and erasure.public_only
-        },
-        users={
-            (erasure.project_id, erasure.pseudonym.hex())
-            for erasure in later
-            if erasure.pseudonym is not None
-        },
-    )
-
-
 def _rewrite(
-    connection: Connection, lake: Lake, file: SealedFile, keys: EventKeys, newest: int
+    connection: Connection, lake: Lake, file: SealedFile, engine: DuckDBEngine, newest: int
 ) -> bool:
-    """Writes a file anew where it holds any of these events, and returns whether it did.
+    """Writes a file anew where it holds any event of who was erased, and returns whether it did.
 
     Raises:
         WrongFileError: It is not as it is listed.
     """
     with verified(lake, file) as path:
-        is_written = holds_any(path, keys)
+        columns = ", ".join(f"e.{name}" for name in COLUMNS.names)
+        source = (
+            f"{engine.parquet([str(path)])} AS e WHERE true{not_erased_after(file.last_erasure)}"
+        )
+        ((rows,),) = engine.rows(f"SELECT count(*) FROM {source}")
+        is_written = rows < file.rows
+        kept = (batch.cast(COLUMNS) for batch in engine.batches(f"SELECT {columns} FROM {source}"))
         name = f"{file.name.rpartition('-')[0]}-{secrets.token_hex(4)}.parquet"
         new = (
-            store_file(lake, name, lambda target: rewrite_without(path, target, keys))
+            store_file(lake, name, lambda target: write_events(target, kept))
             if is_written
             else None
         )

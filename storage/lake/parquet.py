@@ -2,9 +2,8 @@
 
 import json
 import threading
-from collections.abc import Generator, Iterator, Set
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from weakref import WeakKeyDictionary
@@ -249,53 +248,3 @@ def _writer(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
 def count_rows(path: Path) -> int:
     """Returns how many rows a file's own footer tells."""
     return pq.read_metadata(path).num_rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class EventKeys:
-    """Sessions and users by whom events are selected: (project_id, id), a pseudonym in hexadecimal.
-
-    Of `claimed` sessions those events alone that came with the public key.
-    """
-
-    sessions: Set[tuple[int, str]]
-    claimed: Set[tuple[int, str]]
-    users: Set[tuple[int, str]]
-
-    def matches(self, batch: Batch) -> Batch:
-        """Returns for each event of a batch whether it is of any of them."""
-        matches = pa.repeat(pa.scalar(value=False), batch.num_rows)
-        by_public_key = _compute.invert(batch["trusted"])
-        for name, keys, among in (
-            ("session_id", self.sessions, True),
-            ("session_id", self.claimed, by_public_key),
-            ("pseudonym", self.users, True),
-        ):
-            for project_id in sorted({project for project, _ in keys}):
-                texts = pa.array([key for project, key in keys if project == project_id])
-                match = _compute.and_(
-                    _compute.equal(batch["project_id"], project_id),
-                    _compute.is_in(batch[name], value_set=texts.cast(pa.string())),
-                )
-                matches = _compute.or_(matches, _compute.and_(match, among))
-        return matches
-
-
-def rewrite_without(source: Path, target: Path, keys: EventKeys) -> int:
-    """Copies a file but for some events, and returns how many stay; none make no file."""
-    with closing(pq.ParquetFile(source)) as file:
-        return write_events(
-            target,
-            (batch.filter(_compute.invert(keys.matches(batch))) for batch in file.iter_batches()),
-        )
-
-
-def holds_any(source: Path, keys: EventKeys) -> bool:
-    """Tells whether a file has an event of any of these sessions or users."""
-    with closing(pq.ParquetFile(source)) as file:
-        columns = ["project_id", "session_id", "pseudonym", "trusted"]
-        return any(
-            _compute.any(keys.matches(batch)).as_py()
-            for batch in file.iter_batches(columns=columns)
-            if batch.num_rows
-        )

@@ -23,7 +23,7 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
         rows: The rows, which are read before this returns.
     """
     engine.register("log_units", _UNITS, ((unit,) for unit in sorted(rows.extent.units or ())))
-    _register_erasures(engine, rows.erasures)
+    register_erasures(engine, rows.erasures)
     engine.copy("log_rest", rows.rest)
     engine.copy("revenue_events", rows.revenue)
     wanted = _wanted(rows.extent)
@@ -32,7 +32,7 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
     stored = ["SELECT 1 AS event FROM log_rest"]
     newest = max((erasure.erasure_id for erasure in rows.erasures), default=0)
     for last, uris in _by_last_erasure(rows.files, newest):
-        erased = _not_erased_after(last) if last < newest else ""
+        erased = not_erased_after(last) if last < newest else ""
         files = engine.parquet(uris)
         parts.append(f"SELECT {columns} FROM {files} AS e WHERE {wanted}{erased}")
         stored.append(f"SELECT 1 FROM {files}")
@@ -55,7 +55,8 @@ def _wanted(extent: Extent) -> str:
     )
 
 
-def _register_erasures(engine: DayEngine, erasures: Iterable[Erasure]) -> None:
+def register_erasures(engine: DayEngine, erasures: Iterable[Erasure]) -> None:
+    """Makes the inputs that `not_erased_after` reads."""
     sessions: list[tuple[int, int, str]] = []
     claimed: list[tuple[int, int, str]] = []
     users: list[tuple[int, int, str]] = []
@@ -71,7 +72,8 @@ def _register_erasures(engine: DayEngine, erasures: Iterable[Erasure]) -> None:
     engine.register("log_erased_users", _ERASED, users)
 
 
-def _not_erased_after(last: int) -> str:
+def not_erased_after(last: int) -> str:
+    """Returns the condition that an event `e` is of nobody who was erased after an erasure."""
     return "".join(
         f" AND NOT EXISTS (SELECT 1 FROM log_erased_{kind} AS x WHERE x.erasure_id > {last}"
         f" AND x.project_id = e.project_id AND x.key = e.{column})"

@@ -127,13 +127,14 @@ def announce_seen_base_moves(
         announce_base_moves(connection, row.project_id, row.environment, known_at=known_at)
 
 
-_ANNOUNCE_PLACE = text("""
+# Of a place, or of no experiment.
+_ANNOUNCE_ALONE = text("""
 INSERT INTO announcements (
     announcement_id, project_id, experiment_id, kind, subject, announced_at, contract, sentence,
     environment, metric, commit_sha
 ) VALUES (
     'msg_' || replace(gen_random_uuid()::text, '-', ''), :project_id,
-    CAST(:experiment_id AS text), :kind, :place_id, clock_timestamp(), coalesce(
+    CAST(:experiment_id AS text), :kind, :subject, clock_timestamp(), coalesce(
         (SELECT contract FROM verdicts WHERE experiment_id = CAST(:experiment_id AS text)), 'null'
     ), :sentence, :environment, :metric, :commit
 ) RETURNING announcement_id, project_id, kind, announced_at
@@ -152,40 +153,28 @@ def announce_place(connection: Connection, project_id: int, place: Place, *, met
     if place.action not in _PLACE_EVENTS:
         return
     row = {**structs.asdict(place), "project_id": project_id, "metric": metric}
-    row["kind"] = _PLACE_EVENTS[place.action]
-    _deliver(connection, connection.execute(_ANNOUNCE_PLACE, row).all())
+    row |= {"kind": _PLACE_EVENTS[place.action], "subject": place.place_id}
+    _deliver(connection, connection.execute(_ANNOUNCE_ALONE, row).all())
 
 
-_ANNOUNCE_TEST = text("""
-INSERT INTO announcements (
-    announcement_id, project_id, kind, subject, announced_at, contract, sentence, environment,
-    metric
-) VALUES (
-    'msg_' || replace(gen_random_uuid()::text, '-', ''), :project_id, 'test', '',
-    clock_timestamp(), 'null', :sentence, :environment, :metric
-) RETURNING announcement_id, announced_at
-""")
 _TEST = "This delivery only tries the webhook: no experiment has changed."
 
 
 def announce_test(connection: Connection, project_id: int, target: str) -> bool:
     """Announces nothing to a webhook, to try it; returns whether the project has that webhook."""
     settings = read_settings(connection, project_id)
-    if target not in {webhook.target for webhook in settings.webhooks}:
-        return False
-    bound = {
+    row = {
+        **dict.fromkeys(("experiment_id", "commit")),
         "project_id": project_id,
+        "kind": "test",
+        "subject": "",
         "sentence": _TEST,
         "environment": PRODUCTION,
         "metric": settings.default_metric,
     }
-    row = connection.execute(_ANNOUNCE_TEST, bound).one()
-    waiting = {
-        "announcement_id": row.announcement_id,
-        "target": target,
-        "next_attempt_at": row.announced_at,
-    }
-    connection.execute(insert(deliveries).values(waiting))
+    if target not in {webhook.target for webhook in settings.webhooks}:
+        return False
+    _deliver(connection, connection.execute(_ANNOUNCE_ALONE, row).all(), only=target)
     return True
 
 
@@ -200,8 +189,10 @@ def _announce(connection: Connection, news: Sequence[tuple[str, Event, str, str 
     return len(announced)
 
 
-def _deliver(connection: Connection, announced: Sequence[Row[Any]]) -> None:
-    """Has the webhooks that ask for them wait for announcements."""
+def _deliver(
+    connection: Connection, announced: Sequence[Row[Any]], *, only: str | None = None
+) -> None:
+    """Has the webhooks that ask for them wait for announcements, or a single webhook."""
     webhooks = {
         project_id: read_settings(connection, project_id).webhooks
         for project_id in {row.project_id for row in announced}
@@ -214,7 +205,7 @@ def _deliver(connection: Connection, announced: Sequence[Row[Any]]) -> None:
         }
         for row in announced
         for webhook in webhooks[row.project_id]
-        if row.kind in webhook.events
+        if (row.kind in webhook.events if only is None else webhook.target == only)
     ]
     if waiting:
         connection.execute(insert(deliveries).values(waiting))

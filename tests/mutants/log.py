@@ -143,7 +143,7 @@ MUTANTS = [
     Mutant(
         breaks="who was forgotten is left out of every file at once",
         of="storage.pipeline.log_relations.attach_log",
-        edits=[swap("_not_erased_after(last) if last < newest else ''", "''")],
+        edits=[swap("not_erased_after(last) if last < newest else ''", "''")],
         tests=[
             "tests/storage/log/test_erasures.py::test_nobody_reads_from_a_file_who_was_forgotten"
         ],
@@ -151,7 +151,7 @@ MUTANTS = [
     Mutant(
         breaks="an erasure ends only when no file holds anything of that person",
         of="storage.lake.erasures._rewrite",
-        edits=[swap("holds_any(path, keys)", "file.part and holds_any(path, keys)")],
+        edits=[swap("rows < file.rows", "file.part > 0 and rows < file.rows")],
         tests=[
             "tests/storage/log/test_erasures.py::test_the_nights_rewriting_leaves_no_trace_in_any_file"
         ],

@@ -168,6 +168,7 @@ def test_sessions_of_any_characters_are_rebuilt_to_the_byte(canary) -> None:
         "UPDATE runtime_events SET session_id = E's\\t\\\\.\\r\\n' WHERE session_id = 's41'",
         "UPDATE runtime_events SET session_id = E'\\\\N' WHERE session_id = 's43'",
         "UPDATE runtime_events SET session_id = 'Ünïcode 🛒' WHERE session_id = 's45'",
+        "UPDATE runtime_events SET session_id = E'\"\n\\\\.\n,' WHERE session_id = 's47'",
     )
     run_pipeline(canary.engine)
     whole = derived_of(canary.engine)
