@@ -7,8 +7,7 @@ from dataclasses import dataclass
 # Of the digest, in hexadecimal: a share is kept to 1 in 2^32.
 DIGITS = 8
 POSITIONS = 16**DIGITS
-# Of so many units one may be off the draw, by a client that still has an older answer, and of any
-# number two.
+# Each thousandth unit may be off the draw, as clients with an older answer are; two always may.
 ONE_OFF_IN, FEW_OFF = 1000, 2
 # Nobody declares the share of a flag: half of the units are the fewest days.
 FLAG_SHARE = 0.5

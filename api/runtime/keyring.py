@@ -97,7 +97,7 @@ class Keyring:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._recent = Recent[bytes, Caller | None](_REMEMBERED_SECONDS, most=_MOST_REMEMBERED)
+        self._recent = Recent[bytes, Caller | None](_REMEMBERED_SECONDS, capacity=_MOST_REMEMBERED)
         self._noted: dict[bytes, float] = {}
         self._notes: set[asyncio.Task[None]] = set()
 

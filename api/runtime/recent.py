@@ -18,11 +18,11 @@ class Recent(Generic[KeyT, ReadT]):
 
     Args:
         seconds: For how long a reading is kept, from its beginning on.
-        most: How many are kept; beyond them all are forgotten.
+        capacity: The number of readings kept; when one more comes, the cache is emptied first.
     """
 
-    def __init__(self, seconds: float, *, most: int = 1000) -> None:
-        self._seconds, self._most = seconds, most
+    def __init__(self, seconds: float, *, capacity: int = 1000) -> None:
+        self._seconds, self._capacity = seconds, capacity
         self._kept: dict[KeyT, tuple[float, asyncio.Task[ReadT]]] = {}
 
     def __contains__(self, key: KeyT) -> bool:
@@ -32,7 +32,7 @@ class Recent(Generic[KeyT, ReadT]):
         """Returns what is read of a key, by a function where it was not read lately."""
         now, known = time.monotonic(), self._kept.get(key)
         if known is None or known[0] <= now:
-            if len(self._kept) >= self._most:
+            if len(self._kept) >= self._capacity:
                 self._kept.clear()
             task = asyncio.create_task(reading())
             task.add_done_callback(partial(self._settle, key))

@@ -46,8 +46,8 @@ def rebuild_all(
 ) -> Rebuilt:
     """Computes all that is derived from raw events, and serves it, in a single transaction.
 
-    Ticks, readers and gates go on meanwhile on the served tables, of which those rows alone are
-    written that differ. Then a tick adds what came meanwhile. Open verdicts are published as in any
+    Ticks, readers and gates keep using the served tables meanwhile; only rows that differ are
+    written. A tick at the end adds what came meanwhile. Open verdicts are published as in any
     tick; decided ones are compared, and never rewritten.
 
     Args:

@@ -48,7 +48,7 @@ class Effect:
         as_of: The look, epoch seconds.
         interval: The confidence sequence at that look, widened to hold the estimate.
         moved: Whether that look lies before the look of the evidence.
-        cut: Whether a share that nobody declared was cut before it was due, and before a decision.
+        cut: Whether an undeclared share was cut before the effect was due and before a decision.
     """
 
     as_of: int

@@ -409,7 +409,7 @@ def _ordered_assignments(
 
 
 def _own_values(experiment: PipelineExperiment) -> Iterator[tuple[int, FlagValues]]:
-    """Yields the values of the flag under test by which the text tells events apart itself."""
+    """Yields the values of the flag under test that the SQL itself sorts events by."""
     yield ABSENT_VALUE, {}
     flag = experiment.flag
     if flag is None or not experiment.drawn:

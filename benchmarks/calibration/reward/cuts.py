@@ -1,7 +1,7 @@
-"""Null changes whose share an agent cuts at a good moment, where nobody sees the cut.
+"""Null changes whose share an agent cuts at a good moment, without declaring it.
 
-A kernel of hourly looks over a week: neither the service nor the decision functions, but for the
-prior. Prints the mean effect that would be trained on, each change counted.
+A kernel of hourly looks over a week. It drives neither the service nor the decision functions and
+shares only their prior. Prints the mean effect that would be trained on, each change counted.
 """
 
 from itertools import product

@@ -80,8 +80,8 @@ _ROWS = {
 OTHERS = """
 Not in it: `no_value`, `empty` and `not_vouched`, which are the test of `other_currency` and of
 `before_exposure` on other outcomes; and `crossover`, which is no test of chance: behind a sticky
-router nobody crosses, and more than 5 % of the units hold every look. Nor `draw`: where units have
-the arm that is drawn for them none is off it, and how soon a leak is seen is in docs/statistics.md.
+router nobody crosses, and more than 5 % of the units hold every look. Nor `draw`: without a leak
+each unit has the arm that is drawn for it; docs/statistics.md says how soon a leak is seen.
 """
 
 

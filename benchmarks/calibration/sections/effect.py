@@ -24,8 +24,8 @@ Of its harmful changes it ends some by chance; the others are trainable, with ex
 changes are closed; what promotes, starves or cuts them was driven through the service, below.
 """
 ACTED = """
-Agents through the service (`python -m benchmarks.calibration.reward.acting`: events posted each
-five minutes, looks and documents of REST read each hour, the guardrail `error`): 60 changes a row,
+Agents through the service (`python -m benchmarks.calibration.reward.acting`: events posted every
+five minutes, looks and documents of REST read every hour, the guardrail `error`): 60 changes a row,
 60 sessions an hour at a rate of 60 %, half and half, two days. At the first hour at which the
 effect reaches 1 % an agent closes, promotes, sends no more traffic or cuts the share to a tenth, a
 quarter of the changes each; of the latter two no share is declared. Of those without an effect it

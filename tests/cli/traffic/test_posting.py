@@ -33,7 +33,7 @@ def accepting(request: httpx2.Request) -> httpx2.Response:
 
 def test_batches_keep_the_order_and_the_limit_of_a_request() -> None:
     made = list(batches(deliveries(1001)))
-    assert [len(batch.bodies) for batch in made] == [500, 500, 1]
+    assert [len(batch.bodies) for batch in made] == [200, 200, 200, 200, 200, 1]
     events = [body for batch in made for body in batch.bodies]
     assert events == [delivery.body for delivery in deliveries(1001)]
 
