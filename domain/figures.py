@@ -32,6 +32,10 @@ def rough_percent(number: float) -> str:
 
 
 def length_of_time(seconds: float, *, least: int = 2) -> str:
-    """Returns a length of time in its largest unit of which it has at least so many."""
-    length, unit = next(pair for pair in _LENGTHS if seconds >= least * pair[0] or pair[0] == 1)
+    """Returns a length in its largest unit of which it is whole, or has at least so many."""
+    length, unit = next(
+        (length, unit)
+        for length, unit in _LENGTHS
+        if seconds >= least * length or (seconds and not seconds % length) or length == 1
+    )
     return counted(round(seconds / length), unit)

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 
 from domain.contract import Contract
-from domain.figures import counted
+from domain.figures import length_of_time
 from domain.registration import RegistrationAnswer
 from domain.wording.headline import ABSTENTIONS, headline_of
 from domain.wording.registration import HISTORY
@@ -102,12 +102,4 @@ def _next_look(contract: Contract, retry_after: int | None) -> str:
         return "No need to look again."
     pace = FAST_PACE_SECONDS if contract.cadence == "fast" else DAY_PACE_SECONDS
     seconds = pace if retry_after is None else max(retry_after, SOONEST_SECONDS)
-    return f"Look again in {span(seconds)}."
-
-
-def span(seconds: int) -> str:
-    """A time in its largest whole unit, rounded up: `5 minutes`."""
-    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= length:
-            return counted(-(-seconds // length), unit)
-    return counted(max(seconds, 1), "second")
+    return f"Look again in {length_of_time(seconds)}."

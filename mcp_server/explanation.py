@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 from domain.document import time_text
 from domain.evidence.document import AnyEvidence, Evidence
@@ -11,7 +12,18 @@ from domain.evidence.results import MetricRow
 from domain.lineage import control_state
 from domain.registration import RegistrationAnswer
 from domain.wording.registration import registration_note
-from mcp_server.contract import BaseMove, Effect, Explanation, Metric, Progress
+from mcp_server.contract import (
+    BaseMove,
+    Checklist,
+    Effect,
+    Explanation,
+    Metric,
+    Portfolio,
+    Progress,
+    Shape,
+)
+
+ShapeT = TypeVar("ShapeT", Explanation, Checklist, Portfolio)
 
 LONGEST_BYTES = 1024
 SENTENCE_BYTES = 280
@@ -56,35 +68,28 @@ def explanation(
         faults=_faults(checklist, evidence.experiment_id),
         left_out=0,
     )
-    return _fitted(whole)
+    # The least telling go first: unharmed guardrails, warnings, faults, then the other metrics.
+    telling = 1 + sum(row.state == "breached" for row in whole.metrics[1:])
+    return fitted(fitted(whole, metrics=telling), warnings=0, faults=0, metrics=0)
 
 
-def _fitted(whole: Explanation) -> Explanation:
-    """The explanation with as many warnings, faults and metrics as fit.
+def fitted(whole: ShapeT, **least: int) -> ShapeT:
+    """The shape in a kilobyte: its lists lose their last entries, the first list before the next.
 
-    The least telling go first: unharmed guardrails, warnings, faults, then the other metrics.
+    Args:
+        whole: A shape whose `left_out` counts these entries.
+        least: How many entries each list keeps.
     """
-    metrics, warnings = list(whole.metrics), list(whole.warnings)
-    faults = whole.faults and list(whole.faults)
-    fitted, left_out = whole, 0
-    while len(as_json(fitted.model_dump())) > LONGEST_BYTES:
-        quiet = [n for n, row in enumerate(metrics) if n > 0 and row.state != "breached"]
-        if quiet:
-            del metrics[quiet[-1]]
-        elif rest := (warnings or faults or metrics):
-            rest.pop()
-        else:
-            break
-        left_out += 1
-        fitted = whole.model_copy(
-            update={
-                "metrics": list(metrics),
-                "warnings": list(warnings),
-                "faults": faults,
-                "left_out": left_out,
-            }
-        )
-    return fitted
+    for name, kept in least.items():
+        while len(getattr(whole, name) or ()) > kept and not fits(whole):
+            rest = {name: getattr(whole, name)[:-1], "left_out": whole.left_out + 1}
+            whole = whole.model_copy(update=rest)
+    return whole
+
+
+def fits(shape: Shape) -> bool:
+    """Tells whether a shape is at most a kilobyte of JSON."""
+    return len(as_json(shape.model_dump())) <= LONGEST_BYTES
 
 
 def _metrics(rows: Sequence[MetricRow]) -> list[Metric]:

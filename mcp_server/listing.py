@@ -2,7 +2,7 @@
 
 from domain.listing import VerdictList
 from mcp_server.contract import Experiments, Listed
-from mcp_server.explanation import LONGEST_BYTES, as_json, cut
+from mcp_server.explanation import cut, fits
 
 # So many fit, of usual commits and metrics.
 MOST = 5
@@ -24,11 +24,6 @@ def listing(page: VerdictList) -> Experiments:
         for row in page.experiments
     ]
     return Experiments(experiments=rows, next_cursor=page.next_cursor)
-
-
-def fits(page: Experiments) -> bool:
-    """Tells whether a page is at most a kilobyte of JSON."""
-    return len(as_json(page.model_dump())) <= LONGEST_BYTES
 
 
 def room(page: Experiments) -> int:

@@ -7,7 +7,7 @@ from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import planned
 from mcp_server.contract import Checklist, Plan, PlannedLift, Quicker, SetUp
-from mcp_server.explanation import LONGEST_BYTES, as_json, cut, rounded
+from mcp_server.explanation import cut, fitted, rounded
 
 _QUICKER_LIFT = 0.2
 _TEXT_BYTES = 250
@@ -98,14 +98,8 @@ def checklist(lines: Sequence[Mapping[str, Any]]) -> Checklist:
     red = [_line_text(line) for line in lines if line.get("ok") is False]
     waiting = [str(line.get("check", ""))[:40] for line in lines if line.get("ok") is None]
     green = [str(line.get("check", ""))[:40] for line in lines if line.get("ok") is True]
-    fitted = Checklist(red=red, waiting=waiting, green=green, left_out=0)
-    parts = (green, waiting, red)
-    left_out = 0
-    while len(as_json(fitted.model_dump())) > LONGEST_BYTES:
-        next(part for part in parts if part).pop()
-        left_out += 1
-        fitted = Checklist(red=red, waiting=waiting, green=green, left_out=left_out)
-    return fitted
+    whole = Checklist(red=red, waiting=waiting, green=green, left_out=0)
+    return fitted(whole, green=0, waiting=0, red=0)
 
 
 def _line_text(line: Mapping[str, Any]) -> str:

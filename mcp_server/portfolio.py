@@ -3,7 +3,7 @@
 from domain.ledger import portfolio as ledger
 from domain.ledger.sentences import portfolio_headline, portfolio_steps
 from mcp_server.contract import Portfolio, PortfolioChange
-from mcp_server.explanation import LONGEST_BYTES, as_json, cut, rounded
+from mcp_server.explanation import cut, fitted, rounded
 
 SENTENCE_BYTES = 280
 STEP_BYTES = 300
@@ -40,16 +40,8 @@ def portfolio(document: ledger.Portfolio) -> Portfolio:
         steps=[cut(step, STEP_BYTES) for step in portfolio_steps(document)],
         left_out=0,
     )
-    # As many changes and steps as fit: the oldest change goes first.
-    changes, steps = list(whole.changes), list(whole.steps)
-    fitted, left_out = whole, 0
-    while (rest := changes or steps) and len(as_json(fitted.model_dump())) > LONGEST_BYTES:
-        rest.pop()
-        left_out += 1
-        fitted = whole.model_copy(
-            update={"changes": list(changes), "steps": list(steps), "left_out": left_out}
-        )
-    return fitted
+    # The oldest change goes first.
+    return fitted(whole, changes=0, steps=0)
 
 
 def _short(share: float | None) -> float | None:

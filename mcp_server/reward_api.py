@@ -8,8 +8,8 @@ import httpx2
 from mcp.server.mcpserver.exceptions import ToolError
 from starlette.requests import Request
 
+from domain.figures import length_of_time
 from mcp_server.address import Address
-from mcp_server.advice import span
 from mcp_server.client import Answer, Client, ServiceError
 
 ANSWER_SECONDS = 8.0
@@ -164,4 +164,4 @@ def _advice(fault: ServiceError, code: str) -> str:
     advice = ADVICE.get(code, ADVICE_BY_STATUS.get(status, ""))
     if fault.retry_after is None and status != 429 and status < 500:
         return advice
-    return f"{advice} Try again in {span(fault.retry_after or 60)}.".strip()
+    return f"{advice} Try again in {length_of_time(fault.retry_after or 60)}.".strip()

@@ -38,8 +38,8 @@ from mcp_server.contract import (
     TargetMetric,
     TreatmentFlag,
 )
-from mcp_server.explanation import explanation, progress
-from mcp_server.listing import MOST, fits, listing, room
+from mcp_server.explanation import explanation, fits, progress
+from mcp_server.listing import MOST, listing, room
 from mcp_server.planning import checklist
 from mcp_server.planning import plan as planned
 from mcp_server.planning import set_up as next_step

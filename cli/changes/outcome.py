@@ -6,6 +6,7 @@ from enum import IntEnum
 from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.contract import Contract
 from domain.evidence.document import AnyEvidence, Evidence
+from domain.figures import length_of_time
 from domain.measure import excludes_loss, too_small
 from domain.wording.registration import HISTORY
 from domain.wording.situation import with_situation
@@ -101,7 +102,7 @@ def outcome(
         or _accepted(poll, accept_harm)
         or _closed(poll)
         or (
-            Outcome(exit=Exit.TIMEOUT, because=f"no verdict within {span(timeout)}.")
+            Outcome(exit=Exit.TIMEOUT, because=f"no verdict within {length_of_time(timeout)}.")
             if last
             else None
         )
@@ -191,13 +192,5 @@ def _closed(poll: Poll) -> Outcome | None:
 
 def while_frozen(reason: str, timeout: float) -> Outcome:
     """Returns how the gate ends while the service is frozen."""
-    because = f"frozen: {reason}. No verdict was to be acted on within {span(timeout)}."
+    because = f"frozen: {reason}. No verdict was to be acted on within {length_of_time(timeout)}."
     return Outcome(exit=Exit.TIMEOUT, because=because)
-
-
-def span(seconds: float) -> str:
-    """A length of time in its largest fitting unit."""
-    for unit in "dhm":
-        if seconds >= UNIT_SECONDS[unit]:
-            return f"{seconds / UNIT_SECONDS[unit]:.3g} {unit}"
-    return f"{seconds:.3g} s"

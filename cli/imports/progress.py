@@ -1,4 +1,4 @@
-"""The progress of an import: a bar for each pass, and a line for each wait."""
+"""The progress of an import: a bar for each pass."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -18,10 +18,6 @@ class Bars:
         """Begins a pass over the data, and returns the function that shows the share done."""
         task = self._progress.add_task(words, total=1.0)
         return lambda share: self._progress.update(task, completed=share)
-
-    def say(self, words: str) -> None:
-        """Prints a line above the bars."""
-        self._progress.console.print(words)
 
 
 @contextmanager

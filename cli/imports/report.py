@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from cli.changes.outcome import span
 from cli.imports.rehearsal import ArmCount, ExperimentCount
 from cli.imports.spool import Tally
 from domain.cause import Cause
 from domain.currency import minor_unit_digits
+from domain.figures import length_of_time
 from domain.metric import DAY, HOUR, LONGEST_WINDOW, MINUTE
 from domain.wording.left_out import CURES
 from storage.views.history_counts import ArmHistory
@@ -101,7 +101,7 @@ class ImportReport:
 def _experiment_lines(judgement: ExperimentCount) -> Iterator[str]:
     target = judgement.policy["target"]
     made = "" if judgement.experiment_id is None else f", registered as {judgement.experiment_id}"
-    window = _length(target["window_seconds"])
+    window = length_of_time(target["window_seconds"])
     yield f"{target['name']} within {window} of the exposure{made}, counted of in file:"
     experiment, history = judgement.experiment, judgement.history
     yield _arm_line(
@@ -165,12 +165,11 @@ def _warnings(judgement: ExperimentCount) -> Iterator[str]:
     for outcomes in judgement.left_out:
         yield f"Warning: {CURES[Cause(outcomes.reason)]}"
     events = " or ".join(f"`{source}`" for source in target["sources"])
-    number, unit = span(target["window_seconds"]).split()
-    window = f"{number}-{_UNITS[unit]}"
     if history.after:
+        window = length_of_time(target["window_seconds"])
         yield (
             f"Warning: {history.after:,} of {history.outcomes:,} {events} events fall outside the"
-            f" {window} window of their unit's exposure and do not count; {_wider(judgement)}"
+            f" window of {window} after their unit's exposure and do not count; {_wider(judgement)}"
         )
     begun = history.control.begun_by_outcome + history.treatment.begun_by_outcome
     if begun:
@@ -210,21 +209,15 @@ def _wider(judgement: ExperimentCount) -> str:
     longest = judgement.history.longest.total_seconds()
     wide = next((window for window in _WINDOWS if window >= longest), None)
     if wide is None:
-        return f"the last comes {_length(longest)} after it, and a window is at most 28 days."
+        return (
+            f"the last comes {length_of_time(longest)} after it, and a window is at most 28 days."
+        )
     name = judgement.experiment.target_metric
     length = f"{wide // HOUR}h" if wide % DAY else f"{wide // DAY}d"
     return (
         f'window = "{length if wide >= HOUR else "30m"}" in [experiment], or window_seconds ='
         f" {wide} of metric {name!r} in the settings, before the registration, takes all in."
     )
-
-
-_UNITS = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
-
-
-def _length(seconds: float) -> str:
-    number, unit = span(seconds).split()
-    return f"{number} {_UNITS[unit]}{'' if number == '1' else 's'}"
 
 
 def _document(judgement: ExperimentCount) -> dict[str, Any]:

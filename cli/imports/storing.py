@@ -1,8 +1,6 @@
 """The storing of a checked file: all of it in a single transaction, or nothing."""
 
-import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine
@@ -13,14 +11,9 @@ from cli.imports.rehearsal import ExperimentCount, judged
 from cli.imports.spool import Spool
 from storage.log.events import copy_history, note_history, note_names, require_open_history
 from storage.log.parts import next_part, note_part_of_days
-from storage.postgres.lock_waits import blocking_transaction, name_transaction
 from storage.schema.clock import binding_time, receipt_time
 from storage.schema.partitions import MOST_DAYS, write_past_days
 from storage.tenants.projects import lock_project
-
-# What others see of this transaction who wait for it.
-_NAME = "deploy-reward import"
-_ASK_EVERY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +52,10 @@ class Storing:
             Conflict: The history is closed, or it has too many days.
         """
         tally = self.spool.tally
-        with self.engine.begin() as connection, self._reporting_waits(connection):
+        with self.engine.begin() as connection:
             # Its own transaction: to make a day holds up everybody else who makes a day.
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
-        with self.engine.begin() as connection, self._reporting_waits(connection):
+        with self.engine.begin() as connection:
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
             self._require_open_history(connection)
             part = next_part(connection, tally.days)
@@ -94,27 +87,3 @@ class Storing:
             done += len(block)
             show(done / size)
         show(1.0)
-
-    @contextmanager
-    def _reporting_waits(self, connection: Connection) -> Generator[None]:
-        """Says, which transaction the import waits for."""
-        pid = name_transaction(connection, _NAME)
-        ended = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(pid, ended), daemon=True)
-        watch.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            watch.join()
-
-    def _watch(self, pid: int, ended: threading.Event) -> None:
-        said: str | None = None
-        with self.engine.connect() as connection:
-            while not ended.wait(_ASK_EVERY_SECONDS):
-                other = blocking_transaction(connection, pid)
-                # A snapshot of the statistics lasts as long as its transaction.
-                connection.rollback()
-                if other is not None and other != said:
-                    self.bars.say(f"Waiting for another transaction to end: {other}.")
-                    said = other

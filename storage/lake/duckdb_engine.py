@@ -13,23 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from storage.lake.input_tables import input_table
 from storage.pipeline.engines.engine import Batch, Batches, Columns, EngineMemoryError, tell_part
-from storage.pipeline.steps import (
-    COMPUTED_ONCE,
-    FLAG_VALUE,
-    HEX_FROM,
-    HEX_TO,
-    IN_PART,
-    Step,
-    with_properties_read,
-)
+from storage.pipeline.steps import Dialect, Step
 
 if TYPE_CHECKING:
     # It takes a tenth of a CPU second to load, which a run that reads no whole day does without.
     import duckdb
 
 _BATCH_ROWS = 20_000
-# By a pointer of JSON, in which a name's own ~ and / are written otherwise.
-_FLAG_VALUE = "json_extract_string(e.flags, '/' || replace(replace(s.flag, '~', '~0'), '/', '~1'))"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +100,13 @@ class DuckDBEngine:
         limits: From which the number of parts follows.
         seconds: How long a step may take; None for as long as it needs.
     """
+
+    dialect = Dialect(
+        digest=("sha256(", ")"),
+        # By a pointer of JSON, in which a name's own ~ and / are written otherwise.
+        flag="json_extract_string(e.flags, '/' || replace(replace(s.flag, '~', '~0'), '/', '~1'))",
+        event_property="json_extract_string({event}.properties, '$.\"' || {name} || '\"')",
+    )
 
     def __init__(
         self,
@@ -246,14 +243,7 @@ class DuckDBEngine:
 
     def _in_words(self, sql: str) -> str:
         in_part = "true" if self._part is None else f"{self._part_of('unit')} = {self._part}"
-        return (
-            with_properties_read(sql, self.property_text)
-            .replace(IN_PART, in_part)
-            .replace(HEX_FROM, "sha256(")
-            .replace(HEX_TO, ")")
-            .replace(FLAG_VALUE, _FLAG_VALUE)
-            .replace(COMPUTED_ONCE, "")
-        )
+        return self.dialect.written(sql, in_part=in_part)
 
     def drop(self, steps: Iterable[Step]) -> None:
         """Drops the rows of those steps that are temporary."""
@@ -280,10 +270,6 @@ class DuckDBEngine:
     def batches(self, sql: str) -> Iterable[Batch]:
         """Yields the rows of a statement as Arrow."""
         yield from self.database.sql(self._in_words(sql)).to_arrow_reader(_BATCH_ROWS)
-
-    def property_text(self, name: str, event: str) -> str:
-        """Returns SQL for a property of an event as text."""
-        return f"json_extract_string({event}.properties, '$.\"' || {name} || '\"')"
 
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its number."""

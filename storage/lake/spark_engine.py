@@ -17,15 +17,7 @@ import pyarrow.parquet as pq
 from storage.lake.input_tables import input_table
 from storage.lake.lake import Lake
 from storage.pipeline.engines.engine import Batch, Batches, Columns, EngineError
-from storage.pipeline.steps import (
-    COMPUTED_ONCE,
-    FLAG_VALUE,
-    HEX_FROM,
-    HEX_TO,
-    IN_PART,
-    Step,
-    with_properties_read,
-)
+from storage.pipeline.steps import Dialect, Step
 
 REMOTE = "SERVICE_SPARK_REMOTE"
 PORT = 15002
@@ -169,6 +161,12 @@ class SparkEngine:
         seconds: How long a step may take; None for as long as it needs.
     """
 
+    dialect = Dialect(
+        digest=("sha2(", ", 256)"),
+        flag="try_element_at(from_json(e.flags, 'map<string,string>'), s.flag)",
+        event_property="get_json_object({event}.properties, '$.' || {name})",
+    )
+
     def __init__(
         self,
         session: Any,  # noqa: ANN401 - an optional package
@@ -290,10 +288,6 @@ class SparkEngine:
     def drop(self, steps: Iterable[Step]) -> None:
         """Does nothing: the files of a step last as long as the engine."""
 
-    def property_text(self, name: str, event: str) -> str:
-        """Returns SQL for a property of an event as text."""
-        return f"get_json_object({event}.properties, '$.' || {name})"
-
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its number."""
         return number
@@ -303,15 +297,7 @@ class SparkEngine:
             self._session.read.parquet(*uris).createOrReplaceTempView(name)
 
     def _statement(self, sql: str) -> Any:  # noqa: ANN401 - an optional package
-        return self._session.sql(
-            with_properties_read(sql, self.property_text)
-            .replace(HEX_FROM, "sha2(")
-            .replace(HEX_TO, ", 256)")
-            .replace(FLAG_VALUE, "try_element_at(from_json(e.flags, 'map<string,string>'), s.flag)")
-            .replace(IN_PART, "true")
-            .replace(COMPUTED_ONCE, "")
-            .replace(_COLLATION, "")
-        )
+        return self._session.sql(self.dialect.written(sql).replace(_COLLATION, ""))
 
     def _uri(self, name: str) -> str:
         return _as_uri(self._lake.uri(name))

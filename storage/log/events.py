@@ -26,35 +26,9 @@ from storage.schema.policy_columns import SEEN_FROM
 
 MemberT = TypeVar("MemberT")
 
-COLUMNS = (
-    "project_id",
-    "environment",
-    "event",
-    "session_id",
-    "occurred_at",
-    "commit_sha",
-    "route",
-    "pseudonym",
-    "trusted",
-    "event_id",
-    "value",
-    "flags",
-    "properties",
-    "signed",
-    "received_at",
-)
-# PostgreSQL's text format. No text that is stored is empty: the empty field is free for NULL.
-_COPY = f"COPY runtime_events ({', '.join(COLUMNS)}) FROM STDIN WITH (NULL '')"
-_TIME = COLUMNS.index("occurred_at")
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 # From so many characters on a round costs its rows more than its commit.
 _LARGE_ROUND = 2**15
-# The clock is read after the lock is held: the argument is evaluated first.
-_APPEND = f"""
-SELECT {microseconds_sql("clock_timestamp()")}
-FROM (SELECT pg_advisory_xact_lock_shared({LOG_LOCK}) OFFSET 0) AS locked;
-{_COPY}
-""".encode()
 
 
 class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -99,6 +73,21 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             self.properties or "",
             "t" if self.signed else "f",
         )
+
+
+COLUMNS = (
+    *(name for name in RuntimeEvent.__struct_fields__ if name != "occurred_text"),
+    "received_at",
+)
+# PostgreSQL's text format. No text that is stored is empty: the empty field is free for NULL.
+_COPY = f"COPY runtime_events ({', '.join(COLUMNS)}) FROM STDIN WITH (NULL '')"
+_TIME = COLUMNS.index("occurred_at")
+# The clock is read after the lock is held: the argument is evaluated first.
+_APPEND = f"""
+SELECT {microseconds_sql("clock_timestamp()")}
+FROM (SELECT pg_advisory_xact_lock_shared({LOG_LOCK}) OFFSET 0) AS locked;
+{_COPY}
+""".encode()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -272,7 +272,9 @@ def segments_column(engine: Engine, segments: Sequence[str]) -> str:
     """Returns the SQL of the column `segments` of `log_rows`, nothing where none are read."""
     if not segments:
         return ""
-    texts = ", ".join(segment_text(engine.property_text(f"'{name}'", "e")) for name in segments)
+    texts = ", ".join(
+        segment_text(engine.dialect.property_text(f"'{name}'", "e")) for name in segments
+    )
     return f", concat({texts}) AS segments"
 
 

@@ -16,7 +16,7 @@ number elsewhere. `buried_*` are tombstones: rows that no event stands behind an
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from domain.cause import LEFT_OUT_OF_MEANS, Cause
@@ -585,9 +585,37 @@ def asked_values(where: Mapping[str, Sequence[str]]) -> str:
     return end + "".join(f"{pair}{end}" for pair in pairs)
 
 
-def with_properties_read(sql: str, property_text: Callable[[str, str], str]) -> str:
-    """Returns a text in which an engine's own function reads the properties of events."""
-    return _PROPERTY.sub(lambda match: property_text(match[1], match[2]), sql)
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """What the text leaves to an engine's own SQL.
+
+    Attributes:
+        digest: What stands before and after a text whose SHA-256 in hexadecimal is meant.
+        flag: The value of an event's flag as text.
+        event_property: A property of `{event}`, an alias, as text; `{name}` is SQL for its name,
+            which is of letters, digits, _ and -, or NULL.
+        computed_once: As COMPUTED_ONCE says.
+    """
+
+    digest: tuple[str, str]
+    flag: str
+    event_property: str
+    computed_once: str = ""
+
+    def property_text(self, name: str, event: str) -> str:
+        """Returns SQL for a property of an event as text."""
+        return self.event_property.format(name=name, event=event)
+
+    def written(self, sql: str, *, in_part: str = "true") -> str:
+        """Returns a part of the text as the engine takes it."""
+        return (
+            _PROPERTY.sub(lambda match: self.property_text(match[1], match[2]), sql)
+            .replace(HEX_FROM, self.digest[0])
+            .replace(HEX_TO, self.digest[1])
+            .replace(FLAG_VALUE, self.flag)
+            .replace(IN_PART, in_part)
+            .replace(COMPUTED_ONCE, self.computed_once)
+        )
 
 
 def _asked(event: str) -> str:

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Row, text
 
 from domain.route import RouteTable, canonical_route
 from storage.experiments.graphs import graph_patterns
-from storage.pipeline.engines.postgres_engine import in_words
+from storage.pipeline.engines.postgres_engine import POSTGRESQL
 from storage.pipeline.steps import IN_SAMPLE
 from storage.schema.encoding import moment, sightings
 from storage.schema.policy_columns import BY_USER, GRACE, GRAPH_ID, ROUTES, TRUSTED_IDENTITY
@@ -153,7 +153,7 @@ WITH exposing AS (
 )
 SELECT s.experiment_id, count(*) AS units
 FROM seen AS s
-WHERE s.unit IS NOT NULL AND {in_words(IN_SAMPLE)}
+WHERE s.unit IS NOT NULL AND {POSTGRESQL.written(IN_SAMPLE)}
   AND NOT EXISTS (
       SELECT FROM exposures AS p
       WHERE p.experiment_id = s.experiment_id AND p.unit = s.unit

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias
 
-from storage.pipeline.steps import Step
+from storage.pipeline.steps import Dialect, Step
 
 # Arrow's record batches: pyarrow has no types.
 Batch: TypeAlias = Any
@@ -49,6 +49,8 @@ class EngineMemoryError(EngineError):
 class Engine(Protocol):
     """Holds relations by name, and makes new ones by statements of the text."""
 
+    dialect: Dialect
+
     def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
         """Makes a small input of rows."""
         ...
@@ -67,15 +69,6 @@ class Engine(Protocol):
 
     def each_part(self) -> Iterator[int]:
         """Yields the number of each part, while that part is computed."""
-        ...
-
-    def property_text(self, name: str, event: str) -> str:
-        """Returns SQL for a property of an event as text.
-
-        Args:
-            name: SQL for its name, which is of letters, digits, _ and -, or NULL.
-            event: The alias of the event's relation.
-        """
         ...
 
     def experiment_key(self, number: int, experiment_id: str) -> object:

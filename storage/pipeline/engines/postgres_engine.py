@@ -12,18 +12,21 @@ from sqlalchemy import Connection, CursorResult, text
 from storage.pipeline.engines.engine import Columns
 from storage.pipeline.steps import (
     CANDIDATES,
-    COMPUTED_ONCE,
     EVENT_KEY,
-    FLAG_VALUE,
-    HEX_FROM,
-    HEX_TO,
-    IN_PART,
     SEEN,
+    Dialect,
     Step,
-    with_properties_read,
 )
 from storage.schema.encoding import epoch_microseconds
 
+POSTGRESQL = Dialect(
+    digest=("encode(sha256(convert_to(", ", 'UTF8')), 'hex')"),
+    flag="(e.flags ->> s.flag)",
+    event_property="({event}.properties ->> {name})",
+    # The planner would merge the subquery and work `kind` out six times a row, for two thirds
+    # more time.
+    computed_once="OFFSET 0",
+)
 _TYPES = {
     "int": "integer",
     "bigint": "bigint",
@@ -82,6 +85,8 @@ class PostgresEngine:
         at_once: Up to how many rows of the log, times experiments, steps are no tables.
     """
 
+    dialect = POSTGRESQL
+
     def __init__(self, connection: Connection, *, experiments: int, at_once: int = AT_ONCE) -> None:
         self.connection = connection
         self._experiments = experiments
@@ -139,7 +144,7 @@ class PostgresEngine:
 
     def run(self, step: Step) -> None:
         """Makes a step's rows, at the latest when they are read."""
-        sql = in_words(with_properties_read(step.sql, self.property_text))
+        sql = POSTGRESQL.written(step.sql)
         if self.few and step not in _COUNTED:
             self._define(step.name, _Clause(sql=_escaped(sql), materialized=True))
         else:
@@ -174,10 +179,6 @@ class PostgresEngine:
     def each_part(self) -> Iterator[int]:
         """Yields once: all units are a single part."""
         yield 0
-
-    def property_text(self, name: str, event: str) -> str:
-        """Returns SQL for a property of an event as text."""
-        return f"({event}.properties ->> {name})"
 
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its id."""
@@ -265,19 +266,6 @@ class PostgresEngine:
             unread += [self._clauses[name].sql for name in named - read]
             read |= named
         return read
-
-
-def in_words(sql: str) -> str:
-    """Returns a part of the text in PostgreSQL's words."""
-    return (
-        sql.replace(HEX_FROM, "encode(sha256(convert_to(")
-        .replace(HEX_TO, ", 'UTF8')), 'hex')")
-        .replace(FLAG_VALUE, "(e.flags ->> s.flag)")
-        .replace(IN_PART, "true")
-        # The planner would merge the subquery and work `kind` out six times a row, for two thirds
-        # more time.
-        .replace(COMPUTED_ONCE, "OFFSET 0")
-    )
 
 
 def _escaped(sql: str) -> str:

@@ -83,7 +83,7 @@ CODES = [
     (ENDED, {"in_cells": 0}, [], 15, "no events"),
     (ENDED, {"warnings": ["metric_never_seen"]}, [], 15, "target metric"),
     (ENDED, {"warnings": ["none_in_window"]}, [], 15, "the window after its exposure"),
-    (ABSTAIN, {}, [], 14, "no verdict within 0 s"),
+    (ABSTAIN, {}, [], 14, "no verdict within 0 seconds"),
     (ABSTAIN, {"not_worse_than": -0.19}, ["--accept-harm", "0.2"], 0, "20 %"),
     (ABSTAIN, {"not_worse_than": -0.19}, [], 14, "no verdict"),
     (ABSTAIN, {"not_worse_than": -0.21}, ["--accept-harm", "0.2"], 14, "no verdict"),
@@ -169,7 +169,7 @@ def test_what_is_known_while_waiting_is_said_once_beside_what_a_program_reads(
     result = command("wait", experiment_id, "--timeout", "1.5s", "--every", "0.1s", "--json")
     assert result.exit_code == 14
     known, end = result.stderr.splitlines()
-    assert (known, end) == ("What is known.", "no verdict within 1.5 s.")
+    assert (known, end) == ("What is known.", "no verdict within 2 seconds.")
 
 
 @pytest.mark.parametrize(
