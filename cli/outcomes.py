@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,6 @@ from cli.imports.checks import EventChecks
 from cli.imports.faults import ImportFailedError, MapError, name_list
 from cli.imports.layouts import Layout
 from cli.imports.map import MEMBERS, ImportMap, Times, read_map
-from cli.imports.progress import Bars, shown_bars
 from cli.imports.tables import Table, opened_table
 from cli.operations.remote import WRITING_KEY, address_of
 from cli.traffic.posting import MOST_EVENTS, Batch, Posted, connected, post
@@ -60,9 +59,8 @@ def outcomes(file: str, *, map_file: Path | None, kind: str, as_json: bool) -> N
             decimal = "." if layout is None else layout.decimal
             with opened_table(path, decimal=decimal) as table:
                 layout = layout or _named_alike(table)
-                with shown_bars(Console(stderr=True)) as bars:
-                    rows = _checked(table, layout, bars)
-                    batches = _batches(rows, bars.begin(f"Sending {path.name}"))
+                with Console(stderr=True).status(f"Checking and sending {path.name}"):
+                    batches = _batches(_checked(table, layout))
                     posted = Posted()
                     with connected(address.url) as client:
                         post(client, batches, key=address.key, replay=False, posted=posted)
@@ -118,7 +116,7 @@ def _named_alike(table: Table) -> ImportMap:
     return ImportMap(layout="event", times=Times(column=_TIME), columns=columns)
 
 
-def _checked(table: Table, layout: ImportMap, bars: Bars) -> Layout:
+def _checked(table: Table, layout: ImportMap) -> Layout:
     """Returns a file's rows, all of which the API would take.
 
     Raises:
@@ -135,19 +133,15 @@ def _checked(table: Table, layout: ImportMap, bars: Bars) -> Layout:
         )
     )
     checks.require_map(layout)
-    show, rows = bars.begin(f"Checking {table.path.name}"), Layout(layout, table)
-    for _, share in checks.checked(rows):
-        show(share)
-    show(1.0)
+    rows = Layout(layout, table)
+    for _ in checks.checked(rows):
+        pass
     return rows
 
 
-def _batches(rows: Layout, show: Callable[[float], None]) -> Iterator[Batch]:
-    sent, now = 0, datetime.now(UTC)
+def _batches(rows: Layout) -> Iterator[Batch]:
+    now = datetime.now(UTC)
     for batch in rows.table.batches(rows.select()):
         bodies = [msgspec.json.decode(event) for event in batch.column("event").to_pylist()]
         for begin in range(0, len(bodies), MOST_EVENTS):
             yield Batch(due=now, bodies=bodies[begin : begin + MOST_EVENTS])
-        sent += len(bodies)
-        show(sent / rows.rows)
-    show(1.0)

@@ -16,7 +16,6 @@ from cli.imports.experiments import ExperimentPlan, planned, require_unregistere
 from cli.imports.faults import ImportFailedError
 from cli.imports.layouts import Layout
 from cli.imports.map import ImportMap, Times, read_map
-from cli.imports.progress import shown_bars
 from cli.imports.report import ImportReport
 from cli.imports.spool import Spool
 from cli.imports.storing import Storing
@@ -102,8 +101,7 @@ def _imported(
     """
     checks = EventChecks(reader)
     checks.require_map(plan.layout)
-    with shown_bars(Console(stderr=True)) as bars, Spool.opened() as spool:
-        show = bars.begin(f"Checking {table.path.name}")
+    with Console(stderr=True).status("") as status, Spool.opened() as spool:
         is_mapped = plan.layout is not _NO_MAP
         source = Layout(plan.layout, table) if is_mapped else EventLinesOfFile(table)
         for lines, share in checks.checked(source):
@@ -111,15 +109,14 @@ def _imported(
             for environment, history in closed.items():
                 if environment in spool.tally.last:
                     history.require_before(spool.tally.last[environment])
-            show(share)
-        show(1.0)
+            status.update(f"Checking {table.path.name}: {share:.0%}")
         notes = checks.notes()
         if isinstance(source, Layout):
             source.require_all_arms()
             notes += source.notes()
         # All of it is in the spool now: its memory is the evaluation's.
         table.database.execute("DROP TABLE cells")
-        storing = Storing(engine=engine, spool=spool, plan=plan, bars=bars)
+        storing = Storing(engine=engine, spool=spool, plan=plan, say=status.update)
         judgements = storing.rehearse()
         if not is_rehearsal:
             ids = storing.store()

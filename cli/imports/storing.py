@@ -1,12 +1,11 @@
 """The storing of a checked file: all of it in a single transaction, or nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine
 
 from cli.imports.experiments import ExperimentPlan
-from cli.imports.progress import Bars
 from cli.imports.rehearsal import ExperimentCount, judged
 from cli.imports.spool import Spool
 from storage.log.events import copy_history, note_history, note_names, require_open_history
@@ -22,13 +21,13 @@ class Storing:
 
     Attributes:
         spool: The events.
-        bars: Where progress is shown.
+        say: Shows how far it has come.
     """
 
     engine: Engine
     spool: Spool
     plan: ExperimentPlan
-    bars: Bars
+    say: Callable[[str], None]
 
     def rehearse(self) -> list[ExperimentCount]:
         """Returns how the experiments will be judged, and leaves nothing in the store.
@@ -40,10 +39,8 @@ class Storing:
             self.plan.require_named(connection, self.spool.tally)
         if not self.plan.experiments:
             return []
-        show = self.bars.begin("Judging the experiments")
-        judgements = judged(self.engine, self.plan, self.spool)
-        show(1.0)
-        return judgements
+        self.say("Judging the experiments")
+        return judged(self.engine, self.plan, self.spool)
 
     def store(self) -> list[str]:
         """Stores events, deploys and registrations, and returns the experiments' ids.
@@ -81,9 +78,8 @@ class Storing:
         note_history(connection, self.plan.project_id, list(self.spool.tally.last.items()))
 
     def _blocks(self) -> Iterator[bytes]:
-        show, size, done = self.bars.begin("Storing events"), max(1, self.spool.size), 0
+        size, done = self.spool.size, 0
         for block in self.spool.blocks():
+            self.say(f"Storing events: {done / size:.0%}")
             yield block
             done += len(block)
-            show(done / size)
-        show(1.0)

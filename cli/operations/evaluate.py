@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from sqlalchemy import Connection, Engine
 
 from cli.operations.audit import Exit
@@ -22,7 +21,6 @@ from orchestration.pipeline.recompute import evaluate_as_of
 from storage.experiments.experiments import experiments_of_project
 from storage.lake.lake import open_lake
 from storage.lake.verification import WrongFileError
-from storage.pipeline.engines.engine import watched_parts
 from storage.postgres.engine import opened_engine
 from storage.schema.clock import closed_instant
 from storage.tenants.projects import find_project
@@ -73,7 +71,7 @@ def evaluate(
     with store_url(data_dir) as url, opened_engine(url) as engine:
         asked = None if project is None else _project_id(engine, project)
         if as_of is None:
-            with _progress("Reading the log and publishing verdicts"):
+            with Console(stderr=True).status("Reading the log and publishing verdicts"):
                 materialize_once(url)
             with engine.begin() as connection:
                 contracts = all_contracts(connection, asked)
@@ -84,7 +82,7 @@ def evaluate(
             with (
                 separate_reading(engine) as connection,
                 named_where_gone(),
-                _progress("Reading the log"),
+                Console(stderr=True).status("Reading the log"),
             ):
                 decided = decided_without_events(connection, as_of=as_of)
                 lake = open_lake(data_dir=data_dir)
@@ -123,24 +121,6 @@ def _of_project(
         known = experiments_of_project(connection, project_id)
         shown = [experiment_id for experiment_id in shown if experiment_id in known]
     return {experiment_id: experiments[experiment_id] for experiment_id in shown}
-
-
-@contextmanager
-def _progress(work: str) -> Generator[None]:
-    """Shows a spinner with the time, and the part of a large day, on a terminal alone."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task(work, total=None)
-
-        def show(part: tuple[int, int] | None) -> None:
-            beside = "" if part is None else f" (part {part[0]} of {part[1]} of the units)"
-            progress.update(task, description=f"{work}{beside}")
-
-        with watched_parts(show):
-            yield
 
 
 def materialize_once(url: str) -> None:

@@ -1,21 +1,17 @@
 """`rebuild`: computes all derived tables anew from raw events, beside the served ones."""
 
 import json
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.operations.evaluate import named_where_gone, print_contracts
 from cli.operations.options import data_dir_option, json_option
 from cli.operations.store import store_engine
 from domain.contract import contract_of
-from orchestration.pipeline.full_rebuild import PHASES, Rebuilt, rebuild_all
+from orchestration.pipeline.full_rebuild import Rebuilt, rebuild_all
 from storage.lake.lake import open_lake
-from storage.pipeline.engines.engine import watched_parts
 from storage.upkeep.day_check import Difference
 from storage.verdicts.publication import all_contracts
 
@@ -39,9 +35,9 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
     the exit code is 5.
     """
     with store_engine(data_dir) as engine:
-        with named_where_gone(), _phases() as begin:
+        with named_where_gone(), Console(stderr=True).status("Computing all from the log"):
             lake = open_lake(data_dir=data_dir)
-            rebuilt = rebuild_all(engine, begin=begin, waiting=_say_waiting, lake=lake)
+            rebuilt = rebuild_all(engine, waiting=_say_waiting, lake=lake)
         with engine.begin() as connection:
             contracts = all_contracts(connection)
     print_contracts([contract_of(text) for text in contracts], as_json=as_json)
@@ -50,29 +46,6 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
     for difference in rebuilt.differences:
         click.echo(_sentence(difference), err=True)
     ctx.exit(_exit_code(rebuilt))
-
-
-@contextmanager
-def _phases() -> Generator[Callable[[str], None]]:
-    """Shows a bar of the phases on a terminal; yields the function that begins a phase."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(
-        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task("rebuild", total=len(PHASES))
-
-        def begin(phase: str) -> None:
-            progress.update(task, description=phase, completed=PHASES.index(phase))
-
-        def show(part: tuple[int, int] | None) -> None:
-            phase = PHASES[int(progress.tasks[task].completed)]
-            beside = "" if part is None else f", part {part[0]} of {part[1]} of the units"
-            progress.update(task, description=f"{phase}{beside}")
-
-        with watched_parts(show):
-            yield begin
-        progress.update(task, completed=len(PHASES))
 
 
 def _say_waiting() -> None:

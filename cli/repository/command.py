@@ -7,7 +7,7 @@ from typing import Any
 import click
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import track
 
 from cli.operations.options import Share
 from cli.repository.change import Author
@@ -114,17 +114,13 @@ def repository(
 
 def _lived(team: Team, sessions: Sessions, *, minutes: int, console: Console) -> int:
     """Lets the minutes pass, or as many as come before an interrupt; returns how many did."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     team.begin(sessions.start)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
-        bar = progress.add_task("minutes of the repository", total=minutes)
-        for minute in range(minutes):
-            try:
-                _pass_minute(team, sessions, minute)
-            except KeyboardInterrupt:
-                return minute
-            progress.advance(bar)
-        team.finish(minutes)
+    for minute in track(range(minutes), "minutes of the repository", console=console):
+        try:
+            _pass_minute(team, sessions, minute)
+        except KeyboardInterrupt:
+            return minute
+    team.finish(minutes)
     return minutes
 
 

@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.json import JSON
 from rich.live import Live
 from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.spinner import Spinner
 
 from cli.table import table
@@ -280,15 +280,9 @@ def _staged(console: Console, client: httpx2.Client, keys: Keys, staged: Story) 
 
 
 def _replay(console: Console, client: httpx2.Client, keys: Keys, staged: Story) -> None:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     deliveries = chain.from_iterable(run.deliveries() for run in staged.runs)
     began = time.monotonic()
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("Replaying three days of traffic", total=len(staged))
         posted = Posted(advance=partial(progress.advance, bar))
         post(client, batches(deliveries), key=keys[KeyKind.WRITE], replay=True, posted=posted)

@@ -13,14 +13,7 @@ import click
 import httpx2
 import numpy as np
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 
 from cli.table import table
 from cli.traffic.canary import Delivery, Scenario, Traffic, traffic
@@ -234,15 +227,8 @@ def sent(
         for delivery in deliveries
         if datetime.fromisoformat(delivery.body["occurred_at"]) <= now
     )
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     posted, interrupted, began = Posted(), False, time.monotonic()
-    with Progress(*columns, console=console, transient=True) as progress, interruptible():
+    with Progress(console=console, transient=True) as progress, interruptible():
         bar = progress.add_task("events", total=len(run))
         posted.advance = partial(progress.advance, bar)
         try:

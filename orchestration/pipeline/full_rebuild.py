@@ -17,8 +17,6 @@ from storage.upkeep.reading import rebuilding, separated
 from storage.upkeep.rebuild import add_lost_evidence, add_lost_verdicts
 from storage.verdicts.set_aside import read_set_aside
 
-# `begin` is called with each of them, in this order.
-PHASES = ("units, cells and evidence", "what came meanwhile")
 # A tick may have written a row that is swapped in: then all is computed once more.
 _ATTEMPTS = 3
 _CONFLICT = "40001"
@@ -40,7 +38,6 @@ class Rebuilt:
 def rebuild_all(
     engine: Engine,
     *,
-    begin: Callable[[str], None],
     waiting: Callable[[], None],
     lake: Lake | None = None,
 ) -> Rebuilt:
@@ -51,7 +48,6 @@ def rebuild_all(
     tick; decided ones are compared, and never rewritten.
 
     Args:
-        begin: Called with the name of each phase of `PHASES` when it begins.
         waiting: Called where another rebuild must end first.
 
     Returns:
@@ -61,9 +57,7 @@ def rebuild_all(
         EventsGone: Raw events that a verdict rests on are gone; nothing was changed.
     """
     with rebuilding(engine, waiting=waiting) as connection:
-        begin(PHASES[0])
         rebuilt = _swapped(connection, lake or open_lake(), attempts=_ATTEMPTS)
-        begin(PHASES[1])
         with connection.begin():
             claim_derived_tables(connection)
             unlike = [each for each in rebuilt.differences if not each.in_evidence_alone]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from storage.lake.input_tables import input_table
-from storage.pipeline.engines.engine import Batch, Batches, Columns, EngineMemoryError, tell_part
+from storage.pipeline.engines.engine import Batch, Batches, Columns, EngineMemoryError
 from storage.pipeline.steps import Dialect, Step
 
 if TYPE_CHECKING:
@@ -217,13 +217,11 @@ class DuckDBEngine:
             yield 0
             return
         for part in range(self._parts):
-            tell_part((part + 1, self._parts))
             self._part = part
             for name, paths in self._written.items():
                 if part in paths:
                     self.define(name, _read(paths[part]))
             yield part
-        tell_part(None)
         self._part = None
         for name, paths in self._written.items():
             self.define(name, self._distributed.get(name) or _read([*chain(*paths.values())]))

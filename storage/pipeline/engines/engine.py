@@ -1,8 +1,6 @@
 """Engine: what runs the pipeline's text, each in a file of its own."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from storage.pipeline.steps import Dialect, Step
@@ -14,28 +12,6 @@ Batches: TypeAlias = Iterable[Any]
 # The columns of an input and their types: `int`, `bigint`, `text`, or `json` (text of JSON, which
 # PostgreSQL holds as JSONB) and `experiment` (what the derived relations know an experiment by).
 Columns = Mapping[str, str]
-
-
-# A callback that receives the number of the part being computed, from 1 on, and how many there are;
-# None after the last.
-PartProgress = Callable[[tuple[int, int] | None], None]
-_part_progress: ContextVar[PartProgress | None] = ContextVar("part_progress", default=None)
-
-
-@contextmanager
-def watched_parts(progress: PartProgress) -> Generator[None]:
-    """Calls back for each part that engines compute within the context."""
-    token = _part_progress.set(progress)
-    try:
-        yield
-    finally:
-        _part_progress.reset(token)
-
-
-def tell_part(part: tuple[int, int] | None) -> None:
-    """Calls the callback of `watched_parts`, if any."""
-    if (progress := _part_progress.get()) is not None:
-        progress(part)
 
 
 class EngineError(RuntimeError):

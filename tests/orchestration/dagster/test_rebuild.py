@@ -295,9 +295,7 @@ def test_a_day_that_is_gone_has_the_rebuild_refused(shop) -> None:
 def test_a_second_rebuild_says_that_it_waits_for_the_first(shop) -> None:
     whole, waited = derived_of(shop.engine), threading.Event()
     with swapped_and_waiting(shop.engine) as waiting:
-        second = waiting.threads.submit(
-            lambda: rebuild_all(shop.engine, begin=lambda _: None, waiting=waited.set)
-        )
+        second = waiting.threads.submit(lambda: rebuild_all(shop.engine, waiting=waited.set))
         await_waiting(shop.engine, REBUILD_LOCK)
         assert waited.is_set()
     assert (waiting.rebuild.result().exit_code, second.result().differences) == (0, [])
