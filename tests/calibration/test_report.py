@@ -19,10 +19,13 @@ from benchmarks.calibration.sections.section import Run
 from tests.repetition import also_nightly
 
 SECTIONS = also_nightly(
-    (false_answers, intervals, guardrails, sample_ratios, interactions, futility, means, endings),
-    # The longest. By day each has a smaller form: tests/calibration/test_blocks.py and
-    # test_attempts.py, and the gates in tests/stats/gates/.
-    (strata_errors, unequal_arms, many_changes),
+    (false_answers, guardrails, interactions),
+    # By day each has a smaller form: test_blocks.py, test_attempts.py and test_closing.py here, and
+    # the gates, means and intervals in tests/stats/.
+    (
+        *(intervals, sample_ratios, futility, means, endings),
+        *(strata_errors, unequal_arms, many_changes),
+    ),
 )
 
 

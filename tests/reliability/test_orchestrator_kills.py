@@ -232,7 +232,9 @@ def test_a_tick_that_is_killed_anywhere_is_healed_by_the_next(shop, api, times) 
     stage.report()
 
 
-@times(gate=1, nightly=4, deep=20)
+# In the gate a killed tick stands for it, and tests/orchestration/test_dead_runs.py for its end.
+@pytest.mark.nightly
+@times(gate=4, deep=20)
 def test_a_run_whose_worker_is_killed_anywhere_is_healed_by_a_tick_and_fails(
     shop, api, runs, times
 ) -> None:
