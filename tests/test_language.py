@@ -11,7 +11,7 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 # Words that every engineer of the field knows.
 _KNOWN = """
 account actions address advice agents alert aliasing amount answer api app application are asset
-attribute author axis bars batch batching because body boundary bucket build chain changed check
+attribute author axis batch batching because body boundary bucket build chain changed check
 child children clause cli client close cluster column command compared comparison component computed
 conflict connection contract copying counted created cron currency daemon dagster dashboard data
 dataclass day db decision definitions delivery demo deployed derived design diff difference
