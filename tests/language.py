@@ -12,7 +12,7 @@ import io
 import re
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,20 +23,20 @@ CLAUSE = re.compile(r"\b[Ww]hat(?:ever)? (?:is|was|came|comes|a|an|it|its|the|no
 
 
 @cache
-def trees(*folders: str) -> dict[Path, ast.Module]:
-    """Returns the syntax trees of the source by their files, or those of other folders."""
+def nodes(*folders: str) -> dict[Path, Sequence[ast.AST]]:
+    """Returns the nodes of the source's syntax by their files, or those of other folders."""
     return {
-        path: ast.parse(path.read_text())
+        path: list(ast.walk(ast.parse(path.read_text())))
         for package in folders or PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
     }
 
 
-def identifiers(tree: ast.AST) -> Iterator[str]:
+def identifiers(of_file: Sequence[ast.AST]) -> Iterator[str]:
     """Yields each name where it is used or defined, without leading underscores."""
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    calls = (node.func for node in of_file if isinstance(node, ast.Call))
     rows = {id(method) for method in calls if isinstance(method, ast.Attribute)}
-    for node in ast.walk(tree):
+    for node in of_file:
         if isinstance(node, ast.Name):
             yield node.id.lstrip("_")
         elif isinstance(node, ast.arg):
@@ -48,10 +48,10 @@ def identifiers(tree: ast.AST) -> Iterator[str]:
             yield node.name.lstrip("_")
 
 
-def docstrings(tree: ast.AST) -> Iterator[str]:
+def docstrings(of_file: Sequence[ast.AST]) -> Iterator[str]:
     """Yields the docstrings of a module and of what it defines."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
+    for node in of_file:
         if isinstance(node, kinds) and (text := ast.get_docstring(node)):
             yield text
 
@@ -69,23 +69,23 @@ def dialect_in(texts: Iterable[str]) -> float:
     return 10_000 * sum(words[name] for name in DIALECT) / words.total()
 
 
-def dialect_of(files: Mapping[Path, ast.Module]) -> float:
+def dialect_of(files: Mapping[Path, Sequence[ast.AST]]) -> float:
     """Returns how often identifiers are words of the dialect, in 10,000."""
-    names = Counter(name for tree in files.values() for name in identifiers(tree))
+    names = Counter(name for file in files.values() for name in identifiers(file))
     return 10_000 * sum(names[name] for name in DIALECT) / names.total()
 
 
 def figures() -> dict[str, float]:
     """Returns the figures by their names."""
-    source, tests = trees(), trees("tests")
+    source, tests = nodes(), nodes("tests")
     text: list[str] = []
     classes = Counter[str]()
-    for tree in source.values():
-        text += docstrings(tree)
-        classes.update(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    for file in source.values():
+        text += docstrings(file)
+        classes.update(node.name for node in file if isinstance(node, ast.ClassDef))
     words = sum(len(line.split()) for line in text)
     clauses = sum(len(CLAUSE.findall(line)) for line in text)
-    of_tests = [text for tree in tests.values() for text in docstrings(tree)]
+    of_tests = [text for file in tests.values() for text in docstrings(file)]
     return {
         "told, one, found in 10,000 identifiers": dialect_of(source),
         "... in 10,000 words of comment": dialect_in(line for f in source for line in comments(f)),
@@ -103,11 +103,11 @@ def figures() -> dict[str, float]:
 def words() -> dict[str, str]:
     """Returns the words that modules and classes are named by, each with such a name."""
     named = defaultdict[str, list[str]](list)
-    for path, tree in trees().items():
+    for path, of_file in nodes().items():
         if path.parent.name == "versions":  # a migration's name is the change that it makes
             continue
         module = path.parent.name if path.stem == "__init__" else path.stem
-        classes = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+        classes = (node.name for node in of_file if isinstance(node, ast.ClassDef))
         for name in (module, *classes):
             for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name):
                 named[word.lower()].append(name)

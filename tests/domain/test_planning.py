@@ -86,29 +86,6 @@ def test_a_harm_is_excluded_where_its_score_reaches_the_boundary(rate, share) ->
         assert excess == pytest.approx(0, abs=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("member", "value"),
-    [
-        ("sessions_per_day", 0),
-        ("sessions_per_day", math.inf),
-        ("rate", 1),
-        ("share", 0),
-        ("changes", 0),
-        ("sample_rate", 1.5),
-    ],
-)
-def test_what_no_canary_can_be_is_refused_by_name(member, value) -> None:
-    members = {"sessions_per_day": 1000, "rate": 0.1, "share": 0.5, member: value}
-    with pytest.raises(ValueError, match=f"^{member} is {value}; it "):
-        Design(**members)
-
-
-@pytest.mark.parametrize("lifts", [(), (0.1,) * 5, (0.0,), (3.0,)])
-def test_lifts_that_no_project_can_set_are_refused(lifts) -> None:
-    with pytest.raises(ValueError, match=r"^typical_lifts is "):
-        Boundary(typical_lifts=lifts)
-
-
 def test_the_longest_canaries_still_have_an_answer() -> None:
     rare = Design(sessions_per_day=1, rate=1e-9, share=1e-6)
     assert all(math.isfinite(prospect.days_to_decide) for prospect in prospects(rare, Boundary()))

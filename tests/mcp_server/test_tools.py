@@ -484,22 +484,6 @@ class TestExplaining:
         assert explained["faults"] is None
         assert explained["known"]
 
-    def test_it_stays_within_one_kilobyte_and_counts_what_it_left_out(self, service, call) -> None:
-        fault = {"ok": False, "fix": "é" * 500}
-        # Those of the project and of another experiment are no faults of this.
-        faults = [
-            {"check": f"c{i}", **fault, "experiment_id": of}
-            for i in range(40)
-            for of in ("exp_1", "exp_other", None)
-        ]
-        service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
-        service.answers_with("/v1/reward/checklist", faults)
-        (text,) = texts(call("explain", {"experiment_id": "exp_1"}))
-        answer = json.loads(text)
-        assert len(text.encode()) <= 1024
-        assert answer["faults"]
-        assert len(answer["warnings"] + answer["faults"]) + answer["left_out"] == 41
-
 
 class TestCheckingTheSetUp:
     def test_what_is_red_comes_with_what_was_seen_and_its_fix(self, service, call) -> None:

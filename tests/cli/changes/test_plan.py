@@ -2,24 +2,11 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from cli.changes.plan import days
-from domain.planning.design import Design
-from domain.planning.plan import alternatives
-from stats.looks.policy import Policy
-from stats.sequential.mixture import Mixture
 
 WORDS = ["--sessions-per-day", "24000", "--rate", "0.05", "--share", "0.1"]
-
-
-def mixture(length: int) -> Mixture:
-    policy = Policy()
-    return Mixture(
-        rho=np.tile(policy.rho, (length, 1)),
-        log_threshold=np.full(length, policy.log_threshold),
-    )
 
 
 def test_a_tenth_of_the_sessions_measured_takes_ten_times_the_days(command) -> None:
@@ -37,17 +24,6 @@ def test_a_tenth_of_the_sessions_measured_takes_ten_times_the_days(command) -> N
     assert "10 % are measured" in command("plan", *WORDS, "--sample-rate", "0.1").stdout
 
 
-def test_alternatives_are_larger_shares_bundles_and_earlier_steps() -> None:
-    result = dict(alternatives(Design(sessions_per_day=1000, rate=0.3, share=0.1)))
-    assert list(result) == [
-        "a share of 25 %",
-        "a share of 50 %",
-        "2 such changes at once",
-        "4 such changes at once",
-        "an earlier step at 60 %",
-    ]
-
-
 def test_every_alternative_is_quicker(command) -> None:
     document = json.loads(command("plan", *WORDS, "--json").stdout)
     for other in document["instead"]:
@@ -61,16 +37,6 @@ def test_a_bundle_of_two_is_a_change_of_twice_the_lift(command) -> None:
     (bundle,) = (each for each in document["instead"] if each["changes"] == 2)
     needed = {each["relative_lift"]: each["sessions_to_decide"] for each in document["lifts"]}
     assert bundle["lifts"][0]["sessions_to_decide"] == needed[0.1]
-
-
-def test_a_smaller_level_asks_for_more(command) -> None:
-    usual, strict = (
-        json.loads(command("plan", *WORDS, "--alpha", alpha, "--json").stdout)["lifts"]
-        for alpha in ("0.05", "0.0125")
-    )
-    for each, other in zip(usual, strict, strict=True):
-        assert other["days_to_decide"] > each["days_to_decide"]
-        assert other["days_to_exclude_harm"] > each["days_to_exclude_harm"]
 
 
 def test_a_test_that_is_made_for_small_lifts_finds_them_sooner(command) -> None:

@@ -1,6 +1,5 @@
 """Drawn traffic holds what its scenario says, and its truth is what its events hold."""
 
-from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -94,34 +93,10 @@ def test_the_truth_is_what_the_events_hold_however_they_are_delivered(
     assert counted(list(run.deliveries()), scenario) == truth
 
 
-def test_deliveries_come_in_order_of_their_time() -> None:
-    times = [sent.at for sent in drawn(EVERYTHING).deliveries()]
-    assert times == sorted(times)
-
-
 def test_conversions_after_the_window_are_sent_and_not_in_the_truth() -> None:
     run = drawn(replace(HALF_DAY, window=timedelta(minutes=1)))
     sent = sum(body["event"] == "activation" for body in events(run))
     assert 0 < sum(each.conversions for each in run.truth().values()) < sent / 4
-
-
-def test_the_day_has_a_rhythm() -> None:
-    day = replace(HALF_DAY, start=START.replace(hour=0), end=START.replace(hour=0, day=3))
-    hours = Counter((drawn(replace(day, rhythm=0.9)).arrived // 3600).tolist())
-    assert hours[14] > 4 * hours[2]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
-def test_the_share_of_copies_is_the_one_asked_for(share) -> None:
-    run = drawn(replace(HALF_DAY, duplicated=share))
-    copies = Counter(str(body["event_id"]) for body in events(run))
-    assert set(copies.values()) <= {1, 2}
-    assert abs(np.mean([count == 2 for count in copies.values()]) - share) < 0.02
-
-
-def test_disordered_events_overtake_one_another() -> None:
-    times = [occurred(body) for body in events(drawn(replace(HALF_DAY, disordered=0.5)))]
-    assert times != sorted(times)
 
 
 @pytest.mark.parametrize(
