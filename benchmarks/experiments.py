@@ -60,11 +60,8 @@ INSERT INTO strata (experiment_id, stratum, commit_sha)
 SELECT experiment_id, 'whole', control_commit FROM experiments
 """)
 _UNITS = text("""
-INSERT INTO block_units (
-    experiment_id, block, treatment, control, partial, in_flight, excluded, warming, own,
-    again_treatment, kept_treatment, again_control, kept_control
-)
-SELECT c.experiment_id, c.block, c.n1, c.n0, 0, 0, 0, 0, c.n1, 0, 0, 0, 0
+INSERT INTO block_units (experiment_id, block, treatment, control, own)
+SELECT c.experiment_id, c.block, c.n1, c.n0, c.n1
 FROM cells AS c JOIN experiments AS x
   ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
 """)

@@ -106,6 +106,10 @@ def _facts(evidence: Evidence) -> dict[str, str]:
         "forgery": tipping_sentence(evidence) or "",
         "vouched for": vouched_sentence(evidence.vouched) or "",
         "units": ", ".join(f"{count:,} {name}" for name, count in units.items() if count),
+        "left out": "; ".join(
+            f"{row.reason}: {row.control:,} {row.of} of control, {row.treatment:,} of treatment"
+            for row in evidence.left_out
+        ),
         "needed": "" if sessions.required is None else f"{sessions.required:,.0f} units",
         "ended because": evidence.ended_because or "",
         "warnings": " ".join(warning_sentences(evidence)),

@@ -62,7 +62,7 @@ class ExperimentCount:
         history: The units and outcomes of file and log, whether they count or not.
         units: Its units, by how they are counted.
         compared_with_none: Those in cells of strata with a single arm, such as a third arm's.
-        left_out: The outcomes of counted units that do not count, by reason.
+        left_out: The units, and outcomes of counted units, that do not count, by reason.
         unseen_guardrails: The guardrails that are left out, since nothing has an event of theirs.
         evidence: Its document.
         experiment_id: None where nothing was stored.
@@ -116,7 +116,7 @@ def judged(engine: Engine, plan: ExperimentPlan, spool: Spool) -> list[Experimen
                 treatment=treatment,
                 units=counts,
                 compared_with_none=counts.in_cells - control.units - treatment.units,
-                left_out=_left_out(reading),
+                left_out=[*units[experiment_id].left_out, *_left_out(reading)],
                 unseen_guardrails=names,
                 evidence=json.loads(drafts[experiment_id].document),
             )
@@ -153,7 +153,7 @@ def _whole_life(reading: ExperimentReading) -> CountsAt:
     """Returns when to count an experiment's units: at its end, whenever it was decided."""
     in_cells = sum(reading.cells["n1"]) + sum(reading.cells["n0"])
     return CountsAt(
-        experiment_id=reading.experiment_id, look=reading.as_of, in_cells=in_cells, excluded=0
+        experiment_id=reading.experiment_id, look=reading.as_of, in_cells=in_cells, excluded=(0, 0)
     )
 
 

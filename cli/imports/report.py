@@ -162,7 +162,7 @@ def _warnings(judgement: ExperimentCount) -> Iterator[str]:
             f"Warning: no row has an event of guardrail {name!r}, so this experiment goes without"
             " it: it could never be shown that it did not get worse."
         )
-    for outcomes in judgement.left_out:
+    for outcomes in (row for row in judgement.left_out if row.of == "outcomes"):
         yield f"Warning: {CURES[Cause(outcomes.reason)]}"
     events = " or ".join(f"`{source}`" for source in target["sources"])
     if history.after:

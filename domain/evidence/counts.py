@@ -93,10 +93,15 @@ class Vouched(Document, frozen=True, kw_only=True):
 
 
 class LeftOut(Document, frozen=True, kw_only=True):
-    """The outcomes of counted units that do not count, for a reason."""
+    """The units that an arm served, or outcomes of counted units, that do not count."""
 
     reason: Annotated[
-        str, Meta(description="`late`, `other_currency`, `no_value`, `not_vouched`, `empty`.")
+        str,
+        Meta(
+            description="Of units as in `counts`: `in_flight`, `excluded`, `warming`, `late`,"
+            " `unmatched_route`. Of outcomes: `late`, `other_currency`, `no_value`, `not_vouched`,"
+            " `empty`."
+        ),
     ]
     of: Literal["units", "outcomes"]
     control: int

@@ -131,15 +131,18 @@ def evidence_document(
 
 
 def _left_out(evidence: Evidence, counts: UnitCounts) -> tuple[LeftOut, ...]:
-    """Returns the outcomes of counted units that do not count, by reason and arm."""
+    """Returns the units, and the outcomes of counted units, that do not count."""
     reasons = [("late", counts.late_control, counts.late_treatment)] + [
         (str(outcomes.reason), outcomes.control, outcomes.treatment)
         for outcomes in evidence.left_out
     ]
-    return tuple(
-        LeftOut(reason=reason, of="outcomes", control=control, treatment=treatment)
-        for reason, control, treatment in reasons
-        if control or treatment
+    return (
+        *counts.left_out,
+        *(
+            LeftOut(reason=reason, of="outcomes", control=control, treatment=treatment)
+            for reason, control, treatment in reasons
+            if control or treatment
+        ),
     )
 
 

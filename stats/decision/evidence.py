@@ -112,7 +112,7 @@ class Evidence:
         effect: The best estimate of the lift; None where nothing was compared.
         draw: The units that were held against the published draw; None where it gives no arms.
         confounded_by: The flags that depend on the change and do not split the strata.
-        units_excluded: Units of lineages beyond those that are compared.
+        units_excluded: Units of control and treatment in lineages that are not compared.
         vouched: The outcomes that cannot be invented; None where that is not read.
         tipping_point: How many invented sessions would explain the lift; None of a mean, and where
             nothing was compared.
@@ -142,7 +142,7 @@ class Evidence:
     splits: tuple[Split, ...] = ()
     draw: EvidenceDraw | None = None
     confounded_by: tuple[str, ...] = ()
-    units_excluded: int = 0
+    units_excluded: tuple[int, int] = (0, 0)
     tipping_point: TippingPoint | None = None
     vouched: Vouched | None = None
     count_twin: ServedTwin | None = None

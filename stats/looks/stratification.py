@@ -98,14 +98,18 @@ class Stratification:
             if flag not in own and self._e_value(flag, look) >= CONFOUNDED
         )
 
-    def excluded_units(self, look: int) -> int:
-        """The units of closed blocks whose lineages came after the first ones that are compared."""
+    def excluded_units(self, look: int) -> tuple[int, int]:
+        """The units of closed blocks whose lineages came after the first ones that are compared.
+
+        Returns:
+            Those of control, and of treatment.
+        """
         if self.dependence is None:
-            return 0
+            return 0, 0
         cells, policy = self.series.target, self.series.policy
         closed = cells.block + policy.block_seconds + policy.closes_after <= look
         left_out = (self.dependence.lineage[cells.stratum] < 0) & closed
-        return int((cells.n1 + cells.n0)[left_out].sum())
+        return int(cells.n0[left_out].sum()), int(cells.n1[left_out].sum())
 
     def is_confounded(self, looks: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Whether there is such a flag, at each look."""

@@ -101,7 +101,9 @@ SIGHTINGS = Derived(
     moment="sighted_at",
     keep="""
 ON CONFLICT (experiment_id, kind, unit) DO UPDATE
-SET sighted_at = least(sightings.sighted_at, excluded.sighted_at)
+SET sighted_at = excluded.sighted_at, arm = excluded.arm
+WHERE (excluded.sighted_at, coalesce(excluded.arm, 2))
+    < (sightings.sighted_at, coalesce(sightings.arm, 2))
 """,
 )
 BLOCK_UNITS = Derived(table=block_units)

@@ -23,7 +23,16 @@ from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.currency import RATE_SCALE
 from domain.draw import DIGITS, FLAG_SHARE, bound_of
 from domain.millionths import MILLION
-from storage.schema.encoding import ARMS, BLOCK, CONTROL, TREATMENT
+from storage.schema.encoding import (
+    ARMS,
+    BLOCK,
+    CONTROL,
+    LEFT_OUT,
+    SIGHTING_KINDS,
+    SIGHTINGS,
+    TREATMENT,
+    arms,
+)
 
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
 AHEAD = 180_000_000
@@ -115,6 +124,9 @@ _ASSIGNED = f"""a.number = s.number AND a.commit_sha = e.commit_sha AND a.contex
 
 # Whether an event may say which arm served its session: anybody can send with the public key.
 _VOUCHED = "(s.signed_only = 0 OR e.trusted OR e.signed)"
+# The arm that served an event from the start on, as far as its word is taken; 2 for neither.
+_SERVING_ARM = f"""CASE WHEN a.arm <= 1 AND {_VOUCHED} AND e.occurred >= s.starts_at THEN a.arm
+    ELSE 2 END"""
 
 # What makes another delivery of the same event the same: its own id, else when it occurred and
 # what it said.
@@ -239,19 +251,18 @@ WHERE e.route IS NOT NULL
 
 # --- From the log to exposures -------------------------------------------------------------------
 
-# A single reading of the events finds, of each unit, the first event of each kind.
+# By its kind, the column of a sighting; crossovers have a step of their own.
+_KINDS = [(kind, f"{name}_at") for kind, name in SIGHTING_KINDS.items() if name != "crossover"]
+
+# A single reading of the events finds, of each unit, the first event of each kind, as the time at
+# which it was known · 4 + the arm that served it.
 SEEN = Step(
     name="seen",
     temporary=True,
     sql=f"""
 SELECT number, unit,
     min(CASE WHEN kind = 6 THEN (occurred - starts_at) * {SPOTS} + spot END) AS first_exposure,
-    min(CASE WHEN kind = 1 THEN known_at END) AS in_flight_at,
-    min(CASE WHEN kind = 2 THEN known_at END) AS unmatched_at,
-    min(CASE WHEN kind = 3 THEN known_at END) AS unsigned_at,
-    min(CASE WHEN kind = 4 THEN known_at END) AS late_at,
-    min(CASE WHEN kind = 5 THEN known_at END) AS unknown_at,
-    min(CASE WHEN kind = 8 THEN known_at END) AS ambiguous_at,
+    {", ".join(f"min(CASE WHEN kind = {kind} THEN known_at END) AS {at}" for kind, at in _KINDS)},
     max(CASE WHEN arm = {TREATMENT} THEN 1 ELSE 0 END) AS saw_treatment,
     max(CASE WHEN arm = {CONTROL} THEN 1 ELSE 0 END) AS saw_control
 FROM (
@@ -259,7 +270,8 @@ FROM (
     FROM (
         SELECT s.number, {_UNIT} AS unit, s.project_id, s.sample_bound, e.occurred, s.starts_at,
             a.spot, a.arm,
-            CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END AS known_at,
+            CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END * 4
+                + {_SERVING_ARM} AS known_at,
             CASE
                 WHEN e.occurred < s.starts_at
                     THEN CASE WHEN e.received <= {_CLOSED} THEN 1 ELSE 0 END
@@ -293,9 +305,9 @@ CANDIDATES = Step(
     sql=f"""
 SELECT c.number, c.unit, c.exposed_at, c.exposed_at - c.exposed_at % {BLOCK} AS block,
     CASE WHEN c.in_flight_at IS NOT NULL OR f.unit IS NOT NULL OR g.unit IS NOT NULL THEN 3
-         WHEN c.exposed_at - c.exposed_at % {BLOCK} + {BLOCK} > c.horizon THEN 4
-         WHEN c.exposed_at < c.warm_at THEN 5
-         ELSE a.arm END AS arm,
+         WHEN c.exposed_at - c.exposed_at % {BLOCK} + {BLOCK} > c.horizon THEN 6
+         WHEN c.exposed_at < c.warm_at THEN 9
+         ELSE 0 END + a.arm AS arm,
     a.stratum, a.resolved AS commit_sha, c.saw_treatment, c.saw_control,
     CASE WHEN c.salt IS NULL OR a.arm > 1 THEN NULL
          WHEN a.arm = CASE WHEN {_position("c.salt", "c.unit")} < '{bound_of(FLAG_SHARE)}'
@@ -460,28 +472,26 @@ GROUP BY x.number, x.unit
 """,
 )
 
+_SIGHTED = "".join(
+    f"""SELECT number, {kind} AS kind, unit, {at} AS sighted, CAST(NULL AS BIGINT) AS block,
+        NULL AS stratum
+    FROM seen WHERE {at} IS NOT NULL UNION ALL
+    """
+    for kind, at in _KINDS
+)
+
 # A crossover is kept with the block, arm and stratum of its unit's exposure.
 NEW_SIGHTINGS = Step(
     name="new_sightings",
-    sql="""
-SELECT number, kind, unit, min(sighted_at) AS sighted_at, min(block) AS block, min(arm) AS arm,
+    sql=f"""
+SELECT number, kind, unit, CAST((min(sighted) - min(sighted) % 4) / 4 AS BIGINT) AS sighted_at,
+    min(block) AS block, CAST(nullif(min(sighted) % 4, 2) AS INTEGER) AS arm,
     min(stratum COLLATE "C") AS stratum
 FROM (
-    SELECT number, 1 AS kind, unit, in_flight_at AS sighted_at, CAST(NULL AS BIGINT) AS block,
-        CAST(NULL AS INTEGER) AS arm, NULL AS stratum
-    FROM seen WHERE in_flight_at IS NOT NULL
-    UNION ALL SELECT number, 2, unit, unmatched_at, NULL, NULL, NULL
-    FROM seen WHERE unmatched_at IS NOT NULL
-    UNION ALL SELECT number, 3, unit, unsigned_at, NULL, NULL, NULL
-    FROM seen WHERE unsigned_at IS NOT NULL
-    UNION ALL SELECT number, 4, unit, late_at, NULL, NULL, NULL
-    FROM seen WHERE late_at IS NOT NULL
-    UNION ALL SELECT number, 5, unit, unknown_at, NULL, NULL, NULL
-    FROM seen WHERE unknown_at IS NOT NULL
-    UNION ALL SELECT number, 8, unit, ambiguous_at, NULL, NULL, NULL
-    FROM seen WHERE ambiguous_at IS NOT NULL
-    UNION ALL SELECT number, 7, unit, sighted_at, block, arm, stratum FROM crossovers
-    UNION ALL SELECT number, kind, unit, sighted_at, block, arm, stratum FROM buried_sightings
+    {_SIGHTED}SELECT number, {SIGHTINGS["crossover"]}, unit, sighted_at * 4 + arm, block, stratum
+    FROM crossovers
+    UNION ALL SELECT number, kind, unit, sighted_at * 4 + coalesce(arm, 2), block, stratum
+    FROM buried_sightings
 ) AS sighted
 GROUP BY number, kind, unit
 """,
@@ -538,31 +548,35 @@ WHERE u.block >= s.from_block AND NOT EXISTS (
 """,
 )
 
+# Of an exposure, what the columns of `block_units` count.
+_UNITS = {
+    name: f"CASE WHEN {holds} THEN 1 ELSE 0 END"
+    for name, holds in {
+        **{name: f"x.arm IN {arms(name)}" for name in (*ARMS[:3], *LEFT_OUT)},
+        **{name: f"x.arm = {at}" for at, name in enumerate(ARMS) if at > 2 and at % 3 < 2},
+        "own": f"x.commit_sha = s.treatment_commit AND x.arm NOT IN {arms(*LEFT_OUT[:2])}",
+        "as_drawn": "x.arm <= 1 AND x.as_drawn = 1",
+        "off_draw": "x.arm <= 1 AND x.as_drawn = 0",
+    }.items()
+}
+# And of a user who was brought back.
+_AGAIN = {
+    "again_treatment": "arm",
+    "kept_treatment": "arm * kept",
+    "again_control": "1 - arm",
+    "kept_control": "(1 - arm) * kept",
+}
 NEW_BLOCK_UNITS = Step(
     name="new_block_units",
-    sql="""
-SELECT number, block, sum(treatment) AS treatment, sum(control) AS control,
-    sum(partial) AS partial, sum(in_flight) AS in_flight, sum(excluded) AS excluded,
-    sum(warming) AS warming, sum(own) AS own,
-    sum(again_treatment) AS again_treatment, sum(kept_treatment) AS kept_treatment,
-    sum(again_control) AS again_control, sum(kept_control) AS kept_control,
-    sum(as_drawn) AS as_drawn, sum(off_draw) AS off_draw
+    sql=f"""
+SELECT number, block, {", ".join(f"sum({name}) AS {name}" for name in (*_UNITS, *_AGAIN))}
 FROM (
-    SELECT x.number, x.block, sum(CASE WHEN x.arm = 1 THEN 1 ELSE 0 END) AS treatment,
-        sum(CASE WHEN x.arm = 0 THEN 1 ELSE 0 END) AS control,
-        sum(CASE WHEN x.arm = 2 THEN 1 ELSE 0 END) AS partial,
-        sum(CASE WHEN x.arm = 3 THEN 1 ELSE 0 END) AS in_flight,
-        sum(CASE WHEN x.arm = 4 THEN 1 ELSE 0 END) AS excluded,
-        sum(CASE WHEN x.arm = 5 THEN 1 ELSE 0 END) AS warming,
-        sum(CASE WHEN x.commit_sha = s.treatment_commit AND x.arm NOT IN (3, 4)
-            THEN 1 ELSE 0 END) AS own,
-        0 AS again_treatment, 0 AS kept_treatment, 0 AS again_control, 0 AS kept_control,
-        sum(CASE WHEN x.arm <= 1 AND x.as_drawn = 1 THEN 1 ELSE 0 END) AS as_drawn,
-        sum(CASE WHEN x.arm <= 1 AND x.as_drawn = 0 THEN 1 ELSE 0 END) AS off_draw
+    SELECT x.number, x.block, {", ".join(f"0 AS {name}" for name in _AGAIN)},
+        {", ".join(f"sum({each}) AS {name}" for name, each in _UNITS.items())}
     FROM new_exposures AS x JOIN scope AS s ON s.number = x.number
     GROUP BY x.number, x.block
     UNION ALL
-    SELECT number, block, 0, 0, 0, 0, 0, 0, 0, arm, arm * kept, 1 - arm, (1 - arm) * kept, 0, 0
+    SELECT number, block, {", ".join(_AGAIN.values())}, {", ".join("0" for _ in _UNITS)}
     FROM returned_users
 ) AS counted
 GROUP BY number, block

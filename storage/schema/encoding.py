@@ -7,7 +7,11 @@ views, which say times and words.
 from collections.abc import Iterable, Mapping
 
 TREATMENT, CONTROL = 1, 0
-ARMS = ("control", "treatment", "partial", "in_flight", "excluded", "warming")
+_SERVED = ("control", "treatment", "partial")
+# Why a unit is left out that an arm served: its number is (the place of the reason + 1) · 3 + that
+# of the arm.
+LEFT_OUT = ("in_flight", "excluded", "warming")
+ARMS = (*_SERVED, *(f"{reason}_{arm}" for reason in LEFT_OUT for arm in _SERVED))
 SIGHTING_KINDS = {
     1: "in_flight",
     2: "unmatched_route",
@@ -57,8 +61,8 @@ def sightings(*names: str) -> str:
 
 
 def arms(*names: str) -> str:
-    """Returns SQL for a list of the numbers of arms."""
-    return listed(ARMS.index(name) for name in names)
+    """Returns SQL for a list of the numbers of arms, a reason being those of all its arms."""
+    return listed(number for number, name in enumerate(ARMS) if name.startswith(names))
 
 
 def listed(numbers: Iterable[int]) -> str:

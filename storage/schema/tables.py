@@ -32,6 +32,7 @@ from sqlalchemy.schema import SchemaItem
 
 from storage.schema.encoding import (
     ARMS,
+    LEFT_OUT,
     SIGHTING_KINDS,
     arm_name,
     listed,
@@ -415,13 +416,14 @@ sightings = _table(
     Column("kind", SmallInteger, nullable=False, info={"words": sighting_name}),
     Column("unit", Text, nullable=False),
     _microseconds("sighted_at"),
-    # Of a crossover.
+    # Of a crossover; of others from the start on, the arm that served the earliest event.
     *_exposure_of_unit(),
     PrimaryKeyConstraint("experiment_id", "kind", "unit"),
     CheckConstraint(f"kind IN {listed(SIGHTING_KINDS)}", name="kind"),
 )
 
-# What the exposures of a block add up to, so that no tick counts them again: units by arm; `own`,
+# What the exposures of a block add up to, so that no tick counts them again: units by arm, and of
+# those that are left out also by the arm that served them; `own`,
 # those whom the treatment's very commit served; users whose second session the block has, by the
 # arm of their first, and those of them whom it has in the same arm.
 block_units = _table(
@@ -429,10 +431,12 @@ block_units = _table(
     _experiment(),
     _microseconds("block"),
     *(
-        Column(name, BigInteger, nullable=False)
+        Column(name, BigInteger, nullable=False, server_default="0")
         for name in (
-            *("treatment", "control", "partial", "in_flight", "excluded"),
-            *("own", "warming"),
+            *ARMS[:3],
+            *LEFT_OUT,
+            *(name for name in ARMS[3:] if not name.endswith("partial")),
+            "own",
             *("again_treatment", "kept_treatment", "again_control", "kept_control"),
             # Units that have the arm which the published draw gives them, or do not.
             *("as_drawn", "off_draw"),

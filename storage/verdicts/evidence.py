@@ -1,14 +1,14 @@
 """The engine's input from the store, and the counts that evidence shows beside it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from domain.evidence.counts import Counts
+from domain.evidence.counts import Counts, LeftOut
 from domain.lineage.flag import flag_change
 from domain.lineage.history import History
 from domain.metric import metrics_of
@@ -18,8 +18,10 @@ from storage.pipeline.assignments import Question
 from storage.pipeline.inputs import read_environments
 from storage.postgres.rows import value_of
 from storage.schema.encoding import (
+    ARMS,
     BLOCK,
     CONTROL,
+    LEFT_OUT,
     SIGHTINGS,
     TREATMENT,
     epoch_microseconds,
@@ -286,13 +288,13 @@ class CountsAt:
 
     Attributes:
         in_cells: Units in closed cells.
-        excluded: Units of strata beyond those that are compared.
+        excluded: Units of strata beyond those that are compared, of control and of treatment.
     """
 
     experiment_id: str
     look: datetime
     in_cells: int
-    excluded: int
+    excluded: tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,12 +305,39 @@ class UnitCounts:
         late_treatment: Units of treatment whose outcome on the target came too late.
         late_control: The same of control.
         never_received: The target and guardrails of which no event had been received.
+        left_out: Those that an arm served and that count in neither, by reason.
     """
 
     units: Counts
+    left_out: Sequence[LeftOut]
     late_treatment: int
     late_control: int
     never_received: Sequence[str]
+
+
+_UNKNOWN = "p.unit IS NULL AND u.kind IS NULL"
+# By kind, which units that were sighted are counted.
+_SIGHTED = {
+    "late": _UNKNOWN,
+    "unknown_commit": "p.unit IS NULL",
+    "ambiguous_commit": "p.unit IS NULL AND u.kind = s.kind",
+    "unmatched_route": "true",
+    "crossover": "true",
+    "unsigned": f"{_UNKNOWN} AND l.unit IS NULL",
+}
+# Why units are left out that an arm served.
+_REASONS = (*LEFT_OUT, "late", "unmatched_route")
+_BY_ARM = [f"{reason}_{arm}" for reason in _REASONS for arm in ARMS[:2]]
+_EXPOSED = ("partial", *LEFT_OUT, *_BY_ARM[: 2 * len(LEFT_OUT)])
+_COUNTED = ("exposed", "partial", *LEFT_OUT, *_SIGHTED, *_BY_ARM)
+
+
+def _sighted_counts() -> Iterator[str]:
+    for name, holds in _SIGHTED.items():
+        seen = f"count(*) FILTER (WHERE s.kind = {SIGHTINGS[name]} AND {holds}"
+        yield f"{seen}) AS {name}"
+        if name in _REASONS:
+            yield from (f"{seen} AND s.arm = {at}) AS {name}_{ARMS[at]}" for at in (0, 1))
 
 
 _COUNTS = text(f"""
@@ -319,33 +348,15 @@ WITH asked AS (
     FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
     JOIN experiments AS x USING (experiment_id)
 ), exposed AS (
-    SELECT a.experiment_id,
-        sum(u.treatment + u.control)::bigint AS exposed,
-        sum(u.in_flight)::bigint AS in_flight,
-        sum(u.partial)::bigint AS partial,
-        sum(u.excluded)::bigint AS excluded,
-        sum(u.warming)::bigint AS warming
+    SELECT a.experiment_id, sum(u.treatment + u.control)::bigint AS exposed,
+        {", ".join(f"sum(u.{name})::bigint AS {name}" for name in _EXPOSED)}
     FROM asked AS a
     JOIN block_units AS u
       ON u.experiment_id = a.experiment_id AND u.block <= a.last_block
     GROUP BY a.experiment_id
 ), seen AS (
     SELECT a.experiment_id,
-        count(*) FILTER (
-            WHERE s.kind = {SIGHTINGS["late"]} AND p.unit IS NULL AND u.kind IS NULL
-        ) AS late,
-        count(*) FILTER (
-            WHERE s.kind = {SIGHTINGS["unknown_commit"]} AND p.unit IS NULL
-        ) AS unknown_commit,
-        count(*) FILTER (
-            WHERE s.kind = {SIGHTINGS["ambiguous_commit"]} AND p.unit IS NULL AND u.kind = s.kind
-        ) AS ambiguous_commit,
-        count(*) FILTER (WHERE s.kind = {SIGHTINGS["unmatched_route"]}) AS unmatched_route,
-        count(*) FILTER (WHERE s.kind = {SIGHTINGS["crossover"]}) AS crossover,
-        count(*) FILTER (
-            WHERE s.kind = {SIGHTINGS["unsigned"]} AND p.unit IS NULL AND u.kind IS NULL
-              AND l.unit IS NULL
-        ) AS unsigned
+        {", ".join(_sighted_counts())}
     FROM asked AS a
     JOIN sightings AS s ON s.experiment_id = a.experiment_id AND s.sighted_at <= a.look
     -- Each looked up by its key, which LIMIT holds the planner to: there are few sightings, and it
@@ -372,8 +383,8 @@ WITH asked AS (
     GROUP BY a.experiment_id
 ), tardy AS (
     SELECT a.experiment_id,
-        count(*) FILTER (WHERE c.arm = {TREATMENT}) AS late_treatment,
-        count(*) FILTER (WHERE c.arm = {CONTROL}) AS late_control
+        count(*) FILTER (WHERE c.arm = {TREATMENT}) AS tardy_treatment,
+        count(*) FILTER (WHERE c.arm = {CONTROL}) AS tardy_control
     FROM asked AS a
     JOIN conversions AS c
       ON c.experiment_id = a.experiment_id AND c.metric = a.target_metric
@@ -391,14 +402,8 @@ WITH asked AS (
     GROUP BY a.experiment_id
 )
 SELECT a.experiment_id,
-    coalesce(exposed.exposed, 0) AS exposed, coalesce(late, 0) AS late,
-    coalesce(in_flight, 0) AS in_flight,
-    coalesce(unknown_commit, 0) AS unknown_commit,
-    coalesce(ambiguous_commit, 0) AS ambiguous_commit, coalesce(partial, 0) AS partial,
-    coalesce(excluded, 0) AS excluded,
-    coalesce(warming, 0) AS warming, coalesce(unmatched_route, 0) AS unmatched_route,
-    coalesce(crossover, 0) AS crossover, coalesce(unsigned, 0) AS unsigned,
-    coalesce(late_treatment, 0) AS late_treatment, coalesce(late_control, 0) AS late_control,
+    {", ".join(f"coalesce({name}, 0) AS {name}" for name in _COUNTED)},
+    coalesce(tardy_treatment, 0) AS tardy_treatment, coalesce(tardy_control, 0) AS tardy_control,
     coalesce(never_received, '{{}}') AS never_received
 FROM asked AS a
 LEFT JOIN exposed USING (experiment_id)
@@ -415,16 +420,40 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
     counts: dict[str, UnitCounts] = {}
     for row in connection.execute(_COUNTS, bound):
         at = evaluated[row.experiment_id]
+        excluded = sum(at.excluded)
         # What is exposed and closed is in cells, is left out of them, or is still open.
         units = value_of(
             Counts,
             row,
             in_cells=at.in_cells,
-            open=row.exposed - at.in_cells - at.excluded,
-            excluded=row.excluded + at.excluded,
+            open=row.exposed - at.in_cells - excluded,
+            excluded=row.excluded + excluded,
         )
-        counts[row.experiment_id] = value_of(UnitCounts, row, units=units)
+        counts[row.experiment_id] = UnitCounts(
+            units=units,
+            left_out=units_left_out({name: getattr(row, name) for name in _BY_ARM}, at.excluded),
+            late_treatment=row.tardy_treatment,
+            late_control=row.tardy_control,
+            never_received=row.never_received,
+        )
     return counts
+
+
+def units_left_out(counts: Mapping[str, int], excluded: tuple[int, int]) -> tuple[LeftOut, ...]:
+    """Returns the units that an arm served and that count in neither, by reason.
+
+    Args:
+        counts: By reason and arm.
+        excluded: Those of control and of treatment whose strata are not compared.
+    """
+    more = {f"excluded_{arm}": units for arm, units in zip(ARMS, excluded, strict=False)}
+    rows = (
+        LeftOut(reason=reason, of="units", control=control, treatment=treatment)
+        for reason in _REASONS
+        for names in [[f"{reason}_{arm}" for arm in ARMS[:2]]]
+        for control, treatment in [(counts[name] + more.get(name, 0) for name in names)]
+    )
+    return tuple(row for row in rows if row.control or row.treatment)
 
 
 def histories_at(

@@ -63,6 +63,8 @@ class Attribution:
         crossed: The units in both arms, and when that was first known.
         returned: By the block of a user's second session, the arm of the first, and whether it has
             the second too.
+        served: By kind and unit the earliest sighting of units that an arm may have served, and
+            the arm, or '~'.
         outcomes: The target's, then each guardrail's.
     """
 
@@ -75,6 +77,7 @@ class Attribution:
     unsigned: dict[str, int] = field(default_factory=dict)
     crossed: dict[str, int] = field(default_factory=dict)
     returned: dict[int, list[tuple[str, bool]]] = field(default_factory=lambda: defaultdict(list))
+    served: dict[str, dict[str, tuple[int, str]]] = field(default_factory=lambda: defaultdict(dict))
     outcomes: Sequence[Outcomes]
 
     @property
@@ -162,16 +165,23 @@ class Attributor:
             if in_time:
                 _earliest(self._facts.in_flight, unit, self._calendar.closes(block))
         elif (exposes := self._exposes(event.route)) is None:
-            known = max(self._calendar.closes(block), event.received_at)
-            _earliest(self._facts.unmatched, unit, known)
+            self._sight("unmatched_route", unit, event)
         elif exposes and not self._is_vouched_for(event):
-            known = max(self._calendar.closes(block), event.received_at)
-            _earliest(self._facts.unsigned, unit, known)
+            self._sight("unsigned", unit, event)
         elif exposes and not self._is_unassigned(event, block):
             if in_time:
                 self._consider(event, unit, block)
             else:
-                _earliest(self._facts.late, unit, event.received_at)
+                self._sight("late", unit, event)
+
+    def _sight(self, kind: str, unit: str, event: RawEvent) -> None:
+        block = block_of(event.occurred_at)
+        known = max(self._calendar.closes(block), event.received_at)
+        standing = self._standings.of(event, known_at=self._calendar.known_at(block))
+        served = standing is not None and standing.arm in ARMS and self._is_vouched_for(event)
+        arm = standing.arm if standing is not None and served else "~"
+        _earliest(self._facts.sightings[kind], unit, known)
+        _earliest(self._facts.served[kind], unit, (known, arm))
 
     def _is_unassigned(self, event: RawEvent, block: int) -> bool:
         """Tells whether the event does not carry the flag under test."""
@@ -221,11 +231,11 @@ class Attributor:
                 as_drawn=self._as_drawn(unit, standing),
             )
             if unit in self._facts.in_flight:
-                exposed = replace(exposed, arm="in_flight")
+                exposed = replace(exposed, arm=f"in_flight_{standing.arm}")
             elif exposed.block + BLOCK > self._calendar.horizon:
-                exposed = replace(exposed, arm="excluded")
+                exposed = replace(exposed, arm=f"excluded_{standing.arm}")
             elif at < self._warm_at:
-                exposed = replace(exposed, arm="warming")
+                exposed = replace(exposed, arm=f"warming_{standing.arm}")
             self._facts.exposures[unit] = exposed
 
     def _as_drawn(self, unit: str, standing: Standing) -> bool | None:
@@ -280,6 +290,7 @@ class Attributor:
             # A unit of an unknown commit is known by its block.
             answer = at - self._calendar.closes(0) if row.kind in BY_BLOCK else at
             _earliest(known[row.kind], row.unit, answer)
+            _earliest(self._facts.served[row.kind], row.unit, (at, row.arm or "~"))
         outcomes = {each.metric.name: each for each in self._facts.outcomes}
         for row in tombstones.conversions:
             _earliest(outcomes[row.metric].received, row.unit, microseconds(row.received_at))
@@ -394,5 +405,5 @@ class Attributor:
         return () if unit is None or exposed is None or not exposed.counts else [(exposed.at, unit)]
 
 
-def _earliest(known: dict[str, int], unit: str, at: int) -> None:
+def _earliest(known: dict[str, Any], unit: str, at: Any) -> None:
     known[unit] = min(at, known.get(unit, at))

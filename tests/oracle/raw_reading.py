@@ -11,7 +11,13 @@ from domain.evidence.counts import Counts
 from domain.millionths import MILLION
 from stats.decision.evidence import Evidence
 from storage.pipeline.moments import moment_of
-from storage.verdicts.evidence import DeployFact, ExperimentReading, UnitCounts
+from storage.schema.encoding import LEFT_OUT
+from storage.verdicts.evidence import (
+    DeployFact,
+    ExperimentReading,
+    UnitCounts,
+    units_left_out,
+)
 from storage.verdicts.gates import (
     NO_UNITS,
     Allocation,
@@ -280,7 +286,7 @@ def _arrivals(experiment: FrozenExperiment, facts: Attribution) -> Columns:
         exposed, unknown = facts.exposures.get(unit), facts.unknown.get(unit)
         if unit in facts.in_flight:
             continue
-        if exposed is not None and exposed.arm not in (*ARMS, PARTIAL, "warming"):
+        if exposed is not None and not exposed.arm.startswith((*ARMS, PARTIAL, "warming")):
             exposed = None
         if exposed is not None and (unknown is None or exposed.block <= unknown):
             own = exposed.standing.commit == experiment.treatment_commit
@@ -300,16 +306,20 @@ def counted_units(experiment: FrozenExperiment, facts: Attribution) -> dict[int,
     blocks: dict[int, Counter[str]] = defaultdict(Counter)
     for exposed in facts.exposures.values():
         counts = blocks[exposed.block]
-        counts[exposed.arm] += 1
+        counts.update([exposed.arm, *_reasons(exposed.arm)])
         if exposed.counts and exposed.as_drawn is not None:
             counts["as_drawn" if exposed.as_drawn else "off_draw"] += 1
         own = exposed.standing.commit == experiment.treatment_commit
-        counts["own"] += own and exposed.arm not in ("in_flight", "excluded")
+        counts["own"] += own and not exposed.arm.startswith(("in_flight", "excluded"))
     for block, users in facts.returned.items():
         for arm, kept in users:
             blocks[block][f"again_{arm}"] += 1
             blocks[block][f"kept_{arm}"] += kept
     return blocks
+
+
+def _reasons(arm: str) -> list[str]:
+    return [reason for reason in LEFT_OUT if arm.startswith(reason)]
 
 
 def _units(experiment: FrozenExperiment, facts: Attribution) -> Columns:
@@ -360,7 +370,7 @@ def units_beside_cells(
     exposed = {
         unit: each for unit, each in facts.exposures.items() if calendar.closes(each.block) <= look
     }
-    arms = Counter(each.arm for each in exposed.values())
+    arms = Counter(name for each in exposed.values() for name in (each.arm, *_reasons(each.arm)))
     unknown = {unit for unit, block in facts.unknown.items() if calendar.closes(block) <= look}
     ambiguous = {
         unit
@@ -369,6 +379,10 @@ def units_beside_cells(
     }
     late = {unit for unit, received in facts.late.items() if received <= look}
     unsigned = {unit for unit, known in facts.unsigned.items() if known <= look}
+    left = {
+        "late": late - exposed.keys() - unknown - ambiguous,
+        "unmatched_route": {unit for unit, at in facts.unmatched.items() if at <= look},
+    }
     tardy = Counter(
         facts.exposures[unit].arm
         for unit, received in facts.outcomes[0].received.items()
@@ -379,20 +393,24 @@ def units_beside_cells(
     counted = sum(each.counts for each in exposed.values())
     units = Counts(
         in_cells=evidence.units_in_cells,
-        open=counted - evidence.units_in_cells - evidence.units_excluded,
-        late=len(late - exposed.keys() - unknown - ambiguous),
+        open=counted - evidence.units_in_cells - sum(evidence.units_excluded),
+        late=len(left["late"]),
         in_flight=arms["in_flight"],
         unknown_commit=len(unknown - exposed.keys()),
         ambiguous_commit=len(ambiguous - exposed.keys()),
         partial=arms["partial"],
-        excluded=arms["excluded"] + evidence.units_excluded,
+        excluded=arms["excluded"] + sum(evidence.units_excluded),
         warming=arms["warming"],
-        unmatched_route=sum(at <= look for at in facts.unmatched.values()),
+        unmatched_route=len(left["unmatched_route"]),
         crossover=sum(at <= look for at in facts.crossed.values()),
         unsigned=len(unsigned - exposed.keys() - unknown - ambiguous - late),
     )
+    arms.update(
+        f"{reason}_{facts.served[reason][unit][1]}" for reason in left for unit in left[reason]
+    )
     return UnitCounts(
         units=units,
+        left_out=units_left_out(arms, evidence.units_excluded),
         late_treatment=tardy["treatment"],
         late_control=tardy["control"],
         never_received=never_received,

@@ -16,7 +16,7 @@ _READ = {
           AND block + interval '5 minutes' + make_interval(secs => :grace) <= :until
     """,
     "sightings": """
-        SELECT kind, unit, sighted_at AS at FROM tombstone_sightings_in_words
+        SELECT kind, unit, sighted_at AS at, arm FROM tombstone_sightings_in_words
         WHERE experiment_id = :id AND sighted_at <= :until
     """,
     "conversions": """

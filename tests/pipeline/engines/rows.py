@@ -12,6 +12,7 @@ from storage.pipeline.experiments import blocks_to_expose, open_experiments
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.recompute import every_row, recompute
 from storage.schema.encoding import ARMS, SIGHTINGS
+from storage.schema.tables import block_units
 from storage.upkeep.reading import separate_reading
 from tests.conftest import Store
 from tests.oracle.answers import attribution_of
@@ -20,7 +21,10 @@ from tests.oracle.calendar import Calendar
 from tests.oracle.frozen import FrozenExperiment, read_frozen
 from tests.oracle.raw_reading import cells_of, counted_units
 
-_RETURNED = ("again_treatment", "kept_treatment", "again_control", "kept_control")
+_UNITS = tuple(
+    column.name for column in block_units.columns if column.name not in ("experiment_id", "block")
+)
+_NUMBERS = {"control": 0, "treatment": 1}
 # By table, the rows of an experiment, in an order of their own.
 Rows = dict[str, list[tuple[Any, ...]]]
 
@@ -28,8 +32,7 @@ _STORED = {
     "exposures": "unit, exposed_at, block, arm, stratum, commit_sha, encode(pseudonym, 'hex'),"
     " as_drawn",
     "sightings": "kind, unit, sighted_at, block, arm, stratum",
-    "block_units": "block, treatment, control, partial, in_flight, excluded, warming, own,"
-    f" {', '.join(_RETURNED)}, as_drawn, off_draw",
+    "block_units": ", ".join(("block", *_UNITS)),
     "conversions": "metric, unit, received_at, late",
     "late_outcomes": "metric, unit, block, arm, stratum",
     "amounts": "metric, unit, event_key, received_at, value",
@@ -124,7 +127,7 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
                         exposed[unit].standing.stratum,
                     )
                     if kind == "crossover"
-                    else (None, None, None)
+                    else (None, _NUMBERS.get(attribution.served[kind].get(unit, (0, ""))[1]), None)
                 ),
             )
             for kind, units in {**attribution.sightings, **by_block}.items()
@@ -162,9 +165,8 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
 
 
 def _block_units(experiment: FrozenExperiment, attribution: Attribution) -> list[tuple[int, ...]]:
-    names = ("treatment", "control", *ARMS[2:], "own", *_RETURNED, "as_drawn", "off_draw")
     blocks = counted_units(experiment, attribution)
-    return [(block, *(counts[name] for name in names)) for block, counts in blocks.items()]
+    return [(block, *(counts[name] for name in _UNITS)) for block, counts in blocks.items()]
 
 
 def without_keys(amounts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

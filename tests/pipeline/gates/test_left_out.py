@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from tests.pipeline.gates.test_channels import WITH_THE_PUBLIC_KEY
 from tests.world import DAY, A, K
@@ -123,6 +124,45 @@ def test_a_mean_that_counts_every_outcome_says_nothing_of_outcomes_left_out(stor
     assert evidence["left_out"] == []
     assert "Left out" not in evidence["sentence"]
     assert evidence["warnings"] == ["retrospective"]
+
+
+def test_units_that_an_arm_served_and_that_do_not_count_are_counted_by_arm_and_reason(
+    story,
+) -> None:
+    story.settings(warmup_minutes=30, locked=[])
+    story.post("/v1/static-graphs", {"schema_version": "1", "routes": [{"path": "/shop"}]})
+    story.canary()
+    for commit, control in ((A, 1), (K, 0)):
+        before = story.units_of(A, minutes=-9, units=2 + control)
+        story.events += [
+            {**event, "commit": commit, "route": "/shop", "occurred_at": story.at(40)}
+            for event in story.events[-len(before) :]
+        ]
+        story.units_of(commit, minutes=20, units=4 + control, route="/shop")
+        story.units_of(commit, minutes=50, units=6 + control, route="/nowhere")
+        story.crowd(commit, start=60, minutes=90, units=100, route="/shop")
+    late = story.units_of(A, minutes=55, units=3, route="/shop")
+    late += story.units_of(K, minutes=55, units=1, route="/shop")
+    story.send()
+    story.in_store(
+        lambda connection: connection.execute(
+            text(
+                "UPDATE runtime_events SET received_at = received_at + interval '1 hour'"
+                " WHERE session_id = ANY(:late)"
+            ),
+            {"late": late},
+        )
+    )
+    experiment = story.register(treatment_commit=K, routes=["/shop"])
+    story.tick(minutes=DAY)
+    left = story.evidence(experiment)["left_out"]
+    assert {row.pop("of") for row in left} == {"units"}
+    assert {row.pop("reason"): row for row in left} == {
+        "in_flight": {"control": 3, "treatment": 2},
+        "warming": {"control": 5, "treatment": 4},
+        "late": {"control": 3, "treatment": 1},
+        "unmatched_route": {"control": 7, "treatment": 6},
+    }
 
 
 def test_payments_in_another_currency_count_at_their_rate(story) -> None:
