@@ -32,14 +32,9 @@ class Admissions:
     serve the set-up checklist, and faults of a set-up repeat.
     """
 
-    def __init__(self, store: Store, *, noted_seconds: float = _NOTED_SECONDS) -> None:
-        """Counts nothing yet.
-
-        Args:
-            store: Where it is noted.
-            noted_seconds: How often.
-        """
-        self._store, self._noted_seconds = store, noted_seconds
+    def __init__(self, store: Store) -> None:
+        """Counts nothing yet."""
+        self._store = store
         self._counts: dict[int, Counter[str]] = {}
         self._reasons: dict[int, str] = {}
         self._names: dict[int, set[str]] = {}
@@ -96,7 +91,7 @@ class Admissions:
     async def _rounds(self) -> None:
         while not self._ending.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), self._noted_seconds)
+                await asyncio.wait_for(self._ending.wait(), _NOTED_SECONDS)
             counted = {
                 project_id: Counts(reason=self._reasons.get(project_id), **count)
                 for project_id, count in self._counts.items()

@@ -250,14 +250,12 @@ class SetAside:
         )
 
 
-_READ = """
+_READ = text("""
 SELECT s.experiment_id, x.project_id, s.stage, s.error, s.first_failed_at, s.last_tried_at
 FROM set_aside AS s JOIN experiments AS x USING (experiment_id)
-{where}
+WHERE x.project_id = coalesce(:project_id, x.project_id)
 ORDER BY s.first_failed_at, s.experiment_id
-"""
-_READ_ALL = text(_READ.format(where=""))
-_READ_OF_PROJECT = text(_READ.format(where="WHERE x.project_id = :project_id"))
+""")
 
 
 def read_set_aside(connection: Connection, *, project_id: int | None = None) -> Sequence[SetAside]:
@@ -266,9 +264,5 @@ def read_set_aside(connection: Connection, *, project_id: int | None = None) -> 
     Args:
         project_id: Whose; None for those of all projects.
     """
-    rows = (
-        connection.execute(_READ_ALL)
-        if project_id is None
-        else connection.execute(_READ_OF_PROJECT, {"project_id": project_id})
-    )
-    return [SetAside(**row) for row in rows.mappings()]
+    rows = connection.execute(_READ, {"project_id": project_id})
+    return [value_of(SetAside, row) for row in rows]

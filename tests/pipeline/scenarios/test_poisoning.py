@@ -249,16 +249,15 @@ _QUICK = (
     "conversions of real sessions whose ids are known",
 )
 SCALES = [10, pytest.param(100, marks=pytest.mark.deep)]
-LARGE_ATTACKS = [
-    pytest.param(
-        name,
-        scale,
-        marks=[pytest.mark.deep, pytest.mark.timeout(1800)]
-        if name not in _QUICK or scale > 10
-        else [],
-    )
-    for name, scale in product(ATTACKS, (10, 100))
-]
+
+
+def large_attacks(*marks: pytest.MarkDecorator) -> list[Any]:
+    """Returns the larger attacks: the quick ones with these marks, the others in the long form."""
+    deep = [pytest.mark.deep, pytest.mark.timeout(1800)]
+    return [
+        pytest.param(name, scale, marks=marks if name in _QUICK and scale == 10 else deep)
+        for name, scale in product(ATTACKS, (10, 100))
+    ]
 
 
 def answers_of_the_page() -> dict[str, dict[str, str]]:
@@ -274,7 +273,9 @@ def test_the_page_names_every_attack() -> None:
     assert answers_of_the_page().keys() == ATTACKS.keys()
 
 
-@pytest.mark.parametrize(("name", "scale"), [*((name, 1) for name in ATTACKS), *LARGE_ATTACKS])
+@pytest.mark.parametrize(
+    ("name", "scale"), [*((name, 1) for name in ATTACKS), *large_attacks(pytest.mark.nightly)]
+)
 def test_an_attack_is_answered_as_the_page_says(siege, name, scale) -> None:
     attack = ATTACKS[name]
     siege.send_out(target_metric="order", guardrails=list(attack.guardrails), share=attack.share)
@@ -283,7 +284,7 @@ def test_an_attack_is_answered_as_the_page_says(siege, name, scale) -> None:
     assert siege.verdict() == answers_of_the_page()[name][f"{scale}×"]
 
 
-@pytest.mark.parametrize(("name", "scale"), LARGE_ATTACKS)
+@pytest.mark.parametrize(("name", "scale"), large_attacks())
 def test_signed_assignments_answer_an_attack_as_the_page_says(siege, name, scale) -> None:
     attack = ATTACKS[name]
     siege.signed = True
