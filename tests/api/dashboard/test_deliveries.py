@@ -64,17 +64,14 @@ def test_the_state_says_what_an_answer_means_for_the_delivery(owner, status, sta
     assert row["Webhook"] == "http://127.0.0.1/…"
 
 
-def test_a_receiver_that_is_away_is_named_by_its_host_alone(owner) -> None:
+def test_a_receiver_that_is_away_is_named_by_its_host_and_a_webhook_taken_away_as_such(
+    owner,
+) -> None:
     with receiving() as receiver:
         pass
     assert re.fullmatch(
         rf"127\.0\.0\.1: no connection; again {TIME}", tried(owner, receiver)["State"]
     )
-
-
-def test_a_webhook_that_was_taken_away_is_called_so(owner) -> None:
-    with receiving() as receiver:
-        tried(owner, receiver)
     owner.service.settings(webhooks=[])
     (row,) = rows(owner.page(DELIVERIES))
     assert row["Webhook"] == "removed since"

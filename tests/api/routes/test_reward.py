@@ -273,21 +273,20 @@ class TestPolling:
         "endpoint.poll",
         "status.poll",
         "status.abstain",
+        "endpoint.poll.experiment_id",
     )
-    def test_a_new_experiment_abstains_for_power(self, tenant) -> None:
-        experiment_id = tenant.register()
+    def test_a_new_experiment_abstains_for_power_and_has_no_evidence_yet(self, tenant) -> None:
+        experiment_id, _ = [tenant.register(target_metric=metric) for metric in ("a", "b")]
         answer = tenant.get(f"/v1/reward/{experiment_id}")
         assert answer.status_code == 200
         assert tuple(answer.json()) == Contract.__struct_fields__
         assert answer.json() == {**WAITING, "experiment_id": experiment_id}
         assert answer.headers["Retry-After"] == "60"
-
-    @pytest.mark.requirement("endpoint.poll.experiment_id", "contract.experiment_id")
-    def test_the_path_names_the_experiment(self, tenant) -> None:
-        names = [tenant.register(target_metric=metric) for metric in ("a", "b")]
-        polled = [tenant.get(f"/v1/reward/{name}").json()["experiment_id"] for name in names]
-        assert polled == names
+        evidence = tenant.get(f"/v1/reward/{experiment_id}/evidence")
+        assert (evidence.status_code, evidence.json()["code"]) == (404, "no_evidence_yet")
+        assert evidence.headers["Retry-After"] == "60"
         assert tenant.get("/v1/reward/exp_00000000000000000000").status_code == 404
+        assert tenant.get(REGISTER).status_code == 405
 
     @pytest.mark.requirement(
         "contract.verdict", "contract.abstain_reason", "contract.guardrail_breaches"
@@ -315,13 +314,16 @@ class TestPolling:
         with pytest.raises(IntegrityError):
             published(tenant, experiment_id, verdict=verdict, abstain_reason=reason)
 
-    def test_the_published_contract_is_served_to_the_byte(self, tenant) -> None:
+    def test_what_was_published_is_served_to_the_byte(self, tenant) -> None:
         experiment_id = tenant.register()
         text = published(tenant, experiment_id)
         answer = tenant.get(f"/v1/reward/{experiment_id}")
         assert answer.text == text
         # Decided: there is nothing to come back for.
         assert "Retry-After" not in answer.headers
+        evidence = tenant.get(f"/v1/reward/{experiment_id}/evidence")
+        assert (evidence.status_code, evidence.text) == (200, '{"looks": [1,  2], "lift": 0.10}')
+        assert evidence.headers["Content-Type"] == "application/json"
 
     @pytest.mark.parametrize(
         ("next_look", "least", "most"),
@@ -343,40 +345,18 @@ class TestPolling:
         other = tenant.get(path, headers={**tenant.reward, "If-None-Match": '"other"'})
         assert other.status_code == 200
 
-    def test_the_address_of_registering_is_no_experiments(self, tenant) -> None:
-        assert tenant.get(REGISTER).status_code == 405
 
-
-class TestEvidence:
-    def test_is_served_as_it_was_published(self, tenant) -> None:
-        experiment_id = tenant.register()
-        published(tenant, experiment_id)
-        answer = tenant.get(f"/v1/reward/{experiment_id}/evidence")
-        assert (answer.status_code, answer.text) == (200, '{"looks": [1,  2], "lift": 0.10}')
-        assert answer.headers["Content-Type"] == "application/json"
-
-    def test_is_404_before_the_first_look_with_when_to_come_back(self, tenant) -> None:
-        answer = tenant.get(f"/v1/reward/{tenant.register()}/evidence")
-        assert (answer.status_code, answer.json()["code"]) == (404, "no_evidence_yet")
-        assert answer.headers["Retry-After"] == "60"
-
-
-class TestClosing:
-    def test_answers_with_the_contract_and_makes_no_verdict(self, tenant) -> None:
-        experiment_id = tenant.register()
-        for body in ({"json": {}}, {}):
-            answer = tenant.client.post(
-                f"/v1/reward/{experiment_id}/close", headers=tenant.reward, **body
-            )
-            assert answer.status_code == 200
-            assert tuple(answer.json()) == Contract.__struct_fields__
-            assert answer.json()["verdict"] == "abstain"
-
-    def test_frees_the_change_for_another_attempt(self, tenant) -> None:
-        deployed(tenant, "aaaaaaa", "bbbbbbb")
-        first = tenant.register()
-        tenant.post(f"/v1/reward/{first}/close", {})
-        assert tenant.register() != first
+def test_closing_answers_with_the_contract_and_frees_the_change_for_another_attempt(tenant) -> None:
+    deployed(tenant, "aaaaaaa", "bbbbbbb")
+    experiment_id = tenant.register()
+    for body in ({"json": {}}, {}):
+        answer = tenant.client.post(
+            f"/v1/reward/{experiment_id}/close", headers=tenant.reward, **body
+        )
+        assert answer.status_code == 200
+        assert tuple(answer.json()) == Contract.__struct_fields__
+        assert answer.json()["verdict"] == "abstain"
+    assert tenant.register() != experiment_id
 
 
 class TestTheList:

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from sqlalchemy import text
 
 from storage.tenants.keys import KeyKind
@@ -26,23 +25,21 @@ def soon(seconds: float) -> str:
 
 
 class TestTheTimeOfADeploy:
-    def test_may_be_ahead_by_what_clocks_differ(self, tenant) -> None:
+    def test_may_be_ahead_by_what_clocks_differ_and_no_further(self, tenant) -> None:
+        for seconds in (180, 70 * 365 * 86_400):
+            body = {"commit": {"sha": A}, "deployed_at": soon(seconds)}
+            answer = tenant.post(DEPLOYS, body)
+            assert answer.status_code == 422
+            (error,) = answer.json()["errors"]
+            assert (error["pointer"], error["code"]) == ("/deployed_at", "in_the_future")
+            assert "more than 2 minutes in the future" in error["detail"]
+        assert tenant.get(LAST).status_code == 404
         deploy = tenant.deploy(A, deployed_at=soon(90))
         assert tenant.get(LAST).json()["deploy"] == deploy
 
-    @pytest.mark.parametrize("seconds", [180, 70 * 365 * 86_400])
-    def test_may_not_lie_in_the_future(self, tenant, seconds) -> None:
-        body = {"commit": {"sha": A}, "deployed_at": soon(seconds)}
-        answer = tenant.post(DEPLOYS, body)
-        assert answer.status_code == 422
-        (error,) = answer.json()["errors"]
-        assert (error["pointer"], error["code"]) == ("/deployed_at", "in_the_future")
-        assert "more than 2 minutes in the future" in error["detail"]
-        assert tenant.get(LAST).status_code == 404
-
 
 class TestAWithdrawnDeploy:
-    def test_is_told_and_gone(self, tenant) -> None:
+    def test_is_told_and_gone_and_nobodys_base(self, tenant) -> None:
         first, mistake = tenant.deploy(A), tenant.deploy(B)
         answer = tenant.withdraw(mistake)
         assert answer.status_code == 200
@@ -52,6 +49,10 @@ class TestAWithdrawnDeploy:
         assert tenant.get(DEPLOYS).json()["deploys"] == [first]
         # A retry after a lost answer.
         assert tenant.withdraw(mistake).content == answer.content
+        deploy = tenant.deploy(C)
+        assert (deploy["base_commit"], deploy["base_assumed"]) == (A, True)
+        experiment = frozen(tenant, tenant.register())
+        assert (experiment.control_commit, experiment.change) == (A, [C])
 
     def test_of_another_project_is_an_unknown_one(self, tenant) -> None:
         deploy = tenant.deploy(A)
@@ -77,15 +78,6 @@ class TestAWithdrawnDeploy:
         assert (first.status_code, again.status_code) == (201, 201)
         assert again.json()["deploy"]["deploy_id"] != first.json()["deploy"]["deploy_id"]
         assert again.json()["deploy"]["allocation"] == 0.1
-
-    def test_is_nobodys_base(self, tenant) -> None:
-        tenant.deploy(A)
-        mistake = tenant.deploy(B)
-        tenant.withdraw(mistake)
-        deploy = tenant.deploy(C)
-        assert (deploy["base_commit"], deploy["base_assumed"]) == (A, True)
-        experiment = frozen(tenant, tenant.register())
-        assert (experiment.control_commit, experiment.change) == (A, [C])
 
     def test_does_not_keep_a_wrong_base(self, tenant) -> None:
         tenant.deploy(A)
