@@ -59,11 +59,15 @@ def test_one_event_is_stored_with_every_member_it_names(tenant) -> None:
     assert (row.event_id, len(row.pseudonym), row.trusted) == ("e-1", 32, False)
 
 
-def test_an_event_without_a_time_occurred_when_it_was_received(tenant, runtime_event) -> None:
+def test_an_event_without_a_time_occurred_when_it_was_received_and_the_write_key_s_is_trusted(
+    tenant, runtime_event
+) -> None:
     assert sent(tenant, runtime_event).status_code == 202
     (row,) = rows(tenant)
     assert abs(row.occurred_at - row.received_at) < timedelta(seconds=5)
-    assert row.environment == "production"
+    assert (row.environment, row.trusted) == ("production", False)
+    assert tenant.post(PATH, runtime_event).status_code == 202
+    assert {row.trusted for row in rows(tenant)} == {False, True}
 
 
 def test_valid_events_of_a_batch_are_stored_although_others_are_rejected(tenant) -> None:
@@ -139,11 +143,6 @@ def test_late_events_are_accepted_and_counted(tenant, chosen, age, late) -> None
     assert (answer["accepted"], answer["late"]) == (1, late)
 
 
-def test_events_with_the_write_key_are_trusted(tenant, runtime_event) -> None:
-    assert tenant.post(PATH, runtime_event).status_code == 202
-    assert rows(tenant)[0].trusted is True
-
-
 class TestAHistory:
     def test_is_received_when_it_occurred(self, tenant) -> None:
         occurred_at = datetime(2025, 3, 1, 12, tzinfo=UTC)
@@ -153,10 +152,12 @@ class TestAHistory:
         (row,) = rows(tenant)
         assert row.received_at == row.occurred_at == occurred_at
 
-    def test_takes_the_write_key_alone(self, tenant, runtime_event) -> None:
+    def test_is_asked_for_by_true_and_the_write_key_and_says_when_its_events_occurred(
+        self, tenant, runtime_event
+    ) -> None:
         assert sent(tenant, runtime_event, params={"replay": "true"}).status_code == 403
-
-    def test_says_when_its_events_occurred(self, tenant, runtime_event) -> None:
+        answer = tenant.post(f"{PATH}?replay=yes", runtime_event)
+        assert answer.json()["errors"][0]["parameter"] == "replay"
         answer = tenant.post(f"{PATH}?replay=true", runtime_event)
         assert answer.json()["errors"][0] == {
             "pointer": "/occurred_at",
@@ -178,10 +179,6 @@ class TestAHistory:
         assert tenant.post(f"{PATH}?replay=true", before).status_code == 202
         elsewhere = {**after, "environment": "staging"}
         assert tenant.post(f"{PATH}?replay=true", elsewhere).status_code == 202
-
-    def test_is_asked_for_by_true_and_no_other_word(self, tenant, runtime_event) -> None:
-        answer = tenant.post(f"{PATH}?replay=yes", runtime_event)
-        assert answer.json()["errors"][0]["parameter"] == "replay"
 
 
 class TestABrowser:
@@ -246,25 +243,13 @@ class TestABrowser:
                 assert let_in == (path in (PATH, "/v1/logs")), (method, path)
 
 
-class TestGzip:
-    def headers(self, tenant: Any) -> dict[str, str]:
-        return {
-            **tenant.public,
-            "Content-Encoding": "gzip",
-            "Content-Type": "application/json",
-        }
-
-    def test_is_inflated(self, tenant, runtime_event) -> None:
-        content = gzip.compress(json.dumps(runtime_event).encode())
-        answer = tenant.client.post(PATH, content=content, headers=self.headers(tenant))
-        assert answer.status_code == 202
-
-    @pytest.mark.parametrize("harm", ["not gzip", "cut off", "followed"])
-    def test_that_is_broken_is_400(self, tenant, runtime_event, harm) -> None:
-        whole = gzip.compress(json.dumps(runtime_event).encode())
-        content = {"not gzip": b"{}", "cut off": whole[:-9], "followed": whole + b"x"}[harm]
-        answer = tenant.client.post(PATH, content=content, headers=self.headers(tenant))
-        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_encoding")
+def test_gzip_is_inflated_and_400_where_it_is_broken(tenant, runtime_event) -> None:
+    whole = gzip.compress(json.dumps(runtime_event).encode())
+    encoded = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    for content, status in ((whole, 202), (b"{}", 400), (whole[:-9], 400), (whole + b"x", 400)):
+        answer = tenant.client.post(PATH, content=content, headers={**tenant.public, **encoded})
+        assert answer.status_code == status
+        assert answer.json().get("code") == (None if status == 202 else "invalid_encoding")
 
 
 class TestTheLimits:
