@@ -127,6 +127,7 @@ def _recompute(
             settings=settings,
             wanted=evidence_rows,
             reaches=reaches,
+            counted=True,
         )
 
     settings = day_engine_settings()

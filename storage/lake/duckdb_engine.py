@@ -103,6 +103,7 @@ class DuckDBEngine:
 
     dialect = Dialect(
         digest=("sha256(", ")"),
+        row_digest="CAST('0x' || left(md5({words}), 10) AS BIGINT)",
         # By a pointer of JSON, in which a name's own ~ and / are written otherwise.
         flag="json_extract_string(e.flags, '/' || replace(replace(s.flag, '~', '~0'), '/', '~1'))",
         event_property="json_extract_string({event}.properties, '$.\"' || {name} || '\"')",

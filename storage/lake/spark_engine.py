@@ -163,6 +163,7 @@ class SparkEngine:
 
     dialect = Dialect(
         digest=("sha2(", ", 256)"),
+        row_digest="CAST(conv(left(md5({words}), 10), 16, 10) AS BIGINT)",
         flag="try_element_at(from_json(e.flags, 'map<string,string>'), s.flag)",
         event_property="get_json_object({event}.properties, '$.' || {name})",
     )

@@ -91,9 +91,7 @@ ORDER BY {self.key}
 EXPOSURES = Derived(
     table=exposures,
     # Evidence asks of an exposure alone whether a unit that was sighted is exposed as well.
-    evidence="""
-EXISTS (SELECT 1 FROM new_sightings AS s WHERE s.number = r.number AND s.unit = r.unit)
-""",
+    evidence="(r.number, r.unit) IN (SELECT number, unit FROM new_sightings)",
 )
 STRATA = Derived(table=strata, moment=None)
 SIGHTINGS = Derived(

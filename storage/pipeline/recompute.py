@@ -117,6 +117,7 @@ def recompute(
     settings: DayEngineSettings,
     wanted: SelectedRows,
     reaches: Sequence[Reach] = (),
+    counted: bool = False,
 ) -> int:
     """Computes whole lives, and copies their rows into the derived tables aside, with the cursors.
 
@@ -129,9 +130,10 @@ def recompute(
         wanted: Which rows of each are copied.
         reaches: How far rows are compared with the served ones afterwards, if they are: then rows
             of units that differ are copied as well.
+        counted: Whether the events are counted, which reads them once more.
 
     Returns:
-        How many events of the log were read.
+        How many events of the log were read, where they are counted.
 
     Raises:
         TooManyAssignmentsError: An experiment has more assignments than can be numbered.
@@ -145,7 +147,7 @@ def recompute(
         if reaches:
             find_differing_units(lives.engine, log.read, connection, reaches)
         copy_aside(lives, connection, differing=bool(reaches))
-        ((events,),) = lives.engine.rows(_EVENTS_READ)
+        ((events,),) = lives.engine.rows(_EVENTS_READ) if counted else [(0,)]
     return events
 
 
@@ -168,9 +170,8 @@ def copy_aside(lives: WholeLives, connection: Connection, *, differing: bool = F
     copy_rows(connection, "cursors (stage, experiment_id, at)", cursors_of(lives.read))
 
 
-_DIFFERS = """
-EXISTS (SELECT 1 FROM differing_units AS d WHERE d.number = r.number AND d.unit = r.unit)
-"""
+# Of an EXISTS among alternatives DuckDB would first hash all rows.
+_DIFFERS = "(r.number, r.unit) IN (SELECT number, unit FROM differing_units)"
 # The log's rows are of all environments of a project.
 _EVENTS_READ = """
 SELECT count(*) FROM log_rows AS e

@@ -232,13 +232,16 @@ LEFT JOIN tied_routes AS t
 
 # What events name at all, by environment: once for all its experiments.
 NAMED_COMMITS = """
-SELECT e.project_id, e.environment, e.commit_sha, e.context, e.route_rank,
-    max(CASE WHEN e.trusted OR e.signed THEN 1 ELSE 0 END) AS vouched
-FROM log AS e
+SELECT e.*
+FROM (
+    SELECT project_id, environment, commit_sha, context, route_rank,
+        max(CASE WHEN trusted OR signed THEN 1 ELSE 0 END) AS vouched
+    FROM log
+    WHERE commit_sha IS NOT NULL
+    GROUP BY project_id, environment, commit_sha, context, route_rank
+) AS e
 JOIN (SELECT DISTINCT project_id, environment FROM scope) AS s
   ON s.project_id = e.project_id AND s.environment = e.environment
-WHERE e.commit_sha IS NOT NULL
-GROUP BY e.project_id, e.environment, e.commit_sha, e.context, e.route_rank
 """
 
 NAMED_ROUTES = """
@@ -605,6 +608,7 @@ class Dialect:
 
     Attributes:
         digest: What stands before and after a text whose SHA-256 in hexadecimal is meant.
+        row_digest: The number that the first ten digits of the MD5 of `{words}`, a text, are.
         flag: The value of an event's flag as text.
         event_property: A property of `{event}`, an alias, as text; `{name}` is SQL for its name,
             which is of letters, digits, _ and -, or NULL.
@@ -612,6 +616,7 @@ class Dialect:
     """
 
     digest: tuple[str, str]
+    row_digest: str
     flag: str
     event_property: str
     computed_once: str = ""

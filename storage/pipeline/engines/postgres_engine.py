@@ -21,6 +21,7 @@ from storage.schema.encoding import epoch_microseconds
 
 POSTGRESQL = Dialect(
     digest=("encode(sha256(convert_to(", ", 'UTF8')), 'hex')"),
+    row_digest="('x' || left(md5({words}), 10))::bit(40)::bigint",
     flag="(e.flags ->> s.flag)",
     event_property="({event}.properties ->> {name})",
     # The planner would merge the subquery and work `kind` out six times a row, for two thirds
