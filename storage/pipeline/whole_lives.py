@@ -1,6 +1,6 @@
 """Whole lives: the text over all that experiments ever read of the log."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, RowMapping, text
@@ -49,69 +49,40 @@ from storage.pipeline.steps import (
 # --- What no event stands behind any more ---------------------------------------------------------
 
 
+# Which tombstones of each table are read: of the blocks that are, or what was received by then.
+_IS_READ: Mapping[Derived, Callable[[ReadExperiment, RowMapping], bool]] = {
+    EXPOSURES: lambda part, row: part.from_block <= row["block"] < part.to_block,
+    SIGHTINGS: lambda part, row: part.from_block <= row["sighted_at"] <= part.received_to,
+    CONVERSIONS: lambda part, row: row["received_at"] <= part.received_to,
+    AMOUNTS: lambda part, row: row["received_at"] <= part.received_to,
+}
+
+
 def _register_buried(
-    engine: DayEngine,
-    connection: Connection,
-    read: Sequence[ReadExperiment],
-    table: Derived,
-    *,
-    is_read: Callable[[ReadExperiment, RowMapping], bool],
+    engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
 ) -> None:
-    """Registers the tombstones of a table that hold a condition."""
+    """Registers the tombstones that are read."""
     by_id = {part.experiment.experiment_id: part for part in read}
-    rows = connection.execute(
-        text(f"SELECT * FROM tombstone_{table.name} WHERE experiment_id = ANY(:ids)"),
-        {"ids": list(by_id)},
-    ).mappings()
-    engine.register(
-        f"tombstone_{table.name}",
-        {"number": "int", **table.inputs},
-        (
-            (part.experiment.number, *(_encoded(row[name]) for name in table.inputs))
-            for row in rows
-            if is_read(part := by_id[row["experiment_id"]], row)
-        ),
-    )
-    engine.distribute(f"buried_{table.name}", f"SELECT * FROM tombstone_{table.name}", ("unit",))
+    for table, is_read in _IS_READ.items():
+        name = f"tombstone_{table.name}"
+        rows = connection.execute(
+            text(f"SELECT * FROM {name} WHERE experiment_id = ANY(:ids)"), {"ids": list(by_id)}
+        ).mappings()
+        engine.register(
+            name,
+            {"number": "int", **table.inputs},
+            [
+                (part.experiment.number, *(_encoded(row[column]) for column in table.inputs))
+                for row in rows
+                if is_read(part := by_id[row["experiment_id"]], row)
+            ],
+        )
+        engine.distribute(f"buried_{table.name}", f"SELECT * FROM {name}", ("unit",))
 
 
 def _encoded(value: object) -> object:
     # Engines of whole days hold bytes as their hex.
     return value.hex() if isinstance(value, bytes) else value
-
-
-def _register_buried_units(
-    engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
-) -> None:
-    """Registers the exposures and sightings of tombstones, in the blocks that are read."""
-    _register_buried(
-        engine,
-        connection,
-        read,
-        EXPOSURES,
-        is_read=lambda part, row: part.from_block <= row["block"] < part.to_block,
-    )
-    _register_buried(
-        engine,
-        connection,
-        read,
-        SIGHTINGS,
-        is_read=lambda part, row: part.from_block <= row["sighted_at"] <= part.received_to,
-    )
-
-
-def _register_buried_outcomes(
-    engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
-) -> None:
-    """Registers the outcomes of tombstones that were received by then."""
-    for table in (CONVERSIONS, AMOUNTS):
-        _register_buried(
-            engine,
-            connection,
-            read,
-            table,
-            is_read=lambda part, row: row["received_at"] <= part.received_to,
-        )
 
 
 # --- The computation ------------------------------------------------------------------------------
@@ -188,7 +159,7 @@ def compute_whole_lives(
     _attach_extent(engine, log, extent, segments=segments_of(read))
     engine.split(_bounds_of_readings(engine, [part.experiment for part in read]))
     _expose(engine, log.connection, read)
-    _close(engine, log.connection, read)
+    _close(engine, read)
     return WholeLives(engine=engine, read=read)
 
 
@@ -270,7 +241,7 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
     register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
-    _register_buried_units(engine, connection, read)
+    _register_buried(engine, connection, read)
     for name, sql in _NOTHING_KNOWN.items():
         engine.define(name, sql)
     for _ in engine.each_part():
@@ -284,9 +255,8 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
         engine.run(step)
 
 
-def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
+def _close(engine: DayEngine, read: Sequence[ReadExperiment]) -> None:
     register_metrics(engine, [_outcomes(part) for part in read])
-    _register_buried_outcomes(engine, connection, read)
     engine.define(
         "outcome_events",
         "SELECT e.* FROM log_rows AS e WHERE e.event IN (SELECT event FROM sources)",
