@@ -239,6 +239,18 @@ def test_what_ticks_add_while_a_rebuild_computes_is_neither_lost_nor_doubled(
     assert differences(canary) == []
 
 
+def test_rows_that_a_tick_writes_before_they_are_swapped_in_are_computed_once_more(shop) -> None:
+    whole, damage = derived_of(shop.engine), "UPDATE cells SET n1 = n1 + 1"
+    shop.tamper(damage)
+
+    with swapped_and_waiting(shop.engine) as waiting:
+        waiting.holder.execute(text(damage))
+        waiting.holder.commit()
+    assert waiting.rebuild.result().exit_code == 0
+
+    assert derived_of(shop.engine) == whole
+
+
 def differences(canary: Any) -> list[str]:
     """What the daily check finds of the canary's days."""
     first, last = canary.first_day.date(), (canary.first_day + timedelta(days=3)).date()
