@@ -3,11 +3,13 @@
 import logging
 import re
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -123,6 +125,10 @@ def _client_errors() -> tuple[type[Exception], ...]:
 
 
 def _client() -> Any:  # noqa: ANN401 - an optional package
+    # In a main module without a file, as of Dagster's runs, which multiprocessing spawns, the
+    # client takes itself for a doctest and ends the process.
+    main = sys.modules["__main__"]
+    main.__spec__ = main.__spec__ or ModuleSpec("__main__", None)
     try:
         with warnings.catch_warnings():
             # Of pandas 3, which it asks for and we never hand it.

@@ -102,6 +102,24 @@ def test_what_is_caught_up_on_spark_goes_on_in_postgresql_as_the_specification_t
 Documents = Callable[..., str]
 
 
+_READS = """
+import sys
+from pathlib import Path
+from storage.lake.lake import FolderLake
+from storage.lake.spark_engine import open_spark
+with open_spark(sys.argv[1], lake=FolderLake(Path(sys.argv[2]))) as engine:
+    print(*map(tuple, engine.rows("SELECT 1 AS number")))
+"""
+
+
+def test_a_process_whose_main_module_has_no_file_as_dagsters_runs_reads_on_spark(
+    cluster, tmp_path
+) -> None:
+    words = [sys.executable, "-c", _READS, cluster.remote, str(tmp_path)]
+    process = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout) == (0, "(1,)\n"), process.stderr
+
+
 @pytest.fixture
 def documents(store, lake, monkeypatch) -> Documents:
     """Returns every verdict and its evidence as of a time, by an engine."""
