@@ -34,8 +34,8 @@ selection sending sent sequential served server service settings setup shape sha
 sign signature silence simple simulate simulations snapshot source spark start state statement stats
 status stop storage store stored storing story stratification strict summary sums supervisor symbol
 table tenants tick time too tool tools totals traffic treatment truth unanswered unavailable
-unhandled unreadable unsealed unused users version view watched weak web week whole wire withdraw
-withdrawal withdrawn wording work workers write writer written yes
+unhandled unmatched unreadable unsealed unused users version view watched weak web week whole wire
+withdraw withdrawal withdrawn wording work workers write writer written yes
 """
 KNOWN = _KNOWN.split()
 # The design calls for fewer than 5 of each but the last; lower them when the code gets better.

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from api.runtime.store import Store
 from api.wire.event_batch import EVENT_MEMBERS, Rejected
 from api.wire.problem import Fault, Problem
+from domain.checklist.setup import NO_UNIT
 from domain.checklist.setup import Admissions as Counts
 from storage.log.admissions import add_admissions
 from storage.log.events import note_names
@@ -69,9 +70,7 @@ class Admissions:
         # Anybody who has a public key can invent names.
         if len(known) < _MOST_NAMES:
             known.update(names)
-        if rejected:
-            count["rejected"] += len(rejected)
-            self._reasons[project_id] = _reason(rejected[0].faults[0])
+        self._reject(project_id, [_reason(event.faults[0]) for event in rejected])
 
     def refused(self, project_id: int, problem: Problem) -> None:
         """Counts a refused request: an event for each of its faults, or a single event."""
@@ -79,9 +78,14 @@ class Admissions:
         if problem.code == "rate_limited":
             count["limited"] += 1
             return
-        count["rejected"] += max(1, len(problem.faults))
-        reason = _reason(problem.faults[0]) if problem.faults else problem.code
-        self._reasons[project_id] = reason
+        self._reject(project_id, [_reason(fault) for fault in problem.faults] or [problem.code])
+
+    def _reject(self, project_id: int, reasons: Sequence[str]) -> None:
+        count, others = self._counts[project_id], [each for each in reasons if each != NO_UNIT]
+        count["without_unit"] += len(reasons) - len(others)
+        count["rejected"] += len(others)
+        if others:
+            self._reasons[project_id] = others[0]
 
     def _of(self, project_id: int) -> Counter[str]:
         count = self._counts.setdefault(project_id, Counter())

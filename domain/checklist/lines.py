@@ -8,7 +8,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from domain.cause import Cause
-from domain.checklist.setup import OpenExperiment, ProjectSetup, Seen, Traffic
+from domain.checklist.setup import (
+    Admissions,
+    OpenExperiment,
+    ProjectSetup,
+    Seen,
+    Traffic,
+    UnmatchedFilter,
+)
 from domain.comparison import MOST_CROSSED
 from domain.document import Document
 from domain.figures import counted, first_names, length_of_time
@@ -37,6 +44,10 @@ SEALED = "log sealed"
 FITTING = "unit fits the router"
 # A line for each experiment that leaves outcomes out, and none while none does.
 COUNTED = "outcomes counted"
+# A line once events came that name no unit.
+NAMED = "unit on events"
+# A line for each metric of whose events none has the properties that it asks for.
+MATCHED = "filter matched"
 # The first line turns red after so long without an event.
 SILENCE = timedelta(minutes=15)
 # A tick comes each minute, and a run of the pipeline may hold some of them up.
@@ -99,8 +110,8 @@ class ChecklistLine(Document, frozen=True, kw_only=True):
 def lines(setup: ProjectSetup) -> list[ChecklistLine]:
     """Returns the ten lines of a project, in the order of a set-up, the unit's, and single faults.
 
-    Faults are there for experiments that leave outcomes out or cannot be computed, and while the
-    log cannot be sealed.
+    Faults are there for events without a unit, filters that nothing matches, experiments that leave
+    outcomes out or cannot be computed, and while the log cannot be sealed.
     """
     ten = [
         ChecklistLine(
@@ -116,6 +127,8 @@ def lines(setup: ProjectSetup) -> list[ChecklistLine]:
     return [
         *ten,
         *_unit(setup),
+        *_unnamed(setup.admissions or Admissions()),
+        *map(_unmatched, setup.unmatched),
         *(
             ChecklistLine(check=check, ok=False, seen=seen, fix=fix, experiment_id=experiment_id)
             for check, seen, fix, experiment_id in _faults(setup)
@@ -164,6 +177,28 @@ def _unit(setup: ProjectSetup) -> Iterator[ChecklistLine]:
     also = ", and send `user_ref` with every event" if returning.unit == "user" else ""
     fix = "" if ok else f"Set the project's `unit` to `{returning.unit}`{also}."
     yield ChecklistLine(check=FITTING, ok=ok, seen=seen, fix=fix)
+
+
+def _unnamed(admissions: Admissions) -> Iterator[ChecklistLine]:
+    lacking = admissions.without_unit
+    if not lacking:
+        return
+    of = lacking + _events_read(admissions)
+    ok = lacking <= _MOST_REFUSED * of
+    seen = f"{lacking:,} of {of:,} events and spans named no unit in 15 minutes, and were refused."
+    yield ChecklistLine(check=NAMED, ok=ok, seen=seen, fix="" if ok else _NAME_UNIT)
+
+
+def _unmatched(asked: UnmatchedFilter) -> ChecklistLine:
+    metric, name = _cut(asked.metric), asked.property
+    seen = f"None of the newest {asked.events:,} events of `{metric}` has what its `where` asks for"
+    if not asked.carrying:
+        fix = f"Send `{name}` in `properties`, of revenue in `attributes`; or correct `where`."
+        return ChecklistLine(check=MATCHED, ok=False, seen=f"{seen}: none has `{name}`.", fix=fix)
+    # A value may be rare.
+    seen = f"{seen}. Most that have `{name}` have {_cut(asked.usual or '')}."
+    fix = f"Compare the values in `where` of `{metric}` with those that are sent."
+    return ChecklistLine(check=MATCHED, ok=None, seen=seen, fix=fix)
 
 
 def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:
@@ -464,7 +499,7 @@ def _refused(setup: ProjectSetup) -> _Judgment:
     admissions = setup.admissions
     if admissions is None:
         return None, "No request to /v1/events in the last 15 minutes.", _SEND
-    events = admissions.accepted + admissions.rejected + admissions.sampled_out
+    events = _events_read(admissions)
     why = "" if admissions.reason is None else f" (the last: {admissions.reason})"
     sampled = f", {admissions.sampled_out:,} outside the sample" if admissions.sampled_out else ""
     seen = (
@@ -480,17 +515,19 @@ def _refused(setup: ProjectSetup) -> _Judgment:
     return admissions.late <= _MOST_REFUSED * events, seen, fix
 
 
-_NO_UNIT = "missing (session_id)"
+def _events_read(admissions: Admissions) -> int:
+    return admissions.accepted + admissions.rejected + admissions.sampled_out
+
+
+_NAME_UNIT = (
+    "Name the session in every event: `session_id`; of spans and logs `session.id`, or `span_unit`"
+    " in settings."
+)
 
 
 def _correction(reason: str | None) -> str:
     if reason == "origin_not_allowed":
         return "Name the site in `allowed_origins`: `deploy-reward settings apply FILE`."
-    if reason == _NO_UNIT:
-        return (
-            "Name the session in every event: `session_id`, of spans and log events the attribute"
-            " `session.id`, or of spans the one that `span_unit` in settings names: docs/traces.md."
-        )
     return f"Correct what the answers of POST /v1/events name: {reason}."
 
 

@@ -10,6 +10,9 @@ from domain.evidence.counts import LeftOut
 from domain.evidence.policy import FrozenMetric
 from domain.lineage.control_state import ControlState
 
+# Why an event is refused that names no unit.
+NO_UNIT = "missing (session_id)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Admissions:
@@ -21,6 +24,7 @@ class Admissions:
         accepted: Events.
         late: Of these, too old for any verdict to count.
         rejected: Events that broke a rule; of a request refused whole, a single event.
+        without_unit: Beside these: events, spans and log records that name no unit.
         sampled_out: Valid events outside the project's sample, which are not stored.
         reason: Why the last event was rejected; None where none was.
     """
@@ -30,6 +34,7 @@ class Admissions:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
+    without_unit: int = 0
     sampled_out: int = 0
     reason: str | None = None
 
@@ -105,6 +110,25 @@ class Traffic:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnmatchedFilter:
+    """A filter of a metric that none of its recent events matches.
+
+    Attributes:
+        metric: Whose `where` it is.
+        property: The property that the fewest of them have.
+        events: How many of the metric's events came.
+        carrying: How many of these have the property at all.
+        usual: The value that most of these have.
+    """
+
+    metric: str
+    property: str
+    events: int
+    carrying: int
+    usual: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpenExperiment:
     """An open experiment, as far as it tells how its project is wired.
 
@@ -165,6 +189,7 @@ class ProjectSetup:
         environments: Where it measures.
         traffic: The recent events, by environment.
         names: Of events that ever came, the newest first.
+        unmatched: The filters of its metrics that no recent event matches.
         experiments: Those that are open, in order.
         rivals: Pairs of builds that are served though neither was built on the other.
         admissions: Recent refused requests; None where nothing was sent.
@@ -192,6 +217,7 @@ class ProjectSetup:
     environments: Sequence[str]
     traffic: Mapping[str, Traffic]
     names: Sequence[str]
+    unmatched: Sequence[UnmatchedFilter]
     experiments: Sequence[OpenExperiment]
     rivals: Sequence[tuple[str, str]]
     admissions: Admissions | None

@@ -267,11 +267,14 @@ def bind(
     )
 
 
-# Whether an event has the values of properties that a metric asks for.
-_ASKED = """NOT EXISTS (
-    SELECT FROM jsonb_each(CAST(:asked AS jsonb)) AS a
-    WHERE NOT coalesce(a.value ? ({} ->> a.key), false)
+def has_values(properties: str, asked: str = "CAST(:asked AS jsonb)") -> str:
+    """Returns SQL for whether an event has the values of properties that a metric asks for."""
+    return f"""NOT EXISTS (
+    SELECT FROM jsonb_each({asked}) AS a
+    WHERE NOT coalesce(a.value ? ({properties} ->> a.key), false)
 )"""
+
+
 _CAP = text(f"""
 SELECT count(*) AS values,
     percentile_cont(0.5) WITHIN GROUP (ORDER BY abs(value)) AS median,
@@ -281,7 +284,7 @@ FROM (
     SELECT value * 0.000001 AS value FROM runtime_events
     WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
       AND received_at >= :since AND received_at < :before AND value <> 0
-      AND (trusted OR signed OR NOT :vouched_only) AND {_ASKED.format("properties")}
+      AND (trusted OR signed OR NOT :vouched_only) AND {has_values("properties")}
     UNION ALL
     SELECT amount_value * coalesce(x.factor, 1) FROM revenue_events
     LEFT JOIN unnest(CAST(:others AS text[]), CAST(:factors AS numeric[])) AS x (currency, factor)
@@ -289,7 +292,7 @@ FROM (
     WHERE project_id = :project_id AND event = ANY(:sources)
       AND (amount_currency = :currency OR x.factor IS NOT NULL)
       AND received_at >= :since AND received_at < :before AND amount_value <> 0
-      AND {_ASKED.format("attributes")}
+      AND {has_values("attributes")}
 ) AS earlier
 """)
 
@@ -376,7 +379,7 @@ WITH firsts AS (
         FROM runtime_events
         WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
           AND received_at >= :since AND received_at < :before AND value IS NOT NULL
-          AND (trusted OR signed OR NOT :vouched_only) AND {_ASKED.format("properties")}
+          AND (trusted OR signed OR NOT :vouched_only) AND {has_values("properties")}
     ) AS valued
     WHERE unit IS NOT NULL
     ORDER BY unit, occurred_at, received_at, value

@@ -637,7 +637,7 @@ class Dialect:
         )
 
 
-def _asked(event: str) -> str:
+def has_asked_values(event: str) -> str:
     """Returns SQL for whether an event has the values of properties that its metric asks for."""
     end = f"chr({SEGMENT_END})"
     return " AND ".join(
@@ -660,7 +660,7 @@ def _read_outcome(event: str) -> str:
     return f"""CASE WHEN {event}.received > s.from_block - m.attribution_before - {AHEAD}
               AND {event}.received <= s.to_block + s.grace
               AND (m.attribution_before = 0 OR {event}.occurred >= s.starts_at)
-              AND {_asked(event)}
+              AND {has_asked_values(event)}
           THEN 1 ELSE 0 END <> 0"""
 
 

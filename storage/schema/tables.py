@@ -674,6 +674,8 @@ admissions = _table(
     Column("accepted", BigInteger, nullable=False),
     Column("late", BigInteger, nullable=False),
     Column("rejected", BigInteger, nullable=False),
+    # Refused too, and not among those: no session is named.
+    Column("without_unit", BigInteger, nullable=False),
     # Of a rejection the code and the member, in words of ours.
     Column("reason", Text),
     # Valid, but of units outside the project's sample: not stored.

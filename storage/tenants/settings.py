@@ -40,14 +40,17 @@ Group = Annotated[
         extra={"rule": "a text of 1 to 128 characters without a comma"},
     ),
 ]
-# A router keeps no visitor by a trace: his requests would be units that are not independent.
+# A router keeps no visitor by a trace: his requests would be units that are not independent. Nor
+# by a pod, of which a build has some: each would be in a single arm, and a unit once.
 SpanUnit = Annotated[
     str,
     Meta(
-        pattern=r"^(?!.*([Tt]race|[Ss]pan|[Rr]equest)[._-]?[Ii]d$)[^\s\x00]{1,128}$",
+        pattern=r"^(?!.*([Tt]race|[Ss]pan|[Rr]equest)[._-]?[Ii]d$)"
+        r"(?!(k8s|host|container|process|service)\.)[^\s\x00]{1,128}$",
         extra={
-            "rule": "the name of an attribute, and of no trace, span or request: a visitor makes"
-            " many, which are not independent"
+            "rule": "the name of an attribute, and of no trace, span or request, of which a visitor"
+            " makes many that are not independent, nor of a pod, host or container, which serve a"
+            " build and no visitor"
         },
     ),
 ]

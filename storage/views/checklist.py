@@ -168,12 +168,7 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
     bound = {"project_id": project_id}
     row = connection.execute(_PROJECT, {**bound, "production": PRODUCTION}).one()
     settings = parse_settings(row.settings)
-    recent = read_traffic(
-        connection,
-        project_id,
-        graph_id=row.current_graph_id,
-        grace_seconds=settings.grace_seconds,
-    )
+    recent = read_traffic(connection, project_id, graph_id=row.current_graph_id, settings=settings)
     experiments = _experiments(connection, project_id)
     latest = PRODUCTION if row.production or row.latest is None else row.latest
     environments = sorted({experiment.environment for experiment in experiments}) or [latest]
@@ -191,6 +186,7 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         environments=environments,
         traffic=recent.by_environment,
         names=list(dict.fromkeys([*recent.names, *read_names(connection, project_id)])),
+        unmatched=recent.unmatched,
         experiments=experiments,
         rivals=_rivals(connection, project_id, recent.by_environment),
         admissions=read_admissions(connection, project_id),

@@ -10,6 +10,7 @@ from domain.route import RouteTable
 from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import PipelineExperiment
 from storage.pipeline.moments import block_of
+from storage.pipeline.steps import PROPERTIES, has_asked_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +58,10 @@ WHERE e.route IS NOT NULL
 _COUNT = """
 WITH first AS (
     SELECT {unit} AS unit, min(2 * e.occurred + c.arm) AS seen,
-        min(CASE WHEN s.event IS NULL THEN 2 * e.occurred + c.arm END) AS seen_before
+        min(CASE WHEN m.event IS NULL THEN 2 * e.occurred + c.arm END) AS seen_before
     FROM events AS e JOIN counted_commits AS c
       ON c.commit_sha = e.commit_sha AND c.environment = e.environment
-    LEFT JOIN counted_sources AS s ON s.event = e.event
+    LEFT JOIN counted_sources AS m ON m.event = e.event AND {asked}
     WHERE e.occurred >= {since} AND {unit} IS NOT NULL AND {exposes}
     GROUP BY 1
 ), exposed AS (
@@ -69,8 +70,8 @@ WITH first AS (
     FROM first
 ), delayed AS (
     SELECT 2 * e.occurred - x.seen + x.arm AS delay
-    FROM events AS e JOIN counted_sources AS s
-      ON s.event = e.event AND s.environment = e.environment
+    FROM events AS e JOIN counted_sources AS m
+      ON m.event = e.event AND m.environment = e.environment AND {asked}
     JOIN exposed AS x ON x.unit = {unit}
     WHERE e.occurred >= {since} AND x.is_after = 0
 ), outcomes AS (
@@ -113,9 +114,13 @@ def count_history(
     )
     engine.register(
         "counted_sources",
-        {"environment": "text", "event": "text"},
-        [(environment, name) for name in target.sources],
+        dict.fromkeys(("environment", "event", *PROPERTIES, "asked"), "text"),
+        [
+            (environment, name, *(getattr(target, each) for each in PROPERTIES), target.asked)
+            for name in target.sources
+        ],
     )
+    asked = has_asked_values("e") if target.property_1 else "1 = 1"
     exposes = "1 = 1"
     if experiment.routes is not None:
         patterns, served = RouteTable(experiment.routes), engine.rows(_ROUTES)
@@ -131,6 +136,7 @@ def count_history(
                 horizon=2 * block_of(experiment.horizon),
                 window=2 * target.attribution_window,
                 exposes=exposes,
+                asked=engine.dialect.written(asked),
             )
         )
     )

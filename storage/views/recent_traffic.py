@@ -1,5 +1,6 @@
 """Recent traffic: a project's runtime events of the last minutes that had any."""
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +9,15 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from domain.checklist.setup import Seen, Traffic
+from domain.checklist.setup import Seen, Traffic, UnmatchedFilter
+from domain.metric import Metric
 from domain.route import RouteTable
+from storage.experiments.binding import has_values
 from storage.experiments.commit_ids import event_commits
 from storage.experiments.graphs import USED_ROUTES
 from storage.postgres.rows import value_of
 from storage.schema.partitions import newest_partitions
+from storage.tenants.settings import Settings
 
 WINDOW = "5 minutes"
 # How much of the end of each of the newest two days is read: some 300,000 events of all projects.
@@ -22,9 +26,11 @@ _MOST_PAGES = 4096
 # Anybody who has a public key can invent environments and names, commits and routes.
 _MOST_VALUES = 20
 _MOST_NAMES = 100
+# Among fewer events of a metric none may match its filter by chance.
+_SOME = 20
 
 _TAIL = """
-SELECT environment, event, occurred_at, received_at, commit_sha, route, pseudonym
+SELECT environment, event, occurred_at, received_at, commit_sha, route, pseudonym, properties
 FROM {name}
 WHERE ctid >= '({page},0)'::tid AND project_id = :project_id
   -- History is received when it occurred, and shows nothing of the senders of now.
@@ -69,6 +75,26 @@ FROM ranked WHERE place <= :most_values
 ORDER BY events DESC, value
 """
 
+_UNMATCHED = f"""
+SELECT DISTINCT ON (m.metric) m.metric, k.property, count(*) AS events,
+    count(t.properties ->> k.property) AS carrying,
+    mode() WITHIN GROUP (ORDER BY left(t.properties ->> k.property, 64)) AS usual
+FROM jsonb_to_recordset(CAST(:filters AS jsonb)) AS m (metric text, sources jsonb, asked jsonb)
+CROSS JOIN jsonb_object_keys(m.asked) AS k (property)
+JOIN (
+    SELECT event, properties FROM ({{tail}}) AS t
+    UNION ALL
+    (
+        SELECT event, attributes::jsonb FROM revenue_events
+        WHERE project_id = :project_id AND received_at > statement_timestamp() - interval '1 day'
+        ORDER BY received_at DESC LIMIT 10000
+    )
+) AS t ON m.sources ? t.event
+GROUP BY m.metric, k.property
+HAVING count(*) >= {_SOME} AND NOT bool_or({has_values("t.properties", "m.asked")})
+ORDER BY m.metric, carrying, k.property
+"""
+
 _PATTERNS = text(
     "SELECT path FROM "
     + USED_ROUTES.format(graphs="project_id = :project_id AND graph_id = :graph_id")
@@ -82,27 +108,29 @@ class RecentTraffic:
     Attributes:
         by_environment: Those of the newest five minutes of each environment.
         names: Of the events at the log's end, the newest first.
+        unmatched: The filters of metrics that none of these matches.
     """
 
     by_environment: Mapping[str, Traffic]
     names: Sequence[str]
+    unmatched: Sequence[UnmatchedFilter]
 
 
 def read_traffic(
-    connection: Connection, project_id: int, *, graph_id: str | None, grace_seconds: float
+    connection: Connection, project_id: int, *, graph_id: str | None, settings: Settings
 ) -> RecentTraffic:
     """Returns a project's recent events, as far as they stand at the log's end.
 
     Args:
         graph_id: The static graph that routes are matched with.
-        grace_seconds: From when on an event is late.
+        settings: Those of the project.
     """
     tail = " UNION ALL ".join(
         _TAIL.format(name=name, page=max(0, end - _MOST_PAGES))
         for name, end in newest_partitions(connection, limit=2).items()
     )
     if not tail:
-        return RecentTraffic(by_environment={}, names=[])
+        return RecentTraffic(by_environment={}, names=[], unmatched=[])
     bound = {"project_id": project_id, "most_names": _MOST_NAMES}
     events = connection.execute(text(_NEWEST.format(tail=tail)), bound).all()
     newest: dict[str, datetime] = {}
@@ -112,7 +140,7 @@ def read_traffic(
         "project_id": project_id,
         "environments": list(newest),
         "newest": list(newest.values()),
-        "grace": grace_seconds,
+        "grace": settings.grace_seconds,
         "most_values": _MOST_VALUES,
     }
     grouped: dict[str, list[Any]] = defaultdict(list)
@@ -139,7 +167,21 @@ def read_traffic(
             for environment, rows in grouped.items()
         },
         names=list(dict.fromkeys(row.event for row in events)),
+        unmatched=_unmatched(connection, project_id, tail, settings.metrics),
     )
+
+
+def _unmatched(
+    connection: Connection, project_id: int, tail: str, metrics: Mapping[str, Metric]
+) -> list[UnmatchedFilter]:
+    filters = [
+        {"metric": name, "sources": metric.sources or [name], "asked": asked}
+        for name, metric in metrics.items()
+        if (asked := metric.values_of_properties)
+    ]
+    bound = {"project_id": project_id, "filters": json.dumps(filters)}
+    rows = connection.execute(text(_UNMATCHED.format(tail=tail)), bound) if filters else ()
+    return [value_of(UnmatchedFilter, row) for row in rows]
 
 
 def _matched(

@@ -48,6 +48,9 @@ _NO_UNIT = (
     "session.id or user.id, and so without a unit: a baggage processor puts session.id on"
     " server spans, or the setting span_unit names the attribute that has it"
 )
+_TRACE_ID = (
+    "it is the trace's or the span's own id: a visitor makes many, which are not independent"
+)
 
 Draft = dict[str, object]
 
@@ -95,6 +98,8 @@ def span_drafts(
         detail = f"{unit}, as the setting span_unit has it" if len(units) == 1 else _NO_UNIT
         return Fault(at="/session_id", code="missing", detail=detail)
     text = as_text(attributes[name])
+    if text.lower() in (span.identity[:32], span.identity[32:]):
+        return Fault(at="/session_id", code="invalid_member", detail=_TRACE_ID)
     draft: Draft = {member: value for member in _OF_SPANS if (value := _member(attributes, member))}
     draft |= {"event": event, "session_id": pseudonym(text) if name in users else text}
     if span.started:

@@ -82,7 +82,7 @@ WRONG = {
     "locked": ("alpha", '"routes", "target_metric" or "value", not "alpha".'),
     "default_branch": ("", "This must not be empty."),
     "unit": ("visitor", 'This must be "auto", "session" or "user", not "visitor".'),
-    "span_unit": ("trace_id", "and of no trace, span or request"),
+    "span_unit": ("k8s.pod.uid", "of no trace, span or request, of which a visitor makes many"),
     "segments": ("plan\nno spaces", 'letters, digits, _ and -, not "no spaces".'),
     "alpha": ("1.5", "This must be a number above 0 and below 1, not 1.5."),
     "futility_margin": ("some", 'a number above 0 and below 1 or "none", not "some".'),

@@ -18,7 +18,7 @@ from tests.processes.registry import node_folder, output_of, python_of
 pytestmark = pytest.mark.process
 
 PAGE = page("opentelemetry.md")
-# The hooks of OpenFeature work with these; the SDK alone is tried in its newest version.
+# The hooks of OpenFeature work with these; test_span_senders.py tries the newest version.
 OF_HOOKS = "0.205"
 HOOKED = (
     "@openfeature/core@1",
@@ -30,14 +30,6 @@ HOOKED = (
         f"@opentelemetry/{name}@{OF_HOOKS}"
         for name in ("api-logs", "sdk-logs", "exporter-logs-otlp-http", "exporter-logs-otlp-proto")
     ),
-)
-PLAIN = (
-    "@opentelemetry/api",
-    "@opentelemetry/api-logs",
-    "@opentelemetry/sdk-logs",
-    "@opentelemetry/resources",
-    "@opentelemetry/exporter-logs-otlp-http",
-    "@opentelemetry/exporter-logs-otlp-proto",
 )
 # Of 40 sessions, each other is served the treatment; twice as many of them convert.
 SESSIONS, BUYERS = 40, {True: 10, False: 5}
@@ -80,33 +72,6 @@ for (let number = 0; number < 40; number += 1) {
   if (Math.floor(number / 2) < (served ? 10 : 5)) track("order_placed", targetingKey);
 }
 """
-WITHOUT_FEATURES = """
-import { SeverityNumber } from "@opentelemetry/api-logs";
-import { OTLPLogExporter } from "@opentelemetry/exporter-logs-otlp-KIND";
-import { resourceFromAttributes } from "@opentelemetry/resources";
-import { BatchLogRecordProcessor, LoggerProvider } from "@opentelemetry/sdk-logs";
-const { SERVICE_API_URL, SERVICE_WRITE_KEY, GIT_SHA } = process.env;
-const exporter = new OTLPLogExporter({
-  url: `${SERVICE_API_URL}/v1/logs`,
-  headers: { "X-Service-Project-Key": SERVICE_WRITE_KEY },
-  compression: "gzip",
-});
-const provider = new LoggerProvider({
-  resource: resourceFromAttributes({ "vcs.ref.head.revision": GIT_SHA }),
-  processors: [new BatchLogRecordProcessor({ exporter })],
-});
-const logger = provider.getLogger("shop");
-for (let number = 0; number < 40; number += 1) {
-  const session = { "session.id": String(number) };
-  const served = number % 2 === 0;
-  const flag = { "feature_flag.key": "one-step", "feature_flag.result.value": served };
-  logger.emit({ eventName: "feature_flag.evaluation", attributes: { ...session, ...flag } });
-  if (Math.floor(number / 2) < (served ? 10 : 5))
-    logger.emit({ eventName: "order_placed", attributes: session });
-}
-logger.emit({ severityNumber: SeverityNumber.INFO, body: "a line that is no event" });
-await provider.shutdown();
-"""
 IN_PYTHON_ALONE = """
 import os
 from opentelemetry.exporter.otlp.proto.http import Compression
@@ -136,11 +101,6 @@ provider.shutdown()
 @pytest.fixture(scope="module")
 def hooked(tmp_path_factory) -> Path:
     return node_folder(tmp_path_factory.mktemp("hooked"), HOOKED)
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory) -> Path:
-    return node_folder(tmp_path_factory.mktemp("plain"), PLAIN)
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +162,6 @@ if ((await answer.json()).rejected.length) throw new Error("rejected");
             + "\nprovider.shutdown()\n"
         ),
         "Python's hook alone": page_python[WITH_HOOK] + head + posting + answer + posted,
-        "Node's SDK in JSON": WITHOUT_FEATURES.replace("KIND", "http"),
-        "Node's SDK in protobuf": WITHOUT_FEATURES.replace("KIND", "proto"),
         "Node's SDK with its hook in JSON": node_sdk,
         "Node's SDK with its hook in protobuf": node_sdk.replace("otlp-http", "otlp-proto"),
         "Node's hook alone": (
@@ -219,7 +177,6 @@ if ((await answer.json()).rejected.length) throw new Error("rejected");
 GROUPS = {
     "here": ["Python's SDK"],
     "python": ["Python's SDK with a hook", "Python's hook alone"],
-    "plain": ["Node's SDK in JSON", "Node's SDK in protobuf"],
     "hooked": [
         "Node's SDK with its hook in JSON",
         "Node's SDK with its hook in protobuf",

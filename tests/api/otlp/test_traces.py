@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from api.adapters.otlp.record import MOST_RECORDS
-from domain.checklist.setup import Admissions
-from storage.log.admissions import add_admissions
+from storage.postgres.refusal import Invalid
 from tests.api.otlp.exports import (
     BEGAN,
     BUILD,
@@ -45,6 +44,8 @@ def test_a_server_span_is_a_request_and_an_error_where_it_failed(
     )
     content = encoded(document) if protobuf else json.dumps(document).encode()
     headers = tenant.write | (PROTOBUF if protobuf else {"Content-Type": "application/json"})
+    # Exporters accept what they send, or anything.
+    headers |= {"Accept": headers["Content-Type"]}
     if zipped:
         content, headers = gzip.compress(content), headers | {"Content-Encoding": "gzip"}
     answer = tenant.client.post("/v1/traces", content=content, headers=headers)
@@ -94,19 +95,19 @@ def test_the_unit_is_the_session_or_the_user_s_pseudonym_or_what_the_project_nam
         assert (rejected, message) == (3, f"3 without {unit}, as the setting span_unit has it")
 
 
-def test_units_that_lack_are_said_in_the_checklist_with_their_cure(tenant) -> None:
+@KINDS
+def test_a_unit_that_is_no_visitor_is_refused_by_name(tenant, *, protobuf) -> None:
+    own = [span(7, session__id=f"{7:032x}"), span(10, session__id=f"{10:016X}")]
+    rejected, message = receipt(sent(tenant, traces(own), protobuf=protobuf))
+    assert (rejected, message.count("session.id is refused: it is the trace's")) == (2, 1)
     # A span of two events that are refused counts once.
-    rejected, message = receipt(
-        sent(tenant, traces([span(failed=True, session__id="s" * 129)]), protobuf=False)
-    )
+    long = traces([span(failed=True, session__id="s" * 129)])
+    rejected, message = receipt(sent(tenant, long, protobuf=protobuf))
     assert (rejected, message.startswith("1 whose session.id is refused")) == (1, True)
-    refused = Admissions(requests=1, accepted=9, rejected=1, reason="missing (session_id)")
-    tenant.in_store(lambda connection: add_admissions(connection, {tenant.project_id: refused}))
-    checklist = tenant.get("/v1/reward/checklist").json()
-    line = next(line for line in checklist if line["check"] == "rejected, late, limited")
-    assert line["seen"].startswith("1 of 10 events rejected (the last: missing (session_id))")
-    assert "`session.id`" in line["fix"]
-    assert "`span_unit`" in line["fix"]
+    for name in ("trace_id", "spanId", "http.request.id", "k8s.pod.name", "host.name"):
+        with pytest.raises(Invalid, match="of no trace, span or request"):
+            tenant.settings(span_unit=name)
+    assert stored(tenant) == []
 
 
 def test_a_span_that_names_no_build_is_stored_and_warned_of(tenant) -> None:

@@ -705,3 +705,20 @@ def test_half_a_yen_is_named_by_its_row(run, stored, tmp_path) -> None:
     line = error_of(run(saved(tmp_path, outcomes(["1", "2", "80.5"]), "csv"), "--map", layout))
     assert line.startswith("row 3 (line 4), column 'hit', cell '80.5': is no whole number")
     assert stored() == []
+
+
+def test_a_filter_of_the_target_holds_in_the_counts_of_the_file_too(run, tenant, tmp_path) -> None:
+    tenant.settings(metrics={"order": {"where": {"plan": ["pro", "team"]}}})
+    plans = ({"plan": "pro"}, {"plan": "free"}, {}, {"plan": "team", "x": 1})
+    rows = [
+        {"at": AT, "what": what, "who": f"u{unit}", "sha": "ab"[unit % 2] * 7, "more": plan}
+        for unit, plan in enumerate(plans)
+        for what in ("page_view", "order")
+    ]
+    columns = "commit = 'sha'\nproperties = 'more'\nevent = 'what'"
+    layout = EVENT_MAP.replace('event = "what"', columns).replace("staging", "production")
+    file = saved(tmp_path, pd.DataFrame(rows), "ndjson")
+    report = run(file, "--map", mapped(tmp_path, layout + EXPERIMENT), "--dry-run", "--json")
+    assert report.exit_code == 0, report.output
+    (judged,) = json.loads(report.stdout)["experiments"]
+    assert judged["outcomes"] == sum(arm["converting"] for arm in judged["arms"].values()) == 2

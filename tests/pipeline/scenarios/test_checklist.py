@@ -11,9 +11,10 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from domain.checklist.lines import CHECKS
+from domain.checklist.lines import CHECKS, MATCHED, NAMED
 from storage.schema.partitions import create_days
 from storage.upkeep.forgetting import forget_person
+from tests.api.otlp.exports import span, traces
 from tests.conftest import fresh_store, serving_store
 from tests.stores.pipeline_run import run_pipeline
 from tests.world import World
@@ -85,6 +86,11 @@ class Shop(World):
         events.append({**self.page_view, "event": self.outcome, "session_id": "n1"})
         self.posted("/v1/events", {"events": events})
 
+    def send_orders(self, **properties: Any) -> None:
+        order = {**self.page_view, "event": "order", "properties": properties}
+        orders = [{**order, "session_id": f"n{number}"} for number in range(20)]
+        self.posted("/v1/events", {"events": orders})
+
     def live(self) -> None:
         """Lives the whole story."""
         self.send_out()
@@ -95,7 +101,7 @@ class Shop(World):
     def lines(self) -> dict[str, dict[str, Any]]:
         answer = self.get("/v1/reward/checklist")
         assert answer.status_code == 200, answer.text
-        assert [line["check"] for line in answer.json()] == list(CHECKS)
+        assert [line["check"] for line in answer.json()][: len(CHECKS)] == list(CHECKS)
         members = {"check", "ok", "seen", "fix"}
         assert all(line.keys() - {"experiment_id"} == members for line in answer.json())
         return {line["check"]: line for line in answer.json()}
@@ -241,11 +247,22 @@ def events_come_too_late(shop: Shop) -> None:
     shop.posted("/v1/events", {"events": old})
 
 
+def spans_name_no_unit(shop: Shop) -> None:
+    shop.live()
+    spans = traces([span(number) for number in range(1, 4)])
+    assert shop.client.post("/v1/traces", json=spans, headers=shop.write).status_code == 200
+
+
+def a_metric_asks_for_a_property_that_no_event_has(shop: Shop) -> None:
+    shop.settings(metrics={"order": {"where": {"plan": "pro", "x": "1"}}})
+    shop.live()
+    shop.send_orders(x=1)
+
+
 def half_is_measured(shop: Shop) -> None:
     shop.settings(sample_rate=0.5)
     shop.live()
-    orders = [{**shop.page_view, "event": "order", "session_id": f"n{n}"} for n in range(20)]
-    shop.posted("/v1/events", {"events": orders})
+    shop.send_orders()
 
 
 Wrong = Callable[[Shop], None]
@@ -280,6 +297,13 @@ WAYS: Sequence[tuple[Wrong, str, str, str]] = (
     (the_site_is_not_allowed, CHECKS[-1], "3 of 24", "`allowed_origins`"),
     (requests_are_too_many, CHECKS[-1], "requests limited", "`rate_limits`"),
     (events_come_too_late, CHECKS[-1], "10 late", "Send events when they occur"),
+    (spans_name_no_unit, NAMED, "3 of 24 events and spans named no unit", "`span_unit`"),
+    (
+        a_metric_asks_for_a_property_that_no_event_has,
+        MATCHED,
+        "None of the newest 21 events of `order`",
+        "Send `plan` in `properties`",
+    ),
 )
 NAMES = [way[0].__name__ for way in WAYS]
 # What else cannot be right then.
@@ -326,7 +350,7 @@ def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(shops, wrong, check, 
 
 
 def test_every_line_has_a_way_to_turn_red() -> None:
-    assert {way[1] for way in WAYS} == set(CHECKS)
+    assert {way[1] for way in WAYS} == {*CHECKS, NAMED, MATCHED}
 
 
 def test_no_line_is_longer_than_a_glance_takes(shops) -> None:
@@ -362,6 +386,18 @@ def test_a_checklist_is_computed_once_a_minute_however_many_ask(shop) -> None:
         assert int(shop.get("/v1/reward/checklist").headers["Age"]) >= 0
 
 
+def test_a_filter_of_other_values_is_shown_beside_those_that_come_until_an_event_has_it(
+    shop,
+) -> None:
+    shop.settings(metrics={"order": {"where": {"plan": ["pro", "team"]}}})
+    shop.send_orders(plan="Pro")
+    line = shop.line(MATCHED)
+    assert line["ok"] is None
+    assert line["seen"].endswith("Most that have `plan` have Pro.")
+    shop.send_orders(plan="team")
+    assert MATCHED not in shop.lines()
+
+
 def test_events_may_write_more_of_a_commit_than_its_deploy(shop) -> None:
     whole = {A: A.ljust(40, "9"), K: K.ljust(40, "9")}
     shop.builds = tuple(whole.values())
@@ -375,24 +411,17 @@ def test_events_may_write_more_of_a_commit_than_its_deploy(shop) -> None:
 
 
 def test_history_alone_is_said_and_no_fault(shop) -> None:
-    shop.send_out()
     shop.send_past()
+    assert shop.line("events")["seen"] == "History alone came."
+    assert shop.line("events")["ok"] is True
+    shop.send_out()
     shop.register(target_metric="order")
     shop.tick()
     assert shop.line("events")["ok"] is None
     assert shop.line("events")["seen"].startswith("History alone came, with units up to ")
     shop.execute("UPDATE verdicts SET decided = true")
     assert shop.line("events")["ok"] is True
-
-
-def test_history_without_an_experiment_is_said_too(shop) -> None:
-    shop.send_past()
-    assert shop.line("events")["ok"] is True
-    assert shop.line("events")["seen"] == "History alone came."
-    assert shop.line("events")["fix"] == ""
-
-
-def test_silence_is_no_fault_where_no_experiment_is_open(shop) -> None:
+    # Nor is silence, where no experiment is open.
     shop.send_present()
     shop.age(minutes=1200)
     assert shop.line("events")["ok"] is True
