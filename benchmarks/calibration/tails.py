@@ -23,6 +23,8 @@ from stats.looks.policy import DAY
 from stats.looks.series import Guardrail
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
+# The shares of requests on the route, and of sessions by the browser, that fail together.
+ROUTE, BROWSER = 0.05, 0.1
 BLOCKS_A_DAY = DAY // BLOCK
 ERRORS = 0.005
 REQUESTS = 3.0
@@ -67,6 +69,11 @@ class Stream:
         durations: Of requests, by the number of the session that each is of.
         harm: What treatment does to them.
         errors: The share of requests that fail in treatment, where it is 0.5 % in control.
+        broken: Likewise of requests on the route by the browser, beside those; None where no metric
+            asks for them.
+        pods: How many serve an arm, and each request at random.
+        apart: How far they differ: the standard deviation of the logarithm of their speed.
+        own_pods: Whether those of treatment are others than those of control.
         per_day: Sessions a day, of both arms.
         days: How long they come.
         swing: How far the load, and with it the durations, go up and down over a day.
@@ -76,6 +83,10 @@ class Stream:
     durations: Callable[[np.random.Generator, Ints], Floats] = log_normal
     harm: Harm | None = None
     errors: float = ERRORS
+    broken: float | None = None
+    pods: int = 1
+    apart: float = 0.0
+    own_pods: bool = False
     per_day: int = 24_000
     days: float = 1.0
     swing: float = 0.0
@@ -84,16 +95,28 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """The requests of an arm: when each came, its session, and what became of it."""
+    """The requests of an arm: when each came, its session, and what became of it.
+
+    `broken` tells which failed on the route by the browser.
+    """
 
     at: Floats
     session: Ints
     ms: Floats
     failed: Any
+    broken: Any
 
 
-def drawn(stream: Stream, rng: np.random.Generator, *, per_day: float, treated: bool) -> Drawn:
-    """Returns the requests of an arm, in the order of their sessions."""
+def pods(stream: Stream, rng: np.random.Generator) -> Floats:
+    """Returns how slow each pod is, by arm: treatment's, then control's."""
+    arms = 2 if stream.own_pods else 1
+    return np.exp(rng.normal(0, stream.apart, (arms, stream.pods))) * np.ones((2, 1))
+
+
+def drawn(
+    stream: Stream, rng: np.random.Generator, slowness: Floats, *, per_day: float, treated: bool
+) -> Drawn:
+    """Returns the requests of an arm on these pods, in the order of their sessions."""
     expected = per_day * stream.days
     at = np.sort(rng.random(rng.poisson(expected * (1 + stream.swing)))) * stream.days
     wave = 1 + stream.swing * np.sin(2 * np.pi * at)
@@ -102,9 +125,14 @@ def drawn(stream: Stream, rng: np.random.Generator, *, per_day: float, treated: 
     requests = rng.geometric(1 / REQUESTS, at.size)
     session = np.repeat(np.arange(at.size), requests)
     ms = stream.durations(rng, session) * (1 + 0.5 * (wave - 1))[session]
+    ms *= slowness[rng.integers(slowness.size, size=ms.size)]
     ms = stream.harm(rng, ms) if treated and stream.harm is not None else ms
     failed = rng.random(session.size) < (stream.errors if treated else ERRORS)
-    return Drawn(at=at[session] * DAY, session=session, ms=ms, failed=failed)
+    there = np.zeros(session.size, dtype=bool)
+    if stream.broken is not None:
+        there = (rng.random(at.size) < BROWSER)[session] & (rng.random(session.size) < ROUTE)
+        failed |= there & treated & (rng.random(session.size) < stream.broken)
+    return Drawn(at=at[session] * DAY, session=session, ms=ms, failed=failed, broken=there & failed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +145,8 @@ class History:
 
 
 def history(stream: Stream, rng: np.random.Generator) -> History:
-    before = drawn(stream, rng, per_day=min(stream.per_day, 100_000), treated=False)
+    per_day, (_, slowness) = min(stream.per_day, 100_000), pods(stream, rng)
+    before = drawn(stream, rng, slowness, per_day=per_day, treated=False)
     first = before.ms if stream.by_request else before.ms[_firsts(before)]
     return History(
         over=np.quantile(first, QUANTILES, method="inverted_cdf"),
@@ -139,11 +168,14 @@ def counts(arm: Drawn, known: History, *, by_request: bool, blocks: int) -> dict
     block = (arm.at[firsts] / BLOCK).astype(np.int64)
     summed = partial(np.bincount, block, minlength=blocks)
     amounts = np.add.reduceat(np.minimum(arm.ms, known.cap), firsts)
-    failed = np.add.reduceat(arm.failed.astype(np.int64), firsts) > 0
+    failed, broken = (
+        np.add.reduceat(which.astype(np.int64), firsts) > 0 for which in (arm.failed, arm.broken)
+    )
     return {
         "units": summed(),
         "slow": [summed(weights=arm.ms[firsts] > over).astype(np.int64) for over in known.over],
         "error": summed(weights=failed).astype(np.int64),
+        WHERE: summed(weights=broken).astype(np.int64),
         "y": summed(weights=amounts),
         "yy": summed(weights=amounts**2),
     }
@@ -174,8 +206,9 @@ def series(stream: Stream, known: History, arms: Sequence[Drawn]) -> Any:
         )
     ]
     latency = Guardrail(name="latency", better="lower", window_seconds=BLOCK, cells=mean)
-    errors = rail("error", n1, one["error"], n0, two["error"])
-    return of_one_stratum(n1, nothing, n0, nothing, guardrails=(*thresholds, errors, latency))
+    names = ("error",) if stream.broken is None else ("error", WHERE)
+    errors = (rail(name, n1, one[name], n0, two[name]) for name in names)
+    return of_one_stratum(n1, nothing, n0, nothing, guardrails=(*thresholds, *errors, latency))
 
 
 def controller(name: str, arm: Drawn, known: History, *, hours: float) -> float | None:
@@ -197,7 +230,9 @@ def controller(name: str, arm: Drawn, known: History, *, hours: float) -> float 
     return float(edges[reached[0]]) if reached.size else None
 
 
-RAILS = ("slow", "error", "latency")
+# Errors on the route by the browser alone: `where` asks for them.
+WHERE = "error where"
+RAILS = ("slow", "error", WHERE, "latency")
 METHODS = (*RAILS, FLAGGER, ARGO)
 # A block of a guardrail closes so long after its end.
 CLOSES_AFTER = BLOCK + 120
@@ -205,12 +240,18 @@ CLOSES_AFTER = BLOCK + 120
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A stream: by method the share of runs with a breach, and the median of units up to it."""
+    """A stream: by method the share of runs with a breach, and medians of what came before it.
+
+    Attributes:
+        units: Sessions of both arms.
+        minutes: Those from the start until the breach is known.
+    """
 
     stream: str
     runs: int
     shares: dict[str, float]
     units: dict[str, float]
+    minutes: dict[str, float]
 
 
 def breaches(evidence: Evidence) -> dict[str, float | None]:
@@ -230,27 +271,31 @@ def measured(name: str, stream: Stream, *, runs: int, seed: int, hours: float) -
         hours: How long a controller analyses: it counts failures as long, and so promotes.
     """
     rng = np.random.default_rng(seed)
-    seen: dict[str, list[float | None]] = {method: [] for method in METHODS}
+    seen: dict[str, list[tuple[float, float]]] = {method: [] for method in METHODS}
     for _ in range(runs):
         known = history(stream, rng)
         arms = [
-            drawn(stream, rng, per_day=stream.per_day / 2, treated=treated)
-            for treated in (True, False)
+            drawn(stream, rng, slowness, per_day=stream.per_day / 2, treated=treated)
+            for treated, slowness in zip((True, False), pods(stream, rng), strict=True)
         ]
         (evidence,) = evaluate([series(stream, known, arms)])
         when = breaches(evidence)
         when |= {each: controller(each, arms[0], known, hours=hours) for each in CHECKS}
         came = np.sort(np.concatenate([arm.at[_firsts(arm)] for arm in arms]))
         for method, at in when.items():
-            seen[method].append(None if at is None else float(np.searchsorted(came, at)))
+            if at is not None:
+                known_at = at + (CLOSES_AFTER if method in RAILS else 0)
+                seen[method].append((float(np.searchsorted(came, at)), known_at / 60))
+    medians = {
+        own: np.median([*breached, *[(np.inf, np.inf)] * (runs - len(breached))], axis=0)
+        for own, breached in seen.items()
+    }
     return Row(
         stream=name,
         runs=runs,
-        shares={own: sum(each is not None for each in units) / runs for own, units in seen.items()},
-        units={
-            own: float(np.median([np.inf if each is None else each for each in units]))
-            for own, units in seen.items()
-        },
+        shares={own: len(breached) / runs for own, breached in seen.items()},
+        units={own: float(units) for own, (units, _) in medians.items()},
+        minutes={own: float(minutes) for own, (_, minutes) in medians.items()},
     )
 
 
@@ -260,6 +305,8 @@ HARMED = {
     "1 % +20 s": Stream(harm=plus(0.01, 20), days=4),
     "all x1.1": Stream(harm=times(1, 1.1), days=4),
     "errors 0.5 -> 1.5 %": Stream(errors=0.015, days=4),
+    "a route fails for a browser": Stream(broken=1, days=4),
+    "the same, one in ten": Stream(broken=0.1, days=4),
     "bimodal, 1 % x10": Stream(durations=bimodal, harm=times(0.01, 10), days=4),
 }
 BUSY = {
@@ -273,6 +320,12 @@ EQUAL = {
     "bimodal, diurnal load": Stream(durations=bimodal, swing=0.6),
     "users of a kind": Stream(durations=partial(log_normal, users=1.5), swing=0.6),
     "each request its own unit": Stream(by_request=True, durations=partial(log_normal, users=1.5)),
+    "20 pods of both arms, 20 % apart": Stream(pods=20, apart=0.2),
+    "the same, bimodal, diurnal load": Stream(pods=20, apart=0.2, durations=bimodal, swing=0.6),
+    **{
+        f"10 pods of each arm, {apart:.0%} apart": Stream(pods=10, apart=apart, own_pods=True)
+        for apart in (0.01, 0.02, 0.03, 0.05, 0.1)
+    },
 }
 
 
@@ -298,13 +351,17 @@ def main() -> None:
         **{own: partial(_cell, own) for own in METHODS},
     }
     report(
-        rows, shown, lines=asked.lines, caption="share of runs with a breach, median units to it"
+        rows,
+        shown,
+        lines=asked.lines,
+        caption="share of runs with a breach, medians of units and minutes to it",
     )
 
 
 def _cell(method: str, row: Row) -> str:
     units = row.units[method]
-    return f"{row.shares[method]:.3f}" + (f", {units:,.0f}" if np.isfinite(units) else "")
+    medians = f", {units:,.0f}, {row.minutes[method]:,.0f} min" if np.isfinite(units) else ""
+    return f"{row.shares[method]:.3f}{medians}"
 
 
 if __name__ == "__main__":
