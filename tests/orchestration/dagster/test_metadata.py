@@ -143,7 +143,7 @@ def settled(canary) -> Any:
     return canary
 
 
-def test_the_nearest_to_an_answer_comes_first_and_the_decided_apart(settled) -> None:
+def test_the_nearest_to_an_answer_comes_first_and_changes_are_by_default_of_a_day(settled) -> None:
     with settled.engine.connect() as connection:
         nearest = nearest_to_an_answer(connection, limit=5)
         lately = decided_lately(connection, limit=5)
@@ -159,9 +159,6 @@ def test_the_nearest_to_an_answer_comes_first_and_the_decided_apart(settled) -> 
     }
     assert reached == sorted(reached, reverse=True)
     assert [experiment.experiment_id for experiment in lately] == [settled.experiments["click"]]
-
-
-def test_changes_are_those_after_a_time_and_by_default_of_a_day(settled) -> None:
     settled.tamper(
         "UPDATE verdicts SET published_at = clock_timestamp() - interval '25 hours'"
         " WHERE experiment_id = '{view}'"
