@@ -12,7 +12,7 @@ def frozen(service: Any) -> bool:
     return service.get("/v1/reward/freeze").json()["frozen"]
 
 
-def test_a_freeze_says_since_when_and_why_and_stands_when_it_is_said_again(
+def test_a_freeze_says_since_when_and_why_until_an_unfreeze_and_both_may_be_said_again(
     command, stored, tmp_path
 ) -> None:
     first = command("freeze", "--reason", "a wrong deploy", "--data-dir", tmp_path)
@@ -21,10 +21,6 @@ def test_a_freeze_says_since_when_and_why_and_stands_when_it_is_said_again(
     assert frozen(stored)
     second = command("freeze", "--reason", "another", "--data-dir", tmp_path)
     assert second.output == first.output.replace("Frozen,", "Frozen already,")
-
-
-def test_an_unfreeze_says_what_it_ended_and_may_be_said_again(command, stored, tmp_path) -> None:
-    command("freeze", "--reason", "a wrong deploy", "--data-dir", tmp_path)
     ended = command("unfreeze", "--data-dir", tmp_path)
     assert ended.output.startswith("No longer frozen. It was since 20")
     assert not frozen(stored)

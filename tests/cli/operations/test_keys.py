@@ -20,21 +20,16 @@ def data_dir(tmp_path, monkeypatch) -> Path:
 
 
 def test_the_key_of_assignments_is_that_of_the_api(command, stored, data_dir) -> None:
-    shown = command("keys", "assignment", "-p", "shop", "--data-dir", data_dir)
-    assert shown.exit_code == 0
-    assert shown.stdout.strip() == Assignments(OF_THE_TESTS.encode()).key(stored.project_id, 1)
-
-
-def test_the_first_epoch_is_the_router_s(command, stored, data_dir) -> None:
+    words = ("keys", "assignment", "-p", "shop", "--data-dir", data_dir)
+    first, second, third = (
+        Assignments(OF_THE_TESTS.encode()).key(stored.project_id, epoch) for epoch in (1, 2, 3)
+    )
+    shown = command(*words)
+    assert (shown.exit_code, shown.stdout.strip()) == (0, first)
     stored.settings(assignment_epochs=[2, 1])
-    shown = command("keys", "assignment", "-p", "shop", "--json", "--data-dir", data_dir)
-    key = Assignments(OF_THE_TESTS.encode()).key(stored.project_id, 2)
-    assert json.loads(shown.stdout) == {"epoch": 2, "key": key}
-
-
-def test_an_epoch_that_is_not_in_force_is_shown_with_a_warning(command, stored, data_dir) -> None:
-    shown = command("keys", "assignment", "-p", "shop", "--epoch", 3, "--data-dir", data_dir)
-    assert shown.stdout.strip() == Assignments(OF_THE_TESTS.encode()).key(stored.project_id, 3)
+    assert json.loads(command(*words, "--json").stdout) == {"epoch": 2, "key": second}
+    shown = command(*words, "--epoch", 3)
+    assert shown.stdout.strip() == third
     assert "assignment_epochs does not name 3" in shown.stderr
 
 
@@ -63,21 +58,19 @@ def test_the_key_of_webhooks_is_the_project_s_in_the_form_of_the_standard(
     assert json.loads(as_json) == {"key": shown}
 
 
-@pytest.mark.parametrize("form", [[], ["--json"]])
-def test_settings_show_the_host_of_a_webhook_alone(command, data_dir, tmp_path, form) -> None:
+def test_settings_show_the_host_of_a_webhook_alone_and_take_no_masked_address(
+    command, data_dir, tmp_path
+) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('[[webhooks]]\nurl = "https://hooks.slack.com/services/T0canary"\n')
-    words = ["-p", "shop", "--data-dir", data_dir, *form]
-    applied = command("settings", "apply", file, *words)
-    shown = command("settings", "show", *words)
-    assert applied.exit_code == shown.exit_code == 0
-    assert applied.stdout == shown.stdout
-    assert "hooks.slack.com" in shown.stdout
-    assert "T0canary" not in shown.output
-
-
-def test_a_masked_address_is_not_applied(command, data_dir, tmp_path) -> None:
-    file = tmp_path / "settings.toml"
+    for form in ([], ["--json"]):
+        words = ["-p", "shop", "--data-dir", data_dir, *form]
+        applied = command("settings", "apply", file, *words)
+        shown = command("settings", "show", *words)
+        assert applied.exit_code == shown.exit_code == 0
+        assert applied.stdout == shown.stdout
+        assert "hooks.slack.com" in shown.stdout
+        assert "T0canary" not in shown.output
     file.write_text('[[webhooks]]\nurl = "https://hooks.slack.com/…"\n')
     refused = command("settings", "apply", file, "-p", "shop", "--data-dir", data_dir)
     assert refused.exit_code == 1
