@@ -32,6 +32,7 @@ class Acting:
         share: Of its sessions that it serves now.
         ended: The effect at which the agent ended it; None of others.
         served: The effect that is served of it.
+        counts: By arm its sessions, and those that order.
     """
 
     truth: float
@@ -42,16 +43,19 @@ class Acting:
     share: float = 0.5
     ended: float | None = None
     served: dict[str, Any] = field(default_factory=dict)
+    counts: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros((2, 2), dtype=int))
 
 
 @dataclass
 class Fleet:
-    """Changes that are served side by side."""
+    """Changes that are served side by side, each to so many sessions an hour."""
 
     service: PrivateService
     now: datetime
     generator: np.random.Generator
     changes: list[Acting] = field(default_factory=list)
+    an_hour: int = AN_HOUR
+    rate: float = RATE
 
     def ship(self, truth: float, ending: str) -> None:
         number = len(self.changes)
@@ -71,8 +75,8 @@ class Fleet:
         body = {"commit": {"sha": commit}, "environment": change.place, **base, **members}
         return self.service.deploy({"deployed_at": at.isoformat(), **body})
 
-    def pass_hour(self) -> None:
-        """Lets an hour's sessions come, takes a look, and reads what is served."""
+    def pass_hour(self, *, reads: bool = True) -> None:
+        """Lets an hour's sessions come; takes a look, and reads what is served."""
         for _ in range(12):
             events = [event for change in self.changes for event in self._visits(change)]
             ping = {"session_id": "ping", "event": "ping", "commit": BASE, "environment": "ping"}
@@ -82,6 +86,8 @@ class Fleet:
             # The API knows the store's time from its last commit.
             self.service.post_events([ping])
             self.service.post_events(events)
+        if not reads:
+            return
         self.service.look()
         for change in self.changes:
             evidence = self.service.evidence(change.experiment)
@@ -90,7 +96,9 @@ class Fleet:
 
     def _visits(self, change: Acting) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = []
-        for second in np.sort(self.generator.uniform(0, 300, self.generator.poisson(AN_HOUR / 12))):
+        for second in np.sort(
+            self.generator.uniform(0, 300, self.generator.poisson(self.an_hour / 12))
+        ):
             treated = self.generator.random() < change.share
             seen = {
                 "session_id": self.generator.bytes(8).hex(),
@@ -98,9 +106,10 @@ class Fleet:
                 "environment": change.place,
                 "occurred_at": (self.now + timedelta(seconds=float(second))).isoformat(),
             }
-            events.append({**seen, "event": "page_view"})
-            if self.generator.random() < RATE * (1 + change.truth * treated):
-                events.append({**seen, "event": "order"})
+            orders = self.generator.random() < self.rate * (1 + change.truth * treated)
+            change.counts[int(treated)] += 1, orders
+            # The event that exposes a unit may be its conversion too.
+            events.append({**seen, "event": "order" if orders else "page_view"})
             if self.generator.random() < ERRORS:
                 events.append({**seen, "event": "error"})
         return events
