@@ -30,6 +30,7 @@ class EndedBecause(StrEnum):
     NOTHING_TO_COMPARE = "nothing_to_compare"
     FUTILITY = "futility"
     CLOSED = "closed"
+    PLACE_ENDED = "place_ended"
 
 
 class Cadence(StrEnum):

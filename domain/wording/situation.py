@@ -40,6 +40,8 @@ _ENDED = {
     EndedBecause.FUTILITY: "The difference, if there is one, is {}. The metric cannot say whether"
     " to ship it: decide on the code.",
     EndedBecause.CLOSED: "It was closed by hand. Register the change again to go on measuring.",
+    EndedBecause.PLACE_ENDED: "Its place ended: the loss that it was to exclude is excluded, or its"
+    " time was over. The place says which, and whether to promote the change.",
 }
 _AGAIN = {
     State.WITHDRAWN: "To go on measuring it, deploy it as a canary again.",

@@ -27,6 +27,7 @@ _ENDED = {
     EndedBecause.NOTHING_TO_COMPARE: "no other build was ever served beside it, so nothing could be"
     " compared",
     EndedBecause.CLOSED: "it was closed by hand",
+    EndedBecause.PLACE_ENDED: "its place ended before",
 }
 _UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from domain.lineage.flag import is_segment
 from domain.metric import seconds_open
+from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.drawn_units import DrawnUnits, PooledFlag
@@ -48,6 +49,7 @@ def series_of(reading: ExperimentReading) -> Series:
         start=seconds(reading.starts_at),
         as_of=seconds(reading.as_of),
         closed_at=None if reading.closed_at is None else seconds(reading.closed_at),
+        closed_because=EndedBecause.PLACE_ENDED if reading.place_ended else EndedBecause.CLOSED,
         cuts=tuple(seconds(cut) for cut in reading.cuts),
         target=_closed_cells(reading.cells, kind=policy["target"]["kind"]),
         guardrails=tuple(

@@ -246,6 +246,7 @@ class _View:
             policy=series.policy,
             horizon_end=series.horizon_end,
             closed_at=None if closed_at is None or closed_at > series.as_of else closed_at,
+            closed_because=series.closed_because,
             day_unequal=series.day_unequal,
             twin=self.twin,
         )

@@ -93,6 +93,7 @@ def decide(
     policy: Policy,
     horizon_end: int,
     closed_at: int | None,
+    closed_because: EndedBecause = EndedBecause.CLOSED,
     day_unequal: bool = False,
     twin: CountTwin | None = None,
 ) -> Ruling:
@@ -100,8 +101,9 @@ def decide(
 
     At each look the first rule that holds gives the verdict:
 
-    1. closing: the horizon, no contrast, or by hand → `abstain`, decided; a waiting candidate is
-       not closed for lack of contrast, and is answered at the horizon if rule 4 says so;
+    1. closing: the horizon, no contrast, by hand or by its place → `abstain`, decided; a waiting
+       candidate is not closed for lack of contrast, and is answered at the horizon if rule 4 says
+       so;
     2. `non_identifiable` → `abstain`, open;
     3. `interacting` → `abstain`, open, unless only strata differ and each of them shows harm;
        outcomes after the window, or left out of a mean, hold back a single side;
@@ -114,7 +116,9 @@ def decide(
 
     Args:
         horizon_end: The end of the last block within the horizon.
-        closed_at: When it was closed by hand, if that is known by the last look's time.
+        closed_at: When it was closed by hand or by its place, if that is known by the last look's
+            time.
+        closed_because: Which of the two.
         day_unequal: Whether a day is known to differ from the log: then rules 4 and 5 wait.
         twin: The test of whose conversions there are; None where no keep waits for it.
     """
@@ -123,8 +127,7 @@ def decide(
     decisive = np.flatnonzero(rules.ends | ((rules.answered | futile) & (not day_unequal)))
     known = _seen_before(looks, closed_at)
     if not decisive.size or decisive[0] >= known:
-        by_hand = EndedBecause.CLOSED if closed_at is not None else None
-        return _abstention(rules, known - 1, by_hand)
+        return _abstention(rules, known - 1, None if closed_at is None else closed_because)
     look = int(decisive[0])
     if rules.answered[look] and not day_unequal:
         return _answer(rules, look)

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 import numpy as np
 
+from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.cell import Ints
 from stats.counts.closed_cells import ClosedCells
@@ -86,7 +87,8 @@ class Series:
         policy: The numbers frozen at binding.
         start: When exposure began.
         as_of: How far the log was read.
-        closed_at: When the experiment was closed by hand, if it was.
+        closed_at: When the experiment was closed by hand or by its place, if it was.
+        closed_because: Which of the two.
         cuts: Times that begin a new analysis block at the block that contains them.
         guardrails: The registered guardrails; each block and stratum has the same units as the
             target's.
@@ -128,6 +130,7 @@ class Series:
     pooled: tuple[PooledFlag, ...] = ()
     companions: Mapping[str, Companion] = field(default_factory=dict[str, Companion])
     traits: Traits | None = None
+    closed_because: EndedBecause = EndedBecause.CLOSED
     day_unequal: bool = False
 
     def __post_init__(self) -> None:

@@ -328,8 +328,7 @@ class _Queue:
 
     def _end(self, row: Row[Any], outcome: PlaceOutcome, *, detail: str | None = None) -> None:
         self._update(row, {"ended_at": self.now, "outcome": outcome, "detail": detail})
-        # A canary ends with its deploys, which its owner posts.
-        if row.kind == "flag" and not row.decided:
+        if row.experiment_id is not None and not row.decided:
             close(self.connection, self.project_id, row.experiment_id)
         self._announce(row)
 

@@ -101,6 +101,7 @@ class ExperimentReading:
     stratum_shares: Mapping[str, Sequence[Allocation]]
     gates: GateReading
     day_unequal: bool = False
+    place_ended: bool = False
 
     @property
     def cells(self) -> Columns:
@@ -112,7 +113,11 @@ _ACTIVE = text(f"""
 SELECT x.*, {joint_with("x")} AS joint_with,
     read.at + {GRACE} AS as_of, EXISTS (
         SELECT FROM self_checks AS c WHERE NOT c.equal AND x.experiment_id = ANY(c.experiments)
-    ) AS day_unequal
+    ) AS day_unequal, EXISTS (
+        SELECT FROM places AS p
+        WHERE p.experiment_id = x.experiment_id AND p.asked_at <= x.registered_at
+          AND p.ended_at <= x.closed_at AND p.outcome IN ('harmless', 'unanswered')
+    ) AS place_ended
 FROM (
     SELECT * FROM experiments
     WHERE CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[]))

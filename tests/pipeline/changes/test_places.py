@@ -154,6 +154,46 @@ def test_a_place_ends_by_a_bound_on_harm_or_by_patience_and_a_bad_one_stops_nobo
 
 
 @pytest.mark.parametrize(
+    ("first", "ended_because", "stopped"),
+    [
+        ("place", "place_ended", None),
+        ("experiment", "closed", "closed"),
+        ("hand", "closed", "closed"),
+    ],
+)
+def test_the_effect_of_a_change_is_trained_on_where_its_place_alone_chose_the_end(
+    shop, first, ended_because, stopped
+) -> None:
+    for on in (True, False):
+        shop.crowd(A, start=1, minutes=60, units=600, rates={"order": 0.4}, flags={"cart": on})
+    shop.send()
+    if first == "experiment":
+        # It might have been watched up to a good moment.
+        shop.settings(flag_places=2)
+        shop.register(deploy_id=None, treatment_flag=flag("cart")["flag"])
+    place = asked(shop, flag("cart", accept_harm=0.5))
+    if first == "hand":
+        shop.tick(minutes=250)
+        shop.post(f"/v1/reward/{place['experiment_id']}/close", {})
+    shop.as_live()
+    shop.tick(minutes=300)
+    # The server's clock is not the story's.
+    asked_at, closed_at = 100 if first == "experiment" else 0, 250 if first == "hand" else 300
+    moved = {"asked": shop.at(asked_at), "closed": shop.at(closed_at), "ended": shop.at(300)}
+    for statement in (
+        "UPDATE experiments SET closed_at = :closed WHERE closed_at IS NOT NULL",
+        "UPDATE places SET asked_at = :asked, placed_at = :asked, ended_at = :ended",
+    ):
+        shop.in_store(lambda connection, each=statement: connection.execute(text(each), moved))
+    shop.tick(minutes=310)
+    evidence = shop.evidence(place["experiment_id"])
+    effect = evidence["effect"]
+    assert (evidence["ended_because"], effect["stopped"]) == (ended_because, stopped)
+    assert effect["final"]
+    assert effect["trainable"] == (stopped is None)
+
+
+@pytest.mark.parametrize(
     ("per_day", "rate", "hours", "share"),
     [(50_000, 0.2, 3.0, 0.1), (50_000, 0.05, 14.5, 0.5), (500_000, 0.2, 0.3, 0.01)],
 )
