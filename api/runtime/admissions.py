@@ -29,8 +29,9 @@ _MEMBER = re.compile(r"(?:/events/\d+)?/(\w+)", re.ASCII)
 class Admissions:
     """Counts stored and refused events of each project, and their names; no request waits for it.
 
-    Counts that are not yet noted may be lost, with the process or while the store is away: they
-    serve the set-up checklist, and faults of a set-up repeat.
+    A name that this process has not seen before is noted at once, since the evidence says which
+    metrics' events never came. Counts that are not yet noted may be lost, with the process or while
+    the store is away: they serve the set-up checklist, and faults of a set-up repeat.
     """
 
     def __init__(self, store: Store) -> None:
@@ -39,7 +40,8 @@ class Admissions:
         self._counts: dict[int, Counter[str]] = {}
         self._reasons: dict[int, str] = {}
         self._names: dict[int, set[str]] = {}
-        self._ending = asyncio.Event()
+        self._seen: dict[int, set[str]] = {}
+        self._due, self._is_ending = asyncio.Event(), False
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[Self]:
@@ -48,7 +50,8 @@ class Admissions:
         try:
             yield self
         finally:
-            self._ending.set()
+            self._is_ending = True
+            self._due.set()
             await rounds
 
     def took(
@@ -70,6 +73,10 @@ class Admissions:
         # Anybody who has a public key can invent names.
         if len(known) < _MOST_NAMES:
             known.update(names)
+        seen = self._seen.setdefault(project_id, set())
+        if len(seen) < _MOST_NAMES and not seen.issuperset(names):
+            seen.update(names)
+            self._due.set()
         self._reject(project_id, [_reason(event.faults[0]) for event in rejected])
 
     def refused(self, project_id: int, problem: Problem) -> None:
@@ -93,9 +100,10 @@ class Admissions:
         return count
 
     async def _rounds(self) -> None:
-        while not self._ending.is_set():
+        while not self._is_ending:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), _NOTED_SECONDS)
+                await asyncio.wait_for(self._due.wait(), _NOTED_SECONDS)
+            self._due.clear()
             counted = {
                 project_id: Counts(reason=self._reasons.get(project_id), **count)
                 for project_id, count in self._counts.items()

@@ -649,7 +649,7 @@ check_results = _table(
     _moment("checked_at"),
 )
 
-# --- Whether projects are wired right: nothing here is read by a verdict --------------------------
+# --- Whether projects are wired right: no verdict depends on it -----------------------------------
 
 # The names of runtime and revenue events that ever came: since when, and to an hour when last.
 # What came as history was there from the beginning.

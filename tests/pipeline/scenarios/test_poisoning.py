@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
+from tests.processes.api_process import eventually
 from tests.world import ON_ORDERS, A, K, World
 
 PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
@@ -21,6 +22,9 @@ MINUTES = 50
 BLOCK = timedelta(minutes=5)
 
 Event = dict[str, Any]
+_ALL_NAMED = text(
+    "SELECT NOT EXISTS (SELECT event FROM runtime_events EXCEPT SELECT event FROM seen_names)"
+)
 
 
 @dataclass(kw_only=True)
@@ -128,6 +132,8 @@ class Siege(World):
 
     def verdict(self) -> str:
         """The verdict, or why there is none; the gates that are up, and what is breached."""
+        # The API notes the names of events after its answer, and the evidence reads them.
+        eventually(lambda: self.in_store(lambda store: store.scalar(_ALL_NAMED)))
         self.tick(minutes=MINUTES + 4 * 60)
         self.require_the_counts_to_add_up(self.experiment)
         contract = self.contract(self.experiment)
