@@ -89,7 +89,9 @@ def test_a_run_tells_of_what_changed_since_the_one_before_whoever_walked(
     assert canary.experiments["click"] not in metadata["verdicts_that_changed"]
 
 
-def test_no_page_tells_anything_of_a_user_and_all_stay_small(canary, instance, today) -> None:
+def test_a_run_of_the_day_adds_up_verdicts_and_no_page_tells_anything_of_a_user(
+    canary, instance, today
+) -> None:
     canary.tamper(
         f'UPDATE runtime_events SET properties = \'{{{{"note": "{CANARY}"}}}}\','
         f" flags = '{{{{\"flag\": \"{CANARY}\"}}}}', event_id = '{CANARY}' || ctid::text,"
@@ -118,10 +120,6 @@ def test_no_page_tells_anything_of_a_user_and_all_stay_small(canary, instance, t
     assert len(pages) >= 14
     assert not any(CANARY in page for page in pages)
     assert max(map(len, pages)) < MOST_BYTES
-
-
-def test_a_run_of_the_day_adds_up_each_project_s_verdicts(canary, instance, today) -> None:
-    result = canary.run("deploy_reward_day", instance, today)
     (event,) = (
         event for event in result.get_asset_materialization_events() if event.asset_key == LEDGER
     )
