@@ -1,5 +1,6 @@
 """The recipe of docs/many-changes.md, run by a shell in a real repository against a running API."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from cli.repository.private_service import PrivateService, private_service
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import apply_settings
 from tests.cli.conftest import serving
-from tests.processes.action import runner_path
+from tests.processes.action import run_action, runner_path
 
 pytestmark = [
     pytest.mark.process,
@@ -62,6 +63,12 @@ class Repository:
         self.git("commit", "--quiet", "--message", f"Add {file}")
         return self.git("rev-parse", "HEAD")
 
+    def runner(self) -> dict[str, str]:
+        """Returns the variables of a shell that has `deploy-reward`."""
+        command = {"deploy-reward": f'exec {sys.executable} -m cli "$@"'}
+        path = runner_path(self.folder.parent / "bin", **command)
+        return {"PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
+
     @cache  # noqa: B019 - a repository lives as long as its test
     def files(self, commit: str) -> list[str]:
         """The files that a commit has."""
@@ -78,13 +85,11 @@ class Repository:
             script = self.folder / f"{name}.sh"
             script.write_text(f'#!/bin/bash\necho {name} "$@" >> {log}\n')
             script.chmod(0o755)
-        command = {"deploy-reward": f'exec {sys.executable} -m cli "$@"'}
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", RECIPE],
             cwd=self.folder,
             env={
-                "PATH": runner_path(self.folder.parent / "bin", **command),
-                "PYTHONPATH": os.pathsep.join(sys.path),
+                **self.runner(),
                 "SERVICE_API_URL": url,
                 "EXPERIMENT": experiment,
                 "PROJECT_KEY": keys[KeyKind.PROJECT],
@@ -250,3 +255,85 @@ def test_five_canaries_on_one_base_each_get_an_answer_where_the_recipe_rebases_t
         assert low < 0 < high
         # Units of both bases count: a tenth of 7 and of 23 hours.
         assert evidence.arms.treatment.units > 3_200
+
+
+class FlaggedShop(Shop):
+    """A shop with a single build, which has each merged change behind a flag of its own."""
+
+    effects: dict[str, float]
+
+    def _minute(self) -> list[dict[str, Any]]:
+        events: list[dict[str, Any]] = []
+        for place in range(60):
+            at = (self.now + timedelta(seconds=place)).isoformat()
+            unit = self.generator.bytes(8).hex()
+            on = {
+                flag: hashlib.sha256(f"{flag}=true:{unit}".encode()).hexdigest() < "8"
+                for flag in self.effects
+            }
+            session = {"session_id": unit, "commit": self.standing, "flags": on}
+            events.append({**session, "event": "page_view", "occurred_at": at})
+            rate = 0.2 * prod(self.effects[flag] for flag in on if on[flag])
+            if self.generator.random() < rate:
+                events.append({**session, "event": "order", "occurred_at": at})
+        return events
+
+    def job(self, number: int, until: str) -> int:
+        """Runs the step of the merge queue's job for a pull request, and returns how it ended."""
+        head = f"refs/heads/gh-readonly-queue/main/pr-{number}-{self.standing}"
+        done = run_action(
+            "place",
+            {
+                "url": str(self.service.client.base_url).rstrip("/"),
+                "project-key": self.service.project.keys[KeyKind.PROJECT],
+                "flag": f"pr-{number}=true",
+                "until": until,
+                "timeout": "0s",
+            },
+            event={"merge_group": {"head_ref": head}},
+            environment={**self.repository.runner(), "GITHUB_SHA": self.standing},
+            token="",
+            folder=self.repository.folder.parent,
+        )
+        assert done.code in {0, 10, 14}, done.log
+        return done.code
+
+
+@pytest.mark.nightly
+def test_a_merge_queue_places_waits_and_merges_twenty_changes(shop) -> None:
+    repository, service = shop.repository, shop.service
+    queue = FlaggedShop(service=service, repository=repository, now=shop.now)
+    queue.effects = {}
+    queue.standing = repository.commit("shop")
+    service.deploy({"commit": {"sha": queue.standing}})
+    with service.engine.begin() as connection:
+        settings = {"flag_places": 6, "verified_draws": True, "default_metric": "order"}
+        apply_settings(connection, service.project.project_id, settings)
+    truth = {number: (0.5, 1.5, 1.0, 1.0)[number % 4] for number in range(101, 121)}
+    for number in truth:
+        repository.git("checkout", "--quiet", "-b", f"topic-{number}", queue.standing)
+        repository.commit(f"pr-{number}")
+    repository.git("checkout", "--quiet", "main")
+    queue.live(1)
+
+    waiting, ended = list(truth), dict[int, int]()
+    while len(ended) < len(truth):
+        for number in [*waiting]:
+            if queue.job(number, "placed") == 0:
+                repository.git("merge", "--quiet", "--no-ff", "--no-edit", f"topic-{number}")
+                waiting.remove(number)
+                queue.effects[f"pr-{number}"] = truth[number]
+        queue.live(1)
+        for place in service.places("ended"):
+            number = int(place["change"].removeprefix("#"))
+            if number not in ended:
+                ended[number] = queue.job(number, "ended")
+                del queue.effects[f"pr-{number}"]
+                if ended[number] == 10:
+                    merge = repository.git("log", "--format=%H", "--grep", f"topic-{number}")
+                    repository.git("revert", "--no-edit", "--mainline=1", merge)
+    assert ended == {number: 10 if effect < 1 else 0 for number, effect in truth.items()}
+    assert {*repository.files(repository.git("rev-parse", "main"))} == {
+        "shop",
+        *(f"pr-{number}" for number, effect in truth.items() if effect >= 1),
+    }
