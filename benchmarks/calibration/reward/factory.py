@@ -85,7 +85,7 @@ def shipped(
     module, generator = loaded_agent(), np.random.default_rng(seed)
     # In points of the rate, as the effects are that it learns from.
     module.PRIOR_SPREAD = SPREAD * RATE
-    days = commits / commits_per_day + 2.5
+    days = commits / commits_per_day + 1.5
     start = datetime.now(UTC).replace(second=0, microsecond=0, minute=0) - timedelta(days=days)
     settings: dict[str, object] = {
         "flag_places": places,

@@ -237,3 +237,14 @@ def test_too_many_exports_are_told_when_to_come_again(tenant, *, protobuf) -> No
     assert limited.status_code == 429
     assert int(limited.headers["Retry-After"]) > 0
     assert status_of(limited).startswith("rate_limited: ")
+
+
+@KINDS
+def test_an_export_of_too_many_records_is_refused_and_never_taken_apart(
+    tenant, *, protobuf
+) -> None:
+    answer = sent(tenant, export([{}] * 10_001), protobuf=protobuf)
+    assert answer.status_code == 413
+    assert status_of(answer).startswith("body_too_large: ")
+    none = {"resourceLogs": [{}] * 10_001}
+    assert sent(tenant, none, protobuf=protobuf).status_code == 413
