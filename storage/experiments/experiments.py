@@ -55,8 +55,6 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     deploy = _deploy(connection, project_id, request)
     if deploy is None:
         return _register_waiting(connection, project_id, request, settings=settings, metric=metric)
-    if request.control_commit is None and request.treatment_flag is None:
-        _require_no_hold_back(connection, project_id, deploy)
     # Before the binding's lock, which holds up every writer of the log.
     routes_seen = affected_routes_seen(connection, project_id, deploy, request.routes)
     binding = binding_of(
@@ -74,6 +72,8 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     if known is not None:
         _require_same(known, request, settings=settings, control_commit=binding.control_commit)
         return Registered(experiment_id=known.experiment_id, created=False)
+    if request.control_commit is None and request.treatment_flag is None:
+        _require_no_hold_back(connection, project_id, deploy)
     if not binding.change:
         raise Invalid(
             "no_change",

@@ -23,17 +23,18 @@ SET reason = coalesce(excluded.reason, a.reason),
 
 
 def add_admissions(connection: Connection, counted: Mapping[int, Admissions]) -> None:
-    """Adds a process's counts, by project, to those of this minute, and deletes old counts."""
-    connection.execute(_PRUNE)
+    """Adds a process's counts, by project, to those of this minute, and deletes older counts."""
     # Sorted, so that no two processes wait for each other.
     rows = [
         {"project_id": id_, **asdict(admissions)} for id_, admissions in sorted(counted.items())
     ]
+    connection.execute(_PRUNE, rows)
     connection.execute(_ADD, rows)
 
 
 _PRUNE = text(f"""
-DELETE FROM admissions WHERE minute < statement_timestamp() - interval '{_KEPT}'
+DELETE FROM admissions
+WHERE project_id = :project_id AND minute < statement_timestamp() - interval '{_KEPT}'
 """)
 
 _READ = text(f"""

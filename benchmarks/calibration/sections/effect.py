@@ -70,8 +70,11 @@ at `reward_at` are, of N(0, 10 %), 1.83 ± 0.39 and 6.7 % (kernel 1.71, 6.6 %); 
 harmful, 0.95 ± 0.23 and 5.4 % (1.11, 5.6 %); all null 0.7 % (0.8 %), all +2 % 2.0 % (2.0 %). So
 what is served is the formula's, its error 0.95 to 1.02 of the kernel's (asked at most 1.15), and at
 so few sessions the slope is not 1 ± 0.1, which is what was asked: the prior is of log-odds, where
-+10 % of 60 % is 0.26, and the effect is too small until the sessions outweigh it. At the first
-looks, of the first four hours, no slope is two errors from 1, and five changes were decided.
++10 % of 60 % is 0.26, and the effect is too small until the sessions outweigh it. With 3,600
+sessions a change at a rate of 70 % it is 1 ± 0.1: t₂ × 5 % 1.00 ± 0.05 and 2.4 % (0.99, 2.3 %); 90
+% null 0.98 ± 0.04 and 1.0 % (0.99, 1.0 %); 80 % harmful 1.02 ± 0.12 and 2.7 % (0.99, 2.6 %); all
+null 0.5 % (0.5 %), all +2 % 1.7 % (1.7 %); and at the decision 1.09 ± 0.07 of six changes, 1.02 ±
+0.03 of three, 1.4 ± 1.0 of seven. At the first looks of so small fleets no slope says much.
 """
 LOGINS = """
 Logins through the service (`python -m benchmarks.calibration.reward.logins`, two seeds): a build
