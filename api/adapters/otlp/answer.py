@@ -1,6 +1,10 @@
 """The answers of OTLP, in the encoding of the request: a receipt, or the status of a failure."""
 
 import msgspec
+from google.protobuf.json_format import ParseDict
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,6 +15,7 @@ from api.wire.problem import Problem
 TRACES_PATH = "/v1/traces"
 # Of a receipt in JSON, the member that counts what is not stored.
 REJECTED = {LOGS_PATH: "rejectedLogRecords", TRACES_PATH: "rejectedSpans"}
+_RECEIPTS = {LOGS_PATH: ExportLogsServiceResponse, TRACES_PATH: ExportTraceServiceResponse}
 
 
 def receipt(request: Request, *, rejected: int, message: str) -> Response:
@@ -21,18 +26,14 @@ def receipt(request: Request, *, rejected: int, message: str) -> Response:
         rejected: The number of records that are not stored.
         message: Why, or a warning; empty where all is well.
     """
-    if is_protobuf(request):
-        partial = (b"\x08" + _varint(rejected) if rejected else b"") + (
-            _field(2, message.encode()) if message else b""
-        )
-        return Response(_field(1, partial) if partial else b"", media_type=PROTOBUF)
+    path = request.url.path
     document: dict[str, object] = {}
     if rejected or message:
         # Protobuf's JSON has integers of 64 bits as text.
-        document["partialSuccess"] = {
-            REJECTED[request.url.path]: str(rejected),
-            "errorMessage": message,
-        }
+        document["partialSuccess"] = {REJECTED[path]: str(rejected), "errorMessage": message}
+    if is_protobuf(request):
+        content = ParseDict(document, _RECEIPTS[path]()).SerializeToString()
+        return Response(content, media_type=PROTOBUF)
     return Response(msgspec.json.encode(document), media_type=JSON)
 
 
@@ -41,22 +42,7 @@ def status_answer(request: Request, problem: Problem) -> Response:
     message = f"{problem.code}: {problem.detail}"
     if is_protobuf(request):
         # Clients read the field `message` alone.
-        body, media = _field(2, message.encode()), PROTOBUF
+        body, media = Status(message=message).SerializeToString(), PROTOBUF
     else:
         body, media = msgspec.json.encode({"message": message}), JSON
     return Response(body, status_code=problem.status, headers=problem.headers, media_type=media)
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """Returns a field of text, or of a message, as protobuf writes it."""
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    """Returns a number as protobuf writes it: seven bits a byte, the lowest first."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)

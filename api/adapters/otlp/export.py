@@ -14,14 +14,13 @@ from api.adapters.otlp.mapping import ATTRIBUTES, Draft
 from api.runtime.intake import Intake
 from api.runtime.keyring import Caller, admitted
 from api.runtime.state import runtime
-from api.wire.body import JSON, MEBIBYTE, PROTOBUF, is_protobuf, most_values
+from api.wire.body import JSON, MEBIBYTE, PROTOBUF, is_protobuf
 from api.wire.documentation import reading
 from api.wire.event_batch import MOST_EVENTS, Batch, EventReader, Rejected
 from api.wire.problem import Fault, Problem
 from storage.tenants.keys import KeyKind
 
 _LIMIT = 4 * MEBIBYTE
-MOST_FIELDS = most_values(_LIMIT)
 # An answer stays readable, whatever was sent.
 _MOST_REASONS = 5
 _BINARY = {"type": "string", "format": "binary"}

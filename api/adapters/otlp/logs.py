@@ -4,17 +4,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.adapters.otlp.export import (
-    MOST_FIELDS,
-    Drafts,
-    attributes,
-    documented,
-    export_of,
-    stored,
-)
-from api.adapters.otlp.json import records_of_json
+from api.adapters.otlp.decoding import records_of
+from api.adapters.otlp.export import Drafts, attributes, documented, export_of, stored
 from api.adapters.otlp.mapping import EVALUATION, NAMES, draft
-from api.adapters.otlp.protobuf import records_of_protobuf
 from api.runtime.origin import preflight
 from api.wire.documentation import PlainRoute
 from api.wire.envelope import LOGS_PATH
@@ -60,10 +52,6 @@ router.add_api_route(LOGS_PATH, preflight, methods=["OPTIONS"], include_in_schem
 
 
 def _drafts(_reader: EventReader, raw: bytes, *, protobuf: bool, **_: object) -> Drafts:
-    if protobuf:
-        records = records_of_protobuf(raw, NAMES, most_fields=MOST_FIELDS)
-    else:
-        records = records_of_json(raw, NAMES)
-    for record in records:
+    for record in records_of(raw, NAMES, protobuf=protobuf):
         drafted = draft(record)
         yield drafted if isinstance(drafted, Fault) else [drafted]

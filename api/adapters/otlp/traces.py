@@ -5,17 +5,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.adapters.otlp.answer import TRACES_PATH
-from api.adapters.otlp.export import (
-    MOST_FIELDS,
-    Drafts,
-    attributes,
-    documented,
-    export_of,
-    stored,
-)
-from api.adapters.otlp.json import spans_of_json
+from api.adapters.otlp.decoding import spans_of
+from api.adapters.otlp.export import Drafts, attributes, documented, export_of, stored
 from api.adapters.otlp.mapping import NAMES, span_drafts
-from api.adapters.otlp.protobuf import spans_of_protobuf
 from api.runtime.keyring import Caller
 from api.wire.documentation import PlainRoute
 from api.wire.event_batch import EventReader
@@ -54,12 +46,7 @@ def _event(caller: Caller) -> str:
 
 def _drafts(reader: EventReader, raw: bytes, *, protobuf: bool, caller: Caller) -> Drafts:
     unit = caller.settings.span_unit
-    names = NAMES | {unit}
-    if protobuf:
-        spans = spans_of_protobuf(raw, names, most_fields=MOST_FIELDS)
-    else:
-        spans = spans_of_json(raw, names)
-    for span in spans:
+    for span in spans_of(raw, NAMES | {unit}, protobuf=protobuf):
         yield span_drafts(
             span,
             event=caller.settings.span_event,
