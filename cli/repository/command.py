@@ -64,6 +64,13 @@ _DAY = 1440
     show_default=True,
     help="Share of changes that halve the conversion rate.",
 )
+@click.option(
+    "--remote-evaluation",
+    type=Share(0, 1),
+    default=0.02,
+    show_default=True,
+    help="Share of sessions that ask the service for their arms (OFREP); the others draw them.",
+)
 @click.option("--seed", type=int, default=0, help="The same seed draws the same changes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with a row for each change.")
 def repository(
@@ -73,6 +80,7 @@ def repository(
     days: float,
     flags: int,
     harmful: float,
+    remote_evaluation: float,
     seed: int,
     as_json: bool,
     **rules: Any,  # noqa: ANN401 - of the team, as their options are named
@@ -93,6 +101,7 @@ def repository(
         "flag_places": flags,
         "default_metric": METRIC,
         "verified_draws": True,
+        "ofrep": "server",
     }
     with private_service(start, **settings) as service, interruptible():
         team = Team(
@@ -102,7 +111,13 @@ def repository(
             generator=generator,
             baseline=rate,
         )
-        sessions = Sessions(per_day=sessions_per_day, start=start, generator=generator)
+        sessions = Sessions(
+            per_day=sessions_per_day,
+            start=start,
+            generator=generator,
+            evaluate=service.evaluate,
+            evaluated=remote_evaluation,
+        )
         lasted = _lived(team, sessions, minutes=minutes, console=console)
     # The CPU of its processes is known once they have ended.
     document = Report(team=team, sessions=sessions, days=lasted / _DAY).document()

@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 from sqlalchemy import Engine
 
+from api.wire.envelope import EVALUATION_PATH
 from cli.operations.actor import command_actor
 from cli.processes.children import answers, free_port
 from cli.traffic.posting import MOST_EVENTS, Refused, answer, connected
@@ -68,6 +69,12 @@ class PrivateService:
             )
             if receipt["rejected"]:
                 raise Refused(f"events of the simulation were rejected: {receipt['rejected'][0]}")
+
+    def evaluate(self, unit: str) -> dict[str, Any]:
+        """Returns the value of each flag that OFREP hands out to a unit; `commit` is its build."""
+        key, body = self.project.keys[KeyKind.WRITE], {"context": {"targetingKey": unit}}
+        flags = answer(self.client, "POST", EVALUATION_PATH, key=key, body=body)["flags"]
+        return {flag["key"]: flag.get("value") for flag in flags}
 
     def deploy(self, body: dict[str, Any]) -> dict[str, Any]:
         """Records a deploy, or a step of its ramp."""

@@ -35,6 +35,10 @@ class Report:
         return {
             "days": self.days,
             "sessions": self.sessions.total,
+            "sessions that asked for their arms": self.sessions.asked,
+            "units that are not in the arm drawn for them": sum(
+                trial.mismatched for trial in shipped
+            ),
             "conversions": self.sessions.conversions,
             "commits": self._commits(),
             "canaries": self._answers([trial for trial in shipped if trial.build is not None]),
@@ -128,8 +132,9 @@ def _row(trial: Trial) -> dict[str, Any]:
 
 def rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields a report's document as lines for people."""
-    for name in ("days", "sessions", "conversions"):
-        yield name, f"{document[name]:,}"
+    for name, value in document.items():
+        if isinstance(value, int | float):
+            yield name, f"{value:,}"
     for part in ("commits", "canaries", "flags", "intervals"):
         for name, value in document[part].items():
             fates = value.items() if isinstance(value, dict) else [(name, _text(value))]

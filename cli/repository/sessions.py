@@ -1,7 +1,7 @@
 """Sessions of a simulated product: each gets a build and values of the flags."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import prod
@@ -58,7 +58,10 @@ class Sessions:
         per_day: Mean sessions a day.
         start: Time of minute 0.
         generator: The only source of randomness.
+        evaluate: Asks the service, by OFREP, for a unit's commit and flags.
+        evaluated: Share of sessions whose client asks so; the others draw by the published hash.
         total: All sessions.
+        asked: Those whose client asked the service.
         count: Sessions by each commit that served them, and by each flag that was on.
         conversions: Conversions of all sessions.
     """
@@ -66,7 +69,10 @@ class Sessions:
     per_day: float
     start: datetime
     generator: np.random.Generator
+    evaluate: Callable[[str], Mapping[str, Any]] | None = None
+    evaluated: float = 0.0
     total: int = field(default=0, init=False)
+    asked: int = field(default=0, init=False)
     count: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int), init=False)
     conversions: int = field(default=0, init=False)
     _later: defaultdict[int, list[Body]] = field(
@@ -79,15 +85,12 @@ class Sessions:
         converts, fails = self.generator.random(number), self.generator.random(number) < ERRORS
         delays = _DELAY_MEDIAN * np.exp(_DELAY_SPREAD * self.generator.standard_normal(number))
         arrived = minute + np.sort(self.generator.random(number))
-        (standing, _), *canaries = served.builds
-        offers = [Offer(salt=build.commit, share=share) for build, share in canaries]
-        of_commit = {build.commit: build for build, _ in canaries}
+        of_commit = {build.commit: build for build, _ in served.builds}
         for session in range(number):
             unit = self.generator.bytes(8).hex()
-            offer = drawn(unit, offers)
-            build = standing if offer is None else of_commit[offer.salt]
-            on = [flag for flag in served.flags if _is_on(flag, unit)]
-            shown = {flag.name: flag in on for flag in served.flags}
+            commit, shown = self._arms(unit, served)
+            build = of_commit.get(commit, served.builds[0][0])
+            on = [flag for flag in served.flags if shown.get(flag.name)]
             rate = served.baseline * served.factor(build) * prod(1 + flag.effect for flag in on)
             base = {
                 "session_id": unit,
@@ -105,6 +108,19 @@ class Sessions:
                 self.conversions += 1
                 self._add(METRIC, at + min(float(delays[session]), _DELAY_MOST), base)
         return sorted(self._later.pop(minute, []), key=lambda event: event["occurred_at"])
+
+    def _arms(self, unit: str, served: Served) -> tuple[str, dict[str, bool]]:
+        """Returns the commit and the flags of a unit, as its client learns them."""
+        if self.evaluate is not None and self.generator.random() < self.evaluated:
+            self.asked += 1
+            arms = self.evaluate(unit)
+            # A place whose change is not shipped yet has no code that asks for its flag.
+            names = [flag.name for flag in served.flags if flag.name in arms]
+            return arms["commit"], {name: arms[name] for name in names}
+        (standing, _), *canaries = served.builds
+        offer = drawn(unit, [Offer(salt=build.commit, share=share) for build, share in canaries])
+        commit = standing.commit if offer is None else offer.salt
+        return commit, {flag.name: _is_on(flag, unit) for flag in served.flags}
 
     def _add(self, event: str, at: float, base: Body) -> None:
         moment = (self.start + timedelta(minutes=at)).isoformat()

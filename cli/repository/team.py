@@ -71,6 +71,7 @@ class Trial:
         rates: Sum over minutes of control's true rate since it was shipped.
         ended: Minute in which its fate was known.
         interval: Its interval at the end, and beside it the true lift; None before a first look.
+        mismatched: Units of its arms that are not in the arm which is drawn for them.
     """
 
     change: Change
@@ -85,6 +86,7 @@ class Trial:
     ended: int | None = None
     fate: Fate = Fate.WAITING
     interval: tuple[float, float, float] | None = None
+    mismatched: int = 0
     _commits: list[str] = field(default_factory=list)
 
     def sessions(self, count: Mapping[str, int]) -> int:
@@ -250,3 +252,5 @@ class Team:
         if evidence is not None and evidence.totals.ci is not None:
             low, high = evidence.totals.ci
             trial.interval = (low, high, trial.true_lift(minute))
+        if evidence is not None and evidence.draw is not None:
+            trial.mismatched = evidence.draw.mismatched

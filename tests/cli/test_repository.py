@@ -27,6 +27,8 @@ def test_changes_that_halve_the_rate_are_rolled_back_and_what_they_cost_is_said(
     fates = document["canaries"]["fates"]
     assert fates.get("rolled back", 0) >= 1
     assert "kept" not in fates
+    assert document["sessions that asked for their arms"] > 200
+    assert document["units that are not in the arm drawn for them"] == 0
     assert document["commits"]["seconds of the service's CPU for each"] > 0
     rolled_back = [row for row in document["harmful"] if row["fate"] == "rolled back"]
     assert all(0.5 < row["hours until withdrawn"] < 3.2 for row in rolled_back)
