@@ -17,11 +17,20 @@ def times(*, gate: int, deep: int, nightly: int | None = None) -> pytest.MarkDec
 
 
 def also_nightly(gate: Iterable[Any], nightly: Iterable[Any]) -> list[Any]:
-    """Returns the values of a parameter: the gate's, and other forms of the same promise."""
-    return [*gate, *(pytest.param(value, marks=pytest.mark.nightly) for value in nightly)]
+    """Returns the values of a parameter: the gate's, and other forms of the same promise.
+
+    Those of several parameters are tuples.
+    """
+    rows = (value if isinstance(value, tuple) else (value,) for value in nightly)
+    return [*gate, *(pytest.param(*row, marks=pytest.mark.nightly) for row in rows)]
 
 
 def examples(*, gate: int, deep: int) -> hypothesis.settings:
-    """Gives a test so many examples, by Hypothesis' profile (`make deep`: the long profile)."""
+    """Gives a test so many examples, by Hypothesis' profile (`make deep`: the long profile).
+
+    Where the gate asks for none, it has those alone that the test itself names.
+    """
     long = hypothesis.settings.get_current_profile_name() == LONG_PROFILE
+    if not long and not gate:
+        return hypothesis.settings(phases=[hypothesis.Phase.explicit])
     return hypothesis.settings(max_examples=deep if long else gate)

@@ -20,7 +20,6 @@ from sqlalchemy import Connection, text
 from domain.document import document_text
 from domain.evidence.document import Evidence, evidence_of
 from domain.registration import PRODUCTION, Registration
-from orchestration.pipeline.audit import audit
 from storage.experiments import deploys, experiments
 from storage.tenants.keys import KeyKind, create_key
 from storage.tenants.projects import CreatedProject, create_project
@@ -314,12 +313,15 @@ class World:
         """The list of the project's experiments."""
         return self._read("/v1/reward").json()["experiments"]
 
-    def require_the_counts_to_add_up(self, experiment_id: str) -> None:
-        """Holds that no unit is counted twice or missed, and that the audit agrees."""
+    def require_the_counts_to_add_up(self) -> None:
+        """Holds that no unit is counted twice or missed.
+
+        That a recomputation gives the same rows is held of random worlds
+        (`tests/pipeline/engines/`).
+        """
         with self.store.engine.connect() as connection:
             assert units_that_do_not_add_up(connection) == []
             assert lost_sessions(connection) == {}
-        assert audit(self.store.engine, experiment_id).differences == []
 
     def _read(self, path: str) -> Any:
         answer = self.get(path)

@@ -111,6 +111,7 @@ def test_its_wheel_holds_the_commands_that_speak_http_and_no_room_of_the_service
     assert f"-{described(ROOT)['version']}-" in wheel.name
 
 
+@pytest.mark.nightly
 def test_it_installs_small_and_pulls_no_package_of_the_service(client) -> None:
     (packages,) = client.glob("lib/python3*/site-packages")
     installed = list(packages.iterdir())

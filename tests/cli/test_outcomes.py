@@ -215,6 +215,7 @@ def answered(shop: Any, experiment: str) -> tuple[Any, Any]:
     return contract, shop.get(f"/v1/reward/{experiment}/evidence").json()["arms"]
 
 
+@pytest.mark.nightly
 def test_an_export_two_days_late_gets_the_verdict_of_the_same_outcomes_sent_live(
     shop, command, units, conversions, tmp_path, monkeypatch
 ) -> None:

@@ -20,7 +20,7 @@ def simulated(*options: str) -> dict[str, Any]:
 @pytest.mark.process
 def test_changes_that_halve_the_rate_are_rolled_back_and_what_they_cost_is_said() -> None:
     document = simulated(
-        *("--days", "0.13", "--sessions-per-day", "150000", "--commits-per-day", "100"),
+        *("--days", "0.1", "--sessions-per-day", "40000", "--commits-per-day", "100"),
         *("--flags", "1", "--harmful", "1"),
         *("--hotfixes-per-day", "0", "--seed", "1"),
     )

@@ -112,16 +112,6 @@ def test_every_job_runs_in_one_process_for_an_hour_at_most_and_in_a_pool(tmp_pat
     assert all(f"value: {job.run_tags['deploy_reward/pool']}, limit" in limits for job in jobs)
 
 
-def test_the_job_of_the_day_observes_the_log_and_checks_every_fact(canary, instance, today) -> None:
-    result = canary.run("deploy_reward_day", instance, today)
-
-    assert result.success
-    assert {event.asset_key.path[-1] for event in result.get_asset_observation_events()} == SOURCES
-    evaluations = result.get_asset_check_evaluations()
-    assert {evaluation.check_name for evaluation in evaluations} == set().union(*CHECKS.values())
-    assert all(evaluation.passed for evaluation in evaluations)
-
-
 def test_the_definitions_begin_with_the_first_event_and_load_no_library_of_a_computation(
     canary,
 ) -> None:

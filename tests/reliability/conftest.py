@@ -10,6 +10,7 @@ from tests.clients.shop import Shop, open_shop
 from tests.processes.api_process import ApiProcess
 from tests.processes.nginx import nginx_in_front
 from tests.processes.server_folder import migrated_server, server_folder
+from tests.repetition import also_nightly
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def api(folder, shop, workers, monkeypatch) -> Iterator[ApiProcess]:
         yield api
 
 
-@pytest.fixture(params=["bare", "behind nginx"])
+@pytest.fixture(params=also_nightly(["bare"], ["behind nginx"]))
 def url(request, api, tmp_path) -> Iterator[str]:
     """The address of an API, or of nginx in front of it."""
     if request.param == "bare":

@@ -381,6 +381,7 @@ def test_a_wrong_file_keeps_no_other_experiment_from_its_verdict_of_the_same_tic
         assert read_gauges(connection).lake_wrong_files == 0
 
 
+@pytest.mark.nightly
 def test_the_day_is_compared_without_an_experiment_that_is_set_aside(neighbours) -> None:
     neighbours.break_by(raising("cells"))
     neighbours.tick()

@@ -16,7 +16,7 @@ from tests.clients.delivery import TREATMENT
 from tests.clients.shop import Shop, open_shop
 from tests.processes.api_process import ApiProcess
 from tests.processes.server_folder import migrated_server, server_folder
-from tests.repetition import times
+from tests.repetition import also_nightly, times
 
 pytestmark = pytest.mark.process
 
@@ -127,7 +127,9 @@ def test_fifty_posts_of_one_deploy_are_one_deploy(shop, writers, times) -> None:
     assert recorded == {f"e{times}-{turn}": 1 for turn in range(times)}
 
 
-@pytest.mark.parametrize("deployed", [True, False], ids=["deployed", "still to be deployed"])
+@pytest.mark.parametrize(
+    "deployed", also_nightly([True], [False]), ids=["deployed", "still to be deployed"]
+)
 @times(gate=6, deep=500)
 def test_fifty_registrations_of_one_change_are_one_experiment(
     shop, readers, times, deployed

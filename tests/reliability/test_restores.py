@@ -103,6 +103,7 @@ def test_a_dump_restores_the_service_as_the_documentation_says(
     engine.dispose()
 
 
+@pytest.mark.nightly
 def test_a_copy_of_the_stopped_data_directory_is_the_service_again(folder, postgres, shop) -> None:
     before = derived_of(shop.engine)
     shop.engine.dispose()

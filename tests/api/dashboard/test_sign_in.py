@@ -178,6 +178,7 @@ class TestGuessing:
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         assert "Set-Cookie" not in answer.headers
 
+    @pytest.mark.nightly
     def test_is_refused_from_however_many_addresses_once_the_store_was_asked_enough(
         self, store, service
     ) -> None:

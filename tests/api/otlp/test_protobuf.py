@@ -83,14 +83,14 @@ def read_alike(
 
 
 @given(logs=st.lists(LOGS, max_size=3), resources=st.lists(TRACES, max_size=3))
-@examples(gate=100, deep=5_000)
+@examples(gate=30, deep=5_000)
 def test_what_the_library_writes_is_read_as_the_same_export_in_json(logs, resources) -> None:
     assert read_alike(records_of, {"resourceLogs": logs})
     assert read_alike(spans_of, {"resourceSpans": resources})
 
 
 @given(logs=st.lists(LOGS, max_size=3), data=st.data())
-@examples(gate=200, deep=20_000)
+@examples(gate=60, deep=20_000)
 def test_damaged_bytes_are_read_or_refused_as_no_export(logs, data) -> None:
     raw = bytearray(encoded({"resourceLogs": logs}))
     for _ in range(data.draw(st.integers(1, 3))):

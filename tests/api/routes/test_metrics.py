@@ -75,6 +75,7 @@ def test_a_store_that_hangs_is_not_waited_for(service) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.nightly
 def test_several_workers_tell_each_gauge_once(safe_postgres, tmp_path) -> None:
     with ApiProcess(log=tmp_path / "api.log", database_url=safe_postgres.url, workers=2) as api:
         api.start()

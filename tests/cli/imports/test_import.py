@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import text
 
 from cli.main import main
+from tests.repetition import also_nightly
 
 LINES = [
     {
@@ -200,7 +201,7 @@ COLUMNS_OF_OUTCOMES = {
 }
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "ndjson"])
+@pytest.mark.parametrize("form", also_nightly(["csv"], ["parquet", "ndjson"]))
 @pytest.mark.parametrize("hits", COLUMNS_OF_OUTCOMES.values(), ids=COLUMNS_OF_OUTCOMES)
 def test_an_empty_outcome_is_a_no_in_every_format(run, stored, tmp_path, form, hits) -> None:
     result = run(
@@ -303,7 +304,7 @@ TYPING_ERRORS = {
 }
 
 
-@pytest.mark.parametrize("layout", ["unit", "event"])
+@pytest.mark.parametrize("layout", also_nightly(["unit"], ["event"]))
 @pytest.mark.parametrize("member", TYPING_ERRORS)
 def test_what_an_experiment_names_must_stand_in_the_file(
     *, run, stored, tmp_path, member, layout
@@ -526,6 +527,7 @@ def test_an_amount_of_each_unit_becomes_a_mean_in_minor_units(run, stored, tmp_p
     assert "10 USD a unit" in result.stdout
 
 
+@pytest.mark.nightly
 def test_units_after_the_horizon_are_counted_by_arm_and_the_map_may_move_it(
     run, judged_evidence, tmp_path
 ) -> None:
@@ -564,6 +566,7 @@ def test_a_guardrail_that_no_row_has_holds_no_keep_back_and_the_crossing_is_said
     assert evidence["policy"]["guardrails"] == []
 
 
+@pytest.mark.nightly
 def test_an_import_counts_what_the_verdict_will_count_and_says_why_the_rest_does_not(
     run, judged_evidence, tmp_path
 ) -> None:

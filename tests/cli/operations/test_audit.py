@@ -90,45 +90,57 @@ def tampering(stored: Any) -> Generator[Connection]:
 
 
 # Each changes a row of a stage, which is named by its key, or an event behind a row.
-TAMPERINGS = {
-    "UPDATE cells_in_words SET x1 = x1 + 1 WHERE metric = 'order'"
-    " AND block = '{block}'": "cell order 2026",
-    "DELETE FROM cells_in_words WHERE metric = 'order' AND block = '{block}'": "cell order 2026",
-    "UPDATE exposures SET arm = 1 WHERE unit = 's12'": "exposure s12: served",
-    "DELETE FROM exposures WHERE unit = 's12'": "exposure s12: served none, raw 2026",
-    "UPDATE block_units_in_words SET warming = 1 WHERE block = '{block}'": "units of a block 2026",
-    "UPDATE strata SET stratum = 'another'": "stratum ",
-    "INSERT INTO sightings (experiment_id, kind, unit, sighted_at)"
-    " SELECT experiment_id, 4, 'stranger', "
-    " extract(epoch FROM timestamptz '{block}') * 1000000 FROM experiments": (
-        "sighting late stranger: served 2026"
-    ),
-    "DELETE FROM conversions WHERE metric = 'order' AND unit = 's12'": "conversion order s12",
-    "UPDATE conversions SET received_at = received_at + 1"
-    " WHERE metric = 'order' AND unit = 's12'": "conversion order s12",
-    "UPDATE amounts SET value = value + 1 WHERE unit = 's12'": "amount basket s12",
-    "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{{totals,W}}', '1')::json": (
-        "evidence.totals.W: served 1, raw "
-    ),
-    "UPDATE verdicts SET contract = (contract::text || ' ')::json": "contract, byte ",
-    "DELETE FROM runtime_events WHERE session_id = 's13'": "exposure s13: served 2026",
-    "UPDATE runtime_events SET occurred_at = occurred_at + interval '1 microsecond'"
-    " WHERE session_id = 's13'": "exposure s13: served 2026",
+TAMPERINGS: dict[str, dict[str, str]] = {
+    "a row of each stage is another": {
+        "UPDATE cells_in_words SET x1 = x1 + 1"
+        " WHERE metric = 'order' AND block = '{block}'": "cell order 2026",
+        "UPDATE exposures SET arm = 1 WHERE unit = 's12'": "exposure s12: served",
+        "UPDATE block_units_in_words SET warming = 1 WHERE block = '{block}'": (
+            "units of a block 2026"
+        ),
+        "INSERT INTO sightings (experiment_id, kind, unit, sighted_at)"
+        " SELECT experiment_id, 4, 'stranger', "
+        " extract(epoch FROM timestamptz '{block}') * 1000000 FROM experiments": (
+            "sighting late stranger: served 2026"
+        ),
+        "DELETE FROM conversions WHERE metric = 'order' AND unit = 's12'": "conversion order s12",
+        "UPDATE amounts SET value = value + 1 WHERE unit = 's12'": "amount basket s12",
+        "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{{totals,W}}', '1')::json": (
+            "evidence.totals.W: served 1, raw "
+        ),
+        "UPDATE verdicts SET contract = (contract::text || ' ')::json": "contract, byte ",
+    },
+    "rows are gone, or came later": {
+        "DELETE FROM cells_in_words WHERE metric = 'order' AND block = '{block}'": (
+            "cell order 2026"
+        ),
+        "DELETE FROM exposures WHERE unit = 's12'": "exposure s12: served none, raw 2026",
+        "UPDATE conversions SET received_at = received_at + 1"
+        " WHERE metric = 'order' AND unit = 's12'": "conversion order s12",
+    },
+    "an event is gone, a stratum another": {
+        "DELETE FROM runtime_events WHERE session_id = 's13'": "exposure s13: served 2026",
+        "UPDATE strata SET stratum = 'another'": "stratum ",
+    },
+    "an event is a microsecond later": {
+        "UPDATE runtime_events SET occurred_at = occurred_at + interval '1 microsecond'"
+        " WHERE session_id = 's13'": "exposure s13: served 2026",
+    },
 }
 
 
-@pytest.mark.parametrize(("statement", "named"), TAMPERINGS.items())
-def test_a_tampered_row_of_each_stage_is_named(
-    command, stored, experiment, statement, named
-) -> None:
+@pytest.mark.parametrize("tampered", TAMPERINGS.values(), ids=TAMPERINGS)
+def test_a_tampered_row_of_each_stage_is_named(command, stored, experiment, tampered) -> None:
+    block = T + timedelta(minutes=10)
     with tampering(stored) as connection:
-        block = T + timedelta(minutes=10)
-        assert connection.execute(text(statement.format(block=block))).rowcount == 1
+        for statement in tampered:
+            assert connection.execute(text(statement.format(block=block))).rowcount == 1
     result = command("audit", experiment, "--json")
     assert result.exit_code == 1
     report = json.loads(result.stdout)
     assert not report["equal"]
-    assert any(line.startswith(named) for line in report["differences"])
+    for named in tampered.values():
+        assert any(line.startswith(named) for line in report["differences"]), named
 
 
 def test_of_a_thousand_rows_and_more_the_first_are_named_and_all_are_counted(

@@ -6,6 +6,7 @@ import pytest
 
 from storage.tenants.projects import list_projects
 from tests.pipeline.engines.test_engines import END, built
+from tests.repetition import also_nightly
 
 
 def test_an_experiment_is_named_whole_on_a_narrow_terminal(stored, command, monkeypatch) -> None:
@@ -18,7 +19,9 @@ def test_an_experiment_is_named_whole_on_a_narrow_terminal(stored, command, monk
     assert experiment in result.stdout
 
 
-@pytest.mark.parametrize("when", [("--as-of", END.isoformat()), ()], ids=["as of a time", "now"])
+@pytest.mark.parametrize(
+    "when", also_nightly([()], [["--as-of", END.isoformat()]]), ids=["now", "as of a time"]
+)
 def test_of_one_project_its_verdicts_alone_are_printed(store, command, monkeypatch, when) -> None:
     built(store, [0, 1])
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)

@@ -128,6 +128,7 @@ def test_a_forgotten_user_is_in_no_table_and_no_answer_changes(shop, command, ex
     }
 
 
+@pytest.mark.nightly
 def test_a_forgotten_session_is_in_no_table(shop, command, experiment) -> None:
     before = served(shop, experiment)
     result = command("forget", "--session", "session-042", "--project", "shop")
@@ -182,6 +183,7 @@ def at_a_terminal(answer: str, *words: str) -> tuple[int, str]:
     return process.returncode, asked
 
 
+@pytest.mark.nightly
 def test_at_a_terminal_one_is_asked_before_many_users_are_erased(shop, household) -> None:
     words = ("forget", "--user-ref", household[0], "--project", "shop")
     code, asked = at_a_terminal("n", *words)

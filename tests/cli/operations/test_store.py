@@ -30,6 +30,7 @@ def data_dir(monkeypatch) -> Iterator[Path]:
         yield folder / "data"
 
 
+@pytest.mark.nightly
 def test_a_command_waits_while_another_sets_up_a_new_store(data_dir) -> None:
     with EmbeddedPostgres(data_dir) as server:
         command = [sys.executable, "-m", "cli", "project", "list", "--data-dir", str(data_dir)]

@@ -102,7 +102,7 @@ def start(data_dir: Path) -> Up:
     return up
 
 
-def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(data_dir) -> None:
+def test_up_starts_heals_refuses_a_second_and_stops(data_dir) -> None:
     up = start(data_dir)
     assert up.healthy()
     assert re.search(r"write +wk_\w{40}", up.printed())
@@ -127,23 +127,18 @@ def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(da
     assert second.process.wait(timeout=SECONDS) == 1
     assert f"runs already on {data_dir}" in second.printed()
 
-    assert up.end(signal.SIGKILL) == -signal.SIGKILL
-    # Nothing outlives it, though who was killed may still be on the way out.
-    eventually(lambda: processes(data_dir) == [])
-
-    last = start(data_dir)
-    assert last.healthy()
-    assert "wk_" not in last.printed()
-    assert last.end(signal.SIGTERM) == 0, last.printed()
+    assert up.end(signal.SIGTERM) == 0, up.printed()
     eventually(lambda: processes(data_dir) == [])
 
 
 @pytest.mark.nightly
-def test_up_starts_again_after_each_signal_that_stops_it(data_dir) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+def test_up_starts_again_after_each_signal_that_stops_or_kills_it(data_dir) -> None:
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         up = start(data_dir)
         assert up.healthy()
-        assert up.end(number) == 0, up.printed()
+        assert ("wk_" in up.printed()) == (number == signal.SIGKILL)
+        assert up.end(number) == (-number if number == signal.SIGKILL else 0), up.printed()
+        # Nothing outlives it, though who was killed may still be on the way out.
         eventually(lambda: processes(data_dir) == [])
 
 

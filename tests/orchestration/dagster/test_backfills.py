@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from orchestration.dagster.assets import STEPS, session_cells
@@ -57,12 +57,20 @@ def backfills(draw: st.DrawFn) -> Backfill:
     return Backfill(first=ends[0], last=ends[1], whole=draw(st.booleans()))
 
 
+@example(
+    backfilled=[
+        Backfill(first=1, last=4, whole=False),
+        Backfill(first=2, last=2, whole=True),
+        Backfill(first=0, last=DAYS - 1, whole=False),
+    ],
+    walked_before=False,
+)
 @given(
     backfilled=st.lists(backfills(), min_size=1, max_size=4),
     walked_before=st.booleans(),
 )
 @settings(
-    examples(gate=4, deep=200),
+    examples(gate=0, deep=200),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     database=None,

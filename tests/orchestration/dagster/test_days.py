@@ -13,6 +13,7 @@ from orchestration.dagster.keys import SESSION_CELLS
 from orchestration.dagster.partitions import RANGE_TAGS
 from orchestration.dagster.resources import Engine
 from storage.upkeep.gauges import read_gauges
+from tests.repetition import also_nightly
 from tests.stores.derived import between, derived_of
 from tests.stores.past import walk_to
 from tests.stores.pipeline_run import run_pipeline
@@ -64,20 +65,20 @@ INSERT INTO sightings SELECT experiment_id, 1, unit, exposed_at FROM exposures W
 
 
 # `audit` holds the same comparison row by row.
-_DAMAGES = [
+_DAMAGES = (
     f"UPDATE cells SET x1 = n1 WHERE {OPEN}",
+    OTHER,
     f"DELETE FROM exposures WHERE {OPEN}",
     "DELETE FROM strata",
-    OTHER,
-]
+)
 
 
-@pytest.mark.parametrize("damage", _DAMAGES)
+@pytest.mark.parametrize("damages", also_nightly([_DAMAGES], [[each] for each in _DAMAGES]))
 def test_a_damaged_day_is_as_the_log_gives_it_once_it_is_materialized(
-    walked, instance, damage
+    walked, instance, damages
 ) -> None:
     whole, day = derived_of(walked.engine), day_of(walked)
-    walked.tamper(damage)
+    walked.tamper(*damages)
     assert between(derived_of(walked.engine), whole)
     assert not check_after(walked, instance, day).passed
     assert unequal_days(walked) == 1
@@ -103,7 +104,7 @@ def rebuild(*_: object) -> None:
     assert CliRunner().invoke(main, ["rebuild"]).exit_code == 0
 
 
-@pytest.mark.parametrize("cure", [materialize, rebuild])
+@pytest.mark.parametrize("cure", also_nightly([materialize], [rebuild]))
 def test_an_experiment_with_a_day_unlike_the_log_decides_once_that_is_cured(
     canary, instance, cure
 ) -> None:
@@ -129,6 +130,7 @@ def test_an_experiment_with_a_day_unlike_the_log_decides_once_that_is_cured(
     assert told["as_of"] > canary.evidence("click")["as_of"]
 
 
+@pytest.mark.nightly
 def test_a_day_whose_log_is_gone_is_unknown_and_holds_nothing_back(walked, instance) -> None:
     walked.tamper(
         f"INSERT INTO dropped_days SELECT '{day_of(walked)}', now()",
@@ -161,6 +163,7 @@ def test_a_backfill_of_all_days_fills_tables_that_were_emptied(walked, instance)
     assert check_after(walked, instance, day_of(walked)).passed
 
 
+@pytest.mark.nightly
 def test_a_good_day_leaves_the_check_of_a_bad_one_red(walked, instance) -> None:
     walked.tamper(f"DELETE FROM cells WHERE {OPEN}")
 

@@ -276,6 +276,7 @@ def test_a_block_that_closes_first_waits_for_none_that_closes_later(quiet, insta
     assert second.tags[CLOSES_TAG] == requests[1].tags[CLOSES_TAG]
 
 
+@pytest.mark.nightly
 def test_a_run_that_begins_before_its_block_closes_waits_for_it(canary, instance, today) -> None:
     closes_at = datetime.now(UTC) + timedelta(seconds=3)
     result = canary.run(
@@ -286,11 +287,8 @@ def test_a_run_that_begins_before_its_block_closes_waits_for_it(canary, instance
     assert step.metadata["read_to"].value >= closes_at.timestamp()
 
 
-@pytest.mark.parametrize(
-    "stage",
-    # In the gate the last, whose failure keeps the verdict itself back.
-    [*(pytest.param(stage, marks=pytest.mark.nightly) for stage in PIPELINE[:-1]), PIPELINE[-1]],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("stage", PIPELINE)
 def test_a_run_that_broke_off_in_any_step_is_finished_by_the_next_tick(
     canary, instance, stage
 ) -> None:
@@ -389,6 +387,7 @@ def test_a_tick_without_a_store_fails_and_says_so(instance) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.nightly
 def test_a_slower_cron_is_taken_from_the_environment() -> None:
     assert each_minute.cron_schedule == "* * * * *"
     program = (

@@ -122,6 +122,7 @@ def test_a_day_that_was_materialized_once_stays_materialized_for_half_a_year(hou
     assert house.materialized() == {"2026-01-07"}
 
 
+@pytest.mark.nightly
 def test_runs_in_progress_and_failed_of_late_stay(house) -> None:
     stuck = house.run("2026-01-05", days_ago=99, status="STARTED")
     failed = house.run("2026-01-05", days_ago=29, status="FAILURE")
@@ -132,6 +133,7 @@ def test_runs_in_progress_and_failed_of_late_stay(house) -> None:
     assert house.runs() == {stuck, failed}
 
 
+@pytest.mark.nightly
 def test_a_round_deletes_the_oldest_and_no_more_than_it_may(house) -> None:
     runs = [house.run("2026-01-05", days_ago=days) for days in (50, 49, 48, 20)]
 

@@ -72,23 +72,6 @@ def test_a_run_tells_of_the_units_the_cells_and_the_answers(canary, instance) ->
     assert canary.experiments["click"] in turned
 
 
-def test_a_run_tells_of_what_changed_since_the_one_before_whoever_walked(
-    canary, instance, today
-) -> None:
-    canary.run("deploy_reward_fast", instance, today)
-    # As the sensor's walk does it: published, and no run.
-    canary.tamper(
-        "UPDATE verdicts SET published_at = clock_timestamp() WHERE NOT decided"
-        " AND experiment_id = '{view}'"
-    )
-
-    metadata = metadata_of(canary.run("deploy_reward_fast", instance, today), VERDICTS)
-
-    assert (metadata["changed"], metadata["published_now"]) == (1, 0)
-    assert canary.experiments["view"] in metadata["verdicts_that_changed"]
-    assert canary.experiments["click"] not in metadata["verdicts_that_changed"]
-
-
 def test_a_run_of_the_day_adds_up_verdicts_and_no_page_tells_anything_of_a_user(
     canary, instance, today
 ) -> None:

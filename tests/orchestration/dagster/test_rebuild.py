@@ -121,6 +121,7 @@ def test_what_was_lost_or_wrong_comes_back_and_the_catalogue_is_left_alone(shop)
         assert connection.execute(_CATALOGUE).all() == catalogue
 
 
+@pytest.mark.nightly
 def test_what_is_served_of_an_experiment_whose_data_breaks_a_stage_stays_as_it_is(shop) -> None:
     view = shop.experiments["view"]
     whole, verdicts = derived_of(shop.engine), served(shop.engine)
@@ -150,6 +151,7 @@ def test_what_is_served_of_an_experiment_whose_data_breaks_a_stage_stays_as_it_i
     assert derived_of(shop.engine) == whole
 
 
+@pytest.mark.nightly
 def test_a_server_that_ends_idle_transactions_lets_a_rebuild_end(shop) -> None:
     whole = derived_of(shop.engine)
     shop.tamper(
@@ -163,6 +165,7 @@ def test_a_server_that_ends_idle_transactions_lets_a_rebuild_end(shop) -> None:
     assert derived_of(shop.engine) == whole
 
 
+@pytest.mark.nightly
 def test_sessions_of_any_characters_are_rebuilt_to_the_byte(canary) -> None:
     canary.tamper(
         "UPDATE runtime_events SET session_id = E's\\t\\\\.\\r\\n' WHERE session_id = 's41'",
@@ -304,6 +307,7 @@ def test_a_day_that_is_gone_has_the_rebuild_refused(shop) -> None:
     }
 
 
+@pytest.mark.nightly
 def test_a_second_rebuild_says_that_it_waits_for_the_first(shop) -> None:
     whole, waited = derived_of(shop.engine), threading.Event()
     with swapped_and_waiting(shop.engine) as waiting:

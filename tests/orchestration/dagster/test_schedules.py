@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 from orchestration.dagster.schedules import each_day, each_hour
 from storage.upkeep.gauges import read_gauges
@@ -47,10 +48,14 @@ def test_a_settled_day_whose_run_failed_is_tried_again_and_then_left(
     canary.run("deploy_reward_fast", on_disk, today)
     monkeypatch.setenv("SERVICE_ENGINE_MEMORY_MIB", "1")
     days = []
-    for _ in range(4):
+    for turn in range(4):
         (request,) = tick(each_day, canary.url, on_disk, at=TICK).run_requests
         days.append(request.partition_key)
-        assert not run(canary, on_disk, request).success
+        if not turn:
+            assert not run(canary, on_disk, request).success
+            (failed,) = on_disk.get_runs(limit=1)
+        else:
+            on_disk.add_run(failed._replace(run_id=str(uuid4()), tags={**failed.tags}))
 
     second = (canary.first_day + timedelta(days=1)).date().isoformat()
     assert days == [canary.first_day.date().isoformat()] * 3 + [second]

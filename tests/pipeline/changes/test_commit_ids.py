@@ -27,8 +27,9 @@ def refused(answer: Any) -> str:
 BOTH = f"begins 2 commits: {K}, {TWIN}. Send more of it"
 
 
-@pytest.mark.parametrize("registered", [K[:8], K])
-@pytest.mark.parametrize(("deployed", "reported"), [(8, 40), (40, 8), (8, 12), (12, 8)])
+@pytest.mark.parametrize(
+    ("deployed", "reported", "registered"), [(8, 40, K), (40, 8, K[:8]), (12, 8, K)]
+)
 def test_deploys_and_events_of_other_lengths_are_of_one_commit(
     story, stratum, registered, deployed, reported
 ) -> None:

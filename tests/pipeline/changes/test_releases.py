@@ -5,7 +5,6 @@ tick notes the builds that they were served.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -327,7 +326,7 @@ def test_22_a_registration_before_its_deploy_is_frozen_at_the_binding(release) -
 # --- Over all of them -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(["B0", "C1", "C2"])))
+@pytest.mark.parametrize("order", [("B0", "C1", "C2"), ("C2", "C1", "B0")])
 def test_every_deploy_may_be_registered_in_any_order(release, order) -> None:
     release.deploy(B0)
     release.deploy(C1, 0.1, base=B0)

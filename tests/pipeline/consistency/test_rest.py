@@ -87,20 +87,3 @@ def test_a_share_that_is_first_declared_after_a_look_changes_nothing_of_it(story
     before = _staged(story)[experiment_id]
     story.deploy(K, minutes=135, allocation=0.5)
     assert _computed_anew(story)[experiment_id][:2] == before[:2]
-
-
-def test_a_thin_stratum_is_looked_at_once_an_hour_is_over_in_which_others_came(story) -> None:
-    story.deploy(A, minutes=-DAY)
-    story.deploy(B, minutes=-DAY, base=A)
-    story.deploy(K, minutes=0, base=A)
-    story.deploy(K_ON_B, minutes=0, base=B, commit={"changes": [K]})
-    for commit, units in ((A, 14), (K, 14), (B, 12), (K_ON_B, 12)):
-        story.crowd(commit, start=0, minutes=110, units=units, rates={"order": 0.1})
-    story.send()
-    story.register(treatment_commit=K)
-    looks = set[tuple[Any, ...]]()
-    for minutes in range(35, 180, 5):
-        story.tick(minutes=minutes)
-        assert _staged(story) == _computed_anew(story), minutes
-        looks.update(staged[:2] for staged in _staged(story).values())
-    assert len(looks) == 3, "before any, and after the first and the second hour"

@@ -38,9 +38,9 @@ from tests.pipeline.engines.rows import (
 )
 from tests.pipeline.engines.worlds import HOURS, T, World, build_world
 
-WORLDS_A_STORE = 25
+WORLDS_A_STORE = 10
 # Of those that the first form of the text, on all of a store's worlds, has been held to.
-FEW_WORLDS = 10
+FEW_WORLDS = 5
 LIMITS = DuckDBLimits(memory_mib=256)
 SETTINGS = DayEngineSettings(limits=LIMITS)
 # As of a day that is too large for the memory: a store's worlds are computed in some ten parts.
@@ -281,7 +281,7 @@ def without_shares(document: str) -> dict[str, Any]:
     "first",
     [
         0,
-        pytest.param(WORLDS_A_STORE, marks=pytest.mark.nightly),
+        *(pytest.param(first, marks=pytest.mark.nightly) for first in range(10, 50, 10)),
         *deep(range(1000, 3000, WORLDS_A_STORE)),
     ],
 )
@@ -303,7 +303,7 @@ def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(store, m
     assert len(parts) > 2
 
 
-@pytest.mark.parametrize("first", [4000, *deep(range(4010, 4500, FEW_WORLDS))])
+@pytest.mark.parametrize("first", [4000, *deep(range(4005, 4500, FEW_WORLDS))])
 def test_each_engine_goes_on_alike_with_what_is_followed_up_after_its_decision(
     store, first
 ) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import cycle
 
+import pytest
+
 from tests.world import DAY, A, K
 
 WINDOW = 30.0
@@ -21,7 +23,7 @@ def orders_move(story, commit: str, *, one_in: int, minutes: float) -> None:
 def canary(story, *, minutes: float) -> str:
     story.canary()
     for commit in (A, K):
-        story.crowd(commit, start=1, minutes=600, units=5000, rates={"order": 0.30})
+        story.crowd(commit, start=1, minutes=600, units=3000, rates={"order": 0.30})
     orders_move(story, K, one_in=5, minutes=minutes)
     return story.judged(minutes=DAY)
 
@@ -38,6 +40,7 @@ def test_orders_that_come_after_the_window_hold_a_rollback_back(story) -> None:
     assert advice.startswith("The arm with the lower rate converts later, after the window")
 
 
+@pytest.mark.nightly
 def test_orders_that_never_come_are_a_harm(story) -> None:
     experiment = canary(story, minutes=5 * WINDOW)
     contract, evidence = story.contract(experiment), story.evidence(experiment)

@@ -3,6 +3,7 @@
 import pytest
 from sqlalchemy import text
 
+from tests.repetition import also_nightly
 from tests.world import DAY, A, K
 
 # Events of history come with the write key; the pages' come with the public key.
@@ -35,7 +36,7 @@ def ordered(story, lost_by: str | None) -> str:
     return experiment
 
 
-@pytest.mark.parametrize("lost_by", [A, K])
+@pytest.mark.parametrize("lost_by", also_nightly([K], [A]))
 def test_a_page_that_loses_orders_holds_the_answer_back_and_says_how_to_count_them(
     story, lost_by
 ) -> None:
@@ -46,9 +47,3 @@ def test_a_page_that_loses_orders_holds_the_answer_back_and_says_how_to_count_th
     assert evidence["gates"]["interacting_because"] == ["channels"]
     assert "the page of the arm that looks lower sends fewer" in evidence["sentence"]
     assert any("with the write key" in step for step in evidence["advice"])
-
-
-def test_pages_that_send_alike_hold_nothing(story) -> None:
-    evidence = story.evidence(ordered(story, None))
-    assert evidence["gates"]["channels_e"] < 2
-    assert evidence["gates"]["interacting_because"] == []

@@ -54,6 +54,7 @@ def test_a_gain_that_the_counts_show_too_is_kept(story) -> None:
     assert not {"twin_unknown", "units_may_explain"} & set(evidence["warnings"])
 
 
+@pytest.mark.nightly
 def test_a_rollback_that_empty_sessions_may_explain_says_so(story) -> None:
     experiment = served(story, control=6000, treatment=6400, rates=(0.6, 3600 / 6400))
     story.tick(minutes=DAY)
@@ -61,7 +62,8 @@ def test_a_rollback_that_empty_sessions_may_explain_says_so(story) -> None:
     assert "units_may_explain" in story.evidence(experiment)["warnings"]
 
 
-@pytest.mark.parametrize(("orders", "verdict"), [(600, "abstain"), (690, "keep")])
+@pytest.mark.parametrize(("orders", "verdict"), [(690, "keep"), (600, "abstain")])
+@pytest.mark.nightly
 def test_a_canary_beside_it_takes_its_share_from_the_builds_that_are_compared(
     story, orders, verdict
 ) -> None:
@@ -76,6 +78,7 @@ def test_a_canary_beside_it_takes_its_share_from_the_builds_that_are_compared(
     assert twin["served"] == pytest.approx(1 / 9, rel=0.01)
 
 
+@pytest.mark.nightly
 def test_a_platform_that_the_router_shares_otherwise_takes_no_part(story) -> None:
     """A fifth of all who have ios get treatment, and four fifths of the few with android."""
     story.settings(segments=["platform"])

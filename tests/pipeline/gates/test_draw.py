@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.repetition import also_nightly
 from tests.world import DAY, A, K
 
 UNITS = 2400
@@ -77,7 +78,7 @@ def served(story) -> Callable[..., dict[str, str]]:
     return serve
 
 
-@pytest.mark.parametrize("verified", [True, False])
+@pytest.mark.parametrize("verified", also_nightly([True], [False]))
 def test_flags_that_are_drawn_as_published_are_pooled_and_counted(story, served, verified) -> None:
     experiments = served(as_drawn, verified=verified)
     for experiment in experiments.values():
@@ -89,14 +90,15 @@ def test_flags_that_are_drawn_as_published_are_pooled_and_counted(story, served,
         else:
             assert "draw" not in evidence
         assert evidence["gates"]["interacting_because"] == []
-        story.require_the_counts_to_add_up(experiment)
+    story.require_the_counts_to_add_up()
     # The search was under test when the cart came.
     strata = {stratum for _, stratum, *_ in story.cells(experiments["cart"])}
     assert len(strata) == (1 if verified else 2)
 
 
 @pytest.mark.parametrize(
-    ("search", "cart_holds"), [(with_a_leak, False), (by_another_salt, False), (of_cart, True)]
+    ("search", "cart_holds"),
+    also_nightly([(with_a_leak, False)], [(of_cart, True), (by_another_salt, False)]),
 )
 def test_a_flag_that_is_off_its_draw_holds_and_so_do_flags_that_share_its_units(
     story, served, search, cart_holds
@@ -111,10 +113,10 @@ def test_a_flag_that_is_off_its_draw_holds_and_so_do_flags_that_share_its_units(
     checks = story.evidence(experiments["cart"])["gates"]["checks"]
     (draw,) = (check for check in checks if check["cause"] == "draw")
     assert ("the arms have search unequally" in draw["detail"]) is cart_holds
-    story.require_the_counts_to_add_up(experiments["cart"])
+    story.require_the_counts_to_add_up()
 
 
-@pytest.mark.parametrize("search", [as_drawn, of_canary])
+@pytest.mark.parametrize("search", also_nightly([of_canary], [as_drawn]))
 def test_a_canary_is_pooled_over_drawn_flags_and_holds_where_one_follows_it(
     story, served, search
 ) -> None:
@@ -123,9 +125,10 @@ def test_a_canary_is_pooled_over_drawn_flags_and_holds_where_one_follows_it(
     assert len({stratum for _, stratum, *_ in story.cells(canary)}) == 1
     assert "draw" not in evidence
     assert evidence["gates"]["interacting_because"] == ([] if search is as_drawn else ["draw"])
-    story.require_the_counts_to_add_up(canary)
+    story.require_the_counts_to_add_up()
 
 
+@pytest.mark.nightly
 def test_a_verdict_stays_what_it_was_where_a_flag_beside_it_leaves_its_draw_later(
     story, served
 ) -> None:
@@ -141,4 +144,4 @@ def test_a_verdict_stays_what_it_was_where_a_flag_beside_it_leaves_its_draw_late
     assert story.evidence(experiments["search"])["gates"]["interacting_because"] == ["draw"]
     for name, evidence in before.items():
         assert story.evidence(experiments[name])["gates"] == evidence["gates"]
-        story.require_the_counts_to_add_up(experiments[name])
+    story.require_the_counts_to_add_up()

@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.pipeline.gates.test_channels import WITH_THE_PUBLIC_KEY
+from tests.repetition import also_nightly
 from tests.world import DAY, A, K
 
 USD, JPY = {"value": 3000, "currency": "USD"}, {"value": 4500, "currency": "JPY"}
@@ -51,11 +52,13 @@ def canary(story, *, other: Mapping[str, int], paid: bool, **chosen: Any) -> str
 
 @pytest.mark.parametrize(
     ("paid", "side", "reason", "why", "cure"),
-    [
-        (True, K, "other_currency", "payments of treatment", "Payments in another currency"),
-        (True, A, "other_currency", "payments of control", "Payments in another currency"),
-        (False, K, "no_value", "events of treatment", "Events without a value"),
-    ],
+    also_nightly(
+        [(True, K, "other_currency", "payments of treatment", "Payments in another currency")],
+        [
+            (True, A, "other_currency", "payments of control", "Payments in another currency"),
+            (False, K, "no_value", "events of treatment", "Events without a value"),
+        ],
+    ),
 )
 def test_outcomes_that_one_arm_leaves_out_hold_back_the_answer_that_they_explain(
     story, paid, side, reason, why, cure
@@ -119,13 +122,6 @@ def test_outcomes_that_both_arms_leave_out_alike_are_counted_and_hold_nothing_ba
     assert f"Left out: {said}, in another currency than USD." in evidence["sentence"]
 
 
-def test_a_mean_that_counts_every_outcome_says_nothing_of_outcomes_left_out(story) -> None:
-    evidence = story.evidence(canary(story, other={}, paid=True))
-    assert evidence["left_out"] == []
-    assert "Left out" not in evidence["sentence"]
-    assert evidence["warnings"] == ["retrospective"]
-
-
 def test_units_that_an_arm_served_and_that_do_not_count_are_counted_by_arm_and_reason(
     story,
 ) -> None:
@@ -165,9 +161,12 @@ def test_units_that_an_arm_served_and_that_do_not_count_are_counted_by_arm_and_r
     }
 
 
+@pytest.mark.nightly
 def test_payments_in_another_currency_count_at_their_rate(story) -> None:
     evidence = story.evidence(canary(story, other={K: 2}, paid=True, rates={"JPY": 0.0067}))
     assert evidence["left_out"] == []
+    assert "Left out" not in evidence["sentence"]
+    assert evidence["warnings"] == ["retrospective"]
     assert evidence["gates"]["interacting_because"] == []
     assert evidence["policy"]["target"]["rates"] == {"JPY": 0.0067}
     treatment = evidence["arms"]["treatment"]

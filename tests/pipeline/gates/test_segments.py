@@ -51,6 +51,7 @@ def test_a_platform_that_no_segment_names_makes_a_false_answer(story, segments) 
     assert story.evidence(experiment)["warnings"] == ["turnover_unseen", "retrospective"]
 
 
+@pytest.mark.nightly
 def test_segments_are_those_of_the_binding(story) -> None:
     experiment = uneven(story, [])
     story.settings(segments=["platform"], locked=[])

@@ -3,6 +3,7 @@
 import pytest
 
 from domain.wording.warnings import warning_sentences
+from tests.repetition import also_nightly
 from tests.world import DAY, A, K
 
 UNITS = 2500
@@ -37,7 +38,7 @@ def canary(
     return story.judged(minutes=DAY)
 
 
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("named", also_nightly([True], [False]))
 def test_a_build_whose_sessions_outlive_a_visit_is_not_kept_for_it(story, named) -> None:
     """Three visitors in ten come back, and each visit orders in 30 % of all cases."""
     rates = {A: 0.3, K: 0.7 * 0.3 + 0.3 * (1 - 0.7**2)}
@@ -55,6 +56,7 @@ def test_a_build_whose_sessions_outlive_a_visit_is_not_kept_for_it(story, named)
     assert "set `unit` to `user`" in evidence["advice"][0]
 
 
+@pytest.mark.nightly
 def test_a_build_that_cuts_sessions_is_rolled_back_and_the_reason_named(story) -> None:
     """Of all visits 60 % order; every tenth of treatment's does so in another session."""
     experiment = canary(story, {A: 0.6, K: 0.54}, of=K, share=0.1, again=0.6)

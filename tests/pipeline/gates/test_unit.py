@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from storage.views.checklist import read_checklist
+from tests.repetition import also_nightly
 from tests.world import DAY, A, K
 
 VISITORS, VISITS = 300, 4
@@ -51,7 +52,7 @@ def test_a_router_that_keeps_visitors_is_held_by_unit_which_says_the_cure(story)
     assert evidence["advice"][0].startswith("The router keeps visitors, not sessions: set the")
 
 
-@pytest.mark.parametrize(("keeps", "unit"), [(True, "user"), (False, "session")])
+@pytest.mark.parametrize(("keeps", "unit"), also_nightly([(True, "user")], [(False, "session")]))
 def test_by_itself_an_experiment_counts_what_its_router_keeps_and_the_checklist_says_it(
     story, keeps, unit
 ) -> None:
@@ -68,6 +69,7 @@ def test_by_itself_an_experiment_counts_what_its_router_keeps_and_the_checklist_
         assert (f"`unit` to `{unit}`" in line.fix) == (not line.ok)
 
 
+@pytest.mark.nightly
 def test_under_a_sample_which_takes_sessions_an_experiment_counts_sessions(story) -> None:
     yesterday = (datetime.now(UTC) - story.begin) / timedelta(minutes=1) // 5 * 5 - DAY
     visited(story, keeps=True, begin=yesterday, live=True)
@@ -93,6 +95,7 @@ def test_a_lottery_for_each_session_is_not_held(story) -> None:
     assert story.evidence(experiment)["gates"]["visitors_kept"] == pytest.approx(0, abs=0.3)
 
 
+@pytest.mark.nightly
 def test_an_experiment_that_unit_held_at_every_look_is_no_attempt(story) -> None:
     """Its window is so long that its first look comes after visitors have come back."""
     story.settings(unit="session", metrics={"order": {"window_seconds": 86400}}, guardrails=[])

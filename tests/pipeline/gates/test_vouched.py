@@ -1,5 +1,6 @@
 """Vouched outcomes, from events to the evidence: who sent what a keep rests on."""
 
+import pytest
 from sqlalchemy import text
 
 from domain.wording.vouched import vouched_sentence
@@ -38,6 +39,7 @@ def test_a_keep_whose_gain_came_with_the_public_key_is_unverified(story) -> None
     assert not vouched["holds"]
 
 
+@pytest.mark.nightly
 def test_a_keep_whose_outcomes_the_router_signed_is_verified(story) -> None:
     evidence = story.evidence(kept(story, commits=[K], of=2, signed=True))
     assert evidence["warnings"] == ["turnover_unseen", "retrospective"]
@@ -45,6 +47,7 @@ def test_a_keep_whose_outcomes_the_router_signed_is_verified(story) -> None:
     assert evidence["vouched"]["e_value"] == evidence["totals"]["e_value"]
 
 
+@pytest.mark.nightly
 def test_where_all_came_with_the_public_key_the_evidence_says_so(story) -> None:
     evidence = story.decoded(kept(story, commits=[A, K], of=1))
     assert evidence.warnings == ("turnover_unseen", "retrospective")

@@ -28,6 +28,7 @@ def test_units_of_the_warm_up_are_counted_in_neither_arm(story) -> None:
     assert evidence["gates"]["sample_ratio_e"] == pytest.approx(0.55, abs=0.1)
 
 
+@pytest.mark.nightly
 def test_without_one_the_first_hour_decides(story) -> None:
     experiment = cold_start(story, minutes=0)
     evidence = story.evidence(experiment)

@@ -10,7 +10,7 @@ from benchmarks.calibration.reward.service import SPREAD, Change, of
 @pytest.mark.parametrize(
     ("rounds", "count", "units"),
     [
-        pytest.param(1, 8, 20, id="small"),
+        pytest.param(1, 8, 20, id="small", marks=pytest.mark.nightly),
         pytest.param(
             10, 100, 50, id="full", marks=[pytest.mark.calibration, pytest.mark.timeout(7200)]
         ),

@@ -6,14 +6,13 @@ import pytest
 from benchmarks.calibration.reward.fleet import LIFT, judged
 from domain.ledger.standing import standing
 from stats.looks.policy import DAY
-from tests.repetition import also_nightly
 
 
-@pytest.mark.parametrize("alpha", also_nightly([0.05], [0.01]))
+@pytest.mark.parametrize("alpha", [0.05, 0.01])
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(200, id="small"),
+        pytest.param(200, id="small", marks=pytest.mark.nightly),
         # Thirty days of two hundred changes.
         pytest.param(6_000, id="full", marks=[pytest.mark.calibration, pytest.mark.timeout(3600)]),
     ],

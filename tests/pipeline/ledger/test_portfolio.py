@@ -195,6 +195,7 @@ def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_cl
     assert story.get("/v1/reward/portfolio").json()["claimed"] == later["claimed"]
 
 
+@pytest.mark.nightly
 def test_an_agent_begins_it_and_reads_it_over_mcp(story) -> None:
     with serving(story) as url:
         address = Address(url=url, key=story.project.keys[KeyKind.PROJECT])
@@ -243,6 +244,7 @@ def test_it_hides_no_build_and_is_no_change_of_the_ledger(story, run, monkeypatc
     assert story.get("/v1/reward/ledger").json()["kept"] == 2
 
 
+@pytest.mark.nightly
 def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so(
     postgres_url, lived
 ) -> None:

@@ -130,6 +130,7 @@ def test_sessions_in_mid_flight_at_the_start_are_left_out_and_counted(story, str
     assert story.evidence(experiment)["counts"]["in_flight"] == 2
 
 
+@pytest.mark.nightly
 def test_a_third_build_beside_both_is_in_the_level_of_neither(story) -> None:
     story.canary(0.3)
     third = "d" * 40

@@ -57,6 +57,7 @@ def test_the_rows_say_what_an_iterate_is_to_revise(canary) -> None:
     assert len(as_json(shown.model_dump())) <= LONGEST_BYTES
 
 
+@pytest.mark.nightly
 def test_an_unharmed_guardrail_lies_within_its_margin(canary) -> None:
     contract, evidence = canary(order=0.14, error=0.001)
     assert (contract["verdict"], contract["guardrail_breaches"]) == ("keep", [])
@@ -112,6 +113,7 @@ def test_outcomes_two_days_late_count_as_if_they_had_come_live(story, twice_told
     assert [arm["late"] for arm in evidence["arms"].values()] == [0, 0]
 
 
+@pytest.mark.nightly
 def test_without_a_grace_of_its_own_a_metric_counts_them_as_late(story, twice_told) -> None:
     twice_told()
     late = story.register(treatment_commit=K, target_metric="billed")

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
 from tests.processes.api_process import eventually
+from tests.repetition import also_nightly
 from tests.world import ON_ORDERS, A, K, World
 
 PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
@@ -135,7 +136,7 @@ class Siege(World):
         # The API notes the names of events after its answer, and the evidence reads them.
         eventually(lambda: self.in_store(lambda store: store.scalar(_ALL_NAMED)))
         self.tick(minutes=MINUTES + 4 * 60)
-        self.require_the_counts_to_add_up(self.experiment)
+        self.require_the_counts_to_add_up()
         contract = self.contract(self.experiment)
         word = contract["abstain_reason"] or contract["verdict"]
         gates = self.evidence(self.experiment)["gates"]["interacting_because"]
@@ -254,6 +255,11 @@ _QUICK = (
     "real sessions, claimed for the other arm",
     "conversions of real sessions whose ids are known",
 )
+_IN_THE_GATE = (
+    "sessions of treatment that convert",
+    "sessions of both arms in the declared share, treatment converting",
+    "sessions of both arms, treatment with errors, while the change is good",
+)
 SCALES = [10, pytest.param(100, marks=pytest.mark.deep)]
 
 
@@ -280,7 +286,14 @@ def test_the_page_names_every_attack() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "scale"), [*((name, 1) for name in ATTACKS), *large_attacks(pytest.mark.nightly)]
+    ("name", "scale"),
+    [
+        *also_nightly(
+            [(name, 1) for name in _IN_THE_GATE],
+            [(name, 1) for name in ATTACKS if name not in _IN_THE_GATE],
+        ),
+        *large_attacks(pytest.mark.nightly),
+    ],
 )
 def test_an_attack_is_answered_as_the_page_says(siege, name, scale) -> None:
     attack = ATTACKS[name]
@@ -311,6 +324,7 @@ def test_remote_evaluation_signs_for_no_session_that_nobody_served(siege) -> Non
 
 
 @pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.nightly
 def test_who_was_really_served_can_forge_what_he_did(siege, scale) -> None:
     siege.signed = True
     siege.send_out(target_metric="order", guardrails=[])
@@ -382,12 +396,11 @@ def claims(undefended: str) -> Any:
     """What is answered where a project asks for neither defence, or for one of them."""
     return pytest.mark.parametrize(
         ("chosen", "answer"),
-        [
-            ({}, undefended),
-            ({"trusted_identity": True}, "power"),
-            ({"signed_assignments": True}, "power"),
-        ],
-        ids=["neither", "trusted identity", "signed assignments"],
+        also_nightly(
+            [({"trusted_identity": True}, "power")],
+            [({"signed_assignments": True}, "power"), ({}, undefended)],
+        ),
+        ids=["trusted identity", "signed assignments", "neither"],
     )
 
 

@@ -60,7 +60,7 @@ def test_an_experiment_counts_its_sample_of_what_is_stored(story) -> None:
     assert counted(story, experiment) == expected
     assert sum(n1 + n0 for _, _, n1, _, n0, _ in story.cells(experiment)) == len(expected)
     assert story.evidence(experiment)["policy"]["sample_rate"] == 0.5
-    story.require_the_counts_to_add_up(experiment)
+    story.require_the_counts_to_add_up()
 
 
 def test_users_are_counted_by_the_sample_of_users(story) -> None:
@@ -72,9 +72,10 @@ def test_users_are_counted_by_the_sample_of_users(story) -> None:
     units = counted(story, experiment)
     assert 15 < len(units) < 45
     assert all(sample(story, 0.5, "user").takes("", bytes.fromhex(unit)) for unit in units)
-    story.require_the_counts_to_add_up(experiment)
+    story.require_the_counts_to_add_up()
 
 
+@pytest.mark.nightly
 def test_what_a_change_is_worth_is_told_of_all_units(story) -> None:
     story.settings(sample_rate=0.25)
     canary(story, units=4000)
@@ -105,7 +106,7 @@ def test_a_lower_rate_keeps_the_events_of_units_that_an_open_experiment_counts(s
     assert counted(story, second) == {
         name for name in sessions if sample(story, 0.1).takes(name, None)
     }
-    story.require_the_counts_to_add_up(second)
+    story.require_the_counts_to_add_up()
     close(story, first)
     assert live(story, outside)["sampled_out"] == 1
     # Of the second's own units nothing is left out.

@@ -1,13 +1,13 @@
 """Guardrails, gates and concurrent changes, over REST: each gets its answer."""
 
 import json
-import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
+from tests.repetition import also_nightly
 from tests.stores.example import example_document
 from tests.world import DAY, A, K
 
@@ -89,6 +89,7 @@ def test_only_a_metric_of_which_no_event_came_was_never_received(story) -> None:
 # --- Gates --------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> None:
     canary(story, share=0.05)
     story.crowd(A, start=0, minutes=300, units=2850, rates={"order": 0.10})
@@ -126,7 +127,7 @@ def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> No
     assert audit(story.store.engine, experiment).equal
 
 
-@pytest.mark.parametrize(("share", "left"), [(1.0, K), (0.0, A)])
+@pytest.mark.parametrize(("share", "left"), also_nightly([(1.0, K)], [(0.0, A)]))
 def test_a_promotion_or_a_withdrawal_raises_no_alarm(story, share, left) -> None:
     canary(story)
     story.crowd(A, start=0, minutes=300, units=1000, rates={"order": 0.10})
@@ -209,6 +210,7 @@ def test_a_change_without_concurrent_control_is_refused_by_name(story) -> None:
     assert story.evidence(experiment)["gates"]["aliased_with"] == [B]
 
 
+@pytest.mark.nightly
 def test_a_fix_on_top_of_an_iterated_canary_is_a_change_of_its_own(story) -> None:
     canary(story)
     story.crowd(A, start=0, minutes=300, units=1500, rates={"order": 0.10, "error": 0.04})
@@ -227,31 +229,6 @@ def test_a_fix_on_top_of_an_iterated_canary_is_a_change_of_its_own(story) -> Non
 
 
 # --- Units and metrics --------------------------------------------------------------------
-
-
-def test_a_mean_is_a_target_with_its_cap_and_its_currency(story) -> None:
-    story.settings(
-        metrics={"spent": {"kind": "mean", "sources": ["paid"], "cap": 50.0}},
-    )
-    canary(story, share=None)
-    for commit, value in ((A, 20.0), (K, 30.0)):
-        for i, session in enumerate(story.crowd(commit, start=0, minutes=300, units=1500)):
-            if i % 5 == 0:
-                paid = {"session_id": session, "commit": commit, "event": "paid"}
-                worth = value + (i % 7) if i % 50 else 1_000_000.0
-                seen = next(e for e in story.events if e["session_id"] == session)
-                story.events.append({**paid, "occurred_at": seen["occurred_at"], "value": worth})
-    story.send()
-    experiment = story.register(treatment_commit=K, target_metric="spent")
-    assert story.answer(experiment, minutes=DAY)[0] == "keep"
-    # A fifth of the sessions pay about ten more: two a session, and a million counts as fifty.
-    assert 1 < story.contract(experiment)["lift"] < 3
-    evidence = story.evidence(experiment)
-    arm = evidence["arms"]["control"]
-    assert arm["mean"] == arm["total"] / arm["units"]
-    assert "points" not in evidence["sentence"]
-    assert re.search(r"rose by [\d.]+ per session \(", evidence["sentence"])
-    assert f"of control's {arm['mean']:.4g})" in evidence["sentence"]
 
 
 def test_a_change_that_makes_no_difference_ends_for_futility(story) -> None:

@@ -98,6 +98,7 @@ def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story) -> None:
     assert "roll back if you need not know" not in page
 
 
+@pytest.mark.nightly
 def test_a_build_that_dies_at_some_moment_goes_back(story) -> None:
     _, seen, webhooks = observe(story, (0, 300, 0.5), (300, 600, 0.2))
     assert seen.contract.guardrail_breaches == ("arrival",)
@@ -112,6 +113,7 @@ def test_a_build_that_dies_at_some_moment_goes_back(story) -> None:
     assert "breached" in webhooks
 
 
+@pytest.mark.nightly
 def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story) -> None:
     _, seen, webhooks = observe(story, (0, 360, 0.35), (360, 800, 0.05))
     assert shortfall(seen).steady is False

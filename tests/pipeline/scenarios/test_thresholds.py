@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from domain.wording.metrics import metric_rows
+from tests.repetition import also_nightly
 from tests.world import A, K
 
 REQUEST, QUANTILES = "http.server.request", ["p50", "p90", "p95", "p99"]
@@ -50,10 +51,10 @@ def canary(story) -> Callable[..., str]:
 
 @pytest.mark.parametrize(
     ("every", "times", "change", "interval"),
-    [
-        (10, 10, "p90 557 ms → 1.02 s", "+298 ms to +647 ms"),
-        (40, 10, "p95 745 ms → 922 ms", "+36.3 ms to +328 ms"),
-    ],
+    also_nightly(
+        [(10, 10, "p90 557 ms → 1.02 s", "+298 ms to +647 ms")],
+        [(40, 10, "p95 745 ms → 922 ms", "+36.3 ms to +328 ms")],
+    ),
 )
 def test_a_tail_that_grows_breaches_and_is_read_as_its_quantile(
     story, canary, every, times, change, interval
@@ -71,9 +72,10 @@ def test_a_tail_that_grows_breaches_and_is_read_as_its_quantile(
     assert by_name["p90"].control == pytest.approx(0.1, abs=0.005)
     texts = {row.metric: row for row in metric_rows(evidence)}["slow"]
     assert [texts.change, texts.whole_interval] == [change, interval]
-    story.require_the_counts_to_add_up(experiment)
+    story.require_the_counts_to_add_up()
 
 
+@pytest.mark.nightly
 def test_equal_speed_is_not_shown_unharmed_before_each_threshold_is(story, canary) -> None:
     experiment = canary(every=0)
     story.tick(minutes=400)
