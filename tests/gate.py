@@ -53,10 +53,13 @@ FORM = Stage(name="form", commands=[["ruff", "format", "--check", "."], ["ruff",
 CONTRACTS = Stage(name="import contracts", commands=[["lint-imports"]])
 _CHECKER = ["basedpyright", "--threads", str(CORES), "--pythonpath", str(BIN / "python")]
 TYPES = Stage(name="types", commands=[_CHECKER])
-# In a fresh clone to find the tests is to compile them and all that they import: once, beside the
-# checker, which leaves a core idle at its ends, and not in each worker.
+# In a fresh clone to find the tests is to compile them and all that they import: once, beside what
+# reads the source alone, and not in each worker.
 _FOUND = ["pytest", "--collect-only", "-qqq"]
-TYPES_AND_FINDING = Stage(name="types, and finding the tests", commands=[_CHECKER, _FOUND])
+FORM_AND_FINDING = Stage(
+    name="form, import contracts, and finding the tests",
+    commands=[_FOUND, *FORM.commands, *CONTRACTS.commands],
+)
 # The files of the tests' own folder look at the requirements and the source.
 _TOP = sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
 _STATISTICS = paths("domain", "stats", "calibration", "mutants", *_TOP)
@@ -71,6 +74,10 @@ TESTS = pytest_stage(
     *_STATISTICS,
     workers=CORES + 1,
 )
+# The checker takes what the tests leave of two cores while they wait, as does nobody else.
+TYPES_AND_TESTS = Stage(
+    name="types and tests", commands=[["nice", "-n", "5", *_CHECKER], *TESTS.commands]
+)
 # Other forms and other worlds of what the gate's tests promise too.
 NIGHTLY = pytest_stage(
     "nightly", "-m", "nightly and not deep and not calibration", workers=CORES + 1
@@ -78,7 +85,7 @@ NIGHTLY = pytest_stage(
 
 CHECK = (FORM, CONTRACTS, TYPES)
 QUICK = (INSTALL, FORM, CONTRACTS, STATISTICS)
-WHOLE = (INSTALL, FORM, CONTRACTS, TYPES_AND_FINDING, TESTS)
+WHOLE = (INSTALL, FORM_AND_FINDING, TYPES_AND_TESTS)
 CUTS = {"check": CHECK, "quick": QUICK, "whole": WHOLE, "nightly": (INSTALL, NIGHTLY)}
 
 
