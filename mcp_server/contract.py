@@ -89,12 +89,20 @@ class Progress(Shape):
     ]
 
 
+class Likelihood(Shape):
+    """The likelihood of the sessions alone, relative, for a learner with a prior of its own."""
+
+    estimate: Annotated[float, Field(description="Multiply it in once, and never the effect too.")]
+    standard_error: Annotated[float, Field(description="Its standard error.")]
+
+
 class Effect(Shape):
     """The best estimate of the change's effect."""
 
     estimate: Annotated[float, Field(description="Treatment minus control, best estimate.")]
     standard_error: Annotated[float, Field(description="Its spread.")]
     relative: Annotated[float | None, Field(description="By control's rate or mean.")]
+    likelihood: Annotated[Likelihood | None, Field(description="Null on history.")]
     final: Annotated[bool, Field(description="True when it can change no more.")]
     trainable: Annotated[
         bool, Field(description="True when to train on it; false until reward_at, or if stopped.")

@@ -17,6 +17,7 @@ from mcp_server.contract import (
     Checklist,
     Effect,
     Explanation,
+    Likelihood,
     Metric,
     Portfolio,
     Progress,
@@ -131,12 +132,17 @@ def progress(evidence: Evidence | None) -> Progress:
 def _effect(effect: ServedEffect) -> Effect | None:
     """The best estimate of the effect; None where there is none, or it is no estimate."""
     estimate, error, relative = effect.estimate, effect.standard_error, effect.relative
+    shown = effect.likelihood
     if estimate is None or error is None:
         return None
     return Effect(
         estimate=rounded(estimate),
         standard_error=rounded(error),
         relative=relative and rounded(relative),
+        likelihood=shown
+        and Likelihood(
+            estimate=rounded(shown.estimate), standard_error=rounded(shown.standard_error)
+        ),
         final=effect.final,
         trainable=effect.trainable,
         reward_at=time_text(effect.reward_at),

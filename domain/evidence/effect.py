@@ -33,6 +33,23 @@ class AfterDecision(Document, frozen=True, kw_only=True):
     as_of: Moment | None
 
 
+class Likelihood(Document, frozen=True, kw_only=True):
+    """The normal likelihood of the units alone, for a learner that has a prior of its own.
+
+    Multiply it in once, when the effect is final, and never together with the effect, which has a
+    prior in it already.
+    """
+
+    estimate: Annotated[
+        float,
+        Meta(
+            description="The lift divided by the rate of both arms, of a mean by control's mean."
+            " Where something stopped the comparison it is too large on average."
+        ),
+    ]
+    standard_error: Annotated[float, Meta(description="Of the estimate.")]
+
+
 class Effect(Document, frozen=True, kw_only=True):
     """The best estimate of a change's effect: the number to train on.
 
@@ -56,6 +73,13 @@ class Effect(Document, frozen=True, kw_only=True):
     ]
     relative: Annotated[
         float | None, Meta(description="The estimate divided by control's rate or mean.")
+    ]
+    likelihood: Annotated[
+        Likelihood | None,
+        Meta(
+            description="The same units without a prior. It stands whoever ended the experiment;"
+            " null where the estimate is, and where it is retrospective."
+        ),
     ]
     value_per_day: Annotated[
         float | None,

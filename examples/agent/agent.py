@@ -19,10 +19,9 @@ from typing import Any, Protocol
 
 ACTOR = "example-agent"
 SHARE = 0.5
-# An answer that has not come by then is not worth more traffic. It is the project's `reward_days`:
-# whatever is taken back earlier, without an answer, teaches nothing.
+# An answer that has not come by then is not worth more traffic.
 PATIENCE_SECONDS = 7 * 24 * 3600
-# Before anything is known a kind of change does nothing, give or take as much as changes do.
+# Relative: before anything is known a kind does nothing, give or take as much as changes do.
 PRIOR_SPREAD = 0.01
 
 
@@ -104,7 +103,12 @@ class Belief:
     mean: float = 0.0
 
     def learn(self, estimate: float, standard_error: float) -> None:
-        """Adds the effect of a change of this kind, whose own spread counts beside its error."""
+        """Multiplies in the likelihood of a change, whose own spread counts beside its error.
+
+        Args:
+            estimate: Of the likelihood; the prior is in this belief already.
+            standard_error: That of the estimate.
+        """
         precision = 1 / (standard_error**2 + PRIOR_SPREAD**2)
         self.mean = (self.mean * self.precision + estimate * precision) / (
             self.precision + precision
@@ -162,18 +166,19 @@ class Agent:
         }
 
     def learn(self) -> None:
-        """Learns from the changes whose effect can change no more.
+        """Learns once from each change whose effect can change no more.
 
-        Never from the verdict's own lift, which is read at a lucky moment, nor from a number whose
-        moment the agent chose: `trainable` says which.
+        Never from the verdict's own lift, which is read at a lucky moment, nor from the effect,
+        which holds a prior already. A likelihood stands whoever chose its moment; to leave out
+        changes that were ended early would choose among them.
         """
         for experiment, kind in list(self.unlearned.items()):
             effect = self.service.effect(experiment)
             if effect is None or not effect["final"]:
                 continue
             del self.unlearned[experiment]
-            if effect["trainable"]:
-                self.beliefs[kind].learn(effect["estimate"], effect["standard_error"])
+            if likelihood := effect["likelihood"]:
+                self.beliefs[kind].learn(likelihood["estimate"], likelihood["standard_error"])
 
     def _awaited(self, experiment: str) -> dict[str, Any]:
         """Polls as often as the service says that a new answer can come."""

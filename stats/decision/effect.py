@@ -29,12 +29,17 @@ class Posterior:
     """The posterior of a lift.
 
     Attributes:
+        observed: The lift by the units alone, without the prior, divided by the rate of both arms;
+            of a mean by control's mean.
+        observed_error: Its standard error.
         estimate: Its mean: treatment minus control, a unit.
         standard_deviation: Its standard deviation. No interval may be made of it: that of the
             effect is the confidence sequence.
         relative: The mean divided by control's rate or mean; None where that is 0.
     """
 
+    observed: float
+    observed_error: float
     estimate: float
     standard_deviation: float
     relative: float | None
@@ -128,16 +133,19 @@ def posterior_of(
     if not (W > 0 and V > 0):
         return None
     if is_rate:
-        mean, deviation = _normal_posterior(float(totals.S[0]) / V, 1 / V, prior)
+        S, M = float(totals.S[0]), float(totals.M[0])
+        observed, error = S / M, math.sqrt(V) / M
+        mean, deviation = _normal_posterior(S / V, 1 / V, prior)
         scale = V / W
-        level = (float(totals.M[0]) - mean * scale * float(totals.T[0])) / W
+        level = (M - mean * scale * float(totals.T[0])) / W
     else:
         scale = level = abs(float(totals.control_rate[0]))
-        mean, deviation = _normal_posterior(
-            float(totals.lift[0]) / scale, (math.sqrt(V) / (W * scale)) ** 2, prior
-        )
+        observed, error = float(totals.lift[0]) / scale, math.sqrt(V) / (W * scale)
+        mean, deviation = _normal_posterior(observed, error**2, prior)
     estimate = mean * scale
     return Posterior(
+        observed=observed,
+        observed_error=error,
         estimate=estimate,
         standard_deviation=deviation * scale,
         relative=max(-1.0, estimate / level) if level > 0 else None,

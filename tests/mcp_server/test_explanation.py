@@ -14,9 +14,12 @@ LONG = st.text(max_size=400) | st.just("“é”" * 300) | st.just('"\\' * 400)
 CHECKS = st.lists(
     st.fixed_dictionaries({"check": LONG, "ok": st.booleans(), "fix": LONG}), max_size=12
 )
-NUMBERS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = st.none() | FLOATS
+LIKELIHOODS = st.fixed_dictionaries(dict.fromkeys(("estimate", "standard_error"), FLOATS))
 EFFECTS = st.fixed_dictionaries(
-    dict.fromkeys(("estimate", "standard_error", "relative"), NUMBERS) | {"final": st.booleans()}
+    dict.fromkeys(("estimate", "standard_error", "relative"), NUMBERS)
+    | {"final": st.booleans(), "likelihood": st.none() | LIKELIHOODS}
 )
 ROWS = st.fixed_dictionaries(
     {"metric": LONG, "control": NUMBERS, "treatment": NUMBERS}
@@ -55,6 +58,7 @@ def test_sessions_are_counted_in_whole_numbers() -> None:
 def test_the_effect_is_told_as_numbers_and_never_of_an_unfair_split() -> None:
     effect = {"estimate": 0.01234567891, "standard_error": 0.004, "relative": None, "final": True}
     effect |= {"trainable": True, "reward_at": "2026-10-08T00:00:00Z"}
+    effect |= {"likelihood": {"estimate": 0.09, "standard_error": 0.03}}
     shown = explained(effect=effect).effect
     assert shown is not None
     assert shown.model_dump() == {**effect, "estimate": 0.0123457}

@@ -443,6 +443,7 @@ class TestExplaining:
                 "estimate": 0.012,
                 "standard_error": 0.009,
                 "relative": 0.06,
+                "likelihood": None,
                 "final": False,
                 "trainable": False,
                 "reward_at": "2026-10-08T00:00:00Z",

@@ -1,8 +1,8 @@
-"""A factory of agents: each change has a place, and what is trainable teaches the next choice.
+"""A factory of agents: each change has a place, and its likelihood teaches the next choice.
 
 The team of `simulate repository` ships its changes in the places that the service gives. Of which
-kind the next change is, `examples/agent` chooses by what it believes, and it learns from what
-`GET /v1/reward/{id}/effect` calls trainable. Prints of each kind what it believes beside the truth.
+kind the next change is, `examples/agent` chooses by its beliefs, and it learns from `likelihood` of
+`GET /v1/reward/{id}/effect`. Prints of each kind what it believes beside the truth.
 """
 
 from collections.abc import Callable
@@ -63,12 +63,9 @@ class Row:
     trials: list[tuple[Trial, dict[str, Any]]]
     belief: str
 
-    def mean(self, of: str, *, trainable: bool) -> str:
-        values = [
-            100 * (trial.change.effect if of == "truth" else effect["relative"])
-            for trial, effect in self.trials
-            if effect["relative"] is not None and (effect["trainable"] or not trainable)
-        ]
+    def mean(self, read: Callable[[Trial, dict[str, Any]], float]) -> str:
+        """The mean of a number of those that can be trained on."""
+        values = [100 * read(trial, effect) for trial, effect in self.trials if effect["trainable"]]
         if not values:
             return "–"
         error = np.std(values) / np.sqrt(len(values))
@@ -78,13 +75,17 @@ class Row:
         return sum(trial.fate is fate for trial, _ in self.trials)
 
 
+def relative(lift: float) -> float:
+    """Returns a lift relative to control's rate, of one relative to that of both halves."""
+    return lift / (1 - lift / 2)
+
+
 def shipped(
     commits: int, *, commits_per_day: float, places: int, seed: int
 ) -> tuple[Learner, list[tuple[Trial, dict[str, Any]]]]:
     """Lets the team ship until so many changes were ready, and until their effects are final."""
     module, generator = loaded_agent(), np.random.default_rng(seed)
-    # In points of the rate, as the effects are that it learns from.
-    module.PRIOR_SPREAD = SPREAD * RATE
+    module.PRIOR_SPREAD = SPREAD
     days = commits / commits_per_day + 1.5
     start = datetime.now(UTC).replace(second=0, microsecond=0, minute=0) - timedelta(days=days)
     settings: dict[str, object] = {
@@ -99,7 +100,7 @@ def shipped(
             workshop=None,
             base="",
             metric=METRIC,
-            beliefs={kind: module.Belief(precision=(0.1 * RATE) ** -2) for kind in KINDS},
+            beliefs={kind: module.Belief(precision=0.1**-2) for kind in KINDS},
         )
         agent.chance.seed(seed)
         author = Learner(generator=generator, harmful=0.0, agent=agent)
@@ -169,7 +170,7 @@ def main() -> None:
         Row(
             kind=kind,
             trials=[pair for pair in all_trials if author.kinds[pair[0].change.name] == kind],
-            belief=f"{100 * belief.mean / RATE:+.1f} ± {100 * belief.precision**-0.5 / RATE:.1f} %",
+            belief=f"{100 * relative(belief.mean):+.1f} ± {100 * belief.precision**-0.5:.1f} %",
         )
         for kind, belief in author.agent.beliefs.items()
     ]
@@ -181,10 +182,9 @@ def main() -> None:
         "kept": lambda row: str(row.count(Fate.KEPT)),
         "rolled back": lambda row: str(row.count(Fate.ROLLED_BACK)),
         "merged": lambda row: str(row.count(Fate.MERGED)),
-        "truth": lambda row: row.mean("truth", trainable=False),
-        "served": lambda row: row.mean("served", trainable=False),
-        "truth of the trainable": lambda row: row.mean("truth", trainable=True),
-        "their effect": lambda row: row.mean("served", trainable=True),
+        "truth": lambda row: row.mean(lambda trial, _: trial.change.effect),
+        "effect": lambda row: row.mean(lambda _, effect: effect["relative"]),
+        "plain": lambda row: row.mean(lambda _, effect: relative(effect["likelihood"]["estimate"])),
     }
     report(rows, shown, lines=asked.lines, caption="what agents learn of changes in places")
 

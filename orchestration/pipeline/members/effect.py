@@ -6,7 +6,7 @@ from msgspec import structs
 
 from domain.document import Interval, moment
 from domain.evidence import effect as served
-from domain.evidence.effect import AfterDecision, Basis, FollowUpState, Stopped
+from domain.evidence.effect import AfterDecision, Basis, FollowUpState, Likelihood, Stopped
 from domain.evidence.policy import EvidencePolicy
 from domain.registration import PORTFOLIO
 from domain.words import EndedBecause, Verdict
@@ -171,20 +171,24 @@ def _document(
     posterior = None if effect is None else effect.posterior
     interval = None if effect is None else effect.interval
     estimate = None if posterior is None else posterior.estimate
-    sound = stopped is None and not is_retrospective(
-        reading, None if effect is None else effect.as_of
-    )
+    retrospective = is_retrospective(reading, None if effect is None else effect.as_of)
+    likelihood = None
+    if posterior is not None and not retrospective:
+        likelihood = Likelihood(
+            estimate=posterior.observed, standard_error=posterior.observed_error
+        )
     return served.Effect(
         estimate=estimate,
         standard_error=None if posterior is None else posterior.standard_deviation,
         interval=interval,
         relative=None if posterior is None else posterior.relative,
+        likelihood=likelihood,
         value_per_day=None if estimate is None or dollars is None else estimate * dollars,
         value_interval=_times(interval, dollars),
         basis=basis,
         units=units if effect is None else effect.units,
         final=final,
-        trainable=final and sound and estimate is not None,
+        trainable=final and stopped is None and not retrospective and estimate is not None,
         stopped=stopped,
         reward_at=due,
         as_of=at if effect is None else moment(effect.as_of),

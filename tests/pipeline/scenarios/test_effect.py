@@ -122,10 +122,19 @@ def test_whoever_takes_the_comparison_away_before_an_answer_chose_the_moment_of_
     experiment = story.register(treatment_commit=K)
     story.tick(minutes=500)
     assert stopped(story, experiment) == (None, False, False)
+    # What history shows could be chosen by the answer.
+    assert read(story, experiment).json()["likelihood"] is None
+    story.as_live()
     close(story, experiment, minutes=500)
     story.tick(minutes=DAY)
     assert stopped(story, experiment) == ("closed", True, False)
-    assert read(story, experiment).json()["estimate"] is not None
+    effect, totals = read(story, experiment).json(), story.evidence(experiment)["totals"]
+    assert effect["estimate"] is not None
+    # But what the units show, they show whoever stopped there.
+    likelihood, both = effect["likelihood"], 0.104 * totals["W"]
+    assert likelihood["estimate"] == pytest.approx(totals["S"] / both, rel=0.01)
+    assert likelihood["standard_error"] == pytest.approx(totals["V"] ** 0.5 / both, rel=0.01)
+    assert differences(story, experiment) == []
 
 
 def test_a_share_that_is_cut_to_less_than_half_starves_the_comparison(story) -> None:

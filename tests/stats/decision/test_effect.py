@@ -57,6 +57,11 @@ def test_the_effect_is_the_posterior_under_the_prior(cell) -> None:
     assert effect.estimate == pytest.approx(scale * mean, rel=1e-6)
     variance = integrated(cell, 2) - mean**2
     assert effect.standard_deviation == pytest.approx(scale * np.sqrt(variance), rel=1e-5)
+    # A learner that has this prior learns as much of the likelihood: S | θ ~ N(θV, V).
+    drift = effect.observed / effect.observed_error
+    assert drift == pytest.approx(float(sums.S[0] / np.sqrt(sums.V0[0])))
+    rate = (cell[1] + cell[3]) / (cell[0] + cell[2])
+    assert effect.observed == pytest.approx(float(sums.lift[0]) / rate)
 
 
 CELLS = st.tuples(*[st.integers(1, 5_000)] * 2).flatmap(
@@ -114,6 +119,7 @@ def test_a_mean_is_estimated_as_its_relative_lift() -> None:
     assert effect.relative == pytest.approx(0.1 * shrunk)
     assert effect.estimate == pytest.approx(2 * shrunk)
     assert effect.standard_deviation == pytest.approx(0.4 * np.sqrt(shrunk))
+    assert (effect.observed, effect.observed_error) == pytest.approx((0.1, 0.02))
 
 
 def test_without_a_comparison_there_is_no_effect() -> None:
