@@ -27,6 +27,7 @@ from storage.tenants.settings import apply_settings
 from tests.conftest import Store, fresh_store
 from tests.processes.api_process import eventually
 from tests.processes.served import Served
+from tests.repetition import also_nightly
 
 SECRET = b"a secret of the tests"
 SHA = "4f2a9c1d"
@@ -228,6 +229,7 @@ def test_a_page_view_tells_the_unit_the_build_the_flags_and_the_route(shop, page
     assert {row.session_id for row in shop.stored(2, event="page_view")} == {row.session_id}
 
 
+@pytest.mark.nightly
 def test_a_page_has_one_name_more_and_no_other_trace(shop, page) -> None:
     errors = faults(page)
     script, shop.site.html = shop.site.html, "<!doctype html>"
@@ -249,6 +251,7 @@ def test_a_page_has_one_name_more_and_no_other_trace(shop, page) -> None:
     assert errors == []
 
 
+@pytest.mark.nightly
 def test_where_nothing_may_be_kept_events_are_sent_all_the_same(shop, page) -> None:
     errors = faults(page)
     inner = shop.site.html.replace('"', "&quot;")
@@ -334,6 +337,7 @@ def test_errors_are_told_once_a_page_and_without_their_words(shop, page) -> None
     assert "anna" not in json.dumps([row.properties for row in shop.rows])
 
 
+@pytest.mark.nightly
 def test_vitals_are_told_when_the_page_is_left(shop, page) -> None:
     shop.shows(
         after="""<div id="late"></div><button>Buy</button><script>
@@ -363,7 +367,7 @@ def test_vitals_are_told_when_the_page_is_left(shop, page) -> None:
     assert {row.route for row in reported} == {"/cart"}
 
 
-@pytest.mark.parametrize("keepalive", [True, False], ids=["fetch", "beacon"])
+@pytest.mark.parametrize("keepalive", also_nightly([True], [False]), ids=["fetch", "beacon"])
 def test_what_is_told_last_arrives_although_the_page_ends(shop, page, *, keepalive) -> None:
     if not keepalive:
         page.add_init_script("delete Request.prototype.keepalive")
@@ -403,6 +407,7 @@ def test_the_same_is_sent_again_when_the_service_asks_for_it_or_is_not_heard(sho
     assert (once.event_id, once.occurred_at) == (again.event_id, again.occurred_at)
 
 
+@pytest.mark.nightly
 def test_what_is_refused_is_not_sent_again(shop, page) -> None:
     shop.shows(key="pk_mistyped")
     page.goto(shop.url())
@@ -473,6 +478,7 @@ def test_who_asks_not_to_be_tracked_is_not_where_the_page_respects_it(shop, new_
 META = '<meta name="commit" content="{}">'
 
 
+@pytest.mark.nightly
 def test_the_build_is_found_where_it_is_told(shop, page) -> None:
     for path, attribute, before, timing in (
         ("/option", SHA, META.format("9b1c5d7e"), "9b1c5d7e"),
@@ -490,7 +496,7 @@ def test_the_build_is_found_where_it_is_told(shop, page) -> None:
     assert {row.commit_sha for row in rows} == {SHA}
 
 
-@pytest.mark.parametrize("place", ["cookie", "meta"])
+@pytest.mark.parametrize("place", also_nightly(["cookie"], ["meta"]))
 def test_what_a_router_signed_is_handed_on_as_it_gave_it(shop, page, place) -> None:
     key = Assignments(SECRET).key(shop.project.project_id, 1)
     served = assignment_message(environment="production", session_id="unit-1", commit=SHA)
@@ -521,6 +527,7 @@ def test_without_the_routers_cookie_a_visitor_has_a_unit_of_its_own(shop, page) 
     assert re.fullmatch(r"\d+(-\d+){3}", row.session_id)
 
 
+@pytest.mark.nightly
 def test_a_visitor_has_a_reference_over_sessions_while_the_page_asks_for_it(shop, page) -> None:
     def named(session: str, **asked: str) -> bytes | None:
         page.context.add_cookies([{"name": "session", "value": session, "url": shop.url()}])

@@ -355,6 +355,7 @@ def ships_it(story: Story, experiment: str) -> None:
     assert engineer.asks(f"/v1/reward/{experiment}") == contract
 
 
+@pytest.mark.nightly
 def test_from_an_empty_project_to_a_canary_that_waits_for_its_first_look(new_story, store) -> None:
     """The story up to its first look, which a day brings that passes for the walk alone."""
     project = in_store(store, lambda connection: create_project(connection, "default"))

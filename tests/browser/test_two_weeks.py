@@ -162,6 +162,7 @@ def plain(text: str) -> str:
     return " ".join(text.replace("\u2019", "'").split())
 
 
+@pytest.mark.nightly
 def test_over_two_weeks_of_releases_no_face_contradicts_another(release, page) -> None:
     stranger = Stranger(release=release, page=page, opened={}, table=[])
     ships, reads = stranger.ships, stranger.reads

@@ -7,6 +7,7 @@ from benchmarks.calibration.proportion import bounds
 
 
 @pytest.mark.parametrize("choices", [metrics(20), sets_of_routes], ids=["metrics", "routes"])
+@pytest.mark.nightly
 def test_the_best_of_many_on_the_third_day_is_seldom_kept(choices) -> None:
     late, early = (
         kept_late(choices, 40, with_past=past, seed=20_261_302) for past in (False, True)

@@ -19,6 +19,7 @@ FULL = [pytest.mark.calibration, pytest.mark.timeout(7200)]
         *(pytest.param(fleet, 2000, id=fleet, marks=FULL) for fleet in FLEETS),
     ],
 )
+@pytest.mark.nightly
 def test_when_it_is_final_a_unit_of_the_effect_is_a_unit_of_truth(fleet, count) -> None:
     truths = FLEETS[fleet](np.random.default_rng(35), count)
     changes = population(truths, POLICY, seed=10**6, follow=True)

@@ -264,6 +264,7 @@ def outcomes():
 }
 
 
+@pytest.mark.nightly
 def test_a_model_in_a_teams_dagster_is_sent_by_the_component_and_counts(
     shop, units, conversions, tmp_path
 ) -> None:

@@ -164,6 +164,7 @@ def test_the_increment_finds_the_users_that_moved_days_named(canary) -> None:
     assert derived_of(canary.engine) == whole
 
 
+@pytest.mark.nightly
 def test_who_is_forgotten_is_told_of_the_files_that_no_row_stands_behind(walked) -> None:
     seal(walked.engine)
     moved(walked.engine)
@@ -179,6 +180,7 @@ def test_who_is_forgotten_is_told_of_the_files_that_no_row_stands_behind(walked)
     assert command("audit", walked.experiments["click"]).exit_code == 0
 
 
+@pytest.mark.nightly
 def test_what_an_open_experiment_has_still_to_read_stays(canary) -> None:
     seal(canary.engine)
 

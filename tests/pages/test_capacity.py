@@ -19,6 +19,7 @@ PAGE = (ROOT / "docs" / "capacity.md").read_text()
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed: apt install wrk")
+@pytest.mark.nightly
 def test_wrk_sends_events_of_sessions_of_their_own_half_of_each_build(service) -> None:
     (command,) = re.findall(r"^wrk .*$", PAGE, re.MULTILINE)
     service.settings(rate_limits={"per_key": 10**9, "per_address": 10**9})

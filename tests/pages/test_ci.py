@@ -189,6 +189,7 @@ def test_the_pull_request_and_a_check_say_once_what_is_known_of_the_canary(runne
     assert check["details_url"].endswith(f"/dashboard/experiments/{experiment}")
 
 
+@pytest.mark.nightly
 def test_a_base_that_the_commit_does_not_contain_is_not_named(tenant, runner) -> None:
     runner.github.push(SHA)
     runner.github.push(BASE)
@@ -198,6 +199,7 @@ def test_a_base_that_the_commit_does_not_contain_is_not_named(tenant, runner) ->
     assert (deploy["base_commit"], deploy["base_assumed"]) == (BASE, True)
 
 
+@pytest.mark.nightly
 def test_a_step_of_the_ramp_keeps_its_base(tenant, runner) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA)
@@ -214,6 +216,7 @@ STATUS = {
 }
 
 
+@pytest.mark.nightly
 def test_a_platform_s_deployment_is_recorded_once_it_succeeded(tenant, runner) -> None:
     runner.github.push(SHA)
     assert workflow("deployed")[True] == "deployment_status"  # YAML 1.1 reads `on` as true
@@ -227,6 +230,7 @@ def test_a_platform_s_deployment_is_recorded_once_it_succeeded(tenant, runner) -
     assert tenant.get("/v1/reward").json()["experiments"] == []
 
 
+@pytest.mark.nightly
 def test_a_preview_is_registered_in_its_environment_and_its_comment_says_how_it_stands(
     tenant, runner
 ) -> None:
@@ -256,6 +260,7 @@ def test_a_deployment_that_did_not_succeed_is_not_recorded(tenant, runner, state
     assert tenant.get("/v1/deploys/last").status_code == 404
 
 
+@pytest.mark.nightly
 def test_where_the_token_may_not_write_the_job_warns_and_goes_on(runner) -> None:
     runner.github.push(SHA, pull=7)
     runner.github.refused = ("/check-runs", "/issues")
@@ -371,6 +376,7 @@ def test_the_second_workflow_acts_on_each_end_by_its_exit_code(
         assert "roll-back" not in again.log
 
 
+@pytest.mark.nightly
 def test_a_revert_is_named_as_its_pull_request_and_carries_the_report(tenant, runner) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA, pull=7)
@@ -383,6 +389,7 @@ def test_a_revert_is_named_as_its_pull_request_and_carries_the_report(tenant, ru
     assert f"Asked for the revert: https://github.example/{REPOSITORY}/pull/900" in ran.log
 
 
+@pytest.mark.nightly
 def test_a_commit_that_came_by_no_pull_request_has_none_to_revert(tenant, runner) -> None:
     runner.github.push(BASE)
     runner.github.push(SHA)
@@ -394,6 +401,7 @@ def test_a_commit_that_came_by_no_pull_request_has_none_to_revert(tenant, runner
     assert runner.github.reverts == []
 
 
+@pytest.mark.nightly
 def test_without_commands_of_the_team_it_reports_and_acts_on_nothing(tenant, runner) -> None:
     runner.github.push(SHA, pull=7)
     experiment = registered(tenant)
@@ -405,6 +413,7 @@ def test_without_commands_of_the_team_it_reports_and_acts_on_nothing(tenant, run
     assert len(runner.github.comments[7]) == 1
 
 
+@pytest.mark.nightly
 def test_an_open_experiment_is_kept_up_to_date_with_its_picture(tenant, runner) -> None:
     runner.github.push(SHA, pull=7)
     experiment = registered(tenant)
@@ -536,6 +545,7 @@ def test_a_decision_is_pending_for_as_long_as_no_schedule_came(tenant, act) -> N
     assert act() == [f"promote {C1}"]
 
 
+@pytest.mark.nightly
 def test_a_script_that_fails_is_run_again_by_the_next_schedule(tenant, runner) -> None:
     tenant.deploy(BASE)
     decided(tenant, canary(tenant, C1), KEEP)

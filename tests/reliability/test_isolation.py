@@ -311,6 +311,7 @@ def test_an_experiment_that_is_set_aside_is_named_wherever_a_person_looks(neighb
     assert "a secret value" not in answer
 
 
+@pytest.mark.nightly
 def test_evidence_that_was_served_stays_and_says_that_nothing_new_can_be_computed(
     neighbours,
 ) -> None:
@@ -457,6 +458,7 @@ def test_twelve_flags_in_one_build_hold_up_no_other_project_s_tick(service) -> N
     assert sorted(strata) == [2**place for place in range(len(FLAGS))]
 
 
+@pytest.mark.nightly
 def test_a_person_is_forgotten_though_an_experiment_that_was_over_can_no_longer_be_computed(
     neighbours, monkeypatch, tmp_path
 ) -> None:

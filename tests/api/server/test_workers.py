@@ -71,6 +71,7 @@ def test_metrics_add_up_over_workers_also_after_one_died(api) -> None:
 
 
 @pytest.mark.parametrize("workers", [1])
+@pytest.mark.nightly
 def test_who_calls_while_the_only_worker_is_dead_waits_and_is_answered(api) -> None:
     (worker,) = api.worker_pids()
     os.kill(worker, signal.SIGKILL)
@@ -81,6 +82,7 @@ def test_who_calls_while_the_only_worker_is_dead_waits_and_is_answered(api) -> N
     assert len(api.worker_pids()) == 1
 
 
+@pytest.mark.nightly
 def test_workers_end_with_the_process_that_started_them(api) -> None:
     workers = api.worker_pids()
     assert api.process is not None
@@ -118,6 +120,7 @@ def test_who_waits_to_be_let_in_when_the_server_is_stopped_is_answered(api, key)
 
 
 @pytest.mark.parametrize("workers", [1])
+@pytest.mark.nightly
 def test_a_request_that_comes_while_the_server_stops_is_the_last_on_its_connection(api) -> None:
     with Wire(api.port) as wire:
         assert wire.send(get("/healthz")).answer().status == 200

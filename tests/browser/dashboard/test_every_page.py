@@ -11,6 +11,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from storage.tenants.sign_ins import Role, create_link, sign_in_by_link
 from tests.browser.dashboard.world import HARMS, Pages, Served
+from tests.repetition import also_nightly
 
 pytestmark = pytest.mark.process
 
@@ -147,15 +148,17 @@ def visits(context, world) -> Iterator[Visits]:
     assert visits.wrong == []
 
 
+@pytest.mark.parametrize("third", also_nightly([0], [1, 2]))
 def test_every_page_serves_whoever_cannot_see_point_or_hold_a_screen_of_that_width(
-    visits, world
+    visits, world, third
 ) -> None:
     # Each page in a single mode, each mode on a third of the pages; beside, all of them.
-    for seen, mode in zip(every_page(world), cycle(MODES)):
-        if not _is_like_others(world, seen):
+    for number, (seen, mode) in enumerate(zip(every_page(world), cycle(MODES))):
+        if number // len(MODES) % 3 == third and not _is_like_others(world, seen):
             visits.visit(seen, mode)
 
 
+@pytest.mark.nightly
 def test_rows_of_a_list_stand_in_columns_and_their_words_apart_from_buttons(visits, world) -> None:
     seen = Seen(path="/dashboard", served=world.served)
     page = visits.visit(seen, "light")
@@ -188,6 +191,7 @@ def _tab_to(page: Page, wanted: Locator, *, most: int = 60) -> None:
     raise AssertionError(f"{most} steps do not lead to {wanted}")
 
 
+@pytest.mark.nightly
 def test_the_keyboard_alone_leads_from_the_sign_in_to_settings_that_are_saved(
     context, world
 ) -> None:

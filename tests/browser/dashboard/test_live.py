@@ -34,6 +34,7 @@ def test_an_open_experiment_follows_its_evidence_without_being_loaded_anew(
     assert json.loads(shown) == contract
 
 
+@pytest.mark.nightly
 def test_a_page_that_is_told_nothing_new_asks_again_when_it_was_told_to(signed_in, world) -> None:
     page = signed_in()
     # Sooner than the page was asked at first, as the service does when a look is due.

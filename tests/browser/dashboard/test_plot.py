@@ -6,6 +6,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import expect
 
+from tests.repetition import also_nightly
+
 pytestmark = pytest.mark.process
 
 
@@ -40,8 +42,10 @@ def test_the_plot_names_its_moments_the_ramp_and_every_lane_and_a_look_its_numbe
     assert readout.text_content() == f"{last}."
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    also_nightly([("dark", 360)], [("dark", 1280), ("light", 360), ("light", 1280)]),
+)
 def test_a_phone_has_a_plot_of_its_own_and_letters_keep_their_size_and_contrast(
     signed_in, world, width, scheme
 ) -> None:
@@ -60,6 +64,7 @@ def test_a_phone_has_a_plot_of_its_own_and_letters_keep_their_size_and_contrast(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.nightly
 def test_times_are_told_in_the_reader_s_zone(signed_in, world) -> None:
     page = signed_in(timezone_id="Asia/Tokyo")
     page.goto(f"{world.url}{world.path('iterate')}")

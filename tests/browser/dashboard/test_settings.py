@@ -67,6 +67,7 @@ def test_a_key_is_made_used_and_revoked(owner, context, world) -> None:
     expect(reader.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
+@pytest.mark.nightly
 def test_on_a_phone_the_navigation_takes_one_line_with_room_for_all(owner) -> None:
     links = owner(viewport={"width": 390, "height": 844}).get_by_label("Pages").get_by_role("link")
     boxes = [link.bounding_box() for link in links.all()]
@@ -108,6 +109,7 @@ def test_forms_and_their_faults_are_accessible_and_fit_a_phone(owner, world) -> 
     look()
 
 
+@pytest.mark.nightly
 def test_save_is_in_reach_and_what_nobody_changed_is_folded(owner, world) -> None:
     page = owner()
     page.goto(f"{world.url}{SETTINGS}")

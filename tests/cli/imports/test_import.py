@@ -485,6 +485,7 @@ def test_an_import_into_a_sampled_project_stores_all_and_says_what_is_counted(
 LATER = UNIT_MAP.replace('hit = "order"', 'ordered = { event = "order", at = "ordered" }')
 
 
+@pytest.mark.nightly
 def test_conversions_hours_later_are_counted_by_the_window_of_the_map(
     run, stored, tmp_path
 ) -> None:
@@ -642,6 +643,7 @@ WORDS = '[commits]\ncontrol = "aaaaaaa"\nexperiment = "bbbbbbb"\n'
 CLICKS = EXPERIMENT.replace("order", "click") + 'window = "2d"\n'
 
 
+@pytest.mark.nightly
 def test_a_log_of_events_may_name_its_arms_by_words(run, tmp_path) -> None:
     file = tmp_path / "actions.csv"
     file.write_text(
@@ -687,6 +689,7 @@ def test_empty_outcomes_are_counted_by_arm(run, tmp_path) -> None:
     assert "order (empty)" not in result.stdout
 
 
+@pytest.mark.nightly
 def test_outcomes_that_are_empty_more_often_in_an_arm_hold_the_answer_back(
     run, judged_evidence, tmp_path
 ) -> None:

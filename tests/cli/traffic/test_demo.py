@@ -16,6 +16,7 @@ def week() -> Story:
     return story(NOON)
 
 
+@pytest.mark.nightly
 def test_the_story_is_the_same_all_day(week) -> None:
     evening = story(NOON + timedelta(hours=11))
     assert evening.deploys() == week.deploys()

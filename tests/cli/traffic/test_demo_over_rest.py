@@ -54,6 +54,7 @@ def ending(running: Running) -> tuple[int, str]:
     return code, console.file.getvalue()
 
 
+@pytest.mark.nightly
 def test_the_demo_registers_a_change_that_is_kept_and_another_that_is_rolled_back(
     service, running
 ) -> None:

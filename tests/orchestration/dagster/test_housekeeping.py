@@ -165,6 +165,7 @@ def executed(instance: dg.DagsterInstance, *, origin: bool) -> dict[str, dict[st
 
 
 @pytest.mark.parametrize("house", ["postgres"], indirect=True)
+@pytest.mark.nightly
 def test_the_job_does_all_of_it_and_reports_it(house, store, monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     gone = house.run("2026-01-05", days_ago=40)

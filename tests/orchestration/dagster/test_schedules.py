@@ -4,6 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from orchestration.dagster.schedules import each_day, each_hour
 from storage.upkeep.gauges import read_gauges
 from tests.processes.runs import tick
@@ -17,6 +19,7 @@ def run(canary, on_disk, request) -> Any:
     return canary.run("deploy_reward_day", on_disk, day, tags=tags, raise_on_error=False)
 
 
+@pytest.mark.nightly
 def test_each_hour_is_sealed_on_its_own_day(canary, on_disk) -> None:
     (request,) = tick(each_hour, canary.url, on_disk, at=TICK).run_requests
     result = canary.run("deploy_reward_sealing", on_disk, request.partition_key)
@@ -61,6 +64,7 @@ def test_a_settled_day_whose_run_failed_is_tried_again_and_then_left(
     assert days == [canary.first_day.date().isoformat()] * 3 + [second]
 
 
+@pytest.mark.nightly
 def test_a_day_whose_outcomes_can_still_come_is_not_rebuilt(canary, on_disk, today) -> None:
     canary.run("deploy_reward_fast", on_disk, today)
     canary.tamper("UPDATE cursors SET at = at - interval '9 days' WHERE stage = 'cells/activation'")

@@ -109,6 +109,7 @@ def evaluated(until: datetime) -> Any:
 
 
 @pytest.mark.usefixtures("lake")
+@pytest.mark.nightly
 def test_evaluate_and_audit_read_sealed_files_and_without_the_lake_postgresql(
     walked, instance, tmp_path, monkeypatch
 ) -> None:

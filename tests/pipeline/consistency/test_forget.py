@@ -225,6 +225,7 @@ def test_who_shares_a_session_is_one_person(shop) -> None:
     assert shop.adds_up()
 
 
+@pytest.mark.nightly
 def test_a_session_of_many_users_is_a_place_that_outlasts_them(shop) -> None:
     users = range(6)
     for user in users:
@@ -250,6 +251,7 @@ def test_a_session_of_many_users_is_a_place_that_outlasts_them(shop) -> None:
     assert shop.adds_up()
 
 
+@pytest.mark.nightly
 def test_an_outcome_a_moment_too_late_stays_too_late(shop) -> None:
     # The cell of the first block closes after 5 minutes, the window of 30 and a grace of 2.
     close = T + timedelta(minutes=37)
@@ -278,6 +280,7 @@ def test_of_whom_is_forgotten_no_time_is_kept_but_what_counts_ask_for(shop) -> N
     assert not [row for row in shop.rows() if "00:11:13" in row or "00:12:00.7" in row]
 
 
+@pytest.mark.nightly
 def test_who_comes_back_is_a_new_unit(shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.open()
@@ -292,6 +295,7 @@ def test_who_comes_back_is_a_new_unit(shop) -> None:
     assert shop.adds_up()
 
 
+@pytest.mark.nightly
 def test_an_experiment_that_is_registered_afterwards_never_met_them(shop) -> None:
     shop.seen("mine", 10)
     shop.seen("another", 10)
@@ -318,6 +322,7 @@ def test_where_the_events_are_gone_the_name_goes_all_the_same(shop) -> None:
     assert shop.served() == before
 
 
+@pytest.mark.nightly
 def test_a_forgetting_waits_for_the_step_under_way(shop) -> None:
     shop.seen("mine", 10, pseudonym=pseudonym(1))
     shop.open()

@@ -304,6 +304,7 @@ def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(store, m
 
 
 @pytest.mark.parametrize("first", [4000, *deep(range(4005, 4500, FEW_WORLDS))])
+@pytest.mark.nightly
 def test_each_engine_goes_on_alike_with_what_is_followed_up_after_its_decision(
     store, first
 ) -> None:
@@ -311,6 +312,7 @@ def test_each_engine_goes_on_alike_with_what_is_followed_up_after_its_decision(
     assert unequal_worlds(store, seeds, decided=Random(first)) == {}
 
 
+@pytest.mark.nightly
 def test_of_experiments_that_are_over_when_they_are_first_read_evidence_has_the_same_rows(
     store,
 ) -> None:

@@ -44,6 +44,7 @@ def test_empty_sessions_of_control_make_no_keep_and_the_page_says_which_number_i
     assert f"and waited until {waits}." in ended["sentence"]
 
 
+@pytest.mark.nightly
 def test_a_gain_that_the_counts_show_too_is_kept(story) -> None:
     experiment = served(story, control=6000, treatment=6000, rates=(0.55, 0.62))
     story.tick(minutes=DAY)

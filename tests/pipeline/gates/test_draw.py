@@ -117,6 +117,7 @@ def test_a_flag_that_is_off_its_draw_holds_and_so_do_flags_that_share_its_units(
 
 
 @pytest.mark.parametrize("search", also_nightly([of_canary], [as_drawn]))
+@pytest.mark.nightly
 def test_a_canary_is_pooled_over_drawn_flags_and_holds_where_one_follows_it(
     story, served, search
 ) -> None:

@@ -86,6 +86,7 @@ def test_outcomes_that_one_arm_leaves_out_hold_back_the_answer_that_they_explain
     assert f"{more} {why}" in line["seen"]
 
 
+@pytest.mark.nightly
 def test_outcomes_that_nobody_vouches_for_hold_back_the_answer_that_they_explain(story) -> None:
     story.settings(signed_assignments=True, locked=[])
     story.canary()

@@ -45,6 +45,7 @@ def test_a_platform_that_the_arms_share_unequally_splits_the_strata_and_is_named
 
 
 @pytest.mark.parametrize("segments", also_nightly([["odd", "plan"]], [[], ["odd"], ["plan"]]))
+@pytest.mark.nightly
 def test_a_platform_that_no_segment_names_makes_a_false_answer(story, segments) -> None:
     experiment = uneven(story, segments)
     assert story.contract(experiment)["verdict"] == "rollback"

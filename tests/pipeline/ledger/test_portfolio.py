@@ -299,6 +299,7 @@ def test_by_default_the_build_of_seven_days_ago_is_held_back(service, monkeypatc
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_commit")
 
 
+@pytest.mark.nightly
 def test_the_standing_build_is_checked_against_the_rest_of_the_declared_shares(story) -> None:
     begun = {"treatment_commit": L, "control_commit": A, "metadata": {"portfolio": True}}
     portfolio = story.register(**begun)

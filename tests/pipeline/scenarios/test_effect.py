@@ -52,6 +52,7 @@ def test_an_open_experiment_has_an_effect_that_is_nearer_to_nothing_than_its_lif
     }
 
 
+@pytest.mark.nightly
 def test_the_evidence_keeps_the_effect_of_the_look_that_decided(story) -> None:
     canary(story, rate=0.14)
     experiment = story.register(treatment_commit=K)

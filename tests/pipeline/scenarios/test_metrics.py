@@ -99,6 +99,7 @@ def twice_told(story) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("metric", also_nightly(BOTH[1:], BOTH[:1]))
+@pytest.mark.nightly
 def test_outcomes_two_days_late_count_as_if_they_had_come_live(story, twice_told, metric) -> None:
     twice_told(grace_seconds=3 * 86_400)
     experiment = story.register(treatment_commit=K, target_metric=metric)

@@ -128,6 +128,7 @@ def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> No
 
 
 @pytest.mark.parametrize(("share", "left"), also_nightly([(1.0, K)], [(0.0, A)]))
+@pytest.mark.nightly
 def test_a_promotion_or_a_withdrawal_raises_no_alarm(story, share, left) -> None:
     canary(story)
     story.crowd(A, start=0, minutes=300, units=1000, rates={"order": 0.10})

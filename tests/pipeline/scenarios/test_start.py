@@ -1,6 +1,7 @@
 """The start: where a ramp began, however late it was registered; not where it was chosen late."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,35 +39,31 @@ def test_a_ramp_that_is_registered_at_its_last_step_counts_from_its_first(story)
     assert treated(story, experiment) == 40
 
 
-@pytest.mark.parametrize(
-    ("name", "allocation"), [("withdrawn", 0), ("promoted", 1), ("no longer declared", None)]
-)
-def test_a_declaration_that_was_broken_begins_again(story, name, allocation) -> None:
-    ramp(story, meanwhile=lambda world: world.deploy(K, minutes=110, base=A, allocation=allocation))
-    assert treated(story, story.register(treatment_commit=K)) == 20, name
+def deployed(sha: str, allocation: float | None = None) -> Callable[[Any], object]:
+    """Deploys a build on A before the third step."""
+    return lambda world: world.deploy(sha, minutes=110, base=A, allocation=allocation)
 
 
-def test_another_commit_that_takes_over_breaks_a_declaration(story) -> None:
-    ramp(story, meanwhile=lambda world: world.deploy(B, minutes=110, base=A))
-    experiment = story.register(treatment_commit=K, control_commit=A)
-    assert treated(story, experiment) == 20
+def mistaken(world: Any) -> None:
+    deploy = world.deploy(B, minutes=110, base=A)
+    assert world.withdraw(deploy).status_code == 200
 
 
-def test_a_deploy_that_was_posted_by_mistake_breaks_no_declaration(story) -> None:
-    def mistaken(world) -> None:
-        deploy = world.deploy(B, minutes=110, base=A)
-        path = f"/v1/deploys/{deploy['deploy_id']}"
-        answer = world.client.delete(path, headers=world.write)
-        assert answer.status_code == 200, answer.text
+MEANWHILE = {
+    "it was withdrawn": (deployed(K, 0), 20),
+    "it was promoted": (deployed(K, 1), 20),
+    "its share is no longer declared": (deployed(K), 20),
+    "another commit takes over": (deployed(B), 20),
+    "a deploy was posted by mistake": (mistaken, 40),
+    "a canary comes beside it": (deployed(L, 0.1), 40),
+    "a canary beside it ends": (deployed(L, 0), 40),
+}
 
-    ramp(story, meanwhile=mistaken)
-    assert treated(story, story.register(treatment_commit=K)) == 40
 
-
-@pytest.mark.parametrize("share", [0.1, 0])
-def test_a_canary_beside_it_or_its_end_breaks_no_declaration(story, share) -> None:
-    ramp(story, meanwhile=lambda world: world.deploy(L, minutes=110, base=A, allocation=share))
-    assert treated(story, story.register(treatment_commit=K)) == 40
+@pytest.mark.parametrize(("meanwhile", "units"), MEANWHILE.values(), ids=MEANWHILE)
+def test_a_declaration_that_was_broken_begins_again_and_no_other(story, meanwhile, units) -> None:
+    ramp(story, meanwhile=meanwhile)
+    assert treated(story, story.register(treatment_commit=K, control_commit=A)) == units
 
 
 def test_a_deploy_without_a_declared_share_starts_with_itself(story) -> None:

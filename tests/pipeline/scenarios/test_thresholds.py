@@ -56,6 +56,7 @@ def canary(story) -> Callable[..., str]:
         [(40, 10, "p95 745 ms → 922 ms", "+36.3 ms to +328 ms")],
     ),
 )
+@pytest.mark.nightly
 def test_a_tail_that_grows_breaches_and_is_read_as_its_quantile(
     story, canary, every, times, change, interval
 ) -> None:

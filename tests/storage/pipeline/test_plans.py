@@ -21,6 +21,7 @@ from storage.upkeep.invariants import lost_sessions
 from storage.upkeep.reading import separate_reading
 from storage.views.sources import lags_of_measured_projects, read_sources
 from tests.conftest import Store, fresh_store
+from tests.repetition import also_nightly
 from tests.world import record_deploy, register_experiment
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
@@ -220,6 +221,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(part)
 
 
+@pytest.mark.nightly
 def test_events_are_compared_with_no_input_of_another_experiment(store, canaries) -> None:
     with store.engine.begin() as connection:
         with executed_plans(connection) as exposing:
@@ -257,7 +259,8 @@ CROSS JOIN generate_series(1, CAST(:units AS integer)) AS u
 
 # In tables of their own, and in a single statement: PostgreSQL plans these for other numbers of
 # them.
-@pytest.mark.parametrize(("at_once", "experiments"), [(0, 2), (1_000_000, 12)])
+@pytest.mark.parametrize(("at_once", "experiments"), also_nightly([(0, 2)], [(1_000_000, 12)]))
+@pytest.mark.nightly
 def test_a_unit_is_looked_up_among_those_of_its_own_experiment(store, at_once, experiments) -> None:
     first, last = TODAY - timedelta(hours=3), TODAY - timedelta(hours=1)
     with store.engine.begin() as connection:

@@ -233,11 +233,13 @@ def outputs(story: World, experiment: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", VERDICTS)
+@pytest.mark.nightly
 def test_a_setting_changes_the_verdict_or_its_evidence(name, verdicts) -> None:
     first, second = (verdicts[as_text(chosen)] for chosen in VERDICTS[name])
     assert first != second
 
 
+@pytest.mark.nightly
 def test_the_same_settings_give_the_same_verdict_and_evidence(verdicts) -> None:
     assert verdicts[as_text(SAME)] == verdicts[as_text({})]
 
