@@ -29,6 +29,8 @@ def read_commit_ids(
         like: Ids that are to be understood; None for any.
     """
     wanted = sorted(set(projects))
+    if not wanted:
+        return {}
     ids: dict[int, list[CommitId]] = {project_id: [] for project_id in wanted}
     query = select(commit_ids).where(commit_ids.c.project_id.in_(wanted))
     if like is not None:

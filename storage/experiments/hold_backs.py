@@ -70,15 +70,14 @@ def later_build(
     since = held_back_since(connection, project_id, environment, commit, known_at=_EVER)
     if since is None or deployed_at < since:
         return None
-    now = standing_commit(connection, project_id, environment, besides=commit)
-    before = since - timedelta(microseconds=1)
-    then = standing_commit(connection, project_id, environment, until=before)
     history = read_history(connection, project_id, environment, known_at=_EVER)
     own = history.lineage(commit)
-    for build in (now, then):
-        if build is None or not own <= history.lineage(build):
-            return None
-    return now
+    now = standing_commit(connection, project_id, environment, besides=commit)
+    if now is None or not own <= history.lineage(now):
+        return None
+    before = since - timedelta(microseconds=1)
+    then = standing_commit(connection, project_id, environment, until=before)
+    return None if then is None or not own <= history.lineage(then) else now
 
 
 def nothing_to_judge(commit: str, later: str) -> str:

@@ -18,6 +18,7 @@ def simulated(*options: str) -> dict[str, Any]:
 
 
 @pytest.mark.process
+@pytest.mark.nightly
 def test_changes_that_halve_the_rate_are_rolled_back_and_what_they_cost_is_said() -> None:
     document = simulated(
         *("--days", "0.1", "--sessions-per-day", "40000", "--commits-per-day", "100"),

@@ -185,11 +185,9 @@ GROUPS = {
 }
 
 
-# The others fetch packages from a registry.
-@pytest.mark.parametrize(
-    "needs",
-    ["here", *(pytest.param(name, marks=pytest.mark.nightly) for name in GROUPS if name != "here")],
-)
+# Most fetch packages from a registry.
+@pytest.mark.nightly
+@pytest.mark.parametrize("needs", GROUPS)
 def test_what_an_sdk_sends_is_counted_as_units_and_conversions(needs, request) -> None:
     place = Path() if needs == "here" else request.getfixturevalue(needs)
     with private_service(datetime.now(UTC)) as service:

@@ -31,6 +31,7 @@ def test_a_link_to_an_experiment_leads_through_the_sign_in_to_it(context, world)
     expect(page.get_by_label("Verdict", exact=True)).to_have_count(0)
 
 
+@pytest.mark.nightly
 def test_a_link_signs_in_once_and_its_code_stays_nowhere(context, world) -> None:
     link = world.served.link()
     page = context().new_page()
@@ -49,6 +50,7 @@ def test_a_link_signs_in_once_and_its_code_stays_nowhere(context, world) -> None
     expect(other.get_by_role("alert")).to_contain_text("was used before")
 
 
+@pytest.mark.nightly
 def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in, world) -> None:
     page = signed_in()
     expected = {

@@ -37,6 +37,7 @@ def owner(context, world) -> Callable[..., Page]:
     return opened
 
 
+@pytest.mark.nightly
 def test_a_key_is_made_used_and_revoked(owner, context, world) -> None:
     page = owner()
     page.get_by_role("link", name="Settings").click()
