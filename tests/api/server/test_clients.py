@@ -86,7 +86,6 @@ def taken(*, forms: int = 2) -> list[int]:
     return [202] * 2 * forms + [201, *[200] * (forms - 1)] + [200] * forms
 
 
-@pytest.mark.nightly
 def test_java_sends_every_body(url, sent, tmp_path) -> None:
     java = tool("java", "openjdk-17-jdk-headless")
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True)

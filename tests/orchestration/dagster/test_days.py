@@ -163,7 +163,6 @@ def test_a_backfill_of_all_days_fills_tables_that_were_emptied(walked, instance)
     assert check_after(walked, instance, day_of(walked)).passed
 
 
-@pytest.mark.nightly
 def test_a_good_day_leaves_the_check_of_a_bad_one_red(walked, instance) -> None:
     walked.tamper(f"DELETE FROM cells WHERE {OPEN}")
 
