@@ -358,7 +358,7 @@ def of_visitors(
     lasts: float = 0.0,
     cut: float = 0.0,
     gives_up: float = 0.0,
-    known: float = 1.0,
+    known: float | tuple[float, float] = 1.0,
     rate: float = 0.05,
     is_read: bool = True,
 ) -> Draw:
@@ -372,7 +372,7 @@ def of_visitors(
             that they had, to control in a new session. Others do not come back then.
         cut: The share of treatment's sessions that end before anything is bought.
         gives_up: The share of these whose visitor does not begin another.
-        known: The share of sessions that name their user.
+        known: The share of sessions that name their user; of treatment's and of control's.
         rate: Of visits that buy.
         is_read: Whether the gate reads who begins another session.
     """
@@ -390,11 +390,14 @@ def of_visitors(
         x0 = rng.binomial(n0, rate) + rng.binomial(to0, rate)
         n1, n0 = n1 + to1, n0 + to0
         x1 = np.minimum(x1, n1)
-        named = rng.binomial(n1, known), rng.binomial(n0, known)
+        log_in = known if isinstance(known, tuple) else (known, known)
+        named = rng.binomial(n1, log_in[0]), rng.binomial(n0, log_in[1])
         usual = (0.0, 0.0) if lasts else returns
         g1, g0 = (
-            np.minimum(rng.binomial(back, known) + rng.binomial(n - back, share * known), most)
-            for back, n, share, most in zip(again, (n1, n0), usual, named, strict=True)
+            np.minimum(rng.binomial(back, part) + rng.binomial(n - back, share * part), most)
+            for back, n, share, part, most in zip(
+                again, (n1, n0), usual, log_in, named, strict=True
+            )
         )
         cells = of_one_stratum(named[0], g1, named[1], g0).target
         companion = Companion(window_seconds=Policy().window_seconds, cells=cells)

@@ -94,7 +94,7 @@ class Totals(Columns):
         return lift * self.P + self.Q
 
 
-def terms(n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Floats:
+def terms(n1: Ints | Floats, x1: Ints, n0: Ints | Floats, x0: Ints) -> Floats:
     """Computes the terms that each cell adds to the totals, in their order.
 
     A cell with a single arm adds nothing: every term has a factor of the absent arm.

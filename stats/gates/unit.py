@@ -14,6 +14,11 @@ from stats.gates.sample_ratio import closed_blocks
 from stats.looks.series import Series
 from stats.looks.trace import StageLooks
 
+# At a share π under a tenth fewer than FEWEST_RETURNING are beyond chance: 100·π/(1−π), but 3. A
+# lottery reaches it there at some look in less than 0.002 of runs.
+LEAST_RETURNING = 3
+SOME_RETURNING = 100
+
 
 @dataclass(frozen=True, kw_only=True)
 class UnitReading(Reading):
@@ -109,7 +114,8 @@ def _reading(series: Series, returns: ReturningUsers, at: Ints) -> UnitReading:
         kept += np.where(n1 <= n0, kept1, kept0)
         expected += again * smaller / total
     odds = expected / np.maximum(users - expected, 1e-9)
-    known = users >= np.maximum(FEWEST_RETURNING, MANY_RETURNING * odds)
+    fewest = np.clip(SOME_RETURNING * odds, LEAST_RETURNING, FEWEST_RETURNING)
+    known = users >= np.maximum(fewest, MANY_RETURNING * odds)
     share = np.full(at.size, np.nan)
     np.divide(kept - expected, users - expected, out=share, where=known)
     return UnitReading(

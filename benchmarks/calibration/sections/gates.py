@@ -124,6 +124,11 @@ def unequal_arms(run: Run) -> Section:
     _fair_gains(counted)
     _unit(counted)
     _late_without_the_gate(counted)
+    _logins(counted)
+    for share in (0.01, 0.05):
+        draw = of_a_router(sessions=7, share=share, keeps=False)
+        name = f"unit: each session is drawn anew, share {100 * share:g} %: held back"
+        counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)
     return Section(
         title="Arms that differ in something else", text=" ".join(TEXT.split()), rows=rows
     )
@@ -366,6 +371,14 @@ def _turnover(counted: Counted) -> None:
     draw = of_visitors(days=28)
     name = "turnover: a tenth of both arms come back: held back"
     counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)
+
+
+def _logins(counted: Counted) -> None:
+    """Visitors who log in more or less often, of whom 30 % come back; counted last likewise."""
+    for named in (0.3, 0.5):
+        draw = of_visitors(days=28, lift=0.1, returns=(0.3, 0.3), known=(named, 0.4))
+        name = f"turnover: 40 % log in, in treatment {100 * named:g} %, +10 %: kept"
+        counted(name, draw, 400, is_kept, at_least=0.95)
 
 
 def _empty_units(counted: Counted) -> None:

@@ -87,12 +87,21 @@ def series_of(
 
 
 def with_turnover(
-    series: Maker, cell: tuple[int, int, int, int], again: tuple[int, int], *, better: str
+    series: Maker,
+    cell: tuple[int, int, int, int],
+    again: tuple[int, int],
+    *,
+    better: str,
+    named: tuple[int, int] = (800, 800),
 ) -> Series:
-    """The same hours: a fifth of the sessions name a user, and some users have two sessions."""
+    """The same hours: a fifth of the sessions name a user, and some users have two sessions.
+
+    Args:
+        named: Sessions of treatment and of control that name a user.
+    """
     own = series_of(series, Cause.OTHER_CURRENCY, cell, [Uncounted(units=(0, 0))] * HOURS)
     policy = replace(own.policy, better=better)  # pyright: ignore[reportArgumentType] - parametrized
-    rows = [(hour * HOUR, 0, 800, again[0], 800, again[1]) for hour in range(HOURS)]
+    rows = [(hour * HOUR, 0, named[0], again[0], named[1], again[1]) for hour in range(HOURS)]
     companion = Companion(window_seconds=WINDOW, cells=series(rows).target)
     return replace(own, policy=policy, companions={Cause.TURNOVER: companion})
 
@@ -170,8 +179,30 @@ def test_fewer_sessions_hold_a_keep_back_and_more_of_them_warn_of_a_rollback(
     assert seen.gates.interacting_because == ((Cause.TURNOVER,) if verdict == "abstain" else ())
     # Whoever names no user has no other session: the rates are those of all units.
     hours = seen.arms.control.units // 4000
-    expected = plain_e_value((4000, again[0]), (4000, again[1]), cells=hours)
+    expected = min(
+        plain_e_value((units, again[0]), (units, again[1]), cells=hours)
+        # Half of the further sessions are in either arm.
+        for units in (800 - sum(again) // 2, 4000)
+    )
     assert seen.gates.turnover_e == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("named", "again"),
+    [
+        # Fewer log in, or more of those who come back less: neither begins fewer sessions.
+        ((600, 800), (210, 280)),
+        ((1400, 800), (280, 280)),
+        # Of 1,200 and 1,600 who log in half come back once, 700 of them to either arm.
+        ((1900, 2300), (600, 800)),
+    ],
+)
+def test_other_logins_hold_no_keep_back(named, again, series) -> None:
+    own = with_turnover(series, MORE, again, better="higher", named=named)
+    (seen, longer) = evaluate([own, replace(own, policy=replace(own.policy, alpha=1e-200))])
+    assert (seen.decision.verdict, seen.gates.interacting_because) == ("keep", ())
+    assert not longer.looks.gated.any()
+    assert longer.gates.turnover_e < 100
 
 
 def test_outcomes_after_the_window_count_once_four_windows_have_closed(series) -> None:

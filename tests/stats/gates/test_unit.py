@@ -66,6 +66,11 @@ def test_the_smaller_arm_is_read_since_a_lottery_too_keeps_most_of_the_larger(se
     assert seen_of(series, few, (100, 10, 900, 90)).gates.interacting_because == ("unit",)
     both = returning((9, 9, 900, 810), units=(100, 900))
     assert seen_of(series, both, (100, 10, 900, 90)).gates.visitors_kept is None
+    # At a hundredth so few who come back are beyond chance.
+    for again, kept, holds in ((2, 2, False), (3, 1, False), (3, 2, True)):
+        few = returning((again, kept, 900, 891), units=(10, 990))
+        causes = seen_of(series, few, (10, 1, 990, 99)).gates.interacting_because
+        assert (causes == ("unit",)) == holds
     both = returning((100, 90, 900, 810), units=(100, 900))
     assert seen_of(series, both, (100, 10, 900, 90)).gates.interacting_because == ("unit",)
 
