@@ -28,6 +28,7 @@ ShapeT = TypeVar("ShapeT", Explanation, Checklist, Portfolio)
 
 LONGEST_BYTES = 1024
 SENTENCE_BYTES = 280
+KNOWN_BYTES = 210
 FAULT_BYTES = 160
 NAME_BYTES = 60
 # Of a rebase; the evidence names all of them.
@@ -60,7 +61,7 @@ def explanation(
     whole = Explanation(
         experiment_id=evidence.experiment_id,
         sentence=cut(evidence.sentence, SENTENCE_BYTES),
-        known=None if known is None else cut(known, SENTENCE_BYTES),
+        known=None if known is None else cut(known, KNOWN_BYTES),
         effect=None if best is None else _effect(best),
         metrics=[] if numbers is None else _metrics(numbers.metrics),
         rebase=None if moved is None else _rebase(moved),
