@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks.calibration.chart import Chart, Line
 from benchmarks.calibration.endings import rare_errors, revenue_with_a_whale, thin_ramp
 from benchmarks.calibration.proportion import Proportion
+from benchmarks.calibration.ratios import ratios
 from benchmarks.calibration.scenario import (
     LAWS,
     Draw,
@@ -615,6 +616,7 @@ PARTS = (
     interactions,
     futility,
     means,
+    ratios,
     strata_errors,
     endings,
     unequal_arms,

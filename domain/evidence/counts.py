@@ -16,18 +16,28 @@ class Arm(Document, frozen=True, kw_only=True):
         float | None, Meta(description="Over the strata that hold both arms, as the comparison is.")
     ]
     total: Annotated[
-        float | None, Meta(description="Of a mean alone: the sum of all values, capped.")
+        float | None,
+        Meta(
+            description="Of a mean the sum of all values, capped; of a ratio the events that count."
+        ),
+    ] = None
+    per: Annotated[
+        float | None, Meta(description="Of a ratio alone: the events that `total` is divided by.")
     ] = None
     mean: Annotated[
         float | UnsetType | None,
         Meta(description="Of a mean alone: the value a unit, over the strata that hold both arms."),
     ] = UNSET
+    ratio: Annotated[
+        float | UnsetType | None, Meta(description="Of a ratio alone, over the same strata.")
+    ] = UNSET
     late: Annotated[int, Meta(description="Units whose outcome came after their block had closed.")]
 
     @property
     def level(self) -> float | None:
-        """The rate, or the mean where it has a mean."""
-        return self.rate if self.mean is UNSET else self.mean
+        """The rate, or the mean or ratio where it has one."""
+        level = self.mean if self.ratio is UNSET else self.ratio
+        return self.rate if level is UNSET else level
 
 
 class Arms(Document, frozen=True, kw_only=True):

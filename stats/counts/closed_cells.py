@@ -1,5 +1,6 @@
 """Closed cells: a metric's stored counts and sums, by block and stratum."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -31,11 +32,35 @@ class Values(Columns):
     def summed(self, order: NDArray[np.intp], begins: NDArray[np.intp]) -> Self:
         """The sums of groups of cells: of cells in an order, where each group begins."""
         return type(self)(
-            y1=np.add.reduceat(self.y1[order], begins),
-            yy1=np.add.reduceat(self.yy1[order], begins),
-            y0=np.add.reduceat(self.y0[order], begins),
-            yy0=np.add.reduceat(self.yy0[order], begins),
+            **{
+                name: np.add.reduceat(column[order], begins)
+                for name, column in self.columns.items()
+            }
         )
+
+    @property
+    def columns(self) -> Mapping[str, Floats]:
+        """The sums by their names."""
+        return self._columns()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairs(Values):
+    """Sums of a ratio's two counts of a unit, y over d.
+
+    Attributes:
+        d1: Sum of d over the units of treatment.
+        dd1: Sum of its squares.
+        yd1: Sum of the products of both counts.
+        d0: Sum of d over the units of control.
+    """
+
+    d1: Floats
+    dd1: Floats
+    yd1: Floats
+    d0: Floats
+    dd0: Floats
+    yd0: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +83,7 @@ class ClosedCells(ArmCounts, Columns):
     def __post_init__(self) -> None:
         counts = (self.stratum, self.n1, self.x1, self.n0, self.x0)
         values = self.values
-        sums = () if values is None else (values.y1, values.yy1, values.y0, values.yy0)
+        sums = () if values is None else tuple(values.columns.values())
         columns = (*counts, *sums)
         if any(column.shape != self.block.shape or column.ndim != 1 for column in columns):
             shapes = [column.shape for column in (self.block, *columns)]
@@ -106,9 +131,20 @@ class ClosedCells(ArmCounts, Columns):
         )
 
     @property
+    def levels(self) -> Mapping[str, Floats | Ints]:
+        """What the level of each arm is of, y, and what that is divided by, d."""
+        values, n = self.values, {"d1": self.n1, "d0": self.n0}
+        if values is None:
+            return {"y1": self.x1, "y0": self.x0, **n}
+        over = {"d1": values.d1, "d0": values.d0} if isinstance(values, Pairs) else n
+        return {"y1": values.y1, "y0": values.y0, **over}
+
+    @property
     def kind(self) -> str:
-        """`mean` for a continuous metric, else `conversion`."""
-        return "conversion" if self.values is None else "mean"
+        """`mean` or `ratio` for a continuous metric, else `conversion`."""
+        if self.values is None:
+            return "conversion"
+        return "ratio" if isinstance(self.values, Pairs) else "mean"
 
 
 def _repeats(block: Ints, stratum: Ints) -> bool:

@@ -5,7 +5,7 @@ import numpy as np
 from stats.counts.cell import Floats, Ints
 from stats.counts.closed_cells import Values
 
-MEAN_TERMS = 14
+MEAN_TERMS = 12
 MIN_UNITS = 100
 # Below this share of the sum of squares, a spread is rounding error.
 ROUNDING = 1e-12
@@ -17,9 +17,8 @@ def mean_terms(n1: Ints, n0: Ints, values: Values) -> Floats:
     """Computes the terms that each cell adds to the sums of a continuous metric.
 
     Returns:
-        An array (14, cells): s, w, v₀, w²/n₁, w²/n₀, control's sum at treatment's mix y₀n₁/n;
-        then n₁, Σy, Σy² of treatment and of control, where the cell holds both arms; then Σy of
-        treatment and of control in every cell.
+        An array (12, cells): s, w, v₀, w²/n₁, w²/n₀, control's sum at treatment's mix y₀n₁/n;
+        then n₁, Σy, Σy² of treatment and of control, where the cell holds both arms.
     """
     t, c = n1.astype(np.float64), n0.astype(np.float64)
     n = np.maximum(t + c, 1.0)
@@ -39,8 +38,6 @@ def mean_terms(n1: Ints, n0: Ints, values: Values) -> Floats:
     arms = (t, values.y1, values.yy1, c, values.y0, values.yy0)
     for row, column in enumerate(arms, start=6):
         terms[row] = np.where(both, column, 0.0)
-    terms[12] = values.y1
-    terms[13] = values.y0
     return terms
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stats.counts.cell import ArmCounts, Floats, Ints, Totals, terms
-from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.closed_cells import ClosedCells, Pairs, Values
 from stats.counts.columns import Columns
 from stats.counts.mean import mean_terms, mean_totals
+from stats.counts.ratio import ratio_terms, ratio_totals
 
 # After every closing.
 _NEVER = 2**62
@@ -46,12 +47,17 @@ class AnalysisCells(ArmCounts, Columns):
             strata that end together share a closing.
         stream: The number of the stream.
         stratum: Code of the stratum.
+        y1: As in `ClosedCells.levels`, and so the others.
         values: Of continuous metrics, 0 in the cells of others; None where all are conversions.
     """
 
     row: Ints
     stream: Ints
     stratum: Ints
+    y1: Floats
+    d1: Floats
+    y0: Floats
+    d0: Floats
     values: Values | None
 
     def of_streams(self, first: int, stop: int) -> Self:
@@ -78,15 +84,19 @@ class TimelineSums(ArmCounts):
     """Sums over all cells up to each of some times, the counts of units among them.
 
     Attributes:
-        y1: Sum of treatment's values; 0 where the metric is a conversion.
-        y0: Sum of control's values.
+        y1: What treatment's level is of: its conversions, or sum of values.
+        d1: What that is divided by: its units, or of a ratio the sum of its other count.
+        y0: Likewise of control.
+        d0: Likewise of control.
         weight: Σ w of all cells; W of the totals is 0 before a continuous metric can be tested.
         totals: The sums that the test reads.
         events: The same sums of whether a unit had the event; the test's own for a conversion.
     """
 
     y1: Floats
+    d1: Floats
     y0: Floats
+    d0: Floats
     weight: Floats
     totals: Totals
     events: Totals
@@ -100,7 +110,6 @@ class Timeline(TimelineSums):
         at: When analysis blocks closed, epoch seconds.
         end: Exposure time that is covered: the end of those analysis blocks.
         factor: Multiplier of the policy's mixture precisions; 1 for conversions.
-        is_mean: Whether the closing is of a continuous metric.
         first: The first closing of each stream, and the number of closings at the end.
         cells: The cells that the sums are made of.
     """
@@ -108,7 +117,6 @@ class Timeline(TimelineSums):
     at: Ints
     end: Ints
     factor: Floats
-    is_mean: NDArray[np.bool_]
     first: Ints
     cells: AnalysisCells
 
@@ -124,34 +132,21 @@ class Timeline(TimelineSums):
 
     @cached_property
     def levels(self) -> tuple[Floats, Floats]:
-        """Control's and treatment's rate, or mean, at each closing; NaN without units.
+        """Control's and treatment's rate, mean or ratio, at each closing; NaN without units.
 
         They are of the strata that hold both arms by then, since units of a third build are
         compared with nobody; of all strata where none holds both.
         """
-        sums = _arm_sums(self, self.y1, self.y0, self.is_mean)
+        n0, y0, n1, y1 = sums = np.stack((self.d0, self.y0, self.d1, self.y1))
         if self.cells.stratum.any():
             cells = self.cells.once_compared()
-            values = (
-                (cells.x1, cells.x0) if cells.values is None else (cells.values.y1, cells.values.y0)
-            )
-            compared = _summed(
-                cells, self.first, _arm_sums(cells, *values, self.is_mean[cells.row])
-            )
-            sums = np.where(compared[0] > 0, compared, sums)
-        n0, y0, n1, y1 = sums
+            parts = np.stack((cells.d0, cells.y0, cells.d1, cells.y1))
+            compared = _summed(cells, self.first, parts)
+            n0, y0, n1, y1 = np.where(compared[0] > 0, compared, sums)
         return (
             np.divide(y0, n0, out=np.full_like(n0, np.nan), where=n0 > 0),
             np.divide(y1, n1, out=np.full_like(n1, np.nan), where=n1 > 0),
         )
-
-
-def _arm_sums(
-    counts: ArmCounts, y1: Floats | Ints, y0: Floats | Ints, is_mean: NDArray[np.bool_]
-) -> Floats:
-    """Units and conversions, or values, of control and of treatment: an array (4, entries)."""
-    x0, x1 = np.where(is_mean, y0, counts.x0), np.where(is_mean, y1, counts.x1)
-    return np.array((counts.n0, x0, counts.n1, x1), dtype=np.float64)
 
 
 def timeline(streams: Sequence[Stream]) -> Timeline:
@@ -163,18 +158,25 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
     closings = np.array([stream.ends.size for stream in streams], dtype=np.int64)
     first = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(closings)))
     cells = _joined(streams, first)
-    counts = np.stack((cells.n1, cells.x1, cells.n0, cells.x0)).astype(np.float64)
+    levels = (cells.y1, cells.d1, cells.y0, cells.d0)
+    counts = np.stack((cells.n1, cells.x1, cells.n0, cells.x0, *levels)).astype(np.float64)
     sums = _summed(cells, first, counts)
-    n1, x1, n0, x0 = sums.astype(np.int64)
+    n1, x1, n0, x0 = sums[:4].astype(np.int64)
+    y1, d1, y0, d0 = sums[4:]
     rows = _summed(cells, first, terms(cells.n1, cells.x1, cells.n0, cells.x0))
     weight, events = rows[1], Totals.from_rows(rows)
-    factor, y1, y0 = np.ones_like(weight), np.zeros_like(weight), np.zeros_like(weight)
-    mean = np.repeat([stream.cells.values is not None for stream in streams], closings)
-    if cells.values is not None:
-        parts = _summed(cells, first, mean_terms(cells.n1, cells.n0, cells.values))
-        of_means, scale = mean_totals(parts)
-        rows, factor = np.where(mean, of_means, rows), np.where(mean, scale, factor)
-        y1, y0 = parts[12], parts[13]
+    factor, values = np.ones_like(weight), cells.values
+    kind = np.repeat([stream.cells.kind for stream in streams], closings)
+    if values is not None:
+        parts = _summed(cells, first, mean_terms(cells.n1, cells.n0, values))
+        own, scale = mean_totals(parts)
+        is_mean = kind == "mean"
+        rows, factor = np.where(is_mean, own, rows), np.where(is_mean, scale, factor)
+    if isinstance(values, Pairs):
+        parts = _summed(cells, first, ratio_terms(cells.n1, cells.n0, values))
+        own, scale = ratio_totals(parts, weight)
+        is_ratio = kind == "ratio"
+        rows, factor = np.where(is_ratio, own, rows), np.where(is_ratio, scale, factor)
     end = np.concatenate([stream.ends for stream in streams])
     closes_after = np.array([stream.closes_after for stream in streams], dtype=np.int64)
     return Timeline(
@@ -185,12 +187,13 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
         n0=n0,
         x0=x0,
         y1=y1,
+        d1=d1,
         y0=y0,
+        d0=d0,
         weight=weight,
         totals=Totals.from_rows(rows),
         events=events,
         factor=factor,
-        is_mean=mean,
         first=first,
         cells=cells,
     )
@@ -207,17 +210,15 @@ def _joined(streams: Sequence[Stream], first: Ints) -> AnalysisCells:
         ]
     )
     row += first[stream]
+    counts = [{**vars(stream.cells), **stream.cells.levels} for stream in streams]
     columns = {
-        name: np.concatenate(
-            [
-                getattr(stream.cells, name)[rows]
-                for stream, rows in zip(streams, closed, strict=True)
-            ]
-        )
-        for name in ("stratum", "n1", "x1", "n0", "x0")
+        name: np.concatenate([own[name][rows] for own, rows in zip(counts, closed, strict=True)])
+        for name in ("n1", "x1", "n0", "x0", "y1", "d1", "y0", "d0")
     }
-    order = np.lexsort((columns["stratum"], row))
-    row, stratum = row[order], columns.pop("stratum")[order]
+    strata = [each.cells.stratum[rows] for each, rows in zip(streams, closed, strict=True)]
+    stratum = np.concatenate(strata)
+    order = np.lexsort((stratum, row))
+    row, stratum = row[order], stratum[order]
     new = np.ones(row.size, dtype=bool)
     new[1:] = (row[1:] != row[:-1]) | (stratum[1:] != stratum[:-1])
     begins = np.flatnonzero(new)
@@ -233,20 +234,23 @@ def _joined(streams: Sequence[Stream], first: Ints) -> AnalysisCells:
 def _joined_values(
     streams: Sequence[Stream], closed: Sequence[NDArray[np.intp]], order: Ints, begins: Ints
 ) -> Values | None:
-    if all(stream.cells.values is None for stream in streams):
+    every = [stream.cells.values for stream in streams]
+    kinds = {type(values) for values in every if values is not None}
+    if not kinds:
         return None
+    joined = Pairs if Pairs in kinds else Values
     sums = {
         name: np.concatenate(
             [
                 np.zeros(rows.size)
-                if stream.cells.values is None
-                else getattr(stream.cells.values, name)[rows]
-                for stream, rows in zip(streams, closed, strict=True)
+                if values is None or name not in values.columns
+                else values.columns[name][rows]
+                for values, rows in zip(every, closed, strict=True)
             ]
         )
-        for name in ("y1", "yy1", "y0", "yy0")
+        for name in joined.__dataclass_fields__
     }
-    return Values(**{name: np.add.reduceat(values[order], begins) for name, values in sums.items()})
+    return joined(**{name: np.add.reduceat(values[order], begins) for name, values in sums.items()})
 
 
 def _summed(cells: AnalysisCells, first: Ints, parts: Floats) -> Floats:

@@ -127,10 +127,10 @@ def posterior_of(
         prior: Standard deviations of θ around 0, each with its weight.
 
     Returns:
-        None where nothing was compared, W = 0 or V = 0.
+        None where nothing was compared, W = 0 or V = 0, nor relative to a mean or ratio of 0.
     """
     W, V = float(totals.W[0]), float(totals.V0[0])
-    if not (W > 0 and V > 0):
+    if not (W > 0 and V > 0) or not (is_rate or totals.C[0]):
         return None
     if is_rate:
         S, M = float(totals.S[0]), float(totals.M[0])

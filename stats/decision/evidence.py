@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import islice
 
 import numpy as np
+from msgspec import structs
 
 from domain.document import moment
 from domain.evidence.counts import Arm, Arms, Sessions, TippingPoint, Vouched
@@ -491,20 +492,25 @@ def _interval(looks: Looks, number: int) -> Interval | None:
 
 
 def _arms(view: _View) -> Arms:
-    now, is_rate = view.now, view.series.target.values is None
+    now, kind = view.now, view.series.target.kind
     return Arms(
-        control=_arm(now.n0, now.x0, None if is_rate else now.y0, now.level0),
-        treatment=_arm(now.n1, now.x1, None if is_rate else now.y1, now.level1),
+        control=_arm(kind, now.n0, now.x0, (now.y0, now.d0), now.level0),
+        treatment=_arm(kind, now.n1, now.x1, (now.y1, now.d1), now.level1),
     )
 
 
-def _arm(units: Ints, conversions: Ints, total: Floats | None, levels: Floats) -> Arm:
-    """The counts of an arm at a look, and its level: of a mean the rate is that of its event."""
+def _arm(
+    kind: str, units: Ints, conversions: Ints, sums: tuple[Floats, Floats], levels: Floats
+) -> Arm:
+    """The counts of an arm at a look, and its level: the rate beside another is of its event."""
     n, x, level = int(units[0]), int(conversions[0]), number_or_none(levels[0])
-    if total is None:
+    if kind == "conversion":
         return Arm(units=n, conversions=x, rate=level, late=0)
-    rate = x / n if n else None
-    return Arm(units=n, conversions=x, rate=rate, total=float(total[0]), mean=level, late=0)
+    total, per = (float(own[0]) for own in sums)
+    arm = Arm(units=n, conversions=x, rate=x / n if n else None, total=total, late=0)
+    if kind == "mean":
+        return structs.replace(arm, mean=level)
+    return structs.replace(arm, ratio=level, per=per)
 
 
 def _count_twin(view: _View) -> ServedTwin | None:

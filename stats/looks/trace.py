@@ -30,7 +30,7 @@ class Trace(TimelineSums, Columns):
     Attributes:
         at: When the look is taken, epoch seconds.
         end: Exposure time that the target's closed cells reach; a thin stratum's lag behind.
-        level1: Treatment's rate, or mean, as `Timeline.levels`; NaN without units.
+        level1: Treatment's rate, mean or ratio, as `Timeline.levels`; NaN without units.
         level0: Control's.
         log_day: Logarithm of the day component of E(0).
         log_fast: Logarithm of the fast component of E(0).
@@ -154,7 +154,7 @@ def traced(experiments: Sequence[Stratification]) -> Batch:
 
 
 # The sums of a closing that a look has as they are.
-_GATHERED = ("n1", "x1", "n0", "x0", "y1", "y0", "weight")
+_GATHERED = ("n1", "x1", "n0", "x0", "y1", "y0", "d1", "d0", "weight")
 
 
 def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:

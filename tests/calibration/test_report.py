@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.calibration.ratios import ratios
 from benchmarks.calibration.report import (
     endings,
     false_answers,
@@ -19,7 +20,7 @@ from benchmarks.calibration.sections.section import Run
 from tests.repetition import also_nightly
 
 SECTIONS = also_nightly(
-    (false_answers, guardrails, interactions),
+    (false_answers, guardrails, interactions, ratios),
     # By day each has a smaller form: test_blocks.py, test_attempts.py and test_closing.py here, and
     # the gates, means and intervals in tests/stats/.
     (

@@ -109,8 +109,9 @@ class CompanionGate(Gate):
         totals, size = line.events.gathered(row), row.size
         log_e = looks.mixture(size).log_e(totals.S, totals.V0)
         # Of a mean's companion a unit may have several.
-        sums = (line.x1, line.x0) if line.cells.values is None else (line.y1, line.y0)
-        treatment, control = (np.append(column, 0)[row].astype(np.int64) for column in sums)
+        treatment, control = (
+            np.append(column, 0)[row].astype(np.int64) for column in (line.y1, line.y0)
+        )
         is_high = log_e >= math.log(self.alarm_at(looks.series.policy))
         return CompanionReading(
             statistic=log_e,
