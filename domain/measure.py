@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 from domain.currency import minor_unit_digits
 from domain.evidence.document import Evidence
-from domain.evidence.policy import EvidencePolicy
+from domain.evidence.policy import EvidencePolicy, FrozenMetric
 from domain.figures import rough_percent
 
 
@@ -15,10 +16,11 @@ class Measure:
 
     Attributes:
         name: Of the metric.
-        mean: Whether it is the mean value of a unit, rather than the share of units that convert.
+        mean: Whether it is an amount, as a mean or a ratio of 1 and more, rather than a share.
         currency: Of a mean that is money, which is counted in minor units.
         unit: The randomized unit: session or user.
-        control: Control's rate or mean; None while there is none.
+        control: Control's rate, mean or ratio; None while there is none.
+        over: Of a ratio, the events that it is taken over.
     """
 
     name: str
@@ -26,6 +28,26 @@ class Measure:
     currency: str | None
     unit: str
     control: float | None
+    over: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, definition: FrozenMetric | None, *, name: str, unit: str, control: float | None
+    ) -> Self:
+        """Returns the measure of a metric; of `arrival` no policy has a definition."""
+        over = () if definition is None else definition.per or ()
+        is_amount = (
+            (control or 0) >= 1 if over else definition is not None and definition.kind == "mean"
+        )
+        currency = None if definition is None else definition.currency
+        return cls(
+            name=name, mean=is_amount, currency=currency, unit=unit, control=control, over=over
+        )
+
+    @property
+    def word(self) -> str:
+        """What the level of an arm is called."""
+        return "ratio" if self.over else "mean" if self.mean else "rate"
 
     @property
     def scale(self) -> float:
@@ -39,7 +61,8 @@ class Measure:
         """The unit of a written difference."""
         if not self.mean:
             return "points"
-        return f"{self.currency} per {self.unit}" if self.currency else f"per {self.unit}"
+        noun = " or ".join(self.over) or self.unit
+        return f"{self.currency} per {noun}" if self.currency else f"per {noun}"
 
     def difference(self, value: float) -> str:
         """Returns a difference with its sign and unit."""
@@ -117,13 +140,7 @@ def measure_of(evidence: Evidence) -> Measure:
 def measure_of_policy(policy: EvidencePolicy, *, control: float | None) -> Measure:
     """Returns the measure of a policy's target."""
     target = policy.target
-    return Measure(
-        name=target.name,
-        mean=target.kind == "mean",
-        currency=target.currency,
-        unit=policy.unit,
-        control=control,
-    )
+    return Measure.of(target, name=target.name, unit=policy.unit, control=control)
 
 
 def excludes_loss(evidence: Evidence | None, share: float) -> bool:

@@ -118,13 +118,27 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = None
     kind: Annotated[
-        Literal["conversion", "mean"],
+        Literal["conversion", "mean", "ratio"],
         form_field(
             "What is compared",
-            choices={"conversion": "Share of units that convert", "mean": "Mean amount a unit"},
+            choices={
+                "conversion": "Share of units that convert",
+                "mean": "Mean amount a unit",
+                "ratio": "Events over other events",
+            },
             folded=True,
         ),
     ] = "conversion"
+    per: Annotated[
+        list[str] | None,
+        form_field(
+            "Over events",
+            "Of a ratio: the events that it is taken over, one a line, as requests of errors. They"
+            " count whatever their properties are.",
+            offers_events=True,
+            folded=True,
+        ),
+    ] = None
     cap: Annotated[
         float | None,
         form_field("Cap", "Of a mean: the most that one unit counts for.", folded=True),
@@ -187,6 +201,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             _require_rates(self.rates, kind=self.kind, currency=self.currency)
         _require_values(self.values_of_properties)
         _require_valued_events(self)
+        _require_counted_events(self)
 
     @property
     def values_of_properties(self) -> dict[str, list[str]]:
@@ -230,8 +245,16 @@ def _require_values(asked: Mapping[str, Sequence[str]]) -> None:
 def _require_valued_events(metric: Metric) -> None:
     """Raises ValueError where values of events are asked for that have none."""
     named = metric.sources or ()
-    if metric.thresholds and (metric.kind == "mean" or not REVENUE_EVENTS.isdisjoint(named)):
+    if metric.thresholds and (metric.kind != "conversion" or not REVENUE_EVENTS.isdisjoint(named)):
         raise ValueError("over needs kind = 'conversion', and events that carry a value")
+
+
+def _require_counted_events(metric: Metric) -> None:
+    """Raises ValueError unless a ratio, and no other metric, names what it is taken over."""
+    if bool(metric.per) != (metric.kind == "ratio"):
+        raise ValueError("kind = 'ratio' needs per, the events that it is taken over; others none")
+    if metric.kind == "ratio" and (metric.cap is not None or metric.currency is not None):
+        raise ValueError("a ratio counts each event as one: it has no cap and no currency")
 
 
 def _threshold(entry: str | float) -> str | float:
@@ -346,6 +369,7 @@ _YES_OR_NO = {
     "currency": None,
     "rates": {},
     "where": {},
+    "per": [],
 }
 
 
@@ -445,6 +469,7 @@ def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, obj
         "margin": None if chosen.margin == "none" else chosen.margin,
         "currency": chosen.currency,
         **({"rates": dict(sorted(chosen.rates.items()))} if chosen.rates else {}),
+        **({"per": sorted(set(chosen.per))} if chosen.per else {}),
         **({"where": chosen.values_of_properties} if chosen.where else {}),
         **({"over": chosen.thresholds} if chosen.thresholds else {}),
     }

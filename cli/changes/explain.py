@@ -61,7 +61,7 @@ def _print(evidence: Evidence) -> None:
         (name, f"{arm.units:,}", f"{arm.conversions:,}", measure.level(arm.level), str(arm.late))
         for name, arm in arms
     )
-    level = f">mean, {measure.per}" if measure.mean else ">rate"
+    level = f">{measure.word}" + (f", {measure.per}" if measure.mean else "")
     names = ("arm", ">units", ">conversions", level, ">late")
     console.print(table(counts, *names, title=f"As of {_time(evidence.as_of)}"))
     if (plot := interval_plot(evidence)) is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from domain.drawing.axis import round_step
 from domain.evidence.document import Evidence
-from domain.measure import measure_of_policy
+from domain.measure import measure_of
 from domain.wording.looks import Estimate, estimates, extent, fired_at, looks_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def interval_plot(evidence: Evidence) -> "Text | None":
     fired = fired_at(evidence, looks)
     gated = {look.at for look in looks if look.gated}
     columns, firing = _columns(drawn, fired)
-    measure = measure_of_policy(evidence.policy, control=None)
+    measure = measure_of(evidence)
     scale = measure.scale
     low, high = extent(drawn)
     # Both ends are rounded outward, and zero has a row of its own.

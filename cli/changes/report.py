@@ -57,7 +57,7 @@ def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
 
 def _table(evidence: Evidence) -> Iterator[str]:
     measure, arms = measure_of(evidence), evidence.arms
-    yield f"| arm | {measure.unit}s | conversions | {'mean' if measure.mean else 'rate'} |"
+    yield f"| arm | {measure.unit}s | conversions | {measure.word} |"
     yield "| --- | ---: | ---: | ---: |"
     for name, arm in (("treatment", arms.treatment), ("control", arms.control)):
         level = measure.level(arm.level)

@@ -26,18 +26,17 @@ class Arm(Document, frozen=True, kw_only=True):
     ] = None
     mean: Annotated[
         float | UnsetType | None,
-        Meta(description="Of a mean alone: the value a unit, over the strata that hold both arms."),
-    ] = UNSET
-    ratio: Annotated[
-        float | UnsetType | None, Meta(description="Of a ratio alone, over the same strata.")
+        Meta(
+            description="Of a mean the value a unit, of a ratio `total` for each of `per`; over the"
+            " strata that hold both arms."
+        ),
     ] = UNSET
     late: Annotated[int, Meta(description="Units whose outcome came after their block had closed.")]
 
     @property
     def level(self) -> float | None:
-        """The rate, or the mean or ratio where it has one."""
-        level = self.mean if self.ratio is UNSET else self.ratio
-        return self.rate if level is UNSET else level
+        """The rate, or the mean where it has a mean."""
+        return self.rate if self.mean is UNSET else self.mean
 
 
 class Arms(Document, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
     cap: Annotated[
         float | None, Meta(description="Of a mean: the largest value that an event counts.")
     ]
-    kind: Literal["conversion", "mean"]
+    kind: Literal["conversion", "mean", "ratio"]
     name: str
     rates: Annotated[
         dict[str, float] | None,
@@ -57,6 +57,9 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
         ),
     ]
     sources: Annotated[tuple[str, ...], Meta(description="The names of its events.")]
+    per: Annotated[
+        tuple[str, ...] | None, Meta(description="Of a ratio, the events that it is taken over.")
+    ] = None
     currency: str | None
     vouched_only: Annotated[bool, Meta(description="Whether only vouched events count.")] = False
     grace_seconds: Annotated[

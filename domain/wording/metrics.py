@@ -88,13 +88,7 @@ def metric_rows(evidence: Evidence) -> list[MetricRow]:
 def _row(
     row: results.MetricRow, *, definition: FrozenMetric | None, unit: str, is_decided: bool
 ) -> MetricRow:
-    measure = Measure(
-        name=row.metric,
-        mean=definition is not None and definition.kind == "mean",
-        currency=None if definition is None else definition.currency,
-        unit=unit,
-        control=row.control,
-    )
+    measure = Measure.of(definition, name=row.metric, unit=unit, control=row.control)
     difference, interval = row.difference, row.interval
     if row.state == "unfair":
         # It is not the change's, so no size is shown.

@@ -15,7 +15,7 @@ from domain.lineage.flag import is_segment
 from domain.metric import seconds_open
 from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch
-from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.closed_cells import ClosedCells, Pairs, Values
 from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
 from stats.counts.returning_users import ReturningUsers
@@ -122,8 +122,9 @@ def _integers(numbers: Iterable[int]) -> NDArray[np.int64]:
 
 def _closed_cells(cells: Columns, *, kind: str) -> ClosedCells:
     counts = {name: _numbers(cells[name]) for name in ("block", "stratum", "n1", "x1", "n0", "x0")}
-    sums = {each.name: _numbers(cells[each.name]) for each in fields(Values)}
-    return ClosedCells(**counts, values=None if kind == "conversion" else Values(**sums))
+    sums = Pairs if kind == "ratio" else Values
+    own = {each.name: _numbers(cells[each.name]) for each in fields(sums)}
+    return ClosedCells(**counts, values=None if kind == "conversion" else sums(**own))
 
 
 def _numbers(column: "array[Any]") -> NDArray[Any]:

@@ -7,7 +7,6 @@ from functools import cached_property
 from itertools import islice
 
 import numpy as np
-from msgspec import structs
 
 from domain.document import moment
 from domain.evidence.counts import Arm, Arms, Sessions, TippingPoint, Vouched
@@ -507,10 +506,8 @@ def _arm(
     if kind == "conversion":
         return Arm(units=n, conversions=x, rate=level, late=0)
     total, per = (float(own[0]) for own in sums)
-    arm = Arm(units=n, conversions=x, rate=x / n if n else None, total=total, late=0)
-    if kind == "mean":
-        return structs.replace(arm, mean=level)
-    return structs.replace(arm, ratio=level, per=per)
+    rate, over = x / n if n else None, per if kind == "ratio" else None
+    return Arm(units=n, conversions=x, rate=rate, total=total, per=over, mean=level, late=0)
 
 
 def _count_twin(view: _View) -> ServedTwin | None:

@@ -12,9 +12,9 @@ from domain.currency import conversion_factor
 from domain.draw import bound_of
 from domain.lineage.flag import Flag
 from domain.metric import metrics_of
-from domain.millionths import cap_in_millionths
+from domain.millionths import MILLION, cap_in_millionths
 from storage.pipeline.moments import SECOND, block_of, microseconds
-from storage.pipeline.steps import AHEAD, PROPERTIES, REASONS, asked_values
+from storage.pipeline.steps import AHEAD, HALF, KINDS, PROPERTIES, REASONS, asked_values
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import SEEN_FROM
 
@@ -33,7 +33,8 @@ class Metric:
         attribution_before: How long before it they count too: from the experiment's start on.
         open_for: How long after a block's exposures its outcomes close, in microseconds: the
             window, and by how much the metric's own grace exceeds the policy's.
-        is_mean: 1 of a mean, 0 of a conversion.
+        kind: Its place in `KINDS`.
+        per: Of a ratio, the events that it is taken over.
         cap: Of a mean, in millionths.
         threshold: A unit counts whose first value exceeds it, in millionths; None where each event
             counts.
@@ -55,7 +56,7 @@ class Metric:
         "attribution_window": "bigint",
         "attribution_before": "bigint",
         "open_for": "bigint",
-        "is_mean": "int",
+        "kind": "int",
         "cap": "bigint",
         "threshold": "bigint",
         "amounts_of": "text",
@@ -72,7 +73,8 @@ class Metric:
     attribution_window: int
     attribution_before: int
     open_for: int
-    is_mean: int
+    kind: int
+    per: Sequence[str]
     cap: int | None
     threshold: int | None
     amounts_of: str
@@ -86,6 +88,13 @@ class Metric:
     property_2: str | None = None
     property_3: str | None = None
     asked: str
+
+    def counted(self, event: str) -> tuple[int | None, int | None]:
+        """Returns the columns `adds` and `otherwise` of `sources` for an event."""
+        if not self.per:
+            return MILLION if self.left_out else None, None
+        over = 1 if event in self.per else None
+        return (HALF if event in self.sources else 0) + (over or 0), over
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +248,8 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         attribution_window=_span(definition, "window_seconds"),
         attribution_before=round(definition.get("before_seconds", 0) * SECOND),
         open_for=_open_for(definition, policy),
-        is_mean=int(definition["kind"] == "mean"),
+        kind=KINDS.index(definition["kind"]),
+        per=definition.get("per", ()),
         cap=None if cap is None else cap_in_millionths(cap),
         threshold=None if over is None else cap_in_millionths(over),
         amounts_of=definition.get("of", definition["name"]),

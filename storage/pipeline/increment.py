@@ -283,14 +283,14 @@ _ADD_CELLS = """
 INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0)
 SELECT s.experiment, n.metric, n.block, n.stratum, n.n1, n.x1, n.n0, n.x0
 FROM new_cells AS n JOIN scope AS s ON s.number = n.number
-WHERE n.is_mean = 0
+WHERE n.kind = 0
 ON CONFLICT DO NOTHING
 """
 
 _MEAN_CELLS = f"""
 SELECT s.experiment, {COMPUTED_CELLS}
 FROM new_cells AS r JOIN scope AS s ON s.number = r.number
-WHERE r.is_mean = 1
+WHERE r.kind > 0
 """
 
 _ADD_MEAN_CELLS = text(f"""
@@ -407,7 +407,7 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     engine.view(COUNTED.name, COUNTED.sql)
     engine.run(NEW_CELLS)
     cells = engine.add({"cells": _ADD_CELLS})["cells"]
-    if any(metric.is_mean for part in read for metric in part.experiment.metrics):
+    if any(metric.kind for part in read for metric in part.experiment.metrics):
         cells += _add_mean_cells(engine)
     engine.close()
     return cells

@@ -570,7 +570,15 @@ _RATES = {
     "largest": "bigint",
 }
 _LARGEST = 2**63 - 1
-_SOURCES = {"number": "int", "metric": "text", "event": "text"}
+# `adds`: what an event counts, NULL for its value; without the properties that are asked for it
+# counts `otherwise`, and not at all where that is NULL.
+_SOURCES = {
+    "number": "int",
+    "metric": "text",
+    "event": "text",
+    "adds": "bigint",
+    "otherwise": "bigint",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -631,10 +639,10 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
         "sources",
         _SOURCES,
         (
-            (part.experiment.number, metric.name, event)
+            (part.experiment.number, metric.name, event, *metric.counted(event))
             for part in read
             for metric in part.experiment.metrics
             if metric.amounts_of == metric.name
-            for event in dict.fromkeys(metric.sources)
+            for event in dict.fromkeys((*metric.sources, *metric.per))
         ),
     )

@@ -43,7 +43,9 @@ LOOK_BACK = IDENTITY + AHEAD
 # An exposure is packed as (its time since the start) · SPOTS + its assignment's spot: 45 bits of
 # microseconds are 407 days: the longest horizon, and a window after it.
 SPOTS = 262_144
-# A unit's amount is squared in two halves.
+# The kinds of metrics, by the column `kind`.
+KINDS = ("conversion", "mean", "ratio")
+# A unit's amount is squared in two halves; of a ratio these are its two counts.
 HALF = 2_147_483_648
 
 # Stand around a text whose SHA-256 in hexadecimal is meant: engines call it otherwise.
@@ -648,6 +650,12 @@ def has_asked_values(event: str) -> str:
     )
 
 
+def _counted(event: str) -> str:
+    """Returns SQL for what an event counts: of a metric that asks for properties, by those."""
+    return f"""CASE WHEN o.otherwise IS NULL OR {has_asked_values(event)}
+            THEN coalesce(o.adds, {event}.value) ELSE o.otherwise END"""
+
+
 def _read_outcome(event: str) -> str:
     """Returns SQL for whether an experiment's metric reads an event now.
 
@@ -660,7 +668,7 @@ def _read_outcome(event: str) -> str:
     return f"""CASE WHEN {event}.received > s.from_block - m.attribution_before - {AHEAD}
               AND {event}.received <= s.to_block + s.grace
               AND (m.attribution_before = 0 OR {event}.occurred >= s.starts_at)
-              AND {has_asked_values(event)}
+              AND (o.otherwise IS NOT NULL OR {has_asked_values(event)})
           THEN 1 ELSE 0 END <> 0"""
 
 
@@ -678,17 +686,17 @@ SELECT number, experiment, metric, occurred, received, idempotency_key,
                  AS BIGINT)
     END AS value,
     session_id, pseudonym, by_user, unit, attribution_window, attribution_before, closes_after,
-    is_mean, cap
+    kind, cap
 FROM (
     SELECT s.number, s.experiment, m.metric, r.occurred, r.received, r.idempotency_key,
-        CASE WHEN m.left_out = 0 THEN r.value ELSE {MILLION} END AS value,
-        CASE WHEN m.left_out = 0 THEN
+        {_counted("r")} AS value,
+        CASE WHEN o.adds IS NULL THEN
             CAST(greatest(least(r.value, x.largest), -x.largest) AS DECIMAL(38, 0))
                 * CAST(x.factor AS DECIMAL(38, 0))
         END AS product,
         r.session_id, r.pseudonym, s.by_user,
         CASE WHEN s.by_user = 1 THEN r.user_unit ELSE r.session_id END AS unit,
-        m.attribution_window, m.attribution_before, m.open_for + s.grace AS closes_after, m.is_mean,
+        m.attribution_window, m.attribution_before, m.open_for + s.grace AS closes_after, m.kind,
         m.cap
     FROM revenue AS r
     JOIN sources AS o ON o.event = r.event
@@ -697,7 +705,7 @@ FROM (
     JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
     LEFT JOIN rates AS x ON x.number = m.number AND x.metric = m.metric AND x.currency = r.currency
     WHERE m.by_page = 0 AND m.threshold IS NULL AND CASE WHEN m.left_out = CASE
-              WHEN m.is_mean = 0 THEN 0
+              WHEN m.kind <> 1 THEN 0
               WHEN r.value IS NULL THEN {_NO_VALUE}
               WHEN m.currency = r.currency OR x.factor IS NOT NULL THEN 0
               ELSE {_OTHER_CURRENCY}
@@ -723,16 +731,16 @@ OUTCOMES = Step(
     temporary=True,
     sql=f"""
 SELECT number, experiment, metric, unit, occurred, received, event_key, value, block, arm, stratum,
-    block + {BLOCK} + closes_after AS closes_at, is_mean, cap, threshold
+    block + {BLOCK} + closes_after AS closes_at, kind, cap, threshold
 FROM (
     SELECT t.number, t.experiment, t.metric, t.unit, t.occurred, t.received, t.event_key, t.value,
-        p.block, p.arm, p.stratum, t.closes_after, t.is_mean, t.cap, t.threshold
+        p.block, p.arm, p.stratum, t.closes_after, t.kind, t.cap, t.threshold
     FROM (
         SELECT s.number, s.experiment, m.metric, m.attribution_window, m.attribution_before,
             {_UNIT} AS unit, e.occurred, e.received,
             {EVENT_KEY} AS event_key,
-            CASE WHEN m.left_out = 0 THEN e.value ELSE {MILLION} END AS value,
-            m.open_for + s.grace AS closes_after, m.is_mean, m.cap, m.threshold
+            {_counted("e")} AS value,
+            m.open_for + s.grace AS closes_after, m.kind, m.cap, m.threshold
         FROM outcome_events AS e
         JOIN sources AS o ON o.event = e.event
         JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
@@ -749,17 +757,17 @@ FROM (
         AND t.occurred <= p.exposed_at + t.attribution_window
     UNION ALL
     SELECT r.number, r.experiment, r.metric, p.unit, r.occurred, r.received, r.idempotency_key,
-        r.value, p.block, p.arm, p.stratum, r.closes_after, r.is_mean, r.cap, CAST(NULL AS BIGINT)
+        r.value, p.block, p.arm, p.stratum, r.closes_after, r.kind, r.cap, CAST(NULL AS BIGINT)
     FROM paid AS r
     JOIN exposed_units AS p ON p.experiment = r.experiment AND p.unit = r.unit
         AND r.occurred >= p.exposed_at - r.attribution_before
         AND r.occurred <= p.exposed_at + r.attribution_window
     UNION ALL
     SELECT number, experiment, metric, unit, occurred, received, idempotency_key, value, block,
-        arm, stratum, closes_after, is_mean, cap, CAST(NULL AS BIGINT)
+        arm, stratum, closes_after, kind, cap, CAST(NULL AS BIGINT)
     FROM (
         SELECT r.number, r.experiment, r.metric, p.unit, r.occurred, r.received, r.idempotency_key,
-            r.value, p.block, p.arm, p.stratum, r.closes_after, r.is_mean, r.cap,
+            r.value, p.block, p.arm, p.stratum, r.closes_after, r.kind, r.cap,
             row_number() OVER (
                 PARTITION BY r.number, r.metric, r.idempotency_key
                 ORDER BY p.exposed_at, p.unit COLLATE "C"
@@ -833,10 +841,11 @@ WHERE (earliest IS NULL OR occurred < earliest) AND NOT EXISTS (
 )
 
 # The earliest receipt of an outcome: on time if before its block's close. Of a metric with a
-# threshold the late ones alone are stored: which units exceed it is known when its cells close.
+# threshold the late ones alone are stored: which units exceed it is known when its cells close. A
+# ratio's unit converts by an event that counts, not by those that it is taken over.
 NEW_CONVERSIONS = Step(
     name="new_conversions",
-    sql="""
+    sql=f"""
 SELECT number, metric, unit, min(received_at) AS received_at, min(late) AS late,
     CASE WHEN min(late) = 1 THEN min(block) END AS block,
     CASE WHEN min(late) = 1 THEN min(arm) END AS arm,
@@ -845,7 +854,7 @@ FROM (
     SELECT number, metric, unit, received AS received_at,
         CASE WHEN received > closes_at THEN 1 ELSE 0 END AS late, block, arm, stratum
     FROM outcomes
-    WHERE threshold IS NULL
+    WHERE threshold IS NULL AND (kind < 2 OR value >= {HALF} OR received > closes_at)
     UNION ALL
     SELECT number, metric, unit, received_at, late, block, arm, stratum FROM firsts WHERE late = 1
     UNION ALL
@@ -871,7 +880,7 @@ FROM (
         SELECT number, metric, unit, event_key, received AS received_at,
             greatest(least(value, cap), -cap) AS value
         FROM outcomes
-        WHERE is_mean = 1 AND value IS NOT NULL
+        WHERE kind > 0 AND value IS NOT NULL
         UNION ALL
         SELECT number, metric, unit, event_key, received_at, value FROM firsts
         UNION ALL
@@ -895,7 +904,7 @@ COUNTED = Step(
 SELECT m.number, m.metric, p.block, p.stratum,
     CASE WHEN m.turnover = 0 THEN p.n1 ELSE p.named1 END AS n1, 0 AS x1,
     CASE WHEN m.turnover = 0 THEN p.n0 ELSE p.named0 END AS n0, 0 AS x0,
-    m.is_mean, 0 AS y1, 0 AS hh1, 0 AS hl1, 0 AS ll1, 0 AS y0, 0 AS hh0, 0 AS hl0, 0 AS ll0
+    m.kind, 0 AS y1, 0 AS hh1, 0 AS hl1, 0 AS ll1, 0 AS y0, 0 AS hh0, 0 AS hl0, 0 AS ll0
 FROM (
     SELECT experiment, block, stratum, sum(arm) AS n1, sum(1 - arm) AS n0,
         sum(CASE WHEN pseudonym IS NULL THEN 0 ELSE arm END) AS named1,
@@ -953,7 +962,7 @@ FROM (
         JOIN known_amounts AS k ON k.experiment = p.experiment AND k.unit = p.unit
         JOIN scope AS s ON s.experiment = p.experiment
         JOIN metrics AS m ON m.number = s.number AND m.metric = k.metric
-        WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to AND m.is_mean = 1
+        WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to AND m.kind > 0
           AND k.received_at <= p.block + {BLOCK} + m.open_for + s.grace
         GROUP BY m.number, m.metric, p.block, p.stratum, p.arm, p.unit
     ) AS earned
@@ -966,7 +975,7 @@ NEW_CELLS = Step(
     name="new_cells",
     sql="""
 SELECT number, metric, block, stratum,
-    sum(n1) AS n1, sum(x1) AS x1, sum(n0) AS n0, sum(x0) AS x0, max(is_mean) AS is_mean,
+    sum(n1) AS n1, sum(x1) AS x1, sum(n0) AS n0, sum(x0) AS x0, max(kind) AS kind,
     sum(y1) AS y1, sum(hh1) AS hh1, sum(hl1) AS hl1, sum(ll1) AS ll1,
     sum(y0) AS y0, sum(hh0) AS hh0, sum(hl0) AS hl0, sum(ll0) AS ll0
 FROM counted

@@ -460,9 +460,9 @@ conversions = _table(
     Index(None, "experiment_id", "metric", postgresql_where=text("late = 1")),
 )
 
-# What an exposed unit brought of a metric of kind `mean`, event by event; the key makes another
-# delivery of the same event the same row. Of a metric with a threshold the events that were its
-# first, as far as was received by then; the key is when they occurred.
+# What an exposed unit brought of a mean or ratio, event by event; the key makes another delivery
+# of the same event the same row. Of a metric with a threshold the events that were its first, as
+# far as was received by then; the key is when they occurred.
 amounts = _table(
     "amounts",
     _experiment_of_unit(),
@@ -470,7 +470,8 @@ amounts = _table(
     Column("unit", Text, nullable=False),
     Column("event_key", Text, nullable=False),
     _microseconds("received_at"),
-    # In whole millionths; of revenue too, of which an amount can be larger than a `value`.
+    # In whole millionths; of revenue too, of which an amount can be larger than a `value`. Of a
+    # ratio 2³¹ for an event that counts, and 1 for an event that it is taken over.
     Column("value", BigInteger, nullable=False),
     PrimaryKeyConstraint("experiment_id", "metric", "unit", "event_key"),
 )
@@ -486,11 +487,10 @@ cells = _table(
     Column("x1", BigInteger, nullable=False),
     Column("n0", BigInteger, nullable=False),
     Column("x0", BigInteger, nullable=False),
-    # Sums and sums of squares of a metric of kind `mean`.
-    Column("y1", Double),
-    Column("yy1", Double),
-    Column("y0", Double),
-    Column("yy0", Double),
+    # Sums and sums of squares of a metric of kind `mean` or `ratio`; of a ratio then those of what
+    # it is taken over, and of the products of both.
+    *(Column(name, Double) for name in ("y1", "yy1", "y0", "yy0")),
+    *(Column(name, Double) for name in ("d1", "dd1", "yd1", "d0", "dd0", "yd0")),
     PrimaryKeyConstraint("experiment_id", "metric", "block", "stratum"),
     # A run reports whole days of all experiments; blocks close in order.
     Index(None, "block", postgresql_using="brin"),

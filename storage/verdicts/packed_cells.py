@@ -16,8 +16,8 @@ from storage.postgres.rows import value_of
 Columns = Mapping[str, "array[Any]"]
 
 _WHOLE = ("at", "place", "n1", "x1", "n0", "x0")
-# Of a metric of kind `mean`; empty columns of others.
-_SUMS = ("y1", "yy1", "y0", "yy0")
+# Of a mean, and of a ratio all of them; empty columns of others.
+_SUMS = ("y1", "yy1", "y0", "yy0", "d1", "dd1", "yd1", "d0", "dd0", "yd0")
 _CALLED = {"at": "block", "place": "stratum"}
 NO_CELLS: Columns = {_CALLED.get(name, name): array("q") for name in _WHOLE} | {
     name: array("d") for name in _SUMS
@@ -113,7 +113,7 @@ def read_cells(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str,
     """Returns the closed cells of some experiments, by (experiment, metric); those that have any.
 
     They have a row's `block`, the place of its `stratum` among the experiment's, the units of each
-    arm, n1 and n0, their conversions, x1 and x0, and of a mean the sums y1 and y0, and of squares.
+    arm, n1 and n0, their conversions, x1 and x0, and the sums of means and ratios.
 
     Args:
         connection: To the store, or to a separate reading of it.

@@ -11,6 +11,9 @@ from domain.millionths import LARGEST_AMOUNT, MILLION, cap_in_millionths
 from tests.oracle.calendar import SECOND
 from tests.oracle.raw_log import RawEvent, RawRevenue
 
+# A ratio's unit has as its amount so many times the events that count, and those that it is over.
+PAIR = 2**31
+
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
@@ -22,6 +25,7 @@ class Metric:
     before: int
     open_for: int
     is_mean: bool
+    per: frozenset[str]
     cap: int | None
     over: int | None
     kept_as: str
@@ -45,6 +49,7 @@ class Metric:
             before=definition.get("before_seconds", 0) * SECOND,
             open_for=(window + own_grace - grace) * SECOND,
             is_mean=definition["kind"] == "mean",
+            per=frozenset(definition.get("per", ())),
             cap=None if cap is None else cap_in_millionths(cap),
             over=None if (over := definition.get("over")) is None else cap_in_millionths(over),
             kept_as=definition.get("of", definition["name"]),
@@ -60,6 +65,11 @@ class Metric:
             where=definition.get("where", {}),
         )
 
+    @property
+    def is_late_by_value(self) -> bool:
+        """Whether its values tell which units are late."""
+        return self.over is not None or bool(self.per)
+
     def holds(self, occurred_at: int, *, exposed_at: int, start: int) -> bool:
         """Tells whether a unit's own event counts by its time, before the exposure or after it."""
         since = occurred_at - exposed_at
@@ -69,10 +79,11 @@ class Metric:
 
     def counts(self, paid: RawRevenue) -> bool:
         """Tells whether a revenue event is the metric's; of a mean, in its currency."""
-        if self.by_page or self.over is not None or not self.asks(paid.attributes):
+        if self.by_page or self.over is not None:
             return False
-        if paid.event not in self.sources or not self.is_mean:
-            return paid.event in self.sources
+        named = self.pair(paid.event, paid.attributes) > 0
+        if not named or not self.is_mean:
+            return named
         if paid.amount is None:
             return self.left_out == "no_value"
         abroad = paid.currency != self.currency and paid.currency not in self.factors
@@ -81,6 +92,8 @@ class Metric:
 
     def worth(self, paid: RawRevenue) -> int | None:
         """What a payment is worth in the metric's currency, in millionths of its minor unit."""
+        if self.per:
+            return self.pair(paid.event, paid.attributes)
         if paid.amount is None:
             return None
         value = min(paid.amount, LARGEST_AMOUNT) * MILLION
@@ -100,9 +113,13 @@ class Metric:
             for name, values in self.where.items()
         )
 
+    def pair(self, name: str, properties: Mapping[str, object] | None) -> int:
+        """What an event counts: PAIR as one that counts, of a ratio 1 as one that it is over."""
+        return PAIR * (name in self.sources and self.asks(properties)) + (name in self.per)
+
     def reads(self, event: RawEvent) -> bool:
         """Tells whether a runtime event is the metric's."""
-        if event.event not in self.sources or not self.asks(event.properties):
+        if not self.pair(event.event, event.properties):
             return False
         if self.vouched_only and not (event.trusted or event.signed):
             return False
@@ -142,10 +159,12 @@ class Outcomes:
         if self.metric.over is not None:
             self._note_first(unit, received, key, value)
             return
-        self.received[unit] = min(received, self.received.get(unit, received))
+        # Of a ratio's events those that it is over convert nobody.
+        if not self.metric.per or (value or 0) >= PAIR:
+            self.received[unit] = min(received, self.received.get(unit, received))
         if self.metric.left_out is not None:
             value = MILLION
-        if self.metric.is_mean and value is not None:
+        if (self.metric.is_mean or self.metric.per) and value is not None:
             cap = self.metric.cap
             capped = value if cap is None else max(min(value, cap), -cap)
             own = self.values[unit]
@@ -164,7 +183,7 @@ class Outcomes:
         over, own = self.metric.over or 0, self.values[unit].values()
         late = [received for received, value in own if received > closes and value > over]
         if late and self.is_kept:
-            self.received[unit] = min(late)
+            self.received[unit] = min(*late, self.received.get(unit, late[0]))
 
     def exceeds(self, unit: str, closes: int) -> bool:
         """Tells whether the first event that was received by the close exceeds the threshold."""

@@ -29,7 +29,7 @@ from storage.verdicts.packed_cells import Columns
 from tests.oracle.attribution import Attribution
 from tests.oracle.calendar import BLOCK, Calendar, block_of
 from tests.oracle.frozen import FrozenExperiment
-from tests.oracle.outcomes import Outcomes
+from tests.oracle.outcomes import PAIR, Metric, Outcomes
 from tests.oracle.raw_log import RawDeploy
 from tests.oracle.standings import ARMS, PARTIAL, TREATMENT
 
@@ -109,6 +109,8 @@ def reading_of(
     )
 
 
+_PAIRED = ("d", "dd", "yd")
+
 # --- Cells -------------------------------------------------------------------------------------
 
 
@@ -120,18 +122,24 @@ class _ArmCount:
     x: int = 0
     y: int = 0
     yy: int = 0
+    d: int = 0
+    dd: int = 0
+    yd: int = 0
 
-    def add(self, *, converted: bool, amount: int | None) -> None:
+    def add(self, *, converted: bool, amount: int | None, is_ratio: bool) -> None:
         self.n += 1
         self.x += converted
-        if amount is not None:
-            self.y += amount
-            self.yy += amount * amount
+        y, d = divmod(amount or 0, PAIR) if is_ratio else (amount or 0, 0)
+        self.y += y
+        self.yy += y * y
+        self.d += d
+        self.dd += d * d
+        self.yd += y * d
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellRow:
-    """A closed cell of a metric; sums are of metrics of kind `mean`."""
+    """A closed cell of a metric; sums are of means and ratios, those with d of ratios alone."""
 
     block: datetime
     stratum: str
@@ -143,6 +151,12 @@ class CellRow:
     yy1: float | None
     y0: float | None
     yy0: float | None
+    d1: float | None
+    dd1: float | None
+    yd1: float | None
+    d0: float | None
+    dd0: float | None
+    yd0: float | None
 
 
 def _packed(cells: Sequence[CellRow], *, strata: Sequence[str]) -> Columns:
@@ -152,7 +166,7 @@ def _packed(cells: Sequence[CellRow], *, strata: Sequence[str]) -> Columns:
     }
     sums = {
         name: array("d", (part for cell in cells if (part := getattr(cell, name)) is not None))
-        for name in ("y1", "yy1", "y0", "yy0")
+        for name in ("y1", "yy1", "y0", "yy0", "d1", "dd1", "yd1", "d0", "dd0", "yd0")
     }
     return {
         "block": array("q", (int(cell.block.timestamp()) for cell in cells)),
@@ -179,9 +193,10 @@ def cells_of(facts: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> l
             converted=outcomes.exceeds(unit, closes)
             or outcomes.received.get(unit, closes + 1) <= closes,
             amount=_amount(outcomes, unit, closes=closes),
+            is_ratio=bool(outcomes.metric.per),
         )
     return [
-        _cell(block, stratum, *arms[block, stratum], is_mean=outcomes.metric.is_mean)
+        _cell(block, stratum, *arms[block, stratum], metric=outcomes.metric)
         for block, stratum in sorted(arms)
     ]
 
@@ -195,8 +210,14 @@ def _amount(outcomes: Outcomes, unit: str, *, closes: int) -> int | None:
 
 
 def _cell(
-    block: int, stratum: str, control: _ArmCount, treatment: _ArmCount, *, is_mean: bool
+    block: int, stratum: str, control: _ArmCount, treatment: _ArmCount, *, metric: Metric
 ) -> CellRow:
+    scale = 1 if metric.per else MILLION
+    arms = (("1", treatment), ("0", control))
+    sums = {f"y{arm}": own.y / scale for arm, own in arms}
+    sums |= {f"yy{arm}": own.yy / scale**2 for arm, own in arms}
+    pairs = {f"{name}{arm}": float(getattr(own, name)) for arm, own in arms for name in _PAIRED}
+    none = dict.fromkeys((*sums, *pairs))
     return CellRow(
         block=moment_of(block),
         stratum=stratum,
@@ -204,10 +225,11 @@ def _cell(
         x1=treatment.x,
         n0=control.n,
         x0=control.x,
-        y1=treatment.y / MILLION if is_mean else None,
-        yy1=treatment.yy / MILLION**2 if is_mean else None,
-        y0=control.y / MILLION if is_mean else None,
-        yy0=control.yy / MILLION**2 if is_mean else None,
+        **{
+            **none,
+            **(sums if metric.is_mean or metric.per else {}),
+            **(pairs if metric.per else {}),
+        },
     )
 
 

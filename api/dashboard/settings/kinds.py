@@ -86,6 +86,7 @@ def _facts_of_metric(row: Row) -> list[str]:
             for name, values in definition.get("where", {}).items()
         ),
         *(["a mean"] if definition["kind"] == "mean" else []),
+        *(["over " + ", ".join(definition["per"])] if "per" in definition else []),
         *([f"capped at {definition['cap']:g}"] if definition["cap"] is not None else []),
         *([] if margin == "default" else [f"margin {'none' if margin is None else margin}"]),
     ]

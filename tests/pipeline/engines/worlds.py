@@ -48,6 +48,7 @@ METRICS = {
         "rates": {"EUR": 1.08234567, "JPY": 0.0067, "KWD": 3.25},
     },
     "paid": {"window_seconds": 5400, "grace_seconds": 1500},
+    "rate": {"window_seconds": 3600, "kind": "ratio", "sources": ["order"], "per": ["page_view"]},
     "dear": {"window_seconds": 3600, "sources": ["basket", "order"], "over": 100_000},
 }
 TARGETS = tuple(METRICS)
@@ -61,6 +62,12 @@ ASKING = {
         "where": {"plan": ["7", "true"], "platform": ["android", "ios"]},
     },
     "apple": {"sources": ["order", "paid"], "where": {"x": ["1", "2", "a=b"]}},
+    "share": {
+        "sources": ["basket", "paid"],
+        "kind": "ratio",
+        "per": ["basket", "order", "paid"],
+        "where": {"x": ["1", "a=b"]},
+    },
 }
 PROPERTIES = (
     None,
@@ -73,7 +80,7 @@ PROPERTIES = (
 # A guardrail of two thresholds, which a short log has no quantiles of.
 SLOW = """
 UPDATE experiments SET policy = jsonb_set(policy, '{guardrails}', policy -> 'guardrails' || (
-    SELECT jsonb_agg(policy -> 'target' || jsonb_build_object(
+    SELECT jsonb_agg((policy -> 'target') - 'per' || jsonb_build_object(
         'name', name, 'of', 'slow', 'over', over, 'kind', 'conversion', 'cap', null,
         'sources', jsonb_build_array('basket', 'order'), 'window_seconds', 1800
     ))

@@ -66,6 +66,10 @@ def of_spend(**chosen: Any) -> Chosen:
     return {"default_metric": "spend", "metrics": {"spend": {**spend, **chosen}}}
 
 
+def of_ratio(**chosen: Any) -> Chosen:
+    return of_order(kind="ratio", sources=["order"], **chosen)
+
+
 def worth(**chosen: Any) -> Chosen:
     return {"value_routes": [{"metric": "order", "value_per_conversion": 5.0, **chosen}]}
 
@@ -79,6 +83,7 @@ VERDICTS: Mapping[str, tuple[Chosen, Chosen]] = {
     "metrics.grace_seconds": ({}, of_order(grace_seconds=14_400)),
     "metrics.better": ({}, of_order(better="lower")),
     "metrics.kind": ({}, of_order(kind="mean")),
+    "metrics.per": (of_ratio(per=["page_view"]), of_ratio(per=["refund"])),
     "metrics.cap": (of_spend(cap=100.0), of_spend(cap=2000.0)),
     "metrics.over": ({}, of_order(over=1000)),
     "metrics.margin": ({}, {"metrics": {"error": {"margin": 50.0}}}),
