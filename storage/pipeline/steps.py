@@ -842,7 +842,7 @@ WHERE (earliest IS NULL OR occurred < earliest) AND NOT EXISTS (
 
 # The earliest receipt of an outcome: on time if before its block's close. Of a metric with a
 # threshold the late ones alone are stored: which units exceed it is known when its cells close. A
-# ratio's unit converts by an event that counts, not by those that it is taken over.
+# ratio's unit converts by an event that counts, not by those that it is over.
 NEW_CONVERSIONS = Step(
     name="new_conversions",
     sql=f"""
@@ -854,7 +854,7 @@ FROM (
     SELECT number, metric, unit, received AS received_at,
         CASE WHEN received > closes_at THEN 1 ELSE 0 END AS late, block, arm, stratum
     FROM outcomes
-    WHERE threshold IS NULL AND (kind < 2 OR value >= {HALF} OR received > closes_at)
+    WHERE threshold IS NULL AND (kind < 2 OR value >= {HALF})
     UNION ALL
     SELECT number, metric, unit, received_at, late, block, arm, stratum FROM firsts WHERE late = 1
     UNION ALL

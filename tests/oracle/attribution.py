@@ -135,17 +135,17 @@ class Attributor:
         self._unearth(tombstones)
         for event in events:
             self._follow(event)
+        for outcomes in self._facts.outcomes:
+            for unit in outcomes.values if outcomes.metric.over is not None else ():
+                exposed = self._facts.exposures[unit]
+                closes = self._calendar.closes(exposed.block, outcomes.metric.open_for)
+                outcomes.note_late(unit, closes)
         by_pseudonym = self._by_pseudonym()
         for sessions in by_pseudonym.values():
             self._turn_over(sessions)
             self._return([self._facts.exposures[unit] for _, unit in sessions])
         for paid in revenue:
             self._credit(paid, by_pseudonym)
-        for outcomes in self._facts.outcomes:
-            for unit in outcomes.values if outcomes.metric.is_late_by_value else ():
-                exposed = self._facts.exposures[unit]
-                closes = self._calendar.closes(exposed.block, outcomes.metric.open_for)
-                outcomes.note_late(unit, closes)
         return self._facts
 
     # --- Exposure --------------------------------------------------------------------------

@@ -65,11 +65,6 @@ class Metric:
             where=definition.get("where", {}),
         )
 
-    @property
-    def is_late_by_value(self) -> bool:
-        """Whether its values tell which units are late."""
-        return self.over is not None or bool(self.per)
-
     def holds(self, occurred_at: int, *, exposed_at: int, start: int) -> bool:
         """Tells whether a unit's own event counts by its time, before the exposure or after it."""
         since = occurred_at - exposed_at
@@ -183,7 +178,7 @@ class Outcomes:
         over, own = self.metric.over or 0, self.values[unit].values()
         late = [received for received, value in own if received > closes and value > over]
         if late and self.is_kept:
-            self.received[unit] = min(*late, self.received.get(unit, late[0]))
+            self.received[unit] = min(late)
 
     def exceeds(self, unit: str, closes: int) -> bool:
         """Tells whether the first event that was received by the close exceeds the threshold."""

@@ -3,7 +3,7 @@
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -109,37 +109,33 @@ def reading_of(
     )
 
 
-_PAIRED = ("d", "dd", "yd")
+_NAMES = ("y", "yy", "d", "dd", "yd")
+SUMS = tuple(f"{name}{arm}" for arm in (1, 0) for name in _NAMES)
 
 # --- Cells -------------------------------------------------------------------------------------
 
 
 @dataclass(kw_only=True)
 class _ArmCount:
-    """What an arm of a cell adds up to, `y` in whole millionths and `yy` in their squares."""
+    """What an arm of a cell counts, with the amount of each unit that has one."""
 
     n: int = 0
     x: int = 0
-    y: int = 0
-    yy: int = 0
-    d: int = 0
-    dd: int = 0
-    yd: int = 0
+    amounts: list[int] = field(default_factory=list[int])
 
-    def add(self, *, converted: bool, amount: int | None, is_ratio: bool) -> None:
-        self.n += 1
-        self.x += converted
-        y, d = divmod(amount or 0, PAIR) if is_ratio else (amount or 0, 0)
-        self.y += y
-        self.yy += y * y
-        self.d += d
-        self.dd += d * d
-        self.yd += y * d
+    def sums(self, arm: int, metric: Metric) -> dict[str, float]:
+        """Of a mean the sums of amounts and of squares, of a ratio those of both counts."""
+        per, named = bool(metric.per), _NAMES if metric.is_mean or metric.per else ()
+        pairs = [(0, 0), *(divmod(amount, PAIR if per else 1) for amount in self.amounts)]
+        terms = [(y, y * y, d, d * d, y * d) for y, d in pairs]
+        y, yy, *others = (sum(column) for column in zip(*terms, strict=True))
+        sums = (y, yy, *others) if per else (y / MILLION, yy / MILLION**2)
+        return {f"{name}{arm}": float(value) for name, value in zip(named, sums, strict=False)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellRow:
-    """A closed cell of a metric; sums are of means and ratios, those with d of ratios alone."""
+    """A closed cell of a metric, with the sums of a mean or ratio by name."""
 
     block: datetime
     stratum: str
@@ -147,16 +143,7 @@ class CellRow:
     x1: int
     n0: int
     x0: int
-    y1: float | None
-    yy1: float | None
-    y0: float | None
-    yy0: float | None
-    d1: float | None
-    dd1: float | None
-    yd1: float | None
-    d0: float | None
-    dd0: float | None
-    yd0: float | None
+    sums: Mapping[str, float]
 
 
 def _packed(cells: Sequence[CellRow], *, strata: Sequence[str]) -> Columns:
@@ -165,8 +152,7 @@ def _packed(cells: Sequence[CellRow], *, strata: Sequence[str]) -> Columns:
         for name in ("n1", "x1", "n0", "x0")
     }
     sums = {
-        name: array("d", (part for cell in cells if (part := getattr(cell, name)) is not None))
-        for name in ("y1", "yy1", "y0", "yy0", "d1", "dd1", "yd1", "d0", "dd0", "yd0")
+        name: array("d", (cell.sums[name] for cell in cells if name in cell.sums)) for name in SUMS
     }
     return {
         "block": array("q", (int(cell.block.timestamp()) for cell in cells)),
@@ -189,22 +175,18 @@ def cells_of(facts: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> l
             continue
         closes = calendar.closes(exposed.block, window)
         arm = arms[exposed.block, exposed.standing.stratum][exposed.arm == TREATMENT]
-        arm.add(
-            converted=outcomes.exceeds(unit, closes)
-            or outcomes.received.get(unit, closes + 1) <= closes,
-            amount=_amount(outcomes, unit, closes=closes),
-            is_ratio=bool(outcomes.metric.per),
-        )
+        arm.n += 1
+        arm.x += outcomes.exceeds(unit, closes) or outcomes.received.get(unit, closes + 1) <= closes
+        if unit in outcomes.values:
+            arm.amounts.append(_amount(outcomes, unit, closes=closes))
     return [
         _cell(block, stratum, *arms[block, stratum], metric=outcomes.metric)
         for block, stratum in sorted(arms)
     ]
 
 
-def _amount(outcomes: Outcomes, unit: str, *, closes: int) -> int | None:
+def _amount(outcomes: Outcomes, unit: str, *, closes: int) -> int:
     """Returns what a unit brought in time, in whole millionths."""
-    if unit not in outcomes.values:
-        return None
     values = outcomes.values[unit].values()
     return sum(value for received, value in values if received <= closes)
 
@@ -212,12 +194,6 @@ def _amount(outcomes: Outcomes, unit: str, *, closes: int) -> int | None:
 def _cell(
     block: int, stratum: str, control: _ArmCount, treatment: _ArmCount, *, metric: Metric
 ) -> CellRow:
-    scale = 1 if metric.per else MILLION
-    arms = (("1", treatment), ("0", control))
-    sums = {f"y{arm}": own.y / scale for arm, own in arms}
-    sums |= {f"yy{arm}": own.yy / scale**2 for arm, own in arms}
-    pairs = {f"{name}{arm}": float(getattr(own, name)) for arm, own in arms for name in _PAIRED}
-    none = dict.fromkeys((*sums, *pairs))
     return CellRow(
         block=moment_of(block),
         stratum=stratum,
@@ -225,11 +201,7 @@ def _cell(
         x1=treatment.x,
         n0=control.n,
         x0=control.x,
-        **{
-            **none,
-            **(sums if metric.is_mean or metric.per else {}),
-            **(pairs if metric.per else {}),
-        },
+        sums={**treatment.sums(1, metric), **control.sums(0, metric)},
     )
 
 

@@ -19,7 +19,7 @@ from tests.oracle.answers import attribution_of
 from tests.oracle.attribution import BY_BLOCK, Attribution
 from tests.oracle.calendar import Calendar
 from tests.oracle.frozen import FrozenExperiment, read_frozen
-from tests.oracle.raw_reading import cells_of, counted_units
+from tests.oracle.raw_reading import SUMS, cells_of, counted_units
 
 _UNITS = tuple(
     column.name for column in block_units.columns if column.name not in ("experiment_id", "block")
@@ -36,7 +36,7 @@ _STORED = {
     "conversions": "metric, unit, received_at, late",
     "late_outcomes": "metric, unit, block, arm, stratum",
     "amounts": "metric, unit, event_key, received_at, value",
-    "cells": "metric, block, stratum, n1, x1, n0, x0, y1, yy1, y0, yy0, d1, dd1, yd1, d0, dd0, yd0",
+    "cells": "metric, block, stratum, n1, x1, n0, x0, y1, yy1, d1, dd1, yd1, y0, yy0, d0, dd0, yd0",
 }
 
 
@@ -148,8 +148,7 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
             (
                 outcomes.metric.name,
                 *(microseconds(cell.block), cell.stratum, cell.n1, cell.x1, cell.n0, cell.x0),
-                *(cell.y1, cell.yy1, cell.y0, cell.yy0),
-                *(cell.d1, cell.dd1, cell.yd1, cell.d0, cell.dd0, cell.yd0),
+                *(cell.sums.get(name) for name in SUMS),
             )
             for outcomes in attribution.outcomes
             for cell in cells_of(attribution, outcomes, calendar=calendar)
