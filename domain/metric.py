@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from domain.cause import LEFT_OUT_OF_MEANS, Cause
+from domain.cause import Cause
 from domain.currency import CODES, conversion_factor
 from domain.document import form_field
 from domain.millionths import LARGEST_VALUE
@@ -311,49 +311,6 @@ def seconds_open(definition: Mapping[str, Any], *, grace: int) -> int:
     return definition["window_seconds"] + (0 if own is None else own - grace)
 
 
-def long_window(target: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the definition of a target's companion that counts outcomes within four windows."""
-    return {
-        **target,
-        "name": f"{target['name']} within {AFTER_WINDOWS} windows",
-        "role": "long_window",
-        "window_seconds": AFTER_WINDOWS * target["window_seconds"],
-    }
-
-
-def vouched(target: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the definition of a target's companion that counts outcomes that cannot be invented.
-
-    Those are events with the write key, or signed; anybody can send others with the public key.
-    """
-    return {**target, "name": f"{target['name']} vouched for", "role": "vouched"}
-
-
-def by_page(target: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the definition of a target's companion that counts the outcomes that pages sent.
-
-    The page sends events with the public key, unsigned. Where servers report the same outcomes,
-    these events tell whether one arm's page loses more. A target that counts none has no companion.
-    """
-    if target.get("vouched_only", False):
-        return []
-    return [{**target, "name": f"{target['name']} by the page", "role": Cause.CHANNELS}]
-
-
-def left_out(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the definitions of a mean's companions that count the outcomes that it leaves out.
-
-    A companion for each reason, which adds up ones.
-    """
-    if metric["kind"] != "mean":
-        return []
-    names = {Cause.OTHER_CURRENCY: "in another currency", Cause.NO_VALUE: "without a value"}
-    return [
-        {**metric, "name": f"{metric['name']} {names[reason]}", "role": reason, "cap": None}
-        for reason in LEFT_OUT_OF_MEANS
-    ]
-
-
 _EMPTY = " (empty)"
 
 
@@ -362,66 +319,14 @@ def empty_event(event: str) -> str:
     return f"{event[: LONGEST_NAME - len(_EMPTY)]}{_EMPTY}"
 
 
+# What a companion counts of units that have an event, whatever the target's values are.
 _YES_OR_NO = {
+    **dict.fromkeys(("cap", "over", "currency")),
     "kind": "conversion",
-    "cap": None,
-    "over": None,
-    "currency": None,
     "rates": {},
     "where": {},
     "per": [],
 }
-
-
-def empty(target: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the definition of a target's companion that counts the units of no known outcome."""
-    return {
-        **target,
-        **_YES_OR_NO,
-        "name": f"{target['name']} empty",
-        "role": Cause.EMPTY,
-        "sources": [empty_event(source) for source in target["sources"]],
-    }
-
-
-def not_vouched(target: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the definition of a companion that counts the outcomes of every sender.
-
-    A target that counts them itself has none.
-    """
-    if not target.get("vouched_only", False):
-        return []
-    name, role = f"{target['name']}: from every sender", Cause.NOT_VOUCHED
-    return [{**target, "vouched_only": False, "name": name, "role": role}]
-
-
-def turnover(target: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the definition of a target's companion that counts the sessions that have another.
-
-    Its units are the target's sessions that name a user. No event is its source: a session counts
-    whose user began another within the window after the session's exposure.
-    """
-    return {
-        **target,
-        **_YES_OR_NO,
-        "name": f"{target['name']}: another session",
-        "role": Cause.TURNOVER,
-        "sources": [],
-    }
-
-
-def before_exposure(target: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the definition of a target's companion that counts outcomes before the exposure too.
-
-    Those are the unit's own, from the experiment's start on, within `before_seconds` of its
-    exposure.
-    """
-    return {
-        **target,
-        "name": f"{target['name']} also before the exposure",
-        "role": Cause.BEFORE_EXPOSURE,
-        "before_seconds": min(target["window_seconds"], LONGEST_BEFORE),
-    }
 
 
 def companions_of(
@@ -434,16 +339,40 @@ def companions_of(
         every_event: Whether each event exposes: then no outcome comes before the exposure.
         is_history: Whether events came by import or replay, which may not know an outcome.
     """
-    of_sessions = [turnover(target)] if unit == "session" else []
+    window, is_mean = target["window_seconds"], target["kind"] == "mean"
     # A unit's first value among more events is another value, and not a further outcome.
-    is_first = target.get("over") is not None
-    unexposed = [] if every_event or is_first else [before_exposure(target)]
-    unknown = [empty(target)] if is_history else []
-    by_sender = [] if is_first else not_vouched(target)
-    reasons = [*left_out(target), *by_sender, *unknown]
+    is_first, vouched_only = target.get("over") is not None, target.get("vouched_only", False)
+    later, earlier = AFTER_WINDOWS * window, min(window, LONGEST_BEFORE)
+    unknown = [empty_event(source) for source in target["sources"]]
+    companions: list[tuple[bool, str, str, dict[str, Any]]] = [
+        (True, "long_window", f" within {AFTER_WINDOWS} windows", {"window_seconds": later}),
+        # With the write key, or signed: anybody can send others with the public key.
+        (True, "vouched", " vouched for", {}),
+        # With the public key, unsigned. Where servers report the same outcomes, these events tell
+        # whether an arm's page loses more.
+        (not is_first and not vouched_only, Cause.CHANNELS, " by the page", {}),
+        # Of what a mean leaves out each counts as one.
+        (is_mean, Cause.OTHER_CURRENCY, " in another currency", {"cap": None}),
+        (is_mean, Cause.NO_VALUE, " without a value", {"cap": None}),
+        (
+            not is_first and vouched_only,
+            Cause.NOT_VOUCHED,
+            ": from every sender",
+            {"vouched_only": False},
+        ),
+        (is_history, Cause.EMPTY, " empty", {**_YES_OR_NO, "sources": unknown}),
+        # No event is its source: a session counts whose user began another within the window.
+        (unit == "session", Cause.TURNOVER, ": another session", {**_YES_OR_NO, "sources": []}),
+        # The unit's own, from the experiment's start on, within `before_seconds` of its exposure.
+        (
+            *(not every_event and not is_first, Cause.BEFORE_EXPOSURE),
+            *(" also before the exposure", {"before_seconds": earlier}),
+        ),
+    ]
     return [
-        *(long_window(target), vouched(target), *([] if is_first else by_page(target))),
-        *(*reasons, *of_sessions, *unexposed),
+        {**target, **changes, "name": f"{target['name']}{suffix}", "role": role}
+        for asked, role, suffix, changes in companions
+        if asked
     ]
 
 
