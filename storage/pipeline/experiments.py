@@ -53,19 +53,10 @@ class Metric:
     """
 
     COLUMNS: ClassVar = {
-        "attribution_window": "bigint",
-        "attribution_before": "bigint",
-        "open_for": "bigint",
-        "kind": "int",
-        "cap": "bigint",
-        "threshold": "bigint",
-        "amounts_of": "text",
-        "currency": "text",
-        "vouched_only": "int",
-        "by_page": "int",
-        "left_out": "int",
-        "turnover": "int",
-        **dict.fromkeys((*PROPERTIES, "asked"), "text"),
+        **dict.fromkeys(("attribution_window", "attribution_before", "open_for"), "bigint"),
+        **dict.fromkeys(("cap", "threshold"), "bigint"),
+        **dict.fromkeys(("kind", "vouched_only", "by_page", "left_out", "turnover"), "int"),
+        **dict.fromkeys(("amounts_of", "currency", *PROPERTIES, "asked"), "text"),
     }
 
     name: str

@@ -64,33 +64,14 @@ class TooManyAssignmentsError(ValueError):
 # --- Scope --------------------------------------------------------------------------------------
 
 _SCOPE = {
-    "number": "int",
     "experiment": "experiment",
-    "project_id": "int",
-    "environment": "text",
-    "by_user": "int",
-    "trusted_only": "int",
-    "signed_only": "int",
-    "vouched_only": "int",
-    "by_route": "int",
-    "flagged": "int",
-    "drawn": "int",
-    "flag": "text",
-    "flag_treatment": "text",
-    "flag_control": "text",
-    "starts_at": "bigint",
-    "bound_at": "bigint",
-    "grace": "bigint",
-    "target_window": "bigint",
-    "horizon": "bigint",
-    "warm_at": "bigint",
-    "in_flight_from": "bigint",
-    "from_block": "bigint",
-    "to_block": "bigint",
-    "received_from": "bigint",
-    "received_to": "bigint",
-    "treatment_commit": "text",
-    "sample_bound": "text",
+    **dict.fromkeys(("number", "project_id", "by_user", "trusted_only", "signed_only"), "int"),
+    **dict.fromkeys(("vouched_only", "by_route", "flagged", "drawn"), "int"),
+    **dict.fromkeys(("environment", "flag", "flag_treatment", "flag_control"), "text"),
+    **dict.fromkeys(("treatment_commit", "sample_bound"), "text"),
+    **dict.fromkeys(("starts_at", "bound_at", "grace", "target_window", "horizon"), "bigint"),
+    **dict.fromkeys(("warm_at", "in_flight_from", "from_block", "to_block"), "bigint"),
+    **dict.fromkeys(("received_from", "received_to"), "bigint"),
 }
 _OF_READING = frozenset(
     ("in_flight_from", "from_block", "to_block", "received_from", "received_to")
@@ -573,11 +554,8 @@ _LARGEST = 2**63 - 1
 # `adds`: what an event counts, NULL for its value; without the properties that are asked for it
 # counts `otherwise`, and not at all where that is NULL.
 _SOURCES = {
-    "number": "int",
-    "metric": "text",
-    "event": "text",
-    "adds": "bigint",
-    "otherwise": "bigint",
+    "number": "int", "metric": "text", "event": "text",
+    "adds": "bigint", "otherwise": "bigint",
 }
 
 
@@ -604,19 +582,17 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
         {name: _SCOPE[name] for name in _OUTCOME_SCOPE},
         (_scope_row(engine, part, _OUTCOME_SCOPE) for part in read),
     )
+    metrics = [(part, metric) for part in read for metric in part.experiment.metrics]
     engine.register(
         "metrics",
         _METRICS,
         (
             (
-                part.experiment.number,
-                metric.name,
+                *(part.experiment.number, metric.name),
                 *(getattr(metric, name) for name in Metric.COLUMNS),
-                part.closed_from[metric.name],
-                part.to_block - metric.open_for,
+                *(part.closed_from[metric.name], part.to_block - metric.open_for),
             )
-            for part in read
-            for metric in part.experiment.metrics
+            for part, metric in metrics
         ),
     )
     engine.register(
@@ -624,14 +600,10 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
         _RATES,
         (
             (
-                part.experiment.number,
-                metric.name,
-                currency,
-                factor,
+                *(part.experiment.number, metric.name, currency, factor),
                 min(_LARGEST, _LARGEST * RATE_SCALE // factor),
             )
-            for part in read
-            for metric in part.experiment.metrics
+            for part, metric in metrics
             for currency, factor in metric.factors.items()
         ),
     )
@@ -640,8 +612,7 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
         _SOURCES,
         (
             (part.experiment.number, metric.name, event, *metric.counted(event))
-            for part in read
-            for metric in part.experiment.metrics
+            for part, metric in metrics
             if metric.amounts_of == metric.name
             for event in dict.fromkeys((*metric.sources, *metric.per))
         ),

@@ -20,11 +20,11 @@ from benchmarks.calibration.sections.section import Run
 from tests.repetition import also_nightly
 
 SECTIONS = also_nightly(
-    (false_answers, guardrails, interactions, ratios),
+    (false_answers, guardrails, interactions),
     # By day each has a smaller form: test_blocks.py, test_attempts.py and test_closing.py here, and
-    # the gates, means and intervals in tests/stats/.
+    # the gates, means, ratios and intervals in tests/stats/.
     (
-        *(intervals, sample_ratios, futility, means, endings),
+        *(intervals, sample_ratios, futility, means, ratios, endings),
         *(strata_errors, unequal_arms, many_changes),
     ),
 )

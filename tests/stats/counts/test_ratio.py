@@ -1,4 +1,4 @@
-"""Ratios of two counts: their test by the specification, beside other metrics in a batch."""
+"""Ratios of two counts: their test by the specification, and how often it answers."""
 
 import math
 from typing import Any
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.calibration.ratios import Requests, evaluated
 from stats.counts.closed_cells import Pairs
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import Policy
@@ -110,3 +111,16 @@ def test_a_ratio_without_spread_or_of_few_units_says_nothing(series, blocks, tes
     evidence = evidence_of(series, blocks)
     assert (evidence.totals.lift is not None) == tested
     assert (evidence.log_e != 0) == tested
+
+
+@pytest.mark.parametrize(
+    ("requests", "least", "most"),
+    [
+        (Requests(times=4, swing=0.5), 0, 2),
+        (Requests(silent=0.9, times=2, requests=1, units=20), 0, 2),
+        (Requests(lift=0.04, times=2), 20, 20),
+    ],
+)
+def test_a_change_of_requests_alone_is_not_answered(requests, least, most) -> None:
+    answered = [each.decision.verdict != "abstain" for each in evaluated(requests, 20, 2026)]
+    assert least <= sum(answered) <= most
