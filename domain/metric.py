@@ -287,12 +287,7 @@ def _require_rates(rates: Mapping[str, float], *, kind: str, currency: str | Non
 def with_own_grace(definition: dict[str, object], metric: Metric, *, grace: int) -> None:
     """Adds a metric's own grace to its definition, where it is longer than the project's.
 
-    It exceeds the project's by whole blocks, so that outcomes close at the ends of blocks.
-
-    Args:
-        definition: The definition, which a policy freezes.
-        metric: The metric as the project defines it.
-        grace: The project's grace, in seconds.
+    It exceeds the project's, in seconds, by whole blocks, so that outcomes close at their ends.
     """
     longer_by = (metric.grace_seconds or 0) - grace
     if longer_by > 0:
@@ -302,10 +297,7 @@ def with_own_grace(definition: dict[str, object], metric: Metric, *, grace: int)
 def seconds_open(definition: Mapping[str, Any], *, grace: int) -> int:
     """Returns for how long a block's outcomes stay open after its exposures have closed.
 
-    Args:
-        definition: The metric as a policy froze it. A metric without a grace of its own has the
-            project's: its outcomes stay open for its window.
-        grace: The grace of that policy, in seconds.
+    A metric without a grace of its own has the policy's: its outcomes stay open for its window.
     """
     own = definition.get("grace_seconds")
     return definition["window_seconds"] + (0 if own is None else own - grace)

@@ -31,29 +31,13 @@ class Values(Columns):
 
     def summed(self, order: NDArray[np.intp], begins: NDArray[np.intp]) -> Self:
         """The sums of groups of cells: of cells in an order, where each group begins."""
-        return type(self)(
-            **{
-                name: np.add.reduceat(column[order], begins)
-                for name, column in self.columns.items()
-            }
-        )
-
-    @property
-    def columns(self) -> Mapping[str, Floats]:
-        """The sums by their names."""
-        return self._columns()
+        parts = {name: np.add.reduceat(sums[order], begins) for name, sums in vars(self).items()}
+        return type(self)(**parts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs(Values):
-    """Sums of a ratio's two counts of a unit, y over d.
-
-    Attributes:
-        d1: Sum of d over the units of treatment.
-        dd1: Sum of its squares.
-        yd1: Sum of the products of both counts.
-        d0: Sum of d over the units of control.
-    """
+    """Sums of a ratio's two counts of a unit, y over d: Σd, Σd² and Σyd of each arm too."""
 
     d1: Floats
     dd1: Floats
@@ -83,7 +67,7 @@ class ClosedCells(ArmCounts, Columns):
     def __post_init__(self) -> None:
         counts = (self.stratum, self.n1, self.x1, self.n0, self.x0)
         values = self.values
-        sums = () if values is None else tuple(values.columns.values())
+        sums = () if values is None else tuple(vars(values).values())
         columns = (*counts, *sums)
         if any(column.shape != self.block.shape or column.ndim != 1 for column in columns):
             shapes = [column.shape for column in (self.block, *columns)]

@@ -40,11 +40,7 @@ def ratio_totals(sums: Floats, weight: Floats) -> tuple[Floats, Floats]:
     tested before 100 units in each arm.
 
     Args:
-        sums: Rows as from `ratio_terms`, summed up to each look.
-        weight: Σw.
-
-    Returns:
-        The rows of `Totals` (P, M and T are 0), and 1/c².
+        sums: Rows as from `ratio_terms`, summed up to each look; `weight` is Σw.
     """
     S, D, C = sums[:3]
     pooled, own = np.zeros_like(S), np.zeros_like(S)

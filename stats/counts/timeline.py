@@ -243,8 +243,8 @@ def _joined_values(
         name: np.concatenate(
             [
                 np.zeros(rows.size)
-                if values is None or name not in values.columns
-                else values.columns[name][rows]
+                if values is None or name not in vars(values)
+                else vars(values)[name][rows]
                 for values, rows in zip(every, closed, strict=True)
             ]
         )

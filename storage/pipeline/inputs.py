@@ -162,9 +162,7 @@ def _scope_row(
 _CONTEXTS = {"project_id": "int", "environment": "text", "flags": "json", "context": "int"}
 _SEGMENT_CONTEXTS = {
     "project_id": "int",
-    "environment": "text",
-    "flag_text": "text",
-    "segments": "text",
+    **dict.fromkeys(("environment", "flag_text", "segments"), "text"),
     "context": "int",
 }
 _TIED = {"project_id": "int", "environment": "text", "route": "text", "route_rank": "int"}
@@ -496,11 +494,8 @@ def _pattern(route: str, exposing: set[str], table: RouteTable) -> str | None:
 # --- Deploys ------------------------------------------------------------------------------------
 
 _DEPLOY_TIMES = {
-    "project_id": "int",
-    "environment": "text",
-    "deployed_at": "bigint",
-    "recorded_at": "bigint",
-    "withdrawn_at": "bigint",
+    "project_id": "int", "environment": "text",
+    **dict.fromkeys(("deployed_at", "recorded_at", "withdrawn_at"), "bigint"),
 }
 _DEPLOYS = text("""
 SELECT project_id, environment, deployed_at, recorded_at, withdrawn_at
@@ -536,26 +531,23 @@ def register_deploy_times(
 # --- Metrics ------------------------------------------------------------------------------------
 
 _METRICS = {
-    "number": "int",
-    "metric": "text",
-    **Metric.COLUMNS,
-    "closed_from": "bigint",
-    "closed_to": "bigint",
+    "number": "int", "metric": "text", **Metric.COLUMNS,
+    "closed_from": "bigint", "closed_to": "bigint",
 }
 # Of an amount in a currency: what it is multiplied by, and the largest that counts whole.
 _RATES = {
-    "number": "int",
-    "metric": "text",
-    "currency": "text",
-    "factor": "bigint",
-    "largest": "bigint",
+    "number": "int", "metric": "text", "currency": "text",
+    "factor": "bigint", "largest": "bigint",
 }
 _LARGEST = 2**63 - 1
 # `adds`: what an event counts, NULL for its value; without the properties that are asked for it
 # counts `otherwise`, and not at all where that is NULL.
 _SOURCES = {
-    "number": "int", "metric": "text", "event": "text",
-    "adds": "bigint", "otherwise": "bigint",
+    "number": "int",
+    "metric": "text",
+    "event": "text",
+    "adds": "bigint",
+    "otherwise": "bigint",
 }
 
 

@@ -51,8 +51,8 @@ def test_a_change_of_a_ratio_is_told_from_more_requests(
     chosen = {"target_metric": "errors"} if is_target else {"guardrails": ["errors"]}
     experiment = story.judged(**chosen, minutes=3 * DAY)
     contract, evidence = story.contract(experiment), story.evidence(experiment)
-    given = contract["verdict"], contract["guardrail_breaches"]
-    assert given == (as_target if is_target else as_guardrail)
+    expected = as_target if is_target else as_guardrail
+    assert (contract["verdict"], contract["guardrail_breaches"]) == expected
     row = next(row for row in evidence["metrics"] if row["metric"] == "errors")
     assert (row["control"], row["treatment"]) == pytest.approx((0.1, fails_of_ten / 10), abs=0.01)
     assert row["interval"][0] < row["difference"] < row["interval"][1]
@@ -72,7 +72,6 @@ def test_a_change_of_a_ratio_is_told_from_more_requests(
     [
         ({"per": []}, "needs per"),
         ({"kind": "mean"}, "needs per"),
-        ({"cap": 5}, "no cap"),
         ({"currency": "USD"}, "no cap and no currency"),
         ({"over": 3}, "over needs kind = 'conversion'"),
     ],

@@ -58,17 +58,6 @@ def test_harm_is_a_half_normal_mixture(score, variance) -> None:
     assert computed == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-@given(st.floats(-20, 20), st.floats(1, 1e4))
-def test_evidence_of_harm_and_of_benefit_average_to_the_two_sided(score, variance) -> None:
-    arrays = [np.array([variance]), np.array([[25.0, 4.0]])]
-    sides = [math.exp(log_harm(np.array([side]), *arrays)[0]) for side in (score, -score)]
-    parts = [
-        math.sqrt(rho / (rho + variance)) * math.exp(score**2 / (2 * (rho + variance)))
-        for rho in (25.0, 4.0)
-    ]
-    assert sum(sides) / 2 == pytest.approx(sum(parts) / 2, rel=1e-9)
-
-
 @pytest.mark.parametrize(
     ("better", "cell", "breached"),
     [("lower", HARMED, True), ("lower", SAFE, False), ("higher", SAFE, True)],

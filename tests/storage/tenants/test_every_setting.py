@@ -66,8 +66,8 @@ def of_spend(**chosen: Any) -> Chosen:
     return {"default_metric": "spend", "metrics": {"spend": {**spend, **chosen}}}
 
 
-def of_ratio(**chosen: Any) -> Chosen:
-    return of_order(kind="ratio", sources=["order"], **chosen)
+def over_other(event: str) -> Chosen:
+    return of_order(kind="ratio", per=[event])
 
 
 def worth(**chosen: Any) -> Chosen:
@@ -83,7 +83,7 @@ VERDICTS: Mapping[str, tuple[Chosen, Chosen]] = {
     "metrics.grace_seconds": ({}, of_order(grace_seconds=14_400)),
     "metrics.better": ({}, of_order(better="lower")),
     "metrics.kind": ({}, of_order(kind="mean")),
-    "metrics.per": (of_ratio(per=["page_view"]), of_ratio(per=["refund"])),
+    "metrics.per": (over_other("page_view"), over_other("refund")),
     "metrics.cap": (of_spend(cap=100.0), of_spend(cap=2000.0)),
     "metrics.over": ({}, of_order(over=1000)),
     "metrics.margin": ({}, {"metrics": {"error": {"margin": 50.0}}}),
