@@ -493,10 +493,8 @@ def _pattern(route: str, exposing: set[str], table: RouteTable) -> str | None:
 
 # --- Deploys ------------------------------------------------------------------------------------
 
-_DEPLOY_TIMES = {
-    "project_id": "int", "environment": "text",
-    **dict.fromkeys(("deployed_at", "recorded_at", "withdrawn_at"), "bigint"),
-}
+_DEPLOYED = dict.fromkeys(("deployed_at", "recorded_at", "withdrawn_at"), "bigint")
+_DEPLOY_TIMES = {"project_id": "int", "environment": "text", **_DEPLOYED}
 _DEPLOYS = text("""
 SELECT project_id, environment, deployed_at, recorded_at, withdrawn_at
 FROM deploys
@@ -530,25 +528,16 @@ def register_deploy_times(
 
 # --- Metrics ------------------------------------------------------------------------------------
 
-_METRICS = {
-    "number": "int", "metric": "text", **Metric.COLUMNS,
-    "closed_from": "bigint", "closed_to": "bigint",
-}
+_CLOSED = dict.fromkeys(("closed_from", "closed_to"), "bigint")
+_METRICS = {"number": "int", "metric": "text", **Metric.COLUMNS, **_CLOSED}
 # Of an amount in a currency: what it is multiplied by, and the largest that counts whole.
-_RATES = {
-    "number": "int", "metric": "text", "currency": "text",
-    "factor": "bigint", "largest": "bigint",
-}
+_FACTORS = dict.fromkeys(("factor", "largest"), "bigint")
+_RATES = {"number": "int", "metric": "text", "currency": "text", **_FACTORS}
 _LARGEST = 2**63 - 1
 # `adds`: what an event counts, NULL for its value; without the properties that are asked for it
 # counts `otherwise`, and not at all where that is NULL.
-_SOURCES = {
-    "number": "int",
-    "metric": "text",
-    "event": "text",
-    "adds": "bigint",
-    "otherwise": "bigint",
-}
+_COUNTED = dict.fromkeys(("adds", "otherwise"), "bigint")
+_SOURCES = {"number": "int", "metric": "text", "event": "text", **_COUNTED}
 
 
 @dataclass(frozen=True, kw_only=True)
