@@ -46,7 +46,7 @@ class Measure:
 
     @property
     def word(self) -> str:
-        """What the level of an arm is called."""
+        """The word for the level of an arm."""
         return "ratio" if self.over else "mean" if self.mean else "rate"
 
     @property

@@ -250,7 +250,7 @@ def _require_valued_events(metric: Metric) -> None:
 
 
 def _require_counted_events(metric: Metric) -> None:
-    """Raises ValueError unless a ratio, and no other metric, names what it is taken over."""
+    """Raises ValueError unless a ratio, and no other metric, names its denominator."""
     if bool(metric.per) != (metric.kind == "ratio"):
         raise ValueError("kind = 'ratio' needs per, the events that it is taken over; others none")
     if metric.kind == "ratio" and (metric.cap is not None or metric.currency is not None):
@@ -343,7 +343,7 @@ def companions_of(
         # With the public key, unsigned. Where servers report the same outcomes, these events tell
         # whether an arm's page loses more.
         (not is_first and not vouched_only, Cause.CHANNELS, " by the page", {}),
-        # Of what a mean leaves out each counts as one.
+        # Outcomes that a mean leaves out, by their number.
         (is_mean, Cause.OTHER_CURRENCY, " in another currency", {"cap": None}),
         (is_mean, Cause.NO_VALUE, " without a value", {"cap": None}),
         (

@@ -116,7 +116,7 @@ class ClosedCells(ArmCounts, Columns):
 
     @property
     def levels(self) -> Mapping[str, Floats | Ints]:
-        """What the level of each arm is of, y, and what that is divided by, d."""
+        """The numerator y and denominator d of the level of each arm."""
         values, n = self.values, {"d1": self.n1, "d0": self.n0}
         if values is None:
             return {"y1": self.x1, "y0": self.x0, **n}

@@ -11,7 +11,7 @@ def ratio_terms(n1: Ints, n0: Ints, sums: Pairs) -> Floats:
     """Computes the terms that each cell adds to the sums of a ratio y/d.
 
     With w = n₁n₀/n and a bar for the mean of a unit, w·(ȳ₁d̄₀ − ȳ₀d̄₁) has the expectation 0 where
-    both arms have the same ratio, however the change moves d, and whatever the ratio of the block.
+    both arms have the same ratio, at any ratio of the block, and however the change moves d.
 
     Returns:
         An array (23, cells): w·(ȳ₁d̄₀ − ȳ₀d̄₁), w·d̄₁d̄₀ and w·ȳ₀d̄₁; then of treatment and of control

@@ -84,8 +84,8 @@ class TimelineSums(ArmCounts):
     """Sums over all cells up to each of some times, the counts of units among them.
 
     Attributes:
-        y1: What treatment's level is of: its conversions, or sum of values.
-        d1: What that is divided by: its units, or of a ratio the sum of its other count.
+        y1: The numerator of treatment's level: its conversions, or sum of values.
+        d1: The denominator: its units, or of a ratio the sum of its other count.
         y0: Likewise of control.
         d0: Likewise of control.
         weight: Σ w of all cells; W of the totals is 0 before a continuous metric can be tested.

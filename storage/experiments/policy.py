@@ -155,7 +155,7 @@ def frozen_policy(
         "value_per_conversion": value_per_conversion
         if value_per_conversion is not None
         else _shared_value(settings.value_routes, metric=target, routes=routes),
-        # What an event more of each unit is worth says nothing of a ratio.
+        # The worth of a further event of each unit says nothing of a ratio.
         **({"value_per_conversion": None} if "per" in definition else {}),
         PORTFOLIO: is_portfolio,
         RETROSPECTIVE: retrospective,

@@ -109,7 +109,7 @@ class Metric:
         )
 
     def pair(self, name: str, properties: Mapping[str, object] | None) -> int:
-        """What an event counts: PAIR as one that counts, of a ratio 1 as one that it is over."""
+        """The amount of an event: PAIR where it counts, and 1 in the denominator of a ratio."""
         return PAIR * (name in self.sources and self.asks(properties)) + (name in self.per)
 
     def reads(self, event: RawEvent) -> bool:

@@ -117,7 +117,7 @@ SUMS = tuple(f"{name}{arm}" for arm in (1, 0) for name in _NAMES)
 
 @dataclass(kw_only=True)
 class _ArmCount:
-    """What an arm of a cell counts, with the amount of each unit that has one."""
+    """The counts of an arm of a cell, with the amounts of its units."""
 
     n: int = 0
     x: int = 0
