@@ -23,8 +23,8 @@ health holder home hours housekeeping http import increment inflation input inte
 invalid java job json judged keep kind lacking lane last lazy limit line links list listed listing
 lives main many map mark markup matcher mcp measure measurement member memory meters migrate missing
 module named needed needs no not now once open operations operator options orchestration
-outbound outcome own page pairs parquet partitions passing patch payload pending person picture plain
-plan planned planning plot polling posted postgres posting private problem provenance
+outbound outcome own page pairs parquet partitions passing patch payload pending person picture
+plain plan planned planning plot polling posted postgres posting private problem provenance
 publication published pull python question quicker range rate raw read reader rebuild rebuilt
 receipt receiver recent recorded redaction refusal refused register registered registration
 regression rejected relations release remote removal reply report repository request
