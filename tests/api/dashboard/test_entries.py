@@ -69,7 +69,7 @@ BROKEN = {
         "window_seconds": ("7", "a whole multiple of 300"),
         "cap": ("much", 'This must be a number, not "much".'),
         "margin": ("cap", 'This must be a number or "default" or "none", not "cap".'),
-        "kind": ("median", 'This must be "conversion" or "mean", not "median".'),
+        "kind": ("median", 'This must be "conversion", "mean" or "ratio", not "median".'),
     },
     VALUES: {
         "metric": ("", "This must not be empty."),
@@ -298,7 +298,8 @@ def advanced(page: str) -> list[tuple[bool, list[str]]]:
 
 
 def test_a_new_metric_asks_for_the_usual_fields_and_folds_the_others(owner) -> None:
-    folded = ["grace_seconds", "kind", "cap", "over", "margin", "currency", "where", "rates"]
+    folded = ["grace_seconds", "kind", "per", "cap", "over", "margin", "currency", "where"]
+    folded.append("rates")
     assert advanced(owner.page(METRICS)) == [(False, folded)]
     new = owner.form(METRICS)
     assert set(new) - set(folded) == {
