@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.calibration.reward.product import BASE, KINDS, METRIC, MINUTES, Product
+from benchmarks.calibration.reward.product import BASE, KINDS, METRIC, Product
 from cli.repository.private_service import private_service
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import apply_settings
@@ -25,7 +25,8 @@ def product() -> Iterator[Product]:
         service.deploy({"commit": {"sha": BASE}, "deployed_at": before.isoformat()})
         # A keep then waits for none of them.
         with service.engine.begin() as connection:
-            apply_settings(connection, service.project.project_id, {"guardrails": []})
+            settings = {"guardrails": [], "reward_days": 1}
+            apply_settings(connection, service.project.project_id, settings)
         yield Product(service=service, now=begin)
 
 
@@ -57,9 +58,10 @@ def test_an_agent_learns_which_kind_of_change_pays_and_users_get_it(product) -> 
     assert ("speed", "keep") in answers
     assert ("nagging", "rollback") in answers
     assert not answers & {("speed", "rollback"), ("nagging", "keep"), ("wording", "rollback")}
-    for _ in range(2):
-        product.pass_time(MINUTES * 60)
-        agent.learn()
+    # A day after each start no further unit moves the effects of what has a verdict.
+    product.service.clock.move(product.now + timedelta(days=1.5))
+    product.service.look()
+    agent.learn()
     best = max(agent.beliefs, key=lambda kind: agent.beliefs[kind].mean)
     assert best == "speed"
     # What is kept is what users have, and what the next change is built on.
