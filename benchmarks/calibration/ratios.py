@@ -121,6 +121,7 @@ NULLS = {
     "requests ×4, nine of ten units send none": Requests(times=4, silent=0.9, requests=1),
     "requests ×2, 10 units a block": Requests(times=2, units=10, requests=1),
     "errors 0.1 %": Requests(ratio=0.001),
+    "errors 0.1 %, share 5 %": Requests(ratio=0.001, share=constant(0.05)),
     "errors 0.1 %, requests ×2, share 5 %": Requests(ratio=0.001, times=2, share=constant(0.05)),
 }
 EFFECTS = {

@@ -48,7 +48,10 @@ def ratio_totals(sums: Floats, weight: Floats) -> tuple[Floats, Floats]:
         r = y / np.where(d > 0, d, 1.0)
         pooled += _squares(r, yy, yd, dd) / np.maximum(n - 1.0, 1.0) * per_unit
         own += _squares(r, *squares)
-    V, level = np.maximum(pooled, own), C + S / 2
+    # An arm in which hardly anything happened yet does not know its own spread.
+    n, y, d, yy, yd, dd, per_unit = sums[3:10] + sums[13:20]
+    of_both = _squares(y / np.where(d > 0, d, 1.0), yy, yd, dd) / np.maximum(n - 2.0, 1.0)
+    V, level = np.maximum(np.maximum(pooled, own), of_both * per_unit), C + S / 2
     ready = (sums[3] >= MIN_UNITS) & (sums[13] >= MIN_UNITS) & (D > 0) & (V > 0) & (level > 0)
     scale = np.divide(weight, D, out=np.zeros_like(S), where=ready)
     variance, none = V * scale**2, np.zeros_like(S)

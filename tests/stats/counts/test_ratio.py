@@ -21,14 +21,18 @@ def plain(cells: Any) -> dict[str, float]:
         [own / units for own, units in zip(sums, n, strict=True)] for sums in (y, d)
     )
     S, D, C = ((w * part).sum() for part in (y1 * d0 - y0 * d1, d1 * d0, y0 * d1))
-    own = pooled = 0.0
+    own = pooled = weights = 0.0
+    ratio = (v.y1 + v.y0).sum() / (v.d1 + v.d0).sum()
+    both = (v.yy1 + v.yy0) - 2 * ratio * (v.yd1 + v.yd0) + ratio**2 * (v.dd1 + v.dd0)
     moments = ((v.yy1, v.yd1, v.dd1), (v.yy0, v.yd0, v.dd0))
     for arm, ((yy, yd, dd), other) in enumerate(zip(moments, (d0, d1), strict=True)):
         r = y[arm].sum() / d[arm].sum()
         squares, share = yy - 2 * r * yd + r * r * dd, (w * other / n[arm]) ** 2
         own += (share * squares).sum()
+        weights += (share * n[arm]).sum()
         pooled += squares.sum() / (n[arm].sum() - 1) * (share * n[arm]).sum()
-    V, level = max(own, pooled), C + S / 2
+    V = max(own, pooled, both.sum() / (n[0].sum() + n[1].sum() - 2) * weights)
+    level = C + S / 2
     score, information = level * S / V, level**2 / V
     parts = [
         0.5 * math.log(rho / (rho + information)) + score**2 / (2 * (rho + information))
