@@ -20,7 +20,7 @@ from starlette.requests import Request
 
 from api.runtime.keyring import Caller
 from api.runtime.trusted_proxies import is_trusted
-from api.wire.body import BYTES_A_VALUE, JSON, MEBIBYTE, is_protobuf, json_values, read_body
+from api.wire.body import JSON, MEBIBYTE, read_body, values_of
 from api.wire.fair_queue import Reservation
 from api.wire.problem import Problem
 
@@ -104,8 +104,7 @@ class RateLimit:
             if problem.code == "body_too_large":
                 await self.admit(caller, address=address, further=limit // BYTES_A_COUNT)
             raise
-        values = len(raw) // BYTES_A_VALUE if is_protobuf(request) else json_values(raw)
-        further = max(len(raw) // BYTES_A_COUNT, values // VALUES_A_COUNT)
+        further = max(len(raw) // BYTES_A_COUNT, values_of(request, raw) // VALUES_A_COUNT)
         if further:
             await self.admit(caller, address=address, further=further)
         reservation: Reservation = request.scope["state"]["reservation"]

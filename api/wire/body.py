@@ -67,7 +67,7 @@ async def read_body(
     reservation: Reservation = request.scope["state"]["reservation"]
     raw = await _received(request, reservation, limit)
     body = _inflated(raw, limit=limit) if encoding == "gzip" else bytes(raw)
-    values = json_values(body)
+    values = values_of(request, body)
     if values > most_values(limit):
         raise Problem("body_too_large", f"a body holds at most {most_values(limit)} values")
     reservation.hold(values * _VALUE_BYTES + (len(body) if encoding == "gzip" else 0))
@@ -101,8 +101,10 @@ def most_values(limit: int) -> int:
     return min(limit // BYTES_A_VALUE, _MOST_VALUES)
 
 
-def json_values(raw: bytes) -> int:
-    """Returns how many values a JSON text holds at most: a comma or bracket in a string counts."""
+def values_of(request: Request, raw: bytes) -> int:
+    """Returns how many values a body holds: a comma or bracket counts, of protobuf each zero."""
+    if is_protobuf(request):
+        return max(raw.count(0), len(raw) // BYTES_A_VALUE)
     return 1 + raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 

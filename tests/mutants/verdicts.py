@@ -216,7 +216,7 @@ MUTANTS = [
             swap("np.minimum(LARGEST_FLOOR, np.maximum(rate, SMALLEST_FLOOR))", "LARGEST_FLOOR")
         ],
         tests=[
-            "tests/stats/guardrails/test_guardrail.py::test_the_margin_is_no_more_than_the_rate_itself_and_no_less_than_a_tenth_of_a_point"
+            "tests/stats/guardrails/test_guardrail.py::test_the_margin_is_as_registered_or_by_the_rate_and_no_less_than_a_tenth_of_a_point"
         ],
     ),
     Mutant(

@@ -228,7 +228,7 @@ def _checks(case: Any) -> list[Any]:
 @pytest.mark.requirement("service.receives", "base.substrate")
 @pytest.mark.parametrize(
     "requests_sent",
-    [250, pytest.param(50_000, marks=[pytest.mark.deep, pytest.mark.timeout(7200)])],
+    [500, pytest.param(50_000, marks=[pytest.mark.deep, pytest.mark.timeout(7200)])],
 )
 def test_no_answer_is_another_than_the_document_tells_of_and_memory_stays(
     target, requests_sent
