@@ -254,7 +254,7 @@ def _require_counted_events(metric: Metric) -> None:
     if bool(metric.per) != (metric.kind == "ratio"):
         raise ValueError("kind = 'ratio' needs per, the events that it is taken over; others none")
     if metric.kind == "ratio" and (metric.cap is not None or metric.currency is not None):
-        raise ValueError("a ratio counts each event as one: it has no cap and no currency")
+        raise ValueError("a ratio counts each event as 1, so it takes no cap and no currency")
 
 
 def _threshold(entry: str | float) -> str | float:

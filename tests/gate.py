@@ -74,7 +74,7 @@ TESTS = pytest_stage(
     *_STATISTICS,
     workers=CORES + 1,
 )
-# The checker takes what the tests leave of two cores while they wait, as does nobody else.
+# At a lower priority the checker takes the time in which the tests wait.
 TYPES_AND_TESTS = Stage(
     name="types and tests", commands=[["nice", "-n", "5", *_CHECKER], *TESTS.commands]
 )

@@ -28,7 +28,7 @@ from domain.registration import (
 )
 from storage.experiments.experiments import close, register
 from storage.verdicts.publication import PublishedVerdict, read_verdict
-from storage.views.registrations import read_registration
+from storage.views.registrations import read_first_look, read_registration
 
 router = APIRouter(tags=["reward"])
 
@@ -171,17 +171,14 @@ async def post_registration(
 ) -> Response:
     """Register a change; the same change and metric, while open, is the same experiment."""
 
-    def registering(connection: Connection) -> RegistrationAnswer:
-        registered = register(connection, caller.project_id, body.registration())
-        return read_registration(connection, caller.project_id, registered.experiment_id)
+    def registering(connection: Connection) -> tuple[str, datetime | None]:
+        id_ = register(connection, caller.project_id, body.registration()).experiment_id
+        return id_, read_first_look(connection, caller.project_id, id_)
 
     await runtime(request).rate_limit.admit_registration(caller)
-    registered = await runtime(request).store.run(registering)
-    return answer(
-        RegisteredExperiment(experiment_id=registered.experiment_id),
-        status=201,
-        headers=_first_look(registered.first_look_at),
-    )
+    id_, first_look_at = await runtime(request).store.run(registering)
+    headers = _first_look(first_look_at)
+    return answer(RegisteredExperiment(experiment_id=id_), status=201, headers=headers)
 
 
 def _first_look(at: datetime | None) -> dict[str, str] | None:

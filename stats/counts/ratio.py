@@ -33,9 +33,10 @@ def ratio_terms(n1: Ints, n0: Ints, sums: Pairs) -> Floats:
 def ratio_totals(sums: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """Computes the totals that the test reads and the factor of its mixture precisions.
 
-    The variance of S is that of y − r·d, r the arm's own ratio over all cells: the larger of the
-    arms' pooled variances and of the cells' own squares. All is divided by the mean of d̄₁d̄₀, so
-    that W is Σw, S/W the difference of the ratios and C/W control's. The mixture is on the
+    The variance of S is that of y − r·d, r the arm's own ratio over all cells: the largest of the
+    arms' pooled variances, of that of both arms at their common ratio, and of the cells' own
+    squares. All is divided by the mean of d̄₁d̄₀, so that W is Σw, S/W the difference of the ratios
+    and C/W control's. The mixture is on the
     difference relative to the mean ℓ of both ratios: precisions ρ/c² with c = ℓW/V. Nothing is
     tested before 100 units in each arm.
 

@@ -116,6 +116,19 @@ def _step(commit: str, allocation: float | None, at: str) -> ReleaseStep:
     return ReleaseStep(commit=commit, deployed_at=datetime.fromisoformat(at), allocation=allocation)
 
 
+_START = text("""
+SELECT starts_at, policy FROM experiments
+WHERE project_id = :project_id AND experiment_id = :experiment_id
+""")
+
+
+def read_first_look(connection: Connection, project_id: int, experiment_id: str) -> datetime | None:
+    """Returns when an experiment's target can be looked at first; None where nothing tells."""
+    bound = {"project_id": project_id, "experiment_id": experiment_id}
+    row = connection.execute(_START, bound).one()
+    return first_look_of(row.starts_at, row.policy)
+
+
 def first_look_of(starts_at: datetime | None, policy: dict[str, Any] | None) -> datetime | None:
     """Returns when the target can be looked at first; None where nothing tells."""
     return _moment_of(first_look_at, starts_at, policy)

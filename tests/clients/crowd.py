@@ -39,15 +39,6 @@ class Crowd:
         self.ask_all(path, bodies)
         return self.answers()
 
-    def post_until_taken(self, path: str, bodies: Sequence[Any]) -> list[Answer]:
-        """Posts as clients do, which send again what a busy service answers with 503."""
-        answers = self.post(path, bodies)
-        for place, (connection, body) in enumerate(zip(self.connections, bodies, strict=True)):
-            while answers[place].status == 503:
-                alone = Crowd(connections=[connection], key=self.key)
-                (answers[place],) = alone.post(path, [body])
-        return answers
-
     def ask_all(self, path: str, bodies: Sequence[Any]) -> None:
         """Posts a body on each connection, all of them written when this returns."""
         answer = [(path, json.dumps(body)) for body in bodies]
@@ -74,7 +65,7 @@ def _answer(connection: http.client.HTTPConnection) -> Answer:
 @contextmanager
 def crowd(port: int, key: str, *, size: int = 50) -> Generator[Crowd]:
     """A crowd before a port of this machine, for as long as the context lasts."""
-    connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(size)]
+    connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=30) for _ in range(size)]
     try:
         yield Crowd(connections=connections, key=key)
     finally:

@@ -154,7 +154,7 @@ class Outcomes:
         if self.metric.over is not None:
             self._note_first(unit, received, key, value)
             return
-        # Of a ratio's events those that it is over convert nobody.
+        # The events under a ratio's line (`per`) convert no unit.
         if not self.metric.per or (value or 0) >= PAIR:
             self.received[unit] = min(received, self.received.get(unit, received))
         if self.metric.left_out is not None:

@@ -156,9 +156,11 @@ def _scalars(attributes: Sequence[Any] | None, names: Container[str]) -> dict[st
 
 
 def _scalar(value: _Value | AnyValue | None) -> Scalar | None:
-    """Returns a value of an attribute; None of one that is no scalar, or that lacks."""
-    if value is None or isinstance(value, _Value):
-        held = (getattr(value, name, None) for name in _SCALARS)
-        return next((each for each in held if each is not None), None)
+    """Returns the value of an attribute; None where it is missing, or is no scalar."""
+    if value is None:
+        return None
+    if isinstance(value, _Value):
+        members = (getattr(value, name) for name in _SCALARS)
+        return next((member for member in members if member is not None), None)
     name = value.WhichOneof("value")
     return getattr(value, name) if name in _SCALARS else None

@@ -19,7 +19,7 @@ UNITS = 800
 
 
 def requested(story, *, each: int, fails_of_ten: int, commit: str, orders: float) -> None:
-    """Sessions with so many requests each, of which so many in ten fail."""
+    """Sessions of a build, each with some requests; a share of these, in tenths, fails."""
     rates = {"order": orders}
     story.crowd(commit, start=0, minutes=600, units=UNITS, rates=rates)
     visits = [event for event in story.events if event["event"] == "page_view"][-UNITS:]

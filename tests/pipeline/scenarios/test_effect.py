@@ -131,7 +131,7 @@ def test_whoever_takes_the_comparison_away_before_an_answer_chose_the_moment_of_
     assert stopped(story, experiment) == ("closed", True, False)
     effect, totals = read(story, experiment).json(), story.evidence(experiment)["totals"]
     assert effect["estimate"] is not None
-    # But what the units show, they show whoever stopped there.
+    # The likelihood is served whoever stopped the experiment.
     likelihood, both = effect["likelihood"], 0.104 * totals["W"]
     assert likelihood["estimate"] == pytest.approx(totals["S"] / both, rel=0.01)
     assert likelihood["standard_error"] == pytest.approx(totals["V"] ** 0.5 / both, rel=0.01)
