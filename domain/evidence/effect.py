@@ -77,8 +77,8 @@ class Effect(Document, frozen=True, kw_only=True):
     likelihood: Annotated[
         Likelihood | None,
         Meta(
-            description="The same units without a prior. It stands whoever ended the experiment;"
-            " null where the estimate is, and where it is retrospective."
+            description="What the same units say without a prior, whoever ended the experiment;"
+            " null where the estimate is null, and of a retrospective experiment."
         ),
     ]
     value_per_day: Annotated[

@@ -169,8 +169,8 @@ class Agent:
         """Learns once from each change whose effect can change no more.
 
         Never from the verdict's own lift, which is read at a lucky moment, nor from the effect,
-        which holds a prior already. A likelihood stands whoever chose its moment; to leave out
-        changes that were ended early would choose among them.
+        which holds a prior already. A likelihood holds whoever ended its change, and to leave out
+        the changes that were ended early would be a selection.
         """
         for experiment, kind in list(self.unlearned.items()):
             effect = self.service.effect(experiment)
