@@ -157,10 +157,8 @@ def _scalars(attributes: Sequence[Any] | None, names: Container[str]) -> dict[st
 
 def _scalar(value: _Value | AnyValue | None) -> Scalar | None:
     """Returns the value of an attribute; None where it is missing, or is no scalar."""
-    if value is None:
-        return None
     if isinstance(value, _Value):
         members = (getattr(value, name) for name in _SCALARS)
         return next((member for member in members if member is not None), None)
-    name = value.WhichOneof("value")
+    name = None if value is None else value.WhichOneof("value")
     return getattr(value, name) if name in _SCALARS else None
