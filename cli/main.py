@@ -35,7 +35,7 @@ COMMANDS = {
     "audit": "cli.operations.audit:audit",
     "forget": "cli.operations.forget:forget",
     "rebuild": "cli.operations.rebuild:rebuild",
-    "simulate": "cli.simulate:simulate",
+    "simulate": "cli.traffic.simulate:simulate",
     "mcp": "cli.processes.mcp:mcp",
 }
 

@@ -11,7 +11,7 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 # Words that every engineer of the field knows.
 _KNOWN = """
 account actions address advice agents alert aliasing amount answer api app application are asset
-attribute author axis batch batching because body boundary bucket build chain changed check
+attribute axis batch batching because body boundary bucket chain changed check
 child children clause cli client close cluster column command compared comparison component computed
 conflict connection contract copying counted created cron currency daemon dagster dashboard data
 dataclass day db decision definitions delivery demo deployed derived design diff difference
@@ -24,14 +24,14 @@ invalid java job json judged keep kind lacking lane last lazy limit line links l
 lives main many map mark markup matcher mcp measure measurement member memory meters migrate missing
 module named needed needs no not now once open operations operator options orchestration
 outbound outcome own page pairs parquet partitions passing patch payload pending person picture
-plain plan planned planning plot polling posted postgres posting private problem provenance
+plain plan planned planning plot polling posted postgres posting problem provenance
 publication published pull python question quicker range rate raw read reader rebuild rebuilt
 receipt receiver recent recorded redaction refusal refused register registered registration
-regression rejected relations release remote removal reply report repository request
+regression rejected relations release remote removal reply report request
 requirement resource resources result retention returning revenue reward rewriting role round router
 row rule run runtime sampling scenario scene schedules schema scope script sealer secret seen
 selection sending sent sequential served server service settings setup shape share shortfall shown
-sign signature silence simple simulate simulations snapshot source spark start state statement stats
+sign signature silence simple simulate snapshot source spark start state statement stats
 status stop storage store stored storing story stratification strict summary sums supervisor symbol
 table tenants tick time too tool tools totals traffic treatment truth unanswered unavailable
 unhandled unmatched unreadable unsealed unused users version view watched weak web week whole wire

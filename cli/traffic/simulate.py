@@ -1,4 +1,4 @@
-"""The command `simulate canary`: a canary's traffic, against a running service."""
+"""The command `simulate`: a canary's traffic, against a running service."""
 
 import json
 import sys
@@ -53,7 +53,7 @@ class Summary:
     sample: Sample | None
 
 
-@click.command("canary")
+@click.command("simulate")
 @click.option("--api-url", envvar="SERVICE_API_URL", default="http://127.0.0.1:8000")
 @click.option(
     "--key",
@@ -93,7 +93,7 @@ class Summary:
 )
 @click.option("--seed", type=int, default=0, help="The same seed draws the same traffic.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def canary(
+def simulate(
     *,
     api_url: str,
     key: str,

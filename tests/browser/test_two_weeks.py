@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from playwright.sync_api import Page
 
+from benchmarks.repository.private_service import private_service
 from cli.main import main
-from cli.repository.private_service import private_service
 from domain.wording.registration import HISTORY
 from storage.schema.clock import closed_instant
 from storage.tenants.sign_ins import Role, create_link

@@ -94,7 +94,7 @@ class TestSimulate:
     def test_says_at_once_where_nothing_answers(self, command) -> None:
         with port_of_our_own() as port:
             address = f"http://127.0.0.1:{port}"
-            result = command("simulate", "canary", "--api-url", address, "--key", "wk_1")
+            result = command("simulate", "--api-url", address, "--key", "wk_1")
         assert result.exit_code == 1
         assert f"no service answers at {address}: start one with `deploy-reward up`" in message(
             result
@@ -104,13 +104,13 @@ class TestSimulate:
     @pytest.mark.parametrize("key", ["wk_nonsense", "nonsense"])
     @pytest.mark.usefixtures("served")
     def test_names_the_key_that_it_needs(self, command, key) -> None:
-        result = command("simulate", "canary", "--deploys", "--hours", "1", "--key", key)
+        result = command("simulate", "--deploys", "--hours", "1", "--key", key)
         assert result.exit_code == 1
         assert "the key must be the project's write key, wk_…" in message(result)
         assert key not in result.output
 
     @pytest.mark.parametrize("step", ["0:0.01", "-1:0.5"])
     def test_has_a_ramp_begin_with_its_share(self, command, step) -> None:
-        result = command("simulate", "canary", "--key", "wk_1", "--ramp", step)
+        result = command("simulate", "--key", "wk_1", "--ramp", step)
         assert result.exit_code == 2
         assert "a step comes after the start, at which --share holds" in message(result)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.repository.private_service import PrivateService, private_service
+from benchmarks.repository.private_service import PrivateService, private_service
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import apply_settings
 from tests.cli.conftest import serving

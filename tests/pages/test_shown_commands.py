@@ -23,7 +23,7 @@ RUN_ELSEWHERE = {
     ("docs/ci.md", "# BASE and SHA"): "tests/pages/test_ci.py",
     ("docs/ci.md", "uri()"): "tests/pages/test_ci.py",
     ("docs/concepts.md", "deploy-reward plan"): "tests/pages/test_concepts.py",
-    ("docs/many-changes.md", "deploy-reward simulate"): "tests/cli/test_repository.py",
+    ("docs/many-changes.md", "python -m benchm"): "tests/calibration/test_repository.py",
     ("docs/many-changes.md", "registration="): "tests/pages/test_many_changes.py",
     ("docs/route-graphs.md", "curl -sSfO"): "tests/api/graphs/test_next.py",
     ("docs/operations/keeping.md", "pg_dump"): "tests/reliability/test_restores.py",

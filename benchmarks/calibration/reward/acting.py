@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import options, report
-from cli.repository.private_service import PrivateService, private_service
+from benchmarks.repository.private_service import PrivateService, private_service
 
 BASE, RATE, ERRORS = "a" * 40, 0.6, 0.02
 STEP = timedelta(minutes=5)

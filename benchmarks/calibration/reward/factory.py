@@ -1,6 +1,6 @@
 """A factory of agents: each change has a place, and its likelihood teaches the next choice.
 
-The team of `simulate repository` ships its changes in the places that the service gives. Of which
+The team of `benchmarks.repository` ships its changes in the places that the service gives. Of which
 kind the next change is, `examples/agent` chooses by its beliefs, and it learns from `likelihood` of
 `GET /v1/reward/{id}/effect`. Prints of each kind what it believes beside the truth.
 """
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import options, report
-from cli.repository.change import Author, Change
-from cli.repository.private_service import PrivateService, private_service
-from cli.repository.sessions import METRIC, Sessions
-from cli.repository.team import LOOK_MINUTES, Fate, Rules, Team, Trial
+from benchmarks.repository.change import Author, Change
+from benchmarks.repository.private_service import PrivateService, private_service
+from benchmarks.repository.sessions import METRIC, Sessions
+from benchmarks.repository.team import LOOK_MINUTES, Fate, Rules, Team, Trial
 from tests.pipeline.agents.example import loaded_agent
 
 # The mean relative effect of a kind of change. Changes of one kind differ by SPREAD.

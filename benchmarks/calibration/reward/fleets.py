@@ -16,7 +16,7 @@ from benchmarks.calibration.reward.acting import DAYS, Acting, Fleet
 from benchmarks.calibration.reward.population import FLEETS
 from benchmarks.calibration.reward.reading import Reading
 from benchmarks.report import options
-from cli.repository.private_service import PrivateService, private_service
+from benchmarks.repository.private_service import PrivateService, private_service
 
 _HOURS, FIRST = 24 * DAYS, 4
 _SPREADS = np.array([0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5])

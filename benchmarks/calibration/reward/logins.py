@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.calibration.reward.acting import BASE, DAYS, ERRORS, RATE, STEP, Acting, Fleet
 from benchmarks.report import options, report
-from cli.repository.private_service import private_service
+from benchmarks.repository.private_service import private_service
 
 NAMED, BACK, LIFT = 0.4, 0.6, 0.1
 _BACK_AFTER = timedelta(minutes=10)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cli.repository.private_service import PrivateService
+from benchmarks.repository.private_service import PrivateService
 
 BASE = "0" * 40
 METRIC, RATE = "order_placed", 0.3

@@ -41,12 +41,12 @@ that pays +0.03 to +0.17 % on average (two runs, 16 rows); cut to a twenty-fifth
 """
 PLACED = """
 An agent's loop through places (`python -m benchmarks.calibration.reward.factory --commits-per-day
-60`: the program of `examples/agent` chooses the kind of each of 100 changes by what it learned,
-`simulate repository`'s team ships it behind a flag of 25 places, 50,000 sessions a day at a rate of
-20 %, `accept_harm` 20 %): each of the 100 was answered and is trainable, 79 by their place's end,
-as soon as a loss of 20 % is excluded, some hours after it began. Then the prior of the effect still
-outweighs the sessions: of 69 changes of +8.1 ± 0.3 % on average it is +2.0 ± 0.3 %, of 8 of +1.7 ±
-1.4 % it is +0.5 ± 0.4 %, of 23 of −14.9 ± 0.6 % it is −11.1 ± 1.1 %. The agent learns from
+60`: the program of `examples/agent` chooses the kind of each of 100 changes by what it learned, the
+team of `benchmarks.repository` ships it behind a flag of 25 places, 50,000 sessions a day at a rate
+of 20 %, `accept_harm` 20 %): each of the 100 was answered and is trainable, 79 by their place's
+end, as soon as a loss of 20 % is excluded, some hours after it began. Then the prior of the effect
+still outweighs the sessions: of 69 changes of +8.1 ± 0.3 % on average it is +2.0 ± 0.3 %, of 8 of
++1.7 ± 1.4 % it is +0.5 ± 0.4 %, of 23 of −14.9 ± 0.6 % it is −11.1 ± 1.1 %. The agent learns from
 `likelihood`, and believes +6.5 ± 1.0, +1.3 ± 2.5 and −15.0 ± 1.3 %; of a second seed (`--seed 39`),
 of 74, 12 and 14 changes of +8.5, −0.4 and −15.0 %, it believes +8.8 ± 1.0, −0.4 ± 1.9 and −13.8 ±
 1.6 %. (It took the effect for an observation once, beside a prior of its own, and believed +0.8,

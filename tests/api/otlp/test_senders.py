@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.repository.private_service import PrivateService, private_service
+from benchmarks.repository.private_service import PrivateService, private_service
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from cli.repository.private_service import private_service
+from benchmarks.repository.private_service import private_service
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import apply_settings
 from tests.api.otlp.exports import BUILD

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from rich.console import Console
 from sqlalchemy import text
 
-from cli.simulate import simulate
 from cli.traffic.demo import METRIC, Keys, play
 from cli.traffic.posting import answer, connected
+from cli.traffic.simulate import simulate
 from storage.tenants.keys import FIRST_KINDS, KeyKind
 from tests.cli.conftest import serving
 

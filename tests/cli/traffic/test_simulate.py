@@ -26,7 +26,7 @@ from tests.processes.api_process import eventually
 
 @pytest.mark.process
 def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(service) -> None:
-    words = ("canary", "--live", "--hours", "1", "--sessions-per-day", "5000000", "--json")
+    words = ("--live", "--hours", "1", "--sessions-per-day", "5000000", "--json")
     count = text("SELECT count(*) FROM runtime_events")
 
     def stored() -> int:
@@ -126,15 +126,6 @@ def test_a_refusal_ends_live_traffic_before_the_next_batch_is_due(service) -> No
     reward = service.project.keys[KeyKind.PROJECT]
     with serving(service) as url, connected(url) as client, pytest.raises(Refused, match="403"):
         sent(client, run, key=reward, replay=False, console=nowhere())
-
-
-def test_simulate_alone_means_the_canary() -> None:
-    help_of = [
-        CliRunner().invoke(main, ["simulate", *words, "--help"]).output
-        for words in ((), ("canary",))
-    ]
-    assert "repository" in help_of[0]
-    assert "--sessions-per-day" in help_of[1]
 
 
 @pytest.mark.parametrize(

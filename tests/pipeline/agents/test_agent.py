@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.calibration.reward.product import BASE, KINDS, METRIC, Product
-from cli.repository.private_service import private_service
+from benchmarks.repository.private_service import private_service
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import apply_settings
 from tests.pipeline.agents.example import loaded_agent

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from cli.repository.private_service import PrivateService, private_service
+from benchmarks.repository.private_service import PrivateService, private_service
 from orchestration.pipeline.steps import note_seen
 from storage.schema.clock import claim_derived_tables, closed_instant
 from tests.conftest import Store

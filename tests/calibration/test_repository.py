@@ -1,4 +1,4 @@
-"""`simulate repository`: a team's changes against a real service, in simulated time."""
+"""The repository of the benchmarks: a team's changes against a real service, in simulated time."""
 
 import json
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.main import main
-from cli.repository.change import Build, Change
-from cli.repository.sessions import Served
+from benchmarks.repository.__main__ import repository
+from benchmarks.repository.change import Build, Change
+from benchmarks.repository.sessions import Served
 
 
 def simulated(*options: str) -> dict[str, Any]:
-    result = CliRunner().invoke(main, ["simulate", "repository", "--json", *options])
+    result = CliRunner().invoke(repository, ["--json", *options])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 

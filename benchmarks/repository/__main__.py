@@ -1,4 +1,8 @@
-"""`simulate repository`: days of a team's changes against a service of the simulation's own."""
+"""A repository: days of a team's changes against a service of the simulation's own.
+
+It drives that service over HTTP: a store with a clock that it moves, the API, and the pipeline's
+steps. `python -m benchmarks.repository --help` lists what may be chosen.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -9,19 +13,19 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks.repository.change import Author
+from benchmarks.repository.private_service import private_service
+from benchmarks.repository.report import Report, rows
+from benchmarks.repository.sessions import METRIC, Sessions
+from benchmarks.repository.team import LOOK_MINUTES, Rules, Team
 from cli.operations.options import Share
-from cli.repository.change import Author
-from cli.repository.private_service import private_service
-from cli.repository.report import Report, rows
-from cli.repository.sessions import METRIC, Sessions
-from cli.repository.team import LOOK_MINUTES, Rules, Team
 from cli.table import table
 from cli.traffic.interruption import interruptible
 
 _DAY = 1440
 
 
-@click.command("repository")
+@click.command()
 @click.option("--commits-per-day", type=click.FloatRange(min=0), default=20.0, show_default=True)
 @click.option(
     "--flags",
@@ -83,7 +87,7 @@ def repository(
     remote_evaluation: float,
     seed: int,
     as_json: bool,
-    **rules: Any,  # noqa: ANN401 - of the team, as their options are named
+    **rules: Any,
 ) -> None:
     """Let a team ship many changes for some days, and report the answers.
 
@@ -149,3 +153,7 @@ def _pass_minute(team: Team, sessions: Sessions, minute: int) -> None:
     if (minute + 1) % LOOK_MINUTES == 0:
         team.service.look()
         team.act(minute + 1, end)
+
+
+if __name__ == "__main__":
+    repository()

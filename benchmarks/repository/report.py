@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from cli.repository.change import HARM
-from cli.repository.sessions import Sessions
-from cli.repository.team import Fate, Team, Trial
+from benchmarks.repository.change import HARM
+from benchmarks.repository.sessions import Sessions
+from benchmarks.repository.team import Fate, Team, Trial
 
 _VERDICTS = {Fate.KEPT, Fate.ROLLED_BACK, Fate.REVISED}
 # That a loss is excluded is an answer as well: most changes do nothing.

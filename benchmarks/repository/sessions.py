@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cli.repository.change import Build, Change
+from benchmarks.repository.change import Build, Change
 from domain.draw import Offer, drawn, is_drawn
 from domain.lineage.flag import flag_change
 

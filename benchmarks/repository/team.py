@@ -7,9 +7,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from cli.repository.change import Author, Build, Change
-from cli.repository.private_service import PrivateService
-from cli.repository.sessions import Served
+from benchmarks.repository.change import Author, Build, Change
+from benchmarks.repository.private_service import PrivateService
+from benchmarks.repository.sessions import Served
 from cli.traffic.posting import deploy_body
 
 # Between two looks of the team at its places.
