@@ -14,7 +14,6 @@ from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import SCHEDULES
 from orchestration.dagster.sealed_log import sealed_log
 from orchestration.dagster.sources import log
-from orchestration.dagster.upkeep.alerts import alert
 from orchestration.dagster.upkeep.dead_runs import dead_runs
 from orchestration.dagster.upkeep.housekeeping import each_night, housekeeping
 from orchestration.dagster.upkeep.partitions_start import first_day
@@ -31,7 +30,7 @@ def parts(store: Store) -> dg.Definitions:
         asset_checks=FACTS,
         jobs=[*JOBS, housekeeping],
         schedules=[*SCHEDULES, each_night],
-        sensors=[webhooks, alert, dead_runs, first_day],
+        sensors=[webhooks, dead_runs, first_day],
         resources={"store": store, "engine": Engine()},
     )
 

@@ -89,6 +89,7 @@ class Servers:
             log="dagster-code-server",
             stage=_SERVERS,
             ready=lambda: _listens("127.0.0.1", port),
+            ends_because="partitions begin with the day of the first event, which is another now",
         )
 
     def daemon(self) -> Child:
@@ -122,6 +123,7 @@ class Servers:
         log: str,
         stage: int,
         ready: Callable[[], bool] = lambda: True,
+        ends_because: str | None = None,
         stop_seconds: float = Child.stop_seconds,
         longest_backoff_seconds: float = Child.longest_backoff_seconds,
     ) -> Child:
@@ -133,6 +135,7 @@ class Servers:
             # would else be imported for ours.
             start=lambda: spawn(command, log=path, env=self.env, cwd=self.data_dir, umask=0o077),
             ready=ready,
+            ends_because=ends_because,
             log=path,
             stage=stage,
             stop_seconds=stop_seconds,

@@ -65,6 +65,7 @@ class Child:
         start_seconds: how long its first start may take.
         stop_seconds: how long it may take to stop before it is killed.
         stop_signal: what asks it to stop.
+        ends_because: why it ends by itself with code 0, where it may.
         longest_backoff_seconds: how long it stays away at most, however often it has died; a
             process that lived longer is started again at once.
     """
@@ -77,6 +78,7 @@ class Child:
     start_seconds: float = 180.0
     stop_seconds: float = 4.0
     stop_signal: signal.Signals = signal.SIGTERM
+    ends_because: str | None = None
     longest_backoff_seconds: float = LONGEST_BACKOFF_SECONDS
 
 
@@ -193,9 +195,13 @@ class Supervisor:
             if watched.alive:
                 continue
             if watched.process is not None:
-                ending = _ending(watched.process.returncode)
+                code, why = watched.process.returncode, watched.child.ends_because
                 wait = watched.bury()
-                self._report(f"{watched.child.name} {ending}; starting it again in {wait:g} s")
+                if code == 0 and why is not None and not wait:
+                    self._report(f"{watched.child.name} starts again: {why}")
+                else:
+                    ending = f"{_ending(code)}; starting it again in {wait:g} s"
+                    self._report(f"{watched.child.name} {ending}")
             elif time.monotonic() >= watched.due_at:
                 self._restart(watched)
 

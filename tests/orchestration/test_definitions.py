@@ -78,7 +78,6 @@ def test_runs_come_of_schedules_and_no_sensor_has_a_job() -> None:
     }
     assert {sensor.name for sensor in repository.sensor_defs} == {
         "deploy_reward_webhooks",
-        "deploy_reward_alert",
         "deploy_reward_dead_runs",
         "deploy_reward_first_day",
     }
