@@ -17,9 +17,9 @@ connection contract copying counted created cron currency daemon dagster dashboa
 dataclass day db decision definitions delivery demo deployed derived design diff difference
 different dir django doctor document documentation domain doubtful drafted drop dropped duck
 duckdb due duplicate durability duration embedded empty ended entry env envelope erasure error
-estimate evaluate event exit explain explanation fact failed failures fast fault field figures
-file filter flag folder forget forgotten form forwarded found frozen full future gone group
-guard harm headline health holder home hours housekeeping http import increment inflation input
+estimate evaluate event exit explain explanation fact failed fast fault field figures file
+filter flag folder forget forgotten form forwarded found frozen full future gone group guard
+harm headline health holder home hours housekeeping http import increment inflation input
 interruption interval invalid java job json judged keep kind lacking lane last lazy limit line
 links list listed listing lives main many map mark markup matcher mcp measure measurement member
 memory meters migrate missing module named needed needs no not now once open operations operator
@@ -30,7 +30,7 @@ rebuilt receipt receiver recent recorded refusal refused register registered reg
 regression rejected relations release remote removal reply report request requirement resource
 resources result retention returning revenue reward rewriting role round router row rule run
 runtime sampling scenario scene schedules schema scope script sealer secret seen selection
-sending sent sequential served server service settings setup shape share shortfall shown sign
+sending sequential served server service settings setup shape share shortfall shown sign
 signature silence simple simulate snapshot source spark start state statement stats status stop
 storage store stored storing story stratification strict summary sums supervisor symbol table
 tenants tick time too tool tools totals traffic treatment truth unanswered unavailable unhandled
