@@ -131,7 +131,7 @@ def dependence(
 ) -> Dependence:
     """The evidence that the arms carry the values of flags unequally.
 
-    Its rules: docs/statistics.md, 'Many flags in one build'.
+    Its rules: docs/statistics.md, 'Many flags in a build'.
 
     The test of the target, with 'carries this value' as the outcome, on the exposed units of
     closed blocks: within the analysis blocks of each lineage. Outcomes never enter.

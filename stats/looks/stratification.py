@@ -1,7 +1,7 @@
 """A stratification: the strata that an experiment's looks are computed in, time after time.
 
 Strata that are pooled at first may be split later; then the past is computed anew in the split ones
-(docs/statistics.md, 'Many flags in one build').
+(docs/statistics.md, 'Many flags in a build').
 """
 
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ BLOCK_SECONDS = 300
 BLOCK_MIN_UNITS = 50
 UNDECLARED_MIN_UNITS = 20
 # The evidence of dependence from which on another flag splits the strata (docs/statistics.md,
-# 'Many flags in one build').
+# 'Many flags in a build').
 SPLIT_AT = 2.0
 # As the gates on interaction and lateness.
 FADING_AT = AFTER_WINDOW_AT = 100.0
