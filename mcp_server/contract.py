@@ -159,17 +159,6 @@ class Explanation(Shape):
     ]
 
 
-class Checklist(Shape):
-    """The project's set-up checklist, in at most a kilobyte."""
-
-    red: Annotated[
-        list[str], Field(description="Failed checks, each with its observation and its fix.")
-    ]
-    waiting: Annotated[list[str], Field(description="Checks that need more data.")]
-    green: Annotated[list[str], Field(description="Passed checks.")]
-    left_out: Annotated[int, Field(description="Lines dropped to stay short.")]
-
-
 class PlannedLift(Shape):
     """The days that a size of lift takes."""
 
@@ -199,7 +188,7 @@ class Plan(Shape):
 
 
 class SetUp(Shape):
-    """The next step to wire a project, in at most a kilobyte."""
+    """The next step to wire a project, and its failed checks, in at most a kilobyte."""
 
     done: Annotated[int, Field(description="Lines of the checklist that are right.")]
     of: Annotated[int, Field(description="Lines in all.")]
@@ -207,33 +196,7 @@ class SetUp(Shape):
     seen: Annotated[str | None, Field(description="What the service saw.")]
     do: Annotated[str | None, Field(description="What to do.")]
     example: Annotated[str | None, Field(description="What to write, where it can be shown.")]
-
-
-class PortfolioChange(Shape):
-    """A change that was measured by itself."""
-
-    experiment_id: Annotated[str, Field(description="Its experiment.")]
-    verdict: Annotated[Verdict, Field(description="Its verdict.")]
-    claimed: Annotated[float | None, Field(description="Its relative lift, as claimed.")]
-    effect: Annotated[float | None, Field(description="Its best estimate, relative.")]
-
-
-class Portfolio(Shape):
-    """All changes since a hold-back, in at most a kilobyte."""
-
-    sentence: Annotated[str, Field(description="All of it in a sentence.")]
-    experiment_id: Annotated[str | None, Field(description="Null before it is begun.")]
-    begin: Annotated[
-        dict[str, object] | None,
-        Field(description="Arguments of register_experiment that begin it; null once begun."),
+    red: Annotated[
+        list[str], Field(description="Failed checks, each with its observation and its fix.")
     ]
-    effect: Annotated[
-        float | None, Field(description="Of all together, relative to the hold-back.")
-    ]
-    interval: Annotated[tuple[float, float] | None, Field(description="Where the true one lies.")]
-    basis: Annotated[str | None, Field(description="open, at_decision, at_reward.")]
-    claimed: Annotated[float, Field(description="The sum of what the keeps claimed.")]
-    expected: Annotated[float, Field(description="The sum of their best estimates.")]
-    changes: Annotated[list[PortfolioChange], Field(description="Newest first.")]
-    steps: Annotated[list[str], Field(description="What to do now, with the commands.")]
-    left_out: Annotated[int, Field(description="Changes and steps dropped to stay short.")]
+    left_out: Annotated[int, Field(description="Failed checks dropped to stay short.")]

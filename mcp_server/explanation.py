@@ -14,17 +14,16 @@ from domain.registration import RegistrationAnswer
 from domain.wording.registration import registration_note
 from mcp_server.contract import (
     BaseMove,
-    Checklist,
     Effect,
     Explanation,
     Likelihood,
     Metric,
-    Portfolio,
     Progress,
+    SetUp,
     Shape,
 )
 
-ShapeT = TypeVar("ShapeT", Explanation, Checklist, Portfolio)
+ShapeT = TypeVar("ShapeT", Explanation, SetUp)
 
 LONGEST_BYTES = 1024
 SENTENCE_BYTES = 280

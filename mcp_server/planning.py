@@ -1,4 +1,4 @@
-"""The plan of a canary, the checklist of a set-up and its next step, each cut to a kilobyte."""
+"""The plan of a canary, and the next step of a set-up, each cut to a kilobyte."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import planned
-from mcp_server.contract import Checklist, Plan, PlannedLift, Quicker, SetUp
+from mcp_server.contract import Plan, PlannedLift, Quicker, SetUp
 from mcp_server.explanation import cut, fitted, rounded
 
 _QUICKER_LIFT = 0.2
@@ -63,43 +63,35 @@ def _example(line: Mapping[str, Any]) -> str | None:
 
 
 def set_up(lines: Sequence[Mapping[str, Any]], *, url: str) -> SetUp:
-    """Returns the first step that a project's set-up still lacks.
+    """Returns the first step that a project's set-up still lacks, and all of its failed checks.
 
     Args:
         lines: The body of `GET /v1/reward/checklist`, in the order of a set-up.
         url: The service's address, for the examples.
+
+    Returns:
+        A step of at most 1,024 bytes as JSON; `left_out` counts the failed checks that did not fit.
     """
     done = sum(line.get("ok") is True for line in lines)
     # What is red comes before what cannot be judged yet.
     left = [line for ok in (False, None) for line in lines if line.get("ok") is ok]
     if not left:
-        return SetUp(done=done, of=len(lines), step=None, seen=None, do=None, example=None)
+        nothing = dict.fromkeys(("step", "seen", "do", "example"))
+        return SetUp(done=done, of=len(lines), **nothing, red=[], left_out=0)
     line = left[0]
     example = _example(line)
-    return SetUp(
+    whole = SetUp(
         done=done,
         of=len(lines),
         step=cut(str(line.get("check", "")), _TEXT_BYTES),
         seen=cut(str(line.get("seen", "")), _TEXT_BYTES),
         do=cut(str(line.get("fix", "")), _TEXT_BYTES),
         example=None if example is None else example.format(url=url),
+        # The first of them is the step itself.
+        red=[_line_text(line) for line in left if line.get("ok") is False],
+        left_out=0,
     )
-
-
-def checklist(lines: Sequence[Mapping[str, Any]]) -> Checklist:
-    """Returns the failed, the unjudged and the passed checks of a project's set-up.
-
-    Args:
-        lines: The body of `GET /v1/reward/checklist`.
-
-    Returns:
-        A checklist of at most 1,024 bytes as JSON; `left_out` counts the lines that did not fit.
-    """
-    red = [_line_text(line) for line in lines if line.get("ok") is False]
-    waiting = [str(line.get("check", ""))[:40] for line in lines if line.get("ok") is None]
-    green = [str(line.get("check", ""))[:40] for line in lines if line.get("ok") is True]
-    whole = Checklist(red=red, waiting=waiting, green=green, left_out=0)
-    return fitted(whole, green=0, waiting=0, red=0)
+    return fitted(whole, red=0)
 
 
 def _line_text(line: Mapping[str, Any]) -> str:

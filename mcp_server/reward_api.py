@@ -69,45 +69,18 @@ class RewardApi(Client):
         """Returns the endpoints as the caller of a request may use them: over stdio, these."""
         return self
 
-    async def register(self, registration: Mapping[str, object]) -> Answer:
-        """`POST /v1/reward/register`."""
-        return await self._answer("POST", "/v1/reward/register", body=registration)
+    async def post(self, path: str, body: Mapping[str, object]) -> Answer:
+        """Returns the answer to a post."""
+        return await self._answer("POST", path, body=body)
 
-    async def place(self, asked: Mapping[str, object]) -> Answer:
-        """`POST /v1/places`."""
-        return await self._answer("POST", "/v1/places", body=asked)
+    async def read(self, path: str, **query: str | int | None) -> Answer:
+        """Returns what a path answers; members of the query that are None are left out."""
+        named = {name: value for name, value in query.items() if value is not None}
+        return await self._answer("GET", f"{path}?{urlencode(named, errors='replace')}".rstrip("?"))
 
-    async def verdict(self, experiment_id: str) -> Answer:
-        """`GET /v1/reward/{experiment_id}`."""
-        return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}")
-
-    async def evidence(self, experiment_id: str) -> Answer:
-        """`GET /v1/reward/{experiment_id}/evidence`."""
-        return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/evidence")
-
-    async def registration(self, experiment_id: str) -> Answer:
-        """`GET /v1/reward/{experiment_id}/registration`."""
-        return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/registration")
-
-    async def effect(self, experiment_id: str) -> Answer:
-        """`GET /v1/reward/{experiment_id}/effect`."""
-        return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/effect")
-
-    async def experiments(self, *, status: str, limit: int, cursor: str | None) -> Answer:
-        """`GET /v1/reward`, a page."""
-        query = {"status": status, "limit": limit} | ({} if cursor is None else {"cursor": cursor})
-        return await self._answer("GET", f"/v1/reward?{urlencode(query, errors='replace')}")
-
-    async def checklist(self) -> Answer:
-        """`GET /v1/reward/checklist`."""
-        return await self._answer("GET", "/v1/reward/checklist")
-
-    async def portfolio(self, hold_back: str | None) -> Answer:
-        """`GET /v1/reward/portfolio`, of the newest, or of a hold-back."""
-        query = {} if hold_back is None else {"hold_back": hold_back}
-        return await self._answer(
-            "GET", f"/v1/reward/portfolio?{urlencode(query, errors='replace')}".rstrip("?")
-        )
+    async def experiment(self, experiment_id: str, part: str = "") -> Answer:
+        """Returns an experiment's verdict, or a part: its evidence, effect or registration."""
+        return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/{part}".rstrip("/"))
 
     async def _answer(
         self, method: str, path: str, *, body: Mapping[str, object] | None = None

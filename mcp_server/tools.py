@@ -1,4 +1,4 @@
-"""The ten tools: the reward endpoints as an agent calls them."""
+"""The eight tools: the reward endpoints as an agent calls them."""
 
 import asyncio
 import inspect
@@ -17,7 +17,6 @@ from pydantic import BaseModel, Field, RootModel
 from domain.contract import Contract
 from domain.evidence.document import Evidence, evidence_from, looked_at
 from domain.evidence.effect import Effect
-from domain.ledger import portfolio as ledger
 from domain.listing import VerdictList
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
@@ -28,22 +27,18 @@ from mcp_server.advice import advice
 from mcp_server.client import Answer
 from mcp_server.contract import (
     ChangePlace,
-    Checklist,
     ExperimentId,
     Experiments,
     Explanation,
     Plan,
-    Portfolio,
     SetUp,
     TargetMetric,
     TreatmentFlag,
 )
 from mcp_server.explanation import explanation, fits, progress
 from mcp_server.listing import MOST, listing, room
-from mcp_server.planning import checklist
 from mcp_server.planning import plan as planned
 from mcp_server.planning import set_up as next_step
-from mcp_server.portfolio import portfolio as portfolio_of
 from mcp_server.reward_api import Refused, RewardApi
 
 Reward = Context[RewardApi, Any]
@@ -51,6 +46,7 @@ DocumentT = TypeVar("DocumentT", bound=msgspec.Struct)
 
 # Progress only adds to a poll: a poll that is answered waits no longer for it.
 PROGRESS_SECONDS = 1.0
+_CHECKLIST = "/v1/reward/checklist"
 
 
 async def register_experiment(
@@ -108,7 +104,9 @@ async def register_experiment(
     }
     registration = {name: value for name, value in members.items() if value is not None}
     api = _api(ctx)
-    registered = _shaped(RegisteredExperiment, await api.register(registration), api)
+    registered = _shaped(
+        RegisteredExperiment, await api.post("/v1/reward/register", registration), api
+    )
     read = await _registration(api, registered.experiment_id)
     note = None if read is None else registration_note(read)
     return _result(
@@ -141,7 +139,7 @@ async def subscribe(ctx: Reward, experiment_id: ExperimentId) -> CallToolResult:
     api = _api(ctx)
     if "progress_token" not in (ctx.request_context.meta or {}):
         return await _polled(api, experiment_id)
-    evidence = asyncio.create_task(_outcome(api.evidence(experiment_id)))
+    evidence = asyncio.create_task(_outcome(api.experiment(experiment_id, "evidence")))
     try:
         polled = await _polled(api, experiment_id)
         await asyncio.wait([evidence], timeout=PROGRESS_SECONDS)
@@ -183,8 +181,8 @@ async def explain(
     """
     api = _api(ctx)
     evidence, checklist, registration = await asyncio.gather(
-        _outcome(api.evidence(experiment_id)),
-        _outcome(api.checklist()),
+        _outcome(api.experiment(experiment_id, "evidence")),
+        _outcome(api.read(_CHECKLIST)),
         _registration(api, experiment_id),
     )
     if isinstance(evidence, ToolError):
@@ -201,18 +199,9 @@ async def explain(
     effect = None
     if isinstance(document, Evidence) and document.effect is not None:
         # The evidence of a decided verdict stands; its effect may have been measured since.
-        fresh = await _outcome(api.effect(experiment_id))
+        fresh = await _outcome(api.experiment(experiment_id, "effect"))
         effect = _shaped(Effect, fresh, api) if isinstance(fresh, Answer) else None
     return _result(explanation(document, checks, registration, effect=effect).model_dump())
-
-
-async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:
-    """Check whether the project is set up correctly, in at most a kilobyte.
-
-    Each failed check has its fix; begin with the first. Use it before the first experiment, and
-    when an experiment gets no units or abstains with a reason other than `power`.
-    """
-    return _result(checklist(await _lines(_api(ctx))).model_dump())
 
 
 async def plan(
@@ -241,31 +230,18 @@ async def plan(
 
 
 async def set_up(ctx: Reward) -> Annotated[CallToolResult, SetUp]:
-    """Return the next step to wire the project, in at most a kilobyte.
+    """Return the next step to wire the project, and its failed checks, in at most a kilobyte.
 
-    Do it, wait a minute, and call again until `step` is null.
+    Do it, wait a minute, and call again until `step` is null. Use it before the first experiment,
+    and when an experiment gets no units or abstains with a reason other than `power`.
     """
     api = _api(ctx)
-    step = next_step(await _lines(api), url=api.address.url)
-    if step.step is None:
-        return _result(step.model_dump(), "All is wired: register_experiment after a deploy.")
-    return _result(step.model_dump())
-
-
-async def portfolio(
-    ctx: Reward,
-    *,
-    hold_back: Annotated[
-        str | None, Field(description="A commit; default: the build of 7 days ago.")
-    ] = None,
-) -> Annotated[CallToolResult, Portfolio]:
-    """Measure all changes since a hold-back, in at most a kilobyte.
-
-    Returns their effect beside the sum of the claims, and how to begin.
-    """
-    api = _api(ctx)
-    document = _shaped(ledger.Portfolio, await api.portfolio(hold_back), api)
-    return _result(portfolio_of(document).model_dump())
+    lines = (await api.read(_CHECKLIST)).body
+    if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
+        raise _foreign(api)
+    step = next_step(lines, url=api.address.url)
+    said = ["All is wired: register_experiment after a deploy."] if step.step is None else []
+    return _result(step.model_dump(), *said)
 
 
 async def place(
@@ -284,17 +260,9 @@ async def place(
     members = {"flag": named, "commit": commit, "change": change}
     api = _api(ctx)
     asked = {name: value for name, value in members.items() if value is not None}
-    place = _shaped(Place, await api.place(asked), api)
+    place = _shaped(Place, await api.post("/v1/places", asked), api)
     shown = {name: getattr(place, name) for name in ChangePlace.model_fields}
     return _result(shown, place.sentence)
-
-
-async def _lines(api: RewardApi) -> list[dict[str, Any]]:
-    """The checklist of the project."""
-    lines = (await api.checklist()).body
-    if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
-        raise _foreign(api)
-    return lines
 
 
 async def _page(
@@ -303,7 +271,7 @@ async def _page(
     """A page of the list, with as many experiments as fit into a kilobyte."""
     limit = MOST
     while limit > 0:
-        answer = await api.experiments(status=status, limit=limit, cursor=cursor)
+        answer = await api.read("/v1/reward", status=status, limit=limit, cursor=cursor)
         page = listing(_shaped(VerdictList, answer, api))
         if len(page.experiments) > limit:
             raise _foreign(api)
@@ -350,10 +318,8 @@ def tools() -> list[Tool]:
         _tool(subscribe, _reading("Poll a verdict once"), Contract),
         _tool(list_experiments, _reading("List experiments")),
         _tool(explain, _reading("Explain an experiment")),
-        _tool(check_setup, _reading("Check the project's set-up")),
         _tool(set_up, _reading("Next step of the set-up")),
         _tool(plan, _reading("Plan a canary")),
-        _tool(portfolio, _reading("Measure a week's changes together")),
     ]
 
 
@@ -435,7 +401,7 @@ def _reading(title: str) -> ToolAnnotations:
 
 
 async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
-    answer = await api.verdict(experiment_id)
+    answer = await api.experiment(experiment_id)
     contract = _shaped(Contract, answer, api)
     # Of an experiment that ended without an answer the contract says all.
     is_over = contract.abstain_reason is not None and contract.decided
@@ -446,7 +412,7 @@ async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
 
 async def _registration(api: RewardApi, experiment_id: str) -> RegistrationAnswer | None:
     """A registration; None where the service answers none that we know: it only adds."""
-    outcome = await _outcome(api.registration(experiment_id))
+    outcome = await _outcome(api.experiment(experiment_id, "registration"))
     if not isinstance(outcome, Answer):
         return None
     try:

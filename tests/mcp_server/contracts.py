@@ -1,8 +1,7 @@
-"""Answers of a service: a decided contract, a waiting contract, a listed row, a portfolio."""
+"""Answers of a service: a decided contract, a waiting contract, a listed row."""
 
 from typing import Any
 
-from domain.ledger.portfolio import Portfolio
 from domain.listing import ListedVerdict
 from domain.planning.place import Place
 
@@ -47,28 +46,9 @@ TOOLS = [
     "subscribe",
     "list_experiments",
     "explain",
-    "check_setup",
     "set_up",
     "plan",
-    "portfolio",
 ]
-
-# `GET /v1/reward/portfolio` before there is a build to hold back.
-NO_PORTFOLIO = {
-    **dict.fromkeys(Portfolio.__struct_fields__),
-    "as_of": "2026-05-02T10:00:00Z",
-    "environment": "production",
-    "metric": "order",
-    "share": {"share": 0.1, "lift": 0.1, "days": None},
-    "moved_on": False,
-    "attempt": 1,
-    "changes": 0,
-    "unmeasured": [],
-    "measurements": [],
-    "kept": 0,
-    "claimed": 0.0,
-    "expected": 0.0,
-}
 
 
 def listed_row(**members: Any) -> dict[str, Any]:

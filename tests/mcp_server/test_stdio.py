@@ -17,7 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator, validate
 
 from mcp_server.server import run
-from tests.mcp_server.contracts import HANDSHAKE, NO_PORTFOLIO, QUEUED, WAITING, listed_row
+from tests.mcp_server.contracts import HANDSHAKE, QUEUED, WAITING, listed_row
 from tests.processes.api_process import PATIENCE_SECONDS, eventually
 from tests.stores.example import example_document
 
@@ -186,7 +186,6 @@ def test_a_client_of_nobody_s_library_lists_calls_and_errs(launched, service) ->
         "exp_1": WAITING,
         "exp_1/evidence": evidence,
         "checklist": [{"check": "events", "ok": False, "seen": "None.", "fix": "Send one."}],
-        "portfolio": NO_PORTFOLIO,
     }
     for path, body in answers.items():
         service.answers_with(f"/v1/reward/{path}", body)
@@ -316,7 +315,7 @@ def test_a_process_ends_when_stdin_closes_though_calls_are_waiting(launched, ser
     session = launched(COMMAND)
     session.opened()
     for number in range(5):
-        session.call(number, "check_setup", {})
+        session.call(number, "set_up", {})
     eventually(lambda: len(service.requests) == 5)
     rest, stderr = session.ended()
     assert all(message["jsonrpc"] == "2.0" for message in rest)

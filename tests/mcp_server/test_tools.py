@@ -81,9 +81,9 @@ class TestTheListOfTools:
         read = [
             {name: tool[name] for name in ("name", "description", "inputSchema")} for tool in tools
         ]
-        assert wire_bytes(tools) < len(tools) * 2560
+        assert wire_bytes(tools) < 21.5 * 1024
         # Most clients show a model no more of it.
-        assert wire_bytes(read) < 7.75 * 1024
+        assert wire_bytes(read) < 7.5 * 1024
 
     @pytest.mark.requirement("mcp.register_experiment")
     def test_every_argument_of_a_registration_is_optional(self, tools) -> None:
@@ -267,11 +267,8 @@ NOT_OURS = {
         ),
     ],
     "/v1/reward/checklist": [[1, 2]],
-    "/v1/reward/portfolio": [[], {}, {"hold_back": None}],
 }
-ASKED = dict(
-    zip(NOT_OURS, ("get_verdict", "list_experiments", "check_setup", "portfolio"), strict=True)
-)
+ASKED = dict(zip(NOT_OURS, ("get_verdict", "list_experiments", "set_up"), strict=True))
 
 
 @pytest.mark.parametrize("path", NOT_OURS)
@@ -491,15 +488,22 @@ class TestCheckingTheSetUp:
         lines = [
             {"check": "events", "ok": True, "seen": "20 events.", "fix": ""},
             {"check": "commit known", "ok": False, "seen": "0 of 20.", "fix": "Record it."},
+            {"check": "routes matched", "ok": False, "seen": "None.", "fix": "Send it."},
             {"check": "crossover", "ok": None, "seen": "No experiment.", "fix": "Register."},
         ]
         service.answers_with("/v1/reward/checklist", lines)
-        assert call("check_setup").structured_content == {
-            "red": ["commit known: 0 of 20. Record it."],
-            "waiting": ["crossover"],
-            "green": ["events"],
-            "left_out": 0,
-        }
+        step = call("set_up").structured_content
+        assert step["red"] == [
+            "commit known: 0 of 20. Record it.",
+            "routes matched: None. Send it.",
+        ]
+        assert (step["step"], step["do"], step["done"], step["of"]) == (
+            "commit known",
+            "Record it.",
+            1,
+            4,
+        )
+        assert step["left_out"] == 0
 
     def test_it_stays_within_one_kilobyte_and_leaves_the_red_lines_out_last(
         self, service, call
@@ -509,9 +513,8 @@ class TestCheckingTheSetUp:
             for number in range(10)
         ]
         service.answers_with("/v1/reward/checklist", lines)
-        (text,) = texts(call("check_setup"))
+        (text,) = texts(call("set_up"))
         answer = json.loads(text)
         assert len(text.encode()) <= 1024
-        assert answer["red"]
-        assert answer["green"] == []
-        assert len(answer["red"]) + answer["left_out"] == 10
+        assert answer["do"]
+        assert len(answer["red"]) + answer["left_out"] == 5
