@@ -3,8 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 
@@ -24,18 +23,12 @@ from orchestration.dagster.keys import (
     VERDICTS,
     table_metadata,
 )
-from orchestration.dagster.links import experiment_link
 from orchestration.dagster.partitions import asked_to_close, patience
 from orchestration.dagster.resources import Engine, Store
-from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
-
-if TYPE_CHECKING:
-    from sqlalchemy import Row
 
 # This tag of a run names the experiments whose answers it changed.
 TURNED_TAG = f"{PREFIX}/turned"
 _MOST_TAGGED = 10
-_SHOWN_TO = "shown_to"
 # A run that was requested before its block closed starts at most a minute early.
 _LONGEST_WAIT = 60.0
 
@@ -177,27 +170,25 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
       the fast schedule publishes both, and the schedule of the day checks what they rest on.
     - **Backfill**: none. A verdict is a function of the log alone, whenever it is computed.
     - **Served** at `GET /v1/reward/{experiment_id}`, from this row.
-    - **Below**, by the change's title, are those that were decided last, then how many there are,
-      and what changed since the last materialization, by whichever command.
+    - **Below**, by the change's title, are those that were decided last, then how many there are.
+      The run's tag names those that it changed.
     """
     from orchestration.dagster.report import MOST_LATELY, report
     from orchestration.pipeline.steps import publish
-    from storage.views.published import count_answers, decided_lately, verdicts_changed_since
+    from storage.views.published import count_answers, decided_lately
 
     begun = time.monotonic()
-    shown_to = _shown_to(context.instance)
     with store.step("verdicts") as connection:
         published = publish(connection, patience=patience(context.run.tags))
         answers = count_answers(connection)
-        changed = verdicts_changed_since(connection, shown_to, limit=MOST_ROWS)
         decided_last = decided_lately(connection, limit=MOST_LATELY)
     context.log.info("verdicts: %s published, %s decided in all", len(published), answers.decided)
-    _tag(context, sorted(verdict.experiment_id for verdict in published if verdict.changed))
-    total = changed[0].total if changed else 0
+    changed = sorted(verdict.experiment_id for verdict in published if verdict.changed)
+    _tag(context, changed)
     return dg.MaterializeResult(
         metadata={
             **dict(report(decided_last)),
-            "changed": total,
+            "changed": len(changed),
             "published_now": len(published),
             "open": answers.open,
             "decided": answers.decided,
@@ -206,21 +197,9 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
             "iterate": answers.iterate,
             "no_answer": answers.no_answer,
             "seconds": _since(begun),
-            "verdicts_that_changed": markdown(_changes(changed), beyond=total - len(changed)),
-            _SHOWN_TO: dg.MetadataValue.timestamp(answers.counted_at),
             "open_experiments": dg.MetadataValue.asset(EVIDENCE),
         }
     )
-
-
-def _shown_to(instance: dg.DagsterInstance) -> datetime | None:
-    """Returns up to when the last materialization named changes, by the database's clock."""
-    event = instance.get_latest_materialization_event(VERDICTS)
-    shown = event and event.asset_materialization and event.asset_materialization.metadata
-    at = shown.get(_SHOWN_TO) if shown else None
-    if not isinstance(at, dg.TimestampMetadataValue):
-        return None
-    return datetime.fromtimestamp(at.value, tz=UTC)
 
 
 def _tag(context: dg.AssetExecutionContext, experiments: Sequence[str]) -> None:
@@ -230,21 +209,6 @@ def _tag(context: dg.AssetExecutionContext, experiments: Sequence[str]) -> None:
     more = len(experiments) - _MOST_TAGGED
     named = [*experiments[:_MOST_TAGGED], *([f"and {more} more"] if more > 0 else [])]
     context.instance.add_run_tags(context.run.run_id, {TURNED_TAG: ", ".join(named)})
-
-
-def _moment(at: datetime | None) -> str:
-    return "" if at is None else f"{at.astimezone(UTC):%d %b %H:%M}"
-
-
-def _changes(changed: "Sequence[Row[Any]]") -> Rows:
-    return [
-        {
-            "experiment": experiment_link(row.experiment_id),
-            "": plain(row.sentence or "Nothing was evaluated yet.").rstrip("."),
-            "decided" if row.decided else "at": f"{_moment(row.published_at)} UTC",
-        }
-        for row in changed
-    ]
 
 
 STEPS = (exposures, session_cells, evidence, verdicts)

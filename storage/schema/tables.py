@@ -422,10 +422,10 @@ sightings = _table(
     CheckConstraint(f"kind IN {listed(SIGHTING_KINDS)}", name="kind"),
 )
 
-# What the exposures of a block add up to, so that no tick counts them again: units by arm, and of
-# those that are left out also by the arm that served them; `own`,
-# those whom the treatment's very commit served; users whose second session the block has, by the
-# arm of their first, and those of them whom it has in the same arm.
+# The counts of a block's exposures, so that no tick counts them again: its units by arm, and those
+# that are left out also by the arm that served them; `own` are the units that the treatment's own
+# commit served. A user's second session is counted in its block, by the arm of the first session,
+# and once more where both got the same arm.
 block_units = _table(
     "block_units",
     _experiment(),

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, DateTime, Row, TextClause, bindparam, text
+from sqlalchemy import Connection, Row, TextClause, text
 
 from domain.contract import Contract, contract_of
 from domain.evidence.document import Evidence, evidence_of, looked_at
@@ -92,39 +91,13 @@ def _published(
     ]
 
 
-_CHANGED_SINCE = text(f"""
-SELECT experiment_id, title, decided, evidence ->> 'sentence' AS sentence, published_at,
-    count(*) OVER () AS total
-FROM verdicts AS v {_NAMED}
-WHERE published_at > coalesce(:since, clock_timestamp() - interval '1 day')
-ORDER BY published_at DESC, experiment_id
-LIMIT :limit
-""").bindparams(bindparam("since", type_=DateTime(timezone=True)))
-
-
-def verdicts_changed_since(
-    connection: Connection, since: datetime | None, *, limit: int
-) -> Sequence[Row[Any]]:
-    """Returns the verdicts whose answer changed, the last first.
-
-    Args:
-        since: By the database's clock; None for the last 24 hours.
-
-    Returns:
-        Rows of experiment_id, title (None where no message has any), decided, sentence (None before
-        the first look), published_at and total: how many there are in all.
-    """
-    return connection.execute(_CHANGED_SINCE, {"since": since, "limit": limit}).all()
-
-
 _ANSWERS = text("""
 SELECT count(*) FILTER (WHERE NOT decided) AS open,
     count(*) FILTER (WHERE decided) AS decided,
     count(*) FILTER (WHERE verdict = 'keep') AS keep,
     count(*) FILTER (WHERE verdict = 'rollback') AS rollback,
     count(*) FILTER (WHERE verdict = 'iterate') AS iterate,
-    count(*) FILTER (WHERE decided AND verdict = 'abstain') AS no_answer,
-    clock_timestamp() AS counted_at
+    count(*) FILTER (WHERE decided AND verdict = 'abstain') AS no_answer
 FROM verdicts
 """)
 
@@ -133,7 +106,6 @@ def count_answers(connection: Connection) -> Row[Any]:
     """Returns how many experiments stand where.
 
     Returns:
-        A row of open, decided, keep, rollback, iterate, no_answer (decided without an answer) and
-        counted_at, by the database's clock.
+        A row of open, decided, keep, rollback, iterate and no_answer (decided without an answer).
     """
     return connection.execute(_ANSWERS).one()

@@ -1,6 +1,5 @@
 """A portfolio by its command, through REST and on its page: all changes against a hold-back."""
 
-import asyncio
 import json
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -10,12 +9,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from mcp import Client
 
 from cli.main import main
-from mcp_server.address import Address
-from mcp_server.reward_api import RewardApi
-from mcp_server.server import reward_server
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject
 from tests.cli.conftest import serving
@@ -193,39 +188,6 @@ def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_cl
     assert f"Add {K}" in text
     assert "try 3 of these changes" in text
     assert story.get("/v1/reward/portfolio").json()["claimed"] == later["claimed"]
-
-
-@pytest.mark.nightly
-def test_an_agent_begins_it_and_reads_it_over_mcp(story) -> None:
-    with serving(story) as url:
-        address = Address(url=url, key=story.project.keys[KeyKind.PROJECT])
-
-        def called(tool: str, arguments: dict[str, Any]) -> Any:
-            async def session() -> Any:
-                async with Client(reward_server(RewardApi(address))) as client:
-                    return await client.call_tool(tool, arguments)
-
-            result = asyncio.run(session())
-            assert len(json.dumps(result.structured_content).encode()) <= 1024
-            return result
-
-        ready = called("portfolio", {"hold_back": A}).structured_content
-        assert (ready["experiment_id"], ready["effect"]) == (None, None)
-        begin = {**ready["begin"], "target_metric": "order"}
-        assert (begin["control_commit"], begin["metadata"]) == (A, {"portfolio": True})
-        begun = called("register_experiment", begin).structured_content["experiment_id"]
-        story.tick(minutes=5 * DAY)
-        later = called("portfolio", {}).structured_content
-        assert (later["experiment_id"], later["begin"]) == (begun, None)
-        served = story.get("/v1/reward/portfolio").json()
-        assert later["effect"] == pytest.approx(served["effect"]["relative"], rel=0.01)
-        low, high = later["interval"]
-        assert low < TOGETHER < high
-        assert later["claimed"] == pytest.approx(served["claimed"], rel=0.01)
-        assert [row["verdict"] for row in later["changes"]] == ["keep", "keep"]
-        assert f"leave as many units on {L}" in later["steps"][-1]
-        unknown = called("portfolio", {"hold_back": "fffffff"})
-        assert "Name a commit that was deployed in production" in unknown.content[0].text
 
 
 @pytest.mark.nightly
