@@ -18,7 +18,6 @@ from orchestration.dagster.upkeep.dead_runs import dead_runs
 from orchestration.dagster.upkeep.housekeeping import each_night, housekeeping
 from orchestration.dagster.upkeep.partitions_start import first_day
 from orchestration.dagster.upkeep.webhooks import webhooks
-from orchestration.ledger.asset import ledger
 
 refuse_storage()
 
@@ -26,7 +25,7 @@ refuse_storage()
 def parts(store: Store) -> dg.Definitions:
     """Returns all definitions, without an executor: jobs name theirs."""
     return dg.Definitions(
-        assets=[log, sealed_log, *STEPS, ledger],
+        assets=[log, sealed_log, *STEPS],
         asset_checks=FACTS,
         jobs=[*JOBS, housekeeping],
         schedules=[*SCHEDULES, each_night],

@@ -20,8 +20,8 @@ duckdb due duplicate durability duration embedded empty ended entry env envelope
 estimate evaluate event exit explain explanation fact failed fast fault field figures file
 filter flag folder forget forgotten form forwarded found frozen full future gone group guard
 harm headline health holder home hours housekeeping http import increment inflation input
-interruption interval invalid java job json judged keep kind lacking lane last lazy limit line
-links list listed listing lives main many map mark markup matcher mcp measure measurement member
+interruption interval invalid java job json keep kind lacking lane last lazy limit line links
+list listed listing lives main many map mark markup matcher mcp measure measurement member
 memory meters migrate missing module named needed needs no not now once open operations operator
 options orchestration outbound outcome own page pairs parquet partitions passing patch payload
 pending person picture plain plan planned planning plot polling posted postgres posting problem

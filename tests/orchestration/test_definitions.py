@@ -21,7 +21,6 @@ GRAPH = {
     "session_cells": ("units", True, {"exposures", "runtime_events", "revenue_events"}),
     "evidence": ("answers", False, {"session_cells", "exposures", "deploys"}),
     "verdicts": ("answers", False, {"evidence"}),
-    "ledger": ("answers", False, {"verdicts"}),
 }
 SOURCES = {name for name, (group, _, _) in GRAPH.items() if group == "log"}
 CHECKS = {
@@ -89,8 +88,7 @@ def test_every_asset_says_what_it_is_whose_and_of_what_kind(graph) -> None:
         assert node.key.path[0] == "deploy_reward"
         assert "**" in node.description
         assert node.tags["service"] == "deploy_reward"
-        # The ledger is counted anew each time, and stored nowhere.
-        assert ("dagster/table_name" in node.metadata) == (node.key.path[-1] != "ledger")
+        assert "dagster/table_name" in node.metadata
         assert node.owners == ["team:deploy_reward"]
         assert "postgres" in node.kinds
 
