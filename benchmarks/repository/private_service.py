@@ -18,6 +18,7 @@ import httpx2
 from sqlalchemy import Engine
 
 from api.wire.envelope import EVALUATION_PATH
+from benchmarks.repository.movable_clock import MovableClock
 from cli.operations.actor import command_actor
 from cli.processes.children import answers, free_port
 from cli.traffic.posting import MOST_EVENTS, Refused, answer, connected
@@ -27,7 +28,6 @@ from orchestration.pipeline.steps import close_cells, expose, publish, stage_due
 from storage.postgres.child_process import spawn
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
-from storage.postgres.movable_clock import MovableClock
 from storage.schema.clock import claim_derived_tables
 from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind

@@ -265,17 +265,22 @@ def _affected_routes(
     base: str | None,
 ) -> list[str]:
     """Returns the routes that reach a changed file, in the new graph or in the base's."""
-    files = [
-        name
-        for file in (request.diff or {}).get("files", ())
-        for name in (file["filename"], file.get("previous_filename"))
-        if name is not None
-    ]
+    files = changed_files(request.diff)
     if not files:
         return []
     before = graph_of_commit(connection, project_id, request.environment, base) or previous
     known = sorted({graph for graph in (graph_id, before) if graph is not None})
     return routes_reaching(connection, project_id, known, set(files))
+
+
+def changed_files(diff: Mapping[str, Any] | None) -> list[str]:
+    """Returns the names, new and old, of the files that a diff changes."""
+    return [
+        name
+        for file in (diff or {}).get("files", ())
+        for name in (file["filename"], file.get("previous_filename"))
+        if name is not None
+    ]
 
 
 def graph_of_commit(

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from storage.experiments.deploys import graph_of_commit
+from storage.experiments.deploys import changed_files, graph_of_commit
 
 _REACHED = text("""
 SELECT DISTINCT route ->> 'path' AS route, file
@@ -37,19 +37,9 @@ def reached_routes(
         "graph_ids": [
             graph_id for graph_id in (deploy["graph_id"], before) if graph_id is not None
         ],
-        "files": changed_files(deploy),
+        "files": changed_files(deploy["diff"]),
     }
     for row in connection.execute(_REACHED, bound):
         if row.route in files:
             files[row.route].append(row.file)
     return {route: sorted(files) for route, files in files.items()}
-
-
-def changed_files(deploy: Mapping[str, Any]) -> list[str]:
-    """Returns the names, new and old, of the files that a deploy changed."""
-    return [
-        name
-        for file in (deploy["diff"] or {}).get("files", ())
-        for name in (file["filename"], file.get("previous_filename"))
-        if name is not None
-    ]

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, text
 from storage.lake.lake import Lake
 from storage.lake.parquet import canonical_json
 from storage.lake.sealed_hours import (
-    FILE,
     SealedFile,
     UnsealedRange,
     keep_files,
+    listed_files,
     note_verified,
 )
 from storage.lake.verification import WrongFileError, verified
@@ -63,17 +63,14 @@ _AS_IN_FILE = """
 FROM runtime_events WHERE {condition} OFFSET 0) AS e
 """
 
-_UNCOMPARED = text(f"""
-SELECT {FILE}
-FROM sealed_hours AS s
-WHERE file IS NOT NULL AND compared_at IS NULL
+_UNCOMPARED = """
+    compared_at IS NULL
   -- Of a day that is in PostgreSQL no longer there is nothing to compare with.
   AND moved_at IS NULL
   AND to_regclass('runtime_events_' || to_char(hour AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
   -- Before it is rewritten it holds what the log holds no longer.
   AND NOT EXISTS (SELECT FROM erasures AS e WHERE e.erasure_id > s.last_erasure)
-ORDER BY hour, part LIMIT :limit
-""")
+"""
 
 _COMPARED = text("""
 UPDATE sealed_hours SET compared_at = clock_timestamp(), verified_at = clock_timestamp(),
@@ -110,8 +107,7 @@ def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Co
 
     connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
     keep_files(connection)
-    rows = connection.execute(_UNCOMPARED, {"limit": limit})
-    files = [SealedFile(**row) for row in rows.mappings()]
+    files = listed_files(connection, _UNCOMPARED, limit=limit)
     different: list[DifferentFile] = []
     # A single database for all files: to open a database takes longer than to read an hour's file.
     with duckdb.connect(config=_DATABASE) as database:

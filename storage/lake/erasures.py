@@ -11,9 +11,9 @@ from storage.lake.duckdb_engine import DuckDBEngine, open_duckdb
 from storage.lake.lake import Lake
 from storage.lake.parquet import COLUMNS, write_events
 from storage.lake.sealed_hours import (
-    FILE,
     SealedFile,
     Written,
+    listed_files,
     note_verified,
     read_erasures,
 )
@@ -75,12 +75,6 @@ class Rewriting:
     wrong: list[str] = field(default_factory=list)
 
 
-_WAITING = text(f"""
-SELECT {FILE} FROM sealed_hours
-WHERE file IS NOT NULL AND (last_erasure < :newest OR fault IS NOT NULL)
-ORDER BY hour, part
-""")
-
 _SWAP = text("""
 UPDATE sealed_hours SET file = :file, rows = :rows, bytes = :size, sha256 = :sha256,
     last_erasure = :newest, compared_at = NULL, verified_at = clock_timestamp(), fault = NULL
@@ -128,8 +122,8 @@ def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
             erasures = read_erasures(connection)
         newest = max((erasure.erasure_id for erasure in erasures), default=0)
         with connection.begin():
-            rows = connection.execute(_WAITING, {"newest": newest}).mappings()
-            files = [SealedFile(**row) for row in rows]
+            waiting = "last_erasure < :newest OR fault IS NOT NULL"
+            files = listed_files(connection, waiting, newest=newest)
         done = Rewriting()
         with open_duckdb(day_engine_settings().limits) as day_engine:
             register_erasures(day_engine, erasures)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
 from storage.lake.lake import Lake
-from storage.lake.sealed_hours import NAMED_DAYS, files_of_day, keep_files, note_verified
+from storage.lake.sealed_hours import NAMED_DAYS, keep_files, listed_files, note_verified
 from storage.lake.verification import wrong_files
 from storage.pipeline.steps import IDENTITY
 from storage.postgres.engine import SCHEMA
@@ -217,7 +217,7 @@ def _wrong_files(engine: Engine, lake: Lake, day: date) -> bool:
     """Returns whether a file of a day is not as it is listed, and notes which."""
     with engine.begin() as connection:
         keep_files(connection)
-        files = files_of_day(connection, day)
+        files = listed_files(connection, "CAST(hour AT TIME ZONE 'UTC' AS date) = :day", day=day)
         faults = wrong_files(lake, files)
         note_verified(connection, files, faults)
     return bool(faults)

@@ -86,35 +86,26 @@ hour, part, file AS name, rows, bytes AS size, sha256, last_erasure,
     moved_at IS NOT NULL AS is_moved,
     coalesce(moved_at < hour + interval '{NAMED_DAYS} days', true) AS keeps_named
 """
-
-_FILES = text(f"""
-SELECT {FILE} FROM sealed_hours
-WHERE file IS NOT NULL AND hour > CAST(:received_from AS timestamptz) - interval '1 hour'
-  AND hour <= :received_to
-ORDER BY hour, part
-""")
+# Whether an hour may hold events received between two times.
+_WITHIN = "hour > CAST(:received_from AS timestamptz) - interval '1 hour' AND hour <= :received_to"
 
 _ERASURES = text("""
 SELECT erasure_id, project_id, session_id, public_only, pseudonym FROM erasures ORDER BY 1
 """)
 
-_SEALED_LIVE = text("""
-SELECT hour FROM sealed_hours
-WHERE part = 0 AND sealed_at IS NOT NULL
-  AND hour > CAST(:received_from AS timestamptz) - interval '1 hour' AND hour <= :received_to
+_SEALED_LIVE = text(f"""
+SELECT hour FROM sealed_hours WHERE part = 0 AND sealed_at IS NOT NULL AND {_WITHIN}
 """)
 
-_UNSEALED_PARTS = text("""
+_UNSEALED_PARTS = text(f"""
 SELECT hour, part FROM replayed_hours AS r
-WHERE hour > CAST(:received_from AS timestamptz) - interval '1 hour' AND hour <= :received_to
+WHERE {_WITHIN}
   AND NOT EXISTS (
       SELECT FROM sealed_hours AS s
       WHERE s.hour = r.hour AND s.part = r.part AND s.sealed_at IS NOT NULL
   )
 UNION
-SELECT hour, part FROM sealed_hours
-WHERE sealed_at IS NULL AND part > 0
-  AND hour > CAST(:received_from AS timestamptz) - interval '1 hour' AND hour <= :received_to
+SELECT hour, part FROM sealed_hours WHERE sealed_at IS NULL AND part > 0 AND {_WITHIN}
 ORDER BY 1, 2
 """)
 
@@ -144,22 +135,24 @@ def sealed_files(
     connection: Connection, received_from: datetime, received_to: datetime
 ) -> list[SealedFile]:
     """Returns the listed files that may hold events received between two times, in order."""
-    rows = connection.execute(
-        _FILES, {"received_from": received_from, "received_to": received_to}
-    ).mappings()
-    return [SealedFile(**row) for row in rows]
+    return listed_files(connection, _WITHIN, received_from=received_from, received_to=received_to)
 
 
-_FILES_OF_DAY = text(f"""
-SELECT {FILE} FROM sealed_hours
-WHERE file IS NOT NULL AND CAST(hour AT TIME ZONE 'UTC' AS date) = :day
-ORDER BY hour, part
+def listed_files(
+    connection: Connection, condition: str, *, limit: int | None = None, **bound: object
+) -> list[SealedFile]:
+    """Returns the listed files of which a condition holds, in order.
+
+    Args:
+        condition: SQL on the columns of `sealed_hours`, called `s`.
+        bound: Its parameters.
+    """
+    query = text(f"""
+SELECT {FILE} FROM sealed_hours AS s WHERE file IS NOT NULL AND ({condition})
+ORDER BY hour, part LIMIT :limit
 """)
-
-
-def files_of_day(connection: Connection, day: date) -> list[SealedFile]:
-    """Returns the listed files of a day, in UTC, in order."""
-    return [SealedFile(**row) for row in connection.execute(_FILES_OF_DAY, {"day": day}).mappings()]
+    rows = connection.execute(query, {"limit": limit, **bound}).mappings()
+    return [SealedFile(**row) for row in rows]
 
 
 _NOTE_VERIFIED = text("""
