@@ -41,7 +41,7 @@ RELATIVE, ABSOLUTE = "relative", "absolute"
 GBSTATS = "gbstats 0.8.0, sequential, absolute scale (ours)"
 GBSTATS_RELATIVE = "gbstats 0.8.0, sequential, relative scale (its default)"
 PEEKED = "z test, peeked at every 5 minutes"
-PLANNED = "z test, one look as planned"
+PLANNED = "z test, a single look as planned"
 ORACLE = "oracle SPRT, size of the effect known"
 SIGNED = "oracle SPRT, size and sign known"
 METHODS = (OURS, GBSTATS, GBSTATS_RELATIVE, PEEKED, PLANNED, ORACLE, SIGNED)
@@ -305,7 +305,7 @@ class Peers:
             return f"{self.speed.ours:.1f} (168 looks each)"
         if method == GBSTATS:
             last, every = self.speed.gbstats_last, self.speed.gbstats_all
-            return f"{last:.1f} (one look each), {every:,.0f} (168 looks each)"
+            return f"{last:.1f} (a single look each), {every:,.0f} (168 looks each)"
         return "–"
 
     def as_json(self) -> str:

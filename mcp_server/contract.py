@@ -141,7 +141,7 @@ class Explanation(Shape):
     """The evidence behind a verdict, in at most a kilobyte."""
 
     experiment_id: Annotated[str, Field(description="The experiment.")]
-    sentence: Annotated[str | None, Field(description="The evidence in one or two sentences.")]
+    sentence: Annotated[str | None, Field(description="The evidence in at most two sentences.")]
     known: Annotated[str | None, Field(description="Lifts that the evidence already excludes.")]
     effect: Annotated[Effect | None, Field(description="Null where nothing was compared.")]
     metrics: Annotated[

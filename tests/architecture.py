@@ -23,7 +23,7 @@ From the request to the served verdict, in the order of the code:
 
 1. `api/routes/runtime_events.py` takes a POST; `api/runtime/keyring.py` finds the project by its
    key, `api/wire/event_batch.py` reads the body, event by event.
-2. `storage/log/events.py` appends what waits, in one COPY and one commit
+2. `storage/log/events.py` appends what waits, in a single COPY and commit
    (`storage/postgres/batching.py`); then each request is answered.
 3. `orchestration/dagster/schedules.py` sees that a block has closed
    (`storage/verdicts/backlog.py`) and launches a run of `orchestration/dagster/assets.py`, whose
@@ -32,7 +32,7 @@ From the request to the served verdict, in the order of the code:
    exposures, then cells.
 5. `orchestration/pipeline/drafts.py` reads the cells (`storage/verdicts/evidence.py`), computes the
    evidence (`stats/decision/evidence.py`) and writes its document.
-6. `storage/verdicts/publication.py` publishes verdict and evidence in one transaction.
+6. `storage/verdicts/publication.py` publishes verdict and evidence in a single transaction.
 7. `api/routes/verdicts.py` serves the row (`storage/verdicts/polling.py`).
 
 Whatever reads whole days (rebuilds, checks, audits, who is hours behind) runs the same text in
@@ -41,12 +41,12 @@ DuckDB: `storage/pipeline/recompute.py`.
 ## Layers
 
 Each room imports rooms below it, never above; import-linter holds that, in the tests. `|` stands
-between rooms that do not know one another.
+between rooms that do not know each other.
 """
 _CORE = """
 ## The core
 
-What one must know to follow a deploy to its verdict."""
+What you must know to follow a deploy to its verdict."""
 _ANNEXES = """
 ## The annexes
 

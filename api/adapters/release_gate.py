@@ -62,7 +62,7 @@ class Question(OpenShape):
 
     treatment_commit: Commit | None = Field(
         default=None,
-        description="However much of its id. By default the one declared canary here.",
+        description="However much of its id. By default the only declared canary here.",
     )
     environment: EnvironmentInQuery = PRODUCTION
     target_metric: Annotated[MetricName, Field(pattern=NO_NUL)] | None = Field(

@@ -93,7 +93,7 @@ _PROBLEMS = ["invalid_evaluation", "remote_evaluation_off", "origin_not_allowed"
 
 @router.post(
     EVALUATION_PATH + "/{key}",
-    summary="Evaluate one flag for a unit (OFREP)",
+    summary="Evaluate a single flag for a unit (OFREP)",
     responses={200: {"model": Evaluation}},
     openapi_extra=reading(
         body=json_body(EvaluationRequest),

@@ -65,7 +65,7 @@ class DeployedCommit(Shape):
     )
     actor: Actor | None = Field(default=None, description="Who, or which agent, made the change.")
     changes: Annotated[list[Commit], Field(min_length=1, max_length=10_000)] | None = Field(
-        default=None, description="Commits that this one brings; by default itself."
+        default=None, description="Commits that this commit brings; by default itself."
     )
 
     @field_serializer("committed_at")
@@ -156,7 +156,7 @@ class DeployRecord(Shape):
     graph_id: str | None
     diff: RecordedDiff | None
     allocation: float | None
-    base_assumed: bool = Field(description="Whether the base was found rather than posted.")
+    base_assumed: bool = Field(description="Whether the base was assumed rather than posted.")
     affected_routes: list[str]
     affected_routes_complete: bool
 

@@ -134,7 +134,7 @@ class PostedRevenue(RootModel[RevenueEventBatch | RevenueEventBody]):
     responses={200: {"model": RevenueReceipt}},
     openapi_extra=reading(
         body=json_body(RevenueEventBody, RevenueEventBatch),
-        examples={"one event": _EXAMPLE, "a batch": {"events": [_EXAMPLE]}},
+        examples={"an event": _EXAMPLE, "a batch": {"events": [_EXAMPLE]}},
         keys=("ProjectKey", "Bearer"),
         problems=["idempotency_conflict", "history_closed"],
     ),

@@ -62,7 +62,7 @@ class EventsReceipt(Shape):
 
 _BODY = json_body(RuntimeEventBody, RuntimeEventBatch)
 _EXAMPLES = {
-    "one exposure": _EVENT,
+    "an exposure": _EVENT,
     "a batch": {
         "events": [_EVENT, {"event": "activation", "session_id": "s-4711"}],
         "sent_at": "2026-01-31T12:00:00Z",

@@ -44,7 +44,7 @@ class GraphRoute(BaseModel):
     files: list[FilePath] = Field(
         default=[], description="Repository paths that the route's code is reachable from."
     )
-    file: FilePath = Field(default="", description="The same, of one file.")
+    file: FilePath = Field(default="", description="The same, of a single file.")
 
 
 def _no_list(version: object) -> object:

@@ -44,7 +44,7 @@ FlagValue = Annotated[str, msgspec.Meta(max_length=256)]
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 _ROUTE = msgspec.Meta(
-    min_length=1, max_length=512, description="A pattern of the graph, or a path that one matches."
+    min_length=1, max_length=512, description="A pattern of the graph, or a path that it matches."
 )
 _USER_REF = msgspec.Meta(min_length=1, max_length=256, description="Who: stored as a pseudonym.")
 _ASSIGNMENT = msgspec.Meta(
@@ -80,7 +80,7 @@ class RuntimeEventBody(msgspec.Struct, kw_only=True, gc=False):
     environment: Annotated[Label, _means("By default `production`.")] | None = None
     user_ref: Annotated[str, _USER_REF] | None = None
     event_id: (
-        Annotated[Label, _means("The same one again adds nothing to a metric of sums.")] | None
+        Annotated[Label, _means("The same id again adds nothing to a metric of sums.")] | None
     ) = None
     value: Annotated[float, _VALUE] | None = None
     properties: Annotated[dict[str, Any], _means("At most 4096 bytes as JSON.")] | None = None

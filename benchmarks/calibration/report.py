@@ -81,7 +81,7 @@ REGIMES: dict[str, Share] = {
 NEVER = "not in 28 days"
 WHAT = """
 What the engine's promises come to on simulated traffic. `make calibrate` wrote this page at scale
-{scale:g}, in {minutes:.1f} minutes of one core; `make calibrate SCALE=10` has ten times the
+{scale:g}, in {minutes:.1f} minutes of a core; `make calibrate SCALE=10` has ten times the
 replications, `make peers` runs the comparison alone. What is computed, and why, is in
 [statistics](statistics.md).
 """
@@ -92,20 +92,20 @@ is the standard error of the share; the bounds are exact (Clopper & Pearson). A 
 the share keeps its claim, is `within error` where it does not but the bounds reach the claim, and
 is **OUTSIDE** where they do not. The rows drive the decision functions, on counts; what drove the
 service says so. Every row of the engine has streams of its own; the peers share
-theirs. Of ninety bounds at 95 % one or two lie beyond a claim that is just kept: such a row is to
+theirs. Of ninety bounds at 95 % a few lie beyond a claim that is just kept: such a row is to
 be run longer before it is believed.
 """
 SEEDS = """
-A first run, in which the rows of a table shared one stream, put `arrival` at a 1 % share
+A first run, in which the rows of a table shared a stream, put `arrival` at a 1 % share
 outside its claim (0.0030 of 2,000 replications, claim 0.001) and families of three guardrails
 at 0.057 (of 300, claim 0.05). The streams and the larger numbers of today were chosen after
 that was seen. On 28,678 further replications of their own, at a 1 % share, `arrival` was
 breached in 0.0007 ± 0.0002 and the sample-ratio alarm rose in 0.0005 ± 0.0001.
 """
 SECONDS = """
-Seconds: CPU of one process for 10,000 experiments of 168 blocks each. Ours always gives evidence,
-intervals and verdict over all 168 looks; gbstats is given sums that were made beforehand, for the
-last look alone or for each (timed on a hundredth of the experiments and scaled up).
+Seconds: CPU of a single process for 10,000 experiments of 168 blocks each. Ours always gives
+evidence, intervals and verdict over all 168 looks; gbstats is given sums that were made beforehand,
+for the last look alone or for each (timed on a hundredth of the experiments and scaled up).
 """
 POOLED = """
 The pooled tests fail on the ramp because treatment's share rises while the baseline moves: they
@@ -278,10 +278,10 @@ def sample_ratios(run: Run) -> Section:
         rows.append(Proportion(name=name, hits=hits, count=size, at_least=0.9))
     return Section(
         title="Sample ratio",
-        text="24,000 units a day for 14 days, read every five minutes; one session a visitor."
-        " (This page claimed 0.001 of every router. Behind one that keeps visitors, sessions as"
-        " units alarmed in 0.07 to 0.61 of fortnights with 3 to 30 sessions a visitor: there the"
-        " gate `unit` holds, and the sample ratio does not.)",
+        text="24,000 units a day for 14 days, read every five minutes; each visitor has a"
+        " single session. (This page claimed 0.001 of every router. Behind a router that keeps"
+        " visitors, sessions as units alarmed in 0.07 to 0.61 of fortnights with 3 to 30 sessions a"
+        " visitor: there the gate `unit` holds, and the sample ratio does not.)",
         rows=rows,
     )
 
@@ -369,7 +369,7 @@ def strata_errors(run: Run) -> Section:
     return Section(
         title="Strata and undeclared shares",
         text="No effect; units fall evenly into strata, the baseline swings by half each day, 14"
-        " days (28 with one stratum). The last two rows show why an undeclared share has shorter"
+        " days (28 with 1 stratum). The last two rows show why an undeclared share has shorter"
         " analysis blocks: there the share follows the baseline, and the blocks are joined as if"
         " it were declared.",
         rows=rows,
@@ -380,7 +380,7 @@ def strata_errors(run: Run) -> Section:
 def _inflations(run: Run) -> list[str]:
     """A table of what strata cost."""
     lines = [
-        "What strata cost at 24,000 units a day, as VIF (times the sessions of one stratum):",
+        "What strata cost at 24,000 units a day, as VIF (times the sessions of a single stratum):",
         "",
         "| strata | joined per stratum, declared | not declared | were they joined together |",
         "| --- | --- | --- | --- |",
@@ -473,7 +473,7 @@ def _overstatement(run: Run) -> list[str]:
         for column in ratios.T
     )
     said = (
-        f"The lift that a keep serves, over the true one of +20 % at 5 %, in {len(ratios):,} keeps"
+        f"The lift that a keep serves, over the true lift of +20 % at 5 %, in {len(ratios):,} keeps"
         f" of {count:,} that waited for their guardrail: {served} on average, where the first look"
         f" at which the test held has {first}."
     )
@@ -499,10 +499,10 @@ def peers_section(found: Peers) -> Section:
         " each of 28 days without an effect, with a baseline of 5 % that swings by 50 or 10 % over"
         " a week, at 50/50 and on a ramp of 1, 5, 25 and 50 % for a day each; and"
         f" {lifted:,} of 7 days at 50/50 with +20 %. Every method looks after each block of five"
-        " minutes; `one look as planned` looks once, after the 28 days, or after the sessions that"
-        " 80 % power asks for. An error rate stands with its Monte-Carlo error and is held against"
-        " 0.05; a median with its 95 % interval. The oracles are Wald's test on our"
-        " stratified score with its normal variance, told what nobody knows: the size of the"
+        " minutes; `a single look as planned` looks once, after the 28 days, or after the sessions"
+        " that 80 % power asks for. An error rate stands with its Monte-Carlo error and is held"
+        " against 0.05; a median with its 95 % interval. The oracles are Wald's test on our"
+        " stratified score with its normal variance, given what nobody knows: the size of the"
         " effect (the even mixture of a rise and a fall, as ours tests both), or its sign too.",
         after=[
             *found.table(),

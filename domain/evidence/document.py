@@ -37,7 +37,7 @@ class ValueRange(Document, frozen=True, kw_only=True):
 class EvidenceWords(Document, frozen=True, kw_only=True):
     """The words that every page, picture and tool shows as they are."""
 
-    sentence: Annotated[str, Meta(description="What is known, in one or two sentences.")]
+    sentence: Annotated[str, Meta(description="What is known, in at most two sentences.")]
     headline: Annotated[str, Meta(description="`Keep`, `Can't say yet` and the like.")]
     reason: Annotated[str, Meta(description="The sentence without its headline.")]
     advice: Annotated[
@@ -47,7 +47,7 @@ class EvidenceWords(Document, frozen=True, kw_only=True):
 
 
 class Evidence(EvidenceWords, frozen=True, kw_only=True):
-    """All that a verdict rests on, as of a look: the deciding one, else the last."""
+    """All that a verdict rests on, as of a look: the deciding look, else the last."""
 
     as_of: Annotated[Moment | None, Meta(description="Null where it ended before any look.")]
     change: Annotated[

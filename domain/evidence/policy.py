@@ -30,11 +30,11 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
     name: str
     rates: Annotated[
         dict[str, float] | None,
-        Meta(description="What one unit of another currency counts in the metric's own."),
+        Meta(description="What a unit of another currency counts in the metric's own."),
     ] = None
     where: Annotated[
         dict[str, tuple[str, ...]] | None,
-        Meta(description="The values of properties of which an event has one each."),
+        Meta(description="The values that an event's properties may have, by property."),
     ] = None
     over: Annotated[
         float | None, Meta(description="What the value of a unit's first event has to exceed.")
@@ -46,7 +46,7 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
         Literal["ms"] | None, Meta(description="The unit of its values, where they are durations.")
     ] = None
     of: Annotated[
-        str | None, Meta(description="The guardrail that this threshold is one of several of.")
+        str | None, Meta(description="The guardrail that has this threshold among several.")
     ] = None
     better: Literal["higher", "lower"]
     margin: Annotated[
@@ -78,7 +78,7 @@ class Precisions(Document, frozen=True, kw_only=True):
     """The mixture precisions ρ of the test's components, 1 / (relative lift)²."""
 
     day: Annotated[float, Meta(description="Of the smallest typical lift.")]
-    fast: Annotated[float, Meta(description="Of the largest one.")]
+    fast: Annotated[float, Meta(description="Of the largest lift.")]
     between: Annotated[tuple[float, ...], Meta(description="Of those between.")] = ()
 
 

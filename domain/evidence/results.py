@@ -255,8 +255,8 @@ class MetricRow(Document, frozen=True, kw_only=True):
     interval: Annotated[
         Interval | None,
         Meta(
-            description="Where the true difference lies, however often one looks. Of a guardrail by"
-            " its own one-sided test."
+            description="Where the true difference lies, however often you look. Of a guardrail by"
+            " its own test, of harm alone."
         ),
     ]
     state: State
@@ -264,6 +264,6 @@ class MetricRow(Document, frozen=True, kw_only=True):
         tuple[Threshold, ...],
         Meta(
             description="Of a guardrail with thresholds each of them; the row's numbers are of the"
-            " one with the most evidence."
+            " threshold with the most evidence."
         ),
     ] = ()

@@ -49,9 +49,7 @@ class PortfolioShare(Document, frozen=True, kw_only=True):
     ]
     days: Annotated[
         float | None,
-        Meta(
-            description="Days until it is found in 80 % of runs; null before any traffic is known."
-        ),
+        Meta(description="Days until 80 % of runs detect it; null before any traffic is known."),
     ]
 
 
@@ -84,9 +82,7 @@ class Portfolio(Document, frozen=True, kw_only=True):
     share: PortfolioShare
     moved_on: Annotated[
         bool,
-        Meta(
-            description="Whether users have a later build: the units of that one are not compared."
-        ),
+        Meta(description="Whether users have a later build: that build's units are not compared."),
     ]
     attempt: int
     changes: Annotated[int, Meta(description="How many changes the hold-back lacks.")]

@@ -1,4 +1,4 @@
-"""The schedules: a run where a block closed, one for each settled day, and sealing each hour."""
+"""The schedules: a run where a block closed or a day has settled, and sealing each hour."""
 
 import os
 from datetime import UTC, datetime, timedelta

@@ -121,7 +121,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(min_length=1, max_length=256),
         form_field(
             "Default branch",
-            "Commits of one branch are attempts at one change, but not those of this one.",
+            "Commits of the same branch are attempts at the same change, but not of this branch.",
         ),
     ] = "main"
     unit: Annotated[
@@ -158,15 +158,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(ge=0.0001, le=1),
         form_field(
             "Sample rate",
-            "Share of units whose events are stored: 0.1 is one in ten, the same in both arms."
-            " A lower one takes effect as the experiments end that are open now.",
+            "Share of units whose events are stored: 0.1 is 10 %, the same in both arms."
+            " A lower share takes effect as the experiments end that are open now.",
         ),
     ] = 1
     alpha: Annotated[
         Share,
         form_field(
             "Level of the test",
-            "How often a change without effect may be called one: 0.05 is one in twenty.",
+            "How often a change without effect may still get an answer: 0.05 is 5 %.",
         ),
     ] = 0.05
     # Each is a component of the test.
@@ -175,7 +175,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(min_length=1, max_length=4),
         form_field(
             "Typical lifts",
-            "One to four, relative, that changes typically have. The test is quickest for"
+            "Up to four, relative, that changes typically have. The test is quickest for"
             " these; 0.2, 0.5 means 20 % and 50 %.",
         ),
     ] = msgspec.field(default_factory=lambda: [0.2, 0.5])

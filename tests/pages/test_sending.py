@@ -141,7 +141,7 @@ def test_the_limits_are_those_of_the_service() -> None:
         "`properties`, `attributes` as JSON": [FREE_FORM_BYTES],
         "a body that stalls; and after that time, its average pace": [BODY_SECONDS, BODY_RATE],
         "a connection between two requests": [ApiSettings.idle_seconds],
-        "connections to one process": [ApiSettings.most_connections],
+        "connections to a process": [ApiSettings.most_connections],
         "requests with events a minute, by key": [rates.per_key],
         "requests with events a minute, by address": [rates.per_address],
     }

@@ -61,7 +61,7 @@ within 0.3 points of +8, 0 and −15 %. It is as good as its prior: who takes 3 
 differs believes −0.3 to +0.5 % of changes without an effect, and who takes none where they differ
 by 10 %, 0.2 to 3.6 points too little. Where an agent ends its changes itself at the first hour at
 which their effect reaches 1 or 3 % (a kernel), a learner from all of them comes within 0.3 points
-too, and one that leaves out those that it ended is 0.3 to 5.2 points too low.
+too, and a learner that leaves out those that it ended is 0.3 to 5.2 points too low.
 """
 SERVED = """
 Through the service (events posted, its store, its ticks, the documents of REST, the default

@@ -32,9 +32,9 @@ from stats.decision.evidence import Evidence
 FALSE_ALARMS, FALSE_ANSWERS = 0.01, 0.05
 TEXT = """
 What the test alone takes for an effect, and no other gate sees. Each case stands without its gate,
-with it, and beside a fair one: with the same gate, arms that are alike, and a gain that is still to
-be kept. Without an effect unless one is named; 24,000 units a day at 5 % in the end (late outcomes:
-120,000 at 30 %; warm-up: 240,000).
+with it, and beside a fair case: with the same gate, arms that are alike, and a gain that is still
+to be kept. Without an effect unless an effect is named; 24,000 units a day at 5 % in the end (late
+outcomes: 120,000 at 30 %; warm-up: 240,000).
 Of rollbacks of a build that cuts 2 % of sessions no more can carry `sessions_cut`: of 800 further
 runs of 28 days 124 were rolled back and 110 carried it, 0.89 (0.82–0.94). Of the 103
 rollbacks after the first 24,000 sessions 102 did; of the 21 before, 8. Those are mostly chance: of

@@ -13,7 +13,7 @@ TEXT = f"""
 A change without effect is registered again until it is kept, {TRIES} times at most and for {DAYS}
 days of 24,000 units each. The best of many metrics (5 % in both arms), or of fifty sets of five of
 ten routes, is chosen by its z on day {LOOKED} and registered then. A flag without effect beside
-others with one, in one build, a day of 24,000 units. Of eight flags at 52/48, 3,000 other
+others with an effect, in a build, a day of 24,000 units. Of eight flags at 52/48, 3,000 other
 replications gave 0.041 (0.034–0.049): most false answers fire before the dependence shows.
 """
 
@@ -22,7 +22,7 @@ def many_changes(run: Run) -> Section:
     rows: list[Proportion] = []
     for counted, number, claim in ((True, 1000, ALPHA), (False, 200, None)):
         kind = "each try an attempt" if counted else "each try as the first"
-        name = f"kept in one of {TRIES} tries, {kind}"
+        name = f"kept in any of {TRIES} tries, {kind}"
         run.say(f"many changes: {name}")
         count = run.replications(number)
         hits = kept_at_last(count, counted=counted, seed=20_261_431_00 + 50 * len(rows))
