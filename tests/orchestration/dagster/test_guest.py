@@ -115,18 +115,21 @@ def daemon(
     subprocess.run([python, "-c", TABLES], env=env, check=True)
     with (
         dg.DagsterInstance.from_config(str(home)) as instance,
-        running([*server, "deploy_reward"], env, home / "deploy-reward"),
-        running([python, "-m", "dagster._daemon", "run", "-w", "workspace.yaml"], env, home),
+        running([*server, "deploy_reward"], env, home / "deploy-reward") as said,
     ):
-        yield instance
+        # A daemon that asks too early asks again after the next minute's ticks.
+        eventually(lambda: "Started Dagster code server" in said.read_text())
+        with running([python, "-m", "dagster._daemon", "run", "-w", "workspace.yaml"], env, home):
+            yield instance
 
 
 @contextmanager
-def running(command: Sequence[str | Path], env: dict[str, str], folder: Path) -> Iterator[None]:
-    """A process, which ends with all that it started."""
-    process = spawn(command, log=folder / "output", env=env, cwd=folder)
+def running(command: Sequence[str | Path], env: dict[str, str], folder: Path) -> Iterator[Path]:
+    """A process, which ends with all that it started: the file of its output."""
+    log = folder / "output"
+    process = spawn(command, log=log, env=env, cwd=folder)
     try:
-        yield
+        yield log
     finally:
         for pid in (process.pid, *descendants_of(process.pid)):
             with suppress(ProcessLookupError):
