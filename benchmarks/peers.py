@@ -305,7 +305,7 @@ class Peers:
             return f"{self.speed.ours:.1f} (168 looks each)"
         if method == GBSTATS:
             last, every = self.speed.gbstats_last, self.speed.gbstats_all
-            return f"{last:.1f} (a single look each), {every:,.0f} (168 looks each)"
+            return f"{last:.1f} (1 look each), {every:,.0f} (168 looks each)"
         return "–"
 
     def as_json(self) -> str:

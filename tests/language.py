@@ -1,10 +1,10 @@
 """How plain the code's English is, in figures: `python -m tests.language`.
 
 Counts names that say nothing of the thing (`told`, `one`, `found`) among 10,000 identifiers and
-among 10,000 words of comment, of the source and of the tests, and clauses such as "what is slow in
-it" among 10,000 words of docstring. Four model codebases have up to 0.8, 3.4 and 2; docs of the
-design call for fewer than 5 of each. SQLAlchemy's `Result.one()` is not ours to name and does not
-count. And it lists the words that modules and classes are named by.
+among 10,000 words of comment, of the source and of the tests, and of the pages that users read; and
+clauses such as "what is slow in it" among 10,000 words of docstring. Four model codebases have up
+to 0.8, 3.4 and 2; the design asks for fewer than 5 of each. SQLAlchemy's `Result.one()` is not ours
+to name and does not count. And it lists the words that modules and classes are named by.
 """
 
 import ast
@@ -75,6 +75,12 @@ def dialect_of(files: Mapping[Path, Sequence[ast.AST]]) -> float:
     return 10_000 * sum(names[name] for name in DIALECT) / names.total()
 
 
+def pages() -> Iterator[str]:
+    """Yields the texts of the pages that users read."""
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        yield path.read_text()
+
+
 def figures() -> dict[str, float]:
     """Returns the figures by their names."""
     source, tests = nodes(), nodes("tests")
@@ -95,6 +101,7 @@ def figures() -> dict[str, float]:
             line for file in tests for line in comments(file)
         ),
         "... in 10,000 words of the tests' docstrings": dialect_in(of_tests),
+        "... in 10,000 words of the pages": dialect_in(pages()),
         "'what is ...' in 10,000 words of docstring": 10_000 * clauses / words,
         "classes named Answer": classes["Answer"],
     }

@@ -46,6 +46,7 @@ LIMITS = {
     "... in 10,000 identifiers of the tests": 1.0,
     "... in 10,000 words of the tests' comments": 3.0,
     "... in 10,000 words of the tests' docstrings": 4.5,
+    "... in 10,000 words of the pages": 2.6,
     "'what is ...' in 10,000 words of docstring": 3.4,
     "classes named Answer": 1.0,
 }
