@@ -22,7 +22,6 @@ from api.adapters.otlp import logs as otlp_logs
 from api.adapters.otlp import traces as otlp_traces
 from api.dashboard import pages as dashboard
 from api.dashboard.route import asks_for_page, failure_page
-from api.dashboard.settings import audit_trail
 from api.ledger import portfolio
 from api.ledger import verdicts as ledger
 from api.programs import scripts
@@ -76,7 +75,6 @@ _ROUTERS = (
     verdicts.router,
     health.router,
     scripts.router,
-    audit_trail.router,
     dashboard.router,
 )
 

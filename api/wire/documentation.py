@@ -30,13 +30,6 @@ _SECURITY: Mapping[str, dict[str, str]] = {
         "name": "key",
         "description": "For `navigator.sendBeacon`, which can set no header.",
     },
-    "SignIn": {
-        "type": "apiKey",
-        "in": "cookie",
-        "name": "deploy_reward",
-        "description": "The cookie of who signed in to the dashboard; behind https"
-        " `__Host-deploy_reward`.",
-    },
 }
 
 _HEADERS: Mapping[str, dict[str, Any]] = {
@@ -67,7 +60,6 @@ _OF_EVERY_REQUEST = (
     "stopping",
 )
 _OF_A_KEY = ("missing_key", "malformed_key", "unknown_key", "differing_keys", "wrong_key_kind")
-_OF_A_SIGN_IN = ("missing_key", "read_only")
 _OF_A_BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "invalid_request")
 # The models of bodies and answers that routes name, by their names in the document.
 _MODELS: dict[str, type] = {}
@@ -223,8 +215,7 @@ def _problems(operation: dict[str, Any]) -> Iterator[str]:
     yield from _OF_EVERY_REQUEST
     yield from operation.pop(_OWN_PROBLEMS, ())
     if "security" in operation:
-        signed_in = operation["security"] == [{"SignIn": []}]
-        yield from _OF_A_SIGN_IN if signed_in else _OF_A_KEY
+        yield from _OF_A_KEY
         yield from ("not_acceptable", "store_unavailable")
     if "requestBody" in operation:
         yield from _OF_A_BODY

@@ -12,7 +12,6 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.dashboard.pages import router as dashboard
-from api.dashboard.settings.audit_trail import router as audit_trail
 from api.runtime.settings import ApiSettings
 from storage.schema.tables import keys, metadata
 from storage.tenants.keys import FIRST_KINDS, KeyKind, key_digest, list_keys, new_key, revoke_key
@@ -23,12 +22,10 @@ HEADER = "X-Service-Project-Key"
 # No store is needed to know the routes.
 APP = create_app(ApiSettings(database_url="postgresql://nowhere/none", secret=b"-"))
 _ROUTES = APP.openapi()["paths"]
-# By a cookie, and by no key: tests/api/dashboard/test_audit_trail.py says for whom.
-SIGN_IN_OPENS = "/v1/audit-trail"
 OPERATIONS = [
     pytest.param(path, method, operation, id=f"{method} {path}")
     for path, operations in _ROUTES.items()
-    if path.startswith(("/v1/", "/ofrep/")) and path != SIGN_IN_OPENS
+    if path.startswith(("/v1/", "/ofrep/"))
     for method, operation in operations.items()
 ]
 every_operation = pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS)
@@ -130,7 +127,7 @@ def routes_of(routes: Sequence[Any]) -> set[tuple[str, str]]:
 
 
 # Opened by a cookie instead of a key: test_dashboard.py says to whom.
-SIGNED_IN = routes_of(dashboard.routes) | routes_of(audit_trail.routes)
+SIGNED_IN = routes_of(dashboard.routes)
 
 
 # Opened by a project key: tests/mcp_server/test_http.py.

@@ -34,9 +34,8 @@ from storage.postgres.engine import open_engine
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
-from storage.tenants.sign_ins import Role, create_link, sign_in_by_link
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
-from tests.api.routes.test_tenants import KINDS, SIGN_IN_OPENS
+from tests.api.routes.test_tenants import KINDS
 from tests.clients.wire import Wire
 from tests.processes.api_process import ApiProcess, members_of
 from tests.processes.server_folder import migrated_server, server_folder
@@ -89,7 +88,6 @@ class Target:
     url: str
     session_id: int
     keys: dict[KeyKind, str]
-    owner: str
     experiment_id: str
     deploy_id: str
     place_id: str
@@ -119,9 +117,6 @@ def target() -> Iterator[Target]:
             _deploy(connection, created.project_id, environment=SERVED)
             stage_evidence(connection, [_evidence(experiment_id)])
             publish_verdicts(connection)
-            link = create_link(connection, created.project_id, Role.OWNER)
-            owner = sign_in_by_link(connection, link)
-            assert owner is not None
         engine.dispose()
         with ApiProcess(log=folder / "api.log", database_url=postgres.url) as api:
             api.start()
@@ -130,7 +125,6 @@ def target() -> Iterator[Target]:
                 url=api.url,
                 session_id=api.process.pid,
                 keys=created.keys,
-                owner=owner,
                 experiment_id=experiment_id,
                 deploy_id=deploy_id,
                 place_id=place_id,
@@ -194,8 +188,6 @@ def _asking(
     body: dict[str, Any] | None = None,
 ) -> Asking:
     headers = {} if kind is None else {"X-Service-Project-Key": target.keys[kind]}
-    if operation.path == SIGN_IN_OPENS:
-        headers = {"Cookie": f"deploy_reward={target.owner}"}
     fixed: dict[str, Any] = {} if body is None else {"body": body, "media_type": "application/json"}
     requested = operation.as_strategy(generation_mode=mode, path_parameters=known, **fixed)
 
