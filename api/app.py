@@ -16,7 +16,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from api.adapters import release_gate, remote_evaluation
-from api.adapters.handouts import Handouts
 from api.adapters.otlp import answer as otlp_answer
 from api.adapters.otlp import logs as otlp_logs
 from api.adapters.otlp import traces as otlp_traces
@@ -106,7 +105,9 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
     async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Any]]:
         async with (
             running(chosen, meters, Agents(tools, app)) as shared,
-            Handouts(shared.store) as handouts,
+            contextlib.aclosing(
+                remote_evaluation.Handouts(remote_evaluation.REMEMBERED_SECONDS)
+            ) as handouts,
         ):
             yield {"runtime": shared, "handouts": handouts}
 

@@ -9,9 +9,9 @@ from pydantic import Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.adapters.handouts import Handouts
 from api.runtime.keyring import Caller, admitted
 from api.runtime.origin import preflight, require_origin
+from api.runtime.recent import Recent
 from api.runtime.state import Runtime, runtime
 from api.wire.answer import answer, etag, is_known
 from api.wire.body import shaped
@@ -21,12 +21,15 @@ from api.wire.problem import Problem
 from api.wire.shape import OpenShape, Shape
 from domain.draw import FLAG_SHARE, Offer, drawn
 from domain.registration import PRODUCTION
-from storage.releases.handout import FlagExperiment, Handout
+from storage.releases.handout import FlagExperiment, Handout, read_handout
 from storage.tenants.keys import KeyKind
 from storage.tenants.secret import assignment_message, assignment_token
 
 router = APIRouter(tags=["assignment"])
 
+# By project and environment, for half a second: after a withdrawal no unit is given a second later.
+Handouts = Recent[tuple[int, str], Handout]
+REMEMBERED_SECONDS = 0.5
 # The flag whose value is the build to serve.
 COMMIT = "commit"
 _SESSION = Annotated[str, Field(min_length=1, max_length=128)]
@@ -156,7 +159,10 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
     require_origin(request, caller)
     context = (await _read(request, shared, caller, key)).context
     handouts: Handouts = request.scope["state"]["handouts"]
-    handout = await handouts.of(caller.project_id, context.environment)
+    where = (caller.project_id, context.environment)
+    handout = await handouts.read(
+        where, lambda: shared.store.run(lambda connection: read_handout(connection, *where))
+    )
     session, user = context.targetingKey, context.user_ref
     # As a sample takes units: where users are, a request that names none goes by its session.
     pseudonym = session if user is None else shared.pseudonyms.of(caller.project_id, user).hex()

@@ -103,7 +103,7 @@ class Keyring:
 
     async def close(self) -> None:
         """Waits for the look-ups under way: they use the store."""
-        await self._recent.close()
+        await self._recent.aclose()
         await asyncio.gather(*self._notes, return_exceptions=True)
 
     async def caller(self, key: str) -> Caller | None:

@@ -45,6 +45,6 @@ class Recent(Generic[KeyT, ReadT]):
         if failed and self._kept.get(key, (0.0, None))[1] is task:
             del self._kept[key]
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Waits for the readings under way: they use the store."""
         await asyncio.gather(*(task for _, task in self._kept.values()), return_exceptions=True)

@@ -54,7 +54,7 @@ class Graph:
 
 
 def _not_used(routes: Sequence[object]) -> list[tuple[int, str]]:
-    """Returns the routes that `USED_ROUTES` leaves out, and why."""
+    """Returns the routes that `_USED_ROUTES` leaves out, and why."""
     reasons: list[tuple[int, str]] = []
     first: dict[object, int] = {}
     for place, route in enumerate(routes):
@@ -175,7 +175,7 @@ def _member(name: str) -> str:
 
 # The routes of the graphs that a statement names, each once, those without a path left out. The
 # store reads its documents itself: parsing a graph would hold up everything else in a process.
-USED_ROUTES = f"""(
+_USED_ROUTES = f"""(
 SELECT DISTINCT ON (project_id, graph_id, path, method, kind) graph_id, place, path, route
 FROM (
     SELECT project_id, graph_id, place, route,
@@ -194,13 +194,13 @@ ORDER BY project_id, graph_id, path, method, kind, place
 
 _PATTERNS = text(
     "SELECT path FROM "
-    + USED_ROUTES.format(graphs="project_id = :project_id AND graph_id = :graph_id")
+    + _USED_ROUTES.format(graphs="project_id = :project_id AND graph_id = :graph_id")
     + " ORDER BY place"
 )
 
 _REACHING = text(f"""
 SELECT DISTINCT path
-FROM {USED_ROUTES.format(graphs="project_id = :project_id AND graph_id = ANY(:graph_ids)")}
+FROM {_USED_ROUTES.format(graphs="project_id = :project_id AND graph_id = ANY(:graph_ids)")}
 WHERE route ->> 'file' = ANY(:files) OR EXISTS (
     SELECT FROM json_array_elements_text(
         CASE json_typeof(route -> 'files') WHEN 'array' THEN route -> 'files' ELSE '[]' END

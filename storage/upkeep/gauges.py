@@ -79,10 +79,6 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
         float | None,
         Meta(description="Share of the newest events that name a commit which was never deployed."),
     ]
-    last_walk_age_seconds: Annotated[
-        float | None,
-        Meta(description="Since a run of the pipeline, from events to verdicts, last ended."),
-    ]
     walk_behind_seconds: Annotated[
         float,
         Meta(
@@ -129,9 +125,6 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     unsealed_hours: Annotated[
         int,
         Meta(description="Hours of receipt that have ended and are in no file of the lake yet."),
-    ]
-    sealing_failed: Annotated[
-        bool, Meta(description="Whether the last run of sealing ended in an error.")
     ]
     lake_bytes: Annotated[int, Meta(description="What the listed files of the lake take.")]
     lake_wrong_files: Annotated[
@@ -186,7 +179,7 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
         {"patience": f"{int(patience_seconds * 1000)}ms"},
     )
     last_event, unknown_commits = _latest_events(connection)
-    steps = {row.stage: row for row in connection.execute(_STEPS)}
+    steps = {row.stage: row.seconds for row in connection.execute(_STEPS)}
     sealing = read_sealing(connection)
     read: dict[str, Any] = {}
     for query in (_PROGRESS, _TICKS, _NOTES, _OUTBOX, _SIZE):
@@ -195,14 +188,12 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
     return Gauges(
         last_event_age_seconds=last_event,
         unknown_commit_ratio=unknown_commits,
-        last_walk_age_seconds=steps[PIPELINE[-1]].since if PIPELINE[-1] in steps else None,
         failed_runs=_failed_runs(connection),
         unsealed_hours=sealing.waiting_hours,
-        sealing_failed=sealing.error is not None,
         lake_bytes=sealing.lake_bytes,
         lake_wrong_files=sealing.wrong_files,
         erasure_age_seconds=sealing.oldest_erasure_seconds,
-        walk_step_seconds={name: steps[name].seconds for name in PIPELINE if name in steps},
+        walk_step_seconds={name: steps[name] for name in PIPELINE if name in steps},
         failed_ticks=failed_ticks,
         **read,
     )
@@ -248,11 +239,7 @@ def _latest_events(connection: Connection) -> tuple[float | None, float | None]:
     return None, None
 
 
-_STEPS = text("""
-SELECT stage, seconds,
-    greatest(0, extract(epoch FROM clock_timestamp() - ended_at))::float AS since
-FROM pipeline_steps
-""")
+_STEPS = text("SELECT stage, seconds FROM pipeline_steps")
 
 # Of the last two hours.
 _RECENT = epoch_microseconds("o.exposed_to - interval '2 hours'")

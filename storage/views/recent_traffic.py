@@ -14,7 +14,7 @@ from domain.metric import Metric
 from domain.route import RouteTable
 from storage.experiments.binding import has_values
 from storage.experiments.commit_ids import event_commits
-from storage.experiments.graphs import USED_ROUTES
+from storage.experiments.graphs import graph_patterns
 from storage.postgres.rows import value_of
 from storage.schema.partitions import newest_partitions
 from storage.tenants.settings import Settings
@@ -94,11 +94,6 @@ GROUP BY m.metric, k.property
 HAVING count(*) >= {_SOME} AND NOT bool_or({has_values("t.properties", "m.asked")})
 ORDER BY m.metric, carrying, k.property
 """
-
-_PATTERNS = text(
-    "SELECT path FROM "
-    + USED_ROUTES.format(graphs="project_id = :project_id AND graph_id = :graph_id")
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +189,7 @@ def _matched(
     routes = {row.value for rows in grouped.values() for row in rows if row.kind == "route"}
     if graph_id is None or not routes:
         return ()
-    bound = {"project_id": project_id, "graph_id": graph_id}
-    table = RouteTable(connection.execute(_PATTERNS, bound).scalars().all())
+    table = RouteTable(graph_patterns(connection, project_id, graph_id))
     return {route for route in routes if table.match(route) is not None}
 
 
