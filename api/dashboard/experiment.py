@@ -35,7 +35,7 @@ from domain.wording.looks import fired_at, looks_of
 from domain.wording.metrics import metric_rows
 from domain.wording.picture import picture_of
 from domain.wording.registration import joint_sentence, late_start_sentence
-from domain.wording.situation import lasts
+from domain.wording.situation import is_followed, lasts
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
 from domain.wording.warnings import warning_sentences
@@ -182,7 +182,6 @@ def _known(read: _Reading) -> dict[str, Any]:
     reason = reason_of(contract, evidence, situation)
     # Of a decision the page says what was done about it, beside the advice.
     is_said = situation.sentence == reason or situation.state is State.DECIDED
-    advised = {"keep": "promoted", "rollback": "withdrawn"}.get(contract.verdict)
     next_look = finding.next_look_at
     return {
         "finding": finding,
@@ -198,8 +197,7 @@ def _known(read: _Reading) -> dict[str, Any]:
         "late_start": late_start_sentence(registration),
         "joint": joint_sentence(joint) if (joint := registration.joint_with) else None,
         "advice": advice_of(finding),
-        # Whether the change was promoted after a keep, or withdrawn after a rollback.
-        "followed": finding.acted is not None and finding.acted.word == advised,
+        "followed": finding.acted is not None and is_followed(contract.verdict, finding.acted),
         "bound": bound,
         "value": value_of(contract, document),
         "lift": None if document is None else typical_lift(document.policy.rho.day),

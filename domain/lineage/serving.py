@@ -38,6 +38,11 @@ class ReleaseStep:
     allocation: float | None
 
     @property
+    def word(self) -> str:
+        """The step after a decision in a word, for a person."""
+        return "withdrawn" if self.allocation == 0 else "promoted"
+
+    @property
     def is_partial(self) -> bool:
         """Whether it declares a share between 0 and 1: the step of a canary or of a hold-back."""
         return self.allocation is not None and 0 < self.allocation < 1

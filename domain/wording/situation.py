@@ -211,11 +211,15 @@ def _answered(contract: Contract, evidence: Evidence | None) -> Situation:
     return Situation(state=State.DECIDED, action=Action(action), advice=tuple(steps))
 
 
+def is_followed(verdict: Verdict, acted: ReleaseStep) -> bool:
+    """Whether a step did as the verdict advised."""
+    return (verdict, acted.word) in _FOLLOWED
+
+
 def _acted_on(contract: Contract, evidence: Evidence | None, acted: ReleaseStep) -> Situation:
     """Returns the situation of a decision once something was done about it."""
-    word = "withdrawn" if acted.allocation == 0 else "promoted"
-    done = f"{word} at {acted.deployed_at.astimezone(UTC):%d %b %H:%M} UTC."
-    if (contract.verdict, word) in _FOLLOWED:
+    done = f"{acted.word} at {acted.deployed_at.astimezone(UTC):%d %b %H:%M} UTC."
+    if is_followed(contract.verdict, acted):
         return Situation(state=State.DECIDED, action=Action.NONE, advice=(f"Done: {done}",))
     answered, sentence = _answered(contract, evidence), f"Since then: {done}"
     if contract.verdict is Verdict.KEEP:

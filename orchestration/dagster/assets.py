@@ -127,14 +127,14 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     - **Backfill**: none. A run of the fast schedule computes the experiments that may have a new
       look; any other run computes all open ones.
     - **Served** at `GET /v1/reward/{experiment_id}/evidence`, to the byte.
-    - **Below**, by the change's title, are the experiments that were decided last and those nearest
-      to an answer: the band is the interval of treatment minus control, the straight line no
-      difference; VIF is the price of the strata, and above 10 the change is aliased with another.
+    - **Below**, by the change's title, are the open experiments nearest to an answer: the band is
+      the interval of treatment minus control, the straight line no difference; VIF is the price of
+      the strata, and above 10 the change is aliased with another.
     """
-    from orchestration.dagster.report import MOST_SHOWN, chosen, report
+    from orchestration.dagster.report import MOST_SHOWN, report
     from orchestration.pipeline.batch import FAST
     from orchestration.pipeline.steps import stage, stage_due
-    from storage.views.published import decided_lately, nearest_to_an_answer
+    from storage.views.published import nearest_to_an_answer
 
     begun = time.monotonic()
     given = patience(context.run.tags)
@@ -146,10 +146,9 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     # This is read after the step, outside its lock: experiments without a new look are shown too.
     with store.reading() as connection:
         nearest = nearest_to_an_answer(connection, limit=MOST_SHOWN)
-        shown = chosen(nearest, decided_lately(connection, limit=MOST_SHOWN))
     return dg.MaterializeResult(
         metadata={
-            **dict(report(shown)),
+            **dict(report(nearest)),
             "computed_now": len(drafted),
             "decided_now": sum(verdict.contract.decided for verdict in drafted),
             "seconds": seconds,
@@ -173,7 +172,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     - **Below**, by the change's title, are those that were decided last, then how many there are.
       The run's tag names those that it changed.
     """
-    from orchestration.dagster.report import MOST_LATELY, report
+    from orchestration.dagster.report import MOST_SHOWN, report
     from orchestration.pipeline.steps import publish
     from storage.views.published import count_answers, decided_lately
 
@@ -181,7 +180,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     with store.step("verdicts") as connection:
         published = publish(connection, patience=patience(context.run.tags))
         answers = count_answers(connection)
-        decided_last = decided_lately(connection, limit=MOST_LATELY)
+        decided_last = decided_lately(connection, limit=MOST_SHOWN)
     context.log.info("verdicts: %s published, %s decided in all", len(published), answers.decided)
     changed = sorted(verdict.experiment_id for verdict in published if verdict.changed)
     _tag(context, changed)

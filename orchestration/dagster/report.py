@@ -14,22 +14,8 @@ from storage.views.published import PublishedEvidence
 
 # Each materialization's record is kept, and an entry takes up to a kilobyte.
 MOST_SHOWN = 12
-MOST_LATELY = 4
 # Fewer letters of Markdown than this are shown in place, more only upon a click.
 _IN_PLACE = 1_000
-
-
-def chosen(
-    nearest: Sequence[PublishedEvidence], lately: Sequence[PublishedEvidence]
-) -> list[PublishedEvidence]:
-    """Returns the experiments to show: some that were decided last, then those nearest to it.
-
-    Args:
-        nearest: Open experiments, the nearest to an answer first.
-        lately: Decided experiments, the last first; they fill the places that are left.
-    """
-    first = [*lately[:MOST_LATELY], *nearest, *lately[MOST_LATELY:]]
-    return first[:MOST_SHOWN]
 
 
 def report(published: Sequence[PublishedEvidence]) -> Iterator[tuple[str, dg.MetadataValue]]:

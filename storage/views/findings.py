@@ -12,31 +12,14 @@ from domain.contract import Contract, contract_of
 from domain.evidence.counts import Sessions
 from domain.evidence.effect import Effect
 from domain.evidence.results import Totals
+from domain.lineage.serving import ReleaseStep
 from domain.registration import RegistrationAnswer
 from storage.experiments.deploys import ELSEWHERE
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CONTRAST_SECONDS
 from storage.verdicts.publication import effect_of
-from storage.views.registrations import ACTED, ARRIVALS, read_registration
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """The step that was taken after a decision.
-
-    Attributes:
-        allocation: 1 promoted, 0 withdrawn, None not declared any more.
-        at: When, as JSON has it.
-    """
-
-    allocation: float | None
-    at: str
-
-    @property
-    def word(self) -> str:
-        """The step in a word, for a person."""
-        return "withdrawn" if self.allocation == 0 else "promoted"
+from storage.views.registrations import ACTED, ARRIVALS, acted_step, read_registration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +52,7 @@ class Finding:
     decided: bool
     published_at: datetime
     next_look_at: datetime | None
-    acted: Step | None
+    acted: ReleaseStep | None
     effect: Effect | None
 
 
@@ -77,7 +60,7 @@ _FIND = text(f"""
 SELECT x.closed_at, d.commit ->> 'message' AS message, d.commit ->> 'url' AS url,
     d.commit ->> 'pull_request' AS pull_request, x.note,
     {CONTRAST_SECONDS} AS contrast_seconds,
-    x.request -> 'treatment_flag' AS flag,
+    x.request -> 'treatment_flag' AS flag, x.treatment_commit,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
     v.next_look_at, {ACTED} AS acted,
     coalesce(f.effect, v.evidence -> 'effect')::text AS effect
@@ -112,12 +95,11 @@ def read_finding(connection: Connection, project_id: int, experiment_id: str) ->
     row = connection.execute(_FIND, bound).one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-    acted = row.acted
     return value_of(
         Finding,
         row,
         registration=read_registration(connection, project_id, experiment_id),
-        acted=None if acted is None else Step(allocation=acted[0], at=acted[1]),
+        acted=acted_step(row),
         effect=effect_of(row.effect),
     )
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from difflib import SequenceMatcher
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from domain.contract import contract_of
 from domain.evidence.document import evidence_of, looked_at
@@ -107,13 +107,18 @@ def read_registration(
             environment=row.environment,
             contrast_seconds=row.contrast,
             arrivals=None if row.arrivals is None else Arrivals(**row.arrivals),
-            acted=None if row.acted is None else _step(row.treatment_commit, *row.acted),
+            acted=acted_step(row),
         ),
     )
 
 
-def _step(commit: str, allocation: float | None, at: str) -> ReleaseStep:
-    return ReleaseStep(commit=commit, deployed_at=datetime.fromisoformat(at), allocation=allocation)
+def acted_step(row: Row[Any]) -> ReleaseStep | None:
+    """Returns the step that was taken after a decision, of a row of `ACTED`."""
+    if row.acted is None:
+        return None
+    allocation, at = row.acted
+    moment = datetime.fromisoformat(at)
+    return ReleaseStep(commit=row.treatment_commit, deployed_at=moment, allocation=allocation)
 
 
 _START = text("""

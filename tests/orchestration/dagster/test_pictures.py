@@ -17,7 +17,7 @@ from domain.evidence.document import Evidence
 from domain.wording.looks import estimates, extent, held_spans, looks_of
 from domain.wording.picture import picture_of
 from domain.words import AbstainReason, Verdict
-from orchestration.dagster.report import MOST_SHOWN, chosen, report
+from orchestration.dagster.report import report
 from storage.views.published import PublishedEvidence
 from tests.stores.example import example_evidence
 
@@ -282,14 +282,3 @@ def test_an_experiment_is_named_by_its_change_and_by_its_id_where_a_change_has_s
     commit, flag = (structs.replace(document(), change=(each,)) for each in ("c" * 40, "beta=on"))
     entries = dict(report([published(commit), published(flag), published(flag, number=2)]))
     assert list(entries) == ["c" * 40, "beta=on exp_1", "beta=on exp_2"]
-
-
-def test_some_that_were_decided_last_are_shown_and_the_rest_are_the_nearest() -> None:
-    nearest = [published(document(), number=number) for number in range(20)]
-    lately = [published(document(), number=number) for number in range(20, 40)]
-
-    assert [each.experiment_id for each in chosen(nearest, lately)] == [
-        f"exp_{number}" for number in (20, 21, 22, 23, *range(8))
-    ]
-    assert len(chosen([], lately)) == MOST_SHOWN
-    assert chosen([], []) == []
