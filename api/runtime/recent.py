@@ -29,7 +29,7 @@ class Recent(Generic[KeyT, ReadT]):
         return key in self._kept
 
     async def read(self, key: KeyT, reading: Callable[[], Coroutine[Any, Any, ReadT]]) -> ReadT:
-        """Returns what is read of a key, by a function where it was not read lately."""
+        """Returns the reading of a key, by a function where it was not read lately."""
         now, known = time.monotonic(), self._kept.get(key)
         if known is None or known[0] <= now:
             if len(self._kept) >= self._capacity:

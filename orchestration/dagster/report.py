@@ -28,7 +28,7 @@ def report(published: Sequence[PublishedEvidence]) -> Iterator[tuple[str, dg.Met
 
 
 def _name(experiment: PublishedEvidence) -> str:
-    """Returns the title of the change in quotes, which no name of ours has, else what it is."""
+    """Returns the title of the change in quotes, which no name of ours has, else the change."""
     changes = experiment.document.change
     if experiment.title and not any("=" in change for change in changes):
         return f"“{experiment.title}”"
