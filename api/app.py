@@ -51,7 +51,7 @@ from storage.postgres.refusal import Invalid, Refusal
 
 PROTOCOL_FORMS.update(dict.fromkeys(otlp_answer.REJECTED, otlp_answer.status_answer))
 _DESCRIPTION = (
-    "Ship a change to a share of your traffic, and be told keep, roll back, iterate,"
+    "Ship a change to a share of your traffic, and hear keep, roll back, iterate,"
     " or can't say yet, and why."
 )
 _RETRY_SECONDS = "2"

@@ -41,7 +41,7 @@ _SUFFIXES = {"ndjson": ".ndjson", "csv": ".csv", "parquet": ".parquet"}
     type=click.Choice(sorted(_SUFFIXES)),
     default="ndjson",
     show_default=True,
-    help="Of what `-` reads; a file's is told by its name.",
+    help="Of what `-` reads; a file's is known by its name.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was stored as JSON.")
 def outcomes(file: str, *, map_file: Path | None, kind: str, as_json: bool) -> None:

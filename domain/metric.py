@@ -89,7 +89,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         list[str] | None,
         form_field(
             "Events that count",
-            "One a line; none named: those of the metric’s own name.",
+            "A name a line; none named: those of the metric’s own name.",
             offers_events=True,
         ),
     ] = None
@@ -133,15 +133,15 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         list[str] | None,
         form_field(
             "Over events",
-            "Of a ratio: the events that it is taken over, one a line, as requests of errors. They"
-            " count whatever their properties are.",
+            "Of a ratio: the events that it is taken over, a name a line, as requests of errors."
+            " They count whatever their properties are.",
             offers_events=True,
             folded=True,
         ),
     ] = None
     cap: Annotated[
         float | None,
-        form_field("Cap", "Of a mean: the most that one unit counts for.", folded=True),
+        form_field("Cap", "Of a mean: the most that a unit counts for.", folded=True),
     ] = None
     over: Annotated[
         str | float | list[str | float] | None,
@@ -166,7 +166,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         dict[Property, str | list[str]] | None,
         form_field(
             "Only events where",
-            "One property a line, at most three, then the values of which an event must have one:"
+            "A property a line, at most three, then the values of which an event must have any:"
             " plan pro, team. Numbers are whole, as 500; yes and no are true and false.",
             folded=True,
         ),
@@ -175,7 +175,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         dict[str, float] | None,
         form_field(
             "Rates of other currencies",
-            "One a line, as JPY 0.0067: what one unit of it is worth in the metric’s currency."
+            "A currency a line, as JPY 0.0067: what a unit of it is worth in the metric’s currency."
             " Payments in others are left out, and counted by arm.",
             folded=True,
         ),
@@ -192,7 +192,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if grace is not None and not 0 <= grace <= LONGEST_GRACE:
             raise ValueError(f"grace_seconds is {grace}: between 0 and 604800 (7 days)")
         if self.sources is not None and not self.sources:
-            raise ValueError("sources is empty: name at least one event")
+            raise ValueError("sources is empty: name an event")
         if self.cap is not None and not 0 < self.cap < math.inf:
             raise ValueError(f"cap is {self.cap}: a positive number")
         if isinstance(self.margin, float | int) and not 0 < self.margin < math.inf:

@@ -28,7 +28,7 @@ class TargetMetric(Shape):
 
     name: Annotated[str, Field(min_length=1, description="The metric: an event's name.")]
     value_per_conversion: Annotated[
-        float, Field(allow_inf_nan=False, description="Dollars that one conversion is worth.")
+        float, Field(allow_inf_nan=False, description="Dollars that a conversion is worth.")
     ]
 
 
@@ -163,7 +163,7 @@ class PlannedLift(Shape):
     """The days that a size of lift takes."""
 
     relative_lift: Annotated[float, Field(description="Relative to control's rate.")]
-    days_to_decide: Annotated[float, Field(description="Until it is found in 80 % of runs.")]
+    days_to_decide: Annotated[float, Field(description="Until 80 % of runs detect it.")]
     days_to_exclude_harm: Annotated[
         float, Field(description="Until a loss of that size is excluded where there is none.")
     ]
@@ -184,7 +184,7 @@ class Plan(Shape):
     smallest_lift_by_horizon: Annotated[
         float | None, Field(description="Relative; null where the traffic finds none by then.")
     ]
-    quicker: Annotated[list[Quicker], Field(description="What one could do instead.")]
+    quicker: Annotated[list[Quicker], Field(description="What you could do instead.")]
 
 
 class SetUp(Shape):

@@ -93,7 +93,7 @@ def _refusal(body: bytes) -> Response | None:
     except (ValueError, RecursionError):
         return _error(PARSE_ERROR, "the body is not JSON", known=None)
     if not isinstance(message, dict):
-        return _error(INVALID_REQUEST, "send one message, a JSON object", known=None)
+        return _error(INVALID_REQUEST, "send a single message, a JSON object", known=None)
     known = message.get("id")
     if "id" in message and (isinstance(known, bool) or not isinstance(known, str | int)):
         return _error(INVALID_REQUEST, "id must be a string or a whole number", known=None)

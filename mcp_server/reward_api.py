@@ -28,7 +28,7 @@ NEW_KEY = "Ask for a new project key (rk_): SERVICE_PROJECT_KEY holds it."
 ADVICE = {
     "malformed_key": NEW_KEY,
     "unknown_key": NEW_KEY,
-    "wrong_key_kind": "All tools take a project key (rk_): set SERVICE_PROJECT_KEY to one.",
+    "wrong_key_kind": "All tools take a project key (rk_): set SERVICE_PROJECT_KEY to it.",
     "locked": "Leave that member out and call again: the project keeps it for itself.",
     "unknown_experiment": FIND,
     "unknown_commit": "Name a commit that was deployed in production, or none.",

@@ -53,7 +53,7 @@ async def register_experiment(
     ctx: Reward,
     *,
     deploy_id: Annotated[
-        str | None, Field(description="The deploy to measure; default: the latest production one.")
+        str | None, Field(description="The deploy to measure; default: the latest in production.")
     ] = None,
     treatment_commit: Annotated[
         str | None, Field(description="The commit under test; default: that deploy's commit.")
@@ -286,7 +286,7 @@ def _next_page(page: Experiments, *, status: str) -> str:
         return "There are more: call list_experiments with next_cursor as cursor."
     if page.experiments:
         return "There are no more."
-    begins = " register_experiment begins one." if status == "open" else ""
+    begins = " register_experiment begins an experiment." if status == "open" else ""
     return f"There is no {status} experiment.{begins}"
 
 
@@ -456,5 +456,5 @@ def _api(ctx: Reward) -> RewardApi:
 def _foreign(api: RewardApi) -> ToolError:
     return ToolError(
         f"{api.address.origin} answered with JSON that is not the service's. Check that "
-        "SERVICE_API_URL names the service itself, and that both are of one version."
+        "SERVICE_API_URL names the service itself, and that both are of the same version."
     )

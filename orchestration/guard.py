@@ -73,7 +73,7 @@ class Guard:
         """A page whose name was made to resolve to this machine still sends its own Host."""
         sent = connection.headers.getlist("host")
         if len(sent) != 1:
-            return f"the request has {len(sent)} Host headers; send one"
+            return f"the request has {len(sent)} Host headers; send a single Host"
         host = _host_of(sent[0])
         if host is not None and (_is_loopback(host) or host in self._hosts):
             return None

@@ -39,8 +39,8 @@ _TITLES: Mapping[str, str] = {
 }
 _NEXT: Mapping[str, str] = {
     "not_found": "The address may be mistyped, or the page may have moved.",
-    "unknown_deploy": "It may belong to another project: sign in to that one to see it.",
-    "unknown_experiment": "It may belong to another project: sign in to that one to see it.",
+    "unknown_deploy": "It may belong to another project: sign in to that project to see it.",
+    "unknown_experiment": "It may belong to another project: sign in to that project to see it.",
     "origin_not_allowed": "Open the page anew and try again from there.",
     "method_not_allowed": "Nothing was done. Open the page anew and try again from there.",
     "rate_limited": "Nothing was done. It counts anew each minute.",

@@ -35,9 +35,9 @@ from storage.tenants.sign_ins import (
 
 _USED = (
     "This link was used before, or its 15 minutes are over."
-    " Run deploy-reward dashboard for a new one."
+    " Run deploy-reward dashboard for a new link."
 )
-_NO_KEY = "This is no project key: one begins with rk_ or ro_ and has 43 characters."
+_NO_KEY = "This is no project key: those begin with rk_ or ro_ and have 43 characters."
 _OTHER_KIND = "This key sends data. Signing in takes a project key (rk_) or a read key (ro_)."
 _NO_GROUP = "No group of yours has a role in this project."
 _UNKNOWN = "This project key is unknown or was revoked."

@@ -71,7 +71,7 @@ def require_origin(request: Request, caller: Caller) -> None:
         return
     if origin.lower() not in {entry.rstrip("/").lower() for entry in allowed}:
         request.state.origin_allowed = False
-        raise Problem("origin_not_allowed", "the project's allowed_origins do not name this one")
+        raise Problem("origin_not_allowed", "the project's allowed_origins do not name this origin")
 
 
 async def preflight(request: Request) -> Response:

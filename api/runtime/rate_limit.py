@@ -35,10 +35,10 @@ _SIGN_INS_BY_ADDRESS = 60
 # From however many addresses they come: each of these asks the store.
 _SIGN_INS = 600
 _DESCRIPTIONS: Mapping[str, str] = {
-    "key": "requests a minute by one key",
-    "address": "requests a minute by one address",
-    "registration": "registrations a minute by one key",
-    "sign-in-address": "sign-ins a minute by one address",
+    "key": "requests a minute by a key",
+    "address": "requests a minute by an address",
+    "registration": "registrations a minute by a key",
+    "sign-in-address": "sign-ins a minute by an address",
     "sign-in": "sign-ins a minute by all together",
 }
 # A Redis that hangs is as good as none: no event waits longer for it.

@@ -189,7 +189,7 @@ def _inflated(raw: bytes | bytearray, *, limit: int) -> bytes:
     if len(inflated) > limit:
         raise _too_large(limit)
     if not inflater.eof or inflater.unused_data:
-        raise Problem("invalid_encoding", "the body is not one whole gzip member")
+        raise Problem("invalid_encoding", "the body is not a single whole gzip member")
     return inflated
 
 

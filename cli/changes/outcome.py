@@ -160,8 +160,8 @@ def _silence(poll: Poll, *, waited: float) -> str | None:
             )
         if counts is not None and counts.ambiguous_commit:
             return (
-                "no events of one commit: they name so little of its id that it begins several;"
-                " send the whole id."
+                "no events of this commit alone: they name so little of its id that it begins"
+                " several; send the whole id."
             )
         if counts is None or not counts.open:
             return "no events: nothing was counted; check the events' route and commit."

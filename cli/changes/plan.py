@@ -104,9 +104,9 @@ def plan(
         console.print(table(instead, *columns, title="Days to decide with", left=True))
     smallest = document["smallest_lift_by_horizon"]
     by_then = (
-        " No lift can be found by then."
+        " No lift can be detected by then."
         if smallest is None
-        else f" By then a rise of {100 * smallest:.1f} % is found."
+        else f" By then a rise of {100 * smallest:.1f} % is detected."
         " Bundles: the lifts add up, and so do the suspects.\n"
         "An earlier step: the same relative lift on a rate that is higher."
     )

@@ -14,10 +14,10 @@ from domain.wording.registration import first_look_sentence, registration_note
 
 @click.command("register")
 @click.option("--commit", "treatment_commit", help="The change; default: the latest deploy's.")
-@click.option("--deploy-id", help="The deploy to measure; default: the latest production one.")
+@click.option("--deploy-id", help="The deploy to measure; default: the latest in production.")
 @click.option("--metric", help="What the change should lift; default: the project's.")
 @click.option(
-    "--value", type=float, help="Dollars that one conversion is worth; needs --metric beside it."
+    "--value", type=float, help="Dollars that a conversion is worth; needs --metric beside it."
 )
 @click.option("--control", "control_commit", help="The commit to compare with.")
 @click.option("--flag", metavar="NAME=VALUE", help="A feature flag's value, instead of a commit.")
@@ -67,7 +67,7 @@ def _members(chosen: dict[str, Any]) -> dict[str, object]:
     named = chosen["guardrails"]
     none = chosen["no_guardrails"]
     if none and named:
-        raise click.UsageError("--guardrail and --no-guardrails contradict one another")
+        raise click.UsageError("--guardrail and --no-guardrails contradict each other")
     members = {
         "treatment_commit": chosen["treatment_commit"],
         "deploy_id": chosen["deploy_id"],
@@ -86,7 +86,7 @@ def _metric(metric: str | None, value: float | None) -> object:
     if value is None:
         return metric
     if metric is None:
-        raise click.UsageError("--value says what one conversion of --metric is worth: give both")
+        raise click.UsageError("--value says what a conversion of --metric is worth: give both")
     return {"name": metric, "value_per_conversion": value}
 
 

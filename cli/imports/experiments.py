@@ -141,7 +141,7 @@ class ExperimentPlan:
         if environment not in tally.first:
             raise MapError(
                 f"experiment: no row is of environment {environment!r}, in which it measures; set"
-                f" constants.environment to one of {name_list(sorted(tally.first)) or 'the rows'}"
+                f" constants.environment to any of {name_list(sorted(tally.first)) or 'the rows'}"
             )
         start = tally.first[environment]
         deploy_ids = [self._post(connection, experiment, start) for experiment in self.experiments]

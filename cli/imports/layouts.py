@@ -160,7 +160,7 @@ class Layout:
         return _Event(members=members, columns=columns, where=where)
 
     def _require_no_totals(self, exposed_at: str) -> None:
-        """Holds that rows are units: totals are one for each arm and day, or name no unit or day.
+        """Holds that rows are units: totals are sums by arm and day, or name no unit or day.
 
         Raises:
             MapError: They look like totals, and the map does not say that they are none.
@@ -182,7 +182,7 @@ class Layout:
         totals = [name for name, middle in zip(columns, usual, strict=True) if (middle or 0) > 1]
         if totals and (is_bare or rows == groups):
             middle = usual[columns.index(totals[0])]
-            lone = "name neither unit nor time" if is_bare else "are one for each arm and day"
+            lone = "name neither unit nor time" if is_bare else "are sums by arm and day"
             raise MapError(
                 f"these are totals, not units: {rows:,} rows {lone}, and column {totals[0]!r} holds"
                 f" numbers such as {middle:,g}. Import a row a unit, or a row an event. Where each"

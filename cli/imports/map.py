@@ -183,7 +183,7 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if self.arm is None or not self.commits:
             raise ValueError("layout 'unit' needs arm, a column, and [commits], its values")
         if self.exposures:
-            raise ValueError("layout 'unit' has no exposures: each of its rows is one")
+            raise ValueError("layout 'unit' has no exposures: each of its rows is an exposure")
         for member in self.columns:
             if member not in UNIT_MEMBERS:
                 raise ValueError(

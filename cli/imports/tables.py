@@ -276,8 +276,8 @@ class Table:
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
                     if number == 1 and line.lstrip().startswith(b"["):
                         return ImportFailedError(
-                            f"{self.path.name} is one JSON array: NDJSON has an object a line, as"
-                            " `jq -c '.[]'` writes"
+                            f"{self.path.name} is a single JSON array: NDJSON has an object a line,"
+                            " as `jq -c '.[]'` writes"
                         )
                     return ImportFailedError(
                         f"{self.path.name}, line {number}: is no JSON object: {broken}"

@@ -71,8 +71,8 @@ def explained_failures(experiment: str) -> Generator[None]:
         yield
     except UnreadablePolicyError as error:
         raise NotComputed(
-            f"{experiment} was registered by another release, whose policy this one cannot read:"
-            f" run the release that registered it; {close}."
+            f"{experiment} was registered by another release, whose policy this release cannot"
+            f" read: run the release that registered it; {close}."
         ) from error
     except TooManyAssignmentsError as error:
         raise NotComputed(f"{error}: test fewer flags at once; {close}.") from error

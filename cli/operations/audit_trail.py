@@ -19,7 +19,7 @@ _ENTRIES = 50
 @click.option(
     "--limit", type=click.IntRange(min=1), default=_ENTRIES, show_default=True, help="How many."
 )
-@click.option("--before", type=click.IntRange(min=1), help="Only entries before this one.")
+@click.option("--before", type=click.IntRange(min=1), help="Only entries before this number.")
 @project_option
 @json_option
 @data_dir_option

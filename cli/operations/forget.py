@@ -59,7 +59,7 @@ def forget(
     they are listed.
     """
     if (user_ref is None) == (session is None):
-        raise click.UsageError("name the person by one of --user-ref and --session")
+        raise click.UsageError("name the person by either --user-ref or --session")
 
     lake = open_lake(data_dir=data_dir)
 
@@ -95,7 +95,7 @@ def _secret(data_dir: Path) -> bytes:
     if not os.environ.get("SERVICE_SECRET") and not (data_dir / "secret").exists():
         raise click.ClickException(
             f"SERVICE_SECRET is not set, and {data_dir} holds no secret: without the service's"
-            " own secret nobody is found by user reference"
+            " own secret nobody is known by user reference"
         )
     return service_secret(data_dir)
 
@@ -113,7 +113,7 @@ def _sentences(erased: Forgotten) -> Iterator[str]:
     if erased.kept_sessions:
         yield (
             f"{erased.kept_sessions:,} of the sessions keep their names and what the write key sent"
-            " of them, since only the public key ties them to this person: --session erases one"
+            " of them, since only the public key ties them to this person: --session erases a"
             " whole."
         )
     if erased.files:
@@ -131,5 +131,5 @@ def _sentences(erased: Forgotten) -> Iterator[str]:
     for experiment_id in erased.not_computed:
         yield (
             f"{experiment_id} cannot be computed any more: if it counted this person, an audit of"
-            " it misses one unit."
+            " it misses a unit."
         )

@@ -40,7 +40,7 @@ def create(name: str, export: bool, as_json: bool, data_dir: Path) -> None:
     shell that evaluates these lines.
     """
     if export and as_json:
-        raise click.UsageError("give one of --export and --json")
+        raise click.UsageError("give either --export or --json")
     with store_transaction(data_dir) as connection:
         created = create_project(connection, name, by=command_actor())
     keys = {kind.value: key for kind, key in created.keys.items()}

@@ -49,7 +49,7 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
 
 
 def _say_waiting() -> None:
-    click.echo("Another rebuild is under way: this one begins when that has ended.", err=True)
+    click.echo("Another rebuild is under way: this begins when that has ended.", err=True)
 
 
 def _exit_code(rebuilt: Rebuilt) -> int:

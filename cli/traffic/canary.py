@@ -109,7 +109,7 @@ class Scenario:
         if times != sorted(times) or not self.start < self.end:
             raise ValueError("start and end, and the ramp's steps, must be in order of time")
         if self.sessions_per_day <= 0 or self.pages < 1 or not self.routes:
-            raise ValueError("there must be sessions, with at least one page each, on some route")
+            raise ValueError("there must be sessions, with at least a page each, on some route")
 
 
 @dataclass(frozen=True, kw_only=True)

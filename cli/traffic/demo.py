@@ -223,7 +223,7 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
         titles = {row["experiment_id"]: f"commit {row['treatment_commit']}" for row in known[::-1]}
         if titles:
             console.print(
-                "The demo was played on this store before; these are its verdicts. For a new one,"
+                "The demo was played on this store before; these are its verdicts. For a new demo,"
                 " stop this and take an empty folder: `deploy-reward up --demo --data-dir FOLDER`.",
                 soft_wrap=True,
             )

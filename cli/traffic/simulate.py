@@ -58,7 +58,7 @@ class Summary:
 @click.option(
     "--key",
     required=True,
-    help="The write key; a public one does for --live without --deploys.",
+    help="The write key; a public key does for --live without --deploys.",
 )
 @click.option("--replay/--live", default=True, help="Past events at once, or as time passes.")
 @click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=24.0)
@@ -166,7 +166,7 @@ def _require_key(key: str, *, replay: bool, deploys: bool) -> None:
         verb = "needs" if len(names) == 1 else "need"
         raise click.UsageError(
             f"--key is a public key (pk_...), but {' and '.join(names)} {verb} the write key"
-            " (wk_...); a public one does with --live alone"
+            " (wk_...); a public key does with --live alone"
         )
 
 
@@ -181,7 +181,7 @@ def require_service(client: httpx2.Client) -> None:
     except NoAnswer:
         origin = str(client.base_url).rstrip("/")
         raise click.ClickException(
-            f"no service answers at {origin}: start one with `deploy-reward up`, or name its"
+            f"no service answers at {origin}: start it with `deploy-reward up`, or name its"
             " address with --api-url or SERVICE_API_URL"
         ) from None
     except Refused:

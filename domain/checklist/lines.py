@@ -250,7 +250,7 @@ def _history(setup: ProjectSetup) -> _Judgment:
 def _recent(setup: ProjectSetup, here: str, age: timedelta) -> _Judgment:
     if age <= SILENCE:
         count = _events_of(_sum(_measured(setup), "of_all"))
-        seen = f"{count} of {here} in the newest 5 minutes. The last one came {_ago(age)}."
+        seen = f"{count} of {here} in the newest 5 minutes. The last came {_ago(age)}."
         return True, seen, ""
     if not setup.experiments:
         return True, f"The last event came {_ago(age)}; no experiment waits for any.", ""
@@ -283,7 +283,7 @@ def _commit_known(setup: ProjectSetup) -> _Judgment:
     if not of:
         return None, "No event names a commit.", "Send `commit` first: the line above."
     missed = _count(unknown)
-    seen = f"{of - missed:,} of {of:,} {_what(traffic)} with a commit name one deployed to {here}"
+    seen = f"{of - missed:,} of {of:,} {_what(traffic)} with a commit are of a deploy to {here}"
     if setup.rivals:
         first, second = (commit[:12] for commit in setup.rivals[0])
         seen = (

@@ -29,7 +29,7 @@ class Boundary:
             (
                 "typical_lifts",
                 1 <= len(lifts) <= 4 and all(0.01 <= lift <= 2 for lift in lifts),
-                "holds one to four lifts between 0.01 and 2",
+                "holds 1 to 4 lifts between 0.01 and 2",
             ),
         )
         for name, holds, rule in rules:

@@ -30,14 +30,14 @@ _ENDED = {
     EndedBecause.HORIZON: "The time for this experiment is over. Decide by other means: what the"
     " interval rules out stays ruled out. To ask again with more traffic, register it anew.",
     EndedBecause.PROMOTED: "Everybody has the change, so nothing is left to compare it with. To"
-    " measure the next one, keep a share of units on the old build until the verdict.",
+    " measure the next change, keep a share of units on the old build until the verdict.",
     EndedBecause.WITHDRAWN: "The change was withdrawn, so nothing is left to compare. Deploy it"
     " again as a canary to get an answer.",
     EndedBecause.SUPERSEDED: "A later deploy replaced this change. Look at that deploy's"
     " experiment.",
     EndedBecause.NOTHING_TO_COMPARE: "To measure the next change, give it a share of units beside"
     " the build that users have.",
-    EndedBecause.FUTILITY: "The difference, if there is one, is {}. The metric cannot say whether"
+    EndedBecause.FUTILITY: "The difference, if any, is {}. The metric cannot say whether"
     " to ship it: decide on the code.",
     EndedBecause.CLOSED: "It was closed by hand. Register the change again to go on measuring.",
     EndedBecause.PLACE_ENDED: "Its place ended: the loss that it was to exclude is excluded, or its"
@@ -62,9 +62,11 @@ _SHORTFALL = (
 )
 _ANEW = (
     "Then close this experiment (POST /v1/reward/{}/close) and register the change again: what was"
-    " counted so far stays in this one."
+    " counted so far stays in this experiment."
 )
-_PROBE = "Send one to see that it is counted, or take the guardrail out of the project's settings."
+_PROBE = (
+    "Send it once to see that it is counted, or take the guardrail out of the project's settings."
+)
 _FOLLOWED = {(Verdict.KEEP, "promoted"), (Verdict.ROLLBACK, "withdrawn")}
 # An analysis block, and then the window of its outcomes.
 _FIRST_LOOK = (

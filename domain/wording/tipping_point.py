@@ -17,4 +17,4 @@ def tipping_sentence(evidence: Evidence) -> str | None:
     many = f"{point.sessions:,} invented {unit}s that convert could explain the difference"
     if point.unseen is None:
         return f"{many}, and nobody would notice, as no share is declared"
-    return f"{many}; nobody would notice up to about {point.unseen:,} of them in one arm"
+    return f"{many}; nobody would notice up to about {point.unseen:,} of them in an arm"

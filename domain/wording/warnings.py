@@ -14,8 +14,8 @@ WARNINGS = {
     "none_in_window": "Events of the target metric are received, but none counts: none comes from a"
     " unit of the experiment within the window after its exposure. Check the window, and that the"
     " events name the same session as the page view.",
-    "base_moved": "At this look users had another build than the one that this change stands on.",
-    "declaration_differs": "Users have another build than the one that the deploys declare. Post"
+    "base_moved": "At this look users had another build than this change stands on.",
+    "declaration_differs": "Users have another build than the deploys declare. Post"
     " what the router does: allocation 1 for what everybody gets, 0 for what was withdrawn.",
     "unknown_commit": "Some events name a commit that no deploy recorded. Post each deploy before"
     " it gets traffic.",
@@ -27,13 +27,13 @@ WARNINGS = {
     "outcomes_left_out": "Some outcomes do not count: the sentence says how many in each arm, and"
     " why.",
     "uncapped": "The metric is a mean without a cap: too few values came before the start to choose"
-    " one. A single very large value can hide a difference. Set the metric's cap.",
+    " a cap. A single very large value can hide a difference. Set the metric's cap.",
     "unwatched": "{}",
     "guardrails_unproven": "The change is kept, but the time was too short to show that every"
     " guardrail is unharmed.",
     "twin_unknown": "The change is kept by its rates alone: the declared shares do not say whose"
     " conversions they are. Declare the share of each build with its deploy.",
-    "units_may_explain": "Visitors who came to one arm alone and never converted (bots, say) may"
+    "units_may_explain": "Visitors who came to a single arm and never converted (bots, say) may"
     " explain the harm: the number of conversions hardly moved. Compare the arms by browser.",
     "set_aside": "Its data cannot be computed at the moment, so you see the last verdict that"
     " could be computed. All other experiments go on.",
@@ -43,14 +43,15 @@ WARNINGS = {
     "fading": "The effect changed between the first and the second half of the experiment. A gain"
     " may wear off, or grow: look again some weeks after the decision.",
     "uneven_segments": "Some segments of your users are split unequally between the arms: {}. They"
-    " are compared one by one, so the answer holds; but find out why the router does that.",
+    " are compared each by itself, so the answer holds; but find out why the router does that.",
     "unverified": "The outcomes that your servers sent or signed do not show the gain on their own:"
     " it rests on events that anybody can send. Send the metric from your servers.",
     "sessions_cut": "Sessions end early in treatment, and visitors begin another: that alone may"
     " explain the lower rate. Look for what ends them (a lost cookie, a storage key with a new"
     " name, a new tab), or set unit to user, so that a visitor counts once.",
     "turnover_unseen": "Fewer than a fifth of the sessions name a user, so nobody can tell whether"
-    " visitors of one arm start more sessions than the others. Send user_ref where you know it.",
+    " visitors of an arm start more sessions than those of the other. Send user_ref where you"
+    " know it.",
     "allocation_undeclared": "The share of traffic that gets the change is not declared, so nothing"
     " can check that the split is fair. Post allocation with the deploy.",
 }

@@ -66,7 +66,7 @@ def _holds_for_all(
 
 @_fact(
     VERDICTS,
-    statement="Nothing is to be kept while one of its guardrails stands breached. Looks at every"
+    statement="Nothing is to be kept while any of its guardrails stands breached. Looks at every"
     " published verdict.",
     cure="Somebody acts on a `keep` that should be an `iterate`, so tell them first. Then"
     " type `deploy-reward freeze --reason breach` and `deploy-reward audit EXPERIMENT`, and"
@@ -81,7 +81,7 @@ def no_keep_with_a_breach(store: Store) -> dg.AssetCheckResult:
 
 @_fact(
     VERDICTS,
-    statement="A decided verdict is, byte for byte, the one that was computed, and its numbers"
+    statement="A decided verdict is, byte for byte, as it was computed, and its numbers"
     " are those of the evidence published with it. Looks at verdicts decided within a day; the"
     " database refuses to rewrite older ones.",
     cure="Something wrote to the table past the service, so keep a dump before anything"
@@ -150,7 +150,7 @@ def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
 @_fact(
     EVIDENCE,
     VERDICTS,
-    statement="Every open experiment can be computed from its own data. Where one cannot, it is"
+    statement="Every open experiment can be computed from its own data. Where any cannot, it is"
     " set aside, its last verdict stays, and every other experiment goes on.",
     cure="The experiments are named below with the error and its place in the code. Update"
     " the service, or type `deploy-reward forget` for what broke it, or `deploy-reward close"
@@ -185,8 +185,8 @@ def no_experiment_is_set_aside(store: Store) -> dg.AssetCheckResult:
     " hour is in none. Counts units in the evidence against units seen, and the last hour of the"
     " log, route patterns resolved, against both.",
     cure="Verdicts rest on part of the traffic. Type `deploy-reward freeze --reason units`"
-    " before anybody acts on one, then `deploy-reward rebuild`, which counts all anew from the"
-    " log.",
+    " before anybody acts on a verdict, then `deploy-reward rebuild`, which counts all anew from"
+    " the log.",
 )
 def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
     """Counts units in the evidence against units seen, and units in the log against both."""

@@ -38,7 +38,7 @@ INCREMENT = dg.RunConfig(ops={"__".join(SESSION_CELLS.path): CellsRun(increment=
 fast = dg.define_asset_job(
     f"{PREFIX}_fast",
     description="The pipeline from new events to verdicts, with the checks that are cheap. At most"
-    " one run for each block of five minutes that closes: none where no unit came.",
+    " a run for each block of five minutes that closes: none where no unit came.",
     selection=dg.AssetSelection.assets(*STEPS).without_checks()
     | dg.AssetSelection.checks(
         no_keep_with_a_breach,
@@ -54,7 +54,7 @@ fast = dg.define_asset_job(
 day = dg.define_asset_job(
     f"{PREFIX}_day",
     description="A day whose last metric has closed is computed anew from the log; the same"
-    " pipeline for all that is new, every check and the regression. One run a day.",
+    " pipeline for all that is new, every check and the regression. It runs once a day.",
     selection=dg.AssetSelection.assets(log, sealed_log, *STEPS)
     | dg.AssetSelection.checks(*FACTS, REBUILT, SEALED),
     tags=run_tags("day", minutes=30, priority=-10),
@@ -64,7 +64,7 @@ day = dg.define_asset_job(
 sealing = dg.define_asset_job(
     f"{PREFIX}_sealing",
     description="The log observed, its ended hours sealed into the lake, and what only the last"
-    " hour's events show checked. One run an hour.",
+    " hour's events show checked. It runs once an hour.",
     selection=dg.AssetSelection.assets(log, sealed_log).without_checks()
     | dg.AssetSelection.checks(
         SEALED, source_lag_is_under_the_grace, every_received_unit_is_accounted

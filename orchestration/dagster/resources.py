@@ -44,7 +44,7 @@ def store_url() -> str:
         return running
     raise StoreNotFoundError(
         f"no store: SERVICE_DATABASE_URL is not set, and no `deploy-reward up` runs on {data_dir};"
-        " start one, or name its data directory in SERVICE_DATA_DIR"
+        " start it, or name its data directory in SERVICE_DATA_DIR"
     )
 
 

@@ -84,7 +84,7 @@ with warnings.catch_warnings():
                 " read first. **When it fails**, the files are named below: look at the disk or the"
                 " bucket. No file that is not as it is listed is read: while PostgreSQL has its"
                 " events, they are read there; launch `deploy_reward_housekeeping` to have it"
-                " written anew from them. Put any other one back from a copy of the lake, then"
+                " written anew from them. Put any other back from a copy of the lake, then"
                 " *materialize* the day here. It fails too while hours cannot be sealed, and then"
                 " names the error; events are safe in PostgreSQL meanwhile.",
             )

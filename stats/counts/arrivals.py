@@ -68,6 +68,6 @@ class Arrivals(BlockColumns):
 
     def __post_init__(self) -> None:
         if self.treatment.shape != self.block.shape or self.others.shape != self.block.shape:
-            raise ValueError("the columns of arrivals are of one length")
+            raise ValueError("the columns of arrivals are of the same length")
         if np.any(np.diff(self.block) <= 0):
             raise ValueError("the blocks of arrivals ascend")

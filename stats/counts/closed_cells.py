@@ -71,7 +71,7 @@ class ClosedCells(ArmCounts, Columns):
         columns = (*counts, *sums)
         if any(column.shape != self.block.shape or column.ndim != 1 for column in columns):
             shapes = [column.shape for column in (self.block, *columns)]
-            raise ValueError(f"the columns have shapes {shapes}, but must have one length")
+            raise ValueError(f"the columns have shapes {shapes}, but must have the same length")
         if not self.block.size:
             return
         if _repeats(self.block, self.stratum):

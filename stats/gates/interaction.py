@@ -63,7 +63,7 @@ class Interaction(Gate):
 
     cause = Cause.INTERACTION
     member = "interaction_e"
-    title = "One effect everywhere"
+    title = "The same effect everywhere"
     why = "the effect differs with what else a build carries"
     step = (
         "The effect differs with what else a build carries: wait until the other change is decided."

@@ -21,8 +21,11 @@ class Lateness(Gate):
     member = "lateness_e"
     is_sticky = True
     title = "Outcomes arrive alike"
-    why = "outcomes come too late more often in one arm"
-    step = "Outcomes come late more often in one arm: check how each build sends its events."
+    why = "an arm's outcomes come too late more often than the other's"
+    step = (
+        "An arm's outcomes come late more often than the other's: check how each build sends its"
+        " events."
+    )
 
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
         """The readings of several experiments, each at all looks of a stage."""

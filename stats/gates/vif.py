@@ -21,8 +21,8 @@ class Contrast(Gate):
     member = "vif"
     title = "Both builds served at the same time"
     why = (
-        "treatment and control were not served side by side, so the change cannot be told from what"
-        " else differs between them"
+        "treatment and control were not served side by side, so the change cannot be separated from"
+        " what else differs between them"
     )
     step = "Serve both builds at the same time, so that there is something to compare."
 

@@ -113,7 +113,7 @@ def record_deploy(
         raise Invalid(
             "in_the_future",
             "more than 2 minutes in the future: leave it out for a deploy of now, and post a"
-            " planned one when it happens",
+            " planned deploy when it happens",
             pointer="/deployed_at",
         )
 

@@ -46,7 +46,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     if request.treatment_flag is not None and request.treatment_commit is not None:
         raise Invalid(
             "two_treatments",
-            "a change is told by a commit or by a flag, not by both",
+            "a change is named by a commit or by a flag, not by both",
             pointer="/treatment_flag",
         )
     settings = read_settings(connection, project_id)

@@ -162,7 +162,7 @@ def frozen_policy(
     }
 
 
-_SINGLE = "a target has a single threshold: name one of them in the metric's `over`"
+_SINGLE = "a target has a single threshold: name any of them in the metric's `over`"
 
 
 def with_thresholds(

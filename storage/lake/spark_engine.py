@@ -153,7 +153,7 @@ def _require_answer(remote: str) -> None:
     except OSError as error:
         raise EngineError(
             f"no Spark Connect server answers at {host}:{port}, which {REMOTE} names"
-            f" ({error.strerror or error}): start one there, or set SERVICE_ENGINE to duckdb"
+            f" ({error.strerror or error}): start a server there, or set SERVICE_ENGINE to duckdb"
         ) from error
 
 

@@ -23,7 +23,7 @@ class WrongFileError(LakeError):
         """Names the first file, and says how many more there are."""
         (name, fault), *others = faults.items()
         more = f" ({len(others):,} more are wrong)" if others else ""
-        advice = "put the right one back"
+        advice = "put the right file back"
         self.faults = dict(faults)
         self.sentence = f"the file {name} of the lake {fault}{more}: {advice}"
         if fault == MISSING:
@@ -106,7 +106,7 @@ def _fault_of_stamp(file: SealedFile, stamp: FileStamp | None) -> str | None:
 
 def _fault_of_bytes(path: Path, file: SealedFile) -> str | None:
     if file_sha256(path) != file.sha256:
-        return "has another SHA-256 than the listed one"
+        return "has another SHA-256 than is listed"
     # It loads pyarrow, which whoever only knows the error does without.
     from storage.lake.parquet import count_rows  # noqa: PLC0415
 

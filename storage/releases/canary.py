@@ -94,7 +94,7 @@ def commit_in_question(
         [f"{canary.commit[:_SHORT]} at {100 * canary.share:.4g} %" for canary in canaries], _NAMED
     )
     return hold(
-        f"{len(canaries)} canaries are declared here: {listed}. Name one by"
+        f"{len(canaries)} canaries are declared here: {listed}. Name a canary by"
         " treatment_commit, or post allocation 0 for what is withdrawn and 1 for what is promoted."
     )
 

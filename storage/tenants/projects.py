@@ -90,7 +90,7 @@ def find_project(connection: Connection, name: str) -> Project:
     detail = f"there is no project {name!r}: `deploy-reward project list` names all"
     if not known:
         detail = (
-            "the store has no project yet: `deploy-reward project create NAME` makes one;"
+            "the store has no project yet: `deploy-reward project create NAME` makes it;"
             " --data-dir or SERVICE_DATABASE_URL names another store"
         )
     raise Missing("unknown_project", detail)

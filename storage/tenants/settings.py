@@ -83,9 +83,9 @@ class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class RateLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests a minute that are admitted."""
 
-    per_key: Annotated[Rate, form_field("Requests a minute of one key")] = 600_000
-    per_address: Annotated[Rate, form_field("Requests a minute of one address")] = 60_000
-    registrations_per_key: Annotated[Rate, form_field("Registrations a minute of one key")] = 120
+    per_key: Annotated[Rate, form_field("Requests a minute of a key")] = 600_000
+    per_address: Annotated[Rate, form_field("Requests a minute of an address")] = 60_000
+    registrations_per_key: Annotated[Rate, form_field("Registrations a minute of a key")] = 120
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -393,11 +393,11 @@ def chosen_settings(chosen: Mapping[str, object]) -> Settings:
     _require_names(settings)
     for number, origin in enumerate(settings.allowed_origins):
         if not _ORIGIN.fullmatch(origin):
-            detail = f"{origin!r} is no origin: one is https://HOST[:PORT], without a path"
+            detail = f"{origin!r} is no origin: write https://HOST[:PORT], without a path"
             raise Invalid("invalid_setting", detail, pointer=f"/allowed_origins/{number}")
     for number, network in enumerate(settings.trusted_proxies):
         if not _is_network(network):
-            detail = f"{network!r} is no network: one is 10.0.0.0/8, or an address"
+            detail = f"{network!r} is no network: write 10.0.0.0/8, or an address"
             raise Invalid("invalid_setting", detail, pointer=f"/trusted_proxies/{number}")
     for number, value in enumerate(settings.value_routes):
         if not value.counts:

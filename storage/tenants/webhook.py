@@ -19,7 +19,7 @@ _MEANINGS = {
     "closed": "closed: it ended without a verdict",
     "breached": "breached: a guardrail got worse, before any verdict",
     "set_up_fault": "set up fault: the arms cannot be compared",
-    "base_moved": "base moved: users got another build than the one that a canary stands on",
+    "base_moved": "base moved: users got another build than a canary stands on",
     "placed": "placed: a change got its flag or its share",
     "promote": "promote: a change gave its place back, and may go to everybody",
     "withdraw": "withdraw: a change gave its place back, and is to go",
@@ -66,7 +66,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     events: Annotated[
         list[Event],
         msgspec.Meta(min_length=1),
-        form_field("Told of", choices=_MEANINGS),
+        form_field("Events", choices=_MEANINGS),
     ] = msgspec.field(default_factory=lambda: list(EVENTS))
     token_variable: Annotated[
         str | None,

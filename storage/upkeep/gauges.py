@@ -96,7 +96,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     seconds_since_last_tick: Annotated[
         float | None,
         Meta(
-            description="Since a tick of the fast schedule found nothing due, or a run of the"
+            description="Since a tick of the fast schedule had nothing to do, or a run of the"
             " pipeline ended well."
         ),
     ]

@@ -73,7 +73,7 @@ def risen_running_p(connection: Connection) -> list[str]:
 _UNEXPOSED = sightings("late", "unknown_commit", "ambiguous_commit", "unsigned")
 
 _UNACCOUNTED = text(f"""
-WITH told AS (
+WITH published AS (
     SELECT v.experiment_id, v.as_of,
         {GRACE} AS grace,
         (v.evidence #>> '{{arms,control,units}}')::bigint
@@ -89,16 +89,16 @@ WITH told AS (
 ), seen AS (
     SELECT experiment_id, count(DISTINCT unit) AS units
     FROM (
-        SELECT t.experiment_id, p.unit FROM told AS t JOIN exposures AS p USING (experiment_id)
+        SELECT t.experiment_id, p.unit FROM published AS t JOIN exposures AS p USING (experiment_id)
         WHERE {moment("p.block")} + interval '5 minutes' + t.grace <= t.as_of
         UNION ALL
-        SELECT t.experiment_id, s.unit FROM told AS t JOIN sightings AS s USING (experiment_id)
+        SELECT t.experiment_id, s.unit FROM published AS t JOIN sightings AS s USING (experiment_id)
         WHERE s.kind IN {_UNEXPOSED} AND {moment("s.sighted_at")} <= t.as_of
     ) AS units
     GROUP BY experiment_id
 )
 SELECT t.experiment_id, t.in_arms, t.in_cells, t.accounted, coalesce(s.units, 0) AS units
-FROM told AS t LEFT JOIN seen AS s USING (experiment_id)
+FROM published AS t LEFT JOIN seen AS s USING (experiment_id)
 WHERE t.in_arms <> t.in_cells OR t.accounted <> coalesce(s.units, 0)
 ORDER BY t.experiment_id
 """)

@@ -40,7 +40,7 @@ def test_a_store_without_a_project_is_told_from_a_project_of_another_name(
 ) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     empty = message(command("settings", "show"))
-    assert "the store has no project yet: `deploy-reward project create NAME` makes one" in empty
+    assert "the store has no project yet: `deploy-reward project create NAME` makes it" in empty
     assert "--data-dir or SERVICE_DATABASE_URL names another store" in empty
     assert command("project", "create", "shop").exit_code == 0
     other = message(command("settings", "show"))
@@ -96,7 +96,7 @@ class TestSimulate:
             address = f"http://127.0.0.1:{port}"
             result = command("simulate", "--api-url", address, "--key", "wk_1")
         assert result.exit_code == 1
-        assert f"no service answers at {address}: start one with `deploy-reward up`" in message(
+        assert f"no service answers at {address}: start it with `deploy-reward up`" in message(
             result
         )
         assert "--api-url or SERVICE_API_URL" in message(result)

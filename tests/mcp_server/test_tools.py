@@ -346,7 +346,7 @@ class TestListing:
 
     def test_without_any_it_says_how_one_begins(self, service, call) -> None:
         service.answers_with(FIRST, page())
-        assert "register_experiment begins one" in texts(call("list_experiments"))[1]
+        assert "register_experiment begins an experiment" in texts(call("list_experiments"))[1]
 
 
 CHECKLIST = [

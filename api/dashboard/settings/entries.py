@@ -35,7 +35,7 @@ _CHANGED = (
     " is kept; what is stored now stands beside it. Save again to store yours."
 )
 _KEPT = "Nothing was removed: somebody changed this entry after the page was loaded."
-_TAKEN = "There is an entry of this name: edit that one."
+_TAKEN = "There is an entry of this name: edit that entry."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from storage.tenants.sign_ins import Visitor
 # What is listed of a key: never less, which could mean a key that was not shown.
 _DISPLAY = re.compile(r"(?:wk|pk|rk|ro)_[0-9A-Za-z]{5}", re.ASCII)
 _MADE = (
-    "No key was made: one was, after this form was loaded. A key is shown once, by the page that"
+    "No key was made: a key was, after this form was loaded. A key is shown once, by the page that"
     " answers its making; a form that is sent again, as a reload does, makes none. If you have not"
     " copied that key, revoke it and create another."
 )

@@ -186,7 +186,7 @@ def tend_lake(context: dg.OpExecutionContext, store: Store) -> None:
 @dg.op(
     name="delete_old_runs",
     description="Deletes the runs of our own jobs: those that succeeded after 14 days, the others"
-    " after 30. The last one of each day stays for half a year, or the day would show as missing.",
+    " after 30. The last run of each day stays for half a year, or the day would show as missing.",
 )
 def delete_old_runs(context: dg.OpExecutionContext) -> None:
     """Nobody else's, whatever their jobs are called."""
@@ -207,7 +207,7 @@ def delete_old_runs(context: dg.OpExecutionContext) -> None:
     name=f"{PREFIX}_housekeeping",
     description="Drops old days of raw events and what rests on them, leaves those that are no"
     " longer hot to the lake, writes those who were forgotten out of the sealed log, and deletes"
-    " our own old runs. One run a day.",
+    " our own old runs. It runs once a day.",
     tags=run_tags("housekeeping", minutes=60, priority=-10),
     executor_def=dg.in_process_executor,
 )

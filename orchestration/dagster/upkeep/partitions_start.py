@@ -45,5 +45,5 @@ def first_day(context: dg.SensorEvaluationContext, store: Store) -> dg.SkipReaso
     query = {"query": _END, "variables": {"name": location.location_name}}
     url, body = f"{address.rstrip('/')}/graphql", json.dumps(query).encode()
     taken = asyncio.run(post(url, body, headers={}, private=True)).taken
-    told = "starts again" if taken else "could not be told to start again"
-    return dg.SkipReason(f"the code server {told}: the first event is of {first}")
+    result = "starts again" if taken else "could not be started again"
+    return dg.SkipReason(f"the code server {result}: the first event is of {first}")

@@ -22,10 +22,7 @@ class AfterWindow(CompanionGate):
     role = LONG_WINDOW
     title = "Outcomes inside the window alike"
     why = "outcomes come after the window more often in the arm with the lower rate"
-    step = (
-        "The arm with the lower rate converts later, after the window: give the metric a longer"
-        " one."
-    )
+    step = "The arm with the lower rate converts later: give the metric a longer window."
 
     def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
         """The outcomes that the window misses, out of all of them."""

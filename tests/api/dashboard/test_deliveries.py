@@ -38,7 +38,7 @@ def tried(owner: Owner, receiver: Receiver) -> dict[str, str]:
 
 def test_before_the_first_delivery_the_page_says_that_there_is_none(owner) -> None:
     page = words(owner.page(DELIVERIES))
-    assert "The project has no webhook. Add one ." in page
+    assert "The project has no webhook. Add a webhook ." in page
     assert page.endswith("Last deliveries None yet.")
 
 

@@ -340,7 +340,7 @@ def test_a_webhook_s_form_says_what_each_event_means(owner) -> None:
         "closed": "closed: it ended without a verdict",
         "breached": "breached: a guardrail got worse, before any verdict",
         "set_up_fault": "set up fault: the arms cannot be compared",
-        "base_moved": "base moved: users got another build than the one that a canary stands on",
+        "base_moved": "base moved: users got another build than a canary stands on",
         "placed": "placed: a change got its flag or its share",
         "promote": "promote: a change gave its place back, and may go to everybody",
         "withdraw": "withdraw: a change gave its place back, and is to go",

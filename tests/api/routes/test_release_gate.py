@@ -239,8 +239,8 @@ def test_of_several_canaries_it_holds_and_names_them_with_their_shares(canary) -
     answer = held(canary)
     assert answer == (
         f"Hold: 2 canaries are declared here: {B[:12]} at 10 %, {C[:12]} at 2.5 %. Name"
-        " one by treatment_commit, or post allocation 0 for what is withdrawn and 1 for what is"
-        " promoted."
+        " a canary by treatment_commit, or post allocation 0 for what is withdrawn and 1 for what"
+        " is promoted."
     )
     assert asked(canary, treatment_commit=B)["phase"] == GO
     canary.deploy(C, 0)

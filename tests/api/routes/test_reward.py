@@ -194,7 +194,7 @@ class TestRegistering:
         tenant.settings(rate_limits={"registrations_per_key": 2})
         answers = [tenant.post(REGISTER, {}) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [201, 201, 429]
-        assert answers[2].json()["detail"] == "more than 2 registrations a minute by one key"
+        assert answers[2].json()["detail"] == "more than 2 registrations a minute by a key"
 
     @pytest.mark.requirement(
         "endpoint.register.deploy_id",

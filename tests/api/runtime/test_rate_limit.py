@@ -132,7 +132,7 @@ def test_each_address_has_a_minute_of_its_own() -> None:
     async def requests() -> None:
         await limit.admit(caller, address="203.0.113.7")
         await limit.admit(caller, address="203.0.113.8")
-        with pytest.raises(Problem, match="one address"):
+        with pytest.raises(Problem, match="an address"):
             await limit.admit(caller, address="203.0.113.7")
 
     asyncio.run(requests())

@@ -39,13 +39,13 @@ STATES = {
     ),
     "alone": Told(
         "Can’t say: no build to compare with",
-        "No other build is served beside this one",
+        "No other build is served beside this build",
         "Nothing to do. Deploy the next change as a canary",
-        "Both builds served at the same time; after 24 hours in which units come to one of them",
+        "Both builds served at the same time; after 24 hours in which units come to either alone",
     ),
     "aliased": Told(
         "Can’t say: no build to compare with",
-        "cannot be told from what else differs",
+        "cannot be separated from what else differs",
         "Separate this change from 04feed5e: give each a share of traffic of its own",
         "Both builds served at the same time",
     ),
@@ -96,7 +96,7 @@ STATES = {
         "Can’t say yet",
         "It starts with the next deploy to production",
         "Deploy the change as a canary",
-        "Its deploy the next one to production",
+        "Its deploy the next deploy to production",
     ),
     "awaited": Told(
         "Can’t say yet",

@@ -617,7 +617,7 @@ def test_totals_of_days_are_refused_unless_the_map_says_that_they_are_units(
         .replace("hit", '"# of Purchase"')
     )
     line = error_of(run(file, "--map", mapped(tmp_path, text_of_map)))
-    assert line.startswith("these are totals, not units: 60 rows are one for each arm and day")
+    assert line.startswith("these are totals, not units: 60 rows are sums by arm and day")
     assert "'# of Purchase'" in line
     assert stored() == []
     undated = text_of_map.replace(

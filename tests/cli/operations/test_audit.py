@@ -204,7 +204,7 @@ def test_a_policy_that_this_release_cannot_read_is_explained_in_one_sentence(
     result = command("audit", experiment)
     assert (result.exit_code, result.stdout) == (4, "")
     assert result.stderr == (
-        f"Error: {experiment} was registered by another release, whose policy this one cannot"
+        f"Error: {experiment} was registered by another release, whose policy this release cannot"
         " read: run the release that registered it;"
         f" `deploy-reward close {experiment}` ends it without a verdict.\n"
     )

@@ -21,7 +21,7 @@ def test_a_project_without_a_red_line_exits_with_0(stored, command) -> None:
     result = command("doctor", "--project", "shop")
     assert result.exit_code == 0, result.output
     flat = " ".join(result.stdout.split())
-    assert "✓ commit known 1 of 1 page views with a commit name one deployed" in flat
+    assert "✓ commit known 1 of 1 page views with a commit are of a deploy" in flat
     assert (
         "? canary and control both get traffic No experiment is open. → Register the change:"
         in flat

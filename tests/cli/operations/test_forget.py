@@ -213,4 +213,4 @@ def test_without_the_secret_that_knows_a_user_nothing_is_tried(
 def test_a_person_is_named_in_one_way(command, words) -> None:
     result = command("forget", *words)
     assert result.exit_code == 2
-    assert "one of --user-ref and --session" in result.stderr
+    assert "either --user-ref or --session" in result.stderr

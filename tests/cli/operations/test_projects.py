@@ -26,7 +26,7 @@ def test_exported_keys_are_those_of_the_shell_that_evaluates_them(command, store
 def test_one_form_is_printed(command) -> None:
     result = command("project", "create", "rehearsal", "--export", "--json")
     assert result.exit_code == 2
-    assert "one of --export and --json" in result.output
+    assert "either --export or --json" in result.output
     assert "rehearsal" not in [row["name"] for row in json.loads(_listed(command))]
 
 

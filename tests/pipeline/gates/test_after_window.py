@@ -37,7 +37,7 @@ def test_orders_that_come_after_the_window_hold_a_rollback_back(story) -> None:
     assert evidence["policy"]["after_window_at"] == 100.0
     assert "outcomes come after the window more often" in evidence["sentence"]
     (advice,) = evidence["advice"]
-    assert advice.startswith("The arm with the lower rate converts later, after the window")
+    assert advice.startswith("The arm with the lower rate converts later:")
 
 
 @pytest.mark.nightly

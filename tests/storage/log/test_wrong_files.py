@@ -104,7 +104,7 @@ def test_a_wrong_file_that_alone_holds_its_events_is_named_and_every_other_hour_
             moved.read()
         assert list(error.value.faults) == [name_of(moved, wrong)], how
         assert str(wrong) in str(error.value)
-        cure = ": put the right one back" + ", or set SERVICE" * (how == "missing")
+        cure = ": put the right file back" + ", or set SERVICE" * (how == "missing")
         assert cure in str(error.value)
         # A project's keys are not the operator's.
         assert str(moved.lake.folder) not in error.value.sentence
