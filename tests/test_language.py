@@ -43,6 +43,7 @@ LIMITS = {
     "told, one, found in 10,000 identifiers": 1.3,
     "... in 10,000 words of comment": 3.0,
     "... in 10,000 words of docstring": 3.0,
+    "... in 10,000 words of string": 5.0,
     "... in 10,000 identifiers of the tests": 1.0,
     "... in 10,000 words of the tests' comments": 3.0,
     "... in 10,000 words of the tests' docstrings": 4.5,
