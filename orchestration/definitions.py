@@ -14,10 +14,12 @@ from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import SCHEDULES
 from orchestration.dagster.sealed_log import sealed_log
 from orchestration.dagster.sources import log
+from orchestration.dagster.upkeep.alerts import alert
 from orchestration.dagster.upkeep.dead_runs import dead_runs
 from orchestration.dagster.upkeep.housekeeping import each_night, housekeeping
 from orchestration.dagster.upkeep.partitions_start import first_day
 from orchestration.dagster.upkeep.webhooks import webhooks
+from orchestration.ledger.asset import ledger
 
 refuse_storage()
 
@@ -25,11 +27,11 @@ refuse_storage()
 def parts(store: Store) -> dg.Definitions:
     """Returns all definitions, without an executor: jobs name theirs."""
     return dg.Definitions(
-        assets=[log, sealed_log, *STEPS],
+        assets=[log, sealed_log, *STEPS, ledger],
         asset_checks=FACTS,
         jobs=[*JOBS, housekeeping],
         schedules=[*SCHEDULES, each_night],
-        sensors=[webhooks, dead_runs, first_day],
+        sensors=[webhooks, alert, dead_runs, first_day],
         resources={"store": store, "engine": Engine()},
     )
 

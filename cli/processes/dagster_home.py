@@ -49,7 +49,7 @@ def dagster_environment(url: str, home: Path, data_dir: Path, *, web_url: str) -
         url: the store's SQLAlchemy address.
         home: the folder that `write_dagster_home` gave back, or the user's own.
         data_dir: the service's data directory.
-        web_url: the address of Dagster's web server, where none is set.
+        web_url: the address of Dagster's web server, for links in alerts where none is set.
     """
     create_dagster_schema(url)
     return {

@@ -40,6 +40,7 @@ EXPOSURES = asset_key("exposures")
 SESSION_CELLS = asset_key("session_cells")
 EVIDENCE = asset_key("evidence")
 VERDICTS = asset_key("verdicts")
+LEDGER = asset_key("ledger")
 
 # These tables are not named as their asset is.
 _TABLES = {STATIC_GRAPHS: "graphs", SEALED_LOG: "sealed_hours", SESSION_CELLS: "cells"}

@@ -149,7 +149,7 @@ _DONE_OR_TO_COME = [
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.RUNNING,
     description="Once for each day that has settled, looked for each hour: the day rebuilt from the"
-    f" log, and every check. A run that failed is tried again, {_MOST_FAILURES} times in"
+    f" log, every check and the ledger. A run that failed is tried again, {_MOST_FAILURES} times in"
     " all.",
 )
 def each_day(context: dg.ScheduleEvaluationContext, store: Store) -> dg.RunRequest | dg.SkipReason:

@@ -15,18 +15,19 @@ MOST_ROWS = 20
 _MARKUP = re.compile(r"[\\`*\[\]<>|]")
 
 
-def markdown(rows: Rows) -> dg.MarkdownMetadataValue:
+def markdown(rows: Rows, *, beyond: int = 0) -> dg.MarkdownMetadataValue:
     """Returns a table's first rows as Markdown, a line each, and how many there are beyond.
 
     Dagster gives a value some 270 pixels, in which lines are broken and a table would be cut off.
 
     Args:
         rows: The rows, the most telling first; of a column without a name the value alone is shown.
+        beyond: How many there are that the table itself leaves out.
     """
     if not rows:
         return dg.MetadataValue.md("None.")
     lines = [f"- {_line(*row.items())}" for row in rows[:MOST_ROWS]]
-    more = len(rows) - len(rows[:MOST_ROWS])
+    more = beyond + len(rows) - len(rows[:MOST_ROWS])
     return dg.MetadataValue.md("\n".join([*lines, *([f"\nand {more} more"] if more else [])]))
 
 

@@ -1,4 +1,4 @@
-"""Outbound: the bodies of webhooks, and their delivery.
+"""Outbound: the bodies of webhooks, their delivery, and the removal of secrets.
 
 Imports `storage` and `domain`; Dagster's sensors import it.
 """

@@ -49,11 +49,11 @@ def _slack(announcement: Announcement) -> dict[str, str]:
         where.append(announcement.commit[:12])
     named = f" ({announcement.experiment_id})" if announcement.experiment_id else ""
     lines = [announcement.sentence or "", f"{', '.join(where)}{named}"]
-    text = "\n".join(_slack_text(line) for line in lines if line)
-    return {"text": f"*{_slack_text(headline)}*\n{text}"}
+    text = "\n".join(slack_text(line) for line in lines if line)
+    return {"text": f"*{slack_text(headline)}*\n{text}"}
 
 
-def _slack_text(text: str) -> str:
+def slack_text(text: str) -> str:
     """Returns text that Slack reads as text: neither as a mention nor as a link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

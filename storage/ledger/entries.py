@@ -1,5 +1,6 @@
 """The entries of a project's ledger: experiments with a look in the last days."""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
@@ -76,3 +77,25 @@ def read_entries(connection: Connection, project_id: int, *, as_of: datetime) ->
     """
     bound = {"project_id": project_id, "since": as_of - timedelta(days=DAYS)}
     return [value_of(Entry, row) for row in connection.execute(_ENTRIES, bound)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedProject:
+    """A project that has a ledger."""
+
+    project_id: int
+    name: str
+
+
+_PROJECTS = text("""
+SELECT p.project_id, p.name
+FROM projects AS p JOIN verdicts AS v USING (project_id)
+WHERE v.as_of > :since
+GROUP BY p.project_id, p.name ORDER BY count(*) DESC, p.project_id
+""")
+
+
+def judged_projects(connection: Connection, *, as_of: datetime) -> list[JudgedProject]:
+    """Returns the projects whose ledgers have entries, the busiest first."""
+    rows = connection.execute(_PROJECTS, {"since": as_of - timedelta(days=DAYS)})
+    return [value_of(JudgedProject, row) for row in rows]

@@ -68,7 +68,7 @@ def test_ticks_of_ours_in_the_future_are_put_back_and_nothing_else() -> None:
     with dg.instance_for_test() as instance:
         names = ("deploy_reward_fast", "deploy_reward_webhooks")
         ours = [ticked(instance, name, NOW + AHEAD) for name in names]
-        past = ticked(instance, "deploy_reward_first_day", NOW - timedelta(days=1))
+        past = ticked(instance, "deploy_reward_alert", NOW - timedelta(days=1))
         others = ticked(instance, "nightly_day", NOW + AHEAD)
         assert sorted(put_back_future_ticks(instance, as_of=NOW)) == sorted(names)
         assert [last_tick(instance, state) for state in ours] == [NOW, NOW]
@@ -81,7 +81,7 @@ def test_ticks_of_ours_in_the_future_are_put_back_and_nothing_else() -> None:
         assert schedule == ScheduleInstigatorData(
             "* * * * *", start_timestamp=1.0, last_iteration_timestamp=NOW.timestamp()
         )
-        assert stored["deploy_reward_first_day"] == past
+        assert stored["deploy_reward_alert"] == past
         assert stored["nightly_day"] == others
         assert last_tick(instance, others) == NOW + AHEAD
         assert put_back_future_ticks(instance, as_of=NOW) == []

@@ -10,6 +10,7 @@ from orchestration.dagster.assets import TURNED_TAG
 from orchestration.dagster.keys import (
     EVIDENCE,
     EXPOSURES,
+    LEDGER,
     RUNTIME_EVENTS,
     SESSION_CELLS,
     VERDICTS,
@@ -98,6 +99,15 @@ def test_a_run_of_the_day_adds_up_verdicts_and_no_page_tells_anything_of_a_user(
     assert len(pages) >= 14
     assert not any(CANARY in page for page in pages)
     assert max(map(len, pages)) < MOST_BYTES
+    (event,) = (
+        event for event in result.get_asset_materialization_events() if event.asset_key == LEDGER
+    )
+    metadata = {name: value.value for name, value in event.materialization.metadata.items()}
+    # Three registrations of a change are three attempts.
+    counts = ("judged", "kept", "standing", "rolled_back", "expected_false")
+    assert [metadata[name] for name in counts] == [3, 1, 1, 0, 0.034]
+    sums = "judged 3; kept 1; stand 1; expected false, at most 0.0; rolled back 0"
+    assert sums in metadata["projects"]
 
 
 # --- What the store says of it --------------------------------------------------------------------

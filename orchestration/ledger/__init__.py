@@ -1,0 +1,4 @@
+"""The ledger in Dagster, as an asset.
+
+An annex: the definitions alone import it.
+"""

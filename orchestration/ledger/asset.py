@@ -1,0 +1,75 @@
+"""The ledger as an asset: the sums over each project's verdicts of 28 days."""
+
+import warnings
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from orchestration.dagster.keys import LEDGER, OWNERS, PREFIX, TAGS, VERDICTS
+from orchestration.dagster.resources import Store
+from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
+
+if TYPE_CHECKING:
+    from domain.ledger.account import Ledger
+    from storage.ledger.entries import JudgedProject
+
+with warnings.catch_warnings():
+    # A command that names a range of days wants it of the assets without days as well.
+    warnings.simplefilter("ignore", dg.BetaWarning)
+
+    @dg.asset(
+        key=LEDGER,
+        deps=[VERDICTS],
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name=f"{PREFIX}_answers",
+        owners=OWNERS,
+        tags=TAGS,
+        kinds={"python", "postgres"},
+        # Where the only experiment's metric takes a month to close, no day settles before.
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(days=32)),
+    )
+    def ledger(store: Store) -> dg.MaterializeResult[Any]:
+        """The sums over each project's verdicts of 28 days, and how many keeps stand.
+
+        Stored nowhere, and part of no verdict.
+
+        - **Final**: never. Experiments leave it when their last look is 28 days old.
+        - **Backfill**: none. Each run of the day counts anew.
+        - **Served** at `GET /v1/reward/ledger` and on the dashboard, with the sums of keeps.
+        """
+        from storage.ledger.entries import judged_projects, read_ledger
+
+        as_of = datetime.now(UTC)
+        with store.reading() as connection:
+            projects = judged_projects(connection, as_of=as_of)
+            accounts = [
+                (project, read_ledger(connection, project.project_id, as_of=as_of))
+                for project in projects[:MOST_ROWS]
+            ]
+        ledgers = [ledger for _, ledger in accounts]
+        return dg.MaterializeResult(
+            metadata={
+                "judged": sum(ledger.judged for ledger in ledgers),
+                "kept": sum(ledger.kept for ledger in ledgers),
+                "rolled_back": sum(ledger.rolled_back for ledger in ledgers),
+                "standing": sum(ledger.standing for ledger in ledgers),
+                "expected_false": round(sum(ledger.expected_false for ledger in ledgers), 3),
+                "projects": markdown(_projects(accounts), beyond=len(projects[MOST_ROWS:])),
+            }
+        )
+
+
+def _projects(accounts: "Sequence[tuple[JudgedProject, Ledger]]") -> Rows:
+    return [
+        {
+            "project": plain(project.name),
+            "judged": f"{ledger.judged:,}",
+            "kept": f"{ledger.kept:,}",
+            "stand": f"{ledger.standing:,}",
+            "expected false, at most": f"{ledger.expected_false:.1f}",
+            "rolled back": f"{ledger.rolled_back:,}",
+        }
+        for project, ledger in accounts
+    ]
