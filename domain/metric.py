@@ -34,6 +34,9 @@ _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d)?)")
 # much of the log again, and few sessions last longer.
 LONGEST_BEFORE = HOUR
 
+# Companions of a mean that is adjusted: what the users' history comes to, and that with the value.
+HISTORY, WITH_HISTORY = "history", "with_history"
+
 # The eight revenue and funnel events, by whether they move money.
 MONETARY = frozenset({"trial_to_paid", "subscription_renewed", "expansion"})
 PERHAPS_MONETARY = frozenset({"subscription_churned"})
@@ -304,6 +307,7 @@ def seconds_open(definition: Mapping[str, Any], *, grace: int) -> int:
 
 
 _EMPTY = " (empty)"
+_BEFORE = " before the canary"
 
 
 def empty_event(event: str) -> str:
@@ -322,7 +326,12 @@ _YES_OR_NO = {
 
 
 def companions_of(
-    target: Mapping[str, Any], *, unit: str, every_event: bool, is_history: bool
+    target: Mapping[str, Any],
+    *,
+    unit: str,
+    every_event: bool,
+    is_history: bool,
+    adjusted_by: Sequence[str] | None,
 ) -> list[dict[str, Any]]:
     """Returns the definitions of the companions of a target.
 
@@ -330,6 +339,8 @@ def companions_of(
         unit: What the units are, as a policy names it.
         every_event: Whether each event exposes: then no outcome comes before the exposure.
         is_history: Whether events came by import or replay, which may not know an outcome.
+        adjusted_by: From when to when the history was received that the target is adjusted by;
+            None where it is not adjusted.
     """
     window, is_mean = target["window_seconds"], target["kind"] == "mean"
     # A unit's first value among more events is another value, and not a further outcome.
@@ -359,6 +370,12 @@ def companions_of(
         (
             *(not every_event and not is_first, Cause.BEFORE_EXPOSURE),
             *(" also before the exposure", {"before_seconds": earlier}),
+        ),
+        (adjusted_by is not None, HISTORY, _BEFORE, {"received": adjusted_by}),
+        # Its sum of squares gives that of the products: a pair needs no sums of its own.
+        (
+            *(adjusted_by is not None, WITH_HISTORY, " with the history"),
+            {"of": target["name"], "also_of": f"{target['name']}{_BEFORE}"},
         ),
     ]
     return [

@@ -37,6 +37,7 @@ from benchmarks.calibration.scenario import (
     small_difference,
     stratified,
 )
+from benchmarks.calibration.sections.adjustment import adjustment
 from benchmarks.calibration.sections.each_gate import each_gate
 from benchmarks.calibration.sections.effect import effects
 from benchmarks.calibration.sections.gates import unequal_arms
@@ -616,6 +617,7 @@ PARTS = (
     interactions,
     futility,
     means,
+    adjustment,
     ratios,
     strata_errors,
     endings,

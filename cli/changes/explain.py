@@ -101,6 +101,7 @@ def _facts(evidence: Evidence) -> dict[str, str]:
         "best estimate": effect_line(evidence) or "",
         "training": training_sentence(evidence.effect, retrospective=evidence.retrospective) or "",
         "yes or no": _yes_no(evidence.yes_no),
+        "history": evidence.adjustment.sentence if evidence.adjustment else "",
         "candidate": _candidate(evidence, evidence.candidate),
         "aliased with": ", ".join(evidence.gates.aliased_with),
         "forgery": tipping_sentence(evidence) or "",

@@ -10,6 +10,7 @@ from domain.evidence.counts import Arms, Counts, LeftOut, Sessions, TippingPoint
 from domain.evidence.effect import Effect
 from domain.evidence.policy import EvidencePolicy
 from domain.evidence.results import (
+    Adjustment,
     Candidate,
     CountTwin,
     EvidenceDraw,
@@ -73,6 +74,10 @@ class Evidence(EvidenceWords, frozen=True, kw_only=True):
     arms: Arms
     totals: Totals
     yes_no: YesNo | None = None
+    adjustment: Annotated[
+        Adjustment | None,
+        Meta(description="Left out where the target is not adjusted by the history of its users."),
+    ] = None
     known: Known
     looks: tuple[EvidenceLook, ...]
     gates: EvidenceGates

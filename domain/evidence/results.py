@@ -44,6 +44,19 @@ class YesNo(Document, frozen=True, kw_only=True):
     ci: Interval
 
 
+class Adjustment(Document, frozen=True, kw_only=True):
+    """The gain of a mean's test from the history of its users before the canary."""
+
+    with_history: Annotated[float, Meta(description="The share of users who have one.")]
+    explained: Annotated[
+        float, Meta(description="The share of the test's variance that it takes away.")
+    ]
+    narrower: Annotated[
+        float, Meta(description="By what share the interval is narrower than without it.")
+    ]
+    sentence: str = ""
+
+
 class Known(Document, frozen=True, kw_only=True):
     """The relative lifts that are excluded already, divided by control's rate."""
 

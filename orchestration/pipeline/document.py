@@ -29,7 +29,7 @@ from domain.words import Verdict
 from orchestration.pipeline.members.aliasing import TIME, aliased_with
 from orchestration.pipeline.members.effect import dollars_of, effect_at_look
 from orchestration.pipeline.members.policy import is_retrospective, policy_of
-from orchestration.pipeline.sentence import known_sentence, statement
+from orchestration.pipeline.sentence import adjustment_sentence, known_sentence, statement
 from orchestration.pipeline.series import seconds
 from stats.decision.evidence import Evidence
 from stats.looks.policy import Policy
@@ -100,6 +100,10 @@ def evidence_document(
         arms=arms,
         totals=evidence.totals,
         yes_no=evidence.yes_no,
+        adjustment=evidence.adjustment
+        and structs.replace(
+            evidence.adjustment, sentence=adjustment_sentence(evidence.adjustment, policy.unit)
+        ),
         known=structs.replace(evidence.known, sentence=known_sentence(evidence, measure)),
         looks=_looks(evidence),
         gates=structs.replace(

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from domain.cause import Cause
 from domain.evidence.policy import EvidencePolicy
+from domain.evidence.results import Adjustment
 from domain.figures import listed, percent
 from domain.lineage.serving import MissingControl
 from domain.measure import Measure, too_small, typical_lift
@@ -206,6 +207,20 @@ def _progress(evidence: Evidence, policy: EvidencePolicy) -> str:
     if at is None:
         return needed
     return f"{needed}, reached about {at:%Y-%m-%d %H:%M} UTC"
+
+
+def adjustment_sentence(adjustment: Adjustment, unit: str) -> str:
+    """Returns the sentence on the gain from the history of users."""
+    users, explained, narrower = (
+        f"{100 * share:.0f} %"
+        for share in (adjustment.with_history, adjustment.explained, adjustment.narrower)
+    )
+    if narrower in ("0 %", "-0 %"):
+        return f"{users} of {unit}s have a history, which says nothing of them so far."
+    return (
+        f"{users} of {unit}s have a history. It explains {explained} of how {unit}s differ: the"
+        f" interval is {narrower} narrower than without it."
+    )
 
 
 def known_sentence(evidence: Evidence, measure: Measure) -> str:

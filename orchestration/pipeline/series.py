@@ -3,7 +3,7 @@
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.lineage.flag import is_segment
-from domain.metric import seconds_open
+from domain.metric import HISTORY, WITH_HISTORY, seconds_open
 from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch
-from stats.counts.closed_cells import ClosedCells, Pairs, Values
+from stats.counts.closed_cells import Adjusted, ClosedCells, Pairs, Values
 from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
 from stats.counts.returning_users import ReturningUsers
@@ -51,7 +51,7 @@ def series_of(reading: ExperimentReading) -> Series:
         closed_at=None if reading.closed_at is None else seconds(reading.closed_at),
         closed_because=EndedBecause.PLACE_ENDED if reading.place_ended else EndedBecause.CLOSED,
         cuts=tuple(seconds(cut) for cut in reading.cuts),
-        target=_closed_cells(reading.cells, kind=policy["target"]["kind"]),
+        target=_target(reading),
         guardrails=tuple(
             Guardrail(
                 name=guardrail["name"],
@@ -89,6 +89,7 @@ def series_of(reading: ExperimentReading) -> Series:
                 window_seconds=open_for(companion), cells=cells[companion["name"]]
             )
             for companion in policy["companions"]
+            if companion["role"] != WITH_HISTORY
         },
         traits=_traits(reading),
         day_unequal=reading.day_unequal,
@@ -118,6 +119,23 @@ def _ranks(texts: Sequence[str | None]) -> NDArray[np.int64]:
 
 def _integers(numbers: Iterable[int]) -> NDArray[np.int64]:
     return np.array(list(numbers), dtype=np.int64)
+
+
+def _target(reading: ExperimentReading) -> ClosedCells:
+    """Returns the target's cells, of a mean that is adjusted with the history of its users."""
+    target, policy = reading.cells, reading.policy
+    others = {each["role"]: each["name"] for each in policy["companions"]}
+    if HISTORY not in others:
+        return _closed_cells(target, kind=policy["target"]["kind"])
+    history, both = (reading.cells_by_metric[others[role]] for role in (HISTORY, WITH_HISTORY))
+    sums = {
+        f"{name}{arm}": _numbers(target[f"{name}{arm}"]) for name in ("y", "yy") for arm in "10"
+    }
+    for arm in "10":
+        squares = _numbers(history[f"yy{arm}"])
+        sums |= {f"d{arm}": _numbers(history[f"y{arm}"]), f"dd{arm}": squares}
+        sums[f"yd{arm}"] = (_numbers(both[f"yy{arm}"]) - sums[f"yy{arm}"] - squares) / 2
+    return replace(_closed_cells(target, kind="mean"), values=Adjusted(**sums))
 
 
 def _closed_cells(cells: Columns, *, kind: str) -> ClosedCells:

@@ -24,6 +24,8 @@ class Values(Columns):
         yy0: Sum of squares over the units of control.
     """
 
+    kind = "mean"
+
     y1: Floats
     yy1: Floats
     y0: Floats
@@ -39,12 +41,21 @@ class Values(Columns):
 class Pairs(Values):
     """Sums of a ratio's two counts of a unit, y over d: Σd, Σd² and Σyd of each arm too."""
 
+    kind = "ratio"
+
     d1: Floats
     dd1: Floats
     yd1: Floats
     d0: Floats
     dd0: Floats
     yd0: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adjusted(Pairs):
+    """Sums of a mean's values y, and of d, the history of the same users."""
+
+    kind = "adjusted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,15 +131,15 @@ class ClosedCells(ArmCounts, Columns):
         values, n = self.values, {"d1": self.n1, "d0": self.n0}
         if values is None:
             return {"y1": self.x1, "y0": self.x0, **n}
-        over = {"d1": values.d1, "d0": values.d0} if isinstance(values, Pairs) else n
+        over = n
+        if isinstance(values, Pairs) and values.kind == "ratio":
+            over = {"d1": values.d1, "d0": values.d0}
         return {"y1": values.y1, "y0": values.y0, **over}
 
     @property
     def kind(self) -> str:
-        """`mean` or `ratio` for a continuous metric, else `conversion`."""
-        if self.values is None:
-            return "conversion"
-        return "ratio" if isinstance(self.values, Pairs) else "mean"
+        """`mean`, `adjusted` or `ratio` for a continuous metric, else `conversion`."""
+        return "conversion" if self.values is None else self.values.kind
 
 
 def _repeats(block: Ints, stratum: Ints) -> bool:

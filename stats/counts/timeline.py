@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from stats.counts.adjustment import adjusted_terms, slopes
 from stats.counts.cell import ArmCounts, Floats, Ints, Totals, terms
 from stats.counts.closed_cells import ClosedCells, Pairs, Values
 from stats.counts.columns import Columns
@@ -47,6 +48,7 @@ class AnalysisCells(ArmCounts, Columns):
             strata that end together share a closing.
         stream: The number of the stream.
         stratum: Code of the stratum.
+        begin: When its first block with units begins.
         y1: As in `ClosedCells.levels`, and so the others.
         values: Of continuous metrics, 0 in the cells of others; None where all are conversions.
     """
@@ -54,6 +56,7 @@ class AnalysisCells(ArmCounts, Columns):
     row: Ints
     stream: Ints
     stratum: Ints
+    begin: Ints
     y1: Floats
     d1: Floats
     y0: Floats
@@ -167,20 +170,25 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
     weight, events = rows[1], Totals.from_rows(rows)
     factor, values = np.ones_like(weight), cells.values
     kind = np.repeat([stream.cells.kind for stream in streams], closings)
+    end = np.concatenate([stream.ends for stream in streams])
+    at = end + np.repeat(
+        np.array([stream.closes_after for stream in streams], dtype=np.int64), closings
+    )
     if values is not None:
-        parts = _summed(cells, first, mean_terms(cells.n1, cells.n0, values))
-        own, scale = mean_totals(parts)
-        is_mean = kind == "mean"
+        of_mean = mean_terms(cells.n1, cells.n0, values)
+        if isinstance(values, Pairs) and "adjusted" in kind:
+            slope = _slopes(cells, values, at, kind)
+            of_mean = adjusted_terms(cells.n1, cells.n0, values, slope)
+        own, scale = mean_totals(_summed(cells, first, of_mean))
+        is_mean = (kind == "mean") | (kind == "adjusted")
         rows, factor = np.where(is_mean, own, rows), np.where(is_mean, scale, factor)
     if isinstance(values, Pairs):
         parts = _summed(cells, first, ratio_terms(cells.n1, cells.n0, values))
         own, scale = ratio_totals(parts, weight)
         is_ratio = kind == "ratio"
         rows, factor = np.where(is_ratio, own, rows), np.where(is_ratio, scale, factor)
-    end = np.concatenate([stream.ends for stream in streams])
-    closes_after = np.array([stream.closes_after for stream in streams], dtype=np.int64)
     return Timeline(
-        at=end + np.repeat(closes_after, closings),
+        at=at,
         end=end,
         n1=n1,
         x1=x1,
@@ -199,6 +207,17 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
     )
 
 
+def _slopes(cells: AnalysisCells, values: Pairs, at: Ints, kind: NDArray[np.str_]) -> Floats:
+    """The slope of each cell of an adjusted mean, of its own stream; 0 of others."""
+    slope = np.zeros(cells.row.size)
+    adjusted = np.flatnonzero(kind[cells.row] == "adjusted")
+    for stream in np.unique(cells.stream[adjusted]):
+        own = np.flatnonzero(cells.stream == stream)
+        n = (cells.n1 + cells.n0)[own]
+        slope[own] = slopes(at[cells.row[own]], cells.begin[own], n, values[own])
+    return slope
+
+
 def _joined(streams: Sequence[Stream], first: Ints) -> AnalysisCells:
     """The cells of blocks, added up to those of closed analysis blocks."""
     closed = [stream.closed() for stream in streams]
@@ -215,8 +234,12 @@ def _joined(streams: Sequence[Stream], first: Ints) -> AnalysisCells:
         name: np.concatenate([own[name][rows] for own, rows in zip(counts, closed, strict=True)])
         for name in ("n1", "x1", "n0", "x0", "y1", "d1", "y0", "d0")
     }
-    strata = [each.cells.stratum[rows] for each, rows in zip(streams, closed, strict=True)]
-    stratum = np.concatenate(strata)
+    block, stratum = (
+        np.concatenate(
+            [vars(each.cells)[name][rows] for each, rows in zip(streams, closed, strict=True)]
+        )
+        for name in ("block", "stratum")
+    )
     order = np.lexsort((stratum, row))
     row, stratum = row[order], stratum[order]
     new = np.ones(row.size, dtype=bool)
@@ -226,6 +249,7 @@ def _joined(streams: Sequence[Stream], first: Ints) -> AnalysisCells:
         row=row[begins],
         stream=stream[order][begins],
         stratum=stratum[begins],
+        begin=np.minimum.reduceat(block[order], begins),
         values=_joined_values(streams, closed, order, begins),
         **{name: np.add.reduceat(column[order], begins) for name, column in columns.items()},
     )
@@ -238,7 +262,7 @@ def _joined_values(
     kinds = {type(values) for values in every if values is not None}
     if not kinds:
         return None
-    joined = Pairs if Pairs in kinds else Values
+    joined = Pairs if any(issubclass(kind, Pairs) for kind in kinds) else Values
     sums = {
         name: np.concatenate(
             [

@@ -11,6 +11,7 @@ import numpy as np
 from domain.document import moment
 from domain.evidence.counts import Arm, Arms, Sessions, TippingPoint, Vouched
 from domain.evidence.results import (
+    Adjustment,
     Candidate,
     EvidenceDraw,
     EvidenceGates,
@@ -21,8 +22,10 @@ from domain.evidence.results import (
 )
 from domain.evidence.results import CountTwin as ServedTwin
 from domain.evidence.results import Totals as ServedTotals
+from domain.metric import HISTORY
 from domain.words import EndedBecause, Verdict
 from stats.counts.cell import Floats, Ints, number_or_none
+from stats.counts.mean import mean_terms, mean_totals
 from stats.decision.count_twin import CountTwin, count_twins
 from stats.decision.decision import Decision, Interval, cadence_fired
 from stats.decision.effect import Effect, effect_at, is_cut
@@ -109,6 +112,7 @@ class Evidence:
         warnings: Codes of the cautions to show beside the verdict.
         yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
             where nothing was compared.
+        adjustment: The gain from the users' history; None where none is read.
         effect: The best estimate of the lift; None where nothing was compared.
         draw: The units that were held against the published draw; None where it gives no arms.
         confounded_by: The flags that depend on the change and do not split the strata.
@@ -138,6 +142,7 @@ class Evidence:
     left_out: tuple[LeftOutReading, ...] = ()
     shortfall: Shortfall | None = None
     yes_no: YesNo | None = None
+    adjustment: Adjustment | None = None
     effect: Effect | None = None
     splits: tuple[Split, ...] = ()
     draw: EvidenceDraw | None = None
@@ -406,6 +411,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         left_out=view.gates.left_out(ruling.look),
         shortfall=view.gates.shortfall(ruling.look),
         yes_no=_yes_no(series, now),
+        adjustment=_adjustment(view),
         effect=read.effect,
         splits=view.strata.splits(int(now.at[0])),
         draw=view.gates.draw(ruling.look),
@@ -413,6 +419,24 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         units_excluded=view.strata.excluded_units(int(now.at[0])),
         tipping_point=tipping_point(series, now, is_declared=gates.sample_ratio_e is not None),
         vouched=read.vouched,
+    )
+
+
+def _adjustment(view: _View) -> Adjustment | None:
+    now, history = view.now, view.series.companions.get(HISTORY)
+    if history is None or not now.totals.W[0] > 0:
+        return None
+    cells = target_cells(view.strata, int(now.at[0]))
+    if cells.values is None:
+        return None
+    plain, _ = mean_totals(mean_terms(cells.n1, cells.n0, cells.values).sum(axis=1, keepdims=True))
+    left = float(now.totals.V0[0] / plain[2, 0])
+    known = history.cells.between(0, int(now.end[0]))
+    users = int((known.n1 + known.n0).sum())
+    return Adjustment(
+        with_history=int((known.x1 + known.x0).sum()) / users,
+        explained=1 - left,
+        narrower=1 - math.sqrt(left),
     )
 
 

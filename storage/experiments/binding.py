@@ -23,7 +23,7 @@ from storage.experiments.histories import read_history, remember_base
 from storage.experiments.policy import frozen_policy, watched_guardrails
 from storage.experiments.router import fitting_unit
 from storage.experiments.serving import AHEAD, read_serving
-from storage.experiments.start import Choice, place_of, start_of
+from storage.experiments.start import Choice, Start, place_of, start_of
 from storage.postgres.refusal import Conflict
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import Settings, read_settings, stored_settings
@@ -34,6 +34,10 @@ _CAP_FROM = timedelta(days=28)
 _FEW_VALUES, _MANY_VALUES = 20, 1000
 _MEDIANS = 20
 _MANY_UNITS = 100_000
+# docs/statistics.md, 'Regression adjustment': the share of the variance that history has to explain
+# of what so many users did at least, seen in a day or else in a week.
+_LEAST_EXPLAINED = 0.08
+_FEW_USERS, _MANY_USERS = 500, 5000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +252,7 @@ def bind(
         retrospective=start.is_history,
         caps=partial(_cap, *place, before=before),
         quantiles=partial(_first_values, *place, by_user=unit == "user", before=before),
+        history=partial(_history, connection, project_id, binding, settings, start=start),
     )
     connection.execute(
         update(experiments)
@@ -275,26 +280,51 @@ def has_values(properties: str, asked: str = "CAST(:asked AS jsonb)") -> str:
 )"""
 
 
-_CAP = text(f"""
-SELECT count(*) AS values,
-    percentile_cont(0.5) WITHIN GROUP (ORDER BY abs(value)) AS median,
-    percentile_disc(0.95) WITHIN GROUP (ORDER BY abs(value)) AS percentile_95,
-    percentile_disc(0.99) WITHIN GROUP (ORDER BY abs(value)) AS percentile_99
-FROM (
-    SELECT value * 0.000001 AS value FROM runtime_events
+_VALUES = f"""
+    SELECT pseudonym, occurred_at, received_at, value * 0.000001 AS value FROM runtime_events
     WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
       AND received_at >= :since AND received_at < :before AND value <> 0
       AND (trusted OR signed OR NOT :vouched_only) AND {has_values("properties")}
     UNION ALL
-    SELECT amount_value * coalesce(x.factor, 1) FROM revenue_events
+    SELECT pseudonym, occurred_at, received_at, amount_value * coalesce(x.factor, 1)
+    FROM revenue_events
     LEFT JOIN unnest(CAST(:others AS text[]), CAST(:factors AS numeric[])) AS x (currency, factor)
       ON x.currency = amount_currency
     WHERE project_id = :project_id AND event = ANY(:sources)
       AND (amount_currency = :currency OR x.factor IS NOT NULL)
       AND received_at >= :since AND received_at < :before AND amount_value <> 0
       AND {has_values("attributes")}
-) AS earlier
+"""
+
+_CAP = text(f"""
+SELECT count(*) AS values,
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY abs(value)) AS median,
+    percentile_disc(0.95) WITHIN GROUP (ORDER BY abs(value)) AS percentile_95,
+    percentile_disc(0.99) WITHIN GROUP (ORDER BY abs(value)) AS percentile_99
+FROM ({_VALUES}) AS earlier
 """)
+
+
+def _valued(
+    project_id: int, environment: str, definition: Mapping[str, Any], *, before: datetime
+) -> dict[str, Any]:
+    """Returns the parameters of `_VALUES` for a mean, up to a moment."""
+    rates: Mapping[str, float] = definition.get("rates", {})
+    return {
+        "project_id": project_id,
+        "environment": environment,
+        "sources": definition["sources"],
+        "currency": definition["currency"],
+        "vouched_only": definition.get("vouched_only", False),
+        "asked": json.dumps(definition.get("where", {})),
+        "others": list(rates),
+        "factors": [
+            Decimal(conversion_factor(rate, of=code, to=definition["currency"])) / RATE_SCALE
+            for code, rate in rates.items()
+        ],
+        "since": before - _CAP_FROM,
+        "before": before,
+    }
 
 
 def _cap(
@@ -311,30 +341,82 @@ def _cap(
     thousand the larger of twenty times their median and their 95th percentile. Without a cap a
     single extreme value hides the effect on all others.
     """
-    rates: Mapping[str, float] = definition.get("rates", {})
     row = connection.execute(
-        _CAP,
-        {
-            "project_id": project_id,
-            "environment": environment,
-            "sources": definition["sources"],
-            "currency": definition["currency"],
-            "vouched_only": definition.get("vouched_only", False),
-            "asked": json.dumps(definition.get("where", {})),
-            "others": list(rates),
-            "factors": [
-                Decimal(conversion_factor(rate, of=code, to=definition["currency"])) / RATE_SCALE
-                for code, rate in rates.items()
-            ],
-            "since": before - _CAP_FROM,
-            "before": before,
-        },
+        _CAP, _valued(project_id, environment, definition, before=before)
     ).one()
     if row.values >= _MANY_VALUES:
         return float(row.percentile_99)
     if row.values >= _FEW_VALUES:
         return max(_MEDIANS * float(row.median), float(row.percentile_95))
     return None
+
+
+_DEPLOYED_BEFORE = text("""
+SELECT DISTINCT commit_sha FROM deploys
+WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
+  AND deployed_at >= :since AND deployed_at < :before
+""")
+
+_EXPLAINED = text(f"""
+-- Users as an experiment would have met them that began at :split, what they brought from then on,
+-- and what before.
+WITH met AS (
+    SELECT pseudonym, min(occurred_at) AS met_at FROM runtime_events
+    WHERE project_id = :project_id AND environment = :environment AND pseudonym IS NOT NULL
+      AND (trusted OR NOT :trusted_only) AND received_at >= :split AND received_at < :met_until
+    GROUP BY pseudonym
+)
+SELECT count(*) AS users, corr(later, earlier) ^ 2 AS explained
+FROM (
+    SELECT coalesce(sum(capped) FILTER (WHERE received_at < :split), 0) AS earlier,
+        coalesce(sum(capped) FILTER (
+            WHERE received_at >= :split AND occurred_at BETWEEN met_at AND met_at + :window
+        ), 0) AS later
+    FROM met LEFT JOIN (
+        SELECT *, greatest(least(value, CAST(:cap AS float)), -CAST(:cap AS float)) AS capped
+        FROM ({_VALUES}) AS valued
+    ) AS valued USING (pseudonym)
+    GROUP BY pseudonym
+) AS users
+""")
+
+
+def _history(
+    connection: Connection,
+    project_id: int,
+    binding: Binding,
+    settings: Settings,
+    definition: Mapping[str, Any],
+    *,
+    start: Start,
+) -> list[str] | None:
+    """Returns from when to when the history was received that predicts a metric of users.
+
+    That is the 28 days before the canary; None where a build with the change was served then, or
+    where these days do not say by themselves that the earlier predict the later.
+    """
+    environment, before = binding.deploy.environment, min(start.began_at, binding.bound_at)
+    since, is_whole = before - _CAP_FROM, start.starts_at - start.late_by == start.began_at
+    if binding.flag is not None or definition["cap"] is None or not is_whole:
+        return None
+    place = {"project_id": project_id, "environment": environment, "since": since, "before": before}
+    known = read_history(connection, project_id, environment, known_at=binding.bound_at)
+    if any(
+        not known.lineage(commit).isdisjoint(binding.change)
+        for commit in connection.execute(_DEPLOYED_BEFORE, place).scalars()
+    ):
+        return None
+    window = timedelta(seconds=definition["window_seconds"])
+    asked = _valued(project_id, environment, definition, before=before)
+    asked |= {"trusted_only": settings.trusted_identity, "window": window, "cap": definition["cap"]}
+    for days in (timedelta(days=1), timedelta(days=7)):
+        split = before - window - days
+        bounds = {"split": split, "met_until": split + days}
+        row = connection.execute(_EXPLAINED, {**asked, **bounds}).one()
+        if row.users >= _MANY_USERS:
+            break
+    explains = row.users >= _FEW_USERS and (row.explained or 0.0) >= _LEAST_EXPLAINED
+    return [since.isoformat(), before.isoformat()] if explains else None
 
 
 _SENDS_REQUESTS = text("""

@@ -68,6 +68,7 @@ def frozen_policy(
     retrospective: bool,
     caps: Callable[[Mapping[str, Any]], float | None],
     quantiles: Callable[[Mapping[str, Any]], Row[Any]],
+    history: Callable[[Mapping[str, Any]], Sequence[str] | None],
 ) -> dict[str, Any]:
     """Returns the policy of an experiment that binds now.
 
@@ -88,6 +89,7 @@ def frozen_policy(
         late_by: How long after its canary the experiment starts: users have warmed up meanwhile.
         caps: The caps of means for which the project names none.
         quantiles: The first values of units before the start, of metrics with a threshold.
+        history: From when to when the history was received that predicts a mean of users.
 
     Raises:
         Conflict: The target's threshold cannot be frozen.
@@ -121,6 +123,9 @@ def frozen_policy(
             unit=unit,
             every_event=routes is None and flag is None,
             is_history=retrospective,
+            adjusted_by=history(definition)
+            if unit == "user" and definition["kind"] == "mean" and not retrospective
+            else None,
         ),
         "environment": environment,
         "routes": None if routes is None else list(routes),

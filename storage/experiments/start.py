@@ -44,11 +44,13 @@ class Start:
     """When the exposure of an experiment begins.
 
     Attributes:
-        declared_at: When its canary began, where exposure begins with a late registration alone.
+        began_at: When its canary began.
+        declared_at: The same, where exposure begins with a late registration alone.
         is_history: Whether events of its time came by import or replay.
     """
 
     starts_at: datetime
+    began_at: datetime
     declared_at: datetime | None
     is_history: bool
 
@@ -82,6 +84,7 @@ def start_of(connection: Connection, project_id: int, binding: "Binding", choice
         starts_at = bound_at
     return Start(
         starts_at=starts_at,
+        began_at=declared_at,
         declared_at=declared_at if is_late else None,
         is_history=brought is not None and brought >= starts_at,
     )

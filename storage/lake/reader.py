@@ -51,6 +51,7 @@ class Extent:
         named_from: From when on events are read that name a user: a session may have named its
             user weeks before.
         received_from: From when on all events are read, and revenue.
+        with_history: Whether revenue is read from `named_from` on, as events that name a user are.
         received_to: The last moment, itself included.
         environments: The (project_id, environment) pairs; revenue is read by project.
         with_properties: Whether the properties of events are read, which few experiments ask for.
@@ -63,6 +64,7 @@ class Extent:
     received_to: int
     environments: frozenset[tuple[int, str]]
     with_properties: bool = False
+    with_history: bool = False
     units: frozenset[str] | None = None
 
     @property
@@ -182,8 +184,9 @@ class SealedLog:
         )
 
     def _revenue(self, stack: ExitStack, extent: Extent) -> Batches:
+        begins = extent.named_from if extent.with_history else extent.received_from
         condition = (
-            f"received_at BETWEEN '{moment_of(extent.received_from).isoformat()}'"
+            f"received_at BETWEEN '{moment_of(begins).isoformat()}'"
             f" AND '{moment_of(extent.received_to).isoformat()}' AND {_of_projects(extent)}"
             f"{_of_units(extent)}"
         )

@@ -22,7 +22,7 @@ from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
 from storage.schema.clock import LOG_LOCK, receipt_time
 from storage.schema.partitions import MOST_NEW_DAYS, create_days, write_past_days
-from storage.schema.policy_columns import SEEN_FROM
+from storage.schema.policy_columns import HISTORY_FROM
 
 MemberT = TypeVar("MemberT")
 
@@ -250,7 +250,7 @@ def _create_days(url: str, today: date) -> None:
 
 _CLOSED = text(f"""
 SELECT DISTINCT ON (x.environment) x.experiment_id, x.environment, x.starts_at,
-    {SEEN_FROM} AS closed_from
+    {HISTORY_FROM} AS closed_from
 FROM experiments AS x
 WHERE x.project_id = :project_id AND x.bound_at IS NOT NULL
 ORDER BY x.environment, closed_from

@@ -46,6 +46,10 @@ class Metric:
         left_out: Of `REASONS`, why the target leaves the events out that count here; 0 where it
             counts them.
         turnover: 1 where no event counts, but that a session's user began another session.
+        also_of: Under which name other values are kept that its sums hold too.
+        history_from: Since when its events were received, where they are a user's history and the
+            first reading looks for them; else None.
+        history_to: Up to before which moment.
         property_1: The first property that an event must have to count; None where there is none.
         property_2: The second.
         property_3: The third.
@@ -54,9 +58,9 @@ class Metric:
 
     COLUMNS: ClassVar = {
         **dict.fromkeys(("attribution_window", "attribution_before", "open_for"), "bigint"),
-        **dict.fromkeys(("cap", "threshold"), "bigint"),
+        **dict.fromkeys(("cap", "threshold", "history_from", "history_to"), "bigint"),
         **dict.fromkeys(("kind", "vouched_only", "by_page", "left_out", "turnover"), "int"),
-        **dict.fromkeys(("amounts_of", "currency", *PROPERTIES, "asked"), "text"),
+        **dict.fromkeys(("amounts_of", "also_of", "currency", *PROPERTIES, "asked"), "text"),
     }
 
     name: str
@@ -75,6 +79,9 @@ class Metric:
     by_page: int
     left_out: int
     turnover: int
+    also_of: str | None
+    history_from: int | None
+    history_to: int | None
     property_1: str | None = None
     property_2: str | None = None
     property_3: str | None = None
@@ -233,6 +240,10 @@ def _open_for(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> int:
 def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
     cap, over, role = definition["cap"], definition.get("over"), definition.get("role")
     where: Mapping[str, Sequence[str]] = definition.get("where", {})
+    history_from, history_to = (
+        moment and microseconds(datetime.fromisoformat(moment))
+        for moment in definition.get("received", (None, None))
+    )
     return Metric(
         name=definition["name"],
         sources=definition["sources"],
@@ -253,6 +264,9 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         },
         left_out=REASONS.get(str(role), 0),
         turnover=int(role == Cause.TURNOVER),
+        also_of=definition.get("also_of"),
+        history_from=history_from,
+        history_to=history_to,
         **dict(zip(PROPERTIES, where, strict=False)),
         asked=asked_values(where),
     )

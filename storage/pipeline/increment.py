@@ -43,6 +43,7 @@ from storage.pipeline.steps import (
     EXPOSED_COUNTS,
     EXPOSURE_STEPS,
     FIRSTS,
+    HISTORY,
     IDENTITY,
     NAMED_USERS,
     NEW_AMOUNTS,
@@ -370,7 +371,8 @@ def _unread_outcomes(
 
 def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int) -> int:
     begins = min(
-        part.from_block - max(metric.attribution_before for metric in part.experiment.metrics)
+        part.history_from
+        or part.from_block - max(metric.attribution_before for metric in part.experiment.metrics)
         for part in read
     )
     ends = max(part.to_block + part.experiment.grace for part in read)
@@ -398,7 +400,7 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     for step in (PAID, OUTCOMES, TURNOVER):
         engine.run(step)
     engine.view("turned_over", "SELECT * FROM turnover")
-    for step in (FIRSTS, NEW_CONVERSIONS, NEW_AMOUNTS):
+    for step in (FIRSTS, HISTORY, NEW_CONVERSIONS, NEW_AMOUNTS):
         engine.run(step)
     added = engine.add({table.name: table.insert for table in (CONVERSIONS, AMOUNTS)})
     for table, rows in added.items():

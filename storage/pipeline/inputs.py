@@ -555,6 +555,17 @@ class ReadOutcomes:
     to_block: int
     closed_from: Mapping[str, int]
 
+    @property
+    def history_from(self) -> int | None:
+        """Since when the history was received that this reading reads; None where it reads none.
+
+        The reading that holds the start reads it, in `_READ_HISTORY` of the text.
+        """
+        if not self.from_block <= self.experiment.starts_at < self.to_block:
+            return None
+        since = (metric.history_from for metric in self.experiment.metrics)
+        return min((moment for moment in since if moment is not None), default=None)
+
 
 def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
     """Registers `scope`, `metrics`, `rates` and `sources` for the steps from outcomes to cells."""

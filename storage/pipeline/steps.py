@@ -656,6 +656,12 @@ def _counted(event: str) -> str:
             THEN coalesce(o.adds, {event}.value) ELSE o.otherwise END"""
 
 
+# What users did before the canary is read once, with the block of the start: of all of them, since
+# nobody knows who will come.
+_READ_HISTORY = """s.from_block <= s.starts_at AND s.to_block > s.starts_at
+                  AND {event}.received >= m.history_from AND {event}.received < m.history_to"""
+
+
 def _read_outcome(event: str) -> str:
     """Returns SQL for whether an experiment's metric reads an event now.
 
@@ -665,9 +671,11 @@ def _read_outcome(event: str) -> str:
     Args:
         event: The alias of the event's relation.
     """
-    return f"""CASE WHEN {event}.received > s.from_block - m.attribution_before - {AHEAD}
-              AND {event}.received <= s.to_block + s.grace
-              AND (m.attribution_before = 0 OR {event}.occurred >= s.starts_at)
+    return f"""CASE WHEN CASE WHEN m.history_to IS NULL
+                  THEN {event}.received > s.from_block - m.attribution_before - {AHEAD}
+                  AND {event}.received <= s.to_block + s.grace
+                  AND (m.attribution_before = 0 OR {event}.occurred >= s.starts_at)
+                  ELSE {_READ_HISTORY.format(event=event)} END
               AND (o.otherwise IS NOT NULL OR {has_asked_values(event)})
           THEN 1 ELSE 0 END <> 0"""
 
@@ -686,7 +694,7 @@ SELECT number, experiment, metric, occurred, received, idempotency_key,
                  AS BIGINT)
     END AS value,
     session_id, pseudonym, by_user, unit, attribution_window, attribution_before, closes_after,
-    kind, cap
+    kind, cap, history_to
 FROM (
     SELECT s.number, s.experiment, m.metric, r.occurred, r.received, r.idempotency_key,
         {_counted("r")} AS value,
@@ -697,7 +705,7 @@ FROM (
         r.session_id, r.pseudonym, s.by_user,
         CASE WHEN s.by_user = 1 THEN r.user_unit ELSE r.session_id END AS unit,
         m.attribution_window, m.attribution_before, m.open_for + s.grace AS closes_after, m.kind,
-        m.cap
+        m.cap, m.history_to
     FROM revenue AS r
     JOIN sources AS o ON o.event = r.event
     JOIN scope AS s ON s.number = o.number AND s.project_id = r.project_id
@@ -722,6 +730,43 @@ SELECT number, pseudonym FROM paid WHERE session_id IS NULL AND by_user = 0
 GROUP BY number, pseudonym
 """
 
+# The runtime events that an experiment's metric reads, with the unit that they are of.
+_EVENTS = f"""
+SELECT s.number, s.experiment, m.metric, m.attribution_window, m.attribution_before,
+    {_UNIT} AS unit, e.occurred, e.received,
+    {EVENT_KEY} AS event_key,
+    {_counted("e")} AS value,
+    m.open_for + s.grace AS closes_after, m.kind, m.cap, m.threshold
+FROM outcome_events AS e
+JOIN sources AS o ON o.event = e.event
+JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
+    AND s.environment = e.environment
+JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
+WHERE {_read_outcome("e")}
+  AND (m.vouched_only = 0 OR e.trusted OR e.signed)
+  AND (m.by_page = 0 OR NOT (e.trusted OR e.signed))
+  AND (m.left_out = 0 OR m.left_out = {_NO_VALUE} AND e.value IS NULL)
+  AND (m.threshold IS NULL OR e.value IS NOT NULL)
+"""
+
+# What users with a history did before the canary, whether they are exposed or not.
+HISTORY = Step(
+    name="history",
+    temporary=True,
+    sql=f"""
+SELECT number, metric, unit, received, event_key, value, cap
+FROM (
+    SELECT number, metric, unit, received, event_key, value, cap FROM ({_EVENTS}
+      AND m.history_to IS NOT NULL
+    ) AS sent
+    UNION ALL
+    SELECT number, metric, unit, received, idempotency_key, value, cap FROM paid
+    WHERE history_to IS NOT NULL
+) AS t
+WHERE unit IS NOT NULL AND value IS NOT NULL AND {IN_PART}
+""",
+)
+
 # Events that count for an exposed unit, each with its key. A revenue event counts by its session
 # where it names a session, else by pseudonym: then once, for the earliest exposure of that
 # pseudonym whose window holds it. Earlier blocks close first, so no later exposure is ever
@@ -735,22 +780,8 @@ SELECT number, experiment, metric, unit, occurred, received, event_key, value, b
 FROM (
     SELECT t.number, t.experiment, t.metric, t.unit, t.occurred, t.received, t.event_key, t.value,
         p.block, p.arm, p.stratum, t.closes_after, t.kind, t.cap, t.threshold
-    FROM (
-        SELECT s.number, s.experiment, m.metric, m.attribution_window, m.attribution_before,
-            {_UNIT} AS unit, e.occurred, e.received,
-            {EVENT_KEY} AS event_key,
-            {_counted("e")} AS value,
-            m.open_for + s.grace AS closes_after, m.kind, m.cap, m.threshold
-        FROM outcome_events AS e
-        JOIN sources AS o ON o.event = e.event
-        JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
-            AND s.environment = e.environment
-        JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
-        WHERE {_read_outcome("e")}
-          AND (m.vouched_only = 0 OR e.trusted OR e.signed)
-          AND (m.by_page = 0 OR NOT (e.trusted OR e.signed))
-          AND (m.left_out = 0 OR m.left_out = {_NO_VALUE} AND e.value IS NULL)
-          AND (m.threshold IS NULL OR e.value IS NOT NULL)
+    FROM ({_EVENTS}
+      AND m.history_to IS NULL
     ) AS t
     JOIN exposed_units AS p ON p.experiment = t.experiment AND p.unit = t.unit
         AND t.occurred >= p.exposed_at - t.attribution_before
@@ -762,6 +793,7 @@ FROM (
     JOIN exposed_units AS p ON p.experiment = r.experiment AND p.unit = r.unit
         AND r.occurred >= p.exposed_at - r.attribution_before
         AND r.occurred <= p.exposed_at + r.attribution_window
+    WHERE r.history_to IS NULL
     UNION ALL
     SELECT number, experiment, metric, unit, occurred, received, idempotency_key, value, block,
         arm, stratum, closes_after, kind, cap, CAST(NULL AS BIGINT)
@@ -882,6 +914,9 @@ FROM (
         FROM outcomes
         WHERE kind > 0 AND value IS NOT NULL
         UNION ALL
+        SELECT number, metric, unit, event_key, received, greatest(least(value, cap), -cap)
+        FROM history
+        UNION ALL
         SELECT number, metric, unit, event_key, received_at, value FROM firsts
         UNION ALL
         SELECT number, metric, unit, event_key, received_at, value FROM buried_amounts
@@ -942,7 +977,8 @@ FROM (
 WHERE place = 1 AND value > threshold
 GROUP BY number, metric, block, stratum
 UNION ALL
-SELECT number, metric, block, stratum, 0, 0, 0, 0, 0,
+SELECT number, metric, block, stratum, 0, sum(has_history * arm), 0, sum(has_history * (1 - arm)),
+    0,
     sum(CASE WHEN arm = 1 THEN amount ELSE 0 END),
     sum(CASE WHEN arm = 1 THEN high * high ELSE 0 END),
     sum(CASE WHEN arm = 1 THEN high * low ELSE 0 END),
@@ -952,17 +988,22 @@ SELECT number, metric, block, stratum, 0, 0, 0, 0, 0,
     sum(CASE WHEN arm = 0 THEN high * low ELSE 0 END),
     sum(CASE WHEN arm = 0 THEN low * low ELSE 0 END)
 FROM (
-    SELECT number, metric, block, stratum, arm, amount,
+    SELECT number, metric, block, stratum, arm, has_history, amount,
         CAST(CAST((amount - amount % {HALF}) / {HALF} AS BIGINT) AS DECIMAL(38, 0)) AS high,
         amount % {HALF} AS low
     FROM (
         SELECT m.number, m.metric, p.block, p.stratum, p.arm, p.unit,
+            max(CASE WHEN m.history_to IS NULL THEN 0 ELSE 1 END) AS has_history,
             sum(CAST(k.value AS DECIMAL(38, 0))) AS amount
         FROM closing_exposures AS p
         JOIN known_amounts AS k ON k.experiment = p.experiment AND k.unit = p.unit
         JOIN scope AS s ON s.experiment = p.experiment
-        JOIN metrics AS m ON m.number = s.number AND m.metric = k.metric
-        WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to AND m.kind > 0
+        JOIN (
+            SELECT m.*, m.amounts_of AS named FROM metrics AS m WHERE m.kind > 0
+            UNION ALL
+            SELECT m.*, m.also_of FROM metrics AS m WHERE m.also_of IS NOT NULL
+        ) AS m ON m.number = s.number AND m.named = k.metric
+        WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
           AND k.received_at <= p.block + {BLOCK} + m.open_for + s.grace
         GROUP BY m.number, m.metric, p.block, p.stratum, p.arm, p.unit
     ) AS earned

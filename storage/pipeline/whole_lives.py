@@ -33,6 +33,7 @@ from storage.pipeline.steps import (
     EXPOSED_COUNTS,
     EXPOSURE_STEPS,
     FIRSTS,
+    HISTORY,
     IDENTITY,
     NEW_AMOUNTS,
     NEW_CELLS,
@@ -172,7 +173,12 @@ def _extent_of(read: Sequence[ReadExperiment]) -> Extent:
         environments=frozenset(part.experiment.environment_key for part in read),
         with_properties=bool(segments_of(read))
         or asks_for_properties(part.experiment for part in read),
+        with_history=_reads_history(read),
     )
+
+
+def _reads_history(read: Iterable[ReadExperiment]) -> bool:
+    return any(metric.history_to for part in read for metric in part.experiment.metrics)
 
 
 # This relation holds the log's events, of all units or of the part that is computed.
@@ -187,12 +193,13 @@ def _attach_extent(
         attach_log(engine, rows)
     engine.define(_UNIT_EVENTS, "SELECT * FROM events")
     unread = "" if extent.with_properties else ", CAST(NULL AS STRING) AS properties"
-    engine.define(
-        "log_rows",
+    rows = (
         f"SELECT e.*, e.pseudonym AS user_unit{unread}{segments_column(engine, segments)}"
         f" FROM {_UNIT_EVENTS} AS e"
-        f" WHERE e.received >= {extent.received_from}",
     )
+    # A history is of events that name a user, and these are read from long before.
+    engine.define("rows_and_history", rows)
+    engine.define("log_rows", f"{rows} WHERE e.received >= {extent.received_from}")
     engine.define(
         "identities", f"SELECT e.* FROM {_UNIT_EVENTS} AS e WHERE e.pseudonym IS NOT NULL"
     )
@@ -257,9 +264,10 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
 
 def _close(engine: DayEngine, read: Sequence[ReadExperiment]) -> None:
     register_metrics(engine, [_outcomes(part) for part in read])
+    rows = "rows_and_history" if _reads_history(read) else "log_rows"
     engine.define(
         "outcome_events",
-        "SELECT e.* FROM log_rows AS e WHERE e.event IN (SELECT event FROM sources)",
+        f"SELECT e.* FROM {rows} AS e WHERE e.event IN (SELECT event FROM sources)",
     )
     engine.run(PAID)
     engine.run(_EXPOSED_USERS)
@@ -270,12 +278,12 @@ def _close(engine: DayEngine, read: Sequence[ReadExperiment]) -> None:
     for _ in engine.each_part():
         engine.define("exposed_units", _NEW_EXPOSURES)
         engine.define("earlier_amounts", "SELECT number AS experiment, * FROM buried_amounts")
-        for step in (OUTCOMES, FIRSTS, NEW_CONVERSIONS, NEW_AMOUNTS):
+        for step in (OUTCOMES, FIRSTS, HISTORY, NEW_CONVERSIONS, NEW_AMOUNTS):
             engine.run(step)
         for name, sql in _DERIVED.items():
             engine.define(name, sql)
         engine.run(COUNTED)
-        engine.drop([OUTCOMES, FIRSTS])
+        engine.drop([OUTCOMES, FIRSTS, HISTORY])
     engine.run(NEW_CELLS)
 
 

@@ -6,6 +6,7 @@ pipeline read policies strictly, each within a batch.
 """
 
 from domain.cause import LEFT_OUT
+from domain.metric import HISTORY
 from domain.registration import PORTFOLIO, RETROSPECTIVE
 
 
@@ -31,6 +32,9 @@ SEEN_FROM = "least(x.declared_at, x.starts_at - interval '30 minutes')"
 GRACE_SECONDS = _number("grace_seconds")
 GRACE = _span("grace_seconds")
 HORIZON = _span("horizon_seconds")
+# Whether a history of users is read, which nothing of the past may change from then on.
+_ADJUSTED = f"coalesce((x.policy -> 'companions') @? '$[*] ? (@.role == \"{HISTORY}\")', false)"
+HISTORY_FROM = f"({SEEN_FROM} - CASE WHEN {_ADJUSTED} THEN interval '28 days' ELSE '0' END)"
 # How long the target's outcomes stay open after a block's exposures. A grace that cannot be read
 # hides no window: such an experiment is due, and is set aside.
 _TARGET_GRACE = _span("grace_seconds", policy="x.policy -> 'target'")

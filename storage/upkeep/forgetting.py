@@ -370,6 +370,9 @@ FROM (
     SELECT experiment_id, unit FROM exposures
     UNION
     SELECT experiment_id, unit FROM sightings
+    UNION
+    -- Of who was not exposed yet, a history.
+    SELECT experiment_id, unit FROM amounts
 ) AS seen JOIN experiments AS x USING (experiment_id)
 WHERE x.project_id = :project_id AND unit = ANY(:units)
 """

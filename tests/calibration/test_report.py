@@ -14,6 +14,7 @@ from benchmarks.calibration.report import (
     sample_ratios,
     strata_errors,
 )
+from benchmarks.calibration.sections.adjustment import adjustment
 from benchmarks.calibration.sections.gates import unequal_arms
 from benchmarks.calibration.sections.many_changes import many_changes
 from benchmarks.calibration.sections.section import Run
@@ -24,8 +25,8 @@ SECTIONS = also_nightly(
     # By day each has a smaller form: test_blocks.py, test_attempts.py and test_closing.py here, and
     # the gates, means, ratios and intervals in tests/stats/.
     (
-        *(intervals, sample_ratios, futility, means, ratios, endings),
-        *(strata_errors, unequal_arms, many_changes),
+        *(intervals, sample_ratios, futility, means, adjustment, ratios),
+        *(endings, strata_errors, unequal_arms, many_changes),
     ),
 )
 

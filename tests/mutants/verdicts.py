@@ -4,6 +4,24 @@ from tests.mutants.mutant import Mutant, drop, reword, swap
 
 MUTANTS = [
     Mutant(
+        breaks="the slope that a mean is adjusted by has seen no unit of its own block",
+        of="stats.counts.adjustment.slopes",
+        edits=[
+            swap("np.searchsorted(closes, begin, side='right')", "np.arange(1, closes.size + 1)")
+        ],
+        tests=[
+            "tests/stats/counts/test_adjustment.py::test_the_sums_are_those_of_the_specification"
+        ],
+    ),
+    Mutant(
+        breaks="a ratio's variance is the largest of the arms' and of both together",
+        of="stats.counts.ratio.ratio_totals",
+        edits=[swap("np.maximum(np.maximum(pooled, own), of_both * per_unit)", "pooled")],
+        tests=[
+            "tests/stats/counts/test_ratio.py::test_the_test_of_a_ratio_is_that_of_the_specification[3.0-0.02]"
+        ],
+    ),
+    Mutant(
         breaks="no registration changes what users have: a promoted canary is the next one's control",
         of="domain.lineage.serving.Serving._declared_standing",
         edits=[

@@ -1,6 +1,6 @@
 """Answers: contract and evidence as the oracle tells them from the raw log."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -116,6 +116,7 @@ def attribution_of(
     place = experiment.project_id, experiment.environment
     policy = experiment.policy
     log = _log(connection, experiment, until=until)
+    past = replace(log, since=log.since - IDENTITY)
     flags = read_flags(connection, [place])[place]
     patterns = (
         []
@@ -148,6 +149,7 @@ def attribution_of(
             until=until,
             grace_seconds=policy["grace_seconds"],
         ),
+        history=(list(past.events()), list(past.revenue())),
     )
 
 

@@ -127,12 +127,15 @@ class Attributor:
         revenue: Iterable[RawRevenue],
         sightings: Iterable[Sighting],
         tombstones: Tombstones,
+        history: tuple[Sequence[RawEvent], Sequence[RawRevenue]],
     ) -> Attribution:
-        """Returns the attribution of what was received."""
+        """Returns the attribution of what was received, the history before the start too."""
         for event in events:
             self._admit(event)
         self._expose(sightings)
         self._unearth(tombstones)
+        if self._calendar.has_closed(block_of(self._calendar.start)):
+            self._remember(*history)
         for event in events:
             self._follow(event)
         for outcomes in self._facts.outcomes:
@@ -296,9 +299,25 @@ class Attributor:
             _earliest(outcomes[row.metric].received, row.unit, microseconds(row.received_at))
         for row in tombstones.amounts:
             for each in self._facts.outcomes:
-                if each.metric.kept_as == row.metric:
+                if row.metric in (each.metric.kept_as, each.metric.also_of):
                     key = row.key if each.metric.over is None else int(row.key)
                     each.values[row.unit][key] = microseconds(row.received_at), row.value
+
+    def _remember(self, events: Sequence[RawEvent], revenue: Sequence[RawRevenue]) -> None:
+        """Notes what users did before, exposed or not."""
+        for metric in self._metrics:
+            for sent in (*events, *revenue) if metric.received else ():
+                if not metric.received[0] <= sent.received_at < metric.received[1]:
+                    continue
+                if isinstance(sent, RawEvent):
+                    reads, unit, value = metric.reads(sent), self._unit(sent), sent.value
+                    key: Any = sent.event_id or (sent.event, sent.occurred_at, sent.value)
+                else:
+                    reads, unit = metric.counts(sent), sent.pseudonym.hex()
+                    key, value = ("revenue", sent.key), metric.worth(sent)
+                for outcomes in self._facts.outcomes if reads and unit is not None else ():
+                    if metric.name in (outcomes.metric.name, outcomes.metric.also_of):
+                        outcomes.note(unit or "", sent.received_at, ("before", key), value)
 
     # --- What became of the units -------------------------------------------------------------
 

@@ -4,10 +4,12 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from domain.currency import RATE_SCALE, conversion_factor
 from domain.millionths import LARGEST_AMOUNT, MILLION, cap_in_millionths
+from storage.pipeline.moments import microseconds
 from tests.oracle.calendar import SECOND
 from tests.oracle.raw_log import RawEvent, RawRevenue
 
@@ -35,6 +37,8 @@ class Metric:
     by_page: bool
     left_out: str | None
     is_turnover: bool
+    received: tuple[int, ...]
+    also_of: str | None
     where: Mapping[str, list[str]]
 
     @classmethod
@@ -62,12 +66,18 @@ class Metric:
             },
             left_out=role if role in ("other_currency", "no_value") else None,
             is_turnover=role == "turnover",
+            received=tuple(
+                microseconds(datetime.fromisoformat(at)) for at in definition.get("received", ())
+            ),
+            also_of=definition.get("also_of"),
             where=definition.get("where", {}),
         )
 
     def holds(self, occurred_at: int, *, exposed_at: int, start: int) -> bool:
         """Tells whether a unit's own event counts by its time, before the exposure or after it."""
         since = occurred_at - exposed_at
+        if self.received:
+            return False
         if since < 0:
             return -self.before <= since and occurred_at >= start
         return since <= self.window
@@ -155,7 +165,9 @@ class Outcomes:
             self._note_first(unit, received, key, value)
             return
         # The events under a ratio's line (`per`) convert no unit.
-        if not self.metric.per or (value or 0) >= PAIR:
+        # A history, with the value or alone, converts none either.
+        is_converted = not self.metric.per or (value or 0) >= PAIR
+        if is_converted and not self.metric.received and self.metric.also_of is None:
             self.received[unit] = min(received, self.received.get(unit, received))
         if self.metric.left_out is not None:
             value = MILLION

@@ -177,6 +177,7 @@ def cells_of(facts: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> l
         arm = arms[exposed.block, exposed.standing.stratum][exposed.arm == TREATMENT]
         arm.n += 1
         arm.x += outcomes.exceeds(unit, closes) or outcomes.received.get(unit, closes + 1) <= closes
+        arm.x += bool(outcomes.metric.received) and unit in outcomes.values
         if unit in outcomes.values:
             arm.amounts.append(_amount(outcomes, unit, closes=closes))
     return [

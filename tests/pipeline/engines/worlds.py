@@ -87,6 +87,34 @@ UPDATE experiments SET policy = jsonb_set(policy, '{guardrails}', policy -> 'gua
     FROM (VALUES ('slow', 1000), ('slow p99', 500000)) AS thresholds (name, over)
 )) WHERE project_id = :project
 """
+# Means of users are adjusted by what came before the canary: all that they do later, hours earlier.
+EARLIER = """
+INSERT INTO runtime_events
+SELECT (jsonb_populate_record(e, jsonb_build_object(
+    'occurred_at', e.occurred_at - interval '10 hours',
+    'received_at', e.received_at - interval '10 hours'))).*
+FROM runtime_events AS e WHERE e.project_id = :project
+"""
+EARLIER_REVENUE = """
+INSERT INTO revenue_events
+SELECT (jsonb_populate_record(e, jsonb_build_object(
+    'idempotency_key', 'earlier ' || e.idempotency_key,
+    'occurred_at', e.occurred_at - interval '10 hours',
+    'received_at', e.received_at - interval '10 hours'))).*
+FROM revenue_events AS e WHERE e.project_id = :project
+"""
+ADJUSTED = """
+UPDATE experiments SET policy = jsonb_set(policy, '{companions}', policy -> 'companions' || (
+    SELECT jsonb_agg((policy -> 'target') || added)
+    FROM (VALUES
+        (jsonb_build_object('name', 'history', 'role', 'history', 'received', jsonb_build_array(
+            CAST(:start AS timestamptz) - interval '28 days', CAST(:start AS timestamptz)
+        ))),
+        (jsonb_build_object('name', 'both', 'role', 'with_history', 'also_of', 'history',
+            'of', policy #>> '{target,name}'))
+    ) AS companions (added)
+)) WHERE project_id = :project AND policy #>> '{target,kind}' = 'mean'
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +151,10 @@ def build_world(connection: Connection, seed: int) -> World:
     note_history(connection, project_id, [(PRODUCTION, T + timedelta(hours=HOURS))])
     experiments = _register(connection, project_id, draw)
     connection.execute(text(SLOW), {"project": project_id})
+    if unit == "user":
+        connection.execute(text(EARLIER), {"project": project_id})
+        connection.execute(text(EARLIER_REVENUE), {"project": project_id})
+        connection.execute(text(ADJUSTED), {"project": project_id, "start": T})
     _move_knowledge(connection, project_id, draw)
     return World(seed=seed, project_id=project_id, experiments=experiments)
 

@@ -1,0 +1,84 @@
+"""Regression adjustment of what users spend, by what the same users spent before the canary."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from orchestration.pipeline.audit import audit
+from storage.upkeep.forgetting import forget_person
+from tests.world import DAY, A, K
+
+USERS, SPENT = 1600, {"kind": "mean", "sources": ["paid"], "window_seconds": 300}
+
+_HISTORY = text("""
+SELECT DISTINCT unit FROM amounts AS a WHERE metric = 'spent before the canary' AND :met = EXISTS (
+    SELECT FROM exposures AS p WHERE p.experiment_id = a.experiment_id AND p.unit = a.unit
+) AND unit NOT LIKE 'forgotten%'
+""")
+
+# As if the registration had come with the canary.
+_IN_TIME = text("UPDATE experiments SET starts_at = declared_at, declared_at = NULL")
+
+
+def registered(story, *, predicts: bool = True, deployed_before: bool = False) -> str:
+    """An experiment on what users spend: four in five of them spent something weeks before."""
+    story.settings(unit="user", metrics={"spent": SPENT})
+    story.deploy(A, minutes=-40 * DAY)
+    if deployed_before:
+        story.deploy(K, minutes=-3 * DAY, base=A, allocation=0.5)
+        story.deploy(K, minutes=-2 * DAY, base=A, allocation=0.0)
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    for user in range(USERS + 20):
+        spends, treated = 1.0 + user * 7919 % 100, user % 2
+        before = spends if predicts else 1.0 + user * 104_729 % 100
+        visits = [(-20 * DAY, before), (-2 * DAY, spends + user % 7)] if user % 5 else []
+        if user < USERS:
+            visits.append((600 * user / USERS, (spends + user % 11) * (1 + 0.1 * treated)))
+        for minutes, value in visits:
+            visit: dict[str, Any] = {
+                "session_id": f"s{user}.{minutes}",
+                "user_ref": f"user {user}",
+                "commit": K if treated and minutes >= 0 else A,
+            }
+            for event, later, more in (("page_view", 0, {}), ("paid", 1, {"value": value})):
+                at = story.at(minutes + later)
+                story.events.append({**visit, "event": event, "occurred_at": at, **more})
+    story.send(live=True)
+    experiment = story.register(treatment_commit=K, target_metric="spent")
+    story.in_store(lambda connection: connection.execute(_IN_TIME))
+    story.tick(minutes=DAY)
+    return experiment
+
+
+def test_a_history_that_predicts_narrows_the_interval_and_is_said(story) -> None:
+    experiment = registered(story)
+    evidence, contract = story.evidence(experiment), story.contract(experiment)
+    adjustment = evidence["adjustment"]
+    assert adjustment["with_history"] == pytest.approx(0.8, abs=0.01)
+    assert adjustment["explained"] > 0.15
+    assert adjustment["narrower"] == pytest.approx(1 - (1 - adjustment["explained"]) ** 0.5)
+    assert adjustment["sentence"].startswith("80 % of users have a history. It explains ")
+    assert contract["verdict"] == "keep"
+    arms = {arm: row["mean"] for arm, row in evidence["arms"].items()}
+    assert evidence["totals"]["lift"] == pytest.approx(arms["treatment"] - arms["control"], abs=1)
+    assert audit(story.store.engine, experiment).equal
+    story.events.append({"session_id": "s", "event": "paid", "occurred_at": story.at(-3 * DAY)})
+    late = story.post("/v1/events?replay=true", {"events": story.events})
+    assert (late.status_code, late.json()["code"]) == (409, "history_closed")
+    for met in (True, False):
+        unit = story.in_store(
+            lambda c, met=met: c.execute(_HISTORY, {"met": met}).scalars().first()
+        )
+        person = bytes.fromhex(unit)
+        story.in_store(lambda c, who=person: forget_person(c, story.project_id, who))
+        left = story.in_store(lambda c, met=met: c.execute(_HISTORY, {"met": met}).scalars().all())
+        assert left
+        assert unit not in left
+    assert audit(story.store.engine, experiment).equal
+
+
+@pytest.mark.parametrize("reason", [{"predicts": False}, {"deployed_before": True}])
+def test_a_history_that_says_nothing_or_may_be_the_change_s_is_not_read(story, reason) -> None:
+    experiment = registered(story, **reason)
+    assert "adjustment" not in story.evidence(experiment)
