@@ -51,7 +51,6 @@ gc.disable()
 
 def pytest_collection_finish() -> None:
     """Lets the collector of garbage look at what tests make alone: it took 7 % of their CPU."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     gc.enable()
@@ -62,13 +61,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not terminalreporter.config.getoption("numprocesses", None):
         return
     seconds: Counter[str] = Counter()
+    ends: dict[str, float] = {}
     for report in chain.from_iterable(terminalreporter.stats.values()):
         if isinstance(report, pytest.TestReport):
             room = report.nodeid.partition("::")[0].split("/")[1]
             seconds[room] += report.duration
+            worker = report.node.gateway.id
+            ends[worker] = max(ends.get(worker, 0.0), report.stop)
     terminalreporter.section("seconds of all workers by room")
     for room, spent in seconds.most_common():
         terminalreporter.write_line(f"{spent:8.1f}  {room}")
+    for worker, end in ends.items():
+        idle = max(ends.values()) - end
+        terminalreporter.write_line(f"{idle:8.1f}  {worker} had no test left at the end")
 
 
 def pytest_sessionfinish() -> None:
