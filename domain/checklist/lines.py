@@ -48,6 +48,8 @@ COUNTED = "outcomes counted"
 NAMED = "unit on events"
 # A line for each metric of whose events none has the properties that it asks for.
 MATCHED = "filter matched"
+# A line for each ratio that is taken over events of which none ever came.
+DIVIDED = "ratio taken over"
 # The first line turns red after so long without an event.
 SILENCE = timedelta(minutes=15)
 # A tick comes each minute, and a run of the pipeline may hold some of them up.
@@ -110,8 +112,8 @@ class ChecklistLine(Document, frozen=True, kw_only=True):
 def lines(setup: ProjectSetup) -> list[ChecklistLine]:
     """Returns the ten lines of a project, in the order of a set-up, the unit's, and single faults.
 
-    Faults are there for events without a unit, filters that nothing matches, experiments that leave
-    outcomes out or cannot be computed, and while the log cannot be sealed.
+    Faults are there for events without a unit, filters that nothing matches, ratios over nothing,
+    experiments that leave outcomes out or cannot be computed, and while the log cannot be sealed.
     """
     ten = [
         ChecklistLine(
@@ -129,6 +131,7 @@ def lines(setup: ProjectSetup) -> list[ChecklistLine]:
         *_unit(setup),
         *_unnamed(setup.admissions or Admissions()),
         *map(_unmatched, setup.unmatched),
+        *(_undivided(*ratio) for ratio in setup.undivided),
         *(
             ChecklistLine(check=check, ok=False, seen=seen, fix=fix, experiment_id=experiment_id)
             for check, seen, fix, experiment_id in _faults(setup)
@@ -199,6 +202,12 @@ def _unmatched(asked: UnmatchedFilter) -> ChecklistLine:
     seen = f"{seen}. Most that have `{name}` have {_cut(asked.usual or '')}."
     fix = f"Compare the values in `where` of `{metric}` with those that are sent."
     return ChecklistLine(check=MATCHED, ok=None, seen=seen, fix=fix)
+
+
+def _undivided(metric: str, per: Sequence[str]) -> ChecklistLine:
+    seen = f"No event ever came that the ratio `{_cut(metric)}` is taken over: {_listed(per)}."
+    fix = f"Send such events, or correct `per` of `{_cut(metric)}`."
+    return ChecklistLine(check=DIVIDED, ok=False, seen=seen, fix=fix)
 
 
 def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:

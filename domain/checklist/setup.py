@@ -190,6 +190,7 @@ class ProjectSetup:
         traffic: The recent events, by environment.
         names: Of events that ever came, the newest first.
         unmatched: The filters of its metrics that no recent event matches.
+        undivided: Its ratios, each with the events that it is taken over, of which none ever came.
         experiments: Those that are open, in order.
         rivals: Pairs of builds that are served though neither was built on the other.
         admissions: Recent refused requests; None where nothing was sent.
@@ -218,6 +219,7 @@ class ProjectSetup:
     traffic: Mapping[str, Traffic]
     names: Sequence[str]
     unmatched: Sequence[UnmatchedFilter]
+    undivided: Sequence[tuple[str, Sequence[str]]]
     experiments: Sequence[OpenExperiment]
     rivals: Sequence[tuple[str, str]]
     admissions: Admissions | None

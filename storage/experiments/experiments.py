@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, and_, case, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.contract import waiting_contract
-from domain.metric import SLOW
+from domain.metric import SLOW, Metric
 from domain.registration import PORTFOLIO, Registration
 from storage.experiments.binding import Binding, affected_routes_seen, bind, binding_of
 from storage.experiments.commit_ids import commit_meant, commit_named, commits_meant, whole_id
@@ -52,6 +52,8 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     settings = read_settings(connection, project_id)
     _require_unlocked(settings, request)
     metric = request.target_metric or settings.default_metric
+    if request.value_per_conversion is not None and metric in settings.metrics:
+        _require_worth(settings.metrics[metric])
     deploy = _deploy(connection, project_id, request)
     if deploy is None:
         return _register_waiting(connection, project_id, request, settings=settings, metric=metric)
@@ -270,6 +272,16 @@ def _require_unlocked(settings: Settings, request: Registration) -> None:
                 f"the project's setting `locked` keeps {member} for the project: leave it out, or"
                 " change the setting",
             )
+
+
+def _require_worth(metric: Metric) -> None:
+    """Refuses a value of what has none: the events of a ratio are over others, not a unit's."""
+    if metric.kind == "ratio":
+        raise Invalid(
+            "ratio_has_no_value",
+            "a ratio counts events over other events, so none of them has a value: leave it out",
+            pointer="/target_metric/value_per_conversion",
+        )
 
 
 def _require_same(

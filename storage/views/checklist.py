@@ -175,6 +175,7 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
     newest_at = _newest(recent.by_environment, environments, row.named_at)
     metrics = metric_definition(settings.default_metric, settings.metrics)
     revenue = connection.execute(_REVENUE, {**bound, "grace": settings.grace_seconds}).one()
+    names = list(dict.fromkeys([*recent.names, *read_names(connection, project_id)]))
     return value_of(
         ProjectSetup,
         row,
@@ -185,8 +186,13 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         deployed=row.latest is not None,
         environments=environments,
         traffic=recent.by_environment,
-        names=list(dict.fromkeys([*recent.names, *read_names(connection, project_id)])),
+        names=names,
         unmatched=recent.unmatched,
+        undivided=[
+            (name, metric.per)
+            for name, metric in settings.metrics.items()
+            if metric.per and names and not {*metric.per} & {*names}
+        ],
         experiments=experiments,
         rivals=_rivals(connection, project_id, recent.by_environment),
         admissions=read_admissions(connection, project_id),

@@ -67,6 +67,18 @@ def test_a_change_of_a_ratio_is_told_from_more_requests(
     assert audit(story.store.engine, experiment).equal
 
 
+def test_a_value_of_a_ratio_s_conversion_is_refused_by_name(story) -> None:
+    story.settings(metrics={"errors": ERRORS})
+    target = {"name": "errors", "value_per_conversion": 3.0}
+    answer = story.post("/v1/reward/register", {"treatment_commit": K, "target_metric": target})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    (error,) = answer.json()["errors"]
+    assert (error["code"], error["pointer"]) == (
+        "ratio_has_no_value",
+        "/target_metric/value_per_conversion",
+    )
+
+
 @pytest.mark.parametrize(
     ("refused", "word"),
     [

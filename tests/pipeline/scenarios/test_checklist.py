@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from domain.checklist.lines import CHECKS, MATCHED, NAMED
+from domain.checklist.lines import CHECKS, DIVIDED, MATCHED, NAMED
 from storage.schema.partitions import create_days
 from storage.upkeep.forgetting import forget_person
 from tests.api.otlp.exports import span, traces
@@ -253,6 +253,12 @@ def spans_name_no_unit(shop: Shop) -> None:
     assert shop.client.post("/v1/traces", json=spans, headers=shop.write).status_code == 200
 
 
+def a_ratio_is_over_no_event(shop: Shop) -> None:
+    shop.settings(metrics={"errors": {"kind": "ratio", "sources": ["order"], "per": ["request"]}})
+    shop.live()
+    shop.send_orders()
+
+
 def a_metric_asks_for_a_property_that_no_event_has(shop: Shop) -> None:
     shop.settings(metrics={"order": {"where": {"plan": "pro", "x": "1"}}})
     shop.live()
@@ -304,6 +310,7 @@ WAYS: Sequence[tuple[Wrong, str, str, str]] = (
         "None of the newest 21 events of `order`",
         "Send `plan` in `properties`",
     ),
+    (a_ratio_is_over_no_event, DIVIDED, "`errors` is taken over: request.", "correct `per`"),
 )
 NAMES = [way[0].__name__ for way in WAYS]
 # What else cannot be right then.
@@ -350,7 +357,7 @@ def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(shops, wrong, check, 
 
 
 def test_every_line_has_a_way_to_turn_red() -> None:
-    assert {way[1] for way in WAYS} == {*CHECKS, NAMED, MATCHED}
+    assert {way[1] for way in WAYS} == {*CHECKS, NAMED, MATCHED, DIVIDED}
 
 
 def test_no_line_is_longer_than_a_glance_takes(shops) -> None:
