@@ -255,7 +255,7 @@ def tells_the_same(engineer: Engineer, experiment: str) -> dict[str, Any]:
     readout = page.locator(".readout").inner_text()
     for end in (low, high, lift):
         assert as_shown(f"{100 * end:+.2f}") in readout, readout
-    as_of = f"{datetime.fromtimestamp(seconds_of(document['as_of']), UTC):%d %b %H:%M}"
+    as_of = f"{datetime.fromisoformat(document['as_of']).astimezone(UTC):%d %b %H:%M}"
     assert f"{as_of} UTC" in readout
     drawing = page.locator(".drawing").first.text_content() or ""
     assert f"decided {as_of}" in drawing
@@ -267,10 +267,6 @@ def tells_the_same(engineer: Engineer, experiment: str) -> dict[str, Any]:
 
 def as_shown(text: str) -> str:
     return text.replace("-", "−").replace(" %", "\u202f%")
-
-
-def seconds_of(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
 
 
 @pytest.mark.deep

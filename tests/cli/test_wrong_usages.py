@@ -17,13 +17,9 @@ def message(result: Any) -> str:
 
 @pytest.mark.parametrize("words", [["deploy", "nothex"], ["register", "--commit", "nothex"]])
 def test_a_commit_that_is_none_is_told_where_one_is_found(stored, command, words) -> None:
-    result = command(*words, *_project(stored))
+    result = command(*words, "--project", str(stored.project_id))
     assert result.exit_code == 1
     assert "must be 7 to 64 hexadecimal digits, as `git rev-parse HEAD` prints" in message(result)
-
-
-def _project(service: Any) -> list[str]:
-    return ["--project", str(service.project_id)]
 
 
 @pytest.mark.parametrize("words", [["explain"], ["wait", "--timeout", "0"], ["close"], ["audit"]])

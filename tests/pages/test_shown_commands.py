@@ -83,11 +83,6 @@ def shown() -> list[Block]:
     ]
 
 
-def settings_of(name: str) -> str:
-    """The first settings in TOML that a page shows."""
-    return blocks(page(name), "toml")[0]
-
-
 def test_what_is_not_run_here_is_shown_somewhere_and_run_where_it_is_said() -> None:
     blocks = shown()
     for name in (*RUN_ELSEWHERE, *NOT_RUN):
@@ -108,7 +103,7 @@ def test_a_block_of_commands_can_be_typed(service, tmp_path, monkeypatch, block)
     published(service, experiment, ABSTAIN, evidence(not_worse_than=-0.1))
     for name in ("poisoning.md", "webhooks.md"):
         file = {"poisoning.md": "signed.toml"}.get(name, "webhooks.toml")
-        (tmp_path / file).write_text(settings_of(name))
+        (tmp_path / file).write_text(blocks(page(name), "toml")[0])
 
     monkeypatch.chdir(tmp_path)
     with serving(service) as url:

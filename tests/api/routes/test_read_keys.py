@@ -11,10 +11,6 @@ _OF_THE_REQUEST = re.compile(r"20\d\d-[\d:.T-]+Z")
 REGISTER = "/v1/reward/register"
 
 
-def is_read_of_verdicts(path: str, method: str) -> bool:
-    return method.lower() == "get" and path.startswith(("/v1/reward", "/v1/places"))
-
-
 @every_operation
 def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
     tenant, path, method, operation
@@ -26,7 +22,7 @@ def test_it_is_answered_as_the_project_key_is_and_refused_what_changes_or_sends(
         asked(tenant, path, method, operation, experiment_id=experiment_id, **by(key))
         for key in (read_key, project_key)
     )
-    if is_read_of_verdicts(path, method):
+    if method.lower() == "get" and path.startswith(("/v1/reward", "/v1/places")):
         result = [
             _OF_THE_REQUEST.sub("", answer.text.replace(answer.headers["X-Request-Id"], ""))
             for answer in (by_reader, by_project)

@@ -27,8 +27,5 @@ def test_one_form_is_printed(command) -> None:
     result = command("project", "create", "rehearsal", "--export", "--json")
     assert result.exit_code == 2
     assert "either --export or --json" in result.output
-    assert "rehearsal" not in [row["name"] for row in json.loads(_listed(command))]
-
-
-def _listed(command) -> str:
-    return command("project", "list", "--json").stdout
+    listed = json.loads(command("project", "list", "--json").stdout)
+    assert "rehearsal" not in [row["name"] for row in listed]

@@ -37,10 +37,6 @@ def begun(story: Any, *, live: bool = False, **commit: Any) -> None:
     story.send(live=live)
 
 
-def attempt_of(story: Any, experiment: str) -> str:
-    return f"attempt {story.evidence(experiment)['policy']['attempt']}"
-
-
 def frozen_attempt(story: Any, experiment: str) -> int:
     statement = text("SELECT attempt FROM experiments WHERE experiment_id = :id")
     return story.in_store(lambda c: c.execute(statement, {"id": experiment}).scalar_one())
@@ -84,7 +80,7 @@ def another_metric(story: Any) -> str:
 def _second(story: Any, **asked: Any) -> str:
     experiment = story.register(**asked)
     story.tick(minutes=125)
-    return attempt_of(story, experiment)
+    return f"attempt {story.evidence(experiment)['policy']['attempt']}"
 
 
 def no_guardrails(story: Any) -> str:

@@ -104,16 +104,12 @@ def documents(drafted: Sequence[Any], ids: Sequence[str]) -> dict[str, tuple[str
     }
 
 
-def _of(project_id: int, event: RuntimeEvent) -> RuntimeEvent:
-    return replace(event, project_id=project_id)
-
-
 def verdicts_of(engine: Engine, pieces: Sequence[Sequence[Delivery]]) -> tuple[Any, ...]:
     """Contracts and cells of a project that got events piece by piece; nothing of it stays."""
     with separate_reading(engine) as connection:
         project_id = create_project(connection, secrets.token_hex(8)).project_id
         for piece in pieces:
-            stored(connection, [(at, _of(project_id, event)) for at, event in piece])
+            stored(connection, [(at, replace(event, project_id=project_id)) for at, event in piece])
         ids = recorded(connection, project_id)
         answers = documents(evaluate_as_of(connection, as_of=T + timedelta(hours=9)), ids)
         cells = connection.execute(
