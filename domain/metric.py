@@ -36,6 +36,7 @@ LONGEST_BEFORE = HOUR
 
 # Companions of a mean that is adjusted: what the users' history comes to, and that with the value.
 HISTORY, WITH_HISTORY = "history", "with_history"
+BEFORE_CANARY = " before the canary"
 
 # The eight revenue and funnel events, by whether they move money.
 MONETARY = frozenset({"trial_to_paid", "subscription_renewed", "expansion"})
@@ -307,7 +308,6 @@ def seconds_open(definition: Mapping[str, Any], *, grace: int) -> int:
 
 
 _EMPTY = " (empty)"
-_BEFORE = " before the canary"
 
 
 def empty_event(event: str) -> str:
@@ -371,11 +371,11 @@ def companions_of(
             *(not every_event and not is_first, Cause.BEFORE_EXPOSURE),
             *(" also before the exposure", {"before_seconds": earlier}),
         ),
-        (adjusted_by is not None, HISTORY, _BEFORE, {"received": adjusted_by}),
+        (adjusted_by is not None, HISTORY, BEFORE_CANARY, {"received": adjusted_by}),
         # Its sum of squares gives that of the products: a pair needs no sums of its own.
         (
             *(adjusted_by is not None, WITH_HISTORY, " with the history"),
-            {"of": target["name"], "also_of": f"{target['name']}{_BEFORE}"},
+            {"of": target["name"], "also_of": f"{target['name']}{BEFORE_CANARY}"},
         ),
     ]
     return [

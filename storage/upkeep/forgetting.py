@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
+from domain.metric import BEFORE_CANARY
 from storage.lake.day_engines import day_engine_settings, open_day_engine
 from storage.lake.erasures import note_erasure
 from storage.lake.lake import Lake, LakeError, open_lake
@@ -372,11 +373,15 @@ FROM (
     SELECT experiment_id, unit FROM sightings
     UNION
     -- Of who was not exposed yet, a history.
-    SELECT experiment_id, unit FROM amounts
+    SELECT a.experiment_id, a.unit FROM experiments AS x JOIN amounts AS a
+      ON a.experiment_id = x.experiment_id AND a.metric = x.target_metric || '{before}'
+    WHERE x.project_id = :project_id
 ) AS seen JOIN experiments AS x USING (experiment_id)
 WHERE x.project_id = :project_id AND unit = ANY(:units)
 """
-_FORGOTTEN, _SHARED = text(_UNITS.format(name="forgotten")), text(_UNITS.format(name="shared"))
+_FORGOTTEN, _SHARED = (
+    text(_UNITS.format(name=name, before=BEFORE_CANARY)) for name in ("forgotten", "shared")
+)
 
 # The revenue of another user, whom the exposure names by the public key, stays and is the unit's
 # outcome: all that the counts ask for is kept as it was, under another name.

@@ -300,7 +300,8 @@ class Attributor:
         for row in tombstones.amounts:
             for each in self._facts.outcomes:
                 if row.metric in (each.metric.kept_as, each.metric.also_of):
-                    key = row.key if each.metric.over is None else int(row.key)
+                    first = each.metric.over is not None
+                    key: Any = int(row.key) if first else (row.metric, row.key)
                     each.values[row.unit][key] = microseconds(row.received_at), row.value
 
     def _remember(self, events: Sequence[RawEvent], revenue: Sequence[RawRevenue]) -> None:

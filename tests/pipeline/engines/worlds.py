@@ -107,10 +107,12 @@ ADJUSTED = """
 UPDATE experiments SET policy = jsonb_set(policy, '{companions}', policy -> 'companions' || (
     SELECT jsonb_agg((policy -> 'target') || added)
     FROM (VALUES
-        (jsonb_build_object('name', 'history', 'role', 'history', 'received', jsonb_build_array(
-            CAST(:start AS timestamptz) - interval '28 days', CAST(:start AS timestamptz)
-        ))),
-        (jsonb_build_object('name', 'both', 'role', 'with_history', 'also_of', 'history',
+        (jsonb_build_object('name', target_metric || ' before the canary', 'role', 'history',
+            'received', jsonb_build_array(
+                CAST(:start AS timestamptz) - interval '28 days', CAST(:start AS timestamptz)
+            ))),
+        (jsonb_build_object('name', 'both', 'role', 'with_history', 'also_of',
+            target_metric || ' before the canary',
             'of', policy #>> '{target,name}'))
     ) AS companions (added)
 )) WHERE project_id = :project AND policy #>> '{target,kind}' = 'mean'
