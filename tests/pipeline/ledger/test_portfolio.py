@@ -203,6 +203,7 @@ def test_it_hides_no_build_and_is_no_change_of_the_ledger(story, run, monkeypatc
     opened = story.bound(other)
     assert (opened["control_commit"], opened["base_moved"]) == (L, None)
     story.tick(minutes=5 * DAY)
+    story.as_live()
     assert story.get("/v1/reward/ledger").json()["kept"] == 2
 
 
