@@ -46,3 +46,8 @@ class GateCheck(Document, frozen=True, kw_only=True):
     stays: Annotated[
         bool, Meta(description="Whether a failure stays, so that only a new experiment helps.")
     ]
+
+    @property
+    def word(self) -> str:
+        """Its state as people read it: a verdict is held, a check passes."""
+        return {"holds": "passes", "fails": "fails", "not_known": "not known yet"}[self.state]

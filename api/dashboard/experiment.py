@@ -55,11 +55,7 @@ _SOONEST_SECONDS, _LATEST_SECONDS = 5, 60
 _OVERDUE = timedelta(minutes=15)
 # In pixels: of a desk's screen, and of a phone's.
 _WIDTHS = {"wide": 900, "narrow": 360}
-_STATES = {
-    "holds": ("ok", "holds"),
-    "fails": ("fault", "fails"),
-    "not_known": ("unknown", "not known yet"),
-}
+_STATES = {"holds": "ok", "fails": "fault", "not_known": "unknown"}
 _PARTS = ("verdict", "progress", "evidence", "arms", "value", "checks", "looks", "contract")
 
 
@@ -275,8 +271,8 @@ def _checks(document: Evidence) -> list[dict[str, Any]]:
     return [
         {
             "name": check.name,
-            "state": _STATES[check.state][0],
-            "word": _STATES[check.state][1],
+            "state": _STATES[check.state],
+            "word": check.word,
             "detail": check.detail or (check.cause and beside.get(check.cause)),
         }
         for check in document.gates.checks

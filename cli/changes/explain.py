@@ -76,10 +76,7 @@ def _print(evidence: Evidence) -> None:
     names = ("metric", ">control", ">treatment", ">difference", ">true difference", "says")
     console.print(table(metrics, *names, title="Metrics"))
     checks = (
-        (
-            check.name,
-            "; ".join(filter(None, (check.state.replace("_", " "), check.number, check.detail))),
-        )
+        (check.name, "; ".join(filter(None, (check.word, check.number, check.detail))))
         for check in evidence.gates.checks
     )
     console.print(table(checks, title="Is the comparison fair?"))

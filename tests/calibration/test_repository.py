@@ -23,7 +23,7 @@ def test_changes_that_halve_the_rate_are_rolled_back_and_what_they_cost_is_said(
     document = simulated(
         *("--days", "0.1", "--sessions-per-day", "40000", "--commits-per-day", "100"),
         *("--flags", "1", "--harmful", "1"),
-        *("--hotfixes-per-day", "0", "--seed", "1"),
+        *("--hotfixes-per-day", "0", "--remote-evaluation", "0.1", "--seed", "1"),
     )
     fates = document["canaries"]["fates"]
     assert fates.get("rolled back", 0) >= 1
