@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import re
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Self
 
 from sqlalchemy import Connection
@@ -22,16 +24,21 @@ from storage.postgres.engine import StoreUnavailable
 _NOTED_SECONDS = 5.0
 # A process that stops has some seconds, and owes its clients more than its counts.
 _PATIENCE_SECONDS = 3.0
-_MOST_NAMES = 100
+# Anybody who has a public key can invent names: so many of a project are noted at a time, so many
+# more wait for it, and so many are remembered as noted.
+_MOST_NAMES, _MOST_WAITING, _MOST_NOTED = 100, 1000, 10_000
+# Then all names are noted again, since the store says to an hour when each came last.
+_FORGOTTEN_SECONDS = 600.0
 _MEMBER = re.compile(r"(?:/events/\d+)?/(\w+)", re.ASCII)
 
 
 class Admissions:
     """Counts stored and refused events of each project, and their names; no request waits for it.
 
-    A name that this process has not seen before is noted at once, since the evidence says which
-    metrics' events never came. Counts that are not yet noted may be lost, with the process or while
-    the store is away: they serve the set-up checklist, and faults of a set-up repeat.
+    A name that this process has not noted before is noted at once, since the evidence says which
+    metrics' events never came; of a project with hundreds, each waits for its turn. Counts that are
+    not yet noted may be lost, with the process or while the store is away: they serve the set-up
+    checklist, and faults of a set-up repeat.
     """
 
     def __init__(self, store: Store) -> None:
@@ -39,8 +46,9 @@ class Admissions:
         self._store = store
         self._counts: dict[int, Counter[str]] = {}
         self._reasons: dict[int, str] = {}
-        self._names: dict[int, set[str]] = {}
-        self._seen: dict[int, set[str]] = {}
+        self._names: dict[int, dict[str, None]] = {}
+        self._noted: dict[int, set[str]] = {}
+        self._remembered_since = time.monotonic()
         self._due, self._is_ending = asyncio.Event(), False
 
     @contextlib.asynccontextmanager
@@ -69,14 +77,13 @@ class Admissions:
         count["accepted"] += accepted
         count["late"] += late
         count["sampled_out"] += sampled_out
-        known = self._names.setdefault(project_id, set())
-        # Anybody who has a public key can invent names.
-        if len(known) < _MOST_NAMES:
-            known.update(names)
-        seen = self._seen.setdefault(project_id, set())
-        if len(seen) < _MOST_NAMES and not seen.issuperset(names):
-            seen.update(names)
-            self._due.set()
+        noted = self._noted.setdefault(project_id, set())
+        if not noted.issuperset(names):
+            waiting = self._names.setdefault(project_id, {})
+            if len(waiting) < _MOST_WAITING:
+                waiting.update(dict.fromkeys(name for name in names if name not in noted))
+            if len(noted) < _MOST_NAMES:
+                self._due.set()
         self._reject(project_id, [_reason(event.faults[0]) for event in rejected])
 
     def refused(self, project_id: int, problem: Problem) -> None:
@@ -108,18 +115,36 @@ class Admissions:
                 project_id: Counts(reason=self._reasons.get(project_id), **count)
                 for project_id, count in self._counts.items()
             }
-            names = self._names
-            self._counts, self._reasons, self._names = {}, {}, {}
-            if counted:
+            names = {
+                project_id: list(islice(waiting, _MOST_NAMES))
+                for project_id, waiting in self._names.items()
+            }
+            self._counts, self._reasons = {}, {}
+            if counted or names:
                 with contextlib.suppress(StoreUnavailable, TimeoutError):
                     async with asyncio.timeout(_PATIENCE_SECONDS):
                         await self._store.run(partial(_add, counted, names))
+                    self._remember(names)
+
+    def _remember(self, noted: Mapping[int, Sequence[str]]) -> None:
+        if time.monotonic() - self._remembered_since > _FORGOTTEN_SECONDS:
+            self._noted, self._remembered_since = {}, time.monotonic()
+        for project_id, names in noted.items():
+            remembered = self._noted.setdefault(project_id, set())
+            if len(remembered) < _MOST_NOTED:
+                remembered.update(names)
+            waiting = self._names[project_id]
+            for name in names:
+                del waiting[name]
+            if not waiting:
+                del self._names[project_id]
 
 
 def _add(
-    counted: Mapping[int, Counts], names: Mapping[int, set[str]], connection: Connection
+    counted: Mapping[int, Counts], names: Mapping[int, Sequence[str]], connection: Connection
 ) -> None:
-    add_admissions(connection, counted)
+    if counted:
+        add_admissions(connection, counted)
     note_names(connection, names)
 
 

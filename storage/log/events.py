@@ -286,7 +286,6 @@ def append_history(
 
 
 # Anybody who has a key can invent names.
-_MOST_NAMES = 100
 _NOTE_NAMES = text("""
 INSERT INTO seen_names AS s (project_id, event, first_at, newest_at)
 SELECT n.project_id, n.event, t.newest_at, t.newest_at
@@ -313,12 +312,10 @@ def note_names(
     """Notes the names of events by project, and to an hour when each came last.
 
     Args:
-        names: Of the events, a hundred of a project at most are noted.
+        names: Of the events.
         live: Whether they came now, rather than in the past.
     """
-    pairs = [
-        (project_id, name) for project_id, of in names.items() for name in sorted(of)[:_MOST_NAMES]
-    ]
+    pairs = [(project_id, name) for project_id, of in names.items() for name in of]
     if pairs:
         ids, events = zip(*pairs, strict=True)
         bound = {"ids": list(ids), "names": list(events), "live": live}

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from storage.postgres.refusal import Invalid
 from storage.schema.tables import runtime_events
 from storage.tenants.keys import KeyKind
+from tests.processes.api_process import eventually
 
 PATH = "/v1/events"
 
@@ -417,3 +418,16 @@ def test_a_redelivered_event_is_stored_again_and_left_to_the_reader(tenant, runt
     for _ in range(2):
         assert sent(tenant, {**runtime_event, "event_id": "e"}).status_code == 202
     assert len(rows(tenant)) == 2
+
+
+def test_the_name_of_every_event_is_noted_where_a_project_has_more_than_a_hundred(tenant) -> None:
+    names = {*(f"event {number}" for number in range(120)), "order"}
+    times = {"session_id": "s-1", "occurred_at": ago(minutes=1)}
+    assert sent(tenant, {"events": [{**times, "event": name} for name in sorted(names)]}).is_success
+    noted = text("SELECT event FROM seen_names WHERE project_id = :id")
+
+    def known() -> bool:
+        rows = tenant.in_store(lambda c: c.execute(noted, {"id": tenant.project_id}).scalars())
+        return names == set(rows)
+
+    eventually(known)
