@@ -95,7 +95,7 @@ def _secret(data_dir: Path) -> bytes:
     if not os.environ.get("SERVICE_SECRET") and not (data_dir / "secret").exists():
         raise click.ClickException(
             f"SERVICE_SECRET is not set, and {data_dir} holds no secret: without the service's"
-            " own secret nobody is known by user reference"
+            " own secret no user reference can be resolved"
         )
     return service_secret(data_dir)
 

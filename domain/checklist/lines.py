@@ -48,7 +48,7 @@ COUNTED = "outcomes counted"
 NAMED = "unit on events"
 # A line for each metric of whose events none has the properties that it asks for.
 MATCHED = "filter matched"
-# A line for each ratio that is taken over events of which none ever came.
+# A line for each ratio whose `per` events never came.
 DIVIDED = "ratio taken over"
 # The first line turns red after so long without an event.
 SILENCE = timedelta(minutes=15)

@@ -190,7 +190,7 @@ class ProjectSetup:
         traffic: The recent events, by environment.
         names: Of events that ever came, the newest first.
         unmatched: The filters of its metrics that no recent event matches.
-        undivided: Its ratios, each with the events that it is taken over, of which none ever came.
+        undivided: Its ratios whose `per` events never came, each with the names of these events.
         experiments: Those that are open, in order.
         rivals: Pairs of builds that are served though neither was built on the other.
         admissions: Recent refused requests; None where nothing was sent.

@@ -209,14 +209,18 @@ def _progress(evidence: Evidence, policy: EvidencePolicy) -> str:
     return f"{needed}, reached about {at:%Y-%m-%d %H:%M} UTC"
 
 
+_LEAST_NARROWER = 0.005
+
+
 def adjustment_sentence(adjustment: Adjustment, unit: str) -> str:
     """Returns the sentence on the gain from the history of users."""
     users, explained, narrower = (
         f"{100 * share:.0f} %"
         for share in (adjustment.with_history, adjustment.explained, adjustment.narrower)
     )
-    if narrower in ("0 %", "-0 %"):
-        return f"{users} of {unit}s have a history, which says nothing of them so far."
+    # Slopes of early blocks may fit later blocks badly: then the interval is a little wider.
+    if adjustment.narrower < _LEAST_NARROWER:
+        return f"{users} of {unit}s have a history, which does not narrow the interval so far."
     return (
         f"{users} of {unit}s have a history. It explains {explained} of how {unit}s differ: the"
         f" interval is {narrower} narrower than without it."

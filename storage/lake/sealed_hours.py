@@ -141,7 +141,7 @@ def sealed_files(
 def listed_files(
     connection: Connection, condition: str, *, limit: int | None = None, **bound: object
 ) -> list[SealedFile]:
-    """Returns the listed files of which a condition holds, in order.
+    """Returns the listed files that meet a condition, in order.
 
     Args:
         condition: SQL on the columns of `sealed_hours`, called `s`.

@@ -656,8 +656,8 @@ def _counted(event: str) -> str:
             THEN coalesce(o.adds, {event}.value) ELSE o.otherwise END"""
 
 
-# What users did before the canary is read once, with the block of the start: of all of them, since
-# nobody knows who will come.
+# The history of users is read once, with the block of the start. It is read of all users, since the
+# users of the canary are not known yet.
 _READ_HISTORY = """s.from_block <= s.starts_at AND s.to_block > s.starts_at
                   AND {event}.received >= m.history_from AND {event}.received < m.history_to"""
 

@@ -470,8 +470,8 @@ amounts = _table(
     Column("unit", Text, nullable=False),
     Column("event_key", Text, nullable=False),
     _microseconds("received_at"),
-    # In whole millionths; of revenue too, of which an amount can be larger than a `value`. Of a
-    # ratio 2³¹ for an event that counts, and 1 for an event that it is taken over.
+    # In whole millionths; an amount of revenue can be larger than a `value` of an event. A ratio's
+    # counted events have 2³¹, and the events of its `per` have 1.
     Column("value", BigInteger, nullable=False),
     PrimaryKeyConstraint("experiment_id", "metric", "unit", "event_key"),
 )

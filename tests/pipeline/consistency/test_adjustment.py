@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from domain.evidence.results import Adjustment
 from orchestration.pipeline.audit import audit
+from orchestration.pipeline.sentence import adjustment_sentence
 from storage.upkeep.forgetting import forget_person
 from tests.world import DAY, A, K
 
@@ -82,3 +84,9 @@ def test_a_history_that_predicts_narrows_the_interval_and_is_said(story) -> None
 def test_a_history_that_says_nothing_or_may_be_the_change_s_is_not_read(story, reason) -> None:
     experiment = registered(story, **reason)
     assert "adjustment" not in story.evidence(experiment)
+
+
+@pytest.mark.parametrize("narrower", [0.0, -0.012])
+def test_a_history_that_makes_the_interval_no_narrower_is_not_said_to(narrower) -> None:
+    gain = Adjustment(with_history=0.5, explained=2 * narrower, narrower=narrower)
+    assert adjustment_sentence(gain, "user").endswith("does not narrow the interval so far.")
