@@ -25,6 +25,7 @@ from storage.experiments.router import fitting_unit
 from storage.experiments.serving import AHEAD, read_serving
 from storage.experiments.start import Choice, Start, place_of, start_of
 from storage.postgres.refusal import Conflict
+from storage.schema.past_log import PastLog
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import Settings, read_settings, stored_settings
 
@@ -48,12 +49,12 @@ class Binding:
     control_commit: str | None
     change: list[str]
     bound_at: datetime
-    routes_seen: frozenset[str]
+    past: PastLog
     flag: Flag | None = None
 
 
 def bind_waiting(
-    connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime
+    connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime, past: PastLog
 ) -> None:
     """Binds the experiments that wait for such a deploy."""
     waiting = connection.execute(
@@ -79,10 +80,9 @@ def bind_waiting(
                 connection,
                 project_id,
                 deploy,
-                control_commit=request.control_commit,
-                flag=request.treatment_flag,
+                request,
                 bound_at=bound_at,
-                routes_seen=affected_routes_seen(connection, project_id, deploy, request.routes),
+                past=past,
             )
             # A deploy that carries nothing new is not the awaited deploy.
             if binding.change:
@@ -105,11 +105,10 @@ def binding_of(
     connection: Connection,
     project_id: int,
     deploy: Row[Any],
+    request: Registration,
     *,
-    control_commit: str | None,
-    flag: Flag | None,
     bound_at: datetime,
-    routes_seen: frozenset[str],
+    past: PastLog,
 ) -> Binding:
     """Returns the scope of an experiment on this deploy, as known at the binding.
 
@@ -119,6 +118,7 @@ def binding_of(
     Raises:
         Conflict: Its id begins several commits.
     """
+    control_commit, flag = request.control_commit, request.treatment_flag
     if flag is not None:
         # A single build, two behaviours: what differs is the flag alone.
         return Binding(
@@ -126,7 +126,7 @@ def binding_of(
             control_commit=deploy.commit_sha,
             change=[flag.change],
             bound_at=bound_at,
-            routes_seen=routes_seen,
+            past=past,
             flag=flag,
         )
     environment, treatment = deploy.environment, deploy.commit_sha
@@ -165,7 +165,7 @@ def binding_of(
         control_commit=control,
         change=sorted(carried - lacking),
         bound_at=bound_at,
-        routes_seen=routes_seen,
+        past=past,
     )
 
 
@@ -224,17 +224,13 @@ def bind(
         registered_at=registered_at,
     )
     start = start_of(connection, project_id, binding, choice)
-    settings, guardrails = _with_slow(
-        connection, project_id, deploy.environment, choice, at=start.starts_at
-    )
+    settings, guardrails = _with_slow(connection, project_id, binding, choice, at=start.starts_at)
     unit = fitting_unit(
-        connection, project_id, deploy.environment, settings, None if start.is_history else bound_at
+        binding.past, project_id, deploy.environment, settings, is_history=start.is_history
     )
-    place = (connection, project_id, deploy.environment)
-    before = start.starts_at - start.late_by
-    # The deploy brought the last of a portfolio's changes: its routes are that change's.
-    seen = frozenset[str]() if request.is_portfolio else binding.routes_seen
-    routes, because = _routes(request.routes, seen)
+    place = (binding.past, project_id, deploy.environment)
+    before = min(start.starts_at - start.late_by, binding.past.until)
+    routes, because = _routes(connection, project_id, binding, request)
     policy = frozen_policy(
         settings,
         unit=unit,
@@ -328,7 +324,7 @@ def _valued(
 
 
 def _cap(
-    connection: Connection,
+    past: PastLog,
     project_id: int,
     environment: str,
     definition: Mapping[str, Any],
@@ -341,9 +337,7 @@ def _cap(
     thousand the larger of twenty times their median and their 95th percentile. Without a cap a
     single extreme value hides the effect on all others.
     """
-    row = connection.execute(
-        _CAP, _valued(project_id, environment, definition, before=before)
-    ).one()
+    (row,) = past.rows(_CAP, _valued(project_id, environment, definition, before=before))
     if row.values >= _MANY_VALUES:
         return float(row.percentile_99)
     if row.values >= _FEW_VALUES:
@@ -395,7 +389,7 @@ def _history(
     That is the 28 days before the canary; None where a build with the change was served then, or
     where these days do not say by themselves that the earlier predict the later.
     """
-    environment, before = binding.deploy.environment, min(start.began_at, binding.bound_at)
+    environment, before = binding.deploy.environment, min(start.began_at, binding.past.until)
     since, is_whole = before - _CAP_FROM, start.starts_at - start.late_by == start.began_at
     if binding.flag is not None or definition["cap"] is None or not is_whole:
         return None
@@ -412,7 +406,7 @@ def _history(
     for days in (timedelta(days=1), timedelta(days=7)):
         split = before - window - days
         bounds = {"split": split, "met_until": split + days}
-        row = connection.execute(_EXPLAINED, {**asked, **bounds}).one()
+        (row,) = binding.past.rows(_EXPLAINED, {**asked, **bounds})
         if row.users >= _MANY_USERS:
             break
     explains = row.users >= _FEW_USERS and (row.explained or 0.0) >= _LEAST_EXPLAINED
@@ -420,27 +414,33 @@ def _history(
 
 
 _SENDS_REQUESTS = text("""
-SELECT EXISTS (
-    SELECT FROM runtime_events
-    WHERE project_id = :project_id AND environment = :environment AND event = :event
-      AND received_at >= :since AND received_at < :before AND value IS NOT NULL
-)
+SELECT FROM runtime_events
+WHERE project_id = :project_id AND environment = :environment AND event = :event
+  AND received_at >= :since AND received_at < :before AND value IS NOT NULL
+LIMIT 1
 """)
 
 
 def _with_slow(
-    connection: Connection, project_id: int, environment: str, choice: Choice, *, at: datetime
+    connection: Connection, project_id: int, binding: Binding, choice: Choice, *, at: datetime
 ) -> tuple[Settings, Sequence[str]]:
     """Returns settings and guardrails, with `slow` where none were chosen and requests come."""
     settings, guardrails = choice.settings, choice.guardrails
-    asked = {"project_id": project_id, "environment": environment, "event": settings.span_event}
-    within = {"since": at - timedelta(hours=1), "before": at}
     if (
         "guardrails" in stored_settings(connection, project_id)
         or SLOW in settings.metrics
         or not {*guardrails} >= {*settings.guardrails}
-        or not connection.execute(_SENDS_REQUESTS, {**asked, **within}).scalar_one()
     ):
+        return settings, guardrails
+    before = min(at, binding.past.until)
+    asked = {
+        "project_id": project_id,
+        "environment": binding.deploy.environment,
+        "event": settings.span_event,
+        "since": before - timedelta(hours=1),
+        "before": before,
+    }
+    if not binding.past.rows(_SENDS_REQUESTS, asked):
         return settings, guardrails
     slow = Metric(
         sources=[settings.span_event],
@@ -479,7 +479,7 @@ FROM frozen
 
 
 def _first_values(
-    connection: Connection,
+    past: PastLog,
     project_id: int,
     environment: str,
     definition: Mapping[str, Any],
@@ -489,7 +489,7 @@ def _first_values(
 ) -> Row[Any]:
     """Returns the quantiles of a metric's first values of units, in the days before the start.
 
-    The binding holds writers of the log up: an hour or a day with many units is read alone.
+    An hour or a day with many units is read alone.
     """
     asked = {
         "project_id": project_id,
@@ -502,10 +502,11 @@ def _first_values(
         "before": before,
     }
     for span in (timedelta(hours=1), timedelta(days=1)):
-        row = connection.execute(_FIRST_VALUES, {**asked, "since": before - span}).one()
+        (row,) = past.rows(_FIRST_VALUES, {**asked, "since": before - span})
         if row.units >= _MANY_UNITS:
             return row
-    return connection.execute(_FIRST_VALUES, {**asked, "since": before - _CAP_FROM}).one()
+    (row,) = past.rows(_FIRST_VALUES, {**asked, "since": before - _CAP_FROM})
+    return row
 
 
 _ROUTES_SEEN = text("""
@@ -515,29 +516,25 @@ WHERE project_id = :project_id AND environment = :environment AND route IS NOT N
 """)
 
 
-def affected_routes_seen(
-    connection: Connection, project_id: int, deploy: Row[Any], named: Sequence[str] | None
-) -> frozenset[str]:
-    """Returns the deploy's affected routes that events have named of late."""
-    if named is not None or not deploy.affected_routes or deploy.graph_id is None:
-        return frozenset()
+def _routes(
+    connection: Connection, project_id: int, binding: Binding, request: Registration
+) -> tuple[list[str] | None, str]:
+    """Returns the routes that expose a unit, None for all, and why these.
+
+    Where none are named they are the routes that the deploy affects and events have named of late.
+    """
+    deploy = binding.deploy
+    if request.routes is not None:
+        return list(request.routes), "named"
+    # The deploy brought the last of a portfolio's changes: its routes are that change's.
+    if request.is_portfolio or not deploy.affected_routes or deploy.graph_id is None:
+        return None, "all"
     table = RouteTable(graph_patterns(connection, project_id, deploy.graph_id))
-    routes = connection.execute(
-        _ROUTES_SEEN,
-        {
-            "project_id": project_id,
-            "environment": deploy.environment,
-            "since": deploy.deployed_at - _ROUTES_SEEN_WITHIN,
-        },
-    ).scalars()
-    patterns = {table.match(route) for route in routes}
-    return frozenset(
-        route for route in deploy.affected_routes if canonical_route(route) in patterns
-    )
-
-
-def _routes(named: Sequence[str] | None, affected: frozenset[str]) -> tuple[list[str] | None, str]:
-    """Returns the routes that expose a unit, None for all, and why these."""
-    if named is not None:
-        return list(named), "named"
+    within = {
+        "project_id": project_id,
+        "environment": deploy.environment,
+        "since": min(deploy.deployed_at, binding.past.until) - _ROUTES_SEEN_WITHIN,
+    }
+    patterns = {table.match(row.route) for row in binding.past.rows(_ROUTES_SEEN, within)}
+    affected = {each for each in deploy.affected_routes if canonical_route(each) in patterns}
     return (sorted(affected), "affected") if affected else (None, "all")

@@ -28,7 +28,7 @@ from storage.experiments.graphs import (
 from storage.experiments.histories import read_history, remember_commit
 from storage.experiments.serving import AHEAD, read_serving, standing_commit
 from storage.postgres.refusal import Conflict, Invalid, Missing
-from storage.schema.clock import binding_time
+from storage.schema.past_log import PastLog
 from storage.schema.tables import deploys
 from storage.tenants.projects import lock_project
 
@@ -107,7 +107,33 @@ def record_deploy(
     previous = graph_id = current_graph_id(connection, project_id)
     if request.stored_graph is not None:
         graph_id = store_graph(connection, project_id, request.stored_graph).graph_id
-    recorded_at = binding_time(connection)
+    past = PastLog(connection)
+
+    def bound(recorded_at: datetime) -> RecordedDeploy:
+        return _record(
+            connection,
+            project_id,
+            request,
+            graph_id=graph_id,
+            previous=previous,
+            recorded_at=recorded_at,
+            past=past,
+        )
+
+    return past.bound(bound)
+
+
+def _record(
+    connection: Connection,
+    project_id: int,
+    request: DeployRequest,
+    *,
+    graph_id: str | None,
+    previous: str | None,
+    recorded_at: datetime,
+    past: PastLog,
+) -> RecordedDeploy:
+    """Records a deploy that was not posted before."""
     deployed_at = request.deployed_at or recorded_at
     if deployed_at > recorded_at + AHEAD:
         raise Invalid(
@@ -169,7 +195,7 @@ def record_deploy(
         )
         .returning(deploys)
     ).one()
-    bind_waiting(connection, project_id, row, bound_at=recorded_at)
+    bind_waiting(connection, project_id, row, bound_at=recorded_at, past=past)
     return RecordedDeploy(record=deploy_record(row), replayed=False)
 
 

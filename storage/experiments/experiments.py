@@ -13,13 +13,14 @@ from sqlalchemy.dialects.postgresql import insert
 from domain.contract import waiting_contract
 from domain.metric import SLOW, Metric
 from domain.registration import PORTFOLIO, Registration
-from storage.experiments.binding import Binding, affected_routes_seen, bind, binding_of
+from storage.experiments.binding import Binding, bind, binding_of
 from storage.experiments.commit_ids import commit_meant, commit_named, commits_meant, whole_id
 from storage.experiments.deploys import NOT_WITHDRAWN
 from storage.experiments.hold_backs import later_build, nothing_to_judge
 from storage.experiments.policy import watched_guardrails
 from storage.postgres.refusal import Conflict, Invalid, Locked, Missing
 from storage.schema.clock import binding_time
+from storage.schema.past_log import PastLog
 from storage.schema.tables import deploys, experiments, verdicts
 from storage.tenants.audit_trail import PROGRAM, Actor, record_action
 from storage.tenants.projects import lock_project
@@ -57,17 +58,27 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     deploy = _deploy(connection, project_id, request)
     if deploy is None:
         return _register_waiting(connection, project_id, request, settings=settings, metric=metric)
-    # Before the binding's lock, which holds up every writer of the log.
-    routes_seen = affected_routes_seen(connection, project_id, deploy, request.routes)
-    binding = binding_of(
-        connection,
-        project_id,
-        deploy,
-        control_commit=request.control_commit,
-        flag=request.treatment_flag,
-        bound_at=binding_time(connection),
-        routes_seen=routes_seen,
-    )
+    past = PastLog(connection)
+
+    def register_bound(bound_at: datetime) -> Registered:
+        binding = binding_of(connection, project_id, deploy, request, bound_at=bound_at, past=past)
+        return _register_bound(
+            connection, project_id, request, binding=binding, settings=settings, metric=metric
+        )
+
+    return past.bound(register_bound)
+
+
+def _register_bound(
+    connection: Connection,
+    project_id: int,
+    request: Registration,
+    *,
+    binding: Binding,
+    settings: Settings,
+    metric: str,
+) -> Registered:
+    """Registers an experiment on a deploy that was recorded."""
     known = _open_experiment(
         connection, project_id, binding, metric=metric, is_portfolio=request.is_portfolio
     )
@@ -75,7 +86,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         _require_same(known, request, settings=settings, control_commit=binding.control_commit)
         return Registered(experiment_id=known.experiment_id, created=False)
     if request.control_commit is None and request.treatment_flag is None:
-        _require_no_hold_back(connection, project_id, deploy)
+        _require_no_hold_back(connection, project_id, binding.deploy)
     if not binding.change:
         raise Invalid(
             "no_change",
@@ -87,7 +98,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         project_id,
         request,
         metric=metric,
-        environment=deploy.environment,
+        environment=binding.deploy.environment,
         registered_at=binding.bound_at,
     )
     bind(

@@ -1,13 +1,14 @@
 """The router, as received sessions show it: whether it keeps visitors or draws each session."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
 
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from domain.checklist.setup import ReturningVisitors
 from domain.comparison import MANY_RETURNING
 from storage.postgres.rows import value_of
+from storage.schema.past_log import PastLog
 from storage.tenants.settings import Settings, Unit
 
 # How far back sessions are read, until enough visitors have come back. A longer span that would
@@ -60,23 +61,18 @@ WHERE b.place = 2 AND d.visit = 1 AND d.pseudonym IS NOT NULL AND d.next_build I
 
 
 def read_returning(
-    connection: Connection,
-    project_id: int,
-    environment: str,
-    settings: Settings,
-    *,
-    before: datetime,
+    past: PastLog, project_id: int, environment: str, settings: Settings
 ) -> ReturningVisitors:
-    """Returns the visitors who came back in the 28 days before a time, or in fewer if they do."""
+    """Returns the visitors who came back in the last 28 days, or in fewer if many did."""
     bound = {
         "project_id": project_id,
         "environment": environment,
-        "before": before,
+        "before": past.until,
         "trusted_only": settings.trusted_identity,
     }
     returning = ReturningVisitors(users=0, kept=0, expected=0.0)
     for span, longer in pairwise([*_SPANS, timedelta.max]):
-        row = connection.execute(_RETURNED, {**bound, "since": before - span}).one()
+        (row,) = past.rows(_RETURNED, {**bound, "since": past.until - span})
         returning = value_of(ReturningVisitors, row)
         if row.users >= MANY_RETURNING or row.sessions * (longer / span) > _MOST_SESSIONS:
             break
@@ -84,22 +80,17 @@ def read_returning(
 
 
 def fitting_unit(
-    connection: Connection,
-    project_id: int,
-    environment: str,
-    settings: Settings,
-    bound_at: datetime | None,
+    past: PastLog, project_id: int, environment: str, settings: Settings, *, is_history: bool
 ) -> Unit:
     """Returns the unit that an experiment counts: the project's, or by `auto` the router's.
 
     Args:
-        bound_at: When the experiment binds; None where history is bound, whose sessions are units:
-            an import counts them before any router can be read of it.
+        is_history: Whether history is bound, whose sessions are units: an import counts them
+            before any router can be read of it.
     """
     if settings.unit != "auto":
         return settings.unit
     # A token vouches for a session, and a sample takes whole sessions.
-    if settings.signed_assignments or settings.sample_rate < 1 or bound_at is None:
+    if settings.signed_assignments or settings.sample_rate < 1 or is_history:
         return "session"
-    returning = read_returning(connection, project_id, environment, settings, before=bound_at)
-    return returning.unit or "session"
+    return read_returning(past, project_id, environment, settings).unit or "session"

@@ -108,7 +108,7 @@ def place_of(project_id: int, deploy: Row[Any]) -> dict[str, Any]:
 
 
 _FIRST_FLAGGED = text("""
-SELECT min(occurred_at) FROM runtime_events
+SELECT min(occurred_at) AS occurred_at FROM runtime_events
 WHERE project_id = :project_id AND environment = :environment
   AND occurred_at >= :since AND received_at >= :since AND flags ->> :name = :treatment
   AND (trusted OR signed OR NOT :signed_only)
@@ -122,18 +122,16 @@ def _declared_at(
     deploy, flag = binding.deploy, binding.flag
     if flag is None:
         return _first_step(connection, project_id, deploy)
-    first = connection.execute(
-        _FIRST_FLAGGED,
-        {
-            "project_id": project_id,
-            "environment": deploy.environment,
-            "since": deploy.deployed_at,
-            "name": flag.name,
-            "treatment": flag.treatment,
-            "signed_only": choice.settings.signed_assignments,
-        },
-    ).scalar_one_or_none()
-    return first or binding.bound_at
+    asked = {
+        "project_id": project_id,
+        "environment": deploy.environment,
+        "since": min(deploy.deployed_at, binding.past.until),
+        "name": flag.name,
+        "treatment": flag.treatment,
+        "signed_only": choice.settings.signed_assignments,
+    }
+    (first,) = binding.past.rows(_FIRST_FLAGGED, asked)
+    return first.occurred_at or binding.bound_at
 
 
 _FIRST_STEP = text("""

@@ -10,17 +10,15 @@ from storage.schema.tables import commit_ids, commits, deploys, experiments
 
 # What deploys and registrations write that evidence is computed from.
 _TABLES = (deploys, commits, commit_ids, experiments)
-_OF_THIS_TRANSACTION = text("xmin = pg_current_xact_id()::xid")
+# Savepoints have younger ids of their own. So have rows that others stored since, which are laid
+# over themselves.
+_OF_THIS_TRANSACTION = text("age(xmin) <= age(pg_current_xact_id()::xid)")
 
 Rows = Mapping[Table, Sequence[Mapping[str, Any]]]
 
 
 def written_rows(connection: Connection) -> Rows:
-    """Returns the deploys, lineages and experiments that a transaction has written so far.
-
-    Args:
-        connection: In a transaction without savepoints.
-    """
+    """Returns the deploys, lineages and experiments that a transaction has written so far."""
     return {
         table: [
             dict(row)

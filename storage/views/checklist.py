@@ -23,6 +23,7 @@ from storage.log.admissions import read_admissions
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
 from storage.schema.encoding import BLOCK, SIGHTINGS, moment
+from storage.schema.past_log import PastLog
 from storage.schema.policy_columns import LEAVES_OUT, TARGET, TARGET_SOURCES
 from storage.tenants.settings import parse_settings
 from storage.verdicts.set_aside import read_set_aside
@@ -202,7 +203,7 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         revenue_joined=revenue.joined,
         # A token vouches for a session.
         unit="session" if settings.signed_assignments else settings.unit,
-        returning=read_returning(connection, project_id, environments[0], settings, before=row.now),
+        returning=read_returning(PastLog(connection), project_id, environments[0], settings),
         set_aside=[
             (failure.experiment_id, failure.sentence)
             for failure in read_set_aside(connection, project_id=project_id)

@@ -9,16 +9,18 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
-from storage.postgres.engine import connection_string, session_options
+from storage.postgres.engine import connection_string, opened_engine, session_options
 from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject
+from storage.tenants.settings import apply_settings
 from tests.clients.shop import Shop, open_shop
 from tests.clients.wire import Answer, Wire, get, post
 from tests.processes.api_process import ApiProcess, eventually
@@ -46,8 +48,8 @@ def shop(safe_postgres) -> Iterator[Shop]:
     shop.engine.dispose()
 
 
-def deploy(project: CreatedProject, number: int) -> bytes:
-    body = json.dumps({"commit": {"sha": f"{number:07x}"}, "environment": "e"}).encode()
+def deploy(project: CreatedProject, commit: str, **members: Any) -> bytes:
+    body = json.dumps({"commit": {"sha": commit}, **members}).encode()
     return post("/v1/deploys", body, f"X-Service-Project-Key: {project.keys[KeyKind.WRITE]}")
 
 
@@ -102,7 +104,9 @@ def test_a_pool_without_a_free_connection_is_answered_503_and_events_are_taken(
     with ExitStack() as stack:
         with locked(safe_postgres.url, "deploys"):
             wires = all_asked(
-                stack, api.port, [deploy(safe_project, number) for number in range(CROWD)]
+                stack,
+                api.port,
+                [deploy(safe_project, f"{number:07x}", environment="e") for number in range(CROWD)],
             )
             eventually(lambda: waiting_for_locks(safe_postgres.url) >= POOL)
             with Wire(api.port) as other:
@@ -116,7 +120,9 @@ def test_a_pool_without_a_free_connection_is_answered_503_and_events_are_taken(
         assert {answer.status for answer in late} <= {201, 503}
         assert 201 in {answer.status for answer in late}
     with Wire(api.port) as again:
-        assert again.send(deploy(safe_project, CROWD)).answer().status == 201
+        assert (
+            again.send(deploy(safe_project, f"{CROWD:07x}", environment="e")).answer().status == 201
+        )
 
 
 @pytest.mark.parametrize(
@@ -142,6 +148,32 @@ def test_a_locked_table_holds_up_nobody_else(api, safe_postgres, shop, table, se
     assert {answer.status for answer in answers} <= {normal[held], 503}
     with Wire(api.port) as again:
         assert again.send(held).answer().status == normal[held]
+
+
+@pytest.mark.parametrize("last", ["registration", "deploy"])
+def test_a_binding_that_reads_the_past_holds_up_no_event(
+    api, safe_postgres, safe_project, last
+) -> None:
+    # The cap of a mean is read of the events and of the revenue of four weeks.
+    with opened_engine(safe_postgres.url) as engine, engine.begin() as connection:
+        metrics = {"spent": {"kind": "mean"}}
+        apply_settings(connection, safe_project.project_id, {"metrics": metrics})
+    commit, key = secrets.token_hex(20), f"X-Service-Project-Key: {safe_project.keys['project']}"
+    wanted = json.dumps({"treatment_commit": commit, "target_metric": "spent"}).encode()
+    first, second = deploy(safe_project, commit), post("/v1/reward/register", wanted, key)
+    if last == "deploy":
+        first, second = second, first
+    with Wire(api.port) as wire, Wire(api.port) as other:
+        assert wire.send(first).answer().status == 201
+        with locked(safe_postgres.url, "revenue_events"):
+            wire.send(second)
+            eventually(lambda: waiting_for_locks(safe_postgres.url) == 1)
+            assert other.send(event(safe_project)).answer().status == 202
+            assert not wire.hears(seconds=0)
+        assert wire.answer().status == 201
+        listed = json.loads(wire.send(get("/v1/reward", key).encode()).answer().body)
+    (experiment,) = [each for each in listed["experiments"] if each["treatment_commit"] == commit]
+    assert experiment["deploy_id"] is not None
 
 
 @pytest.fixture
@@ -210,7 +242,7 @@ def test_a_full_disk_is_answered_503_until_there_is_room(small_disk, tmp_path) -
             ballast.unlink()
             eventually(lambda: wire.send(event(shop.project)).answer().status == 202)
             eventually(lambda: wire.send(get("/readyz")).answer().status == 200)
-            assert wire.send(deploy(shop.project, 3)).answer().status == 201
+            assert wire.send(deploy(shop.project, "0000003")).answer().status == 201
 
 
 def _fill(ballast: Path) -> None:
