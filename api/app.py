@@ -13,7 +13,6 @@ from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from api.adapters import release_gate, remote_evaluation
 from api.adapters.otlp import answer as otlp_answer
@@ -40,9 +39,7 @@ from api.runtime.agents import Agents, Tools
 from api.runtime.settings import ApiSettings
 from api.runtime.state import running
 from api.wire import documentation
-from api.wire.envelope import Envelope, Refusals
-from api.wire.express import Express, Failed
-from api.wire.fair_queue import FairQueue
+from api.wire.envelope import Envelope, Failed
 from api.wire.meters import Meters
 from api.wire.problem import PROTOCOL_FORMS, Fault, Problem, invalid, problem_response
 from api.wire.shape import code, detail
@@ -78,16 +75,6 @@ _ROUTERS = (
 )
 
 
-class Application(FastAPI):
-    """FastAPI behind the express lane."""
-
-    express: Express
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
-        await self.express(scope, receive, send)
-
-
 def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = None) -> FastAPI:
     """Returns the application.
 
@@ -99,7 +86,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         ValueError: The environment lacks a variable that must be set.
     """
     chosen = settings or ApiSettings.from_environment()
-    meters, refusals, queue = Meters(), Refusals(), FairQueue()
+    meters = Meters()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Any]]:
@@ -113,7 +100,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
 
     # As they stand: to include a router would build all its routes anew, at the first request.
     plain = [route for router in _ROUTERS for route in router.routes]
-    app = Application(
+    app = FastAPI(
         routes=plain,
         title="Deploy-Attribution and Reward Service",
         description=_DESCRIPTION,
@@ -124,15 +111,13 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         # Asks OpenTelemetry at each request whether it is there: a tenth of a small request's cost.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.add_middleware(Envelope, meters=meters, refusals=refusals, queue=queue)
-    app.express = Express(
-        partial(FastAPI.__call__, app),
-        envelope=partial(Envelope, meters=meters, refusals=refusals, queue=queue),
-        routes=plain,
-        failures=_FAILURES,
-    )
     for kind, handler in _FAILURES.items():
         app.add_exception_handler(kind, handler)
+    app.add_exception_handler(Exception, _raised)
+    # Before the framework's own layers, which cost more than most answers.
+    app.middleware_stack = Envelope(
+        app.build_middleware_stack(), meters, routes=plain, failures=_FAILURES
+    )
     app.openapi = partial(documentation.document, app)
     return app
 
@@ -164,6 +149,11 @@ def _fault_of_parameter(error: ErrorDetails) -> Fault:
     return Fault(
         at=str(error["loc"][-1]), code=code(error), detail=detail(error), place="parameter"
     )
+
+
+async def _raised(_: Request, failure: Exception) -> Response:
+    # The framework would answer with a text of its own; the envelope answers with a problem.
+    raise failure
 
 
 async def _failed(request: Request, failure: Exception) -> Response:

@@ -12,7 +12,7 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 _KNOWN = """
 account actions address advice agents alert aliasing amount answer api app application are asset
 attribute axis batch batching because body boundary bucket chain changed check child children clause
-cli client close cluster column command compared comparison component computed conflict connection
+cli client close cluster column command compared comparison component computed conflict
 contract copying counted created cron currency daemon dagster dashboard data dataclass day db
 decision definitions delivery demo deployed derived design diff difference different dir django
 doctor document documentation domain doubtful drafted drop dropped duck duckdb due duplicate

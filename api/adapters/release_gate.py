@@ -200,12 +200,11 @@ async def post_gate(
     ] = "go",
 ) -> Response:
     """Answer 200 to go on and 403 to hold, as Flagger's webhooks read it."""
-    keyring = runtime(request).keyring
     # Who sends no body of ours is asked for the key first, as everywhere.
     if HEADER in request.headers or not announces_json(request):
-        await admitted(keyring, request, KeyKind.PROJECT)
+        await admitted(request, KeyKind.PROJECT)
     body = await _BODY(request)
-    caller = await admitted(keyring, request, KeyKind.PROJECT, inside=body.metadata.key)
+    caller = await admitted(request, KeyKind.PROJECT, inside=body.metadata.key)
     judged = await _judge(request, caller.project_id, body.metadata, registers=True)
     wanted = judged.phase == ("Failed" if want == "rollback" else "Successful")
     return PlainTextResponse(judged.sentence, status_code=200 if wanted else 403)

@@ -154,7 +154,7 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
         key: The flag that it names; None for all.
     """
     shared = runtime(request)
-    caller = await admitted(shared.keyring, request, KeyKind.PUBLIC, KeyKind.WRITE, bearer=True)
+    caller = await admitted(request, KeyKind.PUBLIC, KeyKind.WRITE, bearer=True)
     _require_setting(caller)
     require_origin(request, caller)
     context = (await _read(request, shared, caller, key)).context

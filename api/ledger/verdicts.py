@@ -31,7 +31,7 @@ async def get_ledger(request: Request) -> Response:
     It enters no verdict.
     """
     shared = runtime(request)
-    caller = await admitted(shared.keyring, request, *READING_KINDS)
+    caller = await admitted(request, *READING_KINDS)
     as_of = datetime.now(UTC)
 
     def ledger(connection: Connection) -> Ledger:

@@ -72,7 +72,7 @@ async def get_metadata(request: Request) -> Response:
 
 async def _admit(request: Request, shared: Runtime) -> None:
     try:
-        await admitted(shared.keyring, request, *READING_KINDS, bearer=True)
+        await admitted(request, *READING_KINDS, bearer=True)
     except Problem as refused:
         if "WWW-Authenticate" in refused.headers:
             metadata = public_address(request, shared.settings) + METADATA

@@ -28,6 +28,6 @@ async def get_checklist(request: Request) -> Response:
     header `Age` says how many seconds ago that was.
     """
     shared = runtime(request)
-    caller = await admitted(shared.keyring, request, *READING_KINDS)
+    caller = await admitted(request, *READING_KINDS)
     checklist = await shared.checklists.of(caller.project_id)
     return answer(checklist.lines, headers={"Age": str(checklist.age)})

@@ -5,20 +5,17 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.runtime.intake import Intake
+from api.runtime.intake import take_events
 from api.runtime.keyring import admitted
 from api.runtime.origin import preflight
-from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import JSON
 from api.wire.documentation import PlainRoute, json_body, reading
 from api.wire.envelope import EVENTS_PATH
-from api.wire.event_batch import Batch, EventReader, RuntimeEventBatch, RuntimeEventBody
-from api.wire.problem import Fault, Problem, invalid
+from api.wire.event_batch import RuntimeEventBatch, RuntimeEventBody
+from api.wire.problem import Fault, invalid
 from api.wire.shape import FaultShown, Shape
-from storage.log.events import EventLines
 from storage.tenants.keys import KeyKind
-from storage.tenants.sample import Sample
 
 router = APIRouter(route_class=PlainRoute, tags=["events"])
 
@@ -99,37 +96,13 @@ _EXAMPLES = {
 )
 async def post_events(request: Request) -> Response:
     """Store an event, or up to 500; valid ones are stored although others are rejected."""
-    shared, history = runtime(request), _is_history(request)
+    history = _is_history(request)
     kinds = (KeyKind.WRITE,) if history else (KeyKind.PUBLIC, KeyKind.WRITE)
-    caller = await admitted(shared.keyring, request, *kinds, query=True)
-    intake = Intake(shared=shared, caller=caller, history=history)
-    try:
-        return await _received(request, intake)
-    except Problem as problem:
-        intake.refuse(problem)
-        raise
-
-
-async def _received(request: Request, intake: Intake) -> Response:
-    batch = await intake.read(request, _read, media=(JSON, "text/plain"))
-    if isinstance(batch, EventLines):
-        accepted, late = len(batch.occurred_at), await intake.store_lines(batch)
-        return answer({"accepted": accepted, "late": late, "rejected": []}, status=202)
-    intake.count(batch)
-    if not batch.events and not batch.sampled_out:
-        raise invalid(batch.faults)
-    late = await intake.store(batch)
-    return answer(_receipt(batch, late=late, sample=intake.caller.sample), status=202)
-
-
-def _read(reader: EventReader, raw: bytes) -> EventLines | Batch:
-    lines = reader.lines(raw)
-    return reader.batch(raw) if lines is None else lines
-
-
-def _receipt(batch: Batch, *, late: int, sample: Sample | None) -> dict[str, object]:
+    caller = await admitted(request, *kinds, query=True)
+    media = (JSON, "text/plain")
+    batch, late = await take_events(request, caller, media=media, history=history)
     receipt: dict[str, object] = {
-        "accepted": len(batch.events),
+        "accepted": batch.accepted,
         "late": late,
         "rejected": [
             {"index": event.index, "errors": [fault.document() for fault in event.faults]}
@@ -138,11 +111,11 @@ def _receipt(batch: Batch, *, late: int, sample: Sample | None) -> dict[str, obj
     }
     if batch.sampled_out:
         receipt["sampled_out"] = batch.sampled_out
-    if sample is not None:
-        receipt["sampling"] = sample.document()
+    if caller.sample is not None:
+        receipt["sampling"] = caller.sample.document()
     if batch.ignored:
         receipt["ignored"] = batch.ignored_names
-    return receipt
+    return answer(receipt, status=202)
 
 
 def _is_history(request: Request) -> bool:

@@ -91,7 +91,7 @@ async def get_verdict(request: Request) -> Response:
     if request.path_params["experiment_id"] == "register":
         raise HTTPException(405, headers={"Allow": "POST"})
     shared = runtime(request)
-    caller = await admitted(shared.keyring, request, *READING_KINDS)
+    caller = await admitted(request, *READING_KINDS)
     experiment_id = known_id(request.path_params["experiment_id"])
     verdict = await shared.reader.read(caller.project_id, experiment_id)
     _, tag = _tagged(verdict.contract)

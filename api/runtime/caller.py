@@ -7,13 +7,12 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from api.runtime.keyring import Caller, admitted
-from api.runtime.state import runtime
 from storage.tenants.keys import READING_KINDS, KeyKind
 
 
 def _by(*kinds: KeyKind, bearer: bool = False) -> Callable[[Request], Awaitable[Caller]]:
     async def caller(request: Request) -> Caller:
-        return await admitted(runtime(request).keyring, request, *kinds, bearer=bearer)
+        return await admitted(request, *kinds, bearer=bearer)
 
     return caller
 

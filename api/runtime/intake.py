@@ -1,117 +1,105 @@
 """The intake: every runtime event of a request is read, stored and counted here."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from starlette.requests import Request
 
 from api.runtime.keyring import Caller
 from api.runtime.origin import require_origin
-from api.runtime.state import Runtime
+from api.runtime.state import Runtime, runtime
 from api.wire.body import LARGE, MEBIBYTE, apart
-from api.wire.event_batch import Batch, EventReader, Rejected
-from api.wire.problem import Problem
-from storage.log.events import EventLines, append_history, event_lines
+from api.wire.event_batch import Batch, EventReader
+from api.wire.problem import Problem, invalid
+from storage.log.events import append_history, event_lines
 from storage.tenants.keys import KeyKind
 
-ReadT = TypeVar("ReadT")
 
+async def take_events(
+    request: Request,
+    caller: Caller,
+    *,
+    media: tuple[str, ...],
+    limit: int = MEBIBYTE,
+    read: Callable[[EventReader, bytes], Batch] = EventReader.read,
+    history: bool = False,
+    may_be_empty: bool = False,
+) -> tuple[Batch, int]:
+    """Takes the events of a request: they are stored once this returns.
 
-@dataclass(frozen=True, kw_only=True)
-class Intake:
-    """Takes the events of a request.
-
-    Attributes:
-        shared: The state of the process.
+    Args:
+        request: By a caller, who is admitted.
         caller: Who sends them.
+        media: The content types that are taken.
+        limit: The most bytes of the body.
+        read: Reads the body; others are answered while a large body is read.
         history: Whether they are received when they occurred.
+        may_be_empty: Whether a request is taken although no event of it is valid.
+
+    Returns:
+        What was read, and how many of the stored events came too late for any verdict.
+
+    Raises:
+        Problem: The request or its body is refused, or each of its events.
     """
-
-    shared: Runtime
-    caller: Caller
-    history: bool = False
-
-    def _reader(self) -> EventReader:
-        return EventReader(
-            project_id=self.caller.project_id,
-            now=self.shared.writer.now(),
-            trusted=self.caller.kind is KeyKind.WRITE,
-            history=self.history,
-            pseudonyms=self.shared.pseudonyms,
-            signatures=self.shared.signatures,
-            epochs=self.caller.settings.assignment_epochs,
+    shared = runtime(request)
+    try:
+        require_origin(request, caller)
+        raw = await shared.rate_limit.body(request, caller, limit=limit, media=media, gzip=True)
+        reader = EventReader(
+            project_id=caller.project_id,
+            now=shared.writer.now(),
+            trusted=caller.kind is KeyKind.WRITE,
+            history=history,
+            pseudonyms=shared.pseudonyms,
+            signatures=shared.signatures,
+            epochs=caller.settings.assignment_epochs,
             # History was measured whole: experiments take their sample of it.
-            sample=None if self.history else self.caller.sample,
+            sample=None if history else caller.sample,
         )
-
-    async def read(
-        self,
-        request: Request,
-        reading: Callable[[EventReader, bytes], ReadT],
-        *,
-        limit: int = MEBIBYTE,
-        media: tuple[str, ...],
-    ) -> ReadT:
-        """Reads a body by a function; others are answered while a large export is read.
-
-        Raises:
-            Problem: The request is not admitted, or its body is none that is taken.
-        """
-        require_origin(request, self.caller)
+        reading = partial(read, reader, raw)
+        batch = await apart(reading) if len(raw) > LARGE else reading()
         # Nothing of the body is kept while its events wait: memory that is used again is quicker.
-        raw = await self.shared.rate_limit.body(
-            request, self.caller, limit=limit, media=media, gzip=True
-        )
-        read = partial(reading, self._reader(), raw)
-        return await apart(read) if len(raw) > LARGE else read()
-
-    async def store(self, batch: Batch) -> int:
-        """Stores the events of a batch and returns how many of them came late."""
-        if self.history:
-            # History tells nothing of the senders of now.
-            await self.shared.store.run(partial(append_history, events=batch.events))
-            self.shared.meters.accepted.inc(len(batch.events))
-            return 0
-        lines = event_lines(batch.events)
-        return await self.store_lines(lines, rejected=batch.rejected, sampled_out=batch.sampled_out)
-
-    async def store_lines(
-        self, lines: EventLines, *, rejected: Sequence[Rejected] = (), sampled_out: int = 0
-    ) -> int:
-        """Stores events that are lines already, and returns how many of them came late."""
-        late = await self._appended(lines) if lines.names else 0
-        self.shared.admissions.took(
-            self.caller.project_id,
-            accepted=len(lines.names),
-            late=late,
-            names=lines.names,
-            rejected=rejected,
-            sampled_out=sampled_out,
-        )
-        return late
-
-    def count(self, batch: Batch) -> None:
-        """Counts the events of a batch that are not stored."""
+        del raw, reading
         if batch.rejected:
-            self.shared.meters.rejected.inc(len(batch.rejected))
+            shared.meters.rejected.inc(len(batch.rejected))
         if batch.sampled_out:
-            self.shared.meters.sampled_out.inc(batch.sampled_out)
+            shared.meters.sampled_out.inc(batch.sampled_out)
+        if not (batch.accepted or batch.sampled_out or may_be_empty):
+            raise invalid(batch.faults)
+        if history:
+            await shared.store.run(partial(append_history, events=batch.events))
+            late = 0
+        else:
+            late = await _store(shared, caller, batch)
+        shared.meters.accepted.inc(batch.accepted)
+    except Problem as problem:
+        # History tells nothing of the senders of now.
+        if not history:
+            shared.admissions.refused(caller.project_id, problem)
+        raise
+    return batch, late
 
-    def refuse(self, problem: Problem) -> None:
-        """Counts a request that was refused whole."""
-        if not self.history:
-            self.shared.admissions.refused(self.caller.project_id, problem)
 
-    async def _appended(self, lines: EventLines) -> int:
+async def _store(shared: Runtime, caller: Caller, batch: Batch) -> int:
+    """Stores events that came now, and returns how many of them came late."""
+    lines = batch.lines or event_lines(batch.events)
+    late = 0
+    if lines.names:
         began = time.perf_counter()
-        received_at = await self.shared.writer.append(lines)
-        self.shared.meters.commit_seconds.observe(time.perf_counter() - began)
-        oldest = received_at - self.caller.late_after
+        received_at = await shared.writer.append(lines)
+        shared.meters.commit_seconds.observe(time.perf_counter() - began)
+        oldest = received_at - caller.late_after
         late = sum([moment < oldest for moment in lines.occurred_at])
-        self.shared.meters.accepted.inc(len(lines.occurred_at))
-        if late:
-            self.shared.meters.late.inc(late)
-        return late
+    if late:
+        shared.meters.late.inc(late)
+    shared.admissions.took(
+        caller.project_id,
+        accepted=len(lines.names),
+        late=late,
+        names=lines.names,
+        rejected=batch.rejected,
+        sampled_out=batch.sampled_out,
+    )
+    return late

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from api.runtime.recent import Recent
 from api.runtime.store import Store
 from api.runtime.trusted_proxies import trusted_networks
-from api.wire.fair_queue import Reservation
 from api.wire.problem import Problem
 from domain.metric import REVENUE_EVENTS, Metric, metric_definition
 from storage.postgres.engine import StoreUnavailable
@@ -189,7 +188,6 @@ def _presented_key(request: Request, *, bearer: bool, query: bool, inside: str |
 
 
 async def admitted(
-    keyring: Keyring,
     request: Request,
     *kinds: KeyKind,
     bearer: bool = False,
@@ -199,7 +197,6 @@ async def admitted(
     """Returns the caller of a request that only keys of some kinds may make.
 
     Args:
-        keyring: What knows the callers.
         request: The key stands in its header.
         kinds: Of keys.
         bearer: Whether a bearer token is taken for a key.
@@ -210,6 +207,7 @@ async def admitted(
         Problem: There is no key (401), no such live key (401), or it is of another kind (403).
         StoreUnavailable: The store cannot be reached.
     """
+    keyring: Keyring = request.scope["state"]["runtime"].keyring
     operator: Operator | None = request.scope.get(OPERATOR)
     if operator is not None:
         caller = await keyring.operated(operator, kinds[0])
@@ -221,6 +219,5 @@ async def admitted(
     if caller.kind not in kinds:
         allowed = " or ".join(f"a {kind.value} key" for kind in kinds)
         raise Problem("wrong_key_kind", f"this takes {allowed}, not a {caller.kind.value} key")
-    reservation: Reservation = request.scope["state"]["reservation"]
-    reservation.project_id = caller.project_id
+    request.scope["state"]["project_id"] = caller.project_id
     return caller

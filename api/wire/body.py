@@ -64,17 +64,20 @@ async def read_body(
     announced = request.headers.get("Content-Length", "")
     if announced.isascii() and announced.isdigit() and int(announced[:20]) > limit:
         raise _too_large(limit)
-    reservation: Reservation = request.scope["state"]["reservation"]
-    raw = await _received(request, reservation, limit)
+    raw = await _received(request, limit)
     body = _inflated(raw, limit=limit) if encoding == "gzip" else bytes(raw)
     values = values_of(request, body)
     if values > most_values(limit):
         raise Problem("body_too_large", f"a body holds at most {most_values(limit)} values")
+    reservation: Reservation = request.scope["state"]["reservation"]
     reservation.hold(values * _VALUE_BYTES + (len(body) if encoding == "gzip" else 0))
     return body
 
 
-async def _received(request: Request, reservation: Reservation, limit: int) -> bytearray:
+async def _received(request: Request, limit: int) -> bytearray:
+    state = request.scope["state"]
+    # Who asks is known by now, where a key says so.
+    state["reservation"] = reservation = Reservation(state["queue"], state.get("project_id"))
     loop = asyncio.get_running_loop()
     began, raw = loop.time(), bytearray()
     try:

@@ -9,20 +9,24 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from prometheus_client import Counter, Histogram
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.wire.documentation import PlainRoute
-from api.wire.fair_queue import FairQueue, Reservation
+from api.wire.fair_queue import FairQueue
 from api.wire.meters import Meters
 from api.wire.problem import PROTOCOL_FORMS, Problem, problem_response
 from api.wire.unhandled_error import unhandled_error
 
 _access = logging.getLogger("api.access")
+
+Failed = Callable[[Request, Exception], Awaitable[Response]]
 
 EVENTS_PATH = "/v1/events"
 LOGS_PATH = "/v1/logs"
@@ -65,80 +69,141 @@ class Refusals:
             await asyncio.sleep(HELD_BACK_SECONDS * (1 + random.random()))  # noqa: S311 - no secret
 
 
-class Envelope:
-    """Wraps the application: every answer has a request id, and none an exception's text."""
+class _Answer:
+    """An answer that is sent with the headers of every answer; its status is 0 until it begins."""
 
-    def __init__(self, app: ASGIApp, meters: Meters, refusals: Refusals, queue: FairQueue) -> None:
+    __slots__ = ("_refusals", "_request", "_send", "status")
+
+    def __init__(self, request: Request, refusals: Refusals, send: Send) -> None:
+        self._request, self._refusals, self._send = request, refusals, send
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = status = message["status"]
+            if 300 <= status < 500 and status != _NOT_MODIFIED:
+                await self._refusals.hold_back()
+            message["headers"] = [
+                *message.get("headers", ()),
+                (b"x-request-id", self._request.state.request_id.encode()),
+                *_headers(self._request, status),
+            ]
+        await self._send(message)
+
+
+class Envelope:
+    """Answers every request with a request id, and none with an exception's text.
+
+    It stands before all layers of the web framework, and has an express lane: plain routes, which
+    are asked thousands of times a second, it answers itself. To find and enter a route by the
+    framework costs more than what such a route does. The framework knows these routes all the same:
+    it documents them, and answers their other methods.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        meters: Meters,
+        *,
+        routes: Iterable[BaseRoute] = (),
+        failures: Mapping[type[Exception], Failed] | None = None,
+    ) -> None:
+        """Puts the envelope around an application.
+
+        Args:
+            app: What answers everything but plain routes.
+            meters: What counts requests.
+            routes: Of these, the plain ones are answered here.
+            failures: What becomes of an exception of theirs, by its class.
+        """
         self._app = app
-        self._queue = queue
         self._meters = meters
-        self._refusals = refusals
+        self._failures = failures or {}
+        self._refusals, self._queue = Refusals(), FairQueue()
         # Finding a meter by its labels costs more than counting.
         self._answered: dict[tuple[str, str, int], Counter] = {}
         self._timed: dict[str, Histogram] = {}
+        self._fixed: dict[tuple[str, str], PlainRoute] = {}
+        self._patterns: list[PlainRoute] = []
+        # Addresses that the pattern of another route would match: `/v1/reward/gate`.
+        self._handed_on: set[tuple[str, str]] = set()
+        for route in routes:
+            if isinstance(route, PlainRoute) and "{" in route.path:
+                self._patterns.append(route)
+            elif isinstance(route, PlainRoute):
+                self._fixed |= {(method, route.path): route for method in route.methods or ()}
+            elif isinstance(route, Route):
+                self._handed_on |= {(method, route.path) for method in route.methods or ()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        state = scope.setdefault("state", {})
-        # A tool's request is part of its agent's, and waits for nothing that the agent's holds.
-        is_part = "reservation" in state
-        reservation = state.setdefault("reservation", Reservation(self._queue))
-        try:
-            await self._wrapped(scope, receive, send)
-        except asyncio.CancelledError:
-            # The server stops, and every request has its answer.
-            if is_part:
-                raise
-        finally:
-            if not is_part:
-                reservation.release()
-
-    async def _wrapped(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        request_id = os.urandom(12).hex()
-        scope["state"].update(request_id=request_id, origin_allowed=True)
-        stamp = (b"x-request-id", request_id.encode())
-        began, status = time.perf_counter(), 0
-
-        async def stamped(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                if 300 <= status < 500 and status != _NOT_MODIFIED:
-                    await self._refusals.hold_back()
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    stamp,
-                    *_headers(request, status),
-                ]
-            await send(message)
-
+        state = scope.setdefault("state", {})
+        # A tool's request is part of its agent's.
+        is_part = "request_id" in state
+        state.update(request_id=os.urandom(12).hex(), origin_allowed=True)
+        # Who reads a body enters the queue, and leaves it when the answer is sent.
+        state.update(queue=self._queue, reservation=None)
+        answer = _Answer(request, self._refusals, send)
+        began = time.perf_counter()
         try:
-            await self._answer(request, receive, stamped)
+            await self._answer(request, receive, answer)
         except ClientDisconnect:
-            status = status or 499
+            answer.status = answer.status or 499
         except (Exception, asyncio.CancelledError) as error:  # the last resort
             problem = _last_problem(request, error)
-            if not status:
-                await problem_response(request, problem)(scope, receive, stamped)
-            if problem is _STOPPING:
+            if not answer.status:
+                await problem_response(request, problem)(scope, receive, answer)
+            # The server stops, and every request has its answer.
+            if problem is _STOPPING and is_part:
                 raise
         finally:
-            self._record(request, status, time.perf_counter() - began)
+            if state["reservation"] is not None:
+                state["reservation"].release()
+            self._record(request, answer.status, time.perf_counter() - began)
 
     async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
-        path: str = request.scope["path"]
+        scope = request.scope
+        path: str = scope["path"]
+        route = self._plain_route(scope)
         alone = path.startswith(_JSON_ALONE) and path not in PROTOCOL_FORMS
         # Most requests name no types: to look at the bytes costs a tenth of reading the headers.
-        names_types = b"accept" in dict(request.scope["headers"])
+        names_types = b"accept" in dict(scope["headers"])
         if alone and names_types and not accepts_json(request.headers):
             problem = Problem("not_acceptable", "answers are application/json")
-            await problem_response(request, problem)(request.scope, receive, send)
+            response = problem_response(request, problem)
+        elif route is None:
+            await self._app(scope, receive, send)
+            return
         else:
-            await self._app(request.scope, receive, send)
+            try:
+                response = await route.endpoint(request)
+            except Exception as error:  # noqa: BLE001 - raised again, where no word is known for it
+                response = await self._failed(request, error)
+        await response(scope, receive, send)
+
+    def _plain_route(self, scope: Scope) -> PlainRoute | None:
+        """Returns the plain route of a request, if it has one, and notes it in the scope."""
+        method, path = scope["method"], scope["path"]
+        route = self._fixed.get((method, path))
+        if route is None and (method, path) not in self._handed_on:
+            for pattern in self._patterns:
+                matched = pattern.path_regex.match(path) if method in pattern.methods else None
+                if matched is not None:
+                    route, scope["path_params"] = pattern, matched.groupdict()
+                    break
+        if route is not None:
+            scope["route"] = route
+        return route
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        for kind in type(error).__mro__:
+            if (failed := self._failures.get(kind)) is not None:
+                return await failed(request, error)
+        raise error
 
     def _record(self, request: Request, status: int, seconds: float) -> None:
         # The route's pattern: paths can hold anything, a key pasted into the wrong place even.

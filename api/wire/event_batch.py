@@ -123,12 +123,21 @@ class Rejected:
 
 @dataclass(kw_only=True)
 class Batch:
-    """The result of reading a request; `sampled_out` counts valid events that are not stored."""
+    """The result of reading a request; `sampled_out` counts valid events that are not stored.
 
+    The events are lines already where none of them needed a look of its own.
+    """
+
+    lines: EventLines | None = None
     events: list[RuntimeEvent] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     ignored: set[str] = field(default_factory=set)
     sampled_out: int = 0
+
+    @property
+    def accepted(self) -> int:
+        """How many events are to be stored."""
+        return len(self.events if self.lines is None else self.lines.names)
 
     @property
     def faults(self) -> list[Fault]:
@@ -178,21 +187,19 @@ class EventReader:
         known = _known(raw)
         return self._explained(raw) if known is None else self._plain(known)
 
-    def lines(self, raw: bytes) -> EventLines | None:
-        """Returns the events of a batch as lines, or None if they must be read in turn.
-
-        Most batches hold nothing to explain, to correct or to leave out.
-
-        Args:
-            raw: The body, which `batch` then reads.
-        """
-        if self.history or self.sample is not None:
-            return None
-        columns = self.columns(raw)
-        return None if columns is None else columns.lines()
+    def read(self, raw: bytes) -> Batch:
+        """Returns the events of a body, as `batch` does, in the quickest way that it allows."""
+        if not self.history and self.sample is None:
+            columns = self.columns(raw)
+            if columns is not None:
+                return Batch(lines=columns.lines())
+        return self.batch(raw)
 
     def columns(self, raw: bytes) -> EventColumns | None:
-        """Returns the events of a batch by their members, or None as `lines` does."""
+        """Returns the events of a batch by their members, or None if they must be read in turn.
+
+        Most batches hold nothing to explain, to correct or to leave out.
+        """
         if b'"events"' not in raw:
             return None
         known = _known(raw)

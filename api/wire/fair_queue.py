@@ -95,16 +95,14 @@ class FairQueue:
 class Reservation:
     """The bytes that a request holds, from the first of its body until its answer is sent."""
 
-    __slots__ = ("_held", "_project", "_queue", "_served", "_turn", "project_id")
+    __slots__ = ("_held", "_project", "_queue", "_served", "_turn")
 
-    def __init__(self, queue: FairQueue) -> None:
+    def __init__(self, queue: FairQueue, project_id: int | None) -> None:
         self._queue = queue
-        self._project: _Project | None = None
+        self._project = queue.enter(project_id)
         self._held = 0
         self._served = 0
         self._turn: asyncio.Future[None] | None = None
-        # Who asks, once that is known.
-        self.project_id: int | None = None
 
     @property
     def size(self) -> int:
@@ -117,36 +115,27 @@ class Reservation:
         Raises:
             Problem: The project holds too many, or all together do.
         """
-        self._queue.hold(self._entered(), size)
+        self._queue.hold(self._project, size)
         self._held += size
 
     async def turn(self) -> None:
         """Waits until the request may be carried out."""
-        project = self._entered()
-        if self._queue.may_go_on(project, self.size):
+        if self._queue.may_go_on(self._project, self.size):
             self.serve()
             return
         self._turn = asyncio.get_running_loop().create_future()
-        project.waiting.append(self)
+        self._project.waiting.append(self)
         await self._turn
 
     def serve(self) -> None:
         """Lets the request go on."""
         self._served = self.size
-        self._entered().served += self._served
+        self._project.served += self._served
         if self._turn is not None and not self._turn.done():
             self._turn.set_result(None)
 
     def release(self) -> None:
         """Gives everything back."""
-        project = self._project
-        if project is None:
-            return
         if self._turn is not None and not self._served:
-            project.waiting.remove(self)
-        self._queue.leave(project, held=self._held, served=self._served)
-
-    def _entered(self) -> _Project:
-        if self._project is None:
-            self._project = self._queue.enter(self.project_id)
-        return self._project
+            self._project.waiting.remove(self)
+        self._queue.leave(self._project, held=self._held, served=self._served)

@@ -2,31 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection
 from sqlalchemy.exc import DBAPIError
 
-from storage.postgres.engine import (
-    PATIENCE,
-    StoreUnavailable,
-    connection_string,
-    session_options,
-    unavailable,
-)
+from storage.postgres.engine import StoreUnavailable, unavailable
 from storage.postgres.exchange import Exchange
 
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
-
-# A connection whose server vanished without a word is given up after 5 + 3 x 2 seconds.
-_KEEPALIVE: Mapping[str, Any] = {
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-}
 
 
 class _Pending(Generic[RequestT, AnswerT]):
@@ -67,7 +53,7 @@ class Batcher(Generic[RequestT, AnswerT]):
         self._connections, self._large = connections, large
         self._waiting: list[_Pending[RequestT, AnswerT]] = []
         self._size = 0
-        self._free = [_Connection(url) for _ in range(connections)]
+        self._free = [Exchange(url) for _ in range(connections)]
         self._rounds: set[asyncio.Task[None]] = set()
         self._closing = False
 
@@ -80,8 +66,8 @@ class Batcher(Generic[RequestT, AnswerT]):
             self._closing = True
             while self._rounds:
                 await asyncio.wait(self._rounds)
-            for connection in self._free:
-                await connection.close()
+            for exchange in self._free:
+                await exchange.close()
 
     def submit(self, request: RequestT, *, size: int = 0) -> "asyncio.Future[AnswerT]":
         """Returns the future answer to a request.
@@ -102,68 +88,37 @@ class Batcher(Generic[RequestT, AnswerT]):
             rounds.add_done_callback(self._rounds.discard)
         return answer
 
-    async def _serve(self, connection: "_Connection") -> None:
+    async def _serve(self, exchange: Exchange) -> None:
         """Carries out rounds over a connection for as long as requests wait."""
         while self._waiting:
             waiting, self._waiting, self._size = self._waiting, [], 0
-            await self._answer(connection, waiting)
-        self._free.append(connection)
+            await self._answer(exchange, waiting)
+        self._free.append(exchange)
 
     async def _answer(
-        self, connection: "_Connection", waiting: Sequence[_Pending[RequestT, AnswerT]]
+        self, exchange: Exchange, waiting: Sequence[_Pending[RequestT, AnswerT]]
     ) -> None:
         # Clients that gave up are served all the same: they may have no answer yet.
         try:
-            exchange = await connection.opened()
             answers = await self._carry_out(exchange, [pending.request for pending in waiting])
         except psycopg.DataError as error:
             # Nothing that passed the API's checks should come here; no request may fail because
             # of another's data.
             if len(waiting) > 1:
                 for pending in waiting:
-                    await self._answer(connection, [pending])
+                    await self._answer(exchange, [pending])
             else:
                 _fail(waiting, error)
         except (psycopg.Error, DBAPIError, OSError) as error:
-            await connection.close()
+            await exchange.close()
             failure = unavailable(getattr(error, "orig", error))
             failure.__cause__ = error
             _fail(waiting, failure)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the rounds
-            await connection.close()
+            await exchange.close()
             _fail(waiting, error)
         else:
             _settle(waiting, answers)
-
-
-class _Connection:
-    """A connection to the store that is opened when it is needed, and again when it is lost."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._exchange: Exchange | None = None
-
-    async def opened(self) -> Exchange:
-        if self._exchange is not None and self._exchange.is_lost:
-            # It broke between requests: none need fail to find out.
-            await self.close()
-        if self._exchange is None:
-            self._exchange = Exchange(
-                await AsyncConnection.connect(
-                    connection_string(self._url),
-                    autocommit=True,
-                    options=f"{session_options()} {PATIENCE}",
-                    connect_timeout=5,
-                    **_KEEPALIVE,
-                )
-            )
-        return self._exchange
-
-    async def close(self) -> None:
-        exchange, self._exchange = self._exchange, None
-        if exchange is not None:
-            with contextlib.suppress(psycopg.Error, OSError):
-                await exchange.close()
 
 
 def _settle(waiting: Sequence[_Pending[Any, AnswerT]], answers: Sequence[AnswerT]) -> None:

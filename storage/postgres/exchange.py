@@ -1,15 +1,24 @@
 """An exchange with the store: statements sent together over a connection, and their results."""
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.pq import DiagnosticField, ExecStatus
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
 
+from storage.postgres.engine import PATIENCE, connection_string, session_options
+
+# A connection whose server vanished without a word is given up after 5 + 3 x 2 seconds.
+_KEEPALIVE: Mapping[str, Any] = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
 # Larger pieces would make libpq's buffer grow before anything is sent.
 _PIECE = 2**20
 # As often psycopg itself looks at a socket that it waits for.
@@ -25,29 +34,48 @@ class Exchange:
     go together, and the loop watches the socket for as long as the connection lives.
     """
 
-    def __init__(self, connection: AsyncConnection[Any]) -> None:
-        """Begins to watch a connection in autocommit, which has no other user."""
-        self._connection = connection
-        self._pgconn = connection.pgconn
-        self._loop = asyncio.get_running_loop()
-        self._socket = self._pgconn.socket
+    def __init__(self, url: str) -> None:
+        """Makes an exchange whose connection is opened by its first statement."""
+        self._url = url
+        self._loop: asyncio.AbstractEventLoop
+        self._connection: AsyncConnection[Any] | None = None
+        self._pgconn: PGconn
+        self._socket = -1
         # Done once there is something to read, or room to write.
-        self._news: asyncio.Future[None] = self._loop.create_future()
+        self._news: asyncio.Future[None]
         self._lost: psycopg.Error | None = None
         self._names: dict[bytes, bytes] = {}
-        self._loop.add_reader(self._socket, self._read)
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether the server has ended the connection."""
-        return self._lost is not None
+    async def _opened(self) -> PGconn:
+        """Returns the connection, a new one where there is none or the server has ended it."""
+        if self._connection is not None and self._lost is None:
+            return self._pgconn
+        # It broke between requests: none need fail to find out.
+        await self.close()
+        self._connection = await AsyncConnection.connect(
+            connection_string(self._url),
+            autocommit=True,
+            options=f"{session_options()} {PATIENCE}",
+            connect_timeout=5,
+            **_KEEPALIVE,
+        )
+        self._pgconn = self._connection.pgconn
+        self._names, self._lost = {}, None
+        self._loop, self._socket = asyncio.get_running_loop(), self._pgconn.socket
+        self._news = self._loop.create_future()
+        self._loop.add_reader(self._socket, self._read)
+        return self._pgconn
 
     async def close(self) -> None:
-        """Ends the connection."""
+        """Ends the connection; the next statement opens another."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
         # libpq closes a socket that broke, and another connection may have its number by now.
         if self._lost is None:
             self._unwatch()
-        await self._connection.close()
+        with contextlib.suppress(psycopg.Error, OSError):
+            await connection.close()
 
     async def prepared(self, query: bytes, parameters: Sequence[bytes]) -> PGresult:
         """Returns the rows of a query, which is prepared at its first use.
@@ -55,14 +83,15 @@ class Exchange:
         Raises:
             psycopg.Error: The store refuses it, or cannot be reached.
         """
+        pgconn = await self._opened()
         name = self._names.get(query)
         if name is None:
             name = b"query_%d" % len(self._names)
-            self._pgconn.send_prepare(name, query)
+            pgconn.send_prepare(name, query)
             await self._flushed()
             await self._last(await self._result())
             self._names[query] = name
-        self._pgconn.send_query_prepared(name, parameters)
+        pgconn.send_query_prepared(name, parameters)
         await self._flushed()
         return await self._last(await self._result())
 
@@ -74,7 +103,8 @@ class Exchange:
         Raises:
             psycopg.Error: The store refuses them, or cannot be reached.
         """
-        self._pgconn.send_query(statements)
+        pgconn = await self._opened()
+        pgconn.send_query(statements)
         await self._flushed()
         first, copying = await self._result(), await self._result()
         if first is None or copying is None or copying.status != ExecStatus.COPY_IN:

@@ -11,13 +11,12 @@ from starlette.responses import Response
 
 from api.adapters.otlp.answer import REJECTED, receipt
 from api.adapters.otlp.mapping import ATTRIBUTES, Draft
-from api.runtime.intake import Intake
+from api.runtime.intake import take_events
 from api.runtime.keyring import Caller, admitted
-from api.runtime.state import runtime
 from api.wire.body import JSON, MEBIBYTE, PROTOBUF, is_protobuf
 from api.wire.documentation import reading
 from api.wire.event_batch import MOST_EVENTS, Batch, EventReader, Rejected
-from api.wire.problem import Fault, Problem
+from api.wire.problem import Fault
 from storage.tenants.keys import KeyKind
 
 _LIMIT = 4 * MEBIBYTE
@@ -100,17 +99,15 @@ async def stored(
         kinds: Of the keys that may send it.
         exposing: Tells the name of the event that should name a build.
     """
-    shared = runtime(request)
-    caller = await admitted(shared.keyring, request, *kinds, bearer=True)
-    intake = Intake(shared=shared, caller=caller)
-    try:
-        read = partial(_batch, drafts=partial(drafts, protobuf=is_protobuf(request), caller=caller))
-        batch = await intake.read(request, read, limit=_LIMIT, media=(JSON, PROTOBUF))
-        intake.count(batch)
-        await intake.store(batch)
-    except Problem as problem:
-        intake.refuse(problem)
-        raise
+    caller = await admitted(request, *kinds, bearer=True)
+    batch, _ = await take_events(
+        request,
+        caller,
+        media=(JSON, PROTOBUF),
+        limit=_LIMIT,
+        read=partial(_batch, drafts=partial(drafts, protobuf=is_protobuf(request), caller=caller)),
+        may_be_empty=True,
+    )
     message = _message(batch, exposing(caller))
     return receipt(request, rejected=len(batch.rejected), message=message)
 

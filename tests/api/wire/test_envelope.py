@@ -7,8 +7,7 @@ from httpx2 import ASGITransport, AsyncClient
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.wire.envelope import HELD_BACK_SECONDS, Envelope, Refusals
-from api.wire.fair_queue import FairQueue
+from api.wire.envelope import HELD_BACK_SECONDS, Envelope
 from api.wire.meters import Meters
 
 CLIENTS, EACH = 100, 5
@@ -21,7 +20,7 @@ async def asked(path: str) -> float:
         status = 404 if scope["path"] == "/nowhere" else 200
         await Response(status_code=status)(scope, receive, send)
 
-    envelope = Envelope(answer, meters=Meters(), refusals=Refusals(), queue=FairQueue())
+    envelope = Envelope(answer, Meters())
     began = time.monotonic()
     async with AsyncClient(
         transport=ASGITransport(envelope), base_url="http://testserver"

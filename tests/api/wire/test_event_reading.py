@@ -121,10 +121,10 @@ FULL = {
 @given(document=BATCH)
 def test_a_batch_is_stored_alike_by_column_and_event_by_event(document) -> None:
     raw = json.dumps(document).encode()
-    lines = READER.lines(raw)
-    if lines is None:
+    columns = READER.columns(raw)
+    if columns is None:
         assert document["events"][:1] != [FULL]
         return
     batch = READER.batch(raw)
     assert batch.rejected == []
-    assert lines == event_lines(batch.events)
+    assert columns.lines() == event_lines(batch.events)

@@ -9,8 +9,7 @@ LOUD, QUIET = 1, 2
 
 
 def reserved(queue: FairQueue, project_id: int, size: int = 300) -> Reservation:
-    reservation = Reservation(queue)
-    reservation.project_id = project_id
+    reservation = Reservation(queue, project_id)
     reservation.hold(size)
     return reservation
 
