@@ -6,16 +6,13 @@ from msgspec import Meta
 
 from domain.contract import Contract
 from domain.document import Document, Moment
+from domain.registration import ListedExperiment
 
 
-class ListedVerdict(Document, frozen=True, kw_only=True):
+class ListedVerdict(ListedExperiment, frozen=True, kw_only=True):
     """An experiment in the list."""
 
-    experiment_id: str
-    registered_at: Moment
-    treatment_commit: str | None
     control_commit: str | None
-    deploy_id: str | None
     joint_with: Annotated[
         tuple[str, ...],
         Meta(
@@ -23,8 +20,6 @@ class ListedVerdict(Document, frozen=True, kw_only=True):
             " what is measured is the effect of all of them together."
         ),
     ]
-    environment: str
-    metric: str
     as_of: Moment | None
     decided_at: Annotated[Moment | None, Meta(description="When the verdict became final.")]
     allocation: Annotated[

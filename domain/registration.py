@@ -123,16 +123,21 @@ class Situation(Document, frozen=True, kw_only=True):
     ] = None
 
 
-class RegistrationAnswer(Document, frozen=True, kw_only=True):
-    """An experiment as it was registered and bound, with its needs before it can answer."""
+class ListedExperiment(Document, frozen=True, kw_only=True):
+    """An experiment as lists name it."""
 
     experiment_id: str
     registered_at: Moment
     environment: str
     metric: str
     treatment_commit: str | None
-    control_commit: str | None
     deploy_id: str | None
+
+
+class RegistrationAnswer(ListedExperiment, frozen=True, kw_only=True):
+    """An experiment as it was registered and bound, with its needs before it can answer."""
+
+    control_commit: str | None
     change: Annotated[
         tuple[str, ...] | None,
         Meta(description="The changes under test; null before its deploy."),

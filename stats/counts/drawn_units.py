@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from stats.counts.cell import Ints
+from stats.counts.cell import ArmCounts, Ints
 from stats.counts.columns import BlockColumns
 
 
@@ -22,7 +22,7 @@ class DrawnUnits(BlockColumns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PooledFlag:
+class PooledFlag(ArmCounts):
     """A flag that is not drawn as it is said to be, beside an experiment that is pooled over it.
 
     Attributes:
@@ -42,7 +42,3 @@ class PooledFlag:
     as_drawn: Ints
     off_draw: Ints
     joint_closes: Ints
-    n1: Ints
-    x1: Ints
-    n0: Ints
-    x0: Ints

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from domain.lineage.arm import ContextAssignment, assign
 from domain.lineage.commit_id import CommitIds
-from domain.lineage.flag import Flag, flag_change, stratum_name
+from domain.lineage.flag import Flag, flag_change, segment_name, stratum_name
 from domain.lineage.history import CommitFact, History
 
 FlagValues = Mapping[str, str]
@@ -28,13 +28,13 @@ class Question:
         change: D, the change under test.
         bound_at: The binding: the earliest knowledge that counts.
         flag: The flag under test, if the change is a flag.
-        segments: The properties of events that distinguish strata, as strata know them.
+        segments: The properties of events that may split the strata.
     """
 
     change: frozenset[str]
     bound_at: datetime
     flag: Flag | None = None
-    segments: frozenset[str] = frozenset()
+    segments: Sequence[str] = ()
 
 
 class Assignment(NamedTuple):
@@ -218,7 +218,7 @@ class KnownHistory:
                 (-at.timestamp(), name) for name, at in self._flags.items() if at <= known_at
             )
             self._newest[known_at] = frozenset(name for _, name in known[:MOST_FLAGS])
-        newest = self._newest[known_at] | question.segments
+        newest = self._newest[known_at].union(map(segment_name, question.segments))
         own = None if question.flag is None else question.flag.name
         return tuple(
             (name, value) for name, value in values.items() if name in newest and name != own

@@ -13,6 +13,7 @@ from domain.draw import bound_of
 from domain.lineage.flag import Flag
 from domain.metric import metrics_of
 from domain.millionths import MILLION, cap_in_millionths
+from storage.pipeline.assignments import Question
 from storage.pipeline.moments import SECOND, block_of, microseconds
 from storage.pipeline.steps import AHEAD, HALF, KINDS, PROPERTIES, REASONS, asked_values
 from storage.postgres.rows import value_of
@@ -96,7 +97,7 @@ class Metric:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineExperiment:
+class PipelineExperiment(Question):
     """A bound experiment, in the order of a batch.
 
     Attributes:
@@ -108,7 +109,6 @@ class PipelineExperiment:
         warm_at: From when on units count; those of before are in neither arm.
         target_window: The target's window, in microseconds.
         target_open_for: How long the target's outcomes stay open after a block's exposures.
-        segments: The properties of events that may split the strata.
         sample_bound: The first hash outside the sample; None where every unit is in it.
         drawn: Whether its arms are drawn by the published draw, which each unit's is held against.
         metrics: The target, each guardrail, and the companions of the target.
@@ -118,14 +118,11 @@ class PipelineExperiment:
     experiment_id: str
     project_id: int
     environment: str
-    change: frozenset[str]
     treatment_commit: str | None
-    bound_at: datetime
     starts_at: int
     seen_from: int
     graph_id: str | None
     routes: Sequence[str] | None
-    flag: Flag | None
     by_user: bool
     trusted_only: bool
     signed_only: bool
@@ -135,7 +132,6 @@ class PipelineExperiment:
     warm_at: int
     target_window: int
     target_open_for: int
-    segments: Sequence[str]
     sample_bound: str | None
     drawn: bool
     metrics: Sequence[Metric]

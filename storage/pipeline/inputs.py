@@ -20,7 +20,6 @@ from storage.pipeline.assignments import (
     Assignment,
     FlagValues,
     KnownHistory,
-    Question,
     tested_values,
 )
 from storage.pipeline.engines.engine import Engine
@@ -351,12 +350,6 @@ def _ordered_assignments(
 ) -> list[_NamedAssignment]:
     """Returns an experiment's assignments in the order that breaks ties."""
     experiment = read.experiment
-    question = Question(
-        change=experiment.change,
-        bound_at=experiment.bound_at,
-        flag=experiment.flag,
-        segments=frozenset(map(segment_name, experiment.segments)),
-    )
     until = moment_of(read.received_to)
     ordered: list[_NamedAssignment] = []
     for commit in named:
@@ -376,7 +369,7 @@ def _ordered_assignments(
             )
             for own_value, own in _own_values(experiment)
             for assigned in history.assignments(
-                question, commit.commit, values={**carried, **own}, until=until
+                experiment, commit.commit, values={**carried, **own}, until=until
             )
             for rank in ranks
         ]

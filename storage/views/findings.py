@@ -13,21 +13,20 @@ from domain.evidence.counts import Sessions
 from domain.evidence.effect import Effect
 from domain.evidence.results import Totals
 from domain.lineage.serving import ReleaseStep
-from domain.registration import RegistrationAnswer
+from domain.registration import ListedExperiment, RegistrationAnswer
 from storage.experiments.deploys import ELSEWHERE
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CONTRAST_SECONDS
-from storage.verdicts.publication import effect_of
+from storage.verdicts.publication import PublishedVerdict, effect_of
 from storage.views.registrations import ACTED, ARRIVALS, acted_step, read_registration
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(PublishedVerdict):
     """An experiment with the verdict and the evidence that are served of it.
 
     Attributes:
-        contract: The verdict contract, to the byte.
         evidence: The evidence document as JSON; None before the first look.
         message: Of the treatment's commit, where its deploy sent a message.
         url: Where the treatment's commit can be seen, as its deploy has it.
@@ -47,17 +46,13 @@ class Finding:
     registration: RegistrationAnswer
     contrast_seconds: int | None
     flag: dict[str, Any] | None
-    contract: str
     evidence: str | None
-    decided: bool
-    published_at: datetime
-    next_look_at: datetime | None
     acted: ReleaseStep | None
     effect: Effect | None
 
 
 _FIND = text(f"""
-SELECT x.closed_at, d.commit ->> 'message' AS message, d.commit ->> 'url' AS url,
+SELECT x.experiment_id, x.closed_at, d.commit ->> 'message' AS message, d.commit ->> 'url' AS url,
     d.commit ->> 'pull_request' AS pull_request, x.note,
     {CONTRAST_SECONDS} AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag, x.treatment_commit,
@@ -117,8 +112,7 @@ def finding_version(connection: Connection, project_id: int, experiment_id: str)
     return version
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListedFinding:
+class ListedFinding(ListedExperiment, frozen=True, kw_only=True):
     """An experiment in a list: its verdict, and a line's worth of its evidence.
 
     Attributes:
@@ -128,12 +122,6 @@ class ListedFinding:
         waits_for: The guardrails that a `keep` waits for; None while no test has fired.
     """
 
-    experiment_id: str
-    metric: str
-    environment: str
-    registered_at: datetime
-    treatment_commit: str | None
-    deploy_id: str | None
     message: str | None
     contract: Contract
     reason: str | None
