@@ -104,8 +104,8 @@ def evaluated(
 
 def misses(evidence: Evidence, lift: float) -> bool:
     """Whether the interval of any look lacks the true difference."""
-    low, high = evidence.looks.ci.T
-    return bool(np.any((low > lift) | (high < lift)))
+    intervals = (look.ci for look in evidence.looks if look.ci is not None)
+    return any(low > lift or high < lift for low, high in intervals)
 
 
 NULLS = {

@@ -301,7 +301,7 @@ def interactions(run: Run) -> Section:
     for name, strata, real in kinds:
         run.say(f"interaction: {name}")
         seen = evaluated(stratified(strata, days=3), count, 20_261_408_00 + len(rows))
-        hits = sum(bool(one.looks.gated.any()) for one in seen)
+        hits = sum(any(look.gated for look in one.looks) for one in seen)
         low, high = (0.9, None) if real else (None, 0.01)
         rows.append(
             Proportion(name=f"alarm, {name}", hits=hits, count=count, at_most=high, at_least=low)

@@ -2,13 +2,11 @@
 
 import dataclasses
 import hashlib
-import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from itertools import islice
 
 import msgspec
-import numpy as np
 from msgspec import structs
 
 from domain.comparison import is_fair
@@ -17,7 +15,7 @@ from domain.document import document_text, moment
 from domain.evidence.counts import Arms, LeftOut
 from domain.evidence.document import Evidence as EvidenceDocument
 from domain.evidence.policy import EvidencePolicy
-from domain.evidence.results import EvidenceLook, EvidenceSplit, MetricRow, State
+from domain.evidence.results import EvidenceSplit, MetricRow, State
 from domain.lineage.control_state import ControlState
 from domain.lineage.flag import is_segment
 from domain.measure import measure_of_policy
@@ -105,7 +103,7 @@ def evidence_document(
             evidence.adjustment, sentence=adjustment_sentence(evidence.adjustment, policy.unit)
         ),
         known=structs.replace(evidence.known, sentence=known_sentence(evidence, measure)),
-        looks=_looks(evidence),
+        looks=evidence.looks,
         gates=structs.replace(
             evidence.gates, aliased_with=_aliased_with(reading, evidence, changes)
         ),
@@ -147,30 +145,6 @@ def _left_out(evidence: Evidence, counts: UnitCounts) -> tuple[LeftOut, ...]:
             for reason, control, treatment in reasons
             if control or treatment
         ),
-    )
-
-
-def _looks(evidence: Evidence) -> tuple[EvidenceLook, ...]:
-    # Column by column: there may be hundreds of each of thousands of experiments.
-    looks = evidence.looks
-    columns = zip(
-        looks.at.tolist(),
-        *(column.tolist() for column in (looks.e_value, looks.p_running_min, looks.lift)),
-        looks.ci.tolist(),
-        (np.isnan(looks.ci[:, 0]) | np.isnan(looks.ci[:, 1])).tolist(),
-        looks.gated.tolist(),
-        strict=True,
-    )
-    return tuple(
-        EvidenceLook(
-            at=moment(at),
-            e_value=e_value,
-            p_running_min=p_running_min,
-            lift=None if math.isnan(lift) else lift,
-            ci=None if is_unknown else (ci[0], ci[1]),
-            gated=gated,
-        )
-        for at, e_value, p_running_min, lift, ci, is_unknown, gated in columns
     )
 
 

@@ -230,7 +230,7 @@ def adjustment_sentence(adjustment: Adjustment, unit: str) -> str:
 def known_sentence(evidence: Evidence, measure: Measure) -> str:
     """Returns the lifts that an interval excludes so far; empty where it excludes no such lift."""
     # A gate holds: what differs is not the change's alone.
-    if evidence.looks.gated[-1:].any():
+    if evidence.looks and evidence.looks[-1].gated:
         return ""
     known = evidence.known
     bounds = {"worse": known.not_worse_than, "better": known.not_better_than}

@@ -16,6 +16,7 @@ from domain.evidence.results import (
     EvidenceDraw,
     EvidenceGates,
     EvidenceGuardrail,
+    EvidenceLook,
     Known,
     MetricRow,
     YesNo,
@@ -32,7 +33,7 @@ from stats.decision.effect import Effect, effect_at, is_cut
 from stats.decision.fading import fading_log_e
 from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
 from stats.decision.ruling import Ruling, decide
-from stats.decision.served_looks import Looks, served_intervals, served_rows
+from stats.decision.served_looks import served_intervals, served_looks, served_rows
 from stats.decision.tipping_point import tipping_point
 from stats.decision.vouched import vouched_outcomes
 from stats.gates.companions.left_out import LeftOutReading
@@ -54,7 +55,6 @@ __all__ = [
     "Decision",
     "Evidence",
     "Known",
-    "Looks",
     "Series",
     "Sessions",
     "evaluate",
@@ -127,7 +127,7 @@ class Evidence:
     totals: ServedTotals
     log_e: float
     vif: float | None
-    looks: Looks
+    looks: tuple[EvidenceLook, ...]
     sessions: Sessions
     known: Known
     eligible_per_day: float | None
@@ -201,7 +201,7 @@ def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
     rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
     intervals = served_intervals(batch, rows)
     looks = [
-        Looks.of(view.trace, view.ruling, own, ci)
+        served_looks(view.trace, view.ruling, own, ci)
         for view, own, ci in zip(views, rows, intervals, strict=True)
     ]
     guardrails, vouched = _guardrail_readings(views), _vouched_outcomes(views)
@@ -283,7 +283,7 @@ class _View:
 class _Readings:
     """The readings of an experiment at its ruling's look, computed with those of others."""
 
-    looks: Looks
+    looks: tuple[EvidenceLook, ...]
     outlook: Outlook
     effect: Effect | None
     guardrails: tuple[GuardrailReading, ...]
@@ -325,7 +325,9 @@ def _outlooks(views: Sequence[_View], batch: Batch) -> list[Outlook]:
     return outlooks_by_view
 
 
-def _effect(view: _View, batch: Batch, number: int, looks: Looks) -> Effect | None:
+def _effect(
+    view: _View, batch: Batch, number: int, looks: tuple[EvidenceLook, ...]
+) -> Effect | None:
     """The effect at the ruling's look.
 
     Whoever ends an experiment after the effect was due does not choose its moment: it is then that
@@ -348,7 +350,7 @@ def _effect(view: _View, batch: Batch, number: int, looks: Looks) -> Effect | No
         int(batch.first[number]) + (int(fair[-1]) if moved else look),
         policy,
         is_rate=view.series.target.values is None,
-        interval=None if moved else _interval(looks, -1),
+        interval=None if moved else looks[-1].ci,
     )
     if effect is None:
         return None
@@ -379,7 +381,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
     now = view.now
     units = int(now.n1[0]), int(now.n1[0] + now.n0[0])
     gates = view.gates.shown(ruling.look, units)
-    ci = _interval(looks, -1)
+    ci = looks[-1].ci
     return Evidence(
         as_of=int(now.at[0]),
         arms=_arms(view),
@@ -388,9 +390,9 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
             W=float(now.totals.W[0]),
             V=float(now.totals.V0[0]),
             lift=number_or_none(now.totals.lift[0]),
-            e_value=float(looks.e_value[-1]),
+            e_value=looks[-1].e_value,
             p_value=float(p_value(now.log_e)[0]),
-            p_running_min=float(looks.p_running_min[-1]),
+            p_running_min=looks[-1].p_running_min,
             ci=ci,
         ),
         log_e=float(now.log_e[0]),
@@ -407,7 +409,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         candidate=_candidate(view, looks, read.tests),
         count_twin=_count_twin(view),
         warnings=_warnings(view, read),
-        decision=_decision(view, looks, outlook, read.tests),
+        decision=_decision(view, looks[-1], outlook, read.tests),
         left_out=view.gates.left_out(ruling.look),
         shortfall=view.gates.shortfall(ruling.look),
         yes_no=_yes_no(series, now),
@@ -457,23 +459,26 @@ def _yes_no(series: Series, now: Trace) -> YesNo | None:
 
 
 def _decision(
-    view: _View, looks: Looks, outlook: Outlook, guardrails: Sequence[EvidenceGuardrail]
+    view: _View,
+    last: EvidenceLook,
+    outlook: Outlook,
+    guardrails: Sequence[EvidenceGuardrail],
 ) -> Decision:
     ruling, trace = view.ruling, view.trace
     breaches = tuple(
         guardrail.metric for guardrail in guardrails if guardrail.breached_at is not None
     )
-    ci, at = _interval(looks, -1), int(trace.at[ruling.look])
-    if ci is None or ruling.verdict is Verdict.ABSTAIN:
+    ci, lift, at = last.ci, last.lift, int(trace.at[ruling.look])
+    if ci is None or lift is None or ruling.verdict is Verdict.ABSTAIN:
         return Decision.of(ruling, at=at, cadence=outlook.cadence, guardrail_breaches=breaches)
-    policy, traffic, lift = view.series.policy, outlook.eligible_per_day, float(looks.lift[-1])
+    policy, traffic = view.series.policy, outlook.eligible_per_day
     value = policy.value_per_conversion
     return Decision.of(
         ruling,
         at=at,
         cadence=cadence_fired(trace, ruling.fired),
         lift=lift,
-        confidence=1.0 - float(looks.p_running_min[-1]),
+        confidence=1.0 - last.p_running_min,
         ci=ci,
         # Of all units, not only of those that are measured.
         value_at_risk=None
@@ -484,21 +489,21 @@ def _decision(
 
 
 def _candidate(
-    view: _View, looks: Looks, guardrails: Sequence[EvidenceGuardrail]
+    view: _View, looks: Sequence[EvidenceLook], guardrails: Sequence[EvidenceGuardrail]
 ) -> Candidate | None:
     look = view.ruling.candidate
     if look is None:
         return None
-    fired = looks.number_at(int(view.trace.at[look]))
-    ci = _interval(looks, fired)
-    if ci is None:
+    at = moment(int(view.trace.at[look]))
+    fired = next(served for served in looks if served.at == at)
+    if fired.ci is None or fired.lift is None:
         raise ArithmeticError("a test fired where nothing was compared")
     awaited = {watch.metric for watch in view.watches if watch.awaited}
     return Candidate(
-        at=moment(int(view.trace.at[look])),
-        lift=float(looks.lift[fired]),
-        confidence=1.0 - float(looks.p_running_min[fired]),
-        ci=ci,
+        at=at,
+        lift=fired.lift,
+        confidence=1.0 - fired.p_running_min,
+        ci=fired.ci,
         cadence=cadence_fired(view.trace, look),
         holds=bool(view.trace.log_e[view.ruling.look] >= view.series.policy.log_threshold),
         waits_for=tuple(
@@ -507,11 +512,6 @@ def _candidate(
             if guardrail.metric in awaited and guardrail.non_inferior_at is None
         ),
     )
-
-
-def _interval(looks: Looks, number: int) -> Interval | None:
-    low, high = looks.ci[number].tolist()
-    return None if np.isnan(low) else (low, high)
 
 
 def _arms(view: _View) -> Arms:

@@ -1,11 +1,12 @@
 """The looks that an evidence document serves: thinned, with intervals cut to possible lifts."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from domain.document import moment
+from domain.evidence.results import EvidenceLook
 from stats.counts.cell import Floats, Ints
 from stats.decision.ruling import Ruling
 from stats.looks.policy import Policy
@@ -15,44 +16,36 @@ from stats.sequential.mixture import confidence_sequence, e_value, p_value
 MOST_LOOKS = 500
 
 
-@dataclass(frozen=True, kw_only=True)
-class Looks:
-    """The looks, an entry each; above 500 every ⌈n/500⌉-th, the first, last and crossing kept.
+def served_looks(trace: Trace, ruling: Ruling, rows: Ints, ci: Floats) -> tuple[EvidenceLook, ...]:
+    """The given looks of an experiment's trace.
 
-    Attributes:
-        e_value: E(0), capped at 1e300.
-        p_running_min: The running minimum of the p-value over ungated looks.
-        lift: Treatment's rate minus control's; NaN where W = 0.
-        ci: Array (looks, 2), of a conversion cut to [−1, 1]; NaN where W = 0.
+    Args:
+        rows: Their numbers, as `served_rows` returns them.
+        ci: Array (looks, 2): their intervals, as `served_intervals` returns them.
     """
-
-    at: Ints
-    e_value: Floats
-    p_running_min: Floats
-    lift: Floats
-    ci: Floats
-    gated: NDArray[np.bool_]
-
-    def number_at(self, at: int) -> int:
-        """The number of the look that was taken at a moment."""
-        return int(np.searchsorted(self.at, at))
-
-    @classmethod
-    def of(cls, trace: Trace, ruling: Ruling, rows: Ints, ci: Floats) -> "Looks":
-        """The given looks of an experiment's trace.
-
-        Args:
-            ci: The intervals of these.
-        """
-        p = np.where(ruling.gated, 1.0, p_value(trace.log_e))
-        return cls(
-            at=trace.at[rows],
-            e_value=e_value(trace.log_e[rows]),
-            p_running_min=np.minimum.accumulate(p)[rows],
-            lift=trace.totals[rows].lift,
-            ci=ci,
-            gated=ruling.gated[rows],
+    p = np.where(ruling.gated, 1.0, p_value(trace.log_e))
+    # Column by column: there may be hundreds of each of thousands of experiments.
+    columns = (
+        trace.at[rows],
+        e_value(trace.log_e[rows]),
+        np.minimum.accumulate(p)[rows],
+        trace.totals[rows].lift,
+        ci,
+        ruling.gated[rows],
+    )
+    return tuple(
+        EvidenceLook(
+            at=moment(at),
+            e_value=e,
+            p_running_min=p_running_min,
+            lift=None if math.isnan(lift) else lift,
+            ci=None if math.isnan(low) or math.isnan(high) else (low, high),
+            gated=gated,
         )
+        for at, e, p_running_min, lift, (low, high), gated in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    )
 
 
 def served_rows(trace: Trace, ruling: Ruling, policy: Policy) -> Ints:

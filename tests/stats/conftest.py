@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from stats.counts.closed_cells import ClosedCells, Values
+from stats.decision.evidence import Evidence
 from stats.looks.policy import Policy
 from stats.looks.series import Guardrail, Margin, Series
 
@@ -64,6 +65,11 @@ def make_guardrail(
     return Guardrail(
         name=name, better=better, window_seconds=window_seconds, margin=margin, cells=cells
     )
+
+
+def look_times(evidence: Evidence) -> list[int]:
+    """When each served look was, epoch seconds."""
+    return [int(look.at.timestamp()) for look in evidence.looks]
 
 
 def plain_e_value(treatment: tuple[int, int], control: tuple[int, int], *, cells: int = 1) -> float:

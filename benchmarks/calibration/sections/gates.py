@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-
 from benchmarks.calibration.proportion import Proportion
 from benchmarks.calibration.scenario import (
     Draw,
@@ -58,7 +56,7 @@ def is_rolled_back(evidence: Evidence) -> bool:
 
 
 def is_gated(evidence: Evidence) -> bool:
-    return bool(np.any(evidence.looks.gated))
+    return any(look.gated for look in evidence.looks)
 
 
 def is_split(evidence: Evidence) -> bool:

@@ -111,11 +111,11 @@ def test_a_gated_look_neither_fires_nor_enters_the_running_minimum(series) -> No
     even = hourly([(30_000, 6000, 30_000, 3000)], first=2)
     rows = [*leaking, *even]
     (gated,) = evaluate([series(rows, as_of=2 * 3600, policy=Policy(alpha=0.9))])
-    assert gated.looks.gated.tolist() == [False, True]
+    assert [look.gated for look in gated.looks] == [False, True]
     assert gated.decision.abstain_reason == "non_identifiable"
     (free,) = evaluate([series(rows, as_of=4 * 3600, policy=Policy(alpha=0.9))])
-    assert free.looks.gated.tolist() == [False, True, False]
-    assert free.looks.p_running_min[1] == free.looks.p_running_min[0]
+    assert [look.gated for look in free.looks] == [False, True, False]
+    assert free.looks[1].p_running_min == free.looks[0].p_running_min
     assert free.decision.verdict == "keep"
 
 

@@ -11,7 +11,7 @@ from stats.decision.evidence import Evidence, evaluate
 from stats.decision.vouched import VOUCHED
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
-from tests.stats.conftest import make_series
+from tests.stats.conftest import look_times, make_series
 
 Maker = Callable[..., Series]
 Cell = tuple[int, int, int, int]
@@ -62,8 +62,8 @@ def test_an_answer_that_is_no_keep_carries_no_such_warning() -> None:
 def test_vouched_outcomes_are_those_of_the_look_and_tested_as_the_target_is() -> None:
     seen, alone = seen_of(MORE, (300, 200)), seen_of((4000, 300, 4000, 200), None)
     assert seen.vouched is not None
-    looks = alone.looks.at.tolist().index(seen.as_of)
-    assert seen.vouched.e_value == pytest.approx(float(alone.looks.e_value[looks]), rel=1e-12)
+    look = alone.looks[look_times(alone).index(seen.as_of)]
+    assert seen.vouched.e_value == pytest.approx(look.e_value, rel=1e-12)
     hours = seen.arms.control.units // 4000
     assert (seen.vouched.conversions, seen.vouched.of) == (hours * 500, hours * 960)
 

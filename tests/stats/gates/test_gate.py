@@ -243,8 +243,8 @@ def test_interaction_is_told_as_it_is_now(series) -> None:
     seen = seen_of(
         series, [[scaled(0.1, 1.5), *even], [scaled(0.1, 0.8), *even]], policy=Policy(alpha=1e-9)
     )
-    assert seen.looks.gated[0]
-    assert not seen.looks.gated[-1]
+    assert seen.looks[0].gated
+    assert not seen.looks[-1].gated
     assert seen.gates.interacting_because == ()
 
 

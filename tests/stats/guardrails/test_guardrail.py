@@ -15,6 +15,7 @@ from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Guardrail, Series
 from stats.sequential.harm import log_harm
+from tests.stats.conftest import look_times
 
 Maker = Callable[..., Series]
 RailMaker = Callable[..., Guardrail]
@@ -92,7 +93,7 @@ def test_each_closing_of_a_guardrail_is_a_look(series, guardrail) -> None:
     rail = guardrail(hourly([UNSURE, HARMED]))
     seen = seen_of(series, [EVEN, EVEN], (rail,), as_of=3600 + 300 + DELAY)
     closings = [300, 3600, 3900]
-    assert seen.looks.at.tolist() == sorted(
+    assert look_times(seen) == sorted(
         {end + delay for end in (300, 3900) for delay in (DELAY, RAIL_DELAY)}
     ), closings
     early = seen_of(series, [EVEN, EVEN], (rail,), as_of=300 + RAIL_DELAY)
@@ -265,9 +266,9 @@ def test_blocks_are_joined_by_the_metric_that_closes_first(series, guardrail) ->
     (alone,) = evaluate([series(rows, as_of=3600 + DELAY)])
     (both,) = evaluate([series(rows, guardrails=(rail,), as_of=3600 + DELAY)])
     assert both.log_e == alone.log_e
-    assert set(alone.looks.at.tolist()) < set(both.looks.at.tolist())
+    assert set(look_times(alone)) < set(look_times(both))
     (ahead,) = evaluate([series([], guardrails=(rail,), as_of=900 + RAIL_DELAY)])
-    assert ahead.looks.at.tolist() == [end + RAIL_DELAY for end in (300, 600, 900)]
+    assert look_times(ahead) == [end + RAIL_DELAY for end in (300, 600, 900)]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from stats.looks.block import analysis_blocks
 from stats.looks.policy import DAY, HOUR, Policy
 from stats.looks.series import Series
 from tests.oracle.analysis_blocks import Joined, joined
+from tests.stats.conftest import look_times
 
 Maker = Callable[..., Series]
 Row = tuple[int, ...]
@@ -44,9 +45,9 @@ def together(*strata: list[Row]) -> list[Row]:
 def test_an_analysis_block_without_a_unit_closes_nothing(series) -> None:
     rows = [(2, 0, 1, 0, 1, 0), (2, 1, 1, 0, 1, 0), (4, 0, 300, 0, 300, 0)]
     (seen,) = evaluate([series(rows, as_of=12 * HOUR, **declared(0.5))])
-    assert seen.looks.at.tolist() == [1500 + DELAY]
+    assert look_times(seen) == [1500 + DELAY]
     (seen,) = evaluate([series(rows, as_of=23 * HOUR)])
-    assert seen.looks.at.tolist() == [1500 + DELAY, HOUR + DELAY]
+    assert look_times(seen) == [1500 + DELAY, HOUR + DELAY]
 
 
 def test_a_day_without_a_unit_is_looked_at_and_so_is_the_horizon(series) -> None:
@@ -54,7 +55,7 @@ def test_a_day_without_a_unit_is_looked_at_and_so_is_the_horizon(series) -> None
     (seen,) = evaluate(
         [series(few(3, 50), policy=policy, start=299, as_of=10 * DAY, **declared(0.5))]
     )
-    assert seen.looks.at.tolist() == [
+    assert look_times(seen) == [
         *(end + DELAY for end in (300, 600, 900)),
         *(day * DAY + DELAY for day in (2, 3, 4)),
         4 * DAY + 1200 + DELAY,
@@ -66,7 +67,7 @@ def test_a_day_without_a_unit_is_looked_at_and_so_is_the_horizon(series) -> None
 def test_the_look_is_the_closing_time(series) -> None:
     (seen,) = evaluate([series(few(2, 60), as_of=600 + DELAY + 17)])
     assert seen.as_of == 600 + DELAY
-    assert seen.looks.at.tolist() == [300 + DELAY, 600 + DELAY]
+    assert look_times(seen) == [300 + DELAY, 600 + DELAY]
     assert seen.closed_until == 600
 
 

@@ -30,12 +30,12 @@ def test_an_evaluation_as_of_an_earlier_look_is_what_it_was_then() -> None:
     series = one_series(LEANING, 1)
     (last,) = evaluate([series])
     assert last.splits
-    for look in last.looks.at[:: max(1, last.looks.at.size // 7)].tolist():
-        (then,) = evaluate([replace(series, as_of=look)])
-        number = last.looks.number_at(look)
-        assert then.as_of == look
-        assert then.totals.e_value == last.looks.e_value[number]
-        assert then.totals.p_running_min == last.looks.p_running_min[number]
+    for look in last.looks[:: max(1, len(last.looks) // 7)]:
+        as_of = int(look.at.timestamp())
+        (then,) = evaluate([replace(series, as_of=as_of)])
+        assert then.as_of == as_of
+        assert then.totals.e_value == look.e_value
+        assert then.totals.p_running_min == look.p_running_min
 
 
 def test_what_is_read_of_one_experiment_does_not_depend_on_the_stages_of_another() -> None:
