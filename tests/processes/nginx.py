@@ -64,8 +64,9 @@ def nginx_in_front(
             "127.0.0.1:8000": f"127.0.0.1:{api.port}",
             **(changes or {}),
         }.items():
-            assert before in shown
-            shown = shown.replace(before, after)
+            # A port of ours may begin with the digits of another.
+            shown, count = re.subn(rf"{re.escape(before)}(?!\d)", lambda _, new=after: new, shown)
+            assert count
 
         def answers() -> bool:
             try:
