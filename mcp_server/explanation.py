@@ -5,23 +5,16 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-from domain.document import time_text
+from msgspec import Struct, structs
+
+from domain.evidence.counts import Sessions
 from domain.evidence.document import AnyEvidence, Evidence
-from domain.evidence.effect import Effect as ServedEffect
+from domain.evidence.effect import Effect
 from domain.evidence.results import MetricRow
 from domain.lineage import control_state
 from domain.registration import RegistrationAnswer
 from domain.wording.registration import registration_note
-from mcp_server.contract import (
-    BaseMove,
-    Effect,
-    Explanation,
-    Likelihood,
-    Metric,
-    Progress,
-    SetUp,
-    Shape,
-)
+from mcp_server.contract import BaseMove, Explanation, SetUp, shown
 
 ShapeT = TypeVar("ShapeT", Explanation, SetUp)
 
@@ -32,6 +25,10 @@ FAULT_BYTES = 160
 NAME_BYTES = 60
 # Of a rebase; the evidence names all of them.
 _MOST_CHANGES = 3
+# Of an experiment that ended before it was computed.
+_NO_SESSIONS = Sessions(
+    accumulated=0, required=None, required_fast=None, per_day=None, projected_decision_at=None
+)
 
 
 def explanation(
@@ -39,7 +36,7 @@ def explanation(
     checklist: object,
     registration: RegistrationAnswer | None = None,
     *,
-    effect: ServedEffect | None = None,
+    effect: Effect | None = None,
 ) -> Explanation:
     """Returns the evidence, the progress of the traffic, and the failed set-up checks.
 
@@ -62,7 +59,7 @@ def explanation(
         sentence=cut(evidence.sentence, SENTENCE_BYTES),
         known=None if known is None else cut(known, KNOWN_BYTES),
         effect=None if best is None else _effect(best),
-        metrics=[] if numbers is None else _metrics(numbers.metrics),
+        metrics=() if numbers is None else _metrics(numbers.metrics),
         rebase=None if moved is None else _rebase(moved),
         progress=progress(numbers),
         warnings=_lines([*([] if note is None else [note]), *evidence.warnings]),
@@ -84,26 +81,26 @@ def fitted(whole: ShapeT, **least: int) -> ShapeT:
     for name, kept in least.items():
         while len(getattr(whole, name) or ()) > kept and not fits(whole):
             rest = {name: getattr(whole, name)[:-1], "left_out": whole.left_out + 1}
-            whole = whole.model_copy(update=rest)
+            whole = structs.replace(whole, **rest)
     return whole
 
 
-def fits(shape: Shape) -> bool:
-    """Tells whether a shape is at most a kilobyte of JSON."""
-    return len(as_json(shape.model_dump())) <= LONGEST_BYTES
+def fits(answer: Struct) -> bool:
+    """Tells whether an answer is at most a kilobyte of JSON."""
+    return len(as_json(shown(answer))) <= LONGEST_BYTES
 
 
-def _metrics(rows: Sequence[MetricRow]) -> list[Metric]:
+def _metrics(rows: Sequence[MetricRow]) -> tuple[MetricRow, ...]:
     """The target's row and those of the guardrails; breached ones come next to it."""
     guardrails = sorted(rows[1:], key=lambda row: row.state != "breached")
-    return [_metric(row) for row in (*rows[:1], *guardrails)]
+    return tuple(map(_metric, (*rows[:1], *guardrails)))
 
 
-def _metric(row: MetricRow) -> Metric:
+def _metric(row: MetricRow) -> MetricRow:
     low, high = row.interval or (None, None)
-    return Metric(
+    return structs.replace(
+        row,
         metric=cut(row.metric, NAME_BYTES),
-        state=row.state,
         control=row.control and rounded(row.control, 4),
         treatment=row.treatment and rounded(row.treatment, 4),
         interval=None if low is None or high is None else (rounded(low, 4), rounded(high, 4)),
@@ -111,41 +108,37 @@ def _metric(row: MetricRow) -> Metric:
 
 
 def _rebase(moved: control_state.BaseMove) -> BaseMove:
-    changes = [change[:64] for change in moved.changes[:_MOST_CHANGES]]
+    changes = tuple(change[:64] for change in moved.changes[:_MOST_CHANGES])
     return BaseMove(on=moved.rebase_on[:64], changes=changes, continues=moved.continues)
 
 
-def progress(evidence: Evidence | None) -> Progress:
+def progress(evidence: Evidence | None) -> Sessions:
     """How far the traffic has come, by the same evidence."""
-    sessions = None if evidence is None else evidence.sessions
-    if sessions is None:
-        return Progress(accumulated=None, required=None, per_day=None, projected_decision_at=None)
-    at = sessions.projected_decision_at
-    return Progress(
-        accumulated=sessions.accumulated,
-        required=_whole(sessions.required),
-        per_day=_whole(sessions.per_day),
-        projected_decision_at=None if at is None else time_text(at),
+    if evidence is None:
+        return _NO_SESSIONS
+    sessions = evidence.sessions
+    return structs.replace(
+        sessions, required=_whole(sessions.required), per_day=_whole(sessions.per_day)
     )
 
 
-def _effect(effect: ServedEffect) -> Effect | None:
+def _effect(effect: Effect) -> Effect | None:
     """The best estimate of the effect; None where there is none, or it is no estimate."""
     estimate, error, relative = effect.estimate, effect.standard_error, effect.relative
-    shown = effect.likelihood
+    likelihood = effect.likelihood
     if estimate is None or error is None:
         return None
-    return Effect(
+    return structs.replace(
+        effect,
         estimate=rounded(estimate),
         standard_error=rounded(error),
         relative=relative and rounded(relative),
-        likelihood=shown
-        and Likelihood(
-            estimate=rounded(shown.estimate), standard_error=rounded(shown.standard_error)
+        likelihood=likelihood
+        and structs.replace(
+            likelihood,
+            estimate=rounded(likelihood.estimate),
+            standard_error=rounded(likelihood.standard_error),
         ),
-        final=effect.final,
-        trainable=effect.trainable,
-        reward_at=time_text(effect.reward_at),
     )
 
 
@@ -154,7 +147,7 @@ def rounded(number: float, digits: int = 6) -> float:
     return float(f"{number:.{digits}g}")
 
 
-def _faults(checklist: object, experiment_id: str) -> list[str] | None:
+def _faults(checklist: object, experiment_id: str) -> tuple[str, ...] | None:
     """The checks that this experiment fails, each with its fix: `set_up` has the project's."""
     if not isinstance(checklist, list):
         return None
@@ -164,8 +157,8 @@ def _faults(checklist: object, experiment_id: str) -> list[str] | None:
     return _lines([f"{check.get('check', '')}: {check.get('fix', '')}" for check in failed])
 
 
-def _lines(lines: Sequence[str]) -> list[str]:
-    return [cut(line, FAULT_BYTES) for line in lines]
+def _lines(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(cut(line, FAULT_BYTES) for line in lines)
 
 
 def cut(text: str, longest: int) -> str:

@@ -1,5 +1,7 @@
 """The list of experiments, cut to pages of a kilobyte that follow on each other."""
 
+from msgspec import structs
+
 from domain.listing import VerdictList
 from mcp_server.contract import Experiments, Listed
 from mcp_server.explanation import cut, fits
@@ -12,7 +14,7 @@ METRIC_BYTES = 160
 
 def listing(page: VerdictList) -> Experiments:
     """A page of the service as an agent reads it."""
-    rows = [
+    rows = tuple(
         Listed(
             experiment_id=row.experiment_id,
             treatment_commit=row.treatment_commit and row.treatment_commit[:COMMIT_CHARACTERS],
@@ -22,7 +24,7 @@ def listing(page: VerdictList) -> Experiments:
             decided=row.contract.decided,
         )
         for row in page.experiments
-    ]
+    )
     return Experiments(experiments=rows, next_cursor=page.next_cursor)
 
 
@@ -33,6 +35,6 @@ def room(page: Experiments) -> int:
     left out here come next.
     """
     shown = len(page.experiments) - 1
-    while shown > 1 and not fits(page.model_copy(update={"experiments": page.experiments[:shown]})):
+    while shown > 1 and not fits(structs.replace(page, experiments=page.experiments[:shown])):
         shown -= 1
     return shown

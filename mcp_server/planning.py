@@ -34,22 +34,22 @@ def plan(design: Design, boundary: Boundary) -> Plan:
     document = planned(design, boundary)
     smallest = document["smallest_lift_by_horizon"]
     return Plan(
-        lifts=[
+        lifts=tuple(
             PlannedLift(
                 relative_lift=lift["relative_lift"],
                 days_to_decide=rounded(lift["days_to_decide"], 3),
                 days_to_exclude_harm=rounded(lift["days_to_exclude_harm"], 3),
             )
             for lift in document["lifts"]
-        ],
+        ),
         horizon_days=document["horizon_days"],
         smallest_lift_by_horizon=None if smallest is None else rounded(smallest, 3),
-        quicker=[
+        quicker=tuple(
             Quicker(change=other["change"], days_to_decide=rounded(lift["days_to_decide"], 3))
             for other in document["instead"]
             for lift in other["lifts"]
             if lift["relative_lift"] == _QUICKER_LIFT
-        ],
+        ),
     )
 
 
@@ -77,7 +77,7 @@ def set_up(lines: Sequence[Mapping[str, Any]], *, url: str) -> SetUp:
     left = [line for ok in (False, None) for line in lines if line.get("ok") is ok]
     if not left:
         nothing = dict.fromkeys(("step", "seen", "do", "example"))
-        return SetUp(done=done, of=len(lines), **nothing, red=[], left_out=0)
+        return SetUp(done=done, of=len(lines), **nothing, red=(), left_out=0)
     line = left[0]
     example = _example(line)
     whole = SetUp(
@@ -88,7 +88,7 @@ def set_up(lines: Sequence[Mapping[str, Any]], *, url: str) -> SetUp:
         do=cut(str(line.get("fix", "")), _TEXT_BYTES),
         example=None if example is None else example.format(url=url),
         # The first of them is the step itself.
-        red=[_line_text(line) for line in left if line.get("ok") is False],
+        red=tuple(_line_text(line) for line in left if line.get("ok") is False),
         left_out=0,
     )
     return fitted(whole, red=0)

@@ -26,7 +26,6 @@ from domain.wording.registration import registration_note
 from mcp_server.advice import advice
 from mcp_server.client import Answer
 from mcp_server.contract import (
-    ChangePlace,
     ExperimentId,
     Experiments,
     Explanation,
@@ -34,6 +33,8 @@ from mcp_server.contract import (
     SetUp,
     TargetMetric,
     TreatmentFlag,
+    answer_schema,
+    shown,
 )
 from mcp_server.explanation import explanation, fits, progress
 from mcp_server.listing import MOST, listing, room
@@ -110,7 +111,7 @@ async def register_experiment(
     read = await _registration(api, registered.experiment_id)
     note = None if read is None else registration_note(read)
     return _result(
-        msgspec.to_builtins(registered),
+        registered,
         "Registered. Call get_verdict with this experiment_id until the verdict is decided; "
         "abstain on every poll is expected while traffic accumulates."
         f"{'' if note is None else f' {note}'}",
@@ -160,19 +161,17 @@ async def list_experiments(
         str | None,
         Field(max_length=512, description="next_cursor of the page before; default: first page."),
     ] = None,
-) -> Annotated[CallToolResult, Experiments]:
+) -> CallToolResult:
     """List the project's open experiments, or its decided ones, the newest first.
 
     Use it to find an `experiment_id`. A page is at most a kilobyte; while `next_cursor` is not
     null, call again with it as `cursor`. Then call get_verdict or explain.
     """
     page = await _page(_api(ctx), status=status, cursor=cursor)
-    return _result(page.model_dump(), _next_page(page, status=status))
+    return _result(page, _next_page(page, status=status))
 
 
-async def explain(
-    ctx: Reward, experiment_id: ExperimentId
-) -> Annotated[CallToolResult, Explanation]:
+async def explain(ctx: Reward, experiment_id: ExperimentId) -> CallToolResult:
     """Explain an experiment in at most a kilobyte.
 
     Returns the lifts that are excluded already, the sessions so far and needed, when a decision is
@@ -201,7 +200,7 @@ async def explain(
         # The evidence of a decided verdict stands; its effect may have been measured since.
         fresh = await _outcome(api.experiment(experiment_id, "effect"))
         effect = _shaped(Effect, fresh, api) if isinstance(fresh, Answer) else None
-    return _result(explanation(document, checks, registration, effect=effect).model_dump())
+    return _result(explanation(document, checks, registration, effect=effect))
 
 
 async def plan(
@@ -214,7 +213,7 @@ async def plan(
     typical_lifts: Annotated[
         tuple[float, ...], Field(description="The setting.")
     ] = Boundary.typical_lifts,
-) -> Annotated[CallToolResult, Plan]:
+) -> CallToolResult:
     """Plan a canary before it begins, in at most a kilobyte.
 
     Returns days until each lift is detected or loss excluded, and quicker designs.
@@ -226,10 +225,10 @@ async def plan(
         boundary = Boundary(typical_lifts=typical_lifts)
     except ValueError as error:
         raise ToolError(f"{error}. Correct the arguments and call again.") from None
-    return _result(planned(design, boundary).model_dump())
+    return _result(planned(design, boundary))
 
 
-async def set_up(ctx: Reward) -> Annotated[CallToolResult, SetUp]:
+async def set_up(ctx: Reward) -> CallToolResult:
     """Return the next step to wire the project, and its failed checks, in at most a kilobyte.
 
     Do it, wait a minute, and call again until `step` is null. Use it before the first experiment,
@@ -241,7 +240,7 @@ async def set_up(ctx: Reward) -> Annotated[CallToolResult, SetUp]:
         raise _foreign(api)
     step = next_step(lines, url=api.address.url)
     said = ["All is wired: register_experiment after a deploy."] if step.step is None else []
-    return _result(step.model_dump(), *said)
+    return _result(step, *said)
 
 
 async def place(
@@ -250,7 +249,7 @@ async def place(
     flag: Annotated[str | None, Field(description="Its boolean flag, in every build.")] = None,
     commit: Annotated[str | None, Field(description="That brings it.")] = None,
     change: Annotated[str | None, Field(description="Its name: a pull request, say.")] = None,
-) -> Annotated[CallToolResult, ChangePlace]:
+) -> CallToolResult:
     """Ask for a flag or a canary's share for a change, or for its next step.
 
     Name a flag, a commit or both. Do as `action` says, and call again with the same arguments for
@@ -261,8 +260,7 @@ async def place(
     api = _api(ctx)
     asked = {name: value for name, value in members.items() if value is not None}
     place = _shaped(Place, await api.post("/v1/places", asked), api)
-    shown = {name: getattr(place, name) for name in ChangePlace.model_fields}
-    return _result(shown, place.sentence)
+    return _result(place, place.sentence)
 
 
 async def _page(
@@ -313,13 +311,13 @@ def tools() -> list[Tool]:
     )
     return [
         _tool(register_experiment, registering, RegisteredExperiment),
-        _tool(place, asking),
+        _tool(place, asking, Place),
         _tool(get_verdict, _reading("Get a verdict"), Contract),
         _tool(subscribe, _reading("Poll a verdict once"), Contract),
-        _tool(list_experiments, _reading("List experiments")),
-        _tool(explain, _reading("Explain an experiment")),
-        _tool(set_up, _reading("Next step of the set-up")),
-        _tool(plan, _reading("Plan a canary")),
+        _tool(list_experiments, _reading("List experiments"), Experiments),
+        _tool(explain, _reading("Explain an experiment"), Explanation),
+        _tool(set_up, _reading("Next step of the set-up"), SetUp),
+        _tool(plan, _reading("Plan a canary"), Plan),
     ]
 
 
@@ -328,28 +326,21 @@ class _Document(RootModel[dict[str, Any]]):
 
 
 def _tool(
-    function: Callable[..., Any],
-    annotations: ToolAnnotations,
-    answer: type[msgspec.Struct] | None = None,
+    function: Callable[..., Any], annotations: ToolAnnotations, answer: type[msgspec.Struct]
 ) -> Tool:
     """A tool with its schemas.
 
     Args:
-        answer: The document of the service that it returns as it is; None where its annotation
-            names a shape of its own.
+        answer: The document that it returns.
     """
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
     described = "\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     tool = Tool.from_function(function, description=described, annotations=annotations)
-    if answer is not None:
-        _, parts = msgspec.json.schema_components([answer], ref_template="#/$defs/{name}")
-        for part in parts.values():
-            part["additionalProperties"] = False
-        tool.fn_metadata = FuncMetadata(
-            arg_model=tool.fn_metadata.arg_model,
-            output_schema={**parts.pop(answer.__name__), **({"$defs": parts} if parts else {})},
-            output_model=_Document,
-        )
+    tool.fn_metadata = FuncMetadata(
+        arg_model=tool.fn_metadata.arg_model,
+        output_schema=answer_schema(answer),
+        output_model=_Document,
+    )
     # The SDK drops arguments that a tool does not name; the schema says that we refuse them.
     tool.parameters["additionalProperties"] = False
     for schema in (tool.parameters, tool.output_schema):
@@ -406,8 +397,7 @@ async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
     # Of an experiment that ended without an answer the contract says all.
     is_over = contract.abstain_reason is not None and contract.decided
     registration = None if is_over else await _registration(api, experiment_id)
-    members = {name: answer.body[name] for name in Contract.__struct_fields__}
-    return _result(members, advice(contract, answer.retry_after, registration))
+    return _result(contract, advice(contract, answer.retry_after, registration))
 
 
 async def _registration(api: RewardApi, experiment_id: str) -> RegistrationAnswer | None:
@@ -437,7 +427,8 @@ def _shaped(document_type: type[DocumentT], answer: Answer, api: RewardApi) -> D
         raise _foreign(api) from None
 
 
-def _result(structured: dict[str, Any], *sentences: str) -> CallToolResult:
+def _result(answer: msgspec.Struct, *sentences: str) -> CallToolResult:
+    structured = shown(answer)
     texts = [json.dumps(structured, ensure_ascii=False), *sentences]
     return CallToolResult(
         content=[TextContent(type="text", text=text) for text in texts],

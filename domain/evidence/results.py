@@ -254,10 +254,10 @@ State = Literal["better", "worse", "unfair", "not_known", "breached", "unharmed"
 class MetricRow(Document, frozen=True, kw_only=True):
     """The results of both arms by a metric."""
 
-    metric: str
+    metric: Annotated[str, Meta(description="Its name.")]
     role: Annotated[Literal["target", "guardrail"], Meta(description="The target comes first.")]
     control: Annotated[float | None, Meta(description="The rate, or the mean; null of `arrival`.")]
-    treatment: float | None
+    treatment: Annotated[float | None, Meta(description="Treatment's.")]
     difference: Annotated[
         float | None,
         Meta(
@@ -272,7 +272,13 @@ class MetricRow(Document, frozen=True, kw_only=True):
             " its own test, of harm alone."
         ),
     ]
-    state: State
+    state: Annotated[
+        State,
+        Meta(
+            description="Of the target better, worse, unfair or not_known; of a guardrail breached,"
+            " unharmed or not_known."
+        ),
+    ]
     thresholds: Annotated[
         tuple[Threshold, ...],
         Meta(

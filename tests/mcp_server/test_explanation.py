@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_server.contract import Explanation
+from mcp_server.contract import Explanation, shown
 from mcp_server.explanation import LONGEST_BYTES, explanation
 from tests.stores.example import example_evidence
 
@@ -44,7 +44,7 @@ def test_it_is_never_longer_than_a_kilobyte(
     sentence: str, known: str, checklist: Any, **members: Any
 ) -> None:
     answer = explained(checklist, sentence=sentence, known={"sentence": known}, **members)
-    text = json.dumps(answer.model_dump(), ensure_ascii=False)
+    text = json.dumps(shown(answer), ensure_ascii=False)
     assert len(text.encode("utf-8", "replace")) <= LONGEST_BYTES
 
 
@@ -59,9 +59,8 @@ def test_the_effect_is_told_as_numbers_and_never_of_an_unfair_split() -> None:
     effect = {"estimate": 0.01234567891, "standard_error": 0.004, "relative": None, "final": True}
     effect |= {"trainable": True, "reward_at": "2026-10-08T00:00:00Z"}
     effect |= {"likelihood": {"estimate": 0.09, "standard_error": 0.03}}
-    shown = explained(effect=effect).effect
-    assert shown is not None
-    assert shown.model_dump() == {**effect, "estimate": 0.0123457}
+    answer = explained(effect=effect)
+    assert shown(answer.effect) == {**effect, "estimate": 0.0123457}
     assert explained(effect={"estimate": None, "standard_error": None}).effect is None
     assert explained(effect=None).effect is None
 
@@ -76,7 +75,7 @@ def test_an_unharmed_guardrail_makes_room_before_a_warning_and_a_breached_one_af
     answer = explained([], sentence="word " * 60, metrics=metrics, warnings=["unsigned"])
     assert [row.metric for row in answer.metrics][:2] == ["order", "error"]
     assert 2 <= len(answer.metrics) < 8
-    assert answer.warnings == ["unsigned"]
+    assert answer.warnings == ("unsigned",)
     assert answer.left_out == 8 - len(answer.metrics)
 
 
