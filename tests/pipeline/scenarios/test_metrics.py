@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from domain.evidence.document import evidence_from
+from mcp_server.contract import shown
 from mcp_server.explanation import LONGEST_BYTES, as_json, explanation
 from storage.schema.partitions import create_days
 from tests.repetition import also_nightly
@@ -52,9 +53,9 @@ def test_the_rows_say_what_an_iterate_is_to_revise(canary) -> None:
     advice = evidence["advice"][0]
     assert advice.startswith("Don't ship it as it is: it helps order, but harms error (1")
     assert " → 5" in advice or " → 4" in advice
-    shown = explanation(evidence_from(evidence), [])
-    assert [row.state for row in shown.metrics[:2]] == ["better", "breached"]
-    assert len(as_json(shown.model_dump())) <= LONGEST_BYTES
+    explained = explanation(evidence_from(evidence), [])
+    assert [row.state for row in explained.metrics[:2]] == ["better", "breached"]
+    assert len(as_json(shown(explained))) <= LONGEST_BYTES
 
 
 @pytest.mark.nightly
