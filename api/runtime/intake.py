@@ -75,7 +75,7 @@ async def take_events(
             late = await _store(shared, caller, batch)
         shared.meters.accepted.inc(batch.accepted)
     except Problem as problem:
-        # History tells nothing of the senders of now.
+        # What is replayed says nothing about today's senders.
         if not history:
             shared.admissions.refused(caller.project_id, problem)
         raise

@@ -205,6 +205,7 @@ def _is_chosen_late(
     deploy, request, settings = binding.deploy, choice.request, choice.settings
     is_declared = deploy.allocation is not None and 0 < deploy.allocation < 1
     enough, longest = _DECLARED if is_declared else _UNDECLARED
+    since = min(since, binding.past.until)
     bounds = {
         "project_id": project_id,
         "environment": deploy.environment,
@@ -212,7 +213,7 @@ def _is_chosen_late(
         "enough": enough,
         "latest": since + longest + timedelta(seconds=settings.grace_seconds),
     }
-    closed = connection.execute(_FIRST_CLOSING, bounds).scalar_one()
+    ((closed,),) = binding.past.rows(_FIRST_CLOSING, bounds)
     if closed is None or binding.bound_at <= closed:
         return False
     rows = connection.execute(_SETTINGS_BEFORE, {"project_id": project_id, "since": closed})

@@ -31,7 +31,7 @@ class PastLog:
     """The log as a binding reads it, before the lock that all writers of the log wait for.
 
     A month of events takes seconds to read. So a binding that needs rows lets go of the lock, and
-    begins again once they are read.
+    begins again once they are read. Outside of a binding rows are read at once.
 
     Attributes:
         until: When the reading began: a moment before the binding.
