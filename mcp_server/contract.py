@@ -107,7 +107,10 @@ class Explanation(Document, frozen=True, kw_only=True):
         Meta(description="The target, then guardrails. iterate: revise by these."),
     ]
     rebase: Annotated[BaseMove | None, Meta(description="Null while there is a control.")]
-    progress: Annotated[Sessions, Meta(description="Sessions so far, and those needed.")]
+    progress: Annotated[
+        Sessions | None,
+        Meta(description="Sessions so far, and those needed; null where none were ever counted."),
+    ]
     warnings: Annotated[tuple[str, ...], Meta(description="Cautions that weaken the evidence.")]
     faults: Annotated[
         tuple[str, ...] | None,

@@ -25,10 +25,6 @@ FAULT_BYTES = 160
 NAME_BYTES = 60
 # Of a rebase; the evidence names all of them.
 _MOST_CHANGES = 3
-# Of an experiment that ended before it was computed.
-_NO_SESSIONS = Sessions(
-    accumulated=0, required=None, required_fast=None, per_day=None, projected_decision_at=None
-)
 
 
 def explanation(
@@ -112,10 +108,10 @@ def _rebase(moved: control_state.BaseMove) -> BaseMove:
     return BaseMove(on=moved.rebase_on[:64], changes=changes, continues=moved.continues)
 
 
-def progress(evidence: Evidence | None) -> Sessions:
-    """How far the traffic has come, by the same evidence."""
+def progress(evidence: Evidence | None) -> Sessions | None:
+    """How far the traffic has come; None for an experiment that ended before it was computed."""
     if evidence is None:
-        return _NO_SESSIONS
+        return None
     sessions = evidence.sessions
     return structs.replace(
         sessions, required=_whole(sessions.required), per_day=_whole(sessions.per_day)

@@ -298,7 +298,7 @@ async def _report(ctx: Reward, evidence: Answer | ToolError) -> None:
         come = progress(looked_at(evidence_from(evidence.body)))
     except msgspec.ValidationError:
         return
-    counted, needed = come.accumulated or 0, come.required
+    counted, needed = (0, None) if come is None else (come.accumulated, come.required)
     of = "" if needed is None else f" of about {needed:,}"
     await ctx.report_progress(counted, needed, f"{counted:,}{of} sessions.")
 

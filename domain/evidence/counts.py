@@ -49,7 +49,9 @@ class Arms(Document, frozen=True, kw_only=True):
 class Sessions(Document, frozen=True, kw_only=True):
     """Traffic so far, and the traffic that a verdict needs."""
 
-    accumulated: Annotated[int, Meta(description="Units in closed cells.")]
+    accumulated: Annotated[
+        int, Meta(description="Units counted so far, of blocks that have closed.")
+    ]
     required: Annotated[
         float | None,
         Meta(

@@ -44,7 +44,8 @@ class Likelihood(Document, frozen=True, kw_only=True):
         float,
         Meta(
             description="The lift divided by the rate of both arms, of a mean by control's mean."
-            " Where something stopped the comparison it is too large on average."
+            " Where something stopped the comparison it is too large on average. Multiply it into"
+            " a prior once, and never the effect too."
         ),
     ]
     standard_error: Annotated[float, Meta(description="Of the estimate.")]

@@ -69,7 +69,7 @@ class Place(Document, frozen=True, kw_only=True):
             " experiment can be made of it."
         ),
     ]
-    action: Annotated[PlaceAction, Meta(description="Yours, in a word for programs.")]
+    action: Annotated[PlaceAction, Meta(description="What to do now; wait: ask again later.")]
     sentence: Annotated[str, Meta(description="The same for people.")]
 
 

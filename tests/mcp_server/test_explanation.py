@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domain.evidence.document import ClosedExperiment
 from mcp_server.contract import Explanation, shown
 from mcp_server.explanation import LONGEST_BYTES, explanation
 from tests.stores.example import example_evidence
@@ -53,6 +54,19 @@ def test_sessions_are_counted_in_whole_numbers() -> None:
     progress = explained(sessions=sessions).progress
     assert (progress.accumulated, progress.required, progress.per_day) == (800, 15605, 3840)
     assert isinstance(progress.per_day, int)
+
+
+def test_of_an_experiment_that_was_never_computed_no_sessions_are_claimed() -> None:
+    # Its data may have broken it: nobody counted how many came.
+    closed = ClosedExperiment(
+        sentence="No deploy came.",
+        headline="Ended",
+        reason="No deploy came.",
+        advice=(),
+        experiment_id="exp_1",
+        as_of=None,
+    )
+    assert explanation(closed, None).progress is None
 
 
 def test_the_effect_is_told_as_numbers_and_never_of_an_unfair_split() -> None:
