@@ -145,21 +145,27 @@ class Watch:
 
 @contextmanager
 def watched(api: ApiProcess, key: str) -> Iterator[Watch]:
-    """Looks at the process, and sends events as a quiet project does, in turn."""
+    """Looks at the process, and sends events as a quiet project does, in turn; once at least."""
     watch, ended = Watch(), threading.Event()
 
     def look() -> None:
-        while not ended.wait(0.01):
-            watch.memory = max(watch.memory, memory(api))
+        watch.memory = max(watch.memory, memory(api))
 
     def ask() -> None:
         event = json.dumps({"event": "a", "session_id": "s"}).encode()
-        while not ended.wait(0.02):
-            began = time.monotonic()
-            watch.statuses[posted(api, "/v1/events", event, {**JSON, KEY: key})] += 1
-            watch.seconds.append(time.monotonic() - began)
+        began = time.monotonic()
+        watch.statuses[posted(api, "/v1/events", event, {**JSON, KEY: key})] += 1
+        watch.seconds.append(time.monotonic() - began)
 
-    threads = [threading.Thread(target=work) for work in (look, ask)]
+    def repeat(work: Callable[[], None], pause: float) -> None:
+        work()
+        while not ended.wait(pause):
+            work()
+
+    threads = [
+        threading.Thread(target=repeat, args=(work, pause))
+        for work, pause in ((look, 0.01), (ask, 0.02))
+    ]
     for thread in threads:
         thread.start()
     try:
