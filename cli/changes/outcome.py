@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.contract import Contract
+from domain.evidence.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.figures import length_of_time
 from domain.measure import excludes_loss, too_small

@@ -6,10 +6,10 @@ from datetime import UTC, timedelta
 
 from msgspec import structs
 
-from domain.arrival import is_steady_shortfall
 from domain.cause import GateCheck
 from domain.comparison import is_fair
 from domain.contract import Contract
+from domain.evidence.arrival import is_steady_shortfall
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.figures import counted, listed
 from domain.lineage.control_state import ControlState

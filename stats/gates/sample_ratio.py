@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import structs
 from scipy.special import betainc, betaln
 
-from domain.arrival import ARRIVAL
 from domain.cause import Cause, GateCheck
+from domain.evidence.arrival import ARRIVAL
 from stats.counts.arrivals import Arrivals, Epoch, counted_blocks
 from stats.counts.cell import Floats, Ints
 from stats.counts.columns import BlockColumns

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.contract import Contract
+from domain.evidence.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.evidence.document import Evidence
 from domain.measure import excludes_loss
 from storage.releases.commit_experiments import CommitExperiment

@@ -8,8 +8,8 @@ from msgspec import structs
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.dialects.postgresql import insert
 
-from domain.arrival import ARRIVAL
 from domain.contract import Contract
+from domain.evidence.arrival import ARRIVAL
 from domain.planning.place import Place
 from domain.registration import PRODUCTION
 from domain.wording.base_move import base_move_advice, base_move_sentence
