@@ -12,17 +12,11 @@ from domain.registration import Registration
 from storage.experiments.hold_backs import held_back_since
 from storage.experiments.policy import BLOCK_MIN_UNITS, UNDECLARED_MIN_UNITS
 from storage.schema.tables import experiments
-from storage.tenants.settings import Settings
+from storage.tenants.settings import Settings, frozen_settings
 
 if TYPE_CHECKING:
     from storage.experiments.binding import Binding
 
-# The settings that every verdict reads, beside those that a registration may name.
-_READ = (
-    *("alpha", "contrast_hours", "futility_margin", "grace_seconds", "horizon_days", "sample_rate"),
-    *("segments", "signed_assignments", "trusted_identity", "typical_lifts", "unit"),
-    "warmup_minutes",
-)
 # How many units an analysis block waits for, and how long (docs/statistics.md, 'Counts').
 _DECLARED = (BLOCK_MIN_UNITS, timedelta(hours=24))
 _UNDECLARED = (UNDECLARED_MIN_UNITS, timedelta(hours=6))
@@ -242,7 +236,9 @@ ORDER BY changed.member, a.entry_id
 def _has_changed(before: Mapping[str, Any], choice: Choice) -> bool:
     """Tells whether settings that the verdict reads are no longer as they were."""
     now = msgspec.to_builtins(choice.settings)
-    if any(member in before and before[member] != now[member] for member in _READ):
+    if any(
+        member in before and before[member] != now[member] for member in frozen_settings("whole")
+    ):
         return True
     # A new guardrail takes nothing away.
     return any(

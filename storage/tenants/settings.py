@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from unicodedata import normalize
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, inspect
 from sqlalchemy import Connection, Select, select, update
 
 from domain.document import form_field
@@ -92,21 +92,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """All settings of a project; an experiment freezes those that its verdict reads.
 
     Forms show them in this order (`api/dashboard/settings`), and refusals say the rules of their
-    types (`setting_rule.py`).
+    types (`setting_rule.py`). Their mark `frozen` says what a policy has of them: the `whole`
+    setting, what a registration has `named` of it, or dollars that are `shown` beside the verdict.
     """
 
     default_metric: Annotated[
         Name,
         form_field(
-            "Default metric", "Target of a registration that names none.", offers_events=True
+            "Default metric",
+            "Target of a registration that names none.",
+            offers_events=True,
+            frozen="named",
         ),
     ] = "activation"
     metrics: Annotated[
         dict[Name, Metric],
-        form_field("Metrics", "A metric that is not named here counts the events of its own name."),
+        form_field(
+            "Metrics",
+            "A metric that is not named here counts the events of its own name.",
+            frozen="named",
+        ),
     ] = {}
     guardrails: Annotated[
-        list[Name], form_field("Guardrails", "Metrics that must not get worse.")
+        list[Name], form_field("Guardrails", "Metrics that must not get worse.", frozen="named")
     ] = msgspec.field(default_factory=lambda: ["error"])
     locked: Annotated[
         list[Lockable],
@@ -114,6 +122,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Kept for the project",
             "What a registration cannot choose: target_metric, guardrails (it may add some),"
             " routes, control_commit, value.",
+            frozen="named",
         ),
     ] = msgspec.field(default_factory=lambda: ["guardrails"])
     default_branch: Annotated[
@@ -122,6 +131,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Default branch",
             "Commits of the same branch are attempts at the same change, but not of this branch.",
+            frozen="whole",
         ),
     ] = "main"
     unit: Annotated[
@@ -130,6 +140,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Unit",
             "What the router keeps in an arm; by itself, as received sessions show it.",
             choices={"auto": "By itself", "session": "Session", "user": "User"},
+            frozen="whole",
         ),
     ] = "auto"
     segments: Annotated[
@@ -139,10 +150,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Segments",
             "Properties of events, three at most, such as a platform: where the arms share"
             " their values unequally, units are compared within each.",
+            frozen="whole",
         ),
     ] = []
     span_event: Annotated[
-        Name, form_field("Event of a server span", "The name under which requests are stored.")
+        Name,
+        form_field(
+            "Event of a server span", "The name under which requests are stored.", frozen="whole"
+        ),
     ] = "http.server.request"
     span_unit: Annotated[
         SpanUnit,
@@ -160,6 +175,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Sample rate",
             "Share of units whose events are stored: 0.1 is 10 %, the same in both arms."
             " A lower share takes effect as the experiments end that are open now.",
+            frozen="whole",
         ),
     ] = 1
     alpha: Annotated[
@@ -167,6 +183,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Level of the test",
             "How often a change without effect may still get an answer: 0.05 is 5 %.",
+            frozen="whole",
         ),
     ] = 0.05
     # Each is a component of the test.
@@ -177,6 +194,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Typical lifts",
             "Up to four, relative, that changes typically have. The test is quickest for"
             " these; 0.2, 0.5 means 20 % and 50 %.",
+            frozen="whole",
         ),
     ] = msgspec.field(default_factory=lambda: [0.2, 0.5])
     # TOML has no null: `none` turns it off too.
@@ -186,6 +204,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Futility margin",
             "Share of control’s rate within which a lift is not worth waiting for; none turns"
             " it off.",
+            frozen="whole",
         ),
     ] = 0.01
     horizon_days: Annotated[
@@ -194,6 +213,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Horizon, in days",
             "After so many days of exposure an experiment is decided in any case.",
+            frozen="whole",
         ),
     ] = 28
     # Nobody who makes a change chooses the moment of the number that is trained on.
@@ -203,6 +223,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Days to the effect",
             "So many days after its start an experiment’s effect is final, fit to train on.",
+            frozen="whole",
         ),
     ] = 7
     warmup_minutes: Annotated[
@@ -211,6 +232,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Warm-up, in minutes",
             "Units of so many first minutes are in neither arm, while caches fill.",
+            frozen="whole",
         ),
     ] = 0
     flag_places: Annotated[
@@ -227,12 +249,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Hours without a comparison",
             "An experiment is closed when for so long units came, but not to both arms.",
+            frozen="whole",
         ),
     ] = 24
     grace_seconds: Annotated[
         int,
         Meta(ge=0, le=3600),
-        form_field("Grace, in seconds", "How long a block waits for late events."),
+        form_field("Grace, in seconds", "How long a block waits for late events.", frozen="whole"),
     ] = 120
     allowed_origins: Annotated[
         list[str],
@@ -282,6 +305,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Trusted identity",
             "Only events sent with the write key tell which user a session is of.",
+            frozen="whole",
         ),
     ] = False
     signed_assignments: Annotated[
@@ -289,6 +313,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Signed assignments",
             "Arms, outcomes and users count only with the write key, or your router’s token.",
+            frozen="whole",
         ),
     ] = False
     verified_draws: Annotated[
@@ -296,6 +321,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Verified draws",
             "The published draw gives the arms of flags, so that each unit is held against it.",
+            frozen="whole",
         ),
     ] = False
     ofrep: Annotated[
@@ -321,6 +347,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Values",
             "The value of a conversion, by metric and route. Verdicts show money at risk by it.",
+            frozen="shown",
         ),
     ] = []
     webhooks: Annotated[
@@ -342,6 +369,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if len({webhook.target for webhook in self.webhooks}) < len(self.webhooks):
             raise ValueError("two webhooks have the same address and format")
+
+
+def frozen_settings(*marks: str) -> set[str]:
+    """Returns the settings that policies freeze, by the mark of their declaration."""
+    kind = inspect.type_info(Settings)
+    assert isinstance(kind, inspect.StructType)  # noqa: S101 - for the type checker
+    extra = {member.name: getattr(member.type, "extra", None) or {} for member in kind.fields}
+    return {name for name, members in extra.items() if members.get("frozen") in marks}
 
 
 _MEMBER = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$")

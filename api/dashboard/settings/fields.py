@@ -41,7 +41,8 @@ def _field(
     member: inspect.Field, declared: inspect.Metadata, *, name: str, optional: bool
 ) -> Field:
     words, marks = declared.extra_json_schema or {}, dict(declared.extra or {})
-    marks.pop("rule", None)
+    for other in ("rule", "frozen"):
+        marks.pop(other, None)
     hint = words["description"]
     kind, *others = alternatives(declared)
     held, inputs = kind, _INPUTS

@@ -119,6 +119,11 @@ CHOICES = [
     ({"metrics": {"order": {"window_seconds": 600}, "basket": {}}}, {}, LATE),
     ({"default_metric": "basket"}, {}, LATE),
     ({"alpha": 0.2}, {}, LATE),
+    ({"verified_draws": True}, {}, LATE),
+    ({"reward_days": 3}, {}, LATE),
+    ({"default_branch": "line"}, {}, LATE),
+    ({"span_event": "request"}, {}, LATE),
+    ({"value_routes": [{"metric": "order", "value_per_conversion": 5}]}, {}, IN_TIME),
 ]
 
 

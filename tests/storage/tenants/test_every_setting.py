@@ -22,7 +22,7 @@ from storage.postgres.refusal import Invalid
 from storage.schema.partitions import create_days
 from storage.schema.tables import histories, revenue_events, runtime_events, seen_names
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
-from storage.tenants.settings import Settings
+from storage.tenants.settings import Settings, frozen_settings
 from tests.api.otlp.exports import receipt, sent, span, stored, traces
 from tests.clients.receiver import receiving
 from tests.conftest import Store, fresh_store, serving_store
@@ -415,6 +415,68 @@ def test_a_setting_changes_an_answer(tenant, name) -> None:
     observe, *choices = ANSWERS[name]
     first, second = (observe(project(tenant.store, tenant.client), chosen) for chosen in choices)
     assert first != second
+
+
+# --- Of policies ----------------------------------------------------------------------------------
+
+# Another choice than the default of each setting that has no row among the verdicts' settings.
+OTHERS: Chosen = {
+    "locked": [],
+    "default_branch": "line",
+    "verified_draws": True,
+    "span_event": "request",
+    "span_unit": "visitor.id",
+    "flag_places": 1,
+    "allowed_origins": ["https://other.example"],
+    "rate_limits": {"per_key": 1000},
+    "ofrep": "server",
+    "assignment_epochs": [2],
+    "webhooks": [{"url": "https://hooks.example/deploys"}],
+    "trusted_proxies": ["192.168.0.0/16"],
+    "owner_groups": ["others"],
+    "reader_groups": ["others"],
+    "name_header": "X-Person",
+    "groups_header": "X-Teams",
+}
+
+
+def policies(world: World, chosen: Chosen) -> list[Any]:
+    """The policies of a second canary of a branch, and of a flag, under a choice of settings."""
+    world.registration = {}
+    world.settings(**{"default_metric": "order", **chosen})
+    world.deploy(A, minutes=-DAY)
+    request = {"event": "http.server.request", "session_id": "s", "commit": A, "value": 99.0}
+    assert world.post("/v1/events", request).status_code == 202
+    registered: list[str] = []
+    for sha in (L, K):
+        world.deploy(sha, 0.4, base=A, commit={"branch": "line"})
+        registered.append(world.register(treatment_commit=sha))
+    flag = {"name": "cart", "treatment": True}
+    registered.append(world.register(treatment_flag=flag, guardrails=["refund"]))
+    read = text("SELECT policy FROM experiments WHERE experiment_id = ANY(:ids) ORDER BY bound_at")
+    frozen = world.in_store(lambda c: c.execute(read, {"ids": registered}).scalars().all())
+    return [{**policy, "earlier_attempts": len(policy["earlier_attempts"])} for policy in frozen]
+
+
+@pytest.fixture(scope="module")
+def known_policies() -> dict[str, Any]:
+    """The policies that were frozen already, by the choice of settings."""
+    return {}
+
+
+@pytest.mark.parametrize("name", [each.name for each in msgspec.structs.fields(Settings)])
+def test_a_setting_is_marked_as_frozen_where_a_policy_differs_by_it(
+    tenant, known_policies, name
+) -> None:
+    pairs = [pair for row, pair in VERDICTS.items() if row.split(".")[0] == name]
+    pairs = pairs[:2] or [({}, {name: OTHERS[name]})]
+    for choice in (choice for pair in pairs for choice in pair):
+        if as_text(choice) not in known_policies:
+            world = project(tenant.store, tenant.client)
+            known_policies[as_text(choice)] = policies(world, choice)
+    frozen = [[known_policies[as_text(choice)] for choice in pair] for pair in pairs]
+    changes = any(first != second for first, second in frozen)
+    assert changes == (name in frozen_settings("whole", "named", "shown"))
 
 
 def test_every_setting_has_a_row() -> None:
