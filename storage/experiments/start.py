@@ -1,4 +1,4 @@
-"""The start: when exposure begins, and since when who registers could have looked first."""
+"""Start of an experiment: when exposure begins, and whether the registration came after a look."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ SELECT newest_at FROM histories WHERE project_id = :project_id AND environment =
 
 
 def place_of(project_id: int, deploy: Row[Any]) -> dict[str, Any]:
-    """Returns what tells a deploy's place among those of its environment, for a statement."""
+    """Returns the parameters of a statement for a deploy's place in its environment."""
     return {
         "project_id": project_id,
         "environment": deploy.environment,

@@ -92,8 +92,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """All settings of a project; an experiment freezes those that its verdict reads.
 
     Forms show them in this order (`api/dashboard/settings`), and refusals say the rules of their
-    types (`setting_rule.py`). Their mark `frozen` says what a policy has of them: the `whole`
-    setting, what a registration has `named` of it, or dollars that are `shown` beside the verdict.
+    types (`setting_rule.py`). Their mark `frozen` says how a policy keeps them: `whole`, by the
+    names that a registration chose (`named`), or as dollars `shown` beside the verdict.
     """
 
     default_metric: Annotated[
