@@ -158,6 +158,10 @@ host: install ## Install the oldest Dagster that the service is tested as a gues
 	VIRTUAL_ENV=build/host $(BIN)/uv pip install --quiet "dagster==1.12.22" \
 		"dagster-postgres==0.28.22" "sqlalchemy<2.1"
 
+.PHONY: findings
+findings: ## Run what surprised us in other people's tools, and say what changed (minutes)
+	findings/run
+
 .PHONY: clean
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info

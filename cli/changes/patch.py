@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 _SECONDS = 20.0
+_DIFFERENCE = ("diff-tree", "-p", "--unified=3", "--no-ext-diff", "--no-textconv")
 _IDENTITY = re.compile(rb"[0-9a-f]{40}")
 
 
@@ -24,8 +25,9 @@ def patch_id(commit: str, *, base: str | None) -> str | None:
         return None
     before = f"{commit}^" if base is None else base
     try:
-        # No word of the user's is taken for an option.
-        diff = _output([git, "diff", "--end-of-options", before, commit, "--"], b"")
+        # No word of the user's is taken for an option. `git diff` would follow the user's settings,
+        # by which CI and a laptop get different identities.
+        diff = _output([git, *_DIFFERENCE, "--end-of-options", before, commit, "--"], b"")
         identity = _output([git, "patch-id", "--stable"], diff)
     except (subprocess.SubprocessError, OSError):
         return None

@@ -1,5 +1,7 @@
 """The mapping of log records and spans to runtime events: which attribute becomes which member."""
 
+import contextlib
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -136,7 +138,7 @@ def _number(value: Scalar) -> Scalar:
 def _exposure(draft: Draft, attributes: Mapping[str, Scalar]) -> Draft | Fault:
     """Returns the draft of an evaluated flag, or that it served no arm."""
     key = as_text(attributes.get(_KEY, ""))
-    value = next((attributes[name] for name in _RESULTS if name in attributes), None)
+    value = next((_plain(attributes[name]) for name in _RESULTS if name in attributes), None)
     if _FAILURE in attributes or attributes.get(_REASON) == "error":
         return Fault(at="/flags", code="evaluation_failed", detail="the evaluation failed")
     if not key or value is None:
@@ -146,6 +148,14 @@ def _exposure(draft: Draft, attributes: Mapping[str, Scalar]) -> Draft | Fault:
     if key == COMMIT:
         return draft | {"commit": as_text(value)}
     return draft | {"flags": {key: value if isinstance(value, bool) else as_text(value)}}
+
+
+def _plain(value: Scalar) -> Scalar:
+    """Returns a flag's value without the quotation marks of OpenFeature's hook for Python."""
+    if isinstance(value, str) and value.startswith('"'):
+        with contextlib.suppress(ValueError):
+            return str(json.loads(value))
+    return value
 
 
 def as_text(value: Scalar) -> str:

@@ -68,7 +68,8 @@ def test_an_evaluated_flag_is_an_exposure_and_any_other_event_an_outcome(
 @KINDS
 def test_both_encodings_are_stored_alike(tenant, *, protobuf) -> None:
     records = [
-        evaluation("layout", "s-1", value="grid"),
+        # OpenFeature's hook for Python writes the value as JSON.
+        evaluation("layout", "s-1", value='"grid"'),
         evaluation("tries", "s-2", value=3),
         record("feature_flag.evaluation", feature_flag__key="layout")
         | {
