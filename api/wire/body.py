@@ -28,7 +28,7 @@ LARGE = 2**17
 # How long a body may stall, and from when on it must have come with so many bytes a second.
 BODY_SECONDS = 10.0
 BODY_RATE = 8 * 1024
-# A single large body at a time: a million values take a hundred megabytes.
+# A single large body at a time: so many values take tens of megabytes.
 _READER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="body")
 
 ShapeT = TypeVar("ShapeT")
@@ -67,7 +67,9 @@ async def read_body(
     raw = await _received(request, limit)
     body = _inflated(raw, limit=limit) if encoding == "gzip" else bytes(raw)
     values = values_of(request, body)
-    if values > most_values(limit):
+    # A member's name is built as well as its value.
+    names = 0 if is_protobuf(request) else body.count(b":")
+    if values + names > most_values(limit):
         raise Problem("body_too_large", f"a body holds at most {most_values(limit)} values")
     reservation: Reservation = request.scope["state"]["reservation"]
     reservation.hold(values * _VALUE_BYTES + (len(body) if encoding == "gzip" else 0))
@@ -105,9 +107,12 @@ def most_values(limit: int) -> int:
 
 
 def values_of(request: Request, raw: bytes) -> int:
-    """Returns how many values a body holds: a comma or bracket counts, of protobuf each zero."""
+    """Returns how many values a body holds: each comma or bracket, of protobuf the most allowed.
+
+    The elements of an export in protobuf are counted where it is read, a record at a time.
+    """
     if is_protobuf(request):
-        return max(raw.count(0), len(raw) // BYTES_A_VALUE)
+        return len(raw) // BYTES_A_VALUE
     return 1 + raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 

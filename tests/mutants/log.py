@@ -222,7 +222,15 @@ MUTANTS = [
     Mutant(
         breaks="the values of a body are counted before any of them is built",
         of="api.wire.body.read_body",
-        edits=[swap("values > most_values(limit)", "False")],
+        edits=[swap("values + names > most_values(limit)", "False")],
+        tests=[
+            "tests/reliability/test_cost.py::test_a_body_of_nothing_but_values_is_refused_before_they_are_built"
+        ],
+    ),
+    Mutant(
+        breaks="the elements of a large part of an export are counted on the wire",
+        of="api.adapters.otlp.decoding._WireExport.built",
+        edits=[swap("len(part) > _LARGE_PART", "False")],
         tests=[
             "tests/reliability/test_cost.py::test_a_body_of_nothing_but_values_is_refused_before_they_are_built"
         ],

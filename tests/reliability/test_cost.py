@@ -26,7 +26,7 @@ from tests.repetition import times
 pytestmark = pytest.mark.process
 
 MEBIBYTE = 2**20
-MOST_MEMORY_ADDED, MOST_SECONDS_OF_A_NEIGHBOUR = 300 * MEBIBYTE, 2.0
+MOST_MEMORY_ADDED, MOST_SECONDS_OF_A_NEIGHBOUR = 100 * MEBIBYTE, 1.0
 JSON = {"Content-Type": "application/json"}
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 AGENTS = {**JSON, "Accept": "application/json, text/event-stream"}
@@ -34,7 +34,7 @@ AGENTS = {**JSON, "Accept": "application/json, text/event-stream"}
 
 @dataclass(frozen=True, kw_only=True)
 class Flood:
-    """A body that is nearly all empty objects, and who sends it where."""
+    """A body that is nearly all small elements, and who sends it where."""
 
     path: str
     kind: KeyKind
@@ -45,22 +45,26 @@ class Flood:
     zipped: bool = False
 
 
-def around(head: str, end: str) -> Callable[[int], bytes]:
-    """A document with an array of as many empty objects as there is room for."""
+def around(head: str, end: str, element: str = "{}") -> Callable[[int], bytes]:
+    """A document with an array, or object, of as many elements as there is room for."""
 
     def body(size: int) -> bytes:
-        room = (size - len(head) - len(end)) // 3
-        return (head + ",".join(["{}"] * room) + end).encode()
+        room = (size - len(head) - len(end)) // (len(element) + 1)
+        return (head + ",".join([element] * room) + end).encode()
 
     return body
 
 
-def empty_records(size: int) -> bytes:
-    """An export in protobuf of empty log records, each of two bytes."""
-    scope = b"\x12\x00" * ((size - 12) // 2)
-    for tag in (b"\x12", b"\x0a"):
-        scope = tag + length(len(scope)) + scope
-    return scope
+def inside(element: bytes, *tags: int) -> Callable[[int], bytes]:
+    """A message of protobuf of as many elements as there is room for, in fields of these tags."""
+
+    def body(size: int) -> bytes:
+        message = element * ((size - 6 * len(tags)) // len(element))
+        for tag in reversed(tags):
+            message = bytes([tag]) + length(len(message)) + message
+        return message
+
+    return body
 
 
 def length(size: int) -> bytes:
@@ -71,16 +75,34 @@ def length(size: int) -> bytes:
     return bytes([*parts, size])
 
 
+# An export's resource, its scope, its record, an attribute, its value, and that value's array.
+VALUES_OF_AN_ARRAY = (0x0A, 0x12, 0x12, 0x32, 0x12, 0x2A)
 RECORDS = around('{"resourceLogs":[{"scopeLogs":[{"logRecords":[', "]}]}]}")
+ATTRIBUTES = '{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"attributes":['
 SPANS = around('{"resourceSpans":[{"scopeSpans":[{"spans":[', "]}]}]}")
 CALL = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"plan","arguments":{"a":['
 FLOODS = {
-    "logs, protobuf": Flood(
-        path="/v1/logs", kind=KeyKind.PUBLIC, body=empty_records, headers=PROTOBUF, zipped=True
-    ),
+    **{
+        f"{path}, protobuf, {name}": Flood(
+            path=path, kind=KeyKind.WRITE, body=body, headers=PROTOBUF, zipped=True
+        )
+        for path, name, body in (
+            ("/v1/logs", "empty records", inside(b"\x12\x00", 0x0A, 0x12)),
+            ("/v1/logs", "records of a severity", inside(b"\x12\x02\x10\x01", 0x0A, 0x12)),
+            ("/v1/logs", "attributes", inside(b"\x32\x03\x0a\x01a", 0x0A, 0x12, 0x12)),
+            ("/v1/logs", "resources", inside(b"\x0a\x03\x1a\x01a")),
+            ("/v1/logs", "values of an array", inside(b"\x0a\x02\x10\x01", *VALUES_OF_AN_ARRAY)),
+            ("/v1/logs", "numbers of no field", inside(b"\x78\x01")),
+            ("/v1/traces", "empty spans", inside(b"\x12\x00", 0x0A, 0x12)),
+            ("/v1/traces", "events", inside(b"\x5a\x02\x20\x01", 0x0A, 0x12, 0x12)),
+        )
+    },
     "logs, JSON": Flood(path="/v1/logs", kind=KeyKind.PUBLIC, body=RECORDS, zipped=True),
-    "traces, protobuf": Flood(
-        path="/v1/traces", kind=KeyKind.WRITE, body=empty_records, headers=PROTOBUF, zipped=True
+    "logs, JSON, attributes": Flood(
+        path="/v1/logs",
+        kind=KeyKind.PUBLIC,
+        body=around(ATTRIBUTES, "]}]}]}]}", '{"key":"a"}'),
+        zipped=True,
     ),
     "traces, JSON": Flood(path="/v1/traces", kind=KeyKind.WRITE, body=SPANS, zipped=True),
     "events, gzip": Flood(
@@ -92,6 +114,13 @@ FLOODS = {
     ),
     "events": Flood(
         path="/v1/events", kind=KeyKind.PUBLIC, body=around('{"events":[', "]}"), size=MEBIBYTE
+    ),
+    "events, properties": Flood(
+        path="/v1/events",
+        kind=KeyKind.PUBLIC,
+        body=around('{"event":"a","session_id":"s","properties":{', "}}", '"abcdefg":1'),
+        size=MEBIBYTE,
+        zipped=True,
     ),
     "OFREP": Flood(
         path="/ofrep/v1/evaluate/flags",

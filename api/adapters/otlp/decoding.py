@@ -1,17 +1,20 @@
 """Exports decoded: from protobuf by its library, from JSON by structs with the same members."""
 
-from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import Annotated, Any
 
 import msgspec
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.logs.v1 import logs_pb2
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1 import trace_pb2
 
 from api.adapters.otlp.record import LogRecord, Scalar, Span, require_few, unreadable
-
-ExportT = TypeVar("ExportT")
+from api.adapters.otlp.wire import WireError, count_elements, parts_of
+from api.wire.problem import Problem
 
 # Integers of 64 bits stand there as text; a number is taken as well.
 _Digits = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}$(?!\n)")]
@@ -76,6 +79,75 @@ _EXPORT = msgspec.json.Decoder(_Export)
 _SCALARS = ("string_value", "bool_value", "int_value", "double_value")
 # Numbers by OTLP's own rule, names by protobuf's JSON.
 _SERVER, _FAILED = (2, "SPAN_KIND_SERVER"), (2, "STATUS_CODE_ERROR")
+_LOGS = ("resource_logs", "scope_logs", "log_records")
+_TRACES = ("resource_spans", "scope_spans", "spans")
+# Of the parts that are built.
+_KINDS: Mapping[str, Any] = {
+    "resource": Resource,
+    "log_records": logs_pb2.LogRecord,
+    "spans": trace_pb2.Span,
+}
+_NUMBERS = {
+    field.name: field.number
+    for kind in (
+        logs_pb2.LogsData,
+        logs_pb2.ResourceLogs,
+        logs_pb2.ScopeLogs,
+        trace_pb2.TracesData,
+        trace_pb2.ResourceSpans,
+        trace_pb2.ScopeSpans,
+    )
+    for field in kind.DESCRIPTOR.fields
+}
+# What a smaller part holds is built within milliseconds, whatever it is.
+_LARGE_PART = 2**16
+_MOST_ATTRIBUTES = 2**18
+
+
+class _JsonExport:
+    """An export in JSON, which is built whole: its values were counted with its body."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.export: Any = _EXPORT.decode(raw)
+
+    def below(self, whole: object, member: str) -> Iterable[Any]:
+        """Returns the parts of a part."""
+        parts = getattr(whole, member)
+        return parts if isinstance(parts, list) else [parts] if parts else []
+
+    def built(self, parts: Iterable[Any], _member: str) -> Iterable[Any]:
+        """Returns parts with their attributes."""
+        return parts
+
+
+class _WireExport:
+    """An export in protobuf, of which a single record at a time is built."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.export: Any = memoryview(raw)
+        self._attributes = 0
+
+    def below(self, whole: memoryview, member: str) -> Iterable[memoryview]:
+        """Yields the bytes of the parts of a part."""
+        wanted = _NUMBERS[member]
+        return (part for number, part in parts_of(whole) if number == wanted)
+
+    def built(self, parts: Iterable[memoryview], member: str) -> Iterator[Any]:
+        """Yields parts with their attributes.
+
+        Raises:
+            Problem: A part has too many elements, or all together have too many attributes.
+        """
+        kind = _KINDS[member]
+        for part in parts:
+            if len(part) > _LARGE_PART:
+                count_elements(part, kind.DESCRIPTOR)
+            message = kind.FromString(part)
+            self._attributes += len(message.attributes)
+            if self._attributes > _MOST_ATTRIBUTES:
+                detail = f"an export holds at most {_MOST_ATTRIBUTES} attributes"
+                raise Problem("body_too_large", detail)
+            yield message
 
 
 def records_of(raw: bytes, names: Container[str], *, protobuf: bool) -> list[LogRecord]:
@@ -89,58 +161,62 @@ def records_of(raw: bytes, names: Container[str], *, protobuf: bool) -> list[Log
     Raises:
         Problem: The body is no export, or it is too large.
     """
-    export = _decoded(raw, ExportLogsServiceRequest.FromString if protobuf else _EXPORT.decode)
-    return [
-        LogRecord(
-            event=record.event_name or "",
-            nanoseconds=int(record.time_unix_nano or 0) or int(record.observed_time_unix_nano or 0),
-            attributes=shared | _scalars(record.attributes, names),
-        )
-        for shared, record in _parts(export.resource_logs, "scope_logs", "log_records", names)
-    ]
+    with _readable():
+        return [
+            LogRecord(
+                event=record.event_name or "",
+                nanoseconds=int(record.time_unix_nano or 0)
+                or int(record.observed_time_unix_nano or 0),
+                attributes=shared | _scalars(record.attributes, names),
+            )
+            for shared, record in _parts(raw, _LOGS, names, protobuf=protobuf)
+        ]
 
 
 def spans_of(raw: bytes, names: Container[str], *, protobuf: bool) -> list[Span]:
     """Returns the spans of an export, as `records_of` does log records."""
-    export = _decoded(raw, ExportTraceServiceRequest.FromString if protobuf else _EXPORT.decode)
-    return [
-        Span(
-            identity=_hexadecimal(span.trace_id) + _hexadecimal(span.span_id),
-            is_server=span.kind in _SERVER,
-            failed=span.status is not None and span.status.code in _FAILED,
-            started=int(span.start_time_unix_nano or 0),
-            ended=int(span.end_time_unix_nano or 0),
-            attributes=shared | _scalars(span.attributes, names),
-        )
-        for shared, span in _parts(export.resource_spans, "scope_spans", "spans", names)
-    ]
+    with _readable():
+        return [
+            Span(
+                identity=_hexadecimal(span.trace_id) + _hexadecimal(span.span_id),
+                is_server=span.kind in _SERVER,
+                failed=span.status is not None and span.status.code in _FAILED,
+                started=int(span.start_time_unix_nano or 0),
+                ended=int(span.end_time_unix_nano or 0),
+                attributes=shared | _scalars(span.attributes, names),
+            )
+            for shared, span in _parts(raw, _TRACES, names, protobuf=protobuf)
+        ]
 
 
-def _decoded(raw: bytes, decode: Callable[[bytes], ExportT]) -> ExportT:
+@contextmanager
+def _readable() -> Generator[None]:
     try:
-        return decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DecodeError):
+        yield
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, DecodeError, WireError):
         raise unreadable() from None
 
 
 def _parts(
-    wholes: Sequence[Any] | None, scopes: str, parts: str, names: Container[str]
+    raw: bytes, members: tuple[str, str, str], names: Container[str], *, protobuf: bool
 ) -> Iterator[tuple[dict[str, Scalar], Any]]:
     """Yields the log records, or spans, of an export, each with its resource's attributes."""
-    number = 0
-    for whole in _few(wholes):
-        shared = _scalars(whole.resource.attributes if whole.resource else None, names)
-        for scope in _few(getattr(whole, scopes)):
-            some = _few(getattr(scope, parts))
-            number += len(some)
-            require_few(number)
-            for part in some:
+    reader = _WireExport(raw) if protobuf else _JsonExport(raw)
+    wholes, scopes, parts = members
+    counts = {member: count(1) for member in members}
+
+    def few(parts: Iterable[Any], member: str) -> Iterator[Any]:
+        for part in parts:
+            require_few(next(counts[member]))
+            yield part
+
+    for whole in few(reader.below(reader.export, wholes), wholes):
+        shared: dict[str, Scalar] = {}
+        for resource in reader.built(reader.below(whole, "resource"), "resource"):
+            shared = _scalars(resource.attributes, names)
+        for scope in few(reader.below(whole, scopes), scopes):
+            for part in reader.built(few(reader.below(scope, parts), parts), parts):
                 yield shared, part
-
-
-def _few(parts: Sequence[Any] | None) -> Sequence[Any]:
-    require_few(len(parts or ()))
-    return parts or ()
 
 
 def _hexadecimal(identity: str | bytes | None) -> str:
@@ -149,7 +225,8 @@ def _hexadecimal(identity: str | bytes | None) -> str:
 
 def _scalars(attributes: Sequence[Any] | None, names: Container[str]) -> dict[str, Scalar]:
     scalars: dict[str, Scalar] = {}
-    for attribute in _few(attributes):
+    require_few(len(attributes or ()))
+    for attribute in attributes or ():
         if attribute.key in names and (scalar := _scalar(attribute.value)) is not None:
             scalars[attribute.key] = scalar
     return scalars

@@ -247,5 +247,22 @@ def test_an_export_of_too_many_records_is_refused_and_never_taken_apart(
     answer = sent(tenant, export([{}] * 10_001), protobuf=protobuf)
     assert answer.status_code == 413
     assert status_of(answer).startswith("body_too_large: ")
-    none = {"resourceLogs": [{}] * 10_001}
-    assert sent(tenant, none, protobuf=protobuf).status_code == 413
+    for none in (
+        {"resourceLogs": [{}] * 10_001},
+        {"resourceLogs": [{"scopeLogs": [{}] * 2_001}] * 5},
+        {"resourceLogs": [{"scopeLogs": [{"logRecords": [{}] * 11}] * 10}] * 100},
+    ):
+        assert sent(tenant, none, protobuf=protobuf).status_code == 413
+
+
+@KINDS
+def test_a_batch_of_a_collector_is_taken_whole_and_so_is_a_long_record(tenant, *, protobuf) -> None:
+    tenant.settings(rate_limits={"per_key": 100_000, "per_address": 100_000})
+    read = record("page_view", session__id="s-1")
+    others = export([{"severityText": "2", "body": {"stringValue": "1, 2\n"}}])["resourceLogs"]
+    unread = [{"key": f"k{n}", "value": {"stringValue": "a" * 600}} for n in range(128)]
+    batch = export([*[read] * 8_192, {**read, "attributes": [*read["attributes"], *unread]}])
+    batch["resourceLogs"] += others
+    answer = sent(tenant, batch, protobuf=protobuf)
+    assert (answer.status_code, receipt(answer)[0]) == (200, 1)
+    assert len(stored(tenant)) == 8_193
