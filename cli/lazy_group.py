@@ -15,20 +15,21 @@ class LazyGroup(click.Group):
     """A group that knows its commands by name, and lists those that this distribution holds.
 
     Args:
-        places: By name, where each command stands (`module:name`), in the order in which users
-            meet them.
+        groups: By heading, the commands: by name, where each stands (`module:name`), in the order
+            in which users meet them.
         meant: By a word that is no command, the commands that people mean by it.
     """
 
     def __init__(
         self,
         *,
-        places: Mapping[str, str],
+        groups: Mapping[str, Mapping[str, str]],
         meant: Mapping[str, Sequence[str]] | None = None,
         **options: Any,  # noqa: ANN401 (click's own)
     ) -> None:
         super().__init__(**options)
-        self.places = places
+        self.groups = groups
+        self.places = {name: place for group in groups.values() for name, place in group.items()}
         self.meant = meant or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
@@ -56,10 +57,13 @@ class LazyGroup(click.Group):
         return getattr(import_module(module), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            names = self.list_commands(ctx)
-            formatter.write_dl([(name, _first_line(self.places[name])) for name in names])
+        """List the commands by group, without importing them."""
+        held = {*self.list_commands(ctx)}
+        for heading, group in self.groups.items():
+            if names := [name for name in group if name in held]:
+                with formatter.section(heading):
+                    rows = [(name, _first_line(group[name])) for name in names]
+                    formatter.write_dl(rows)
 
     def is_held(self, command: str) -> bool:
         """Tells whether this distribution holds it: the client holds those that speak HTTP."""

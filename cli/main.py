@@ -6,45 +6,57 @@ import click
 
 from cli.lazy_group import LazyGroup
 
-COMMANDS = {
-    "up": "cli.processes.up:up",
-    "api": "cli.processes.parts:api",
-    "dagster": "cli.processes.parts:dagster",
-    "migrate": "cli.processes.parts:migrate",
-    "project": "cli.operations.projects:project",
-    "keys": "cli.operations.projects:keys",
-    "settings": "cli.operations.projects:settings",
-    "dashboard": "cli.operations.dashboard:dashboard",
-    "import": "cli.imports.command:import_history",
-    "outcomes": "cli.outcomes:outcomes",
-    "evaluate": "cli.operations.evaluate:evaluate",
-    "plan": "cli.changes.plan:plan",
-    "deploy": "cli.changes.deploy:deploy",
-    "withdraw": "cli.changes.withdraw:withdraw",
-    "register": "cli.changes.register:register",
-    "place": "cli.changes.place:place",
-    "wait": "cli.changes.wait:wait",
-    "explain": "cli.changes.explain:explain",
-    "doctor": "cli.operations.doctor:doctor",
-    "portfolio": "cli.changes.portfolio:portfolio",
-    "close": "cli.changes.close:close",
-    "freeze": "cli.operations.freeze:freeze",
-    "unfreeze": "cli.operations.freeze:unfreeze",
-    "webhooks": "cli.operations.webhooks:webhooks",
-    "audit-trail": "cli.operations.audit_trail:audit_trail",
-    "audit": "cli.operations.audit:audit",
-    "forget": "cli.operations.forget:forget",
-    "rebuild": "cli.operations.rebuild:rebuild",
-    "simulate": "cli.traffic.simulate:simulate",
-    "mcp": "cli.processes.mcp:mcp",
+GROUPS = {
+    "Changes": {
+        "plan": "cli.changes.plan:plan",
+        "deploy": "cli.changes.deploy:deploy",
+        "withdraw": "cli.changes.withdraw:withdraw",
+        "register": "cli.changes.register:register",
+        "list": "cli.changes.listing:list_experiments",
+        "wait": "cli.changes.wait:wait",
+        "explain": "cli.changes.explain:explain",
+        "close": "cli.changes.close:close",
+        "place": "cli.changes.place:place",
+        "portfolio": "cli.changes.portfolio:portfolio",
+    },
+    "Projects": {
+        "project": "cli.operations.projects:project",
+        "keys": "cli.operations.projects:keys",
+        "settings": "cli.operations.projects:settings",
+        "doctor": "cli.operations.doctor:doctor",
+        "dashboard": "cli.operations.dashboard:dashboard",
+    },
+    "Data": {
+        "import": "cli.imports.command:import_history",
+        "outcomes": "cli.outcomes:outcomes",
+        "simulate": "cli.traffic.simulate:simulate",
+        "forget": "cli.operations.forget:forget",
+    },
+    "The service": {
+        "up": "cli.processes.up:up",
+        "api": "cli.processes.parts:api",
+        "dagster": "cli.processes.parts:dagster",
+        "migrate": "cli.processes.parts:migrate",
+        "mcp": "cli.processes.mcp:mcp",
+    },
+    "Operation": {
+        "evaluate": "cli.operations.evaluate:evaluate",
+        "audit": "cli.operations.audit:audit",
+        "rebuild": "cli.operations.rebuild:rebuild",
+        "audit-trail": "cli.operations.audit_trail:audit_trail",
+        "webhooks": "cli.operations.webhooks:webhooks",
+        "freeze": "cli.operations.freeze:freeze",
+        "unfreeze": "cli.operations.freeze:unfreeze",
+    },
 }
+COMMANDS = {name: place for group in GROUPS.values() for name, place in group.items()}
 
 # What people type who know the thing and not its word here.
 MEANT = {
     **dict.fromkeys(("verdict", "verdicts", "reward", "result", "show"), ("wait", "explain")),
     **dict.fromkeys(("status", "check", "health"), ("doctor", "explain")),
     **dict.fromkeys(("start", "run", "serve", "server", "demo"), ("up",)),
-    **dict.fromkeys(("experiment", "experiments", "list"), ("dashboard", "explain")),
+    **dict.fromkeys(("experiment", "experiments", "ls"), ("list", "explain")),
     **dict.fromkeys(("rollback", "promote", "ramp"), ("deploy",)),
     **dict.fromkeys(("login", "open"), ("dashboard",)),
     **dict.fromkeys(("init", "create"), ("project",)),
@@ -105,7 +117,7 @@ def _say_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> N
         ctx.exit()
 
 
-@click.group(cls=Commands, places=COMMANDS, meant=MEANT)
+@click.group(cls=Commands, groups=GROUPS, meant=MEANT)
 @click.option(
     "--version",
     is_flag=True,

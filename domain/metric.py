@@ -48,7 +48,6 @@ REVENUE_EVENTS = MONETARY | PERHAPS_MONETARY | FUNNEL
 _WINDOWS = {
     "error": 5 * MINUTE,
     "signup_completed": DAY,
-    "activation": DAY,
     "trial_to_paid": 14 * DAY,
     "subscription_renewed": 14 * DAY,
     "subscription_churned": 14 * DAY,

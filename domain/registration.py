@@ -150,6 +150,10 @@ class RegistrationAnswer(ListedExperiment, frozen=True, kw_only=True):
         ),
     ]
     attempt: int
+    fires_at: Annotated[
+        float | None,
+        Meta(description="The e-value at which its test fires, 1 / level; null before the deploy."),
+    ] = None
     starts_at: Moment | None
     declared_at: Annotated[
         Moment | None,

@@ -8,9 +8,10 @@ from orchestration.dagster.jobs import INCREMENT, fast
 from orchestration.dagster.resources import Engine, Store
 from orchestration.definitions import definitions
 
+# The loggers come last: the configuration has a member `loggers` of its own, which is empty.
 _CONFIG = {
-    "loggers": {"console": {"config": {"log_level": "ERROR"}}},
     **INCREMENT.to_config_dict(),
+    "loggers": {"console": {"config": {"log_level": "ERROR"}}},
 }
 
 

@@ -19,15 +19,18 @@ router = APIRouter(route_class=PlainRoute, tags=["reward"])
     "/v1/reward/checklist",
     summary="Read the set-up checklist",
     responses={200: answered_list(ChecklistLine)},
-    openapi_extra=reading(),
+    openapi_extra=reading(
+        parameters=[{"name": "Cache-Control", "in": "header", "schema": {"type": "string"}}]
+    ),
 )
 async def get_checklist(request: Request) -> Response:
     """Return ten checks: `ok` is null while there is nothing to judge, `fix` the next thing to do.
 
     Computed when somebody asks, from the log's end and the experiments, and kept for a minute. The
-    header `Age` says how many seconds ago that was.
+    header `Age` says how many seconds ago that was; `Cache-Control: no-cache` asks for it anew.
     """
     shared = runtime(request)
     caller = await admitted(request, *READING_KINDS)
-    checklist = await shared.checklists.of(caller.project_id)
+    fresh = "no-cache" in request.headers.get("Cache-Control", "").lower()
+    checklist = await shared.checklists.of(caller.project_id, fresh=fresh)
     return answer(checklist.lines, headers={"Age": str(checklist.age)})

@@ -17,7 +17,7 @@ from api.wire.answer import answer
 from api.wire.body import body_of
 from api.wire.documentation import answered, json_body, reading
 from api.wire.shape import NO_NUL, Actor, Commit, Environment, MetricName, Shape
-from domain.planning.place import Place, PlaceList, PlaceState
+from domain.planning.place import ACCEPT_HARM, PATIENCE_HOURS, Place, PlaceList, PlaceState
 from domain.registration import PRODUCTION
 from storage.places.listing import list_places, read_place
 from storage.places.queue import MOST_OPEN, PlaceRequest, ask, give_back
@@ -42,12 +42,12 @@ class PlaceBody(Shape):
     environment: Environment = PRODUCTION
     target_metric: MetricName | None = Field(default=None, description="By default the project's.")
     accept_harm: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.2,
+        default=ACCEPT_HARM,
         description="The change goes to everybody once a loss beyond this share of control's rate"
         " is excluded.",
     )
     patience_hours: Annotated[float, Field(gt=0, le=672)] = Field(
-        default=24.0, description="It has its place so long at most."
+        default=PATIENCE_HOURS, description="It has its place so long at most."
     )
     actor: Actor | None = Field(default=None, description="Who, or which agent, asks.")
     again: bool = Field(

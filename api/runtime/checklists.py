@@ -37,9 +37,10 @@ class Checklists:
         self._store = store
         self._recent = Recent[int, Checklist](kept_seconds)
 
-    async def of(self, project_id: int) -> Checklist:
-        """Returns a project's checklist, of this minute."""
-        return await self._recent.read(project_id, partial(self._computed, project_id))
+    async def of(self, project_id: int, *, fresh: bool = False) -> Checklist:
+        """Returns a project's checklist, of this minute, or of this moment."""
+        computed = partial(self._computed, project_id)
+        return await self._recent.read(project_id, computed, fresh=fresh)
 
     async def _computed(self, project_id: int) -> Checklist:
         lines = await self._store.run(partial(read_checklist, project_id=project_id))

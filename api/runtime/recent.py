@@ -28,10 +28,27 @@ class Recent(Generic[KeyT, ReadT]):
     def __contains__(self, key: KeyT) -> bool:
         return key in self._kept
 
-    async def read(self, key: KeyT, reading: Callable[[], Coroutine[Any, Any, ReadT]]) -> ReadT:
-        """Returns the reading of a key, by a function where it was not read lately."""
-        now, known = time.monotonic(), self._kept.get(key)
-        if known is None or known[0] <= now:
+    async def read(
+        self,
+        key: KeyT,
+        reading: Callable[[], Coroutine[Any, Any, ReadT]],
+        *,
+        fresh: bool = False,
+    ) -> ReadT:
+        """Returns the reading of a key, by a function where it was not read lately.
+
+        Args:
+            key: Names the reading.
+            reading: Reads it.
+            fresh: Whether the reading must begin after this call. Readings of a key that were
+                asked for so follow one another, and whoever waits meanwhile shares the next.
+        """
+        asked, known = time.monotonic(), self._kept.get(key)
+        if fresh and known is not None:
+            await asyncio.wait([known[1]])
+            known = self._kept.get(key)
+        now = time.monotonic()
+        if known is None or known[0] <= (asked + self._seconds if fresh else now):
             if len(self._kept) >= self._capacity:
                 self._kept.clear()
             task = asyncio.create_task(reading())

@@ -9,7 +9,11 @@ import click
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, RemoteFault, decoded, document, remote
 from domain.registration import RegistrationAnswer
-from domain.wording.registration import first_look_sentence, registration_note
+from domain.wording.registration import (
+    attempt_sentence,
+    first_look_sentence,
+    registration_note,
+)
 
 
 @click.command("register")
@@ -57,9 +61,9 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
             registered = decoded(answer.text, RegistrationAnswer)
         except RemoteFault:
             return
-        for note in (registration_note(registered), first_look_sentence(registered)):
-            if note is not None:
-                click.echo(note, err=True)
+        notes = (registration_note, attempt_sentence, first_look_sentence)
+        for note in filter(None, (note(registered) for note in notes)):
+            click.echo(note, err=True)
 
 
 def _members(chosen: dict[str, Any]) -> dict[str, object]:

@@ -21,11 +21,12 @@ _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "yello
 
 
 @click.command()
+@click.option("--now", is_flag=True, help="Look anew, not at what was seen within a minute.")
 @click.option("--json", "as_json", is_flag=True, help="Print the checklist for a program.")
 @project_option
 @data_dir_option
 @click.pass_context
-def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> None:
+def doctor(ctx: click.Context, *, now: bool, project: str, as_json: bool, data_dir: Path) -> None:
     """Check whether a project is wired right, and say what to do.
 
     Exits with 1 where a line is red. A line with a question mark cannot be judged yet.
@@ -35,7 +36,8 @@ def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> N
     project.
     """
     with remote(READING_KEY, data_dir, project=project) as service:
-        answer = service.ask("GET", "/v1/reward/checklist")
+        headers = {"Cache-Control": "no-cache"} if now else None
+        answer = service.ask("GET", "/v1/reward/checklist", headers=headers)
     lines, age = _answered(answer), answer.age
     if as_json:
         click.echo(json.dumps(lines, ensure_ascii=False))
@@ -71,7 +73,8 @@ def _print(lines: Sequence[Mapping[str, Any]], age: float | None) -> None:
     waiting = sum(line["ok"] is None for line in lines)
     console.print(Padding(_summary(len(lines), red=red, waiting=waiting), (1, 0, 0, 1)))
     if age is not None:
-        console.print(f" As of {age:.0f} s ago: the service looks once a minute.", highlight=False)
+        said = f" As of {age:.0f} s ago: the service looks once a minute, and at once with --now."
+        console.print(said, highlight=False)
 
 
 def _summary(count: int, *, red: int, waiting: int) -> str:

@@ -53,16 +53,31 @@ class Summary:
     sample: Sample | None
 
 
-@click.command("simulate")
-@click.option("--api-url", envvar="SERVICE_API_URL", default="http://127.0.0.1:8000")
+@click.command("simulate", context_settings={"show_default": True})
+@click.option(
+    "--api-url",
+    envvar="SERVICE_API_URL",
+    default="http://127.0.0.1:8000",
+    help="Where the service is; SERVICE_API_URL.",
+)
 @click.option(
     "--key",
     required=True,
     help="The write key; a public key does for --live without --deploys.",
 )
 @click.option("--replay/--live", default=True, help="Past events at once, or as time passes.")
-@click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=24.0)
-@click.option("--sessions-per-day", type=click.FloatRange(min=1), default=24_000.0)
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    default=24.0,
+    help="How long the canary lasts.",
+)
+@click.option(
+    "--sessions-per-day",
+    type=click.FloatRange(min=1),
+    default=24_000.0,
+    help="Sessions of both builds in a day.",
+)
 @click.option("--baseline", type=float, default=0.05, help="Control's conversion rate.")
 @click.option(
     "--lift", "relative_lift", type=float, default=0.0, help="Relative lift: 0.2 is 20 % more."
@@ -80,11 +95,18 @@ class Summary:
 @click.option("--control", default="c0ffee0", help="Commit of control.")
 @click.option("--treatment", default="bada550", help="Commit of treatment.")
 @click.option("--deploys/--no-deploys", default=False, help="Record both deploys and the ramp.")
-@click.option("--environment", default="production")
+@click.option("--environment", default="production", help="Where the traffic is.")
 @click.option("--metric", default="activation", help="Name of the converting event.")
-@click.option("--route", "routes", multiple=True, default=["/"], help="Repeatable.")
+@click.option(
+    "--route", "routes", multiple=True, default=["/"], help="Route of the pages; repeatable."
+)
 @click.option("--pages", type=float, default=1.0, help="Mean pages a session sees.")
-@click.option("--errors", type=(float, float), default=(0.0, 0.0), help="Of control, treatment.")
+@click.option(
+    "--errors",
+    type=(float, float),
+    default=(0.0, 0.0),
+    help="Share of sessions with an `error` event: of control, of treatment.",
+)
 @click.option("--duplicated", type=float, default=0.0, help="Share of events sent twice.")
 @click.option("--disordered", type=float, default=0.0, help="Share of events held for seconds.")
 @click.option("--late", type=float, default=0.0, help="Share of events held back for --lateness.")

@@ -16,6 +16,8 @@ PlaceOutcome = Literal[
     "keep", "rollback", "iterate", "harmless", "unanswered", "given_back", "refused"
 ]
 PlaceAction = Literal["wait", "serve", "promote", "withdraw", "none"]
+# What a request that names neither is taken to accept, and how long it waits.
+ACCEPT_HARM, PATIENCE_HOURS = 0.2, 24.0
 # A flag is on for half of the units, independently of every other.
 FLAG_SHARE = 0.5
 # So much of the traffic stays with the build that users have: canaries are compared with it.

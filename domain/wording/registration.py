@@ -29,6 +29,17 @@ def registration_note(registration: RegistrationAnswer) -> str | None:
     return " ".join(filter(None, [said, late_start_sentence(registration), joint])) or None
 
 
+def attempt_sentence(registration: RegistrationAnswer) -> str | None:
+    """Returns how much stronger a further attempt has to be; None of a first attempt."""
+    attempt, fires_at = registration.attempt, registration.fires_at
+    if attempt == 1 or fires_at is None:
+        return None
+    return (
+        f"It is attempt {attempt} at this change: it fires at an e-value of {fires_at:,.0f}, where"
+        f" a first attempt fires at {fires_at / attempt**2:,.0f}."
+    )
+
+
 def late_start_sentence(registration: RegistrationAnswer) -> str | None:
     """Returns why units count from the registration alone; None where its canary's all count."""
     if (declared := registration.declared_at) is None:

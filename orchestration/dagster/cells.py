@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +146,9 @@ with warnings.catch_warnings():
                 " what differs; it is green once the day equals the log. A run whose config says"
                 " `increment`, as the fast schedule's does, adds whatever closed, on any day.\n"
                 "- **Backfill** any days in any order, by *Materialize* here or by `dagster asset"
-                " materialize`; a range is a single run.\n"
+                " materialize`; a range is a single run. Where several days of a decided"
+                " experiment differ, a day fails alone: its message says which to backfill"
+                " together.\n"
                 "- **Served** as looks in `GET /v1/reward/{experiment_id}/evidence`.",
                 group_name=f"{PREFIX}_units",
                 owners=OWNERS,
@@ -207,10 +209,30 @@ def _report(
             )
             context.log_event(right)
     if wrong:
+        decided = {
+            each for day in wrong for each in unequal_experiments(compared[day], swapped=True)
+        }
+        advice = _advice(store, days, sorted(decided)) if days and decided else ""
         raise dg.Failure(
-            f"{', '.join(map(str, wrong))}: not as the log gives it; {REBUILT.name} says why",
+            f"{', '.join(map(str, wrong))}: not as the log gives it; {REBUILT.name} says why."
+            f"{advice}",
             allow_retries=False,
         )
+
+
+def _advice(store: Store, days: Days, decided: Sequence[str]) -> str:
+    """Returns the days to backfill together, or the audit to run, of decided verdicts."""
+    from storage.upkeep.day_check import days_of_experiments
+
+    with store.reading() as connection:
+        span = days_of_experiments(connection, decided)
+    named = ", ".join(decided[:MOST_ROWS])
+    if days.first <= span.first and span.last <= days.last:
+        return f" `deploy-reward audit {decided[0]}` compares what is decided: {named}."
+    return (
+        f" What is decided rests on other days too: backfill {span.first} to {span.last} together"
+        f" ({named})."
+    )
 
 
 def _compare(

@@ -53,11 +53,15 @@ JOIN verdicts AS v USING (experiment_id)
 JOIN deploys AS d USING (deploy_id)
 WHERE x.project_id = :project_id AND x.environment = :environment
   AND x.bound_at >= :since AND x.bound_at <= :bound_at AND x.experiment_id <> :experiment_id
-  -- Where nothing was compared, or the unit was wrong at every look, nobody could try his luck.
+  -- What ended before anything was compared, closed just now say, or had the wrong unit at every
+  -- look, was nobody's try.
   AND NOT coalesce(
       CAST(v.evidence #> '{{gates,held_throughout}}' AS jsonb) @> '["{Cause.UNIT}"]', false
   )
-  AND NOT (v.decided AND coalesce(CAST(v.evidence #>> '{{totals,W}}' AS double precision), 0) = 0)
+  AND NOT (
+      (v.decided OR x.closed_at IS NOT NULL)
+      AND coalesce(CAST(v.evidence #>> '{{totals,W}}' AS double precision), 0) = 0
+  )
   AND (
     x.change && CAST(:change AS text[])
     OR NOT :is_flag AND NOT ({HAS_FLAG}) AND (

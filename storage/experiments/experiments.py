@@ -1,7 +1,7 @@
 """Experiments: a change registered, met again while it is open, and closed."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ from storage.schema.past_log import PastLog
 from storage.schema.tables import deploys, experiments, verdicts
 from storage.tenants.audit_trail import PROGRAM, Actor, record_action
 from storage.tenants.projects import lock_project
-from storage.tenants.settings import Settings, read_settings
+from storage.tenants.settings import Lockable, Settings, read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
             pointer="/treatment_flag",
         )
     settings = read_settings(connection, project_id)
-    _require_unlocked(settings, request)
+    require_unlocked(settings, _chosen(settings, request))
     metric = request.target_metric or settings.default_metric
     if request.value_per_conversion is not None and metric in settings.metrics:
         _require_worth(settings.metrics[metric])
@@ -263,10 +263,10 @@ def _require_no_hold_back(connection: Connection, project_id: int, deploy: Row[A
         )
 
 
-def _require_unlocked(settings: Settings, request: Registration) -> None:
-    """Refuses a registration that names a member which the project's settings lock."""
+def _chosen(settings: Settings, request: Registration) -> Mapping[Lockable, bool]:
+    """Returns whether a registration chooses each of the members that a project may lock."""
     metric = request.target_metric
-    chosen = {
+    return {
         "target_metric": metric is not None and metric != settings.default_metric,
         # A registration that names some adds them; the empty list asks for none at all.
         "guardrails": request.guardrails is not None
@@ -276,8 +276,16 @@ def _require_unlocked(settings: Settings, request: Registration) -> None:
         "control_commit": request.control_commit is not None,
         "value": request.value_per_conversion is not None,
     }
+
+
+def require_unlocked(settings: Settings, chosen: Mapping[Lockable, bool]) -> None:
+    """Refuses a request that chooses a member which the project's settings lock.
+
+    Raises:
+        Locked: It does.
+    """
     for member in settings.locked:
-        if chosen[member]:
+        if chosen.get(member):
             raise Locked(
                 "locked",
                 f"the project's setting `locked` keeps {member} for the project: leave it out, or"

@@ -14,7 +14,9 @@ from domain.evidence.document import Evidence, evidence_of
 from domain.lineage.flag import Flag
 from domain.measure import excludes_loss
 from domain.planning.place import (
+    ACCEPT_HARM,
     FLAG_SHARE,
+    PATIENCE_HOURS,
     Capacity,
     PlaceKind,
     PlaceOutcome,
@@ -23,7 +25,7 @@ from domain.planning.place import (
 from domain.registration import Registration
 from domain.words import AbstainReason, Verdict
 from storage.experiments.commit_ids import commit_named
-from storage.experiments.experiments import close, register
+from storage.experiments.experiments import close, register, require_unlocked
 from storage.experiments.serving import standing_commit
 from storage.places.capacity import read_capacity
 from storage.places.listing import read_place
@@ -32,7 +34,7 @@ from storage.releases.canary import declared_canaries
 from storage.schema.clock import store_time
 from storage.schema.tables import places
 from storage.tenants.projects import lock_project
-from storage.tenants.settings import Settings, read_settings
+from storage.tenants.settings import Lockable, Settings, read_settings
 from storage.verdicts.announcements import announce_place
 
 MOST_OPEN = 2000
@@ -88,9 +90,15 @@ def ask(
 
     Raises:
         Conflict: It has a place that was asked for otherwise, or too many wait.
+        Locked: It chooses a member that the project keeps for itself.
         Refusal: No experiment can be made of it.
     """
     lock_project(connection, project_id)
+    chosen: Mapping[Lockable, bool] = {
+        "accept_harm": request.accept_harm != ACCEPT_HARM,
+        "patience": request.patience_hours != PATIENCE_HOURS,
+    }
+    require_unlocked(read_settings(connection, project_id), chosen)
     if request.commit is not None:
         commit_named(connection, project_id, request.commit)
     where = {

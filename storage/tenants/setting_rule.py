@@ -29,8 +29,8 @@ _NOUNS: dict[type[inspect.Type], str] = {
 
 def broken_rule(
     shape: type[msgspec.Struct], chosen: object, *, path: str, message: str, of_key: bool
-) -> str:
-    """Returns the rule that a member breaks, with its value where that is short.
+) -> tuple[str, str]:
+    """Returns the rule that a member breaks, with its value where that is short, and its pointer.
 
     Args:
         shape: The shape that the settings should have.
@@ -38,14 +38,20 @@ def broken_rule(
         message: The message of msgspec; that of a rule of our own is returned as it is.
         of_key: Whether the fault is of a key of the object at that place.
     """
+    kind, value, steps = _at(_schema(shape), chosen, path)
+    pointer = "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps)
+    detail = _rule(kind, value, message=message, of_key=of_key, path=path)
+    return detail, pointer
+
+
+def _rule(kind: inspect.Type, value: Any, *, message: str, of_key: bool, path: str) -> str:  # noqa: ANN401
     if match := _MISSING.fullmatch(message):
         return f"{match[1]} is missing"
     if (match := _UNKNOWN.fullmatch(message)) is not None:
-        known = ", ".join(_members(_at(_schema(shape), chosen, path)[0]))
+        known = ", ".join(_members(kind))
         return f"there is no member `{match[1][:_LONGEST_SHOWN]}`; there are {known}"
     if not message.startswith(_BY_TYPE):
         return message
-    kind, value = _at(_schema(shape), chosen, path)
     if of_key and isinstance(kind := plain(kind), inspect.DictType):
         return f"a name must be {rule_of(kind.key_type)}"
     if value == "":
@@ -65,33 +71,38 @@ def _schema(shape: type[msgspec.Struct]) -> inspect.Type:
     return inspect.type_info(shape)
 
 
-def _at(kind: inspect.Type, value: Any, path: str) -> tuple[inspect.Type, Any]:  # noqa: ANN401
-    """Returns the type and the value of a place."""
+def _at(kind: inspect.Type, value: Any, path: str) -> tuple[inspect.Type, Any, list[str]]:  # noqa: ANN401
+    """Returns the type and the value of a place, and the names of the steps to it."""
+    steps: list[str] = []
     for name, index in _STEP.findall(path):
         # Of alternatives a single form holds others.
         (kind,) = (each for each in alternatives(kind) if isinstance(each, _HOLDERS))
         if isinstance(kind, inspect.StructType):
             kind = next(field.type for field in kind.fields if field.encode_name == name)
             value = value[name]
+            steps.append(name)
         elif isinstance(kind, inspect.ListType):
             kind, value = kind.item_type, value[int(index)]
+            steps.append(index)
         else:
-            kind, value = kind.value_type, _refused_entry(kind.value_type, value)
-    return kind, value
+            entry, value = _refused_entry(kind.value_type, value)
+            kind = kind.value_type
+            steps.append(entry)
+    return kind, value, steps
 
 
 _HOLDERS = (inspect.StructType, inspect.ListType, inspect.DictType)
 
 
-def _refused_entry(kind: inspect.Type, entries: dict[str, Any]) -> object:
-    """Returns the entry of an object of structures that is refused."""
+def _refused_entry(kind: inspect.Type, entries: dict[str, Any]) -> tuple[str, Any]:
+    """Returns the name and the entry of an object of structures that is refused."""
     if isinstance(kind, inspect.StructType):
-        for entry in entries.values():
+        for name, entry in entries.items():
             try:
                 msgspec.convert(entry, kind.cls)
             except msgspec.ValidationError:
-                return entry
-    return None
+                return name, entry
+    return "*", None
 
 
 def plain(kind: inspect.Type) -> inspect.Type:

@@ -59,7 +59,9 @@ DOLLARS = "USD"
 Epoch = Annotated[int, Meta(ge=1, le=1_000_000)]
 Rate = Annotated[int, Meta(ge=1)]
 # What a registration may not choose: who is judged does not choose the examiner.
-Lockable = Literal["target_metric", "guardrails", "routes", "control_commit", "value"]
+Lockable = Literal[
+    "target_metric", "guardrails", "routes", "control_commit", "value", "accept_harm", "patience"
+]
 
 
 class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,7 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         form_field(
             "Kept for the project",
             "What a registration cannot choose: target_metric, guardrails (it may add some),"
-            " routes, control_commit, value.",
+            " routes, control_commit, value; and of a place accept_harm, patience.",
             frozen="named",
         ),
     ] = msgspec.field(default_factory=lambda: ["guardrails"])
@@ -384,12 +386,6 @@ _MEMBER = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[\w.:\[\]-]+/?", re.ASCII | re.IGNORECASE)
 
 
-def _pointer(path: str) -> str:
-    # The name of an entry is not quoted.
-    named = path.replace("[...]", ".*")
-    return "/" + named.replace("[", ".").replace("]", "").strip(".").replace(".", "/")
-
-
 def parse_settings(chosen: Mapping[str, object]) -> Settings:
     """Returns the settings of a project that chose these members.
 
@@ -400,15 +396,14 @@ def parse_settings(chosen: Mapping[str, object]) -> Settings:
         return msgspec.convert(chosen, Settings)
     except msgspec.ValidationError as error:
         match = _MEMBER.search(str(error))
-        path = match["path"] if match else ""
-        detail = broken_rule(
+        detail, pointer = broken_rule(
             Settings,
             chosen,
-            path=path,
+            path=match["path"] if match else "",
             message=_MEMBER.sub("", str(error)),
             of_key=match is not None and match["key"] is not None,
         )
-        raise Invalid("invalid_setting", detail, pointer=_pointer(path) if path else "") from error
+        raise Invalid("invalid_setting", detail, pointer=pointer) from error
 
 
 def read_settings(connection: Connection, project_id: int) -> Settings:

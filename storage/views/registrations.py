@@ -97,6 +97,7 @@ def read_registration(
         waits_for_deploy=awaited,
         base_moved=state.moved,
         nothing_to_compare=state.missing,
+        fires_at=_fires_at(row.policy),
         first_look_at=_moment_of(first_look_at, row.starts_at, row.policy),
         reward_at=_moment_of(reward_at, row.starts_at, row.policy),
         situation=situation(
@@ -110,6 +111,13 @@ def read_registration(
             acted=acted_step(row),
         ),
     )
+
+
+def _fires_at(policy: dict[str, Any] | None) -> float | None:
+    """Returns the e-value at which a test fires, where its policy can be read."""
+    if policy is None or not {"alpha", "attempt"} <= policy.keys():
+        return None
+    return policy["attempt"] ** 2 / policy["alpha"]
 
 
 def acted_step(row: Row[Any]) -> ReleaseStep | None:

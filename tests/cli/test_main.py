@@ -35,7 +35,7 @@ def test_commands_that_ask_a_service_load_nothing_of_the_store() -> None:
     code = """
 import sys
 from cli.main import main
-for words in ("explain exp_1", "wait exp_1", "close exp_1", "doctor", "portfolio",
+for words in ("explain exp_1", "list", "wait exp_1", "close exp_1", "doctor", "portfolio",
               "register --metric signup", "deploy abcdef1", "withdraw dep_1"):
     try:
         main([*words.split()], standalone_mode=False)
@@ -53,7 +53,7 @@ for words in ("explain exp_1", "wait exp_1", "close exp_1", "doctor", "portfolio
         env={**os.environ, **address},
     )
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.count("SERVICE_API_URL") == 8, ran.stdout
+    assert ran.stdout.count("SERVICE_API_URL") == 9, ran.stdout
 
 
 def test_an_unknown_command_is_named() -> None:

@@ -36,6 +36,34 @@ def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(stored, 
     assert json.loads(again.stdout) == {"experiment_id": evidence["experiment_id"]}
 
 
+def test_a_further_attempt_is_named_with_what_it_needs(stored, command) -> None:
+    deployed(stored, "aaaaaaa", "bbbbbbb")
+    words = ("register", "--commit", "bbbbbbb", "-p", "shop")
+    assert "attempt" not in command(*words, "--metric", "order").stderr
+    again = command(*words, "--metric", "signup")
+    assert again.stderr.startswith(
+        "It is attempt 2 at this change: it fires at an e-value of 80, where a first attempt fires"
+        " at 20.\n"
+    )
+
+
+def test_the_list_shows_each_experiment_with_its_verdict_the_newest_first(
+    stored, command, monkeypatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "deploy-reward register" in command("list", "-p", "shop").stderr
+    deployed(stored, "aaaaaaa", "bbbbbbb")
+    first, second = (stored.register(target_metric=metric) for metric in ("order", "signup"))
+    stored.post(f"/v1/reward/{first}/close", {})
+    shown = command("list", "-p", "shop").stdout
+    assert shown.index(second) < shown.index(first)
+    assert "Can't say yet" in shown
+    listed = json.loads(command("list", "-p", "shop", "--limit", "1", "--json").stdout)
+    assert [each["experiment_id"] for each in listed["experiments"]] == [second]
+    assert "There are more" in command("list", "-p", "shop", "--limit", "1").stderr
+    assert second not in command("list", "-p", "shop", "--status", "decided").output
+
+
 def test_a_registration_that_waits_for_its_deploy_says_so(stored, command) -> None:
     deployed(stored, "aaaaaaa")
     stored.deploy("bbbbbbb", environment="staging")

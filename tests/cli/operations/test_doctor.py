@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from storage.tenants.keys import KeyKind
+from tests.cli.conftest import serving
+
 
 def set_up(service: Any) -> None:
     """All that can be right before an experiment is registered."""
@@ -28,8 +31,22 @@ def test_a_project_without_a_red_line_exits_with_0(stored, command) -> None:
     )
     assert "Nothing is red;" in flat
     # How old that is, since a fix shows at the next look alone.
-    assert re.search(r"As of \d+ s ago: the service looks once a minute\.", flat)
+    assert re.search(r"As of \d+ s ago: the service looks once a minute, and at once with", flat)
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_a_fix_shows_at_once_where_the_service_is_asked_to_look_anew(
+    service, command, monkeypatch
+) -> None:
+    with serving(service, checklist_seconds=3600) as url:
+        monkeypatch.setenv("SERVICE_API_URL", url)
+        monkeypatch.setenv("SERVICE_PROJECT_KEY", service.project.keys[KeyKind.PROJECT])
+        assert command("doctor").exit_code == 1
+        set_up(service)
+        assert "No event has come yet" in command("doctor").stdout
+        assert command("doctor", "--now").exit_code == 0
+        # What was seen is what everybody sees from then on.
+        assert command("doctor").exit_code == 0
 
 
 @pytest.mark.usefixtures("stored")

@@ -37,7 +37,7 @@ def service(tenant) -> World:
         ),
         (
             "[metrics.order]\nwindow_seconds = -1",
-            "metrics.*: window_seconds is -1: a whole multiple",
+            "metrics.order: window_seconds is -1: a whole multiple of 300",
         ),
         (
             '[[value_routes]]\nmetric = "a"\nvalue_per_conversion = 5\ncurrency = "JPY"',

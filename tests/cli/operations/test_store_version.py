@@ -38,6 +38,7 @@ OPENING = {
     "deploy": ["4f2a9c1", "--project", "shop"],
     "withdraw": [f"dep_{'a' * 20}", "--project", "shop"],
     "register": ["--project", "shop", "--metric", "signup"],
+    "list": ["--project", "shop"],
     "place": ["--project", "shop", "--flag", "cart=true"],
     "wait": [EXPERIMENT],
     "explain": [EXPERIMENT],

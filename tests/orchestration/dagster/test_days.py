@@ -1,5 +1,6 @@
 """A day of session cells: to materialize it makes its rows those of the log, then it is green."""
 
+import re
 from datetime import date, timedelta
 from typing import Any
 
@@ -191,6 +192,23 @@ def test_a_day_under_a_decided_verdict_that_the_log_gives_otherwise_is_never_gre
     # It is the day of the decision.
     verdicts = check_of(instance, red).metadata["different_verdicts"]
     assert walked.experiments["click"] in verdicts.value
+
+
+def test_a_day_that_fails_for_another_day_says_which_to_backfill_together(
+    walked, instance, capfd
+) -> None:
+    whole = derived_of(walked.engine)
+    walked.tamper("UPDATE cells SET x1 = n1 WHERE experiment_id = '{click}'")
+
+    # The effect that was measured since reads the days after the decision too.
+    decided = date.fromisoformat(walked.evidence("click")["as_of"][:10])
+    assert not materialize(walked, instance, decided).success
+
+    advice = re.search(r"backfill (\S+) to (\S+) together", capfd.readouterr().err)
+    assert advice is not None
+    together = [date.fromisoformat(day) for day in advice.groups()]
+    assert materialize(walked, instance, *together).success
+    assert between(derived_of(walked.engine), whole) == {}
 
 
 def test_a_day_that_cannot_be_computed_is_not_green(walked, instance, monkeypatch) -> None:

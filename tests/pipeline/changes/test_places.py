@@ -129,6 +129,12 @@ def test_a_place_ends_by_a_bound_on_harm_or_by_patience_and_a_bad_one_stops_nobo
     locked = shop.post("/v1/places", {"commit": K, "target_metric": "signup"})
     assert locked.status_code == 201, "its deploy has not come yet"
     assert shop.post("/v1/places", {"change": "nothing"}).status_code == 422
+    # Who asks chooses neither the harm nor the time where the project keeps both; defaults stay.
+    shop.settings(locked=["target_metric", "accept_harm", "patience"])
+    for member, value in (("accept_harm", 1), ("patience_hours", 672)):
+        kept = shop.post("/v1/places", {"change": "greedy", "commit": K, member: value})
+        assert (kept.status_code, kept.json()["code"]) == (403, "locked")
+    asked(shop, {"change": "modest", "commit": K, "accept_harm": 0.2, "patience_hours": 24})
     stranger = World.new(shop.store, shop.client, "another")
     stranger.settings(flag_places=1)
     broken = asked(stranger, flag("cart"))
