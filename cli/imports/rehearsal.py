@@ -5,7 +5,7 @@ dry run, shows the units and outcomes that the verdicts will count, and those th
 """
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, compress
@@ -61,7 +61,6 @@ class ExperimentCount:
         policy: The numbers that would be frozen with it.
         history: The units and outcomes of file and log, whether they count or not.
         units: Its units, by how they are counted.
-        compared_with_none: Those in cells of strata with a single arm, such as a third arm's.
         left_out: The units, and outcomes of counted units, that do not count, by reason.
         unseen_guardrails: The guardrails that are left out, since nothing has an event of theirs.
         evidence: Its document.
@@ -74,7 +73,6 @@ class ExperimentCount:
     control: ArmCount
     treatment: ArmCount
     units: Counts
-    compared_with_none: int
     left_out: Sequence[LeftOut]
     unseen_guardrails: Sequence[str]
     evidence: Mapping[str, Any]
@@ -99,14 +97,14 @@ def judged(engine: Engine, plan: ExperimentPlan, spool: Spool) -> list[Experimen
         lay_over(separate, plan.project_id, rows)
         histories = _computed(separate, plan, spool, ids)
         readings = {each.experiment_id: each for each in read_experiments(separate, only=ids)}
-        looks = [_whole_life(readings[experiment_id]) for experiment_id in ids]
+        arms = {experiment_id: _arms(readings[experiment_id]) for experiment_id in ids}
+        looks = [_whole_life(readings[each], *counted) for each, counted in arms.items()]
         units = count_units(separate, looks)
         drafts = {each.draft.experiment_id: each.draft for each in draft_bound(separate, only=ids)}
     judgements: list[ExperimentCount] = []
     for experiment, experiment_id, names in zip(plan.experiments, ids, unseen, strict=True):
         reading = readings[experiment_id]
-        control, treatment = _arms(reading)
-        counts = units[experiment_id].units
+        control, treatment = arms[experiment_id]
         judgements.append(
             ExperimentCount(
                 experiment=experiment,
@@ -114,8 +112,7 @@ def judged(engine: Engine, plan: ExperimentPlan, spool: Spool) -> list[Experimen
                 history=histories[experiment_id],
                 control=control,
                 treatment=treatment,
-                units=counts,
-                compared_with_none=counts.in_cells - control.units - treatment.units,
+                units=units[experiment_id].units,
                 left_out=[*units[experiment_id].left_out, *_left_out(reading)],
                 unseen_guardrails=names,
                 evidence=json.loads(drafts[experiment_id].document),
@@ -149,16 +146,21 @@ def _computed(
             }
 
 
-def _whole_life(reading: ExperimentReading) -> CountsAt:
+def _whole_life(reading: ExperimentReading, control: ArmCount, treatment: ArmCount) -> CountsAt:
     """Returns when to count an experiment's units: at its end, whenever it was decided."""
-    in_cells = sum(reading.cells["n1"]) + sum(reading.cells["n0"])
     return CountsAt(
-        experiment_id=reading.experiment_id, look=reading.as_of, in_cells=in_cells, excluded=(0, 0)
+        experiment_id=reading.experiment_id,
+        look=reading.as_of,
+        in_cells=control.units + treatment.units,
+        compared_with_none=(
+            sum(reading.cells["n0"]) - control.units,
+            sum(reading.cells["n1"]) - treatment.units,
+        ),
     )
 
 
-def _arms(reading: ExperimentReading) -> Iterator[ArmCount]:
-    """Yields the counted units of control, then those of treatment.
+def _arms(reading: ExperimentReading) -> tuple[ArmCount, ArmCount]:
+    """Returns the counted units of control, and of treatment.
 
     Strata with a single arm, such as that of a third arm of the file, are compared with nothing.
     """
@@ -169,12 +171,15 @@ def _arms(reading: ExperimentReading) -> Iterator[ArmCount]:
     )
     compared = (treated & untreated) or (treated | untreated)
     is_compared = [stratum in compared for stratum in cells["stratum"]]
-    for arm in ("0", "1"):
-        yield ArmCount(
+    control, treatment = (
+        ArmCount(
             units=sum(compress(cells["n" + arm], is_compared)),
             converting=sum(compress(cells["x" + arm], is_compared)),
             total=sum(compress(cells["y" + arm], is_compared)),
         )
+        for arm in ("0", "1")
+    )
+    return control, treatment
 
 
 def _left_out(reading: ExperimentReading) -> list[LeftOut]:

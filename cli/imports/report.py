@@ -113,9 +113,9 @@ def _experiment_lines(judgement: ExperimentCount) -> Iterator[str]:
     yield from _warnings(judgement)
     evidence = judgement.evidence
     looked = evidence["sessions"]["accumulated"]
-    if judgement.compared_with_none:
+    if judgement.units.compared_with_none:
         yield (
-            f"Note: {judgement.compared_with_none:,} units of other builds are compared with"
+            f"Note: {judgement.units.compared_with_none:,} units of other builds are compared with"
             " nothing: they are in no rate and in no difference."
         )
     at = "" if evidence["as_of"] is None else f", at {evidence['as_of']} with {looked:,} units"
@@ -237,7 +237,6 @@ def _document(judgement: ExperimentCount) -> dict[str, Any]:
             )
         },
         "units": msgspec.to_builtins(judgement.units),
-        "compared_with_none": judgement.compared_with_none,
         "left_out": msgspec.to_builtins(judgement.left_out),
         "outcomes": history.outcomes,
         "outcomes_before_exposure": history.before,

@@ -8,13 +8,11 @@ from domain.document import Document, Moment
 
 
 class Arm(Document, frozen=True, kw_only=True):
-    """The units of an arm in closed blocks."""
+    """The units of an arm in closed blocks, of the strata that hold both arms."""
 
     units: int
     conversions: int
-    rate: Annotated[
-        float | None, Meta(description="Over the strata that hold both arms, as the comparison is.")
-    ]
+    rate: Annotated[float | None, Meta(description="Conversions divided by units.")]
     total: Annotated[
         float | None,
         Meta(
@@ -26,10 +24,7 @@ class Arm(Document, frozen=True, kw_only=True):
     ] = None
     mean: Annotated[
         float | UnsetType | None,
-        Meta(
-            description="Of a mean the value a unit, of a ratio `total` for each of `per`; over the"
-            " strata that hold both arms."
-        ),
+        Meta(description="Of a mean the value a unit, of a ratio `total` for each of `per`."),
     ] = UNSET
     late: Annotated[int, Meta(description="Units whose outcome came after their block had closed.")]
 
@@ -50,7 +45,7 @@ class Sessions(Document, frozen=True, kw_only=True):
     """Traffic so far, and the traffic that a verdict needs."""
 
     accumulated: Annotated[
-        int, Meta(description="Units counted so far, of blocks that have closed.")
+        int, Meta(description="Units compared so far, of blocks that have closed.")
     ]
     required: Annotated[
         float | None,
@@ -63,7 +58,7 @@ class Sessions(Document, frozen=True, kw_only=True):
         float | None, Meta(description="The same of the largest typical lift.")
     ]
     per_day: Annotated[
-        float | None, Meta(description="Units in the last 24 hours, or a day so far.")
+        float | None, Meta(description="Units of all builds in the last 24 hours, or a day so far.")
     ]
     projected_decision_at: Annotated[
         Moment | None,
@@ -109,9 +104,9 @@ class LeftOut(Document, frozen=True, kw_only=True):
     reason: Annotated[
         str,
         Meta(
-            description="Of units as in `counts`: `in_flight`, `excluded`, `warming`, `late`,"
-            " `unmatched_route`. Of outcomes: `late`, `other_currency`, `no_value`, `not_vouched`,"
-            " `empty`."
+            description="Of units as in `counts`: `in_flight`, `excluded`, `warming`,"
+            " `compared_with_none`, `late`, `unmatched_route`. Of outcomes: `late`,"
+            " `other_currency`, `no_value`, `not_vouched`, `empty`."
         ),
     ]
     of: Literal["units", "outcomes"]
@@ -126,7 +121,10 @@ class Counts(Document, frozen=True, kw_only=True):
     event on the experiment's routes.
     """
 
-    in_cells: int
+    in_cells: Annotated[int, Meta(description="Compared: those of `arms`.")]
+    compared_with_none: Annotated[
+        int, Meta(description="Of builds with a single arm: a third build, or a hold-back.")
+    ]
     open: Annotated[int, Meta(description="Exposed, and their outcomes are still waited for.")]
     late: Annotated[
         int, Meta(description="Exposed by an event that came after its block had closed.")

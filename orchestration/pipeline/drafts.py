@@ -95,6 +95,7 @@ def _drafts(
             look=moment(evidence.as_of or 0),
             in_cells=evidence.units_in_cells,
             excluded=evidence.units_excluded,
+            compared_with_none=evidence.compared_with_none,
         )
         for reading, evidence in zip(readings, evaluated, strict=True)
     ]

@@ -87,22 +87,52 @@ class TimelineSums(ArmCounts):
     """Sums over all cells up to each of some times, the counts of units among them.
 
     Attributes:
+        weight: Σ w of all cells; W of the totals is 0 before a continuous metric can be tested.
+        totals: The sums that the test reads.
+        events: The same sums of whether a unit had the event; the test's own for a conversion.
+    """
+
+    weight: Floats
+    totals: Totals
+    events: Totals
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedCounts(ArmCounts, Columns):
+    """The counts of the strata that hold both arms, an entry a closing.
+
+    Units of a third build are compared with nobody. Where no stratum holds both, they are of all.
+
+    Attributes:
         y1: The numerator of treatment's level: its conversions, or sum of values.
         d1: The denominator: its units, or of a ratio the sum of its other count.
         y0: Likewise of control.
         d0: Likewise of control.
-        weight: Σ w of all cells; W of the totals is 0 before a continuous metric can be tested.
-        totals: The sums that the test reads.
-        events: The same sums of whether a unit had the event; the test's own for a conversion.
     """
 
     y1: Floats
     d1: Floats
     y0: Floats
     d0: Floats
-    weight: Floats
-    totals: Totals
-    events: Totals
+
+    @property
+    def units(self) -> Ints:
+        """Units of both arms."""
+        return self.n1 + self.n0
+
+    @property
+    def conversions(self) -> Ints:
+        """Conversions of both arms."""
+        return self.x1 + self.x0
+
+    @property
+    def levels(self) -> tuple[Floats, Floats]:
+        """Control's and treatment's rate, mean or ratio; NaN without units."""
+        control, treatment = (
+            np.divide(y, d, out=np.full_like(d, np.nan), where=d > 0)
+            for y, d in ((self.y0, self.d0), (self.y1, self.d1))
+        )
+        return control, treatment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,22 +164,15 @@ class Timeline(TimelineSums):
         return np.where(closed > 0, rows.start + closed - 1, -1)
 
     @cached_property
-    def levels(self) -> tuple[Floats, Floats]:
-        """Control's and treatment's rate, mean or ratio, at each closing; NaN without units.
-
-        They are of the strata that hold both arms by then, since units of a third build are
-        compared with nobody; of all strata where none holds both.
-        """
-        n0, y0, n1, y1 = sums = np.stack((self.d0, self.y0, self.d1, self.y1))
+    def compared(self) -> ComparedCounts:
+        """The counts that are compared by each closing."""
+        sums = _counts_up_to(self.cells, self.first)
         if self.cells.stratum.any():
-            cells = self.cells.once_compared()
-            parts = np.stack((cells.d0, cells.y0, cells.d1, cells.y1))
-            compared = _summed(cells, self.first, parts)
-            n0, y0, n1, y1 = np.where(compared[0] > 0, compared, sums)
-        return (
-            np.divide(y0, n0, out=np.full_like(n0, np.nan), where=n0 > 0),
-            np.divide(y1, n1, out=np.full_like(n1, np.nan), where=n1 > 0),
-        )
+            compared = _counts_up_to(self.cells.once_compared(), self.first)
+            sums = np.where(compared[2] > 0, compared, sums)
+        n1, x1, n0, x0 = sums[:4].astype(np.int64)
+        y1, d1, y0, d0 = sums[4:]
+        return ComparedCounts(n1=n1, x1=x1, n0=n0, x0=x0, y1=y1, d1=d1, y0=y0, d0=d0)
 
 
 def timeline(streams: Sequence[Stream]) -> Timeline:
@@ -161,11 +184,7 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
     closings = np.array([stream.ends.size for stream in streams], dtype=np.int64)
     first = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(closings)))
     cells = _joined(streams, first)
-    levels = (cells.y1, cells.d1, cells.y0, cells.d0)
-    counts = np.stack((cells.n1, cells.x1, cells.n0, cells.x0, *levels)).astype(np.float64)
-    sums = _summed(cells, first, counts)
-    n1, x1, n0, x0 = sums[:4].astype(np.int64)
-    y1, d1, y0, d0 = sums[4:]
+    n1, x1, n0, x0 = _counts_up_to(cells, first)[:4].astype(np.int64)
     rows = _summed(cells, first, terms(cells.n1, cells.x1, cells.n0, cells.x0))
     weight, events = rows[1], Totals.from_rows(rows)
     factor, values = np.ones_like(weight), cells.values
@@ -194,10 +213,6 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
         x1=x1,
         n0=n0,
         x0=x0,
-        y1=y1,
-        d1=d1,
-        y0=y0,
-        d0=d0,
         weight=weight,
         totals=Totals.from_rows(rows),
         events=events,
@@ -275,6 +290,13 @@ def _joined_values(
         for name in joined.__dataclass_fields__
     }
     return joined(**{name: np.add.reduceat(values[order], begins) for name, values in sums.items()})
+
+
+def _counts_up_to(cells: AnalysisCells, first: Ints) -> Floats:
+    """The counts of `ComparedCounts` of the given cells, summed up to each closing."""
+    levels = (cells.y1, cells.d1, cells.y0, cells.d0)
+    counts = np.stack((cells.n1, cells.x1, cells.n0, cells.x0, *levels)).astype(np.float64)
+    return _summed(cells, first, counts)
 
 
 def _summed(cells: AnalysisCells, first: Ints, parts: Floats) -> Floats:

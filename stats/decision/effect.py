@@ -88,7 +88,7 @@ def effect_at(
     estimate = posterior.estimate
     return Effect(
         as_of=int(look.at[0]),
-        units=int(look.n1[0] + look.n0[0]),
+        units=int(look.compared.units[0]),
         posterior=posterior,
         interval=(min(low, estimate), max(high, estimate)),
     )

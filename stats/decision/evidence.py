@@ -100,7 +100,8 @@ class Evidence:
         vif: Variance inflation factor, infinite where W = 0; None before any look.
         known: Excluded relative lifts.
         eligible_per_day: Units a day of both arms over the last 7 days, or since the start.
-        units_in_cells: Units in closed cells.
+        units_in_cells: Units in closed cells of the strata that hold both arms.
+        compared_with_none: Units of control and treatment in closed cells of other strata.
         closed_until: Exposure time that closed cells reach: the end of the last analysis block of
             the target that has closed; in other strata the last may end earlier.
         guardrails: Test of each guardrail; `arrival` last, where shares are declared.
@@ -148,6 +149,7 @@ class Evidence:
     draw: EvidenceDraw | None = None
     confounded_by: tuple[str, ...] = ()
     units_excluded: tuple[int, int] = (0, 0)
+    compared_with_none: tuple[int, int] = (0, 0)
     tipping_point: TippingPoint | None = None
     vouched: Vouched | None = None
     count_twin: ServedTwin | None = None
@@ -264,7 +266,7 @@ class _View:
     def twin_disagrees(self, look: int) -> bool:
         """Whether the counts show less than half of the difference of the rates."""
         now = self.trace[look : look + 1]
-        rate = (now.x1 + now.x0) / np.maximum(now.n1 + now.n0, 1)
+        rate = now.compared.conversions / np.maximum(now.compared.units, 1)
         here = self.twin[look : look + 1]
         return bool(here.disagrees(now.totals.S, now.totals.V0, rate)[0])
 
@@ -401,7 +403,11 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         sessions=outlook.sessions,
         known=_known(series.policy, ci, float(now.totals.control_rate[0]), outlook),
         eligible_per_day=outlook.eligible_per_day,
-        units_in_cells=int(now.n0[0] + now.n1[0]),
+        units_in_cells=int(now.compared.units[0]),
+        compared_with_none=(
+            int(now.n0[0] - now.compared.n0[0]),
+            int(now.n1[0] - now.compared.n1[0]),
+        ),
         closed_until=int(now.end[0]),
         gates=gates,
         guardrails=read.tests,
@@ -515,10 +521,11 @@ def _candidate(
 
 
 def _arms(view: _View) -> Arms:
-    now, kind = view.now, view.series.target.kind
+    now, kind = view.now.compared, view.series.target.kind
+    control, treatment = now.levels
     return Arms(
-        control=_arm(kind, now.n0, now.x0, (now.y0, now.d0), now.level0),
-        treatment=_arm(kind, now.n1, now.x1, (now.y1, now.d1), now.level1),
+        control=_arm(kind, now.n0, now.x0, (now.y0, now.d0), control),
+        treatment=_arm(kind, now.n1, now.x1, (now.y1, now.d1), treatment),
     )
 
 

@@ -73,7 +73,7 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
     per_week = [units_per_day(*pair, WEEK) for pair in zip(series, ends, strict=True)]
     horizon = np.array([experiment.horizon_end for experiment in series], dtype=np.int64)
     remaining = (horizon - looks.end) / DAY
-    accumulated = looks.n1 + looks.n0
+    accumulated = looks.compared.units
     progress = _Progress.of(series, looks, per_day)
     needs = _needs(series, looks, progress.by_the_end(remaining), mixture)
     required, fast = progress.sessions(needs.day), progress.sessions(needs.fast)
@@ -135,9 +135,9 @@ class _Progress:
 
     @classmethod
     def of(cls, series: Sequence[Series], looks: Trace, per_day: Floats) -> Self:
-        accumulated = looks.n1 + looks.n0
+        accumulated = looks.compared.units
         start = np.array([experiment.start for experiment in series], dtype=np.int64)
-        share = _ratio(looks.n1, accumulated, where=accumulated > 0)
+        share = _ratio(looks.compared.n1, accumulated, where=accumulated > 0)
         informed = looks.weight > 0
         unit = np.where(informed, share * (1.0 - share), 1.0)
         gained = (looks.weight - looks.weight_before) / unit
@@ -178,12 +178,13 @@ class _Needs:
 
 
 def _needs(series: Sequence[Series], looks: Trace, expected: Floats, mixture: Mixture) -> _Needs:
-    known = (looks.n0 >= MIN_CONTROL_UNITS) & (looks.n1 > 0)
+    units = looks.compared
+    known = (units.n0 >= MIN_CONTROL_UNITS) & (units.n1 > 0)
     means = np.array(
         [experiment.target.values is not None for experiment in series], dtype=np.bool_
     )
-    share = _ratio(looks.n1, looks.n1 + looks.n0, where=known)
-    rate = _ratio(looks.x0, looks.n0, where=known & ~means)
+    share = _ratio(units.n1, units.units, where=known)
+    rate = _ratio(units.x0, units.n0, where=known & ~means)
     mean = np.where(known & means, looks.totals.control_rate, np.nan)
     variance = _ratio(looks.totals.V0, looks.totals.W, where=known & means & (looks.totals.W > 0))
 

@@ -23,7 +23,7 @@ def tipping_point(series: Series, now: Trace, *, is_declared: bool) -> TippingPo
     if series.target.values is not None or not now.totals.W[0] > 0:
         return None
     lift, control = float(now.totals.lift[0]), float(now.totals.control_rate[0])
-    n1, n0 = int(now.n1[0]), int(now.n0[0])
+    n1, n0 = int(now.compared.n1[0]), int(now.compared.n0[0])
     own, other, below = (n1, n0, control) if lift > 0 else (n0, n1, control + lift)
     if not below < 1:
         return None

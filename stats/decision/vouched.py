@@ -34,7 +34,7 @@ def vouched_outcomes(
     line = timeline(list(streams.values()))
     first, stop = line.first[:-1], line.first[1:]
     last = np.where(stop > first, stop - 1, -1)
-    totals, conversions = line.totals.gathered(last), np.append(line.x1 + line.x0, 0)[last]
+    totals, conversions = line.totals.gathered(last), np.append(line.compared.conversions, 0)[last]
     policies = [read[number][0].series.policy for number in streams]
     mixture = Mixture(
         rho=precisions([policy.rho for policy in policies])
@@ -47,7 +47,7 @@ def vouched_outcomes(
         same_side = totals.S[own] * now.totals.S[0] > 0
         every[number] = Vouched(
             conversions=int(conversions[own]),
-            of=int(now.x1[0] + now.x0[0]),
+            of=int(now.compared.conversions[0]),
             e_value=float(e_value(log_e[own : own + 1])[0]),
             holds=bool(log_e[own] >= mixture.log_threshold[own] and same_side),
         )

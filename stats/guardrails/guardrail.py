@@ -269,7 +269,7 @@ def _closings(stages: Sequence[StageLooks]) -> Closings:
     line, begin = stages[0].line, stages[0].guardrails.start
     first = line.first[begin:]
     rows, sizes = slice(int(first[0]), int(first[-1])), np.diff(first)
-    control, treatment = line.levels
+    control, treatment = line.compared.levels
     rho = precisions([looks.series.policy.rho for looks in stages for _ in looks.guardrails])
     return Closings(
         at=line.at[rows],

@@ -10,7 +10,14 @@ import numpy as np
 
 from stats.counts.cell import Floats, Ints, Totals
 from stats.counts.columns import Columns
-from stats.counts.timeline import AnalysisCells, Stream, Timeline, TimelineSums, timeline
+from stats.counts.timeline import (
+    AnalysisCells,
+    ComparedCounts,
+    Stream,
+    Timeline,
+    TimelineSums,
+    timeline,
+)
 from stats.looks.block import AnalysisBlocks
 from stats.looks.closing import contrast_gone
 from stats.looks.policy import DAY
@@ -30,21 +37,19 @@ class Trace(TimelineSums, Columns):
     Attributes:
         at: When the look is taken, epoch seconds.
         end: Exposure time that the target's closed cells reach; a thin stratum's lag behind.
-        level1: Treatment's rate, mean or ratio, as `Timeline.levels`; NaN without units.
-        level0: Control's.
+        compared: The counts of the strata that hold both arms.
         log_day: Logarithm of the day component of E(0).
         log_fast: Logarithm of the fast component of E(0).
         log_e: Logarithm of E(0).
         futile: Whether the interval lies inside the futility margin.
         contrast_gone: Whether units come but none can be compared any more.
         weight_before: Σ w a day of exposure earlier, in the same strata.
-        units_before: Units of both arms then.
+        units_before: Units that were compared then.
     """
 
     at: Ints
     end: Ints
-    level1: Floats
-    level0: Floats
+    compared: ComparedCounts
     log_day: Floats
     log_fast: Floats
     log_e: Floats
@@ -154,7 +159,7 @@ def traced(experiments: Sequence[Stratification]) -> Batch:
 
 
 # The sums of a closing that a look has as they are.
-_GATHERED = ("n1", "x1", "n0", "x0", "y1", "y0", "d1", "d0", "weight")
+_GATHERED = ("n1", "x1", "n0", "x0", "weight")
 
 
 def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
@@ -174,8 +179,9 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
         at=np.concatenate(looks),
         end=np.where(row < 0, begin, _gathered(line.end, row, 0)),
         **{name: _gathered(getattr(line, name), row, 0) for name in _GATHERED},
-        level1=_gathered(line.levels[1], row, np.nan),
-        level0=_gathered(line.levels[0], row, np.nan),
+        compared=ComparedCounts(
+            **{name: _gathered(counts, row, 0) for name, counts in vars(line.compared).items()}
+        ),
         totals=totals,
         events=line.events.gathered(row),
         log_day=log_component(totals.S, totals.V0, mixture.rho[:, 0]),
@@ -190,7 +196,7 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
             0,
         ),
         weight_before=_gathered(_day_before(line, line.weight, len(series)), row, 0.0),
-        units_before=_gathered(_day_before(line, line.n1 + line.n0, len(series)), row, 0),
+        units_before=_gathered(_day_before(line, line.compared.units, len(series)), row, 0),
     )
     return Batch(
         trace=trace,

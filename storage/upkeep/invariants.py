@@ -81,8 +81,9 @@ WITH published AS (
         (v.evidence #>> '{{counts,in_cells}}')::bigint AS in_cells,
         (
             SELECT sum((v.evidence -> 'counts' ->> name)::bigint)
-            FROM unnest(ARRAY['in_cells', 'open', 'late', 'in_flight', 'unknown_commit',
-                'ambiguous_commit', 'partial', 'excluded', 'warming', 'unsigned']) AS name
+            FROM unnest(ARRAY['in_cells', 'compared_with_none', 'open', 'late', 'in_flight',
+                'unknown_commit', 'ambiguous_commit', 'partial', 'excluded', 'warming', 'unsigned'
+            ]) AS name
         ) AS accounted
     FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
     WHERE v.as_of IS NOT NULL AND {_FRESH}

@@ -292,14 +292,16 @@ class CountsAt:
     """The look at which to count an experiment's units, with the counts of its evaluation.
 
     Attributes:
-        in_cells: Units in closed cells.
-        excluded: Units of strata beyond those that are compared, of control and of treatment.
+        in_cells: Units in closed cells that are compared.
+        excluded: Units of lineages beyond those that are read, of control and of treatment.
+        compared_with_none: Those of strata that hold a single arm, likewise.
     """
 
     experiment_id: str
     look: datetime
     in_cells: int
-    excluded: tuple[int, int]
+    excluded: tuple[int, int] = (0, 0)
+    compared_with_none: tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,8 +333,9 @@ _SIGHTED = {
     "unsigned": f"{_UNKNOWN} AND l.unit IS NULL",
 }
 # Why units are left out that an arm served.
-_REASONS = (*LEFT_OUT, "late", "unmatched_route")
-_BY_ARM = [f"{reason}_{arm}" for reason in _REASONS for arm in ARMS[:2]]
+_STORED = (*LEFT_OUT, "late", "unmatched_route")
+_REASONS = (*LEFT_OUT, "compared_with_none", *_STORED[len(LEFT_OUT) :])
+_BY_ARM = [f"{reason}_{arm}" for reason in _STORED for arm in ARMS[:2]]
 _EXPOSED = ("partial", *LEFT_OUT, *_BY_ARM[: 2 * len(LEFT_OUT)])
 _COUNTED = ("exposed", "partial", *LEFT_OUT, *_SIGHTED, *_BY_ARM)
 
@@ -425,18 +428,19 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
     counts: dict[str, UnitCounts] = {}
     for row in connection.execute(_COUNTS, bound):
         at = evaluated[row.experiment_id]
-        excluded = sum(at.excluded)
+        excluded, alone = sum(at.excluded), sum(at.compared_with_none)
         # What is exposed and closed is in cells, is left out of them, or is still open.
         units = value_of(
             Counts,
             row,
             in_cells=at.in_cells,
-            open=row.exposed - at.in_cells - excluded,
+            compared_with_none=alone,
+            open=row.exposed - at.in_cells - alone - excluded,
             excluded=row.excluded + excluded,
         )
         counts[row.experiment_id] = UnitCounts(
             units=units,
-            left_out=units_left_out({name: getattr(row, name) for name in _BY_ARM}, at.excluded),
+            left_out=units_left_out({name: getattr(row, name) for name in _BY_ARM}, at),
             late_treatment=row.tardy_treatment,
             late_control=row.tardy_control,
             never_received=row.never_received,
@@ -444,19 +448,23 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
     return counts
 
 
-def units_left_out(counts: Mapping[str, int], excluded: tuple[int, int]) -> tuple[LeftOut, ...]:
+def units_left_out(counts: Mapping[str, int], at: CountsAt) -> tuple[LeftOut, ...]:
     """Returns the units that an arm served and that count in neither, by reason.
 
     Args:
         counts: By reason and arm.
-        excluded: Those of control and of treatment whose strata are not compared.
+        at: Those that the evaluation leaves out.
     """
-    more = {f"excluded_{arm}": units for arm, units in zip(ARMS, excluded, strict=False)}
+    more = {
+        f"{reason}_{arm}": units
+        for reason in ("excluded", "compared_with_none")
+        for arm, units in zip(ARMS, getattr(at, reason), strict=False)
+    }
     rows = (
         LeftOut(reason=reason, of="units", control=control, treatment=treatment)
         for reason in _REASONS
         for names in [[f"{reason}_{arm}" for arm in ARMS[:2]]]
-        for control, treatment in [(counts[name] + more.get(name, 0) for name in names)]
+        for control, treatment in [(counts.get(name, 0) + more.get(name, 0) for name in names)]
     )
     return tuple(row for row in rows if row.control or row.treatment)
 

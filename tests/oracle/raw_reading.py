@@ -13,6 +13,7 @@ from stats.decision.evidence import Evidence
 from storage.pipeline.moments import moment_of
 from storage.schema.encoding import LEFT_OUT
 from storage.verdicts.evidence import (
+    CountsAt,
     DeployFact,
     ExperimentReading,
     UnitCounts,
@@ -386,15 +387,24 @@ def units_beside_cells(
         <= look
     )
     counted = sum(each.counts for each in exposed.values())
-    units = Counts(
+    at = CountsAt(
+        experiment_id="",
+        look=moment_of(look),
         in_cells=evidence.units_in_cells,
-        open=counted - evidence.units_in_cells - sum(evidence.units_excluded),
+        excluded=evidence.units_excluded,
+        compared_with_none=evidence.compared_with_none,
+    )
+    alone, excluded = sum(at.compared_with_none), sum(at.excluded)
+    units = Counts(
+        in_cells=at.in_cells,
+        compared_with_none=alone,
+        open=counted - at.in_cells - alone - excluded,
         late=len(left["late"]),
         in_flight=arms["in_flight"],
         unknown_commit=len(unknown - exposed.keys()),
         ambiguous_commit=len(ambiguous - exposed.keys()),
         partial=arms["partial"],
-        excluded=arms["excluded"] + sum(evidence.units_excluded),
+        excluded=arms["excluded"] + excluded,
         warming=arms["warming"],
         unmatched_route=len(left["unmatched_route"]),
         crossover=sum(at <= look for at in facts.crossed.values()),
@@ -405,7 +415,7 @@ def units_beside_cells(
     )
     return UnitCounts(
         units=units,
-        left_out=units_left_out(arms, evidence.units_excluded),
+        left_out=units_left_out(arms, at),
         late_treatment=tardy["treatment"],
         late_control=tardy["control"],
         never_received=never_received,

@@ -110,7 +110,8 @@ class CompanionGate(Gate):
         log_e = looks.mixture(size).log_e(totals.S, totals.V0)
         # Of a mean's companion a unit may have several.
         treatment, control = (
-            np.append(column, 0)[row].astype(np.int64) for column in (line.y1, line.y0)
+            np.append(column, 0)[row].astype(np.int64)
+            for column in (line.compared.y1, line.compared.y0)
         )
         is_high = log_e >= math.log(self.alarm_at(looks.series.policy))
         return CompanionReading(

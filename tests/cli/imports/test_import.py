@@ -463,7 +463,7 @@ def test_a_file_of_three_arms_becomes_two_experiments_with_one_control(
         2,
         1,
     )
-    assert [each["compared_with_none"] for each in (red, blue)] == [2, 2]
+    assert [each["units"]["compared_with_none"] for each in (red, blue)] == [2, 2]
     # A rehearsal counts the same, and has no experiment to name.
     for experiment in report["experiments"]:
         experiment["experiment_id"] = None

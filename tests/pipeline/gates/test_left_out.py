@@ -10,6 +10,7 @@ from tests.pipeline.gates.test_channels import WITH_THE_PUBLIC_KEY
 from tests.repetition import also_nightly
 from tests.world import DAY, A, K
 
+OTHER = "ddddddd4"
 USD, JPY = {"value": 3000, "currency": "USD"}, {"value": 4500, "currency": "JPY"}
 MEAN = {"kind": "mean", "window_seconds": 3600, "cap": 10_000.0}
 
@@ -160,6 +161,22 @@ def test_units_that_an_arm_served_and_that_do_not_count_are_counted_by_arm_and_r
         "late": {"control": 3, "treatment": 1},
         "unmatched_route": {"control": 7, "treatment": 6},
     }
+
+
+def test_a_build_that_is_compared_with_none_is_no_part_of_an_arm(story) -> None:
+    story.canary(0.4)
+    story.deploy(OTHER, 0.2, minutes=0, base=A)
+    for commit, units in ((A, 400), (K, 300), (OTHER, 200)):
+        story.crowd(commit, start=1, minutes=58, units=units, rates={"order": 0.25})
+    evidence = story.evidence(story.judged(minutes=2 * DAY))
+    arms = evidence["arms"].values()
+    assert [(arm["units"], arm["rate"]) for arm in arms] == [(400, 0.25), (300, 0.25)]
+    assert all(arm["rate"] == arm["conversions"] / arm["units"] for arm in arms)
+    assert evidence["sessions"]["accumulated"] == evidence["counts"]["in_cells"] == 700
+    beside = {"reason": "compared_with_none", "of": "units", "control": 200, "treatment": 0}
+    assert (evidence["counts"]["compared_with_none"], evidence["left_out"]) == (200, [beside])
+    assert "700 sessions counted" in evidence["sentence"]
+    story.require_the_counts_to_add_up()
 
 
 @pytest.mark.nightly

@@ -287,7 +287,9 @@ def test_counts_add_within_an_analysis_block(series, rows) -> None:
 
 
 @given(experiments())
-def test_units_in_cells_are_those_of_closed_analysis_blocks(series, experiment) -> None:
+def test_the_arms_are_those_of_closed_analysis_blocks_of_strata_with_both_arms(
+    series, experiment
+) -> None:
     seen = evidence_of(series, experiment)
     ended = {
         (evidence_of.stratum, block)
@@ -296,7 +298,14 @@ def test_units_in_cells_are_those_of_closed_analysis_blocks(series, experiment) 
         for block in range(evidence_of.begin, evidence_of.end, 300)
     }
     inside = [row for row in experiment["rows"] if (row[1], row[0] * 300) in ended]
+    treated, untreated = ({row[1] for row in inside if row[arm]} for arm in (2, 4))
+    alone = [row for row in inside if row[1] not in (treated & untreated or treated | untreated)]
+    inside = [row for row in inside if row not in alone]
+    assert seen.compared_with_none == tuple(sum(row[arm] for row in alone) for arm in (4, 2))
+    assert seen.units_in_cells == seen.sessions.accumulated
     assert seen.units_in_cells == sum(row[2] + row[4] for row in inside)
+    for arm in (seen.arms.treatment, seen.arms.control):
+        assert arm.rate == (arm.conversions / arm.units if arm.units else None)
     assert seen.arms.treatment.units == sum(row[2] for row in inside)
     assert seen.arms.treatment.conversions == sum(row[3] for row in inside)
     assert seen.arms.control.units == sum(row[4] for row in inside)
