@@ -124,7 +124,7 @@ class Counts(Document, frozen=True, kw_only=True):
     in_cells: Annotated[int, Meta(description="Compared: those of `arms`.")]
     compared_with_none: Annotated[
         int, Meta(description="Of builds with a single arm: a third build, or a hold-back.")
-    ]
+    ] = 0
     open: Annotated[int, Meta(description="Exposed, and their outcomes are still waited for.")]
     late: Annotated[
         int, Meta(description="Exposed by an event that came after its block had closed.")
