@@ -5,7 +5,7 @@ import contextlib
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Self
@@ -24,11 +24,13 @@ from storage.postgres.engine import StoreUnavailable
 _NOTED_SECONDS = 5.0
 # A process that stops has some seconds, and owes its clients more than its counts.
 _PATIENCE_SECONDS = 3.0
-# Anybody who has a public key can invent names: so many of a project are noted at a time, so many
-# more wait for it, and so many are remembered as noted.
-_MOST_NAMES, _MOST_WAITING, _MOST_NOTED = 100, 1000, 10_000
+# Anybody who has a public key can invent names: so many of a project are noted at a time, and so
+# many wait for it, or are remembered as noted.
+_MOST_NAMES, _MOST_HELD = 100, 1000
 # Then all names are noted again, since the store says to an hour when each came last.
 _FORGOTTEN_SECONDS = 600.0
+# Of a process: by project, whether a write key sent the name, or a metric reads it; and the names.
+Names = Mapping[tuple[int, bool], Sequence[str]]
 _MEMBER = re.compile(r"(?:/events/\d+)?/(\w+)", re.ASCII)
 
 
@@ -36,7 +38,8 @@ class Admissions:
     """Counts stored and refused events of each project, and their names; no request waits for it.
 
     A name that this process has not noted before is noted at once, since the evidence says which
-    metrics' events never came; of a project with hundreds, each waits for its turn. Counts that are
+    metrics' events never came; of a project with hundreds, each waits for its turn, but none for
+    those that a public key may have invented. Counts that are
     not yet noted may be lost, with the process or while the store is away: they serve the set-up
     checklist, and faults of a set-up repeat.
     """
@@ -46,8 +49,8 @@ class Admissions:
         self._store = store
         self._counts: dict[int, Counter[str]] = {}
         self._reasons: dict[int, str] = {}
-        self._names: dict[int, dict[str, None]] = {}
-        self._noted: dict[int, set[str]] = {}
+        self._names: dict[tuple[int, bool], dict[str, None]] = {}
+        self._noted: dict[tuple[int, bool], set[str]] = {}
         self._remembered_since = time.monotonic()
         self._due, self._is_ending = asyncio.Event(), False
 
@@ -69,22 +72,33 @@ class Admissions:
         accepted: int,
         late: int,
         names: Sequence[str],
+        trusted: bool = False,
+        sources: Container[str] = (),
         rejected: Sequence[Rejected] = (),
         sampled_out: int = 0,
     ) -> None:
-        """Counts a request of which events were stored."""
+        """Counts a request of which events were stored.
+
+        Args:
+            names: Of these events.
+            trusted: Whether a write key sent them.
+            sources: The names that the project's metrics read.
+        """
         count = self._of(project_id)
         count["accepted"] += accepted
         count["late"] += late
         count["sampled_out"] += sampled_out
-        noted = self._noted.setdefault(project_id, set())
-        if not noted.issuperset(names):
-            waiting = self._names.setdefault(project_id, {})
-            if len(waiting) < _MOST_WAITING:
-                waiting.update(dict.fromkeys(name for name in names if name not in noted))
+        for name in dict.fromkeys(names):
+            self._name((project_id, trusted or name in sources), name)
+        self._reject(project_id, [_reason(event.faults[0]) for event in rejected])
+
+    def _name(self, kind: tuple[int, bool], name: str) -> None:
+        """Has a name wait to be noted, unless it was."""
+        noted, waiting = self._noted.setdefault(kind, set()), self._names.setdefault(kind, {})
+        if name not in noted and len(waiting) + len(noted) < _MOST_HELD:
+            waiting[name] = None
             if len(noted) < _MOST_NAMES:
                 self._due.set()
-        self._reject(project_id, [_reason(event.faults[0]) for event in rejected])
 
     def refused(self, project_id: int, problem: Problem) -> None:
         """Counts a refused request: an event for each of its faults, or a single event."""
@@ -116,8 +130,9 @@ class Admissions:
                 for project_id, count in self._counts.items()
             }
             names = {
-                project_id: list(islice(waiting, _MOST_NAMES))
-                for project_id, waiting in self._names.items()
+                kind: list(islice(waiting, _MOST_NAMES))
+                for kind, waiting in self._names.items()
+                if waiting
             }
             self._counts, self._reasons = {}, {}
             if counted or names:
@@ -126,26 +141,26 @@ class Admissions:
                         await self._store.run(partial(_add, counted, names))
                     self._remember(names)
 
-    def _remember(self, noted: Mapping[int, Sequence[str]]) -> None:
+    def _remember(self, names: Names) -> None:
         if time.monotonic() - self._remembered_since > _FORGOTTEN_SECONDS:
             self._noted, self._remembered_since = {}, time.monotonic()
-        for project_id, names in noted.items():
-            remembered = self._noted.setdefault(project_id, set())
-            if len(remembered) < _MOST_NOTED:
-                remembered.update(names)
-            waiting = self._names[project_id]
-            for name in names:
+        for kind, noted in names.items():
+            self._noted.setdefault(kind, set()).update(noted)
+            waiting = self._names[kind]
+            for name in noted:
                 del waiting[name]
             if not waiting:
-                del self._names[project_id]
+                del self._names[kind]
 
 
-def _add(
-    counted: Mapping[int, Counts], names: Mapping[int, Sequence[str]], connection: Connection
-) -> None:
+def _add(counted: Mapping[int, Counts], names: Names, connection: Connection) -> None:
     if counted:
         add_admissions(connection, counted)
-    note_names(connection, names)
+    for vouched in (True, False):
+        of_kind = {
+            project_id: some for (project_id, kind), some in names.items() if kind is vouched
+        }
+        note_names(connection, of_kind, vouched=vouched)
 
 
 def _reason(fault: Fault) -> str:

@@ -99,6 +99,8 @@ async def _store(shared: Runtime, caller: Caller, batch: Batch) -> int:
         accepted=len(lines.names),
         late=late,
         names=lines.names,
+        trusted=caller.kind is KeyKind.WRITE,
+        sources=caller.sources,
         rejected=batch.rejected,
         sampled_out=batch.sampled_out,
     )

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import math
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from ipaddress import IPv4Network, IPv6Network
+from typing import Any
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -70,14 +72,24 @@ class Caller:
     def late_after(self) -> timedelta:
         """How old an event is, at its receipt, that no verdict of this project can count."""
         chosen = self.settings
-        names = {*chosen.metrics, chosen.default_metric, *chosen.guardrails, *REVENUE_EVENTS}
         longest = 0
-        for name in names:
-            window = metric_definition(name, chosen.metrics)["window_seconds"]
+        for name, metric in self._metrics.items():
+            window = metric["window_seconds"]
             own = chosen.metrics.get(name, Metric()).grace_seconds
             if isinstance(window, int):
                 longest = max(longest, window + max(own or 0, chosen.grace_seconds))
         return timedelta(seconds=longest)
+
+    @cached_property
+    def sources(self) -> Collection[str]:
+        """The names of events that the project's metrics read."""
+        return {event for metric in self._metrics.values() for event in metric["sources"]}
+
+    @cached_property
+    def _metrics(self) -> Mapping[str, Mapping[str, Any]]:
+        chosen = self.settings
+        names = {*chosen.metrics, chosen.default_metric, *chosen.guardrails, *REVENUE_EVENTS}
+        return {name: metric_definition(name, chosen.metrics) for name in names}
 
     def actor(self, connection: Connection) -> Actor:
         """Returns who changes something by this caller's request."""

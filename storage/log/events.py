@@ -285,40 +285,55 @@ def append_history(
     note_names(connection, {events[0].project_id: names}, live=False)
 
 
-# Anybody who has a key can invent names.
-_NOTE_NAMES = text("""
-INSERT INTO seen_names AS s (project_id, event, first_at, newest_at)
-SELECT n.project_id, n.event, t.newest_at, t.newest_at
-FROM unnest(CAST(:ids AS int[]), CAST(:names AS text[])) AS n (project_id, event)
+# Anybody who has a public key can invent names: so many of a project are kept.
+MOST_INVENTED = 1000
+_NOTE_NAMES = text(f"""
+WITH named AS (
+    SELECT n.project_id, n.event, s.newest_at, s.vouched, row_number() OVER (
+        PARTITION BY n.project_id, s.event IS NULL ORDER BY n.event
+    ) AS place
+    FROM unnest(CAST(:ids AS int[]), CAST(:names AS text[])) AS n (project_id, event)
+    LEFT JOIN seen_names AS s USING (project_id, event)
+)
+INSERT INTO seen_names AS s (project_id, event, first_at, newest_at, vouched)
+SELECT n.project_id, n.event, t.newest_at, t.newest_at, :vouched
+FROM named AS n
 CROSS JOIN (
     SELECT CASE WHEN :live THEN clock_timestamp() ELSE '-infinity' END AS newest_at
 ) AS t
--- To an hour: a name that comes all the time costs a look at the index.
-WHERE NOT EXISTS (
-    SELECT FROM seen_names AS s
-    WHERE s.project_id = n.project_id AND s.event = n.event
-      AND s.newest_at >= t.newest_at - interval '1 hour'
-)
+WHERE CASE
+    WHEN n.newest_at IS NULL THEN :vouched OR n.place + (
+        SELECT count(*) FROM seen_names AS o WHERE o.project_id = n.project_id AND NOT o.vouched
+    ) <= {MOST_INVENTED}
+    -- To an hour: a name that comes all the time costs a look at the index.
+    ELSE n.newest_at < t.newest_at - interval '1 hour' OR n.vouched < :vouched
+END
 -- In one order, so that no two processes wait for one another.
 ORDER BY n.project_id, n.event
-ON CONFLICT (project_id, event) DO UPDATE SET newest_at = excluded.newest_at
-WHERE s.newest_at < excluded.newest_at
+ON CONFLICT (project_id, event) DO UPDATE
+SET newest_at = greatest(s.newest_at, excluded.newest_at), vouched = s.vouched OR excluded.vouched
 """)
 
 
 def note_names(
-    connection: Connection, names: Mapping[int, Collection[str]], *, live: bool = True
+    connection: Connection,
+    names: Mapping[int, Collection[str]],
+    *,
+    live: bool = True,
+    vouched: bool = True,
 ) -> None:
     """Notes the names of events by project, and to an hour when each came last.
 
     Args:
         names: Of the events.
         live: Whether they came now, rather than in the past.
+        vouched: Whether a write key sent them, or a metric reads them; of others a project has
+            `MOST_INVENTED` at most.
     """
     pairs = [(project_id, name) for project_id, of in names.items() for name in of]
     if pairs:
         ids, events = zip(*pairs, strict=True)
-        bound = {"ids": list(ids), "names": list(events), "live": live}
+        bound = {"ids": list(ids), "names": list(events), "live": live, "vouched": vouched}
         connection.execute(_NOTE_NAMES, bound)
 
 

@@ -12,9 +12,12 @@ from sqlalchemy import Connection, text
 # A tick that comes after a longer pause reads so much of the log: nobody asks what was served
 # before the last hour.
 _LONGEST = timedelta(hours=1)
-# Anybody who has a public key can invent commits and environments.
+# Anybody who has a public key can invent commits and environments: so many of a block are kept, the
+# vouched ones first, and of a project in 28 days so many that nobody vouches for and no deploy
+# names, and those of a block more.
 _MOST_COMMITS = 20
 _MOST_ENVIRONMENTS = 50
+_MOST_INVENTED = 1000
 
 _READ_TO = text("SELECT read_to FROM seen_marks")
 _NOTE = text("""
@@ -37,7 +40,8 @@ WITH closed AS (
     WHERE block + interval '5 minutes' + grace > :read_to
 ), sessions AS (
     SELECT DISTINCT ON (c.project_id, e.environment, c.block, e.session_id)
-        c.project_id, e.environment, c.block, c.closed_at, e.commit_sha
+        c.project_id, e.environment, c.block, c.closed_at, e.commit_sha,
+        e.trusted OR e.signed AS vouched
     FROM closed AS c
     JOIN runtime_events AS e
       ON e.project_id = c.project_id AND e.occurred_at >= c.block
@@ -48,26 +52,43 @@ WITH closed AS (
       AND (e.trusted OR e.signed OR NOT c.signed_only)
     ORDER BY c.project_id, e.environment, c.block, e.session_id, e.occurred_at, e.commit_sha
 ), counted AS (
-    SELECT project_id, environment, block, closed_at, commit_sha, count(*) AS sessions
+    SELECT project_id, environment, block, closed_at, commit_sha, count(*) AS sessions,
+        count(*) FILTER (WHERE vouched) AS vouched
     FROM sessions
     GROUP BY project_id, environment, block, closed_at, commit_sha
 ), sized AS (
     SELECT *,
         row_number() OVER (
-            PARTITION BY project_id, environment, block ORDER BY sessions DESC, commit_sha
+            PARTITION BY project_id, environment, block
+            ORDER BY vouched DESC, sessions DESC, commit_sha
         ) AS place,
+        sum(vouched) OVER (PARTITION BY project_id, environment, block) AS vouched_of_environment,
         sum(sessions) OVER (PARTITION BY project_id, environment, block) AS of_environment
     FROM counted
 ), ranked AS (
     SELECT *, dense_rank() OVER (
-        PARTITION BY project_id, block ORDER BY of_environment DESC, environment
-    ) AS environments
+        PARTITION BY project_id, block
+        ORDER BY vouched_of_environment DESC, of_environment DESC, environment
+    ) AS environments,
+    vouched = 0 AND NOT EXISTS (
+        SELECT FROM commit_ids AS k
+        WHERE k.project_id = sized.project_id AND left(k.id, 7) = left(sized.commit_sha, 7)
+    ) AS is_invented
     FROM sized
+), invented AS MATERIALIZED (
+    SELECT project_id, array_agg(DISTINCT commit_sha) AS commits
+    FROM seen_commits
+    WHERE project_id IN (SELECT project_id FROM ranked WHERE is_invented)
+      AND block > CAST(:as_of AS timestamptz) - interval '28 days'
+    GROUP BY project_id
 )
 INSERT INTO seen_commits (project_id, environment, block, commit_sha, sessions, closed_at)
 SELECT project_id, environment, block, commit_sha, sessions, closed_at
 FROM ranked
+LEFT JOIN invented USING (project_id)
 WHERE place <= {_MOST_COMMITS} AND environments <= {_MOST_ENVIRONMENTS}
+  AND NOT (is_invented AND coalesce(cardinality(commits), 0) >= {_MOST_INVENTED}
+           AND commit_sha <> ALL (commits))
 ON CONFLICT (project_id, environment, block, commit_sha) DO NOTHING
 RETURNING project_id, environment
 """)

@@ -651,14 +651,16 @@ check_results = _table(
 
 # --- Whether projects are wired right: no verdict depends on it -----------------------------------
 
-# The names of runtime and revenue events that ever came: since when, and to an hour when last.
-# What came as history was there from the beginning.
+# The names of runtime and revenue events that came: since when, and to an hour when last, and
+# whether a write key sent the name or a metric reads it. What came as history was there from the
+# beginning.
 seen_names = _table(
     "seen_names",
     _project(),
     Column("event", Text, nullable=False),
     _moment("first_at"),
     _moment("newest_at"),
+    Column("vouched", Boolean, nullable=False),
     PrimaryKeyConstraint("project_id", "event"),
 )
 

@@ -13,6 +13,7 @@ from storage.postgres.engine import SCHEMA
 from storage.postgres.lock_waits import BRIEFLY, is_locked, unless_locked
 from storage.schema.clock import claim_derived_tables, receipt_time
 from storage.schema.partitions import claim_past_days, partition_name, present_days
+from storage.schema.policy_columns import JUDGED_METRICS
 from storage.schema.tables import tombstones
 from storage.upkeep.gone_events import READ
 
@@ -218,6 +219,28 @@ def delete_expired_units(
             if went < at_once:
                 break
     return gone
+
+
+# --- Names of events -----------------------------------------------------------------------------
+
+_UNSEEN = timedelta(days=28)
+_OLD_NAMES = text(f"""
+WITH read AS (
+    SELECT DISTINCT x.project_id, e.event
+    FROM experiments AS x
+    CROSS JOIN LATERAL jsonb_array_elements({JUDGED_METRICS}) AS m (metric)
+    CROSS JOIN LATERAL jsonb_array_elements_text(m.metric -> 'sources') AS e (event)
+)
+DELETE FROM seen_names AS s
+-- Those of history came at no time: they stay.
+WHERE isfinite(s.newest_at) AND s.newest_at < :before
+  AND NOT EXISTS (SELECT FROM read AS r WHERE (r.project_id, r.event) = (s.project_id, s.event))
+""")
+
+
+def delete_old_names(connection: Connection, *, as_of: datetime) -> int:
+    """Deletes the names of events that did not come for 28 days, and that no experiment reads."""
+    return connection.execute(_OLD_NAMES, {"before": as_of - _UNSEEN}).rowcount
 
 
 # --- Deliveries ----------------------------------------------------------------------------------

@@ -228,6 +228,14 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="a name that a write key sends waits for none that a public key invents",
+        of="api.runtime.admissions.Admissions.took",
+        edits=[swap("trusted or name in sources", "False")],
+        tests=[
+            "tests/api/routes/test_runtime_events.py::test_names_that_a_public_key_invents_keep_no_other_waiting_and_are_bounded"
+        ],
+    ),
+    Mutant(
         breaks="the elements of a large part of an export are counted on the wire",
         of="api.adapters.otlp.decoding._WireExport.built",
         edits=[swap("len(part) > _LARGE_PART", "False")],

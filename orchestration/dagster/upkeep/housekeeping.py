@@ -142,6 +142,19 @@ def expire_deliveries(context: dg.OpExecutionContext, store: Store) -> None:
 
 
 @dg.op(
+    name="delete_old_names",
+    description="Deletes the names of events that did not come for 28 days, and that no experiment"
+    " reads: whoever has a public key can invent some.",
+)
+def expire_names(context: dg.OpExecutionContext, store: Store) -> None:
+    """In a single statement: a project has a thousand invented names at most."""
+    from storage.upkeep.retention import delete_old_names
+
+    with store.reading() as connection:
+        context.add_output_metadata({"rows": delete_old_names(connection, as_of=datetime.now(UTC))})
+
+
+@dg.op(
     name="tend_lake",
     ins={"dropped": dg.In(dg.Nothing)},
     description="Writes the files of the sealed log anew that hold events of forgotten people,"
@@ -218,6 +231,7 @@ def housekeeping() -> None:
     tend_lake(dropped)
     move_days(dropped)
     expire_deliveries()
+    expire_names()
     delete_old_runs()
 
 

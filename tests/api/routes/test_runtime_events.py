@@ -9,9 +9,11 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 
+from storage.log.events import note_names
 from storage.postgres.refusal import Invalid
 from storage.schema.tables import runtime_events
 from storage.tenants.keys import KeyKind
+from storage.upkeep.retention import delete_old_names
 from tests.processes.api_process import eventually
 
 PATH = "/v1/events"
@@ -424,10 +426,32 @@ def test_the_name_of_every_event_is_noted_where_a_project_has_more_than_a_hundre
     names = {*(f"event {number}" for number in range(120)), "order"}
     times = {"session_id": "s-1", "occurred_at": ago(minutes=1)}
     assert sent(tenant, {"events": [{**times, "event": name} for name in sorted(names)]}).is_success
+    eventually(lambda: names_noted(tenant) == names)
+
+
+def names_noted(tenant: Any) -> set[str]:
     noted = text("SELECT event FROM seen_names WHERE project_id = :id")
+    return set(tenant.in_store(lambda c: c.execute(noted, {"id": tenant.project_id}).scalars()))
 
-    def known() -> bool:
-        rows = tenant.in_store(lambda c: c.execute(noted, {"id": tenant.project_id}).scalars())
-        return names == set(rows)
 
-    eventually(known)
+def test_names_that_a_public_key_invents_keep_no_other_waiting_and_are_bounded(tenant) -> None:
+    unlimited = {"per_key": 100_000, "per_address": 100_000}
+    tenant.settings(rate_limits=unlimited, metrics={"signup": {"sources": ["signed_up"]}})
+    for batch in range(4):
+        invented = [f"invented {batch} {number}" for number in range(500)]
+        events = [{"event": name, "session_id": "s-1"} for name in invented]
+        assert sent(tenant, {"events": events}).status_code == 202
+    # A write key's name, and that of a project's metric by whatever key.
+    assert tenant.post(PATH, {"event": "order_real", "session_id": "s-2"}).status_code == 202
+    assert sent(tenant, {"event": "signed_up", "session_id": "s-3"}).status_code == 202
+
+    eventually(lambda: {"order_real", "signed_up"} <= names_noted(tenant), seconds=10)
+    # All that will ever be noted: a bound in the process, and another in the store.
+    eventually(lambda: len(names_noted(tenant)) == 1002)
+    more = [f"another server's {number}" for number in range(50)]
+    tenant.in_store(lambda c: note_names(c, {tenant.project_id: more}, vouched=False))
+    assert len(names_noted(tenant)) == 1002
+
+    in_a_month = datetime.now(UTC) + timedelta(days=29)
+    assert tenant.in_store(lambda c: delete_old_names(c, as_of=in_a_month)) >= 1002
+    assert names_noted(tenant) == set()

@@ -180,6 +180,7 @@ def test_the_job_does_all_of_it_and_reports_it(house, store, monkeypatch) -> Non
     assert metadata["drop_old_days"]["retention_days"] == 90
     assert metadata["delete_expired_units"]["rows"] == 0
     assert metadata["delete_old_deliveries"]["rows"] == 0
+    assert metadata["delete_old_names"]["rows"] == 0
     assert metadata["delete_old_runs"] == {"deleted": 1}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from storage.log.seen_commits import note_seen_commits
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
 from tests.processes.api_process import eventually
 from tests.repetition import also_nightly
@@ -331,6 +332,22 @@ def test_who_was_really_served_can_forge_what_he_did(siege, scale) -> None:
     # So many times he asked the router, and half of the times he drew the treatment.
     siege.post_events(siege.served(sessions_of_both_arms(siege, scale * 2 * UNITS)))
     assert siege.verdict() == "keep"
+
+
+def test_builds_that_a_public_key_invents_hide_none_that_a_server_names(siege) -> None:
+    seen = text("SELECT environment, commit_sha FROM seen_commits WHERE project_id = :id")
+    for environment in ("production", *(f"invented-{number}" for number in range(60))):
+        siege.post_events(
+            {"event": "order", "session_id": f"s-{n}", "environment": environment}
+            | {"commit": f"{n // 2:07x}"}
+            for n in range(50)
+        )
+    siege.post_events([{"event": "order", "session_id": "s", "commit": K}], trusted=True)
+    closed = siege.begin + timedelta(minutes=120)
+    siege.in_store(lambda store: note_seen_commits(store, as_of=closed))
+    rows = siege.in_store(lambda store: store.execute(seen, {"id": siege.project_id}).all())
+    assert ("production", K) in [tuple(row) for row in rows]
+    assert len(rows) <= 1000
 
 
 def test_a_token_is_worth_one_unit_in_one_arm(siege) -> None:
