@@ -1,4 +1,4 @@
-"""Absence: whether a value is known, unknown or none, told from what clients write for nothing."""
+"""Absence: whether a value is known, unknown or none, by the words clients write for nothing."""
 
 ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 # What JavaScript, Python, Ruby and Go make of a value that lacks, and of a client's slip; in an

@@ -9,6 +9,7 @@ from functools import lru_cache
 _LITERAL, _PARAMETER, _REST, _OPTIONAL_REST = range(4)
 
 _GROUP = re.compile(r"\([^/()]+\)")
+_EXPRESSION = re.compile(r"\(\?[:P<]|^/?\^|\\[AZdw]|\$$")
 _SEGMENTS = (
     (_OPTIONAL_REST, re.compile(r"\[\[\.\.\.[^\]]+\]\]|:\w+\*"), r"(?:/.+)?"),
     (_REST, re.compile(r"\[\.\.\.[^\]]+\]|:\w+\+|\{\w+:path\}|\*"), r"/.+"),
@@ -16,9 +17,19 @@ _SEGMENTS = (
 )
 
 
+def is_expression(route: str) -> bool:
+    """Tells whether a route is a regular expression, as Django names its patterns."""
+    return _EXPRESSION.search(route) is not None
+
+
 @lru_cache(maxsize=65_536)
 def canonical_route(route: str) -> str:
-    """Returns a route without query, fragment, route groups and trailing slash."""
+    """Returns a route without query, fragment, route groups and trailing slash.
+
+    A regular expression stays as it is: what stands behind its question marks is no query.
+    """
+    if is_expression(route):
+        return f"/{route.lstrip('/')}"
     path = re.split(r"[?#]", route, maxsplit=1)[0]
     kept = [part for part in path.split("/") if part and not _GROUP.fullmatch(part)]
     return "/" + "/".join(kept)
@@ -28,7 +39,10 @@ def _segment(part: str) -> tuple[int, str]:
     for rank, form, expression in _SEGMENTS:
         if form.fullmatch(part):
             return rank, expression
-    return _LITERAL, "/" + re.escape(part)
+    # A parameter may be a part of its segment: v{major}, :from-:to.
+    literals = _SEGMENTS[-1][1].split(part)
+    expression = "[^/]+".join(map(re.escape, literals))
+    return _LITERAL if len(literals) == 1 else _PARAMETER, f"/{expression}"
 
 
 class RouteTable:
@@ -47,10 +61,13 @@ class RouteTable:
         self._ranked = sorted(ranked, key=lambda entry: (entry[0], entry[1]))
 
     def match(self, route: str) -> str | None:
-        """Returns the pattern that a route is, or that its path most specifically fits."""
+        """Returns the pattern that a route is, or that its path most specifically fits.
+
+        A regular expression is no path, so it fits no pattern but itself.
+        """
         path = canonical_route(route)
-        if path in self._patterns:
-            return path
+        if path in self._patterns or is_expression(path):
+            return path if path in self._patterns else None
         subject = "" if path == "/" else path
         for _, pattern, expression in self._ranked:
             if expression.fullmatch(subject):

@@ -17,6 +17,9 @@ TRACES_PATH = "/v1/traces"
 REJECTED = {LOGS_PATH: "rejectedLogRecords", TRACES_PATH: "rejectedSpans"}
 _RECEIPTS = {LOGS_PATH: ExportLogsServiceResponse, TRACES_PATH: ExportTraceServiceResponse}
 
+# Seconds: exporters drop a batch at once where they would wait longer than their time-out of ten.
+_LONGEST_WAIT = 5
+
 
 def receipt(request: Request, *, rejected: int, message: str) -> Response:
     """Returns the answer to an export of which at least some records may be stored.
@@ -45,4 +48,7 @@ def status_answer(request: Request, problem: Problem) -> Response:
         body, media = Status(message=message).SerializeToString(), PROTOBUF
     else:
         body, media = msgspec.json.encode({"message": message}), JSON
-    return Response(body, status_code=problem.status, headers=problem.headers, media_type=media)
+    headers = dict(problem.headers or {})
+    if "Retry-After" in headers:
+        headers["Retry-After"] = str(min(_LONGEST_WAIT, int(headers["Retry-After"])))
+    return Response(body, status_code=problem.status, headers=headers, media_type=media)

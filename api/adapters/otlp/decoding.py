@@ -52,6 +52,8 @@ class _Status(msgspec.Struct):
 class _Span(msgspec.Struct, rename="camel"):
     trace_id: str | None = None
     span_id: str | None = None
+    parent_span_id: str | None = None
+    flags: int | None = None
     kind: int | str | None = None
     start_time_unix_nano: _Nanoseconds | None = None
     end_time_unix_nano: _Nanoseconds | None = None
@@ -78,6 +80,8 @@ class _Export(msgspec.Struct, rename="camel"):
 _EXPORT = msgspec.json.Decoder(_Export)
 _SCALARS = ("string_value", "bool_value", "int_value", "double_value")
 # Numbers by OTLP's own rule, names by protobuf's JSON.
+# Flags tell whether it is known where the parent is, and whether it is in another process.
+_PARENT, _LOCAL = 0x300, 0x100
 _SERVER, _FAILED = (2, "SPAN_KIND_SERVER"), (2, "STATUS_CODE_ERROR")
 _LOGS = ("resource_logs", "scope_logs", "log_records")
 _TRACES = ("resource_spans", "scope_spans", "spans")
@@ -175,11 +179,17 @@ def records_of(raw: bytes, names: Container[str], *, protobuf: bool) -> list[Log
 
 def spans_of(raw: bytes, names: Container[str], *, protobuf: bool) -> list[Span]:
     """Returns the spans of an export, as `records_of` does log records."""
+    processes: dict[tuple[str, ...], int] = {}
     with _readable():
         return [
             Span(
                 identity=_hexadecimal(span.trace_id) + _hexadecimal(span.span_id),
+                parent=_hexadecimal(span.parent_span_id),
+                process=processes.setdefault(
+                    tuple(f"{name}={value}" for name, value in shared.items()), len(processes)
+                ),
                 is_server=span.kind in _SERVER,
+                is_nested=bool(span.parent_span_id) and (span.flags or 0) & _PARENT == _LOCAL,
                 failed=span.status is not None and span.status.code in _FAILED,
                 started=int(span.start_time_unix_nano or 0),
                 ended=int(span.end_time_unix_nano or 0),

@@ -95,20 +95,23 @@ async def stored(
 
     Args:
         request: The export.
-        drafts: Reads a body, by a reader of events, `protobuf` or not, of a `caller`.
+        drafts: Reads a body, by a reader of events, `protobuf` or not, of a `caller`, and counts in
+            `notes` the remarks of the receipt.
         kinds: Of the keys that may send it.
         exposing: Tells the name of the event that should name a build.
     """
     caller = await admitted(request, *kinds, bearer=True)
+    notes = Counter[str]()
+    drafts = partial(drafts, protobuf=is_protobuf(request), caller=caller, notes=notes)
     batch, _ = await take_events(
         request,
         caller,
         media=(JSON, PROTOBUF),
         limit=_LIMIT,
-        read=partial(_batch, drafts=partial(drafts, protobuf=is_protobuf(request), caller=caller)),
+        read=partial(_batch, drafts=drafts),
         may_be_empty=True,
     )
-    message = _message(batch, exposing(caller))
+    message = _message(batch, exposing(caller), notes)
     return receipt(request, rejected=len(batch.rejected), message=message)
 
 
@@ -142,10 +145,11 @@ def _batch(
     return whole
 
 
-def _message(batch: Batch, exposing: str) -> str:
+def _message(batch: Batch, exposing: str, notes: Counter[str]) -> str:
     """Returns the reasons of rejections, and warnings about stored records; often empty."""
     reasons = Counter(_reason(event.faults[0]) for event in batch.rejected)
     lines = [f"{count} {reason}" for reason, count in reasons.most_common(_MOST_REASONS)]
+    lines += [f"{count} {note}" for note, count in notes.items() if count]
     return "; ".join([*lines, *_warnings(batch, exposing)])
 
 

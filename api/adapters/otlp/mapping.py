@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from api.adapters.otlp.record import LogRecord, Scalar, Span
+from api.adapters.otlp.http_route import graph_route
+from api.adapters.otlp.record import ADDRESSES, LogRecord, Scalar, Span, path_of
 from api.wire.problem import Fault
 from domain.millionths import VALUE_RULE
 
@@ -17,13 +18,20 @@ EVALUATION = "feature_flag.evaluation"
 _OLDER_EVALUATION = "feature_flag"
 COMMIT = "commit"
 
-# Of each member, the attributes that may hold it, the first that is there.
+# Of each member, the attributes that may hold it, the first that is there. Earlier names stand
+# behind their successors: OpenTelemetry's conventions 1.27 had `vcs.repository.ref.revision`.
+# `vercel.sha` is @vercel/otel's, whose `service.version` is no commit.
 ATTRIBUTES: Mapping[str, Sequence[str]] = {
     "event": ("event.name",),
     "session_id": ("session.id",),
     "user_ref": ("user.id", "enduser.id"),
-    "route": ("http.route", "url.path"),
-    "commit": ("vcs.ref.head.revision", "service.version"),
+    "route": ("http.route", *ADDRESSES),
+    "commit": (
+        "vcs.ref.head.revision",
+        "vcs.repository.ref.revision",
+        "vercel.sha",
+        "service.version",
+    ),
     "environment": ("deployment.environment.name", "deployment.environment"),
     "event_id": ("log.record.uid",),
     "value": ("deploy_reward.value",),
@@ -37,14 +45,19 @@ _FAILURE = "error.type"
 NAMES = frozenset(
     {name for names in ATTRIBUTES.values() for name in names}
     | {_KEY, *_RESULTS, _UNIT, _REASON, _FAILURE}
+    | {"http.response.status_code", "http.status_code", "service.name", "service.instance.id"}
 )
 
-# A `service.version` such as 1.4.2 names no commit.
-_COMMIT = re.compile(r"[0-9a-fA-F]{7,64}", re.ASCII)
+# A `service.version` such as 1.4.2 names no commit, nor does 20261128, a date. `git describe` and
+# setuptools_scm write v1.4-3-g4f2a9c1 and 0.1.dev3+g4f2a9c1.
+_COMMIT = re.compile(
+    r"(?:.*[+-]g)?((?![0-9]{1,39}(?:\.d[0-9]{8})?$)[0-9a-fA-F]{7,64})(?:\.d[0-9]{8})?", re.ASCII
+)
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
+_TEXTS = tuple(member for member in ATTRIBUTES if member != "route")
 # What a span may say beside its unit, and the event of a failed span.
-_OF_SPANS = ("user_ref", "route", "commit", "environment", "assignment")
+_OF_SPANS = ("user_ref", "commit", "environment", "assignment")
 _ERROR = "error"
 _NO_UNIT = (
     "session.id or user.id, and so without a unit: a baggage processor puts session.id on"
@@ -63,7 +76,8 @@ def draft(record: LogRecord) -> Draft | Fault:
     The reader of events says if a member lacks, or has the wrong form.
     """
     attributes = record.attributes
-    draft: Draft = {member: text for member in ATTRIBUTES if (text := _member(attributes, member))}
+    draft: Draft = {member: text for member in _TEXTS if (text := _member(attributes, member))}
+    draft |= _route(attributes)
     event = record.event or draft.pop("event", "")
     if not event:
         return Fault(at="/event", code="missing", detail="an event name")
@@ -86,13 +100,11 @@ def span_drafts(
     It occurred when it began, slow or not, so that its duration moves no unit to another block.
 
     Args:
-        span: Any; those of others than servers are passed over.
+        span: A server's, each request once.
         event: The name of the event of a request.
         unit: The attribute that holds the unit; where `session.id` lacks, the user is it.
         pseudonym: Makes the pseudonym by which a user is the unit.
     """
-    if not span.is_server:
-        return []
     attributes, users = span.attributes, ATTRIBUTES["user_ref"]
     units = (unit, *users) if unit in ATTRIBUTES["session_id"] else (unit,)
     name = next((name for name in units if as_text(attributes.get(name, ""))), None)
@@ -104,6 +116,7 @@ def span_drafts(
         return Fault(at="/session_id", code="invalid_member", detail=_TRACE_ID)
     draft: Draft = {member: value for member in _OF_SPANS if (value := _member(attributes, member))}
     draft |= {"event": event, "session_id": pseudonym(text) if name in users else text}
+    draft |= _route(attributes)
     if span.started:
         draft["occurred_at"] = _moment(span.started)
     error = draft | {"event": _ERROR}
@@ -112,17 +125,25 @@ def span_drafts(
         draft["event_id"], error["event_id"] = span.identity, f"{span.identity}-{_ERROR}"
     if span.ended >= span.started > 0:
         draft["value"] = (span.ended - span.started) / 1e6
-    return [draft, error] if span.failed else [draft]
+    return [draft, error] if span.is_failed_request else [draft]
 
 
 def _moment(nanoseconds: int) -> str:
     return (_1970 + timedelta(microseconds=nanoseconds // 1000)).isoformat()
 
 
+def _route(attributes: Mapping[str, Scalar]) -> Draft:
+    route = graph_route(as_text(attributes.get("http.route", "")), path_of(attributes))
+    return {"route": route} if route else {}
+
+
 def _member(attributes: Mapping[str, Scalar], member: str) -> str:
     for name in ATTRIBUTES[member]:
         text = as_text(attributes.get(name, ""))
-        if text and (name != "service.version" or _COMMIT.fullmatch(text)):
+        if name == "service.version":
+            build = _COMMIT.fullmatch(text)
+            text = build[1] if build else ""
+        if text:
             return text
     return ""
 

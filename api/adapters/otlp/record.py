@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from api.wire.problem import Problem
 
+# Attributes with the address of a request: the conventions before 1.21 had other names.
+ADDRESSES = ("url.path", "http.target", "http.url", "url.full")
 Scalar = str | bool | int | float
 
 # An SDK sends 512 at once, a collector 8192, unless they are configured otherwise.
@@ -32,7 +35,10 @@ class Span:
 
     Attributes:
         identity: The ids of its trace and of itself, in hexadecimal; empty if it has none.
+        parent: The id of its parent alike.
+        process: A number that spans of the same resource share.
         is_server: Whether it is a request that a server answered.
+        is_nested: Whether its parent is a span of the same process.
         failed: Whether its status is an error.
         started: When it started, in nanoseconds since 1970; 0 if it does not say so.
         ended: When it ended, alike.
@@ -40,11 +46,33 @@ class Span:
     """
 
     identity: str
+    parent: str
+    process: int
     is_server: bool
+    is_nested: bool
     failed: bool
     started: int
     ended: int
     attributes: Mapping[str, Scalar]
+
+    @property
+    def is_failed_request(self) -> bool:
+        """Whether the server failed: its status is an error, and no answer of 4xx.
+
+        OpenTelemetry leaves a 4xx of a server unset; Django marks those that a view raises.
+        """
+        names = ("http.response.status_code", "http.status_code")
+        codes = (str(self.attributes.get(name)) for name in names)
+        return self.failed and not any(code.startswith("4") for code in codes)
+
+
+def path_of(attributes: Mapping[str, Scalar]) -> str:
+    """Returns the path that a request asked for; empty where it is missing."""
+    address = next((text for name in ADDRESSES if (text := str(attributes.get(name, "")))), "")
+    try:
+        return urlsplit(address).path
+    except ValueError:
+        return ""
 
 
 def unreadable() -> Problem:

@@ -1,5 +1,7 @@
 """`POST /v1/traces`: spans of OpenTelemetry, by OTLP: a server's are requests."""
 
+from collections import Counter
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -8,6 +10,7 @@ from api.adapters.otlp.answer import TRACES_PATH
 from api.adapters.otlp.decoding import spans_of
 from api.adapters.otlp.export import Drafts, attributes, documented, export_of, stored
 from api.adapters.otlp.mapping import NAMES, span_drafts
+from api.adapters.otlp.requests import requests_of
 from api.runtime.keyring import Caller
 from api.wire.documentation import PlainRoute
 from api.wire.event_batch import EventReader
@@ -44,9 +47,11 @@ def _event(caller: Caller) -> str:
     return caller.settings.span_event
 
 
-def _drafts(reader: EventReader, raw: bytes, *, protobuf: bool, caller: Caller) -> Drafts:
+def _drafts(
+    reader: EventReader, raw: bytes, *, protobuf: bool, caller: Caller, notes: Counter[str]
+) -> Drafts:
     unit = caller.settings.span_unit
-    for span in spans_of(raw, NAMES | {unit}, protobuf=protobuf):
+    for span in requests_of(spans_of(raw, NAMES | {unit}, protobuf=protobuf), notes):
         yield span_drafts(
             span,
             event=caller.settings.span_event,

@@ -1,4 +1,4 @@
-"""Protobuf on the wire: the parts of a message, found and counted before any of them is built."""
+"""Protobuf on the wire: the parts of a message, counted before any of them is built."""
 
 from collections.abc import Iterator
 

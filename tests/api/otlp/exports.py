@@ -16,6 +16,8 @@ from sqlalchemy import text
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 BUILD = "ba5e" * 10
+# Members that tell which request a span belongs to.
+ABOVE = ("traceId", "parentSpanId", "flags")
 BEGAN = 1_790_000_000_250_000_000
 KINDS = pytest.mark.parametrize("protobuf", [False, True], ids=["JSON", "protobuf"])
 
@@ -49,6 +51,7 @@ def span(
     number: int = 1, *, kind: Any = 2, failed: bool = False, ms: float = 182.5, **members: Any
 ) -> dict[str, Any]:
     """A request that a server answered, unless it is of another kind; `number` makes its ids."""
+    above: dict[str, Any] = {name: members.pop(name) for name in ABOVE if name in members}
     named = {name.replace("__", "."): value for name, value in members.items()}
     return {
         "traceId": f"{number:032x}",
@@ -58,7 +61,7 @@ def span(
         "endTimeUnixNano": str(BEGAN + int(ms * 1e6)),
         "attributes": attributes(named),
         "status": {"code": 2 if failed else 0},
-    }
+    } | above
 
 
 def traces(spans: Sequence[Mapping[str, Any]], **resource: Any) -> dict[str, Any]:
@@ -92,7 +95,7 @@ def encoded(document: Mapping[str, Any]) -> bytes:
     for resource in whole["resourceSpans"]:
         for scope in resource.get("scopeSpans", ()):
             for part in scope.get("spans", ()):
-                for name in part.keys() & {"traceId", "spanId"}:
+                for name in part.keys() & {"traceId", "spanId", "parentSpanId"}:
                     part[name] = b64encode(bytes.fromhex(part[name])).decode()
     return ParseDict(whole, ExportTraceServiceRequest()).SerializeToString()
 

@@ -96,6 +96,100 @@ def test_the_unit_is_the_session_or_the_user_s_pseudonym_or_what_the_project_nam
 
 
 @KINDS
+def test_spans_of_the_same_request_are_one(tenant, *, protobuf) -> None:
+    trace, parent = f"{1:032x}", f"{99:016x}"
+    local, remote = {"flags": 0x101}, {"flags": 0x301, "parentSpanId": parent}
+    nested = local | {"parentSpanId": f"{1:016x}", "traceId": trace}
+    unit = {"session__id": "s-1", "traceId": trace}
+    spans = [
+        # A mounted application has telemetry of its own, which names the route below the mount.
+        span(1, ms=120, http__route="/sub", url__path="/sub/deep/3", **unit, **remote),
+        span(2, ms=118, failed=True, http__route="/deep/{id}", session__id="s-1", **nested),
+        # Middleware that reads the headers again has the same parent.
+        span(3, ms=80, session__id="s-2", traceId=f"{3:032x}", **remote),
+        span(4, ms=79, session__id="s-2", traceId=f"{3:032x}", http__route="/items/:id", **remote),
+        # A page sends parallel requests under one parent.
+        span(5, ms=60, session__id="s-3", traceId=f"{5:032x}", url__path="/a", **remote),
+        span(6, ms=50, session__id="s-3", traceId=f"{5:032x}", url__path="/b", **remote),
+        span(7, session__id="s-4", parentSpanId=parent, **local),
+    ]
+    rejected, message = receipt(sent(tenant, traces(spans), protobuf=protobuf))
+    assert (rejected, message.startswith("1 whose enclosing span came in no export")) == (0, True)
+    assert [(e.session_id, e.event, e.value, e.route) for e in stored(tenant)] == [
+        ("s-1", "error", None, "/sub/deep/3"),
+        ("s-1", REQUEST, 120_000_000, "/sub/deep/3"),
+        ("s-2", REQUEST, 80_000_000, "/items/:id"),
+        ("s-3", REQUEST, 60_000_000, "/a"),
+        ("s-3", REQUEST, 50_000_000, "/b"),
+        ("s-4", REQUEST, 182_500_000, None),
+    ]
+
+
+# What frameworks name as `http.route`, the path that was asked for, and the route in a graph.
+ROUTES = [
+    ("api/items/$", "/api/items/", "/api/items"),
+    ("api/items/(?P<pk>[^/.]+)/stock/$", "/api/items/7/stock/", "/api/items/{pk}/stock"),
+    (r"^v(?P<major>[0-9]{1,2})/(?:beta/)?x/$", "/v1/x/", "/v{major}/x"),
+    ("^old/(?P<pk>[0-9]+)/$", "", "/old/{pk}"),
+    ("items/<int:pk>/", "/items/3/", "/items/{pk}"),
+    ("/files/<path:name>", "/files/a/b", "/files/{name:path}"),
+    ("/opt{/:a}", "/opt", "/opt"),
+    ("/opt{/:a}", "/opt/3", "/opt/:a"),
+    ("/opt{/:a}", "", None),
+    ("/arr/a,/arr/b", "/arr/b", "/arr/b"),
+    (r"/^\/rx\/(\d+)$/", "/rx/4", "/rx/{value}"),
+    (r"/items/:id(\d+)", "/items/3", "/items/:id"),
+    ("/items/:id{[0-9]+}", "/items/3", "/items/:id"),
+    ("/files/*path", "/files/a/b", "/files/{path:path}"),
+    ("{*rest}", "/a/b", "/{rest:path}"),
+    ("/items/{id:[0-9]+}", "/items/3", "/items/{id}"),
+    ("/items/:id(.:format)", "/items/3", "/items/:id"),
+    ("^a|b$", "/a", "/a"),
+    ("/checkout/[id]", "/checkout/3", "/checkout/[id]"),
+    ("/docs/[[...slug]]", "/docs", "/docs/[[...slug]]"),
+    ("/cart", "/prefix/cart", "/cart"),
+]
+
+
+def test_a_pattern_of_a_framework_is_the_route_of_a_graph(tenant) -> None:
+    spans = [
+        span(
+            number, session__id=f"s-{number:02}", http__route=route, http__url=f"http://a{path}?b=1"
+        )
+        for number, (route, path, _) in enumerate(ROUTES, start=1)
+    ]
+    assert receipt(sent(tenant, traces(spans), protobuf=True)) == (0, "")
+    assert [event.route for event in stored(tenant)] == [route for *_, route in ROUTES]
+
+
+@pytest.mark.parametrize(
+    ("resource", "commit"),
+    [
+        ({"service__version": "20261128"}, None),
+        ({"service__version": "1.4.2"}, None),
+        ({"service__version": "0.1.dev3+gabc1234.d20261128"}, "abc1234"),
+        ({"service__version": "v1.4-3-gabc1234"}, "abc1234"),
+        ({"service__version": "abc1234"}, "abc1234"),
+        ({"service__version": "dpl_8abc", "vercel__sha": BUILD}, BUILD),
+        ({"vcs__repository__ref__revision": BUILD}, BUILD),
+    ],
+)
+def test_the_commit_of_a_build_is_read_as_its_tools_write_it(tenant, resource, commit) -> None:
+    document = traces([span(session__id="s-1")], vcs__ref__head__revision="", **resource)
+    sent(tenant, document, protobuf=False)
+    assert [event.commit_sha for event in stored(tenant)] == [commit]
+
+
+@pytest.mark.parametrize("name", ["http__response__status_code", "http__status_code"])
+def test_an_answer_of_4xx_is_no_error_of_the_server(tenant, name) -> None:
+    codes = (404, 403, 500, 503)
+    spans = [span(c, session__id=f"s-{c}", failed=True, **{name: c}) for c in codes]
+    sent(tenant, traces(spans), protobuf=True)
+    failed = [event.session_id for event in stored(tenant) if event.event == "error"]
+    assert failed == ["s-500", "s-503"]
+
+
+@KINDS
 def test_a_unit_that_is_no_visitor_is_refused_by_name(tenant, *, protobuf) -> None:
     own = [span(7, session__id=f"{7:032x}"), span(10, session__id=f"{10:016X}")]
     rejected, message = receipt(sent(tenant, traces(own), protobuf=protobuf))

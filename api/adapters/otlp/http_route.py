@@ -1,0 +1,99 @@
+"""The `http.route` of a span, a pattern in its framework's language, in the form of graphs."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from domain.route import RouteTable, canonical_route, is_expression
+
+# Express 5 and Rails write an optional part in brackets, Django's expressions with a question mark,
+# Express 4, Hono and Laravel behind the parameter.
+_OPTIONAL = (
+    re.compile(r"\{(?P<part>[/.-][^{}]*)\}"),
+    re.compile(r"\((?P<part>[./]:?\w[^()?]*)\)"),
+    re.compile(r"\(\?:(?P<part>[^()]*)\)\?"),
+    re.compile(r"(?P<part>/:\w+)\?"),
+    re.compile(r"/\{(?P<name>\w+)\?\}"),
+)
+_PARAMETERS = (
+    # Flask and Django: <int:pk>; a path takes several segments.
+    (re.compile(r"<path(?:\([^)]*\))?:(\w+)>"), r"{\1:path}"),
+    (re.compile(r"(?<!\?)(?<!\?P)<(?:[^<>:]*:)?(\w+)>"), r"{\1}"),
+    # Express 4, Fastify and Hono: a parameter with its expression.
+    (re.compile(r":(\w+)(?:\((?!\.\*)[^()]*\)|\{[^{}]*\})"), r":\1"),
+    # A rest: Express 5 and Gin *name, ASP.NET {*name}, Go {name...}, Koa (.*), Spring **.
+    (re.compile(r"(?<=/)(?:\{\*+(\w+)\}|\{(\w+)\.\.\.\}|\*(\w+)|\(\.\*\)|\*\*)"), r"{\1\2\3:path}"),
+    (re.compile(r"\{:path\}"), "{rest:path}"),
+    # Spring, chi and ASP.NET: {id:int}, {id:[0-9]+}.
+    (re.compile(r"\{(\w+):(?!path\})[^{}]*\}"), r"{\1}"),
+    (re.compile(r"\{\$\}"), ""),
+)
+_ANCHORS = re.compile(r"^\^|(?:/\?)?(?:\$|\\Z)$")
+_GROUP = re.compile(r"\((?:\?P?<(?P<name>\w+)>|\?:)?(?:[^()\\]|\\.|\[[^\]]*\])*\)")
+_ESCAPED = re.compile(r"\\([^0-9A-Za-z])")
+_LEFT = re.compile(r"[\\^$?|+()]")
+
+
+@lru_cache(maxsize=65_536)
+def graph_route(route: str, path: str) -> str | None:
+    """Returns the route of a request as a static graph writes it.
+
+    A pattern with optional parts is the form that the request's path fits. A pattern that fits only
+    the beginning of the path is that of a mounted application, which says nothing of the route.
+
+    Args:
+        route: `http.route`; empty if the span has none.
+        path: The path that was asked for; empty if the span has none.
+
+    Returns:
+        A pattern, or else the path; None if neither can be read.
+    """
+    forms = [*dict.fromkeys(_forms(route))] if route else []
+    if path:
+        fitting = RouteTable(forms).match(path)
+        mounted = any(RouteTable([f"{form}/{{rest:path}}"]).match(path) for form in forms)
+        if fitting or mounted or len(forms) != 1:
+            return fitting or path
+    return forms[0] if len(forms) == 1 else None
+
+
+def _forms(route: str) -> Iterator[str]:
+    """Yields each pattern that a route stands for, none if it cannot be translated."""
+    if route.startswith("/^") and (end := route.rfind("/")) > 1:
+        # A regular expression as JavaScript prints it.
+        route = route[1:end]
+    # Express 5 joins a list by commas.
+    for part in route.split(",/") if route.startswith("/") else [route]:
+        unanchored = _ANCHORS.sub("", part) if is_expression(part) else part
+        for form in _without_options(f"/{unanchored.lstrip('/')}"):
+            pattern = _pattern(form)
+            if not _LEFT.search(pattern):
+                yield pattern
+
+
+def _without_options(route: str) -> Iterator[str]:
+    """Yields a route with and without each of its optional parts."""
+    for optional in _OPTIONAL:
+        if option := optional.search(route):
+            name = option.groupdict().get("name")
+            for kept in ("", f"/{{{name}}}" if name else option["part"]):
+                yield from _without_options(
+                    f"{route[: option.start()]}{kept}{route[option.end() :]}"
+                )
+            return
+    yield route
+
+
+def _pattern(route: str) -> str:
+    for parameter, form in _PARAMETERS:
+        route = parameter.sub(form, route)
+    return canonical_route(_groups(route) if is_expression(route) else route)
+
+
+def _groups(route: str) -> str:
+    """Returns an expression with its groups, innermost first, as parameters."""
+    before = None
+    while before != route:
+        before = route
+        route = _GROUP.sub(lambda group: f"{{{group['name'] or 'value'}}}", route)
+    return _ESCAPED.sub(r"\1", route)
