@@ -25,6 +25,7 @@ class Cause(StrEnum):
     TURNOVER = "turnover"
     CHANNELS = "channels"
     BEFORE_EXPOSURE = "before_exposure"
+    CONTROL_UNNAMED = "control_unnamed"
 
 
 # The reasons for which means leave outcomes out, and those for which any metric does.

@@ -55,10 +55,10 @@ class EvaluationRequest(OpenShape):
 
 
 class Evaluation(Shape):
-    """A flag's value for the unit; without a value the code's own default holds."""
+    """A flag's value for the unit."""
 
     key: str
-    value: bool | str | None = None
+    value: bool | str
     reason: str
     variant: str
     metadata: dict[str, str | float]
@@ -77,18 +77,18 @@ _KEYS = ("ProjectKey", "Bearer")
 
 @dataclass(frozen=True, kw_only=True)
 class _Arm:
-    """A flag's outcome for a unit; `value` is None where the code's default holds."""
+    """A flag's outcome for a unit."""
 
     key: str
-    value: str | None
+    value: str
     variant: str
     reason: str
     facts: Mapping[str, str | float]
 
     @property
-    def shown(self) -> bool | str | None:
+    def shown(self) -> bool | str:
         """The value as clients read it: a flag of true and false is boolean."""
-        return {"true": True, "false": False}.get(self.value or "", self.value)
+        return {"true": True, "false": False}.get(self.value, self.value)
 
 
 _PROBLEMS = ["invalid_evaluation", "remote_evaluation_off", "origin_not_allowed", "rate_limited"]
@@ -111,7 +111,10 @@ async def evaluate_flag(request: Request, key: str) -> Response:
     for shown in evaluated:
         if shown["key"] == key:
             return answer(shown)
-    details = "no open experiment of the environment tests this flag, and no build is recorded"
+    details = (
+        "no open experiment of the environment that names control's value tests this flag, and no"
+        " build is recorded"
+    )
     raise Problem(
         "flag_not_found",
         "no open experiment tests this flag",
@@ -171,8 +174,9 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
     named = [arm for arm in flags if arm is not None and (key is None or arm.key == key)]
     # Events carry the flags that their page asked for, and so does the token.
     token = _token(shared, caller, context, commit=commit, flags=named)
-    arms = [commit, *named] if commit is not None else named
-    return [_shown(arm, {**token, **({} if commit is None else _build(commit))}) for arm in arms]
+    if commit is None:
+        return [_shown(arm, token) for arm in named]
+    return [_shown(arm, {**token, "commit": commit.value}) for arm in (commit, *named)]
 
 
 # By what the setting `ofrep` says.
@@ -251,11 +255,12 @@ def _build_arm(handout: Handout, unit: str) -> _Arm | None:
 
 def _flag_arm(tested: FlagExperiment, unit: str) -> _Arm:
     flag = tested.flag
-    opposite = {"true": "false", "false": "true"}.get(flag.treatment)
+    if flag.control is None:
+        raise ValueError(f"{tested.experiment_id} is handed out without a value for control")
     inside = drawn(unit, [Offer(salt=flag.change, share=FLAG_SHARE)]) is not None
     return _Arm(
         key=flag.name,
-        value=flag.treatment if inside else flag.control or opposite,
+        value=flag.treatment if inside else flag.control,
         variant="treatment" if inside else "control",
         reason="SPLIT",
         facts={"experiment_id": tested.experiment_id, "share": FLAG_SHARE},
@@ -270,31 +275,28 @@ def _token(
     commit: _Arm | None,
     flags: list[_Arm],
 ) -> dict[str, str]:
-    """Returns the signed assignment of these arms, where each of their values is known.
+    """Returns the signed assignment of these arms, where a build is recorded.
 
     Nobody knows whether a session that the public key names was ever served: none is signed for.
     """
-    if caller.kind is not KeyKind.WRITE:
-        return {}
-    if commit is None or commit.value is None or any(arm.value is None for arm in flags):
+    if caller.kind is not KeyKind.WRITE or commit is None:
         return {}
     message = assignment_message(
         environment=context.environment,
         session_id=context.targetingKey,
         commit=commit.value,
-        flags={arm.key: arm.shown for arm in flags if arm.shown is not None},
+        flags={arm.key: arm.shown for arm in flags},
     )
     epochs = caller.settings.assignment_epochs
     key = shared.signatures.assignments.key(caller.project_id, epochs[0])
     return {"assignment": assignment_token(key, message)}
 
 
-def _build(commit: _Arm) -> dict[str, str]:
-    return {} if commit.value is None else {"commit": commit.value}
-
-
 def _shown(arm: _Arm, facts: Mapping[str, str | float]) -> dict[str, object]:
-    shown: dict[str, object] = {"key": arm.key, "reason": arm.reason, "variant": arm.variant}
-    if arm.shown is not None:
-        shown["value"] = arm.shown
-    return {**shown, "metadata": {**facts, **arm.facts}}
+    return {
+        "key": arm.key,
+        "reason": arm.reason,
+        "variant": arm.variant,
+        "value": arm.shown,
+        "metadata": {**facts, **arm.facts},
+    }

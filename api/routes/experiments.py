@@ -44,7 +44,7 @@ class TargetMetric(Shape):
 
 
 FlagName = Annotated[str, Field(min_length=1, max_length=128)]
-FlagValue = Annotated[str, Field(min_length=1, max_length=256)] | bool
+FlagValue = Annotated[str, Field(max_length=256, pattern=r"\S")] | bool
 
 
 class TreatmentFlag(Shape):
@@ -54,26 +54,21 @@ class TreatmentFlag(Shape):
     treatment: FlagValue = Field(description="The value under test.")
     control: FlagValue | None = Field(
         default=None,
-        description="What it is compared with; by default every other value that events name.",
+        description="What it is compared with; by default the opposite of true or false, else the"
+        " only other value that events name. Of several nothing is answered until it is named.",
     )
 
     @model_validator(mode="after")
     def _differ(self) -> Self:
-        if self.treatment == self.control:
+        flag = self.flag()
+        if flag.treatment == flag.control:
             raise PydanticCustomError("same_value", "treatment and control are the same value")
         return self
 
     def flag(self) -> Flag:
-        """Returns the flag as the store takes it: a boolean as events are stored."""
-        return Flag(
-            name=self.name,
-            treatment=_stored(self.treatment),
-            control=None if self.control is None else _stored(self.control),
-        )
-
-
-def _stored(value: FlagValue) -> str:
-    return str(value).lower() if isinstance(value, bool) else value
+        """Returns the flag as the store takes it."""
+        control = None if self.control is None else str(self.control)
+        return Flag(name=self.name, treatment=str(self.treatment), control=control)
 
 
 class RegistrationBody(Shape):

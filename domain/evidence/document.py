@@ -18,6 +18,7 @@ from domain.evidence.results import (
     EvidenceGuardrail,
     EvidenceLook,
     EvidenceSplit,
+    FlagUnits,
     Known,
     MetricRow,
     Totals,
@@ -88,6 +89,10 @@ class Evidence(EvidenceWords, frozen=True, kw_only=True):
     draw: Annotated[
         EvidenceDraw | None, Meta(description="Null where the published draw gives no arms.")
     ] = None
+    flag_values: Annotated[
+        tuple[FlagUnits, ...],
+        Meta(description="Of a flag whose registration names no control; treatment's comes first."),
+    ] = ()
     guardrails: tuple[EvidenceGuardrail, ...]
     candidate: Candidate | None
     count_twin: Annotated[

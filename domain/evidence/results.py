@@ -130,6 +130,13 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
         EValue,
         Meta(description="Whether outcomes come before the exposure more often in either arm."),
     ]
+    control_values: Annotated[
+        float | None,
+        Meta(
+            description="Of a flag whose registration names no control, how many values may be"
+            " control's: with several it holds."
+        ),
+    ]
     left_out_e: Annotated[
         dict[str, float],
         Meta(description="Of each reason for which outcomes are left out."),
@@ -149,6 +156,20 @@ class EvidenceDraw(Document, frozen=True, kw_only=True):
 
     verified: Annotated[int, Meta(description="Those that have the arm which is drawn for them.")]
     mismatched: Annotated[int, Meta(description="Those that have another.")]
+
+
+class FlagUnits(Document, frozen=True, kw_only=True):
+    """Units that carry a value of the flag under test, where its control is not named."""
+
+    value: str
+    units: Annotated[int, Meta(description="Of blocks that have closed.")]
+    taken_for: Annotated[
+        Literal["treatment", "control", "unclear", "left_out"],
+        Meta(
+            description="Its arm. Of several values that may be control's `unclear`: nothing is"
+            " answered then. A value of less than 1 % of the units is left out."
+        ),
+    ]
 
 
 class EvidenceSplit(Document, frozen=True, kw_only=True):

@@ -4,23 +4,45 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from domain.absence import is_nothing
+
+_OPPOSITE = {"true": "false", "false": "true"}
+
+
+def flag_value(value: object) -> str:
+    """Returns a flag's value as values are compared: trimmed, true and false in any case."""
+    text = str(value).strip(" \t\r\n")
+    return text.lower() if text.lower() in _OPPOSITE else text
+
+
+def says_nothing(value: str) -> bool:
+    """Tells whether providers report a value of units that are not in the experiment."""
+    return value == "false" or is_nothing(value)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
     """A change behind a feature flag: the value under test, and the value it is compared with.
 
-    Where no control value is named, each other value is control's. An event that does not carry the
-    flag says nothing: its unit may not have been in the experiment.
+    Of true and false the other is control. Else, where no control is named, it is the only
+    other value that events carry (docs/statistics.md, 'Control of a flag'). An event that does not
+    carry the flag says nothing: its unit may not have been in the experiment.
 
     Attributes:
         name: The flag's name.
         treatment: The value under test.
-        control: The value that it is compared with; None for every other value.
+        control: The value that it is compared with; None where the values that come must tell.
     """
 
     name: str
     treatment: str
     control: str | None = None
+
+    def __post_init__(self) -> None:
+        treatment = flag_value(self.treatment)
+        control = _OPPOSITE.get(treatment) if self.control is None else flag_value(self.control)
+        object.__setattr__(self, "treatment", treatment)
+        object.__setattr__(self, "control", control)
 
     @property
     def change(self) -> str:

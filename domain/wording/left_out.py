@@ -1,12 +1,16 @@
-"""Outcomes that a metric leaves out, in words: how many of each arm, why, and the cure."""
+"""Outcomes and values of a flag that are left out, in words: how many, why, and the cure."""
 
 from collections.abc import Sequence
 
 from domain.cause import Cause
 from domain.evidence.counts import LeftOut
+from domain.evidence.document import Evidence
 from domain.evidence.policy import FrozenMetric
-from domain.figures import counted
+from domain.evidence.results import FlagUnits
+from domain.figures import counted, first_names
 
+# Public keys can invent values.
+_NAMED, _SHOWN = 10, 40
 CURES = {
     Cause.OTHER_CURRENCY: "Payments in another currency do not count: name its rate in the metric's"
     ' `rates`, or measure whether there was a payment (`kind = "conversion"`), and register the'
@@ -52,3 +56,20 @@ def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str 
 
 def _amount(count: int, noun: str) -> str:
     return counted(count, noun) if count else f"no {noun}s"
+
+
+def unclear_sentence(values: Sequence[FlagUnits], unit: str) -> str | None:
+    """Returns the units by value where several may be control's; None elsewhere."""
+    if not any(each.taken_for == "unclear" for each in values):
+        return None
+    by_value = f"{unit.capitalize()}s by value: {_listed(values)}."
+    return f"{by_value} Name control's: register the change again with `control`."
+
+
+def left_out_values(evidence: Evidence) -> str:
+    """Returns the values that are left out, each with its units."""
+    return _listed([each for each in evidence.flag_values if each.taken_for == "left_out"])
+
+
+def _listed(values: Sequence[FlagUnits]) -> str:
+    return first_names([f"`{each.value[:_SHOWN]}` {each.units:,}" for each in values], _NAMED)

@@ -2,6 +2,7 @@
 
 from domain.evidence.document import Evidence
 from domain.lineage.flag import is_segment
+from domain.wording.left_out import left_out_values
 
 WARNINGS = {
     "retrospective": "It was registered after its outcomes, or on imported or replayed events, so"
@@ -26,6 +27,11 @@ WARNINGS = {
     "unsigned": "Some events carry no valid signature of the router and do not count.",
     "outcomes_left_out": "Some outcomes do not count: the sentence says how many in each arm, and"
     " why.",
+    "values_left_out": "Some units carry another value of the flag, each of less than 1 % of them,"
+    " and are in neither arm: {}.",
+    "control_unseen": "No unit carries control's value of the flag. `false`, `null` and the like"
+    " say that a unit is not in the experiment: where control has such a value, or another,"
+    " register the change again and name it as `control`.",
     "uncapped": "The metric is a mean without a cap: too few values came before the start to choose"
     " a cap. A single very large value can hide a difference. Set the metric's cap.",
     "unwatched": "{}",
@@ -60,7 +66,11 @@ WARNINGS = {
 def warning_sentences(evidence: Evidence) -> list[str]:
     """Returns the warnings of an evidence document, each in a sentence."""
     splits = [split.by for split in evidence.splits or () if is_segment(split.by)]
-    named = {"uneven_segments": ", ".join(splits), "unwatched": " ".join(evidence.policy.unwatched)}
+    named = {
+        "uneven_segments": ", ".join(splits),
+        "unwatched": " ".join(evidence.policy.unwatched),
+        "values_left_out": left_out_values(evidence),
+    }
     return [
         WARNINGS.get(word, word).replace("{}", named.get(word, "")) for word in evidence.warnings
     ]

@@ -30,6 +30,7 @@ from orchestration.pipeline.members.policy import is_retrospective, policy_of
 from orchestration.pipeline.sentence import adjustment_sentence, known_sentence, statement
 from orchestration.pipeline.series import seconds
 from stats.decision.evidence import Evidence
+from stats.gates.vif import MIN_TREATMENT_UNITS
 from stats.looks.policy import Policy
 from storage.verdicts.evidence import ExperimentReading, UnitCounts
 
@@ -112,6 +113,7 @@ def evidence_document(
             for split in evidence.splits
         ),
         draw=evidence.draw,
+        flag_values=evidence.flag_values,
         guardrails=evidence.guardrails,
         candidate=evidence.candidate,
         count_twin=evidence.count_twin,
@@ -198,6 +200,10 @@ def _warnings(
         "unsigned": bool(units.unsigned),
         "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),
         "outcomes_left_out": left_out,
+        "values_left_out": any(each.taken_for == "left_out" for each in evidence.flag_values),
+        "control_unseen": reading.policy["flag"] is not None
+        and arms.treatment.units >= MIN_TREATMENT_UNITS
+        and not arms.control.units,
         "uncapped": any(metric["kind"] == "mean" and metric["cap"] is None for metric in metrics),
         "unwatched": bool(reading.policy.get("unwatched")),
         # Of a decided experiment `ended_because` says it.

@@ -179,7 +179,8 @@ def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | Non
 
 def _next_look_of(strata: Stratification) -> NextLook:
     """Returns the conditions of the next look, over all partitions into blocks."""
-    looks = [_conditions(strata.series, blocks) for blocks in strata.open_blocks]
+    series = strata.stages[-1].population.series
+    looks = [_conditions(series, blocks) for blocks in strata.open_blocks]
     crowds = [look.crowd_since for look in looks if look.crowd_since is not None]
     return NextLook(
         units_since=min(look.units_since for look in looks),

@@ -12,6 +12,7 @@ from domain.lineage.serving import MissingControl
 from domain.measure import Measure, too_small, typical_lift
 from domain.wording.count_twin import awaited_count
 from domain.wording.headline import NO_ANSWER, VERDICTS
+from domain.wording.left_out import unclear_sentence
 from domain.wording.metrics import never_received
 from domain.wording.registration import nothing_to_compare_sentence
 from domain.words import AbstainReason, EndedBecause, Verdict
@@ -68,7 +69,11 @@ def statement(
         return of_the_experiment("Can't say", said[:1].lower() + said[1:])
     said = _statement(evidence, measure, policy, silent)
     shortfall = evidence.shortfall
-    more = [left_out, None if shortfall is None else _shortfall(shortfall)]
+    more = [
+        left_out,
+        None if shortfall is None else _shortfall(shortfall),
+        unclear_sentence(evidence.flag_values, policy.unit),
+    ]
     return Statement(
         sentence=" ".join(filter(None, [said.sentence, *more])),
         reason=" ".join(filter(None, [said.reason, *more])),

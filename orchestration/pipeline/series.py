@@ -97,7 +97,11 @@ def series_of(reading: ExperimentReading) -> Series:
 
 
 def _traits(reading: ExperimentReading) -> Traits:
-    names = sorted({name for flags in reading.flags for name in flags})
+    tested = reading.policy["flag"]
+    own = [flags.get(tested["name"]) if tested else None for flags in reading.flags]
+    names = sorted(
+        {name for flags in reading.flags for name in flags} - {tested and tested["name"]}
+    )
     return Traits(
         lineage=_ranks(reading.lineages),
         names=tuple(names),
@@ -106,6 +110,9 @@ def _traits(reading: ExperimentReading) -> Traits:
             [_ranks([flags.get(name) for flags in reading.flags]) for name in names],
             dtype=np.int64,
         ).reshape(len(names), len(reading.strata)),
+        tested=tested["treatment"] if tested else "",
+        own_values=tuple(sorted({value for value in own if value is not None})),
+        own=_ranks(own),
     )
 
 

@@ -1,6 +1,6 @@
 """Traits: the values of flags by which the finest strata of an experiment differ."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,9 @@ class Traits:
             `ABSENT` where the units carry none.
         segments: The names of those that are properties of units rather than flags: an effect may
             well differ between them.
+        tested: Treatment's value of a flag under test.
+        own_values: The others, where control is not named.
+        own: Of each stratum the place among them; `ABSENT` of treatment, and of all others.
 
     Raises:
         ValueError: The arrays contradict each other.
@@ -31,6 +34,9 @@ class Traits:
     names: tuple[str, ...]
     values: Ints
     segments: frozenset[str] = frozenset()
+    tested: str = ""
+    own_values: tuple[str, ...] = ()
+    own: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         expected = (len(self.names), self.lineage.size)

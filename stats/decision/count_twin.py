@@ -133,7 +133,7 @@ def _left_at(
 
     A value of a split flag whose own sample ratio alarms is shared otherwise than declared.
     """
-    dependence, size = looks.strata.dependence, len(looks.trace)
+    dependence, size = looks.stage.population.dependence, len(looks.trace)
     left = np.full(stratum.size, size)
     if dependence is None:
         return left

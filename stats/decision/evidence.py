@@ -17,6 +17,7 @@ from domain.evidence.results import (
     EvidenceGates,
     EvidenceGuardrail,
     EvidenceLook,
+    FlagUnits,
     Known,
     MetricRow,
     YesNo,
@@ -115,6 +116,7 @@ class Evidence:
             where nothing was compared.
         adjustment: The gain from the users' history; None where none is read.
         effect: The best estimate of the lift; None where nothing was compared.
+        flag_values: Units by value of a flag whose control is not named.
         draw: The units that were held against the published draw; None where it gives no arms.
         confounded_by: The flags that depend on the change and do not split the strata.
         units_excluded: Units of control and treatment in lineages that are not compared.
@@ -147,6 +149,7 @@ class Evidence:
     effect: Effect | None = None
     splits: tuple[Split, ...] = ()
     draw: EvidenceDraw | None = None
+    flag_values: tuple[FlagUnits, ...] = ()
     confounded_by: tuple[str, ...] = ()
     units_excluded: tuple[int, int] = (0, 0)
     compared_with_none: tuple[int, int] = (0, 0)
@@ -321,7 +324,11 @@ def _outlooks(views: Sequence[_View], batch: Batch) -> list[Outlook]:
         if view.ruling.look >= 0 and view.trace.end[view.ruling.look] > view.series.start
     ]
     rows = np.array([batch.first[i] + views[i].ruling.look for i in started], dtype=np.int64)
-    own = outlooks([views[i].series for i in started], batch.trace[rows], batch.mixture[rows])
+    series = [
+        views[i].strata.stage_at(int(at)).population.series
+        for i, at in zip(started, batch.trace.at[rows], strict=True)
+    ]
+    own = outlooks(series, batch.trace[rows], batch.mixture[rows])
     for i, outlook in zip(started, own, strict=True):
         outlooks_by_view[i] = outlook.once_decided() if views[i].ruling.decided else outlook
     return outlooks_by_view
@@ -423,6 +430,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         effect=read.effect,
         splits=view.strata.splits(int(now.at[0])),
         draw=view.gates.draw(ruling.look),
+        flag_values=view.strata.flag_values(int(now.at[0])),
         confounded_by=view.strata.confounded_by(int(now.at[0])),
         units_excluded=view.strata.excluded_units(int(now.at[0])),
         tipping_point=tipping_point(series, now, is_declared=gates.sample_ratio_e is not None),

@@ -17,7 +17,7 @@ from stats.looks.block import AnalysisBlocks
 from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.splits import Dependence
-from stats.looks.stratification import Stratification
+from stats.looks.stratification import Population
 from stats.looks.trace import StageLooks
 from stats.sequential.mixture import Mixture
 
@@ -73,9 +73,10 @@ class Interaction(Gate):
         """The readings of several experiments, each at all looks of a stage."""
         tables: dict[int, Sequence[_Table]] = {}
         for looks in stages:
-            if id(looks.strata) not in tables:
-                tables[id(looks.strata)] = _marginal_tables(looks.strata)
-        return [_reading(looks, tables[id(looks.strata)]) for looks in stages]
+            population = looks.stage.population
+            if id(population) not in tables:
+                tables[id(population)] = _marginal_tables(population)
+        return [_reading(looks, tables[id(looks.stage.population)]) for looks in stages]
 
     def spares(self, reading: Reading, policy: Policy) -> Flags:
         """A harm in each stratum is a harm."""
@@ -218,22 +219,18 @@ def _of_all(tables: Sequence[_Table], looks: Ints) -> InteractionReading:
     )
 
 
-def _marginal_tables(strata: Stratification) -> list[_Table]:
+def _marginal_tables(population: Population) -> list[_Table]:
     """The tables of lineages, and of the values of each flag; never of segments.
 
     Returns:
         Nothing where no flag is known, or the target is continuous.
     """
-    dependent, pooled = strata.dependence, strata.stages[0].blocks
-    if (
-        dependent is None
-        or not dependent.classes.shape[0]
-        or strata.series.target.values is not None
-    ):
+    series, dependent, pooled = population.series, population.dependence, population.blocks
+    if dependent is None or not dependent.classes.shape[0] or series.target.values is not None:
         return []
-    tables = [_table(strata.series, dependent, pooled, flags=(), classes=dependent.lineage)]
+    tables = [_table(series, dependent, pooled, flags=(), classes=dependent.lineage)]
     tables += [
-        _table(strata.series, dependent, pooled, flags=(flag,), classes=classes)
+        _table(series, dependent, pooled, flags=(flag,), classes=classes)
         for flag, classes in enumerate(dependent.classes)
         if not dependent.is_segment[flag]
     ]

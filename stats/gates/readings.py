@@ -22,6 +22,7 @@ from stats.gates.companions.left_out import (
     NotVouchedLeftOut,
     ValueLeftOut,
 )
+from stats.gates.control_named import ControlNamed
 from stats.gates.crossover import Crossover
 from stats.gates.draw import Draw
 from stats.gates.gate import Flags, Gate, Reading, Units
@@ -54,6 +55,7 @@ GATES: tuple[Gate, ...] = (
     TURNOVER,
     Channels(),
     BeforeExposure(),
+    ControlNamed(),
 )
 
 
@@ -70,6 +72,7 @@ NO_GATES = EvidenceGates(
     turnover_e=None,
     channels_e=None,
     before_exposure_e=None,
+    control_values=None,
     left_out_e={},
     interacting_because=(),
     held_throughout=(),

@@ -4,19 +4,40 @@ Strata that are pooled at first may be split later; then the past is computed an
 (docs/statistics.md, 'Many flags in a build').
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from domain.evidence.results import FlagUnits
 from stats.counts.cell import Floats, Ints
-from stats.counts.traits import Traits
+from stats.counts.traits import ABSENT, Traits
 from stats.looks.block import AnalysisBlocks, analysis_blocks
+from stats.looks.control_value import FIRST, ControlValues
 from stats.looks.series import Series
-from stats.looks.splits import CONFOUNDED, Dependence, dependence, kept_lineages
+from stats.looks.splits import CONFOUNDED, Dependence, Splitting, dependence, kept_lineages
 from stats.sequential.mixture import e_value
 
-FIRST, LAST = -(2**62), 2**62
+LAST = 2**62
+
+
+@dataclass(frozen=True, kw_only=True)
+class Population:
+    """The units that are compared over a time: those of treatment, and of a value of control.
+
+    Attributes:
+        series: The experiment in its finest strata, with these units alone.
+        pooled: The same in its lineages.
+        blocks: The analysis blocks of these.
+        dependence: The evidence that flags depend on the change; None where no flag is known.
+        lineage: The code of each stratum's lineage; −1 where its units are left out.
+    """
+
+    series: Series
+    pooled: Series
+    blocks: AnalysisBlocks
+    dependence: Dependence | None = None
+    lineage: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +56,7 @@ class Stage:
     flags: tuple[int, ...]
     series: Series
     blocks: AnalysisBlocks
+    population: Population
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,27 +78,29 @@ class Stratification:
     """An experiment and its stages; a single stage where nothing is ever split.
 
     Attributes:
-        dependence: The evidence that flags depend on the change; None where no flag is known.
+        control: The values that may be control's; None where it is known.
     """
 
     series: Series
     stages: tuple[Stage, ...]
-    dependence: Dependence | None = None
+    control: ControlValues | None = None
 
     @property
     def open_blocks(self) -> tuple[AnalysisBlocks, ...]:
         """The analysis blocks whose closings may bring a look, or another stage."""
-        pooled, now = self.stages[0].blocks, self.stages[-1].blocks
-        return (pooled,) if len(self.stages) == 1 else (pooled, now)
+        pooled, now = self.stages[-1].population.blocks, self.stages[-1].blocks
+        return (pooled,) if pooled is now else (pooled, now)
 
     def stage_at(self, look: int) -> Stage:
         """The stage that computes the looks of a moment."""
         return next(stage for stage in reversed(self.stages) if stage.begin <= look)
 
+    def flag_values(self, look: int) -> tuple[FlagUnits, ...]:
+        """The units by value of a flag whose control is not named, as of a look."""
+        return self.control.shown(look) if self.control else ()
+
     def splits(self, look: int) -> tuple[Split, ...]:
         """The flags that split the strata at a look, in order of their names."""
-        if self.dependence is None:
-            return ()
         own = self.stage_at(look)
         return tuple(
             Split(
@@ -89,8 +113,6 @@ class Stratification:
 
     def confounded_by(self, look: int) -> tuple[str, ...]:
         """The flags that depend on the change and do not split the strata."""
-        if self.dependence is None:
-            return ()
         own = self.stage_at(look).flags
         return tuple(
             name
@@ -99,26 +121,28 @@ class Stratification:
         )
 
     def excluded_units(self, look: int) -> tuple[int, int]:
-        """The units of closed blocks whose lineages came after the first ones that are compared.
+        """The units of closed blocks that are not compared: of late lineages, of other values.
 
         Returns:
             Those of control, and of treatment.
         """
-        if self.dependence is None:
+        lineage = self.stage_at(look).population.lineage
+        if not lineage.size:
             return 0, 0
         cells, policy = self.series.target, self.series.policy
         closed = cells.block + policy.block_seconds + policy.closes_after <= look
-        left_out = (self.dependence.lineage[cells.stratum] < 0) & closed
+        left_out = (lineage[cells.stratum] < 0) & closed
         return int(cells.n0[left_out].sum()), int(cells.n1[left_out].sum())
 
     def is_confounded(self, looks: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Whether there is such a flag, at each look."""
         reached_by = np.zeros(looks.size, dtype=np.bool_)
-        if self.dependence is None or not len(self._names):
-            return reached_by
-        closing = np.searchsorted(self.dependence.at, looks, side="right") - 1
-        reached = self.dependence.log_e >= np.log(CONFOUNDED)
-        for stage in self.stages:
+        for stage in self.stages if self._names else ():
+            dependent = stage.population.dependence
+            if dependent is None:
+                continue
+            closing = np.searchsorted(dependent.at, looks, side="right") - 1
+            reached = dependent.log_e >= np.log(CONFOUNDED)
             own = np.flatnonzero((looks >= stage.begin) & (looks < stage.end) & (closing >= 0))
             others = np.setdiff1d(np.arange(len(self._names)), stage.flags)
             reached_by[own] = reached[np.ix_(others, closing[own])].any(axis=0)
@@ -140,10 +164,11 @@ class Stratification:
         return unbroken
 
     def _e_value(self, flag: int, look: int) -> float:
-        if self.dependence is None:
+        dependent = self.stage_at(look).population.dependence
+        if dependent is None:
             return 1.0
-        closings = self.dependence.closings_before(look)
-        log_e: Floats = self.dependence.log_e[flag, closings - 1 : closings]
+        closings = dependent.closings_before(look)
+        log_e: Floats = dependent.log_e[flag, closings - 1 : closings]
         return float(e_value(log_e)[0]) if closings else 1.0
 
 
@@ -153,34 +178,57 @@ def stratified(series: Series) -> Stratification:
     Without traits the strata are those of the cells.
     """
     if series.traits is None:
-        whole = Stage(
-            begin=FIRST, end=LAST, flags=(), series=series, blocks=analysis_blocks(series)
-        )
-        return Stratification(series=series, stages=(whole,))
-    return _by_need(series, series.traits, series.policy.split_at)
+        whole = Population(series=series, pooled=series, blocks=analysis_blocks(series))
+        return Stratification(series=series, stages=tuple(_stages(whole, FIRST, LAST)))
+    control = ControlValues.of(series, series.traits)
+    spans = control.spans() if control else [(FIRST, ABSENT)]
+    ends = [*(since for since, _ in spans[1:]), LAST]
+    stages = [
+        stage
+        for (begin, value), end in zip(spans, ends, strict=True)
+        for stage in _stages(_population(series, series.traits, value), begin, end)
+    ]
+    return Stratification(series=series, stages=tuple(stages), control=control)
 
 
-def _by_need(series: Series, traits: Traits, threshold: float) -> Stratification:
-    lineages = series.regrouped(kept_lineages(series, traits))
-    blocks = analysis_blocks(lineages)
-    dependent = dependence(series, traits, blocks, threshold=threshold)
-    splittings = dependent.splittings()
-    stages: list[Stage] = []
+def _population(series: Series, traits: Traits, control: int) -> Population:
+    """The units of treatment and of a value of control, by its place; `ABSENT` for all units."""
+    compared = np.ones(traits.lineage.size, dtype=np.bool_)
+    if control != ABSENT:
+        compared = (traits.own == ABSENT) | (traits.own == control)
+        codes = np.where(compared, np.arange(compared.size), -1)
+        series = replace(series.regrouped(codes), traits=traits)
+    lineage = kept_lineages(series, traits)
+    pooled = series.regrouped(lineage)
+    blocks = analysis_blocks(pooled)
+    return Population(
+        series=series,
+        pooled=pooled,
+        blocks=blocks,
+        dependence=dependence(series, traits, blocks, threshold=series.policy.split_at),
+        lineage=np.where(compared, lineage, -1),
+    )
+
+
+def _stages(population: Population, begin: int, end: int) -> Iterator[Stage]:
+    """The stages of a time over which the same units are compared."""
+    dependent = population.dependence
+    splittings = [Splitting(since=FIRST, flags=())] if dependent is None else dependent.splittings()
     for number, splitting in enumerate(splittings):
         later = splittings[number + 1 :]
-        end = later[0].since if later else LAST
-        own = (
-            lineages if not splitting.flags else series.regrouped(dependent.strata(splitting.flags))
+        since, until = max(splitting.since, begin), min(later[0].since if later else end, end)
+        if since >= until:
+            continue
+        own = population.pooled
+        if dependent is not None and splitting.flags:
+            own = population.series.regrouped(dependent.strata(splitting.flags))
+        if until <= own.as_of:
+            own = replace(own, as_of=until - 1)
+        yield Stage(
+            begin=since,
+            end=until,
+            flags=splitting.flags,
+            series=own,
+            blocks=analysis_blocks(own) if splitting.flags else population.blocks,
+            population=population,
         )
-        if end <= own.as_of:
-            own = replace(own, as_of=end - 1)
-        stages.append(
-            Stage(
-                begin=splitting.since if number else FIRST,
-                end=end,
-                flags=splitting.flags,
-                series=own,
-                blocks=blocks if number == 0 else analysis_blocks(own),
-            )
-        )
-    return Stratification(series=series, stages=tuple(stages), dependence=dependent)

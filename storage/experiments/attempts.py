@@ -53,10 +53,13 @@ JOIN verdicts AS v USING (experiment_id)
 JOIN deploys AS d USING (deploy_id)
 WHERE x.project_id = :project_id AND x.environment = :environment
   AND x.bound_at >= :since AND x.bound_at <= :bound_at AND x.experiment_id <> :experiment_id
-  -- What ended before anything was compared, closed just now say, or had the wrong unit at every
-  -- look, was nobody's try.
+  -- What ended before anything was compared, closed just now say, or was held at every look for the
+  -- set-up's sake, was nobody's try.
   AND NOT coalesce(
-      CAST(v.evidence #> '{{gates,held_throughout}}' AS jsonb) @> '["{Cause.UNIT}"]', false
+      jsonb_exists_any(
+          CAST(v.evidence #> '{{gates,held_throughout}}' AS jsonb),
+          ARRAY['{Cause.UNIT}', '{Cause.CONTROL_UNNAMED}']
+      ), false
   )
   AND NOT (
       (v.decided OR x.closed_at IS NOT NULL)
@@ -94,8 +97,8 @@ def earlier_attempts(
 
     They are those of the environment that were bound in the 28 days before, whatever their target,
     whose change has a part of this change, or whose commit comes from the same patch, pull request
-    or branch; but none that ended before anything was compared, and none of which the gate `unit`
-    held every look (docs/statistics.md, 'Attempts').
+    or branch; but none that ended before anything was compared, and none of which the gate `unit`,
+    or `control_unnamed`, held every look (docs/statistics.md, 'Attempts').
 
     Args:
         connection: In the transaction of the binding.

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.contract import waiting_contract
+from domain.lineage.flag import Flag
 from domain.metric import SLOW, Metric
 from domain.registration import PORTFOLIO, Registration
 from storage.experiments.binding import Binding, bind, binding_of
@@ -52,6 +53,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         )
     settings = read_settings(connection, project_id)
     require_unlocked(settings, _chosen(settings, request))
+    require_control(settings, request.treatment_flag)
     metric = request.target_metric or settings.default_metric
     if request.value_per_conversion is not None and metric in settings.metrics:
         _require_worth(settings.metrics[metric])
@@ -229,10 +231,15 @@ def _register_waiting(
         experiments.c.target_metric == metric,
         experiments.c.environment == request.environment,
         experiments.c.treatment_commit.is_not_distinct_from(awaited),
+        _is_flag(request.treatment_flag),
         verdicts.c.decided.is_(False),
     )
     known = connection.execute(
-        select(experiments).join_from(experiments, verdicts).where(same)
+        select(experiments)
+        .join_from(experiments, verdicts)
+        .where(same)
+        .order_by(experiments.c.registered_at)
+        .limit(1)
     ).one_or_none()
     if known is not None:
         _require_same(known, request, settings=settings, control_commit=request.control_commit)
@@ -293,6 +300,37 @@ def require_unlocked(settings: Settings, chosen: Mapping[Lockable, bool]) -> Non
             )
 
 
+def require_control(settings: Settings, flag: Flag | None) -> None:
+    """Refuses a flag without a value for control where the service hands out both, or checks them.
+
+    Raises:
+        Invalid: The registration has to name it.
+    """
+    if flag is None or flag.control is not None:
+        return
+    if settings.ofrep != "off" or settings.verified_draws:
+        raise Invalid(
+            "control_unnamed",
+            "name the value that control has: the project's settings `ofrep` and `verified_draws`"
+            " hand out a flag's values, or check them, so both must be known",
+            pointer="/treatment_flag/control",
+        )
+
+
+def _is_flag(flag: Flag | None) -> ColumnElement[bool]:
+    """Returns the SQL of whether an experiment tests a flag's value and named control.
+
+    A registration without `control` means whichever is open.
+    """
+    stored = experiments.c.request["treatment_flag"]
+    if flag is None:
+        return stored.is_(None)
+    same = [stored["name"].astext == flag.name, stored["treatment"].astext == flag.treatment]
+    if flag.control is not None:
+        same.append(stored["control"].astext == flag.control)
+    return and_(*same)
+
+
 def _require_worth(metric: Metric) -> None:
     """Refuses a value of what has none: the events of a ratio are over others, not a unit's."""
     if metric.kind == "ratio":
@@ -347,7 +385,7 @@ def _open_experiment(
     The control of a commit was frozen at its first binding: later deploys make no other experiment
     of it.
     """
-    same = experiments.c.change == binding.change
+    same = and_(experiments.c.change == binding.change, _is_flag(binding.flag))
     if binding.flag is None:
         own = and_(
             experiments.c.treatment_commit == binding.deploy.commit_sha,

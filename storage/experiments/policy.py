@@ -134,7 +134,7 @@ def frozen_policy(
         "flag": None if flag is None else asdict(flag),
         "unit": unit,
         "sample_rate": settings.sample_rate,
-        "drawn": flag is not None and settings.verified_draws,
+        "drawn": flag is not None and flag.control is not None and settings.verified_draws,
         "trusted_identity": settings.trusted_identity,
         "signed_assignments": settings.signed_assignments,
         "alpha": settings.alpha,

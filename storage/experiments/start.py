@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, exists, select, text
 from domain.registration import Registration
 from storage.experiments.hold_backs import held_back_since
 from storage.experiments.policy import BLOCK_MIN_UNITS, UNDECLARED_MIN_UNITS
+from storage.schema.encoding import compared_value
 from storage.schema.tables import experiments
 from storage.tenants.settings import Settings, frozen_settings
 
@@ -101,10 +102,11 @@ def place_of(project_id: int, deploy: Row[Any]) -> dict[str, Any]:
     }
 
 
-_FIRST_FLAGGED = text("""
+_FIRST_FLAGGED = text(f"""
 SELECT min(occurred_at) AS occurred_at FROM runtime_events
 WHERE project_id = :project_id AND environment = :environment
-  AND occurred_at >= :since AND received_at >= :since AND flags ->> :name = :treatment
+  AND occurred_at >= :since AND received_at >= :since
+  AND {compared_value("(flags ->> :name)")} = :treatment
   AND (trusted OR signed OR NOT :signed_only)
 """)
 

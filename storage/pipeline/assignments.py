@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from domain.lineage.arm import ContextAssignment, assign
 from domain.lineage.commit_id import CommitIds
-from domain.lineage.flag import Flag, flag_change, segment_name, stratum_name
+from domain.lineage.flag import (
+    Flag,
+    flag_change,
+    flag_value,
+    says_nothing,
+    segment_name,
+    stratum_name,
+)
 from domain.lineage.history import CommitFact, History
 
 FlagValues = Mapping[str, str]
@@ -210,7 +217,10 @@ class KnownHistory:
     def _other_values(
         self, question: Question, values: FlagValues, *, known_at: datetime
     ) -> FlagItems:
-        """Returns the values of segments, and of the other flags that were tested by a time."""
+        """Returns the values of segments, and of the other flags that were tested by a time.
+
+        Of a flag whose control is not named, the values that may be control's are among them.
+        """
         if not values:
             return ()
         if known_at not in self._newest:
@@ -219,9 +229,15 @@ class KnownHistory:
             )
             self._newest[known_at] = frozenset(name for _, name in known[:MOST_FLAGS])
         newest = self._newest[known_at].union(map(segment_name, question.segments))
-        own = None if question.flag is None else question.flag.name
+        own = question.flag
         return tuple(
-            (name, value) for name, value in values.items() if name in newest and name != own
+            (name, value)
+            for name, value in values.items()
+            if (
+                own.control is None and value != own.treatment
+                if own is not None and name == own.name
+                else name in newest
+            )
         )
 
     def _assign(
@@ -246,13 +262,12 @@ class KnownHistory:
 
 def _arm_by_flag(flag: Flag | None, values: FlagValues) -> str | None:
     """Returns the arm of an event whose values of the flag are in neither arm; else None."""
-    if flag is None:
+    value = None if flag is None else values.get(flag.name)
+    if flag is None or (value is not None and value in (flag.treatment, flag.control)):
         return None
-    if flag.name not in values:
+    if value is None or says_nothing(value):
         return "unassigned"
-    if flag.control is None or values.get(flag.name) in (flag.treatment, flag.control):
-        return None
-    return "partial"
+    return None if flag.control is None else "partial"
 
 
 def _continues(before: Assignment, after: Assignment) -> bool:
@@ -268,9 +283,5 @@ def _continues(before: Assignment, after: Assignment) -> bool:
 def tested_values(served: Mapping[str, object], tested: Iterable[str]) -> dict[str, str]:
     """Returns the values of flags under test that an event names, as text, in order of names."""
     return {
-        name: _value_text(served[name]) for name in sorted(tested) if served.get(name) is not None
+        name: flag_value(served[name]) for name in sorted(tested) if served.get(name) is not None
     }
-
-
-def _value_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -389,9 +389,8 @@ def _own_values(experiment: PipelineExperiment) -> Iterator[tuple[int, FlagValue
     if flag is None or not experiment.drawn:
         return
     yield TREATMENT_VALUE, {flag.name: flag.treatment}
-    further = f"{flag.treatment} {flag.control}"
-    yield CONTROL_VALUE, {flag.name: further if flag.control is None else flag.control}
-    yield FURTHER_VALUE, {flag.name: further}
+    yield CONTROL_VALUE, {flag.name: flag.control or ""}
+    yield FURTHER_VALUE, {flag.name: f"{flag.treatment} {flag.control}"}
 
 
 def _assignment_rows(

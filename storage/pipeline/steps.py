@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from domain.absence import WORDS
 from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.currency import RATE_SCALE
 from domain.draw import DIGITS, FLAG_SHARE, bound_of
@@ -32,6 +33,7 @@ from storage.schema.encoding import (
     SIGHTINGS,
     TREATMENT,
     arms,
+    compared_value,
 )
 
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
@@ -110,14 +112,16 @@ _UNIT = """CASE WHEN s.by_user = 0 THEN e.session_id
 _READ = """CASE WHEN e.received >= s.received_from AND e.received <= s.received_to
       AND e.occurred >= s.in_flight_from AND e.occurred < s.to_block THEN 1 ELSE 0 END <> 0"""
 
-# Stands for the value of the flag `s.flag` among the flags of the event `e`.
+# Stands for the value of the flag `s.flag` of the event `e`, as `flag_value` has it.
 FLAG_VALUE = "<value of the flag>"
+_NOTHING = ", ".join(f"'{word}'" for word in sorted({"", "false", *map(str.lower, WORDS)}))
 
 # Of a flag that is drawn, the values of the event as its experiment tells them apart.
 ABSENT_VALUE, TREATMENT_VALUE, CONTROL_VALUE, FURTHER_VALUE = range(4)
 _OWN_VALUE = f"""CASE WHEN s.flag IS NULL OR {FLAG_VALUE} IS NULL THEN {ABSENT_VALUE}
          WHEN {FLAG_VALUE} = s.flag_treatment THEN {TREATMENT_VALUE}
-         WHEN s.flag_control IS NULL OR {FLAG_VALUE} = s.flag_control THEN {CONTROL_VALUE}
+         WHEN {FLAG_VALUE} = s.flag_control THEN {CONTROL_VALUE}
+         WHEN lower({FLAG_VALUE}) IN ({_NOTHING}) THEN {ABSENT_VALUE}
          ELSE {FURTHER_VALUE} END"""
 
 _ASSIGNED = f"""a.number = s.number AND a.commit_sha = e.commit_sha AND a.context = e.context
@@ -633,7 +637,7 @@ class Dialect:
             _PROPERTY.sub(lambda match: self.property_text(match[1], match[2]), sql)
             .replace(HEX_FROM, self.digest[0])
             .replace(HEX_TO, self.digest[1])
-            .replace(FLAG_VALUE, self.flag)
+            .replace(FLAG_VALUE, compared_value(self.flag))
             .replace(IN_PART, in_part)
             .replace(COMPUTED_ONCE, self.computed_once)
         )

@@ -25,7 +25,12 @@ from domain.planning.place import (
 from domain.registration import Registration
 from domain.words import AbstainReason, Verdict
 from storage.experiments.commit_ids import commit_named
-from storage.experiments.experiments import close, register, require_unlocked
+from storage.experiments.experiments import (
+    close,
+    register,
+    require_control,
+    require_unlocked,
+)
 from storage.experiments.serving import standing_commit
 from storage.places.capacity import read_capacity
 from storage.places.listing import read_place
@@ -98,7 +103,9 @@ def ask(
         "accept_harm": request.accept_harm != ACCEPT_HARM,
         "patience": request.patience_hours != PATIENCE_HOURS,
     }
-    require_unlocked(read_settings(connection, project_id), chosen)
+    settings = read_settings(connection, project_id)
+    require_unlocked(settings, chosen)
+    require_control(settings, request.flag)
     if request.commit is not None:
         commit_named(connection, project_id, request.commit)
     where = {

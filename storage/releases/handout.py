@@ -18,7 +18,9 @@ SELECT DISTINCT ON (x.request -> 'treatment_flag' ->> 'name')
         AS unit
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.project_id = :project_id AND x.environment = :environment AND NOT v.decided
-  AND x.closed_at IS NULL AND jsonb_exists(x.request, 'treatment_flag')
+  AND x.closed_at IS NULL
+  -- Without `control` nobody knows what to hand out to it.
+  AND x.request #>> '{{treatment_flag,control}}' IS NOT NULL
 ORDER BY x.request -> 'treatment_flag' ->> 'name', x.registered_at, x.experiment_id
 """)
 
@@ -62,11 +64,7 @@ def read_handout(connection: Connection, project_id: int, environment: str) -> H
             FlagExperiment(
                 experiment_id=row.experiment_id,
                 unit=row.unit,
-                flag=Flag(
-                    name=row.flag["name"],
-                    treatment=row.flag["treatment"],
-                    control=row.flag.get("control"),
-                ),
+                flag=Flag(**row.flag),
             )
             for row in connection.execute(_FLAGS, where)
         ],

@@ -68,3 +68,9 @@ def arms(*names: str) -> str:
 def listed(numbers: Iterable[int]) -> str:
     """Returns SQL for a list of numbers."""
     return f"({', '.join(map(str, numbers))})"
+
+
+def compared_value(flag: str) -> str:
+    """Returns SQL for a flag's value as values are compared, `domain.lineage.flag.flag_value`."""
+    text = f"trim(BOTH concat(' ', chr(9), chr(10), chr(13)) FROM {flag})"
+    return f"CASE WHEN lower({text}) IN ('true', 'false') THEN lower({text}) ELSE {text} END"

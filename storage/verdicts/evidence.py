@@ -504,7 +504,9 @@ def stratum_changes(
         experiment = by_id[experiment_id]
         for stratum in strata:
             carried = histories[experiment_id].lineage(stratum.commit) | {
-                flag_change(name, value) for name, value in stratum.flags.items()
+                flag_change(name, value)
+                for name, value in stratum.flags.items()
+                if name != (experiment.policy["flag"] or {}).get("name")
             }
             changes[experiment_id][stratum.name] = carried - frozenset(experiment.change)
     return changes

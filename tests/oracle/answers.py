@@ -65,7 +65,7 @@ def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: d
             look=look,
             never_received=_never_received(connection, experiment, look=result.as_of or 0),
         ),
-        changes=stratum_contents(answer),
+        changes=stratum_contents(experiment, answer),
         state=_control_state(connection, experiment, reading, result),
     )
     return Answers(

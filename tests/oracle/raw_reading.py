@@ -422,6 +422,14 @@ def units_beside_cells(
     )
 
 
-def stratum_contents(facts: Attribution) -> Mapping[str, frozenset[str]]:
-    """Returns the changes that each stratum carries besides that under test."""
-    return {each.standing.stratum: each.standing.carried for each in facts.exposures.values()}
+def stratum_contents(
+    experiment: FrozenExperiment, facts: Attribution
+) -> Mapping[str, frozenset[str]]:
+    """Returns the changes that each stratum carries besides the values of the flag under test."""
+    flag = experiment.policy["flag"]
+    own = f"{flag['name']}=" if flag else "="
+    standings = {each.standing.stratum: each.standing for each in facts.exposures.values()}
+    return {
+        stratum: frozenset(name for name in standing.carried if not name.startswith(own))
+        for stratum, standing in standings.items()
+    }

@@ -16,6 +16,10 @@ from tests.oracle.raw_log import RawEvent
 TREATMENT, CONTROL, PARTIAL = "treatment", "control", "partial"
 UNASSIGNED, AMBIGUOUS = "unassigned", "ambiguous"
 ARMS = (TREATMENT, CONTROL)
+# What providers and clients send of a unit that is not in an experiment, in any case.
+_NOTHING = {*("", "false", "null", "none", "nil", "nan", "undefined", "[object object]")} | {
+    *("00000000-0000-0000-0000-000000000000", "0" * 32)
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +98,14 @@ class Standings:
         return self._histories[turn]
 
     def _served(self, event: RawEvent) -> frozenset[tuple[str, str]]:
-        served = {**(event.flags or {}), **self._carried(event)}
+        flags = {
+            name: _compared(value)
+            for name, value in (event.flags or {}).items()
+            if value is not None
+        }
         return frozenset(
             (name, str(value).lower() if isinstance(value, bool) else str(value))
-            for name, value in served.items()
+            for name, value in {**flags, **self._carried(event)}.items()
             if name in self._flags
         )
 
@@ -135,7 +143,7 @@ class Standings:
             flags={
                 name: value
                 for name, value in served
-                if self._flags[name] <= turn and (self._own is None or name != self._own.name)
+                if self._flags[name] <= turn and not self._is_arm(name, value)
             },
         )
 
@@ -156,18 +164,35 @@ class Standings:
         return frozenset(
             flag_change(name, value)
             for name, value in served
-            if (value == own.treatment if own and name == own.name else self._flags[name] <= turn)
+            if (own and (name, value) == (own.name, own.treatment))
+            or (self._flags[name] <= turn and not self._is_arm(name, value))
         )
+
+    def _is_arm(self, name: str, value: str) -> bool:
+        """Tells whether a value says the arm alone: of the own flag, where control's is known.
+
+        Where control is not named, the strata say which value their units have.
+        """
+        own = self._own
+        is_own = own is not None and name == own.name
+        return is_own and (own.control is not None or value == own.treatment)
 
     def _arm_by_flag(self, served: Mapping[str, str]) -> str | None:
         own = self._own
         if own is None:
             return None
-        if own.name not in served:
-            return UNASSIGNED
-        if own.control is None or served.get(own.name) in (own.treatment, own.control):
+        value = served.get(own.name)
+        if value is not None and value in (own.treatment, own.control):
             return None
-        return PARTIAL
+        if value is None or value.lower() in _NOTHING:
+            return UNASSIGNED
+        return None if own.control is None else PARTIAL
+
+
+def _compared(value: object) -> str:
+    """Returns a flag's value without the spaces around it, true and false in small letters."""
+    text = str(value).strip(" \t\r\n")
+    return text.lower() if text.lower() in ("true", "false") else text
 
 
 def route_test(

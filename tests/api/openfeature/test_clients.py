@@ -43,7 +43,7 @@ const client = OpenFeature.getClient();
 for (const targetingKey of asked) {{
   const build = await client.getStringDetails("commit", "none", {{ targetingKey }});
   const flag = await client.getBooleanDetails("one-step", false, {{ targetingKey }});
-  const text = await client.getStringDetails("layout", "list", {{ targetingKey }});
+  const text = await client.getStringDetails("layout", "none", {{ targetingKey }});
   const unknown = await client.getBooleanDetails("unheard-of", false, {{ targetingKey }});
   found[targetingKey] = {{ build, flag, text, unknown }};
 }}
@@ -61,7 +61,7 @@ for (const targetingKey of asked) {{
   await OpenFeature.setContext({{ targetingKey }});
   const build = client.getStringDetails("commit", "none");
   const flag = client.getBooleanDetails("one-step", false);
-  const text = client.getStringDetails("layout", "list");
+  const text = client.getStringDetails("layout", "none");
   const unknown = client.getBooleanDetails("unheard-of", false);
   found[targetingKey] = {{ build, flag, text, unknown }};
 }}
@@ -85,7 +85,7 @@ for session in json.loads(os.environ["SESSIONS"]):
     found[session] = {
         "build": shown(client.get_string_details("commit", "none", asked)),
         "flag": shown(client.get_boolean_details("one-step", False, asked)),
-        "text": shown(client.get_string_details("layout", "list", asked)),
+        "text": shown(client.get_string_details("layout", "none", asked)),
         "unknown": shown(client.get_boolean_details("unheard-of", False, asked)),
     }
 nobody = shown(client.get_string_details("commit", "none", EvaluationContext()))
@@ -112,7 +112,7 @@ def service(tenant) -> World:
     tenant.deploy(BASE)
     for flag in (
         {"name": "one-step", "treatment": "true"},
-        {"name": "layout", "treatment": "grid"},
+        {"name": "layout", "treatment": "grid", "control": "list"},
     ):
         tenant.register(treatment_flag=flag, target_metric="activation")
     tenant.deploy(CANARY, 0.25)
@@ -147,7 +147,6 @@ def test_a_client_gets_the_arm_of_each_session(service, request, client) -> None
         assert build["flagMetadata"]["commit"] == build["value"]
         assert flag["value"] is is_drawn(session, salt="one-step=true", share=0.5)
         on = is_drawn(session, salt="layout=grid", share=0.5)
-        # Control has no value of its own: the code's default.
         assert layout["value"] == ("grid" if on else "list")
         assert ("assignment" in build["flagMetadata"]) == (client != "web")
         assert (given["unknown"]["value"], given["unknown"]["errorCode"]) == (

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from domain.draw import Offer, drawn
+from domain.lineage.flag import Flag
 from storage.tenants.keys import KeyKind
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
 from tests.stores.pipeline_run import run_pipeline
-from tests.world import World
+from tests.world import World, register_experiment
 
 BASE, CANARY, OTHER = "ba5e" * 10, "c1" * 20, "c2" * 20
 PATH = "/ofrep/v1/evaluate/flags"
@@ -138,14 +139,22 @@ def test_a_flag_is_handed_out_no_more_once_its_experiment_is_closed(service, tes
     assert document["key"] == "one-step"
 
 
-def test_control_of_a_flag_without_a_control_value_keeps_the_code_s_default(service) -> None:
-    service.deploy(BASE)
-    flag = {"name": "layout", "treatment": "grid"}
-    service.register(treatment_flag=flag, target_metric="activation")
-    documents = [asked(service, unit, "layout").json() for unit in UNITS[:50]]
-    assert {document.get("value") for document in documents} == {"grid", None}
-    for document in documents:
-        assert ("value" in document) == (document["variant"] == "treatment")
+def test_a_flag_is_handed_out_only_where_its_registration_names_control(service) -> None:
+    unnamed, panel = {"name": "layout", "treatment": "grid"}, {"name": "panel", "treatment": "on"}
+    # While nothing is handed out, a registration need not name it.
+    service.settings(ofrep="off")
+    service.in_store(
+        lambda c: register_experiment(c, service.project_id, treatment_flag=Flag(**unnamed))
+    )
+    service.settings(ofrep="browser")
+    refused = service.post("/v1/reward/register", {"treatment_flag": unnamed})
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/treatment_flag/control"
+    service.register(treatment_flag={**panel, "control": "off"})
+    assert asked(service, "s-1", "layout").json()["errorCode"] == "FLAG_NOT_FOUND"
+    documents = [asked(service, unit, "panel").json() for unit in UNITS[:50]]
+    shown = {(document["value"], document["variant"]) for document in documents}
+    assert shown == {("on", "treatment"), ("off", "control")}
 
 
 @pytest.mark.usefixtures("tested")

@@ -36,6 +36,19 @@ GRAPH = {
     "routes": [{"path": path, "files": ["a.ts"]} for path in ("/list", "/item/[id]", "/about")],
 }
 FLAGS = ("cart", "search")
+FLAG_VALUES = (
+    None,
+    True,
+    True,
+    " True",
+    False,
+    "FALSE ",
+    "blue",
+    "\tblue ",
+    "Blue",
+    "green",
+    "None",
+)
 METRICS = {
     "order": {"window_seconds": 3600, "grace_seconds": 3000},
     "basket": {"window_seconds": 1800, "kind": "mean", "sources": ["basket", "order"]},
@@ -151,7 +164,7 @@ def build_world(connection: Connection, seed: int) -> World:
     _record_deploys(connection, project_id, draw)
     # Registered after its events, it keeps its past as history does.
     note_history(connection, project_id, [(PRODUCTION, T + timedelta(hours=HOURS))])
-    experiments = _register(connection, project_id, draw)
+    experiments = _register(connection, project_id, draw, verified=chosen["verified_draws"])
     connection.execute(text(SLOW), {"project": project_id})
     if unit == "user":
         connection.execute(text(EARLIER), {"project": project_id})
@@ -210,11 +223,7 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
 
 
 def _flags(draw: Random) -> str | None:
-    served = {
-        name: value
-        for name in FLAGS
-        if (value := draw.choice([None, True, True, False, "blue"])) is not None
-    }
+    served = {name: value for name in FLAGS if (value := draw.choice(FLAG_VALUES)) is not None}
     named = {**served, **({"untested": "x"} if draw.random() < 0.2 else {})}
     return msgspec.json.encode(named).decode() if named and draw.random() < 0.9 else None
 
@@ -269,7 +278,9 @@ def _record_deploys(connection: Connection, project_id: int, draw: Random) -> No
         )
 
 
-def _register(connection: Connection, project_id: int, draw: Random) -> list[str]:
+def _register(
+    connection: Connection, project_id: int, draw: Random, *, verified: bool
+) -> list[str]:
     targets = draw.sample(TARGETS, 2)
     routes = draw.choice([None, ["/list"], ["/list", "/item/[id]"]])
     canaries = [
@@ -283,7 +294,17 @@ def _register(connection: Connection, project_id: int, draw: Random) -> list[str
     ]
     flags = [
         Registration(
-            treatment_flag=Flag(name=name, treatment="true", control=draw.choice([None, "false"])),
+            treatment_flag=Flag(
+                name=name,
+                **draw.choice(
+                    [
+                        {"treatment": "true"},
+                        # A draw that is verified gives both values.
+                        {"treatment": "blue", "control": "true" if verified else None},
+                        {"treatment": "blue", "control": "green"},
+                    ]
+                ),
+            ),
             target_metric=draw.choice(TARGETS),
             guardrails=[],
         )
