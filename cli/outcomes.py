@@ -133,7 +133,7 @@ def _checked(table: Table, layout: ImportMap) -> Layout:
         )
     )
     checks.require_map(layout)
-    rows = Layout(layout, table)
+    rows = Layout(layout, table, is_history=False)
     for _ in checks.checked(rows):
         pass
     return rows

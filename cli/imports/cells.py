@@ -2,23 +2,43 @@
 
 import re
 import string
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
 
-from cli.imports.faults import RowError
+from cli.imports.faults import MapError, RowError, name_list
+from cli.imports.map import Outcome
 from cli.imports.tables import Table, literal, quoted
 
 # What databases and pandas write for NULL in a file of text.
 NULL_WORDS = ("", "NULL", "null", "None", "NaN", "nan", "NA", "N/A", "<NA>", "NaT", r"\N")
-_NEITHER = "is neither yes nor no: true, yes, t, y, on or a number, false, no, f, n, off or 0"
+_NEITHER = (
+    "is neither yes nor no: true, yes, t, y, on or a number, false, no, f, n, off or 0; other words"
+    " for yes are named by yes in [metrics]"
+)
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?"
+# Columns of more different cells hold no codes.
+_MOST_CODES = 20
 SECRET = ("user_ref", "properties")
 
 _MACROS = r"""
-CREATE MACRO stripped(cell) AS trim(cell, {spaces});
+-- To look at both ends costs a third of trim(), and nearly all cells have no spaces there.
+CREATE MACRO stripped(cell) AS CASE
+    WHEN left(cell, 1) > ' ' AND right(cell, 1) > ' ' THEN cell ELSE trim(cell, {spaces})
+END;
 CREATE MACRO is_empty(cell) AS cell IS NULL OR stripped(cell) IN ({words});
 CREATE MACRO as_text(cell) AS CASE WHEN NOT is_empty(cell) THEN stripped(cell) END;
+CREATE MACRO is_rounded(cell) AS CASE
+    WHEN contains(cell, '+')
+    THEN regexp_full_match(stripped(cell), '[+-]?\d([.,]\d+)?[eE]\+\d{2,}')
+    WHEN contains(cell, '.0') OR contains(cell, ',0')
+    THEN regexp_full_match(stripped(cell), '-?\d{16,}[.,]0+')
+        AND TRY_CAST(regexp_extract(cell, '\d+') AS DOUBLE) >= {exact}
+END;
+CREATE MACRO is_whole_text(cell) AS
+    is_empty(cell) OR regexp_full_match(stripped(cell), '-?(0|[1-9]\d*)([{decimal}]0+)?');
+CREATE MACRO whole_text(cell) AS regexp_replace(as_text(cell), '[{decimal}]0+$', '');
 CREATE MACRO as_number(cell) AS CASE
     WHEN regexp_full_match(replace(stripped(cell), '{decimal}', '.'), '{number}')
         AND ('{decimal}' = '.' OR NOT contains(cell, '.'))
@@ -47,6 +67,7 @@ def define_readers(database: duckdb.DuckDBPyConnection, decimal: str) -> None:
         _MACROS.replace("{words}", words)
         .replace("{decimal}", decimal)
         .replace("{number}", _NUMBER)
+        .replace("{exact}", str(1 << 53))
         .replace("{spaces}", literal(string.whitespace))
     )
 
@@ -106,6 +127,9 @@ class Reading:
 def number_fault(text: str, decimal: str, otherwise: str | None) -> str:
     """Returns why a text is no number."""
     other = "," if decimal == "." else "."
+    groups = rf"[+-]?\d{{1,3}}([{other}]\d{{3}})"
+    if re.fullmatch(rf"{groups}+[{decimal}]\d*|{groups}{{2,}}", text):
+        return f"has separators of thousands ({other!r}): export numbers without them"
     if other in text:
         hint = 'set decimal = ","' if other == "," else 'leave out decimal = ","'
         return (
@@ -115,3 +139,57 @@ def number_fault(text: str, decimal: str, otherwise: str | None) -> str:
     if otherwise is None and re.fullmatch(_NUMBER, text.replace(decimal, ".")):
         return "is beyond every number that can be stored"
     return otherwise or "is no number"
+
+
+def says_yes(column: str, yes: Sequence[str | float] | None) -> str:
+    """Returns the SQL of whether a cell of an outcome says yes.
+
+    Args:
+        column: Its name.
+        yes: The cells that do; None where the usual words and numbers say so.
+    """
+    if yes is None:
+        return f"as_outcome({quoted(column)})"
+    return f"({' OR '.join(_equals(quoted(column), word) for word in yes)})"
+
+
+def _equals(cell: str, word: str | float) -> str:
+    """Returns the SQL of whether a cell is a word: by number where both are, or by letters."""
+    text = literal(str(word).strip().lower())
+    return (
+        f"coalesce(as_number({cell}) = as_number({text}),"
+        f" lower(coalesce(as_text({cell}), '')) = {text})"
+    )
+
+
+def require_yes(table: Table, outcomes: Mapping[str, Outcome]) -> None:
+    """Holds that it is known which cells of outcomes say yes.
+
+    Raises:
+        MapError: `yes` names a word that no row has; or a column has numbers beyond 0 and 1, and
+            nothing that says no: they may be codes, such as 1 for yes and 2 for no.
+    """
+    for column, outcome in outcomes.items():
+        if outcome.value or outcome.at == column:
+            continue
+        cell = quoted(column)
+        rows = table.query(
+            f"SELECT as_text({cell}), any_value(as_whole({cell})) FROM taken"
+            f" WHERE NOT is_empty({cell}) GROUP BY 1 ORDER BY count(*) DESC, 1"
+            f" LIMIT {_MOST_CODES + 1}"
+        )
+        words, numbers = [word for word, _ in rows], {number for _, number in rows}
+        for word in outcome.yes or ():
+            if not table.query(f"SELECT 1 FROM taken WHERE {_equals(cell, word)} LIMIT 1"):
+                raise MapError(
+                    f"metrics.{column}.yes names {word!r}, but no row that is taken has it in"
+                    f" column {column!r}: it has {name_list(words) or 'nothing'}"
+                )
+        may_be_codes = words and len(words) <= _MOST_CODES and not numbers & {None, 0}
+        if outcome.yes is None and may_be_codes and numbers != {1}:
+            raise MapError(
+                f"column {column!r} holds {name_list(words)} and nothing that says no: which of"
+                f" these are a yes? Name them in [metrics], as in {column} = {{ event ="
+                f' "{outcome.event}", yes = ["{words[0]}"] }}; where each is a yes, as in a count,'
+                " write 0 for units that have none"
+            )

@@ -8,10 +8,12 @@ import msgspec
 
 from api.wire.event_batch import MOST_EVENTS, EventReader
 from api.wire.problem import Fault, Problem
+from cli.imports.cells import define_readers
 from cli.imports.faults import ImportFailedError, MapError, RowError, name_list, shown_cell
 from cli.imports.layouts import Layout, broken_rule
 from cli.imports.map import ImportMap
 from cli.imports.tables import ROW, Table, file_format
+from cli.imports.units import require_exact
 from storage.log.events import EventLines, event_lines
 
 
@@ -20,6 +22,11 @@ class EventLinesOfFile:
 
     def __init__(self, table: Table) -> None:
         table.load_documents()
+        define_readers(table.database, ".")
+        for member in ("session_id", "user_ref", "event_id"):
+            cell = f"json_extract_string(json, '$.{member}')"
+            rows = "(FROM cells WHERE contains(lower(json), 'e+'))"
+            require_exact(table, cell, column=member, member=member, rows=rows)
         self.table = table
         self.skipped, self.arms = Counter[str](), Counter[str]()
         self.rows = table.rows()

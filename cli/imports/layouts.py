@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from api.wire.problem import Fault
-from cli.imports.cells import SECRET, Reading, define_readers
+from cli.imports.cells import SECRET, Reading, define_readers, require_yes, says_yes
 from cli.imports.faults import MapError, RowError, name_list
-from cli.imports.map import ImportMap, Outcome, Values
+from cli.imports.map import IDENTIFIERS, ImportMap, Outcome, Values
 from cli.imports.tables import ROW, Table, literal, quoted
 from cli.imports.times import UNIT_NAMES, define_times, time_fault, time_sql, unit_of
+from cli.imports.units import UnitCount, read_identifiers, settle_arms
 from domain.currency import minor_unit_digits
 from domain.metric import empty_event
 
@@ -55,18 +56,28 @@ class Layout:
         arms: How many rows each arm has that the map names.
     """
 
-    def __init__(self, layout: ImportMap, table: Table) -> None:
-        """Loads the file's columns that the map names."""
+    def __init__(self, layout: ImportMap, table: Table, *, is_history: bool = True) -> None:
+        """Loads the file's columns that the map names.
+
+        Args:
+            layout: The map.
+            table: The file.
+            is_history: Whether rows say which arm a unit is in, which must be the same for all.
+        """
         self.map, self.table = layout, table
         self.skipped: Counter[str] = Counter()
         self.arms: Counter[str] = Counter()
+        self.repetition: UnitCount | None = None
         self._readings: list[Reading] = []
-        self._units: dict[str, str] = {}
-        table.load(layout.column_names)
+        self._units: dict[str, str | None] = {}
+        table.load(layout.column_names, layout.identifiers)
         define_readers(table.database, layout.decimal)
         define_times(table.database, layout.times)
         self.rows = table.rows()
         self._take_rows()
+        self._identifiers = read_identifiers(table, layout.identifiers)
+        if is_history:
+            self._settle_arms()
         if layout.arm is not None:
             counts = self.table.database.execute(
                 f"SELECT coalesce(as_text({quoted(layout.arm)}), ''), count(*) FROM taken"
@@ -95,16 +106,70 @@ class Layout:
             for alternative in self.map.where
         )
         where = " OR ".join(f"({tests})" for tests in alternatives) or "true"
-        database.execute(f"CREATE VIEW taken AS SELECT * FROM {source} WHERE {where}")
+        self._taken = f"SELECT * FROM {source} WHERE ({where})"
+        database.execute(f"CREATE VIEW taken AS {self._taken}")
         (taken,) = database.execute("SELECT count(*) FROM taken").fetchall()[0]
         if left := self.rows - taken:
             self.skipped["where"] = left
+
+    def _settle_arms(self) -> None:
+        """Counts rows of the same unit, and leaves out those of an arm that does not count."""
+        unit, arm = self._unit_column or self.map.columns.get("user_ref"), self._arm_of_row()
+        if unit is None or arm is None:
+            return
+        time = ROW if self.map.times.column is None else self._time_sql(self.map.times.column)
+        counts = self.map.both_arms
+        self.repetition = settle_arms(
+            self.table, unit=self._identifiers[unit], arm=arm, time=time, counts=counts
+        )
+        if self.repetition.in_both_arms and (self.map.layout == "unit" or counts == "leave_out"):
+            view = f"{self._taken} AND {ROW} NOT IN (SELECT row FROM unsettled)"
+            self.table.database.execute(f"CREATE OR REPLACE VIEW taken AS {view}")
+            self.skipped["both_arms"] = self.table.query("SELECT count(*) FROM unsettled")[0][0]
+
+    @property
+    def _unit_column(self) -> str | None:
+        return self.map.columns.get("session_id") or self.map.unit
+
+    def _arm_of_row(self) -> str | None:
+        """Returns the commit of an experiment that a row exposes its unit to, as SQL."""
+        column = self.map.columns.get("commit")
+        if self.map.arm is not None:
+            arm = self._commit_of_arm()
+        elif column is None or not self.map.experiments:
+            return None
+        else:
+            commits = {
+                commit.lower()
+                for each in self.map.experiments
+                for commit in (each.control_commit, each.treatment_commit)
+            }
+            cell = f"lower(as_text({quoted(column)}))"
+            cases = " ".join(
+                f"WHEN starts_with({cell}, {sha}) OR starts_with({sha}, {cell}) THEN {sha}"
+                for sha in map(literal, sorted(commits))
+            )
+            arm = f"CASE {cases} END"
+        if not self.map.exposures:
+            return arm
+        event = literal(self.map.constants.get("event", ""))
+        if "event" in self.map.columns:
+            event = f"coalesce(as_text({quoted(self.map.columns['event'])}), {event})"
+        return f"CASE WHEN {event} IN ({_listed(self.map.exposures)}) THEN {arm} END"
+
+    def _commit_of_arm(self) -> str:
+        commits = " ".join(
+            f"WHEN {literal(arm)} THEN {literal(commit)}"
+            for arm, commit in self.map.commits.items()
+        )
+        return f"CASE as_text({quoted(self.map.arm or '')}) {commits} END"
 
     def _unit_events(self) -> list[_Event]:
         layout = self.map
         shared = {**self._members(), "session_id": self._unit(layout.unit)}
         exposed_at = self._exposed_at()
         self._require_no_totals(exposed_at)
+        require_yes(self.table, layout.outcomes)
         exposure = literal(str(layout.constants.get("event", "page_view")))
         named = self._columns(layout.unit)
         members = {**shared, "event": exposure, "occurred_at": f"as_moment({exposed_at})"}
@@ -122,8 +187,8 @@ class Layout:
         """Whether the column says of some unit that it had no outcome, so that others are empty."""
         if outcome.at == column:
             return False
-        no = "SELECT 1 FROM taken WHERE NOT is_empty({0}) AND NOT as_outcome({0}) LIMIT 1"
-        return bool(self.table.query(no.format(quoted(column))))
+        says_no = f"NOT is_empty({quoted(column)}) AND NOT {says_yes(column, outcome.yes)}"
+        return bool(self.table.query(f"SELECT 1 FROM taken WHERE {says_no} LIMIT 1"))
 
     def _outcome(
         self,
@@ -140,11 +205,12 @@ class Layout:
             at = self._time(column, None)
             where = f"{at} IS NOT NULL"
         else:
-            reader = "as_number" if outcome.value else "as_outcome"
             digits = 0 if outcome.currency is None else minor_unit_digits(outcome.currency)
-            if outcome.currency is not None and digits == 0:
-                reader = "as_whole"
-            value = self._read("value", column, reader)
+            sql = says_yes(column, outcome.yes)
+            if outcome.value:
+                reader = "as_whole" if outcome.currency is not None and digits == 0 else "as_number"
+                sql = f"{reader}({quoted(column)})"
+            value = self._add("value", column, sql, None)
             where = f"coalesce({value}, 0) <> 0" if outcome.value else value
             if outcome.value:
                 members["value"] = f"{value} * {10**digits}"
@@ -206,7 +272,7 @@ class Layout:
         )
 
     def _row_events(self) -> list[_Event]:
-        unit = self.map.columns.get("session_id") or self.map.unit
+        unit = self._unit_column
         members = {
             **self._members(),
             "session_id": self._unit(unit),
@@ -227,30 +293,29 @@ class Layout:
             if name != "session_id"
         }
         if self.map.arm is not None:
-            commits = " ".join(
-                f"WHEN {literal(arm)} THEN {literal(commit)}"
-                for arm, commit in self.map.commits.items()
-            )
-            members["commit"] = f"CASE as_text({quoted(self.map.arm)}) {commits} END"
+            members["commit"] = self._commit_of_arm()
         for member, column in self.map.columns.items():
             if member == "session_id":
                 continue
             missing = "names no event" if member == "event" and "event" not in members else None
-            value = self._read(member, column, _READERS.get(member, "as_text"), missing=missing)
+            value = self._read(member, column, missing=missing)
             members[member] = (
                 f"coalesce({value}, {members[member]})" if member in members else value
             )
+        tests: list[str] = []
         if self.map.exposures:
-            exposing = ", ".join(map(literal, self.map.exposures))
-            members["commit"] = (
-                f"CASE WHEN {members['event']} IN ({exposing}) THEN {members['commit']} END"
-            )
+            tests.append(f"{members['event']} IN ({_listed(self.map.exposures)})")
+        if self.repetition is not None and self.repetition.in_both_arms:
+            # What a unit did under the arm that does not count, such as an order, is still its own.
+            tests.append(f"{ROW} NOT IN (SELECT row FROM unsettled)")
+        if tests:
+            members["commit"] = f"CASE WHEN {' AND '.join(tests)} THEN {members['commit']} END"
         return members
 
     def _unit(self, column: str | None) -> str:
         if column is None:
             return f"CAST({ROW} - 1 AS VARCHAR)"
-        return self._read("session_id", column, "as_text", missing="names no unit")
+        return self._read("session_id", column, missing="names no unit")
 
     def _exposed_at(self) -> str:
         times = self.map.times
@@ -265,19 +330,24 @@ class Layout:
         return f'TIMESTAMP {literal(read)} + to_microseconds("drawn#")'
 
     def _time(self, column: str, missing: str | None, *, where: str = "true") -> str:
+        return self._add("occurred_at", column, self._time_sql(column), missing, where)
+
+    def _time_sql(self, column: str) -> str:
         times, cell = self.map.times, quoted(column)
-        unit = times.unit
-        if unit is None and times.format is None:
+        if times.unit is not None or times.format is not None:
+            return time_sql(times, cell, times.unit)
+        if column not in self._units:
             numbers = self.table.database.execute(
                 f"SELECT stripped({cell}) FROM taken"
                 f" WHERE regexp_full_match(stripped({cell}), '-?\\d+(\\.\\d*)?') LIMIT 1"
             ).fetchall()
-            unit = unit_of(numbers[0][0]) if numbers else None
-            if unit is not None:
-                self._units[column] = unit
-        return self._add("occurred_at", column, time_sql(times, cell, unit), missing, where)
+            self._units[column] = unit_of(numbers[0][0]) if numbers else None
+        return time_sql(times, cell, self._units[column])
 
-    def _read(self, member: str, column: str, reader: str, *, missing: str | None = None) -> str:
+    def _read(self, member: str, column: str, *, missing: str | None = None) -> str:
+        if member in IDENTIFIERS:
+            return self._add(member, column, self._identifiers[column], missing)
+        reader = _READERS.get(member, "as_text")
         return self._add(member, column, f"{reader}({quoted(column)})", missing)
 
     def _add(
@@ -383,20 +453,23 @@ class Layout:
                 ).replace("%", " %")
                 yield f"Empty cells in column {column!r} count as no outcome: {listed}."
             largest = max((number or 0 for _, number in by_arm.values()), default=0)
-            if largest > 1 and not outcome.value:
+            if largest > 1 and not outcome.value and outcome.yes is None:
                 yield (
                     f"Column {column!r} has numbers up to {largest:,g}: each number but 0 counts as"
-                    " a yes of its unit. For amounts, value = true in [metrics] makes a mean."
+                    " a yes of its unit. For amounts, value = true in [metrics] makes a mean; if"
+                    " the numbers are codes, yes in [metrics] names those that say yes."
                 )
 
     def notes(self) -> list[str]:
         """Returns the choices that the file made without the map, as sentences."""
+        repeated = self.repetition and self.repetition.notes(self.map)
         read_as = (
             f"Numbers in column {column!r} were read as {UNIT_NAMES[unit]} since 1970:"
             f' unit = "{unit}" in [times] says so.'
             for column, unit in self._units.items()
+            if unit is not None
         )
-        return [*self._outcome_notes(), *read_as]
+        return [*(repeated or ()), *self._outcome_notes(), *read_as]
 
 
 def _equals(cell: str, values: Values) -> str:
@@ -413,6 +486,10 @@ def _equals(cell: str, values: Values) -> str:
         for value in listed
     ]
     return f"({' OR '.join(tests)})"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(map(literal, words))
 
 
 def _constant(value: Any) -> str:  # noqa: ANN401 - a value of TOML

@@ -2,8 +2,9 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, available_timezones
@@ -18,6 +19,8 @@ from domain.metric import composed_name
 Values = str | int | float | bool | list[str | int | float | bool]
 # The members of an event that a map may fill; its time stands in [times].
 MEMBERS = EVENT_MEMBERS - {"occurred_at", "assignment"}
+# Those that name a unit, a person or an event; a column of two is that of the last.
+IDENTIFIERS = ("session_id", "event_id", "user_ref")
 # Those that a row of layout `unit` gives to all its events.
 UNIT_MEMBERS = frozenset({"route", "environment", "user_ref"})
 
@@ -73,15 +76,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         value: Whether the column is an amount, which becomes the event's `value`.
         currency: Of the amount, which then is kept in minor units.
         at: The column of the time of the outcome; by default it is that of the exposure.
+        yes: The cells that say yes; every other filled cell says no.
     """
 
     event: str
     value: bool = False
     currency: str | None = None
     at: str | None = None
+    yes: Annotated[list[str | int | float], msgspec.Meta(min_length=1)] | None = None
 
     def __post_init__(self) -> None:
-        """Holds that only amounts have a currency, and a known currency."""
+        """Holds that only amounts have a currency, and a known currency, and are no yes."""
+        if self.value and self.yes is not None:
+            raise ValueError("names both value and yes: a column is an amount, or yes and no")
         if self.currency is None:
             return
         if not self.value:
@@ -149,6 +156,8 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         commits: Value of the arm column -> commit; rows of other arms are skipped.
         exposures: The events that expose a unit (layout `event`); by default all with a commit.
         metrics: Column -> event that a unit sent where the column says yes (layout `unit`).
+        both_arms: Which rows count of a unit that has rows of several arms: those of the arm of its
+            first row, of its last, or none; None refuses such a file.
         totals: Whether rows that look like totals of a day are taken as units all the same.
         decimal: The decimal sign of numbers that are written as text.
         experiment: What to post and register.
@@ -164,6 +173,7 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     commits: dict[str, str] = {}
     exposures: list[str] = []
     metrics: dict[str, str | Outcome] = {}
+    both_arms: Literal["first", "last", "leave_out"] | None = None
     totals: bool = False
     decimal: Literal[".", ","] = "."
     experiment: Experiment | list[Experiment] | None = None
@@ -212,6 +222,14 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if self.experiment is None:
             return []
         return self.experiment if isinstance(self.experiment, list) else [self.experiment]
+
+    @property
+    def identifiers(self) -> dict[str, str]:
+        """Column -> the identifier of an event that it fills."""
+        columns = {"session_id": self.unit, **self.columns}
+        return {
+            column: member for member in IDENTIFIERS if (column := columns.get(member)) is not None
+        }
 
     @property
     def environment(self) -> str:
@@ -275,10 +293,22 @@ def read_map(path: Path) -> ImportMap:
         document: dict[str, Any] = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise MapError(f"{path.name}: is not TOML: {error}") from error
+    for place, number in _infinite_numbers(document):
+        raise MapError(f"{path.name}: {place} is {number}, which is no number of a cell or event")
     try:
         return msgspec.convert(_with_text_of_times(document), ImportMap)
     except msgspec.ValidationError as error:
         raise MapError(f"{path.name}: {_explained(str(error))}") from None
+
+
+def _infinite_numbers(value: Any, place: str = "") -> Iterator[tuple[str, float]]:  # noqa: ANN401
+    """Yields where a value of TOML holds `inf` or `nan`."""
+    if isinstance(value, float) and not isfinite(value):
+        yield place, value
+    elif isinstance(value, dict | list):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, part in parts:
+            yield from _infinite_numbers(part, f"{place}.{name}" if place else str(name))
 
 
 def _with_text_of_times(document: dict[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,11 @@ class ImportReport:
         where = self.skipped["where"]
         if where:
             yield f"{where:,} rows are left out by `where`."
-        arms = [(name, count) for name, count in self.skipped.most_common() if name != "where"]
+        if both := self.skipped["both_arms"]:
+            yield f"{both:,} rows of units of both arms are left out by `both_arms`."
+        arms = [
+            each for each in self.skipped.most_common() if each[0] not in ("where", "both_arms")
+        ]
         if arms:
             total = sum(count for _, count in arms)
             named = ", ".join(f"{name.removeprefix('arm ')} {count:,}" for name, count in arms[:10])

@@ -6,8 +6,8 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+# Cuts `.0` off a floating-point number; longer ones may have lost digits, which `.0` shows.
+_WHOLE = r"regexp_replace({0}, '^(-?\d{{1,15}})\.0$', '\1')"
 
 
 def quoted(name: str) -> str:
@@ -68,10 +70,19 @@ def opened_table(path: Path, *, decimal: str = ".") -> Generator["Table"]:
         with duckdb.connect(config={**_CONFIG, "temp_directory": f"{folder}/spill"}) as database:
             database.execute("SET enable_progress_bar = false")
             database.execute("SET TimeZone = 'UTC'")
+            _confine(database, folder, plain)
             try:
                 yield Table(path=path, plain=plain, decimal=decimal, database=database)
             except duckdb.Error as error:
                 raise ImportFailedError(f"{path.name}: {_first_line(error)}") from error
+
+
+def _confine(database: duckdb.DuckDBPyConnection, folder: str, plain: Path) -> None:
+    """Leaves a database a file and its own folder, so that no SQL reads or writes anything else."""
+    database.execute(f"SET allowed_paths = [{literal(str(plain.resolve()))}]")
+    database.execute(f"SET allowed_directories = [{literal(folder)}]")
+    database.execute("SET enable_external_access = false")
+    database.execute("SET lock_configuration = true")
 
 
 def _unpack(path: Path, plain: Path) -> None:
@@ -115,11 +126,13 @@ class Table:
             return [name for name, _ in self._parquet_columns()]
         return sorted(self._column(f"SELECT DISTINCT unnest(json_keys(json)) FROM {self._lines}"))
 
-    def load(self, named: Mapping[str, str]) -> None:
+    def load(self, named: Mapping[str, str], identifiers: Collection[str] = ()) -> None:
         """Fills the table `cells` with the named columns.
 
         Args:
             named: Column -> the member of the map that names it.
+            identifiers: Those of which a number that may have lost digits is written with an
+                exponent.
 
         Raises:
             MapError: The file has no such column.
@@ -127,15 +140,11 @@ class Table:
         """
         kind = file_format(self.path)
         if kind == "ndjson":
-            self._load_lines(named)
+            self._load_lines(named, identifiers)
         elif kind == "csv":
             self._load_csv(named)
         else:
-            columns = self._parquet_columns()
-            self._require(named, [name for name, _ in columns])
-            types = dict(columns)
-            cells = {name: _typed_text(quoted(name), types[name], self.decimal) for name in named}
-            self._create(cells, f"read_parquet({literal(str(self.plain))})")
+            self._load_parquet(named, identifiers)
 
     def rows(self) -> int:
         """Returns how many rows were loaded."""
@@ -229,18 +238,25 @@ class Table:
     def _lines(self) -> str:
         return f"read_ndjson_objects({literal(str(self.plain))})"
 
-    def _load_lines(self, named: Mapping[str, str]) -> None:
+    def _load_lines(self, named: Mapping[str, str], identifiers: Collection[str]) -> None:
         # A JSON pointer writes any name; its cells are read in a single pass.
-        pointers = {name: name.replace("~", "~0").replace("/", "~1") for name in named}
-        paths = ", ".join(literal(f"/{pointer}") for pointer in pointers.values())
+        pointers = [name.replace("~", "~0").replace("/", "~1") for name in named]
+        # `a.b` is the member of that name, or `b` of the member `a`.
+        both = [*pointers, *(pointer.replace(".", "/") for pointer in pointers)]
+        paths = ", ".join(literal(f"/{pointer}") for pointer in both)
         objects = "json_type(json) = 'OBJECT'"
+        cells: dict[str, str] = {}
+        for number, name in enumerate(named, start=1):
+            raw = f"raw[{number}]"
+            if "." in name:
+                raw = f"coalesce({raw}, raw[{number + len(named)}])"
+            cells[name] = _json_text(raw, self.decimal)
+            if name in identifiers:
+                cells[name] = _exact_json_text(raw, name, cells[name])
         try:
             self._create(
-                {
-                    name: _json_text(f"raw[{number}]", self.decimal)
-                    for number, name in enumerate(named, start=1)
-                },
-                f"(SELECT CASE WHEN {objects} THEN json_extract(json, [{paths}])"
+                cells,
+                f"(SELECT json, CASE WHEN {objects} THEN json_extract(json, [{paths}])"
                 f" ELSE error('no object') END AS raw FROM {self._lines})"
                 if named
                 else f"(SELECT 1 FROM {self._lines} WHERE {objects} OR error('no object'))",
@@ -297,19 +313,60 @@ class Table:
             ) from error
         return [(row[0], row[1]) for row in described]
 
+    def _load_parquet(self, named: Mapping[str, str], identifiers: Collection[str]) -> None:
+        source = f"read_parquet({literal(str(self.plain))})"
+        types = dict(self._parquet_columns())
+        columns = {name: quoted(name) for name in types}
+        for name in named:
+            head, *members = name.split(".")
+            if name not in types and types.get(head, "").startswith("STRUCT"):
+                nested = quoted(head) + "".join(f"[{literal(member)}]" for member in members)
+                with suppress(duckdb.BinderException):
+                    (types[name],) = self._column(
+                        f"SELECT any_value(typeof({nested})) FROM {source}"
+                    )
+                    columns[name] = nested
+        self._require(named, [*columns])
+        cells: dict[str, str] = {}
+        for name in named:
+            column, kind = columns[name], types[name]
+            cells[name] = (
+                self._text_of_bytes(name, column, source)
+                if kind == "BLOB"
+                else _typed_text(column, kind, self.decimal)
+            )
+            if kind == "FLOAT" and name in identifiers:
+                rounded = f"WHEN abs({column}) >= {1 << 24} THEN format('{{:.8e}}', {column})"
+                cells[name] = f"CASE {rounded} ELSE {cells[name]} END"
+        self._create(cells, source)
+
+    def _text_of_bytes(self, name: str, column: str, source: str) -> str:
+        uuid = f"octet_length({column}) = 16 AND hex({column})[13] BETWEEN '1' AND '8'"
+        uuid += f" AND hex({column})[17] BETWEEN '8' AND 'B'"
+        text = f"coalesce(NOT contains(try(decode({column})), chr(0)), false)"
+        ((are_uuids, are_texts),) = self.query(
+            f"SELECT bool_and({uuid}), bool_and({text}) FROM {source} WHERE {column} IS NOT NULL"
+        )
+        if are_uuids:
+            return f"CAST(CAST({column} AS UUID) AS VARCHAR)"
+        if are_texts is False:
+            raise ImportFailedError(
+                f"{self.path.name}: column {name!r} holds bytes that are neither text nor UUIDs of"
+                " 16 bytes: export it as text"
+            )
+        return f"decode({column})"
+
 
 def _typed_text(column: str, kind: str, decimal: str) -> str:
     """Returns the text of a typed column's cell, as a file of text would write it."""
     if kind == "VARCHAR":
         return column
-    if kind == "BLOB":
-        return f"decode({column})"
     if kind.startswith(("STRUCT", "MAP")) or kind.endswith("]"):
         return f"CAST(to_json({column}) AS VARCHAR)"
     text = f"CAST({column} AS VARCHAR)"
     if kind in ("FLOAT", "DOUBLE"):
         # Whole numbers become doubles where a column of them has gaps.
-        text = f"regexp_replace({text}, '\\.0$', '')"
+        text = _WHOLE.format(text)
     if decimal == "," and kind.startswith(("FLOAT", "DOUBLE", "DECIMAL")):
         text = f"replace({text}, '.', {literal(decimal)})"
     return text
@@ -317,8 +374,16 @@ def _typed_text(column: str, kind: str, decimal: str) -> str:
 
 def _json_text(raw: str, decimal: str) -> str:
     """Returns the text of a JSON value: of a string its own, of a whole number its digits."""
-    number = f"regexp_replace({raw} ->> '$', '\\.0$', '')"
+    number = _WHOLE.format(f"{raw} ->> '$'")
     if decimal == ",":
         number = f"replace({number}, '.', ',')"
     is_number = f"json_type({raw}) IN ('DOUBLE', 'UBIGINT', 'BIGINT')"
     return f"CASE WHEN {is_number} THEN {number} ELSE {raw} ->> '$' END"
+
+
+def _exact_json_text(raw: str, name: str, text: str) -> str:
+    """Returns the text of an identifier, with an exponent where the line writes it so."""
+    member = literal(rf'"{re.escape(name.rsplit(".", maxsplit=1)[-1])}"\s*:\s*-?[0-9.]+[eE]')
+    has_exponent = f"json_type({raw}) = 'DOUBLE' AND regexp_matches(json, {member})"
+    number = f"format('{{:.16e}}', CAST({raw} ->> '$' AS DOUBLE))"
+    return f"CASE WHEN {has_exponent} THEN {number} ELSE {text} END"

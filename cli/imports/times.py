@@ -52,7 +52,7 @@ CREATE MACRO from_iso(cell) AS CASE
     THEN from_clock(TRY_CAST(iso_text(cell) AS TIMESTAMP))
     WHEN regexp_full_match(iso_text(cell),
         '\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)? ?[+-]\d\d(:?\d\d)?')
-    THEN timezone('UTC', TRY_CAST(replace(iso_text(cell), ' +', '+') AS TIMESTAMPTZ))
+    THEN timezone('UTC', TRY_CAST(regexp_replace(iso_text(cell), ' ([+-])', '\1') AS TIMESTAMPTZ))
 END;
 """
 

@@ -79,6 +79,23 @@ def test_every_row_of_an_export_is_stored(shop, command, orders, tmp_path, suffi
     assert by_session.tolist() == orders.groupby("session_id")["value"].sum().tolist()
 
 
+@pytest.mark.parametrize("suffix", [".ndjson", ".csv", ".parquet"])
+def test_ids_that_gaps_made_floating_point_are_the_pages_or_refused(
+    shop, command, orders, tmp_path, suffix
+) -> None:
+    path = tmp_path / f"orders{suffix}"
+    orders["session_id"] = [8_511_040.0 + row for row in range(len(orders))]
+    done = command("outcomes", written(orders, path))
+    assert done.exit_code == 0, done.output
+    assert set(stored(shop)["session_id"]) == {str(8_511_040 + row) for row in range(len(orders))}
+    orders["session_id"] *= 1e12
+    done = command("outcomes", written(orders.assign(event_id=orders["event_id"] + "-b"), path))
+    assert done.exit_code == 1
+    assert "column 'session_id'" in done.output
+    assert "export the column as whole numbers or as text" in done.output
+    assert len(stored(shop)) == len(orders)
+
+
 def test_standard_input_is_read(shop, orders, tmp_path) -> None:
     content = written(orders, tmp_path / "orders.ndjson").read_bytes()
     done = CliRunner().invoke(main, ["outcomes", "-"], input=content)

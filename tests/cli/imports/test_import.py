@@ -3,15 +3,18 @@
 import gzip
 import json
 import re
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import text
 
+from cli.imports.tables import opened_table
 from cli.main import main
 from tests.repetition import also_nightly
 
@@ -258,6 +261,11 @@ MISTAKES = {
     "time column": ("u1,A,new,1", ('"at"', '"when"'), "times.column", "who, at, arm, hit"),
     "arm column": ("u1,A,new,1", ('arm = "arm"', 'arm = "group"'), "'group'", "it has"),
     "unit column": ("u1,A,new,1", ('"who"', '"user"'), "'user'", "it has"),
+    "thousands": ('u1,A,new,"278,100.00"', None, "cell '278,100.00'", "separators of thousands"),
+    "another word for yes": ("u1,A,new,ja", None, "cell 'ja'", "named by yes in [metrics]"),
+    "yes of no row": ("u1,A,new,1", ('"order"', '{event = "a", yes = ["2"]}'), "'2'", "has 0, 1"),
+    "infinity": ("", ("[times]", "where = [{hit = [1, inf]}]\n[times]"), "where.0.hit.1 is inf"),
+    "not a number": ("", ("[times]", "constants.route = nan\n[times]"), "constants.route is nan"),
     "decimal comma": ('u1,A,new,"1,5"', None, "column 'hit', cell '1,5'", 'decimal = ","'),
     "no outcome": ("u1,A,new,maybe", None, "row 2 (line 3), column 'hit', cell 'maybe'", "yes"),
     "empty time": ("u1,,new,1", None, "column 'at', cell ''", "names no time"),
@@ -395,6 +403,11 @@ TIMES = {
     "as BigQuery writes": (
         "",
         ["2026-10-25 00:30:00 UTC", "2026-10-25 01:30:00+00"],
+        ["00:30", "01:30"],
+    ),
+    "as Snowflake writes": (
+        "",
+        ["2026-10-24 17:30:00.000 -0700", "2026-10-25 01:30:00.000 +0000"],
         ["00:30", "01:30"],
     ),
 }
@@ -728,3 +741,169 @@ def test_a_filter_of_the_target_holds_in_the_counts_of_the_file_too(run, tenant,
     assert report.exit_code == 0, report.output
     (judged,) = json.loads(report.stdout)["experiments"]
     assert judged["outcomes"] == sum(arm["converting"] for arm in judged["arms"].values()) == 2
+
+
+IDS = 1_445_000_000_000_000_000
+# What tools make of such ids where a column is to hold numbers with gaps, of each identifier.
+ROUNDED = {
+    "session_id": lambda ids: ids.astype("float64"),
+    "event_id": lambda ids: (ids - IDS + 2**24).astype("float32"),
+    "user_ref": lambda ids: ids.map("{:.5E}".format),
+    "unit": lambda ids: ids.map("{:.5E}".format).str.replace(".", ","),
+}
+
+
+@pytest.mark.parametrize("member", ROUNDED)
+@pytest.mark.parametrize("form", ["csv", "parquet", "ndjson"])
+def test_ids_that_have_lost_their_digits_end_the_import_by_their_column(
+    *, run, stored, tmp_path, form, member
+) -> None:
+    ids = ROUNDED[member](IDS + pd.Series(range(40)))
+    if form == "ndjson" and ids.dtype == "float32":
+        ids = ids.astype("float64") * 1e12  # As float32, pandas writes them in full.
+    frame = outcomes([0, 1] * 20).assign(what="page_view", who=ids)
+    layout = EVENT_MAP
+    if member != "unit":
+        layout = layout.replace('unit = "who"', "").replace(
+            "[columns]", f"[columns]\n{member} = 'who'"
+        )
+    line = error_of(run(saved(tmp_path, frame, form), "--map", mapped(tmp_path, layout)))
+    assert re.match(r"row 1( \(line .\))?, column 'who', cell ", line)
+    assert ("not shown" in line) == (member == "user_ref")
+    assert "export the column as whole numbers or as text" in line
+    assert stored() == []
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "ndjson"])
+@pytest.mark.parametrize(
+    ("ids", "units"),
+    [
+        ([IDS, IDS + 1], {str(IDS), str(IDS + 1)}),
+        ([851104.0, 851105.0], {"851104", "851105"}),
+        (["851104.0", "v1.0"], {"851104.0", "v1.0"}),
+        (["12345e10", "7e2"], {"12345e10", "7e2"}),
+    ],
+)
+def test_an_id_is_what_it_was_before_its_column_became_floating_point(
+    *, run, stored, tmp_path, form, ids, units
+) -> None:
+    file = saved(tmp_path, outcomes([0, 1]).assign(who=ids), form)
+    result = run(file, "--map", mapped(tmp_path, UNIT_MAP))
+    assert result.exit_code == 0, result.output
+    assert {row.session_id for row in stored()} == units
+
+
+def test_numbers_of_ndjson_in_e_notation_are_no_ids(run, tmp_path) -> None:
+    file = tmp_path / "rows.ndjson"
+    row = '{"who": 8.51104e+06, "at": "2026-10-01T00:00:00Z", "arm": "old", "hit": 1}'
+    file.write_text(row)
+    line = error_of(run(file, "--map", mapped(tmp_path, UNIT_MAP)))
+    assert "column 'who'" in line
+    file.write_text(json.dumps({**LINES[0], "session_id": "1.445E+18"}))
+    assert "column 'session_id', cell '1.445E+18'" in error_of(run(file))
+
+
+@pytest.mark.parametrize("form", ["parquet", "ndjson"])
+def test_bytes_of_a_uuid_are_its_text_and_members_of_a_member_have_names(
+    run, stored, tmp_path, form
+) -> None:
+    ids = [uuid.uuid4() for _ in range(2)]
+    cells = [each.bytes if form == "parquet" else str(each) for each in ids]
+    frame = outcomes([0, 1]).assign(who=[{"id": {"own": cell}} for cell in cells])
+    layout = mapped(tmp_path, UNIT_MAP.replace('"who"', '"who.id.own"'))
+    result = run(saved(tmp_path, frame, form), "--map", layout)
+    assert result.exit_code == 0, result.output
+    assert {row.session_id for row in stored()} == set(map(str, ids))
+    file = saved(tmp_path, outcomes([0, 1]).assign(who=[b"\0" * 15 + b"1"] * 2), "parquet")
+    line = error_of(run(file, "--map", mapped(tmp_path, UNIT_MAP)))
+    assert "column 'who' holds bytes" in line
+
+
+# u0 is in both arms; its second row is of the other, and u1 has two rows of its own.
+BOTH = outcomes([1, 0, 1, 0, 0, 1]).assign(
+    who=["u0", "u0", "u1", "u1", "u2", "u3"], arm=["old", "new", "old", "old", "old", "new"]
+)
+EVENTS_OF_ARMS = """
+layout = "event"
+unit = "who"
+arm = "arm"
+[times]
+column = "at"
+[commits]
+old = "aaaaaaa"
+new = "bbbbbbb"
+[constants]
+event = "page_view"
+"""
+BY_COMMIT = EVENTS_OF_ARMS.replace('arm = "arm"', 'columns.commit = "arm"')
+BY_COMMIT = re.sub(r"(?s)\[commits\].*\[con", "[con", BY_COMMIT)
+
+
+@pytest.mark.parametrize(
+    "layout", also_nightly([UNIT_MAP, BY_COMMIT], [EVENTS_OF_ARMS]), ids=["unit", "commit", "event"]
+)
+@pytest.mark.parametrize(
+    ("rule", "control", "treatment"),
+    [
+        ("first", {"u0", "u1", "u2"}, {"u3"}),
+        ("last", {"u1", "u2"}, {"u0", "u3"}),
+        ("leave_out", {"u1", "u2"}, {"u3"}),
+    ],
+)
+def test_a_unit_of_both_arms_ends_the_import_unless_the_map_says_which_rows_count(
+    *, run, stored, tmp_path, layout, rule, control, treatment
+) -> None:
+    arms = {"old": "aaaaaaa1", "new": "bbbbbbb"}
+    frame = BOTH.replace({"arm": arms}) if layout == BY_COMMIT else BOTH
+    file = saved(tmp_path, frame, "csv")
+    layout += EXPERIMENT.replace('"order"', '"page_view"') if layout != UNIT_MAP else EXPERIMENT
+    line = error_of(run(file, "--map", mapped(tmp_path, layout)))
+    assert "1 of 4 units have rows of both arms, such as that of row 1 (line 2)" in line
+    assert "both_arms =" in line
+    assert stored() == []
+    result = run(file, "--map", mapped(tmp_path, f'both_arms = "{rule}"\n{layout}'))
+    assert result.exit_code == 0, result.output
+    assert "1 of 4 units have rows of both arms" in result.stdout
+    assert ("Rows that repeat a unit: 2." in result.stdout) == ("metrics" in layout)
+    exposed = [(row.commit_sha, row.session_id) for row in stored() if row.commit_sha]
+    assert {unit for commit, unit in exposed if commit[0] == "a"} == control
+    assert {unit for commit, unit in exposed if commit[0] == "b"} == treatment
+    # Rows of a unit in the same arm add up.
+    orders = [row.session_id for row in stored() if row.event == "order"]
+    assert layout.find("metrics") < 0 or orders.count("u1") == 1
+
+
+def test_codes_are_no_yes_until_the_map_says_which_are(run, tmp_path) -> None:
+    file = saved(tmp_path, outcomes([1, 2, None, 9, 1, 2]), "parquet")
+    line = error_of(run(file, "--map", mapped(tmp_path, UNIT_MAP)))
+    assert "column 'hit' holds 1, 2, 9 and nothing that says no" in line
+    assert 'yes = ["1"]' in line
+    spellings = {
+        '["1"]': [1, 2, None, 9, 1, 2],
+        "[1]": ["1.0", "2", "", "9", "1", "2"],
+        '["Ja"]': ["ja", "nein", "", "?", "JA", "nein"],
+    }
+    for yes, hits in spellings.items():
+        layout = UNIT_MAP.replace('"order"', f'{{ event = "order", yes = {yes} }}')
+        file = saved(tmp_path, outcomes(hits), "csv")
+        result = run(file, "--map", mapped(tmp_path, layout), "--dry-run", "--json")
+        assert result.exit_code == 0, result.output
+        names = {"page_view": 6, "order": 2, "order (empty)": 1}
+        assert json.loads(result.stdout)["events_by_name"] == names
+
+
+def test_the_database_of_a_file_reads_and_writes_nothing_else(tmp_path) -> None:
+    file = tmp_path / "it's *[a].csv"
+    file.write_text("who\nu1\n")
+    (tmp_path / "other.csv").write_text("secret\n")
+    with opened_table(file) as table:
+        assert table.names() == ["who"]
+        table.load({"who": "unit"})
+        assert table.rows() == 1
+        for sql in (
+            f"FROM read_text('{tmp_path}/other.csv')",
+            f"COPY cells TO '{tmp_path}/copy.csv'",
+            "SET enable_external_access = true",
+        ):
+            with pytest.raises(duckdb.Error, match=r"disabled by|locked"):
+                table.query(sql)
