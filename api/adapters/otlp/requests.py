@@ -13,9 +13,9 @@ def requests_of(spans: Iterable[Span], notes: Counter[str]) -> list[Span]:
     """Returns the server spans of an export, each request once.
 
     A framework's own telemetry and an instrumentation beside it make two spans of a request, in a
-    single process, nested in time: the inner has a local parent (FastAPI), or the remote parent of
-    the outer since its instrumentation read the headers again (Hono). The outer keeps its duration, and takes
-    the route from the inner if it has none itself.
+    single process, nested in time: the inner has a local parent (FastAPI), or the remote parent
+    of the outer since its instrumentation read the headers again (Hono). The outer keeps its
+    duration, and takes the route from the inner if it has none itself.
 
     Args:
         spans: In the order of the export; spans of other kinds are passed over.
