@@ -61,20 +61,31 @@ class ReturningVisitors:
         users: Those with a second session.
         kept: Those of them who got the same build again.
         expected: How many would, were each session drawn anew.
+        sessions: The sessions that name a build.
+        named: Those of them that name a user.
+        vouched: Whether the users are those of the write key alone.
     """
 
     users: int
     kept: int
     expected: float
+    sessions: int
+    named: int
+    vouched: bool
 
     @property
     def unit(self) -> Literal["session", "user"] | None:
-        """The unit that fits the router; None where too few have come back."""
+        """The unit that fits the router; None where too few have come back.
+
+        Users that nobody vouches for are the unit only where half of the sessions name a user: the
+        others would be no units, and a stranger's users all that counts.
+        """
         room = self.users - self.expected
         if self.users < FEWEST_RETURNING or self.users * room < MANY_RETURNING * self.expected:
             return None
         is_kept = self.kept - self.expected >= KEPT_HALF_WAY * room
-        return "user" if is_kept else "session"
+        is_named = self.vouched or 2 * self.named >= self.sessions
+        return "user" if is_kept and is_named else "session"
 
 
 @dataclass(frozen=True, kw_only=True)

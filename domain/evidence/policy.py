@@ -1,5 +1,6 @@
 """The policy in an evidence document: the numbers that were frozen with its experiment."""
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -18,6 +19,9 @@ EFFECT_PRIOR = (
     (0.20, 0.06),
     (0.50, 0.02),
 )
+
+
+Member = Literal["unit", "cap", "thresholds", "history", "routes"]
 
 
 class FrozenMetric(Document, frozen=True, kw_only=True):
@@ -62,6 +66,10 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
     ] = None
     currency: str | None
     vouched_only: Annotated[bool, Meta(description="Whether only vouched events count.")] = False
+    trusted_only: Annotated[
+        bool,
+        Meta(description="Whether only the write key's events count, as of a server's spans."),
+    ] = False
     grace_seconds: Annotated[
         int | None,
         Meta(
@@ -80,6 +88,29 @@ class Precisions(Document, frozen=True, kw_only=True):
     day: Annotated[float, Meta(description="Of the smallest typical lift.")]
     fast: Annotated[float, Meta(description="Of the largest lift.")]
     between: Annotated[tuple[float, ...], Meta(description="Of those between.")] = ()
+
+
+class FrozenSource(Document, frozen=True, kw_only=True):
+    """The past that a member of the policy was read from."""
+
+    member: Member
+    metric: str | None = None
+    vouched: Annotated[
+        int,
+        Meta(
+            description="Values, first values, users or sessions that came with the write key, or"
+            " signed by the router."
+        ),
+    ]
+    unvouched: Annotated[
+        int,
+        Meta(
+            description="Those that came with the public key, counted where vouched ones were too"
+            " few: anybody can send these."
+        ),
+    ]
+    since: datetime
+    until: datetime
 
 
 class EvidencePolicy(Document, frozen=True, kw_only=True):
@@ -143,6 +174,10 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
     unwatched: Annotated[
         tuple[str, ...],
         Meta(description="Quantiles of guardrails that could not be frozen, each in a sentence."),
+    ] = ()
+    read_from: Annotated[
+        tuple[FrozenSource, ...],
+        Meta(description="The past events, users or sessions that its members were read from."),
     ] = ()
     after_window_at: Annotated[
         float | None,

@@ -1,13 +1,13 @@
 """The policy: everything that a verdict reads except events and deploys, frozen at the binding."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Row
+import msgspec
 
-from domain.evidence.policy import EFFECT_PRIOR
+from domain.evidence.policy import EFFECT_PRIOR, FrozenSource
 from domain.lineage.flag import Flag
 from domain.measure import precision_of
 from domain.metric import (
@@ -40,6 +40,20 @@ FEWEST_EXCEED, MOST_EXCEED = 0.002, 0.6
 _NAMED_ATTEMPTS = 20
 
 
+@dataclass(frozen=True, kw_only=True)
+class Quantiles:
+    """The first values of units before the start.
+
+    Attributes:
+        values: Of each quantile that is asked for.
+        exceeding: The share of units that exceeded each of these values.
+    """
+
+    units: int
+    values: Sequence[float]
+    exceeding: Sequence[float]
+
+
 def watched_guardrails(settings: Settings, named: Sequence[str] | None) -> Sequence[str]:
     """Returns the guardrails of an experiment whose registration names some, or none at all.
 
@@ -67,8 +81,9 @@ def frozen_policy(
     late_by: timedelta,
     retrospective: bool,
     caps: Callable[[Mapping[str, Any]], float | None],
-    quantiles: Callable[[Mapping[str, Any]], Row[Any]],
+    quantiles: Callable[[Mapping[str, Any]], Quantiles],
     history: Callable[[Mapping[str, Any]], Sequence[str] | None],
+    read_from: Sequence[FrozenSource],
 ) -> dict[str, Any]:
     """Returns the policy of an experiment that binds now.
 
@@ -90,6 +105,7 @@ def frozen_policy(
         caps: The caps of means for which the project names none.
         quantiles: The first values of units before the start, of metrics with a threshold.
         history: From when to when the history was received that predicts a mean of users.
+        read_from: Receives which events these, and the unit, rest on.
 
     Raises:
         Conflict: The target's threshold cannot be frozen.
@@ -104,7 +120,8 @@ def frozen_policy(
             definition["cap"] = caps(definition)
         metric = settings.metrics.get(name, Metric())
         if "over" in definition and definition["sources"] == [settings.span_event]:
-            definition["value_unit"] = "ms"
+            # Spans come by the write key alone.
+            definition |= {"value_unit": "ms", "trusted_only": True}
         with_own_grace(definition, metric, grace=settings.grace_seconds)
         return with_thresholds(definition, quantiles, unwatched)
 
@@ -114,19 +131,20 @@ def frozen_policy(
     watched = [
         each for name in dict.fromkeys(guardrails) if name != target for each in defined(name)
     ]
+    is_adjusted = unit == "user" and definition["kind"] == "mean" and not retrospective
+    companions = companions_of(
+        definition,
+        unit=unit,
+        every_event=routes is None and flag is None,
+        is_history=retrospective,
+        adjusted_by=history(definition) if is_adjusted else None,
+    )
     return {
         "target": definition,
         "guardrails": watched,
         **({"unwatched": unwatched} if unwatched else {}),
-        "companions": companions_of(
-            definition,
-            unit=unit,
-            every_event=routes is None and flag is None,
-            is_history=retrospective,
-            adjusted_by=history(definition)
-            if unit == "user" and definition["kind"] == "mean" and not retrospective
-            else None,
-        ),
+        "companions": companions,
+        "read_from": msgspec.to_builtins(read_from),
         "environment": environment,
         "routes": None if routes is None else list(routes),
         "routes_because": routes_because,
@@ -172,7 +190,7 @@ _SINGLE = "a target has a single threshold: name any of them in the metric's `ov
 
 def with_thresholds(
     definition: dict[str, Any],
-    quantiles: Callable[[Mapping[str, Any]], Row[Any]],
+    quantiles: Callable[[Mapping[str, Any]], Quantiles],
     unwatched: list[str],
 ) -> list[dict[str, Any]]:
     """Returns a metric once for each of its thresholds, with the number that each of them is.

@@ -42,7 +42,8 @@ class Metric:
         amounts_of: Under which name its values are kept: a guardrail's thresholds share them.
         currency: Of a mean.
         factors: Of each other currency that a mean converts, `conversion_factor`.
-        vouched_only: 1 where events count alone that came with the write key, or signed.
+        vouched_only: 1 where events count alone that came with the write key, or signed; 2 with
+            the write key.
         by_page: 1 where events count alone that came with the public key, and not signed.
         left_out: Of `REASONS`, why the target leaves the events out that count here; 0 where it
             counts them.
@@ -252,7 +253,9 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         threshold=None if over is None else cap_in_millionths(over),
         amounts_of=definition.get("of", definition["name"]),
         currency=definition["currency"],
-        vouched_only=int(role == "vouched" or definition.get("vouched_only", False)),
+        vouched_only=2
+        if definition.get("trusted_only")
+        else int(role == "vouched" or definition.get("vouched_only", False)),
         by_page=int(role == Cause.CHANNELS),
         factors={
             code: conversion_factor(rate, of=code, to=definition["currency"])

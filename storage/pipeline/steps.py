@@ -747,7 +747,7 @@ JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
     AND s.environment = e.environment
 JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
 WHERE {_read_outcome("e")}
-  AND (m.vouched_only = 0 OR e.trusted OR e.signed)
+  AND (m.vouched_only = 0 OR e.trusted OR m.vouched_only = 1 AND e.signed)
   AND (m.by_page = 0 OR NOT (e.trusted OR e.signed))
   AND (m.left_out = 0 OR m.left_out = {_NO_VALUE} AND e.value IS NULL)
   AND (m.threshold IS NULL OR e.value IS NOT NULL)

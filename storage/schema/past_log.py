@@ -11,8 +11,8 @@ from storage.schema.clock import binding_time, store_time
 
 BoundT = TypeVar("BoundT")
 
-# Who waits for many experiments at once reads the rest under the lock.
-_MOST_READINGS = 20
+# A bound on the rounds of a binding; no binding asks for so many.
+_MOST_READINGS = 1000
 
 
 class _MissingRowsError(Exception):

@@ -17,7 +17,7 @@ from domain.lineage.control_state import ControlState
 from domain.metric import metric_definition
 from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
-from storage.experiments.router import read_returning
+from storage.experiments.readings import PastEvents, read_returning
 from storage.experiments.serving import read_serving
 from storage.log.admissions import read_admissions
 from storage.log.status import sealing_error
@@ -203,7 +203,12 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         revenue_joined=revenue.joined,
         # A token vouches for a session.
         unit="session" if settings.signed_assignments else settings.unit,
-        returning=read_returning(PastLog(connection), project_id, environments[0], settings),
+        returning=read_returning(
+            PastEvents(
+                past=PastLog(connection), project_id=project_id, environment=environments[0]
+            ),
+            settings,
+        ),
         set_aside=[
             (failure.experiment_id, failure.sentence)
             for failure in read_set_aside(connection, project_id=project_id)

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, text
 from domain.checklist.setup import Seen, Traffic, UnmatchedFilter
 from domain.metric import Metric
 from domain.route import RouteTable
-from storage.experiments.binding import has_values
 from storage.experiments.commit_ids import event_commits
 from storage.experiments.graphs import graph_patterns
+from storage.experiments.readings import has_values
 from storage.postgres.rows import value_of
 from storage.schema.partitions import newest_partitions
 from storage.tenants.settings import Settings

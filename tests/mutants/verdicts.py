@@ -113,7 +113,7 @@ MUTANTS = [
             )
         ],
         tests=[
-            "tests/pipeline/scenarios/test_caps.py::test_a_value_is_clipped_on_both_sides_and_a_named_cap_is_kept"
+            "tests/pipeline/scenarios/test_readings.py::test_a_value_is_clipped_on_both_sides_and_a_named_cap_is_kept"
         ],
     ),
     Mutant(
@@ -190,6 +190,22 @@ MUTANTS = [
         edits=[reword(" + spot END) AS first_exposure,", " END) AS first_exposure,")],
         tests=[
             "tests/pipeline/engines/test_engines.py::test_each_engine_computes_of_a_world_what_the_specification_says[0]"
+        ],
+    ),
+    Mutant(
+        breaks="a policy is frozen from vouched events where these are enough",
+        of="storage.experiments.readings.PastEvents.vouched_first",
+        edits=[swap("vouched_only=number == 0", "vouched_only=False")],
+        tests=[
+            "tests/pipeline/scenarios/test_readings.py::test_where_vouched_events_are_enough_a_stranger_moves_no_member"
+        ],
+    ),
+    Mutant(
+        breaks="a stranger's users are not the unit of sessions that name none",
+        of="domain.checklist.setup.ReturningVisitors.unit",
+        edits=[swap("2 * self.named >= self.sessions", "True")],
+        tests=[
+            "tests/pipeline/scenarios/test_readings.py::test_a_stranger_s_users_are_not_the_unit_of_sessions_that_name_none"
         ],
     ),
     Mutant(

@@ -34,6 +34,7 @@ class Metric:
     currency: str | None
     factors: Mapping[str, int]
     vouched_only: bool
+    trusted_only: bool
     by_page: bool
     left_out: str | None
     is_turnover: bool
@@ -59,6 +60,7 @@ class Metric:
             kept_as=definition.get("of", definition["name"]),
             currency=definition["currency"],
             vouched_only=role == "vouched" or definition.get("vouched_only", False),
+            trusted_only=definition.get("trusted_only", False),
             by_page=role == "channels",
             factors={
                 code: conversion_factor(rate, of=code, to=definition["currency"])
@@ -127,6 +129,8 @@ class Metric:
         if not self.pair(event.event, event.properties):
             return False
         if self.vouched_only and not (event.trusted or event.signed):
+            return False
+        if self.trusted_only and not event.trusted:
             return False
         if self.by_page and (event.trusted or event.signed):
             return False

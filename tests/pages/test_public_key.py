@@ -1,12 +1,14 @@
-"""The page on the public key has a row for every endpoint and command, and tests hold each."""
+"""The page on the public key has a row for every endpoint, command and reading, held by tests."""
 
 import re
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from cli.main import main
+from domain.evidence.policy import Member
 from tests.api.routes.test_tenants import APP, routes_of
 from tests.mutants.test_mutants import names_of_tests
 from tests.pages.test_docs import every_command
@@ -28,14 +30,15 @@ def rows(heading: str) -> list[list[list[str]]]:
         # Who may read a page may ask for its head.
         ("Endpoints", {" ".join(way) for way in routes_of(APP.routes) if way[0] != "HEAD"}),
         ("Commands", set(every_command(main))),
+        ("Readings", set(get_args(Member))),
     ],
 )
-def test_the_page_has_one_row_for_each_endpoint_and_command(heading, names) -> None:
+def test_the_page_has_one_row_for_each_endpoint_command_and_reading(heading, names) -> None:
     written = Counter(name for first, *_ in rows(heading) for name in first)
     assert written == Counter(names)
 
 
-@pytest.mark.parametrize("heading", ["Endpoints", "Commands"])
+@pytest.mark.parametrize("heading", ["Endpoints", "Commands", "Readings"])
 def test_each_row_names_tests_that_exist(heading) -> None:
     for *_, tests in rows(heading):
         assert tests

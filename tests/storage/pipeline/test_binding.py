@@ -30,8 +30,8 @@ SESSIONS = {
 }
 USERS = {"unit": "user", "metrics": {"spent": {"kind": "mean", "cap": 100}}}
 # What a binding reads of events, by words of its statement.
-CAP, QUANTILES, UNIT = "percentile_cont", "firsts AS", "WITH sessions"
-HISTORY, REQUESTS, ROUTES = "corr(later, earlier)", "LIMIT 1", "DISTINCT route"
+CAP, QUANTILES, UNIT = "ORDER BY abs(value)", "firsts AS", "WITH sessions"
+HISTORY, REQUESTS, ROUTES = "sum(earlier * later)", "LIMIT 1", "GROUPING SETS"
 LATE, FLAGGED = "seen_commits", "min(occurred_at) AS occurred_at"
 
 

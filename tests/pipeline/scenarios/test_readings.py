@@ -1,0 +1,194 @@
+"""Readings of the past: a policy is frozen from vouched events, or says what it rests on."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from tests.world import DAY, A, K
+
+L = "ddddddd4"
+REQUEST = "http.server.request"
+GRAPH = {
+    "schema_version": 1,
+    "routes": [
+        {"route": route, "file": "list.ts", "files": ["list.ts"]} for route in ("/list", "/hidden")
+    ],
+}
+BILL = {"kind": "mean", "sources": ["paid"]}
+SLOW_PAGE = {"sources": ["page_view"], "over": "p95", "better": "lower"}
+FIRST, SECOND = -12_000, -85
+USERS = 1010
+
+
+@pytest.fixture
+def shop(story) -> Any:
+    """A project whose router keeps 600 users on A or on L, and that pays twice."""
+    story.begin = datetime.now(UTC) - timedelta(days=1)
+    story.settings(default_metric="spent", metrics={"spent": BILL, "slow_page": SLOW_PAGE})
+    story.registration = {}
+    story.deploy(A, minutes=-20 * DAY, graph=GRAPH)
+    story.deploy(L, 0.5, minutes=-12_100, base=A)
+    return story
+
+
+def visit(
+    shop, session: str, *, minutes: float, value: float, request: float, **named: Any
+) -> None:
+    at = {"session_id": session, "occurred_at": shop.at(minutes), **named}
+    shop.events += [
+        {**at, "event": "page_view", "value": value},
+        {**at, "event": "paid", "value": value},
+        {**at, "event": REQUEST, "value": request},
+    ]
+
+
+def customers(shop, *, users: int = USERS, named: bool = True) -> None:
+    for number in range(users):
+        user = {"user_ref": f"u{number}"} if named else {}
+        for minutes in (FIRST, SECOND):
+            visit(
+                *(shop, f"s{number} {minutes}"),
+                minutes=minutes + number / 22,
+                value=1.0 + number,
+                request=100.0 + number % 100,
+                **{"commit": (A, L)[number % 2], "route": "/list", **user},
+            )
+
+
+def strangers(shop, *, users: int = 400) -> None:
+    """Users who get another build each time, values beyond all bounds, and a route of their own."""
+    for number in range(users):
+        for minutes, commit in ((FIRST, A), (SECOND, L)):
+            visit(
+                *(shop, f"stranger {number} {minutes}"),
+                minutes=minutes + number / 22,
+                value=9e8 if number % 2 else 1e-6,
+                request=9e8,
+                commit=commit,
+                user_ref=f"x{number}",
+                **({"route": "/hidden"} if number < 5 else {}),
+            )
+
+
+def registered(shop, *, unvouched: str) -> str:
+    """The experiment of a canary, where some sessions sent with the public key."""
+    shop.send(live=True)
+    public = text("UPDATE runtime_events SET trusted = false WHERE session_id LIKE :sessions")
+    shop.in_store(lambda connection: connection.execute(public, {"sessions": unvouched}))
+    diff = {"base_commit": A, "files": [{"filename": "list.ts", "status": "modified"}]}
+    shop.deploy(K, 0.5, minutes=0, diff=diff)
+    return shop.register(guardrails=["slow_page", "error"], treatment_commit=K)
+
+
+def frozen(shop, experiment: str) -> dict[str, Any]:
+    """What was frozen of the past, and how many vouched and unvouched values it rests on."""
+    read = text("SELECT policy FROM experiments WHERE experiment_id = :id")
+    policy = shop.in_store(lambda c: c.execute(read, {"id": experiment}).scalar_one())
+    metrics = [policy["target"], *policy["guardrails"], *policy["companions"]]
+    return {
+        **{name: policy[name] for name in ("unit", "routes")},
+        "cap": policy["target"]["cap"],
+        "over": {each["name"]: each["over"] for each in metrics if "over" in each},
+        "adjusted": any("received" in each for each in metrics),
+        "read": {
+            f"{each['member']} {each.get('metric', '')}".strip(): (
+                each["vouched"],
+                each["unvouched"],
+            )
+            for each in policy["read_from"]
+        },
+    }
+
+
+SLOW = {"slow": 149.0, "slow p90": 189.0, "slow p95": 194.0, "slow p99": 198.0}
+HONEST = {
+    "unit": "user",
+    "routes": ["/list"],
+    "cap": 1000.0,
+    "over": {"slow_page": 960.0, **SLOW},
+    "adjusted": True,
+}
+READ = {
+    "unit": USERS // 2,
+    "routes": USERS,
+    "cap spent": 2 * USERS,
+    "thresholds slow_page": USERS,
+    "history spent": USERS,
+}
+
+
+def test_where_vouched_events_are_enough_a_stranger_moves_no_member(shop) -> None:
+    customers(shop)
+    strangers(shop)
+    read = {name: (count, 0) for name, count in READ.items()}
+    read |= {"thresholds slow": (USERS, 0), "routes": (USERS, 5)}
+    experiment = registered(shop, unvouched="stranger%")
+    assert frozen(shop, experiment) == {**HONEST, "read": read}
+
+
+def test_a_shop_that_sends_with_its_public_key_alone_gets_the_same_and_is_told(shop) -> None:
+    customers(shop)
+    experiment = registered(shop, unvouched="%")
+    # But for a server's spans, which come with the write key.
+    read = {name: (0, count) for name, count in READ.items()}
+    over = {"slow_page": HONEST["over"]["slow_page"]}
+    assert frozen(shop, experiment) == {**HONEST, "over": over, "read": read}
+    shop.tick()
+    read_from = shop.evidence(experiment)["policy"]["read_from"]
+    assert all(each["unvouched"] and not each["vouched"] for each in read_from)
+
+
+def test_a_stranger_s_users_are_not_the_unit_of_sessions_that_name_none(shop) -> None:
+    customers(shop, users=100, named=False)
+    strangers(shop, users=40)
+    assert frozen(shop, registered(shop, unvouched="stranger%"))["unit"] == "session"
+
+
+# --- The cap of a mean: so that no whale hides a change -------------------------------------------
+
+
+def capped(story, values: list[float], *, cap: float | None = None) -> str:
+    """An experiment on what sessions spend; these were spent before its start."""
+    spent = {"kind": "mean", "sources": ["paid"], **({} if cap is None else {"cap": cap})}
+    story.settings(metrics={"spent": spent})
+    story.deploy(A, minutes=-DAY)
+    for value, session in zip(
+        values, story.units_of(A, minutes=-300, units=len(values)), strict=True
+    ):
+        paid = next(e for e in story.events if e["session_id"] == session)
+        story.events.append({**paid, "event": "paid", "value": value})
+    story.deploy(K, minutes=0, base=A)
+    for commit in (A, K):
+        for number, session in enumerate(story.units_of(commit, minutes=10, units=60)):
+            paid = next(e for e in story.events if e["session_id"] == session)
+            story.events.append({**paid, "event": "paid", "value": -1e9 if number else 1e9})
+    return story.judged(target_metric="spent", minutes=DAY)
+
+
+@pytest.mark.parametrize(
+    ("values", "cap"),
+    [
+        ([10.0] * 19, None),
+        ([0.0] * 50, None),
+        ([10.0] * 19 + [500_000.0], 200.0),
+        ([1.0] * 90 + [300.0] * 10, 300.0),
+        ([-10.0] * 20, 200.0),
+        ([float(value) for value in range(1, 1001)], 990.0),
+    ],
+)
+def test_a_cap_is_chosen_from_the_values_before_the_start(story, values, cap) -> None:
+    evidence = story.evidence(capped(story, values))
+    assert evidence["policy"]["target"]["cap"] == cap
+    assert ("uncapped" in evidence["warnings"]) == (cap is None)
+
+
+def test_a_value_is_clipped_on_both_sides_and_a_named_cap_is_kept(story) -> None:
+    evidence = story.evidence(capped(story, [10.0] * 30, cap=7.0))
+    assert evidence["policy"]["target"]["cap"] == 7.0
+    for arm in evidence["arms"].values():
+        assert arm["total"] == 7.0 - 59 * 7.0
+    # All units paid, in both arms: the yes/no twin stands beside the mean.
+    assert evidence["yes_no"]["lift"] == 0.0
+    assert evidence["yes_no"]["e_value"] <= 1
