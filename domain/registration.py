@@ -123,6 +123,13 @@ class Situation(Document, frozen=True, kw_only=True):
     ] = None
 
 
+class ReceivedEvents(Document, frozen=True, kw_only=True):
+    """The live events of a name, and how often they come."""
+
+    event: str
+    per_hour: Annotated[float, Meta(description="In the mean since yesterday, or since the first.")]
+
+
 class ListedExperiment(Document, frozen=True, kw_only=True):
     """An experiment as lists name it."""
 
@@ -182,6 +189,17 @@ class RegistrationAnswer(ListedExperiment, frozen=True, kw_only=True):
             " deploy."
         ),
     ]
+    never_received: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="The target and the guardrails that a keep waits for, of whose events none"
+            " ever came; empty before the deploy."
+        ),
+    ] = ()
+    received: Annotated[
+        tuple[ReceivedEvents, ...],
+        Meta(description="The project's live events, the most frequent first; at most 20 names."),
+    ] = ()
     retrospective: Annotated[
         bool,
         Meta(description="As its evidence says it: of history, so nothing is to be trained on it."),

@@ -35,6 +35,7 @@ from storage.releases.release_gate import (
     judgment,
     unregistered,
 )
+from storage.tenants.default_metric import default_metric
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import read_settings
 from storage.views.registrations import read_registration
@@ -122,7 +123,8 @@ async def _judge(
         freeze = current_freeze(connection)
         if isinstance(commit, Judgment):
             return commit if freeze is None else frozen(freeze)
-        metric = question.target_metric or read_settings(connection, project_id).default_metric
+        settings = read_settings(connection, project_id)
+        metric = question.target_metric or default_metric(connection, project_id, settings)
 
         def judged() -> Judgment | None:
             experiments = experiments_of_commit(
@@ -134,7 +136,7 @@ async def _judge(
         if answer is None and registers:
             registration = Registration(
                 treatment_commit=whole_id(connection, project_id, commit),
-                target_metric=metric,
+                target_metric=question.target_metric,
                 environment=question.environment,
             )
             register(connection, project_id, registration)

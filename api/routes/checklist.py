@@ -24,7 +24,7 @@ router = APIRouter(route_class=PlainRoute, tags=["reward"])
     ),
 )
 async def get_checklist(request: Request) -> Response:
-    """Return ten checks: `ok` is null while there is nothing to judge, `fix` the next thing to do.
+    """Return the checks: `ok` is null while there is nothing to judge, `fix` the next thing to do.
 
     Computed when somebody asks, from the log's end and the experiments, and kept for a minute. The
     header `Age` says how many seconds ago that was; `Cache-Control: no-cache` asks for it anew.

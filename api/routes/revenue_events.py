@@ -153,7 +153,11 @@ async def post_revenue_events(
     def recording(connection: Connection) -> list[bool]:
         return record_revenue(connection, caller.project_id, events, history=replay)
 
-    return answer(_receipt(events, await shared.store.run(recording)))
+    stored = await shared.store.run(recording)
+    if not replay:
+        new = [event.event for event, is_new in zip(events, stored, strict=True) if is_new]
+        shared.admissions.received(caller.project_id, new)
+    return answer(_receipt(events, stored))
 
 
 def _stored_form(event: RevenueEventBody, project_id: int, pseudonyms: Pseudonyms) -> RevenueEvent:

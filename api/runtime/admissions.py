@@ -19,6 +19,7 @@ from domain.checklist.setup import NO_UNIT
 from domain.checklist.setup import Admissions as Counts
 from storage.log.admissions import add_admissions
 from storage.log.events import note_names
+from storage.log.received_events import add_name_counts
 from storage.postgres.engine import StoreUnavailable
 
 _NOTED_SECONDS = 5.0
@@ -49,6 +50,7 @@ class Admissions:
         self._store = store
         self._counts: dict[int, Counter[str]] = {}
         self._reasons: dict[int, str] = {}
+        self._received: dict[int, Counter[str]] = {}
         self._names: dict[tuple[int, bool], dict[str, None]] = {}
         self._noted: dict[tuple[int, bool], set[str]] = {}
         self._remembered_since = time.monotonic()
@@ -85,6 +87,7 @@ class Admissions:
             sources: The names that the project's metrics read.
         """
         count = self._of(project_id)
+        self.received(project_id, names)
         count["accepted"] += accepted
         count["late"] += late
         count["sampled_out"] += sampled_out
@@ -99,6 +102,12 @@ class Admissions:
             waiting[name] = None
             if len(noted) < _MOST_NAMES:
                 self._due.set()
+
+    def received(self, project_id: int, names: Sequence[str]) -> None:
+        """Counts events by their names, as many names of a project at a time as may wait."""
+        counts = self._received.setdefault(project_id, Counter())
+        if len(counts) < _MOST_HELD:
+            counts.update(names)
 
     def refused(self, project_id: int, problem: Problem) -> None:
         """Counts a refused request: an event for each of its faults, or a single event."""
@@ -134,11 +143,12 @@ class Admissions:
                 for kind, waiting in self._names.items()
                 if waiting
             }
-            self._counts, self._reasons = {}, {}
-            if counted or names:
+            received = self._received
+            self._counts, self._reasons, self._received = {}, {}, {}
+            if counted or names or received:
                 with contextlib.suppress(StoreUnavailable, TimeoutError):
                     async with asyncio.timeout(_PATIENCE_SECONDS):
-                        await self._store.run(partial(_add, counted, names))
+                        await self._store.run(partial(_add, counted, names, received))
                     self._remember(names)
 
     def _remember(self, names: Names) -> None:
@@ -153,7 +163,12 @@ class Admissions:
                 del self._names[kind]
 
 
-def _add(counted: Mapping[int, Counts], names: Names, connection: Connection) -> None:
+def _add(
+    counted: Mapping[int, Counts],
+    names: Names,
+    received: Mapping[int, Mapping[str, int]],
+    connection: Connection,
+) -> None:
     if counted:
         add_admissions(connection, counted)
     for vouched in (True, False):
@@ -161,6 +176,7 @@ def _add(counted: Mapping[int, Counts], names: Names, connection: Connection) ->
             project_id: some for (project_id, kind), some in names.items() if kind is vouched
         }
         note_names(connection, of_kind, vouched=vouched)
+    add_name_counts(connection, received)
 
 
 def _reason(fault: Fault) -> str:

@@ -12,7 +12,9 @@ from domain.registration import RegistrationAnswer
 from domain.wording.registration import (
     attempt_sentence,
     first_look_sentence,
+    received_sentence,
     registration_note,
+    unseen_sentence,
 )
 
 
@@ -61,9 +63,17 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
             registered = decoded(answer.text, RegistrationAnswer)
         except RemoteFault:
             return
-        notes = (registration_note, attempt_sentence, first_look_sentence)
-        for note in filter(None, (note(registered) for note in notes)):
-            click.echo(note, err=True)
+        is_default = chosen["metric"] is None
+        for note in (
+            registration_note(registered),
+            f"Its target is {registered.metric}, the project's default." if is_default else None,
+            attempt_sentence(registered),
+            unseen_sentence(registered),
+            received_sentence(registered),
+            first_look_sentence(registered),
+        ):
+            if note is not None:
+                click.echo(note, err=True)
 
 
 def _members(chosen: dict[str, Any]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from msgspec import Meta
@@ -21,7 +21,15 @@ from domain.document import Document
 from domain.figures import counted, first_names, length_of_time
 from domain.wording.base_move import base_move_sentence
 from domain.wording.left_out import CURES, left_out_sentence
-from domain.wording.registration import nothing_to_compare_advice, nothing_to_compare_sentence
+from domain.wording.registration import (
+    FAR,
+    FAR_SECONDS,
+    SEND_OR_DROP,
+    nothing_to_compare_advice,
+    nothing_to_compare_sentence,
+    rate_text,
+    unseen_guardrails,
+)
 
 # The checks in the order of a set-up, by the words that every face shows.
 CHECKS = (
@@ -31,6 +39,7 @@ CHECKS = (
     "routes matched",
     "canary and control both get traffic",
     "target seen",
+    "guardrails seen",
     "revenue joinable",
     "clock skew",
     "crossover",
@@ -110,12 +119,12 @@ class ChecklistLine(Document, frozen=True, kw_only=True):
 
 
 def lines(setup: ProjectSetup) -> list[ChecklistLine]:
-    """Returns the ten lines of a project, in the order of a set-up, the unit's, and single faults.
+    """Returns the lines of every project, in the order of a set-up, the unit's, and single faults.
 
     Faults are there for events without a unit, filters that nothing matches, ratios over nothing,
     experiments that leave outcomes out or cannot be computed, and while the log cannot be sealed.
     """
-    ten = [
+    of_all = [
         ChecklistLine(
             check=check,
             ok=ok,
@@ -127,7 +136,7 @@ def lines(setup: ProjectSetup) -> list[ChecklistLine]:
         for ok, seen, fix in [judge(setup)]
     ]
     return [
-        *ten,
+        *of_all,
         *_unit(setup),
         *_unnamed(setup.admissions or Admissions()),
         *map(_unmatched, setup.unmatched),
@@ -362,11 +371,15 @@ def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
     newest, shared = experiment.newest_block, experiment.newest_shared_block
     if newest is not None and shared is not None and newest - shared < recent:
         both = f"both in the block of {shared:%d %b %H:%M} UTC."
-        return True, f"{seen} in a day; {both}{_first_look(experiment)}", ""
+        return True, f"{seen} in a day; {both}{_first_look(experiment, setup.now)}", ""
     if (judgment := _beside(experiment)) is not None:
         return judgment
     if experiment.treated + experiment.controlled < _SOME_UNITS:
-        return None, f"{seen} so far.{_first_look(experiment)}", "Wait for more units of both arms."
+        return (
+            None,
+            f"{seen} so far.{_first_look(experiment, setup.now)}",
+            "Wait for more units of both arms.",
+        )
     sha = (experiment.treatment or "")[:12]
     lacking, fix = (
         ("treatment", f"Let the router send {sha} a share above 0, and its events name it.")
@@ -386,7 +399,7 @@ def _without_units(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment
         seen = f"{name}: no unit in {experiment.closed_blocks:,} closed blocks of 5 minutes."
         if experiment.closed_blocks < _SOME_BLOCKS or not _measured(setup):
             fix = "Wait for a block to close: 5 minutes and the grace."
-            return None, f"{seen}{_first_look(experiment)}", fix
+            return None, f"{seen}{_first_look(experiment, setup.now)}", fix
         return False, seen, f"Mend the lines above; then `deploy-reward explain {name}`."
     return None
 
@@ -405,10 +418,12 @@ def _beside(experiment: OpenExperiment) -> _Judgment | None:
     return None
 
 
-def _first_look(experiment: OpenExperiment) -> str:
-    if experiment.first_look_at is None:
+def _first_look(experiment: OpenExperiment, now: datetime) -> str:
+    if (at := experiment.first_look_at) is None:
         return ""
-    return f" Its first look can come at {experiment.first_look_at:%d %b %H:%M} UTC."
+    seconds = (at - now).total_seconds()
+    far = f", in {length_of_time(seconds)}. {FAR}" if seconds > FAR_SECONDS else "."
+    return f" Its first look can come at {at:%d %b %H:%M} UTC{far}"
 
 
 def _elsewhere(experiment: OpenExperiment) -> str:
@@ -423,26 +438,45 @@ def _elsewhere(experiment: OpenExperiment) -> str:
 def _target_seen(setup: ProjectSetup) -> _Judgment:
     if not setup.experiments:
         name, sources = setup.target
-        ok, seen, fix = _target(name, setup.names, sources=sources, converted=False)
+        ok, seen, fix = _target(name, setup, sources=sources, converted=False)
         # Nobody asks for the default metric yet: that it never came is no fault.
         return ok or None, seen, fix
     return _worst(
-        _target(each.metric, setup.names, sources=each.sources, converted=each.converted)
+        _target(each.metric, setup, sources=each.sources, converted=each.converted)
         for each in setup.experiments
     )
 
 
-def _target(metric: str, names: Sequence[str], *, sources: object, converted: bool) -> _Judgment:
+def _target(metric: str, setup: ProjectSetup, *, sources: object, converted: bool) -> _Judgment:
+    names, rates = setup.names, {each.event: rate_text(each) for each in setup.received}
     wanted = [str(source) for source in sources] if isinstance(sources, Iterable) else [metric]
     name = _cut(metric)
     if converted or set(wanted) & set(names):
-        return True, f"`{name}` was received.", ""
+        often = " and ".join(rates[source] for source in wanted if source in rates)
+        return True, f"`{name}` was received{often and f', {often}'}.", ""
     if not names:
         return None, _NO_EVENT, _SEND
-    seen = f"No `{name}` event was received, but these: {_listed(names)}."
+    come = [f"{_cut(each)} ({rates[each]})" if each in rates else _cut(each) for each in names]
+    seen = f"No `{name}` event was received, but these: {first_names(come, _NAMES_SHOWN)}."
     event = _cut(wanted[0])
     fix = f'Send {{"event": "{event}", "session_id": ...}} when it happens, or measure what comes.'
     return False, seen, fix
+
+
+def _guardrails_seen(setup: ProjectSetup) -> _Judgment:
+    begun = [each for each in setup.experiments if each.bound]
+    if not begun:
+        return _no_experiment()
+    if not setup.names:
+        return None, _NO_EVENT, _SEND
+    return _worst(map(_guardrails, begun))
+
+
+def _guardrails(experiment: OpenExperiment) -> _Judgment:
+    unseen = [_cut(name) for name in experiment.never_received if name != experiment.metric]
+    if not unseen:
+        return True, "Each guardrail that a keep waits for was received.", ""
+    return False, f"{experiment.experiment_id}: {unseen_guardrails(unseen)}", SEND_OR_DROP
 
 
 def _revenue_joinable(setup: ProjectSetup) -> _Judgment:
@@ -547,12 +581,13 @@ _LINES: Sequence[_Judge] = (
     _routes_matched,
     _both_arms,
     _target_seen,
+    _guardrails_seen,
     _revenue_joinable,
     _clock_skew,
     _crossover,
     _refused,
 )
-_OF_EXPERIMENTS = (_both_arms, _target_seen, _crossover)
+_OF_EXPERIMENTS = (_both_arms, _target_seen, _guardrails_seen, _crossover)
 
 # --- What several lines say -----------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from domain.comparison import FEWEST_RETURNING, KEPT_HALF_WAY, MANY_RETURNING
 from domain.evidence.counts import LeftOut
 from domain.evidence.policy import FrozenMetric
 from domain.lineage.control_state import ControlState
+from domain.registration import ReceivedEvents
 
 # Why an event is refused that names no unit.
 NO_UNIT = "missing (session_id)"
@@ -151,6 +152,8 @@ class OpenExperiment:
         elsewhere: Before that: where else its commit is deployed.
         metric: The target.
         sources: The events that the target counts.
+        never_received: The target and the guardrails that a keep waits for, of whose events none
+            ever came.
         first_look_at: When the target can be looked at first; None once that time came.
         converted: Whether any outcome of the target was ever counted.
         closed_blocks: How many blocks have closed since it began.
@@ -172,6 +175,7 @@ class OpenExperiment:
     elsewhere: Sequence[str]
     metric: str
     sources: Sequence[str]
+    never_received: Sequence[str]
     first_look_at: datetime | None
     converted: bool
     closed_blocks: int
@@ -200,6 +204,7 @@ class ProjectSetup:
         environments: Where it measures.
         traffic: The recent events, by environment.
         names: Of events that ever came, the newest first.
+        received: How often live events come, by name, the most frequent first.
         unmatched: The filters of its metrics that no recent event matches.
         undivided: Its ratios whose `per` events never came, each with the names of these events.
         experiments: Those that are open, in order.
@@ -229,6 +234,7 @@ class ProjectSetup:
     environments: Sequence[str]
     traffic: Mapping[str, Traffic]
     names: Sequence[str]
+    received: Sequence[ReceivedEvents]
     unmatched: Sequence[UnmatchedFilter]
     undivided: Sequence[tuple[str, Sequence[str]]]
     experiments: Sequence[OpenExperiment]

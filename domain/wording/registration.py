@@ -6,13 +6,16 @@ from datetime import UTC, datetime
 from domain.contract import Contract
 from domain.figures import first_names, length_of_time
 from domain.lineage.serving import MissingControl
-from domain.registration import MissingDeploy, RegistrationAnswer
+from domain.registration import MissingDeploy, ReceivedEvents, RegistrationAnswer
 from domain.words import State
 
 _NEXT_CANARY = (
     "Nothing to do. Deploy the next change as a canary: deploy-reward deploy COMMIT --allocation"
     " SHARE."
 )
+# A first look that is further away than this is announced as far.
+FAR_SECONDS = 7200
+FAR = "For an earlier figure name another metric, or give this a shorter `window_seconds`."
 # An id of a commit is shown so far, and so many of a list are.
 _SHOWN, _NAMED = 12, 5
 
@@ -40,6 +43,53 @@ def attempt_sentence(registration: RegistrationAnswer) -> str | None:
     )
 
 
+def unseen_sentence(registration: RegistrationAnswer) -> str | None:
+    """Returns of which metrics no event ever came, and the cost of that; None of none."""
+    target, unseen = registration.metric, registration.never_received
+    guardrails = [name for name in unseen if name != target]
+    # Before any event comes this is true of every target.
+    silent = (
+        f"No {named(target)} event was ever received: without any there is no answer."
+        if target in unseen and registration.received
+        else None
+    )
+    waited = f"{unseen_guardrails(guardrails)} {SEND_OR_DROP}" if guardrails else None
+    return " ".join(filter(None, (silent, waited))) or None
+
+
+# What ends the wait for a guardrail that nobody sends.
+SEND_OR_DROP = "Send it, or drop it in the settings: `guardrails`."
+
+
+def unseen_guardrails(names: Sequence[str]) -> str:
+    """Returns the cost to each keep while events of guardrails never came."""
+    shown = first_names([named(name) for name in names], _NAMED)
+    return f"{shown} {'was' if len(names) == 1 else 'were'} never received: a keep will wait a day."
+
+
+def received_sentence(registration: RegistrationAnswer) -> str | None:
+    """Returns which events come, and how often; None where none came lately."""
+    received = registration.received
+    return f"Received: {received_text(received)}." if received else None
+
+
+def received_text(received: Sequence[ReceivedEvents]) -> str:
+    """Returns the names of events, each with its rate."""
+    return first_names([f"{named(each.event)} {rate_text(each)}" for each in received], _NAMED)
+
+
+def rate_text(received: ReceivedEvents) -> str:
+    """Returns a rate in whole events an hour, or a day where they are few."""
+    if received.per_hour >= 1:
+        return f"{received.per_hour:,.0f} an hour"
+    return f"{max(1, round(24 * received.per_hour))} a day"
+
+
+def named(name: str) -> str:
+    """Returns a name that others invented, as it can stand in a line of a terminal."""
+    return f"`{name if name.isprintable() else ascii(name)}`"
+
+
 def late_start_sentence(registration: RegistrationAnswer) -> str | None:
     """Returns why units count from the registration alone; None where its canary's all count."""
     if (declared := registration.declared_at) is None:
@@ -65,10 +115,11 @@ def first_look_sentence(
         return None
     if (seconds := (at - datetime.now(UTC)).total_seconds()) <= 0:
         return None
-    return (
+    said = (
         f"The first look at {registration.metric} can come at {at:%Y-%m-%d %H:%M} UTC, in"
         f" {length_of_time(seconds)}: the first units have so long to bring their outcomes."
     )
+    return f"{said} {FAR}" if seconds > FAR_SECONDS else said
 
 
 def awaited_sentence(awaited: MissingDeploy, environment: str) -> str:

@@ -24,6 +24,7 @@ from storage.schema.clock import binding_time
 from storage.schema.past_log import PastLog
 from storage.schema.tables import deploys, experiments, verdicts
 from storage.tenants.audit_trail import PROGRAM, Actor, record_action
+from storage.tenants.default_metric import settled_metric
 from storage.tenants.projects import lock_project
 from storage.tenants.settings import Lockable, Settings, read_settings
 
@@ -54,7 +55,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     settings = read_settings(connection, project_id)
     require_unlocked(settings, _chosen(settings, request))
     require_control(settings, request.treatment_flag)
-    metric = request.target_metric or settings.default_metric
+    metric = request.target_metric or settled_metric(connection, project_id, settings)
     if request.value_per_conversion is not None and metric in settings.metrics:
         _require_worth(settings.metrics[metric])
     deploy = _deploy(connection, project_id, request)

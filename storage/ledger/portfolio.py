@@ -24,6 +24,7 @@ from storage.experiments.serving import standing_commit
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import IS_PORTFOLIO
+from storage.tenants.default_metric import default_metric
 from storage.tenants.settings import read_settings
 from storage.verdicts.publication import read_effect
 
@@ -119,7 +120,8 @@ def read_portfolio(
     standing = standing_commit(connection, project_id, environment)
     if newest is None:
         treatment = standing
-        metric = metric or read_settings(connection, project_id).default_metric
+        settings = read_settings(connection, project_id)
+        metric = metric or default_metric(connection, project_id, settings)
         hold_back = hold_back or standing_commit(
             connection,
             project_id,

@@ -38,6 +38,7 @@ from storage.postgres.refusal import Conflict, Missing, Refusal
 from storage.releases.canary import declared_canaries
 from storage.schema.clock import store_time
 from storage.schema.tables import places
+from storage.tenants.default_metric import default_metric
 from storage.tenants.projects import lock_project
 from storage.tenants.settings import Lockable, Settings, read_settings
 from storage.verdicts.announcements import announce_place
@@ -212,6 +213,10 @@ class _Queue:
     def settings(self) -> Settings:
         return read_settings(self.connection, self.project_id)
 
+    @property
+    def default_metric(self) -> str:
+        return default_metric(self.connection, self.project_id, self.settings)
+
     def advance(self, given_back: str | None, refused: dict[str, Refusal]) -> None:
         open_rows: list[Row[Any]] = []
         for row in self.rows:
@@ -246,7 +251,7 @@ class _Queue:
         for row in waiting:
             if flags <= 0 and room <= 0:
                 return
-            request, metric = row.request, row.request["metric"] or self.settings.default_metric
+            request, metric = row.request, row.request["metric"] or self.default_metric
             if metric not in capacities:
                 capacities[metric] = read_capacity(
                     self.connection,
@@ -353,7 +358,7 @@ class _Queue:
 
     def _announce(self, row: Row[Any]) -> None:
         place = read_place(self.connection, self.project_id, row.place_id)
-        metric = place.metric or self.settings.default_metric
+        metric = place.metric or self.default_metric
         announce_place(self.connection, self.project_id, place, metric=metric)
 
 

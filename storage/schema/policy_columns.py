@@ -45,6 +45,22 @@ _REASONS = " || ".join(f'@.role == "{reason}"' for reason in LEFT_OUT)
 LEAVES_OUT = f"coalesce((x.policy -> 'companions') @? '$[*] ? ({_REASONS})', false)"
 TARGET_SOURCES = "coalesce(x.policy -> 'target' -> 'sources', jsonb_build_array(x.target_metric))"
 JUDGED_METRICS = "jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')"
+# The target and the guardrails that a keep waits for, of whose events none ever came.
+NEVER_RECEIVED = """ARRAY(
+    SELECT m.metric ->> 'name'
+    FROM (
+        SELECT x.policy -> 'target', 0
+        UNION ALL
+        SELECT g.metric, g.place
+        FROM jsonb_path_query(x.policy, '$.guardrails[*]') WITH ORDINALITY AS g (metric, place)
+        WHERE g.metric -> 'margin' <> 'null'
+    ) AS m (metric, place)
+    WHERE m.metric IS NOT NULL AND NOT EXISTS (
+        SELECT FROM jsonb_path_query(m.metric, '$.sources[*]') AS e (event)
+        JOIN seen_names AS s ON s.project_id = x.project_id AND s.event = e.event #>> '{}'
+    )
+    ORDER BY m.place
+)"""
 ALPHA = _number("alpha")
 ATTEMPT = _number("attempt")
 SAMPLE_RATE = _number("sample_rate")

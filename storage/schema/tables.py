@@ -664,6 +664,16 @@ seen_names = _table(
     PrimaryKeyConstraint("project_id", "event"),
 )
 
+# How many events of a name came live, on each of the last two days.
+name_counts = _table(
+    "name_counts",
+    _project(),
+    Column("event", Text, nullable=False),
+    Column("day", Date, nullable=False),
+    Column("events", BigInteger, nullable=False),
+    PrimaryKeyConstraint("project_id", "event", "day"),
+)
+
 # What became of what a project's senders sent to `/v1/events`: only the API knows what it refused.
 admissions = _table(
     "admissions",

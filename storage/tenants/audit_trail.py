@@ -15,6 +15,7 @@ from storage.schema.tables import audit_trail
 Action = Literal[
     "project_created",
     "settings_changed",
+    "default_metric_settled",
     "key_created",
     "key_revoked",
     "link_created",

@@ -508,6 +508,13 @@ def lock_settings(connection: Connection, project_id: int) -> dict[str, Any]:
     return _stored(connection, select(projects.c.settings).with_for_update(), project_id)
 
 
+def store_settings(connection: Connection, project_id: int, chosen: Mapping[str, object]) -> None:
+    """Stores all choices of a project, which are valid and locked."""
+    connection.execute(
+        update(projects).where(projects.c.project_id == project_id).values(settings=chosen)
+    )
+
+
 def apply_settings(
     connection: Connection,
     project_id: int,
@@ -526,9 +533,7 @@ def apply_settings(
     merged |= {member: _composed(chosen[member]) for member in _NAMING if member in chosen}
     settings = parse_settings(merged)
     chosen_settings(chosen)
-    connection.execute(
-        update(projects).where(projects.c.project_id == project_id).values(settings=merged)
-    )
+    store_settings(connection, project_id, merged)
     if changes := changes_between(_audited(stored), _audited(merged)):
         record_action(connection, project_id, "settings_changed", by=by, changes=changes)
     return settings

@@ -20,11 +20,19 @@ from storage.experiments.deploys import ELSEWHERE
 from storage.experiments.readings import PastEvents, read_returning
 from storage.experiments.serving import read_serving
 from storage.log.admissions import read_admissions
+from storage.log.received_events import read_name_counts
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
 from storage.schema.encoding import BLOCK, SIGHTINGS, moment
 from storage.schema.past_log import PastLog
-from storage.schema.policy_columns import LEAVES_OUT, TARGET, TARGET_SOURCES
+from storage.schema.policy_columns import (
+    LEAVES_OUT,
+    NEVER_RECEIVED,
+    TARGET,
+    TARGET_OPEN_FOR,
+    TARGET_SOURCES,
+)
+from storage.tenants.default_metric import default_metric
 from storage.tenants.settings import parse_settings
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.recent_traffic import read_names, read_traffic
@@ -109,9 +117,10 @@ FROM tested
 _EXPERIMENTS = text(f"""
 SELECT x.experiment_id, x.environment, x.treatment_commit,
     x.bound_at IS NOT NULL AS bound, {ELSEWHERE} AS elsewhere, x.target_metric, x.starts_at,
-    -- Of those that began lately: they alone may wait for their first look.
-    CASE WHEN x.starts_at > statement_timestamp() - interval '1 day' THEN x.policy END AS policy,
-    {TARGET_SOURCES} AS sources,
+    -- Of those that may wait for their first look.
+    CASE WHEN x.starts_at + {TARGET_OPEN_FOR} > statement_timestamp() - interval '1 day'
+        THEN x.policy END AS policy,
+    {TARGET_SOURCES} AS sources, {NEVER_RECEIVED} AS never_received,
     EXISTS (
         SELECT FROM conversions AS o
         WHERE o.experiment_id = x.experiment_id AND o.metric = x.target_metric
@@ -174,7 +183,8 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
     latest = PRODUCTION if row.production or row.latest is None else row.latest
     environments = sorted({experiment.environment for experiment in experiments}) or [latest]
     newest_at = _newest(recent.by_environment, environments, row.named_at)
-    metrics = metric_definition(settings.default_metric, settings.metrics)
+    metric = default_metric(connection, project_id, settings)
+    definition = metric_definition(metric, settings.metrics)
     revenue = connection.execute(_REVENUE, {**bound, "grace": settings.grace_seconds}).one()
     names = list(dict.fromkeys([*recent.names, *read_names(connection, project_id)]))
     return value_of(
@@ -182,12 +192,13 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         row,
         grace_seconds=settings.grace_seconds,
         contrast_hours=settings.contrast_hours,
-        target=(settings.default_metric, metrics["sources"]),
+        target=(metric, definition["sources"]),
         graph=row.current_graph_id is not None,
         deployed=row.latest is not None,
         environments=environments,
         traffic=recent.by_environment,
         names=names,
+        received=read_name_counts(connection, project_id),
         unmatched=recent.unmatched,
         undivided=[
             (name, metric.per)

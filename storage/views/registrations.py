@@ -17,9 +17,10 @@ from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
 from storage.experiments.histories import joint_with
 from storage.experiments.policy import first_look_at, reward_at
+from storage.log.received_events import read_name_counts
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import CONTRAST_SECONDS
+from storage.schema.policy_columns import CONTRAST_SECONDS, NEVER_RECEIVED
 
 # Two ids of forty digits by chance share about half of them; a slip of the finger leaves most.
 _LIKENESS = 0.8
@@ -53,6 +54,7 @@ _READ = text(f"""
 SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric AS metric,
     x.treatment_commit, x.control_commit, x.deploy_id, x.change, {joint_with("x")} AS joint_with,
     x.attempt, x.starts_at, x.declared_at, x.policy, {ELSEWHERE} AS elsewhere, v.decided,
+    {NEVER_RECEIVED} AS never_received,
     v.contract::text AS contract, v.evidence::text AS evidence, {CONTRAST_SECONDS} AS contrast,
     {ARRIVALS} AS arrivals, {ACTED} AS acted
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
@@ -98,6 +100,7 @@ def read_registration(
         base_moved=state.moved,
         nothing_to_compare=state.missing,
         fires_at=_fires_at(row.policy),
+        received=tuple(read_name_counts(connection, project_id)),
         first_look_at=_moment_of(first_look_at, row.starts_at, row.policy),
         reward_at=_moment_of(reward_at, row.starts_at, row.policy),
         situation=situation(

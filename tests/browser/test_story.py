@@ -109,7 +109,7 @@ def finds_an_empty_project(story: Story) -> None:
         return "No event has come yet." in engineer.page.locator("main").inner_text()
 
     eventually(is_empty, seconds=PATIENCE_MS / 1000)
-    for text in ("0 of 10 right", "Nothing was deployed yet"):
+    for text in ("0 of 11 right", "Nothing was deployed yet"):
         expect(engineer.page.locator("main")).to_contain_text(text)
     lines = engineer.page.locator(".checks li")
     expect(lines).to_have_count(10)

@@ -362,7 +362,7 @@ REGISTRATION = {
     "registered_at": "2026-05-02T10:00:00Z",
     "environment": "production",
     "metric": "activation",
-    "joint_with": [],
+    **dict.fromkeys(("joint_with", "never_received", "received"), ()),
     "attempt": 1,
     "situation": {"state": "comparing", "action": "wait", "advice": ["Leave it running."]},
 }

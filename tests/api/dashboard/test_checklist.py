@@ -15,5 +15,5 @@ def checklist(owner: Owner) -> str:
 def test_it_says_how_much_is_right_and_how_old_that_is(owner) -> None:
     shown = checklist(owner)
     # JavaScript makes `just now` or `2 min ago` of the time.
-    looked = r"Set-up \d+ of 10 right, as of \d+ \w{3} \d{4}, \d\d:\d\d UTC "
+    looked = r"Set-up \d+ of 11 right, as of \d+ \w{3} \d{4}, \d\d:\d\d UTC "
     assert re.match(looked, shown), shown

@@ -12,8 +12,13 @@ from sqlalchemy.exc import IntegrityError
 
 from domain.contract import Contract, contract
 from domain.document import document_text
+from domain.metric import MONETARY
+from storage.tenants.audit_trail import read_trail
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
+from storage.views.recent_traffic import read_names
 from tests.mcp_server.contracts import WAITING
+from tests.processes.api_process import eventually
+from tests.world import T
 
 REGISTER = "/v1/reward/register"
 
@@ -130,6 +135,48 @@ class TestRegistering:
         assert tenant.register(deploy_id=latest, treatment_commit="bbbbbbb") == first
         assert tenant.register(target_metric="activation") == first
         assert tenant.register(target_metric="other") != first
+
+    def test_without_a_metric_it_is_on_the_first_event_that_servers_send_and_stays_so(
+        self, tenant
+    ) -> None:
+        def paid(*names: str) -> None:
+            for name in names:
+                event = {"event": name, "occurred_at": T.isoformat(), "user_ref": "u"}
+                if name in MONETARY:
+                    event["amount"] = {"value": 1, "currency": "USD"}
+                body = {**event, "idempotency_key": name}
+                assert tenant.post("/v1/revenue/events", body).status_code == 200
+
+        def targets() -> list[str]:
+            return [listed["metric"] for listed in tenant.listed()]
+
+        deployed(tenant, "aaaaaaa", "bbbbbbb")
+        # Whoever has the public key could choose by this.
+        stranger = {"event": "trial_started", "session_id": "s"}
+        tenant.post("/v1/events", stranger, headers=tenant.public)
+        eventually(
+            lambda: "trial_started" in tenant.in_store(lambda c: read_names(c, tenant.project_id))
+        )
+        paid("subscription_churned")
+        tenant.register()
+        assert targets() == ["activation"]
+        paid("expansion", "trial_to_paid")
+        chosen = tenant.register()
+        assert targets()[0] == "trial_to_paid"
+        policy = tenant.in_store(
+            lambda c: c.execute(
+                text("SELECT policy FROM experiments WHERE experiment_id = :id"), {"id": chosen}
+            ).scalar_one()
+        )
+        assert policy["target"]["window_seconds"] == 14 * 86_400
+        paid("signup_completed", "activation")
+        assert tenant.register() == chosen
+        (entry,) = (
+            entry
+            for entry in tenant.in_store(lambda c: read_trail(c, tenant.project_id, limit=10))
+            if entry.action == "default_metric_settled"
+        )
+        assert (entry.changes[0].before, entry.changes[0].after) == ("activation", "trial_to_paid")
 
     def test_the_same_change_in_another_environment_is_an_experiment_of_its_own(
         self, tenant

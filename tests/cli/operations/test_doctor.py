@@ -55,7 +55,7 @@ def test_a_red_line_exits_with_1_and_shows_its_fix(command) -> None:
     assert result.exit_code == 1
     flat = " ".join(result.stdout.split())
     assert "✗ events No event has come yet. → POST /v1/events" in flat
-    assert "1 of 10 red: begin with the first." in flat
+    assert "1 of 11 red: begin with the first." in flat
 
 
 def test_where_nothing_ticks_it_says_so_and_exits_with_1(stored, command) -> None:

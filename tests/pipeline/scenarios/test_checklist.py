@@ -43,6 +43,7 @@ class Shop(World):
     # The builds that served the units of half an hour ago, in turn.
     builds: Sequence[str] = (A, K)
     outcome: str = "order"
+    guardrails: Sequence[str] = ("error",)
     customer: str = "user-{}"
     users_named: bool = True
     sticky: bool = True
@@ -68,6 +69,7 @@ class Shop(World):
             if not self.sticky:
                 other = self.builds[(unit + 1) % 2]
                 events.append({**seen, "commit": other, "occurred_at": ago(minutes=29)})
+        events += [{**events[0], "event": name} for name in self.guardrails]
         self.posted("/v1/events?replay=true", {"events": events})
         payments = [
             {
@@ -128,7 +130,7 @@ def age(connection: Connection, project_id: int, *, minutes: float) -> None:
         connection.execute(text(statement), {"id": project_id, "minutes": minutes})
 
 
-# --- Ways to set a project up wrong: two or so for each of the ten lines --------------------------
+# --- Ways to set a project up wrong: two or so for each line --------------------------
 
 
 def nothing_is_sent(shop: Shop) -> None:
@@ -191,6 +193,11 @@ def nobody_gets_the_canary(shop: Shop) -> None:
 
 def the_metric_has_another_name(shop: Shop) -> None:
     shop.outcome = "purchase"
+    shop.live()
+
+
+def no_guardrail_is_sent(shop: Shop) -> None:
+    shop.guardrails = ()
     shop.live()
 
 
@@ -295,6 +302,12 @@ WAYS: Sequence[tuple[Wrong, str, str, str]] = (
         "above 0",
     ),
     (the_metric_has_another_name, "target seen", "purchase", '{"event": "order"'),
+    (
+        no_guardrail_is_sent,
+        "guardrails seen",
+        "`error` was never received",
+        "drop it in the settings",
+    ),
     (payments_name_other_users, "revenue joinable", "0 of the last 6", "same `user_ref`"),
     (sessions_name_no_user, "revenue joinable", "0 of 21 runtime events", "Send `user_ref`"),
     (a_clock_is_an_hour_behind, "clock skew", "60 minutes before", "`sent_at`"),
@@ -352,7 +365,9 @@ def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(shops, wrong, check, 
     assert red == {check, *ALSO_RED.get(wrong.__name__, ())}, lines
     assert seen in lines[check]["seen"]
     assert fix in lines[check]["fix"]
-    of_experiments = {"canary and control both get traffic", "target seen", "crossover"}
+    of_experiments = {
+        *("canary and control both get traffic", "target seen", "guardrails seen", "crossover"),
+    }
     assert {name for name in red if "experiment_id" in lines[name]} == red & of_experiments
 
 
