@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 import psycopg
 import uvicorn
@@ -39,13 +39,37 @@ _BACKLOG = 2048
 _HEAD_BYTES = 40 * 1024
 _ASK_AGAIN_SECONDS = 5.0
 
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes each record in a line of its own, also where a full disk has cut the line before."""
+
+    _is_cut = False
+    _begin = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a record."""
+        self._begin, self._is_cut = "\n" if self._is_cut else "", False
+        super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns a record as a line."""
+        return self._begin + super().format(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
+        """Notes that a line may be cut; says any other fault as logging does."""
+        if isinstance(sys.exception(), OSError):
+            self._is_cut = True
+        else:
+            super().handleError(record)
+
+
 LOGGING: Mapping[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {
         "stderr": {
-            "class": "logging.StreamHandler",
+            "()": LineHandler,
             "formatter": "line",
             "stream": "ext://sys.stderr",
         }

@@ -108,6 +108,12 @@ def _sentences(erased: Forgotten) -> Iterator[str]:
             f" events of {erased.users:,} user references and {erased.sessions:,} sessions;"
             f" {erased.exposures:,} exposures stay in counts without a name."
         )
+    elif erased.files:
+        yield (
+            "Nothing is stored of this person in the database; whatever"
+            f" {counted(erased.files, 'file')} of the lake may hold is left out from now on, and"
+            " goes tonight."
+        )
     else:
         yield "Nothing is stored of this person in the database."
     if erased.kept_sessions:
@@ -116,18 +122,18 @@ def _sentences(erased: Forgotten) -> Iterator[str]:
             " of them, since only the public key ties them to this person: --session erases a"
             " whole."
         )
-    if erased.files:
+    if erased.files and erased.tables:
         yield (
             f"From now on this person is left out wherever {counted(erased.files, 'file')} of the"
             " lake are read. Tonight's housekeeping writes those anew that hold anything of them."
         )
-        if erased.wrong_files:
-            yield (
-                "NOT ERASED where a file is not as it is listed"
-                f" ({counted(erased.wrong_files, 'file')}): nothing can be written anew from it, so"
-                " its bytes keep what they hold of this person until the right file is back, or its"
-                " day is dropped. The check sealed_hours_hold_what_the_log_held names each."
-            )
+    if erased.wrong_files:
+        yield (
+            "NOT ERASED where a file is not as it is listed"
+            f" ({counted(erased.wrong_files, 'file')}): nothing can be written anew from it, so"
+            " its bytes keep what they hold of this person until the right file is back, or its"
+            " day is dropped. The check sealed_hours_hold_what_the_log_held names each."
+        )
     for experiment_id in erased.not_computed:
         yield (
             f"{experiment_id} cannot be computed any more: if it counted this person, an audit of"

@@ -18,8 +18,10 @@ from storage.postgres.embedded import EmbeddedPostgres, EmbeddedPostgresError
 DEFINITIONS = "orchestration.definitions"
 THIS_PYTHON = "--use-python-environment-entry-point"  # not whichever `dagster` the path finds
 
-# Nobody can send an event while it is away: that costs more than a loop that starts it in vain.
+# Nobody can send an event while these are away: more than a loop costs that starts them in vain.
 API_BACKOFF_SECONDS = 2.0
+# It takes half a second more to accept connections.
+STORE_BACKOFF_SECONDS = 1.0
 
 # It answers what it was asked before it ends; by itself it takes no longer than this.
 API_STOP_SECONDS = 10.0
@@ -160,6 +162,7 @@ def postgres(server: EmbeddedPostgres, data_dir: Path) -> Child:
         log=data_dir / "logs" / "postgres.log",
         stage=_STORE,
         stop_signal=signal.SIGINT,  # fast shutdown: SIGTERM would wait for every client to leave
+        longest_backoff_seconds=STORE_BACKOFF_SECONDS,
     )
 
 

@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import click
+
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
 
 # dagster.yaml names it, so that no password stands in a file.
@@ -25,21 +27,31 @@ def write_dagster_home(data_dir: Path) -> Path:
     """Write the instance's `dagster.yaml` in `<data_dir>/dagster`, the folder for DAGSTER_HOME."""
     home = data_dir / "dagster"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (home / "dagster.yaml").write_text(_HEAD + _INSTANCE.read_text())
+    _rewrite(home / "dagster.yaml", _HEAD + _INSTANCE.read_text())
     return home
 
 
 def write_workspace(home: Path, *, code_server_port: int) -> Path:
     """Write the workspace that points at the shared code server, and give back its path."""
     workspace = home / "workspace.yaml"
-    workspace.write_text(
+    _rewrite(
+        workspace,
         "load_from:\n"
         "  - grpc_server:\n"
         "      host: 127.0.0.1\n"
         f"      port: {code_server_port}\n"
-        f"      location_name: {LOCATION}\n"
+        f"      location_name: {LOCATION}\n",
     )
     return workspace
+
+
+def _rewrite(path: Path, content: str) -> None:
+    """Write a file unless it has this content: a full disk would leave it empty."""
+    try:
+        if not path.exists() or path.read_text() != content:
+            path.write_text(content)
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be written: {error.strerror}") from None
 
 
 def dagster_environment(url: str, home: Path, data_dir: Path, *, web_url: str) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -91,6 +91,8 @@ class _Watched:
         self.started_at = 0.0
         self.due_at = 0.0
         self.failures = 0
+        # Why its log cannot be tended, once that was reported.
+        self.log_error: str | None = None
 
     @property
     def alive(self) -> bool:
@@ -127,7 +129,7 @@ class Supervisor:
         Args:
             report: takes a line on each death and each restart.
         """
-        self._report = report
+        self._reports = report
         self._watched: list[_Watched] = []
 
     def __enter__(self) -> "Supervisor":
@@ -191,7 +193,7 @@ class Supervisor:
 
     def _tend(self, children: Sequence[_Watched]) -> None:
         for watched in children:
-            cut_log(watched.child.log)
+            self._tend_log(watched)
             if watched.alive:
                 continue
             if watched.process is not None:
@@ -205,10 +207,25 @@ class Supervisor:
             elif time.monotonic() >= watched.due_at:
                 self._restart(watched)
 
+    def _tend_log(self, watched: _Watched) -> None:
+        try:
+            cut_log(watched.child.log)
+            error = None
+        except OSError as failure:
+            error = f"the log of {watched.child.name} is not cut: {failure.strerror}"
+        if error is not None and error != watched.log_error:
+            self._report(error)
+        watched.log_error = error
+
+    def _report(self, line: str) -> None:
+        # The terminal may be gone, or a file on a full disk.
+        with suppress(OSError):
+            self._reports(line)
+
     def _restart(self, watched: _Watched) -> None:
         try:
             watched.launch()
-        except (OSError, RuntimeError) as error:
+        except Exception as error:  # noqa: BLE001 (whatever it is, the other children go on)
             wait = watched.bury()
             self._report(f"{watched.child.name} does not start: {error}; again in {wait:g} s")
         else:

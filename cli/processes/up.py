@@ -6,7 +6,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -297,7 +297,8 @@ def _only_one(data_dir: Path) -> Generator[None]:
                 f"deploy-reward up runs already on {data_dir} (process {holder}); stop it first, "
                 "or name another data directory with --data-dir"
             ) from None
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
+        # On a full disk, for instance: the lock holds without our number in it.
+        with suppress(OSError):
+            lock.truncate(0)
+            os.write(lock.fileno(), str(os.getpid()).encode())
         yield

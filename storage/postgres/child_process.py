@@ -13,6 +13,8 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _LOGS_KEPT = 3
 LOG_BYTES = 32 * 1024 * 1024
+# A copy is made where so many copies have room: what is free belongs to the store.
+_ROOM_FOR_COPIES = 8
 
 
 def fresh_log(path: Path) -> Path:
@@ -33,10 +35,25 @@ def fresh_log(path: Path) -> Path:
 
 
 def cut_log(path: Path) -> None:
-    """Move a living child's log aside, once it is long; the child writes on."""
-    if path.exists() and path.stat().st_size > LOG_BYTES:
-        shutil.copy(path, path.with_name(f"{path.name}.1"))
-        os.truncate(path, 0)
+    """Empty a living child's log, once it is long; the child writes on.
+
+    Its content is copied aside where the disk has room, and dropped otherwise.
+
+    Raises:
+        OSError: the log cannot be emptied.
+    """
+    if not path.exists() or path.stat().st_size <= LOG_BYTES:
+        return
+    copy = path.with_name(f"{path.name}.1")
+    try:
+        if shutil.disk_usage(path.parent).free < _ROOM_FOR_COPIES * path.stat().st_size:
+            copy.unlink(missing_ok=True)
+        else:
+            with path.open("rb") as full, open(copy, "wb", opener=_private) as file:
+                shutil.copyfileobj(full, file)
+    except OSError:
+        copy.unlink(missing_ok=True)
+    os.truncate(path, 0)
 
 
 def spawn(

@@ -262,8 +262,8 @@ class _Cluster:
         self._make_private(self.socket_folder)
         # The server admits us alone, under the name of its role.
         us = pwd.getpwuid(os.geteuid()).pw_name
-        (self.folder / "pg_hba.conf").write_text("local all all peer map=owner\n")
-        (self.folder / "pg_ident.conf").write_text(f'owner "{us}" {ROLE}\n')
+        _rewrite(self.folder / "pg_hba.conf", "local all all peer map=owner\n")
+        _rewrite(self.folder / "pg_ident.conf", f'owner "{us}" {ROLE}\n')
         fresh_log(self.log)
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -435,6 +435,12 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return []
+
+
+def _rewrite(path: Path, content: str) -> None:
+    """Write a file unless it has this content: a full disk would leave it empty."""
+    if _lines(path) != content.splitlines():
+        path.write_text(content)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -32,6 +32,7 @@ _PRIVATE_NAMES = (
     ".internal",
     ".lan",
     ".local",
+    ".localdomain",
     ".localhost",
     ".svc",
 )
@@ -92,7 +93,8 @@ def is_private_host(host: str) -> bool:
     """Tells whether a host, as it is written, is on a private network: it may then lead there."""
     address = _literal(host)
     if address is None:
-        return "." not in host or host.lower().rstrip(".").endswith(_PRIVATE_NAMES)
+        name = host.lower().rstrip(".")
+        return "." not in name or name.endswith(_PRIVATE_NAMES)
     return range_of(address, private=False) is not None
 
 

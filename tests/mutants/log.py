@@ -236,6 +236,27 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="the cut of a log leaves what is free to the store",
+        of="storage.postgres.child_process.cut_log",
+        edits=[
+            swap(
+                "shutil.disk_usage(path.parent).free < _ROOM_FOR_COPIES * path.stat().st_size",
+                "False",
+            )
+        ],
+        tests=[
+            "tests/cli/processes/test_supervisor.py::test_a_long_log_is_cut_and_copied_only_where_the_disk_has_room"
+        ],
+    ),
+    Mutant(
+        breaks="a line that the terminal does not take ends no child",
+        of="cli.processes.supervisor.Supervisor._report",
+        edits=[swap("suppress(OSError)", "suppress()")],
+        tests=[
+            "tests/cli/processes/test_supervisor.py::test_nothing_that_fails_in_tending_a_child_ends_the_others"
+        ],
+    ),
+    Mutant(
         breaks="the elements of a large part of an export are counted on the wire",
         of="api.adapters.otlp.decoding._WireExport.built",
         edits=[swap("len(part) > _LARGE_PART", "False")],

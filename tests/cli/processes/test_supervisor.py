@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.processes import supervisor
-from cli.processes.children import Servers
+from cli.processes.children import Servers, postgres
 from cli.processes.supervisor import (
     Child,
     ChildFailedError,
@@ -19,7 +19,8 @@ from cli.processes.supervisor import (
     Supervisor,
     stop_on_signals,
 )
-from storage.postgres.child_process import fresh_log, spawn
+from storage.postgres.child_process import LOG_BYTES, cut_log, fresh_log, spawn
+from storage.postgres.embedded import EmbeddedPostgres
 from tests.processes.api_process import eventually
 
 pytestmark = pytest.mark.process
@@ -108,14 +109,41 @@ def test_a_child_that_keeps_dying_is_started_ever_less_often(room) -> None:
     assert waits == [0, 0.01, 0.03, 0.07]
 
 
-def test_the_api_is_away_for_two_seconds_at_most_however_often_it_died(room, monkeypatch) -> None:
+@pytest.mark.parametrize(("name", "seconds"), [("API", 2), ("PostgreSQL", 1)])
+def test_whoever_takes_events_is_soon_started_again_however_often_it_died(
+    room, monkeypatch, name, seconds
+) -> None:
     # As after many deaths.
     monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 60.0)
     servers = Servers(data_dir=room.folder, env={}, workspace=room.folder)
     api = servers.api(host="127.0.0.1", port=1, workers=1)
-    room.add_mortal("API", longest_backoff_seconds=api.longest_backoff_seconds)
+    store = postgres(EmbeddedPostgres(room.folder), room.folder)
+    (child,) = (child for child in (api, store) if child.name == name)
+    room.add_mortal(name, longest_backoff_seconds=child.longest_backoff_seconds)
     room.run_until(lambda: len(room.reports) >= 3)
-    assert room.reports[2] == "API ended with code 0; starting it again in 2 s"
+    assert room.reports[2] == f"{name} ended with code 0; starting it again in {seconds} s"
+
+
+@pytest.mark.parametrize("error", [OSError(28, "no room"), RuntimeError("no"), ValueError("no")])
+def test_nothing_that_fails_in_tending_a_child_ends_the_others(room, monkeypatch, error) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    first = room.add(room.child("neighbour", SLEEP))
+    room.add(room.child("worker", SLEEP))
+    os.kill(room.supervisor.processes["worker"], signal.SIGKILL)
+    if isinstance(error, OSError):
+        # Of a log, and of the terminal.
+        monkeypatch.setattr(supervisor, "cut_log", fails)
+        room.run_until(lambda: any("worker started again" in report for report in room.reports))
+        assert room.reports.count("the log of worker is not cut: no room") == 1
+        monkeypatch.setattr(room.supervisor, "_reports", fails)
+        os.kill(room.supervisor.processes["worker"], signal.SIGKILL)
+        room.run_until(lambda: "worker" not in room.supervisor.processes)
+    else:
+        monkeypatch.setattr(supervisor._Watched, "launch", fails)
+        room.run_until(lambda: any("does not start" in report for report in room.reports))
+    assert room.supervisor.processes["neighbour"] == first
 
 
 def test_a_child_that_lived_longer_than_its_backoff_is_started_again_at_once(
@@ -257,6 +285,26 @@ def test_logs_and_what_children_write_are_their_owners_alone(room) -> None:
     assert "Umask:\t0077" in status
     assert api.log.stat().st_mode & 0o777 == 0o600
     assert api.log.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_long_log_is_cut_and_copied_only_where_the_disk_has_room(tmp_path, small_disk) -> None:
+    (small_disk / "others").write_bytes(b"x" * 2 * LOG_BYTES)
+    full = small_disk / "logs"
+    full.mkdir()
+    for folder, kept in ((tmp_path, ["api.log", "api.log.1"]), (full, ["api.log"])):
+        log = folder / "api.log"
+        log.write_bytes(b"x" * LOG_BYTES)
+        # What an earlier cut has left there makes room too.
+        if folder == full:
+            log.with_name("api.log.1").touch()
+        cut_log(log)
+        assert log.stat().st_size == LOG_BYTES, "it is not too long yet"
+        with log.open("ab") as more:
+            more.write(b"y")
+        cut_log(log)
+        assert log.stat().st_size == 0
+        assert sorted(path.name for path in folder.iterdir()) == kept
+    assert (tmp_path / "api.log.1").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_last_three_logs_are_kept(tmp_path) -> None:

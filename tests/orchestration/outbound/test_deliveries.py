@@ -106,6 +106,13 @@ def test_a_receiver_that_does_not_answer_holds_up_no_other(shop, receiver) -> No
         assert len(slow.got) == 3
 
 
+def test_a_receiver_s_status_tells_whatever_becomes_of_its_body(shop, receiver) -> None:
+    shop.publish(shop.register(), "decided")
+    receiver.answer(200, Content_Length="1000")
+    shop.tick()
+    assert shop.rows("SELECT count(*) FROM deliveries WHERE delivered_at IS NOT NULL") == [(1,)]
+
+
 def test_a_receiver_that_fails_is_left_alone_for_the_rest_of_the_round(shop, receiver) -> None:
     receiver.answer(500)
     for number in range(3):

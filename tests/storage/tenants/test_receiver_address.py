@@ -60,7 +60,13 @@ def test_an_address_that_parsers_read_differently_is_not_set(host) -> None:
     assert "secret-path" not in str(refused.value)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "[::1]", "ci", "hook.corp.internal"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "10.1.2.3", "[::1]", "ci", "hook.corp.internal", "hook.corp.internal."),
+        *("localhost.", "LocalHost..", "localhost.localdomain", "ci.", "[::ffff:127.0.0.1]"),
+    ],
+)
 @pytest.mark.parametrize("word", ["refuse", "Allow", ""])
 def test_the_operator_refuses_private_receivers_where_they_are_set(monkeypatch, host, word) -> None:
     chosen = {"webhooks": [{"url": f"https://{host}/secret-path"}]}
