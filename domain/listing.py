@@ -7,6 +7,7 @@ from msgspec import Meta
 from domain.contract import Contract
 from domain.document import Document, Moment
 from domain.registration import ListedExperiment
+from domain.words import Action
 
 
 class ListedVerdict(ListedExperiment, frozen=True, kw_only=True):
@@ -22,6 +23,18 @@ class ListedVerdict(ListedExperiment, frozen=True, kw_only=True):
     ]
     as_of: Moment | None
     decided_at: Annotated[Moment | None, Meta(description="When the verdict became final.")]
+    breached_at: Annotated[
+        Moment | None, Meta(description="When the first of its breached guardrails was breached.")
+    ]
+    headline: Annotated[str, Meta(description="As pages show it: its situation now.")]
+    action: Annotated[Action, Meta(description="The next step, as in its registration.")]
+    by_itself: Annotated[
+        bool,
+        Meta(
+            description="Whether a workflow may take that step: not where it rests on a breach of"
+            " events that anybody can send, unless the project's settings allow it."
+        ),
+    ]
     allocation: Annotated[
         float | None,
         Meta(description="The share of units that the newest deploy of the commit declares."),

@@ -112,6 +112,7 @@ class Situation(Document, frozen=True, kw_only=True):
 
     state: Annotated[State, Meta(description="By what is served, its evidence and its verdict.")]
     action: Annotated[Action, Meta(description="The next step, in a word for programs.")]
+    headline: Annotated[str, Meta(description="As pages and lists show it.")] = ""
     advice: Annotated[
         tuple[str, ...], Meta(description="What to do now, the most important first.")
     ]
@@ -120,6 +121,10 @@ class Situation(Document, frozen=True, kw_only=True):
     ] = None
     until: Annotated[
         Moment | None, Meta(description="When a state without comparison ends the experiment.")
+    ] = None
+    silent_since: Annotated[
+        Moment | None,
+        Meta(description="Since when nothing was counted, where that is for long."),
     ] = None
 
 

@@ -8,6 +8,7 @@ from domain.figures import length_of_time
 from domain.registration import RegistrationAnswer
 from domain.wording.headline import ABSTENTIONS, headline_of
 from domain.wording.registration import HISTORY
+from domain.wording.situation import is_awaited
 from domain.words import State, Verdict
 
 LONGEST = 300
@@ -39,7 +40,8 @@ def advice(
     """
     situation = None if registration is None else registration.situation
     history = f"{HISTORY} " if registration is not None and registration.retrospective else ""
-    if situation is None or (contract.decided and contract.abstain_reason is not None):
+    ended = contract.decided and contract.abstain_reason is not None
+    if situation is None or (ended and situation.sentence is None):
         return _cut(_sentence(contract), f"{_action(contract)} {_next_look(contract, retry_after)}")
     step = next(iter(situation.advice), "Call explain to see what to repair.")
     step = textwrap.shorten(step, LONGEST // 2, placeholder="…")
@@ -52,7 +54,10 @@ def advice(
         doing = "Call explain: rebase says on what, and which changes to post."
     else:
         doing = f"{history}{step} Log abstain_reason. {_next_look(contract, retry_after)}"
-    said = _ALMOST if situation.state is State.ALMOST else situation.sentence
+    said = situation.sentence
+    if is_awaited(situation):
+        first = _ALMOST if situation.state is State.ALMOST else _sentence(contract)
+        said = " ".join(filter(None, [first, said]))
     return _cut(said or _sentence(contract), doing)
 
 

@@ -12,7 +12,7 @@ from domain.evidence.counts import Sessions
 from domain.evidence.effect import Effect
 from domain.evidence.results import MetricRow
 from domain.planning.place import Place
-from domain.words import AbstainReason, Verdict
+from domain.words import AbstainReason, Action, Verdict
 
 # Of a document of the service the members that an agent needs; of any other all of them.
 SHOWN: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
@@ -74,6 +74,8 @@ class Listed(Document, frozen=True, kw_only=True):
         AbstainReason | None, Meta(description="Null unless verdict is abstain.")
     ]
     decided: Annotated[bool, Meta(description="True when the verdict is final.")]
+    headline: Annotated[str, Meta(description="Its situation now.")]
+    action: Annotated[Action, Meta(description="The next step.")]
 
 
 class Experiments(Document, frozen=True, kw_only=True):
@@ -99,6 +101,7 @@ class Explanation(Document, frozen=True, kw_only=True):
     """The evidence behind a verdict, in at most a kilobyte."""
 
     experiment_id: Annotated[str, Meta(description="The experiment.")]
+    attempt: Annotated[int | None, Meta(description="Which try it is.")]
     sentence: Annotated[str | None, Meta(description="The evidence in at most two sentences.")]
     known: Annotated[str | None, Meta(description="Lifts that the evidence already excludes.")]
     effect: Annotated[Effect | None, Meta(description="Null where nothing was compared.")]

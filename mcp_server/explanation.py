@@ -45,13 +45,14 @@ def explanation(
     Returns:
         An explanation of at most 1,024 bytes as JSON; `left_out` counts what did not fit.
     """
-    note = None if registration is None else registration_note(registration)
+    note = None if registration is None else registration_note(registration, looked_at=True)
     moved = None if registration is None else registration.base_moved
     numbers = evidence if isinstance(evidence, Evidence) else None
     known = None if numbers is None else numbers.known.sentence
     best = effect or (None if numbers is None else numbers.effect)
     whole = Explanation(
         experiment_id=evidence.experiment_id,
+        attempt=None if numbers is None else numbers.policy.attempt,
         sentence=cut(evidence.sentence, SENTENCE_BYTES),
         known=None if known is None else cut(known, KNOWN_BYTES),
         effect=None if best is None else _effect(best),

@@ -10,6 +10,7 @@ from mcp_server.explanation import cut, fits
 MOST = 5
 COMMIT_CHARACTERS = 12
 METRIC_BYTES = 160
+HEADLINE_BYTES = 60
 
 
 def listing(page: VerdictList) -> Experiments:
@@ -22,6 +23,8 @@ def listing(page: VerdictList) -> Experiments:
             verdict=row.contract.verdict,
             abstain_reason=row.contract.abstain_reason,
             decided=row.contract.decided,
+            headline=cut(row.headline, HEADLINE_BYTES),
+            action=row.action,
         )
         for row in page.experiments
     )

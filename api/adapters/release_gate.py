@@ -20,7 +20,7 @@ from api.wire.documentation import json_body, reading
 from api.wire.shape import NO_NUL, Commit, EnvironmentInQuery, MetricName, OpenShape, Shape
 from domain.registration import PRODUCTION, Registration
 from domain.wording.registration import HISTORY
-from domain.wording.situation import with_situation
+from domain.wording.situation import leads
 from storage.experiments.commit_ids import whole_id
 from storage.experiments.experiments import register
 from storage.releases.canary import commit_in_question, held_back
@@ -38,7 +38,7 @@ from storage.releases.release_gate import (
 from storage.tenants.default_metric import default_metric
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import read_settings
-from storage.views.registrations import read_registration
+from storage.views.registrations import read_current
 
 router = APIRouter(tags=["reward"])
 
@@ -147,9 +147,13 @@ async def _judge(
         judged = judging(connection)
         if (experiment := judged.experiment) is None:
             return GateAnswer(phase=judged.phase, verdict="abstain", sentence=judged.because)
-        registration = read_registration(connection, project_id, experiment.experiment_id)
-        said = with_situation(experiment.sentence, registration.situation.sentence)
-        said = f"{judged.because} {said}"
+        registration, current = read_current(connection, project_id, experiment.experiment_id)
+        evidence, situation = current.evidence, current.situation
+        said = situation.sentence if evidence is None else evidence.sentence
+        because = judged.because
+        if leads(situation):
+            because = because.replace("Go on:", "Look before you go on:")
+        said = f"{because} {said or 'No look yet: nothing was measured.'}"
         return GateAnswer(
             phase=judged.phase,
             verdict=experiment.contract.verdict.value,

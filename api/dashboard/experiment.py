@@ -25,7 +25,7 @@ from domain.comparison import is_fair
 from domain.contract import Contract, contract_of
 from domain.drawing.interval import interval_drawing, look_words
 from domain.drawing.traffic import Ramp
-from domain.evidence.document import AnyEvidence, Evidence, evidence_of, looked_at
+from domain.evidence.document import Evidence, looked_at
 from domain.evidence.results import EvidenceLook
 from domain.figures import rough_percent
 from domain.measure import measure_of, typical_lift
@@ -35,17 +35,16 @@ from domain.wording.looks import fired_at, looks_of
 from domain.wording.metrics import metric_rows
 from domain.wording.picture import picture_of
 from domain.wording.registration import joint_sentence, late_start_sentence
-from domain.wording.situation import is_followed, lasts
+from domain.wording.situation import is_awaited, is_followed, lasts
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
 from domain.wording.warnings import warning_sentences
-from domain.words import State
 from storage.tenants.sign_ins import Visitor
 from storage.verdicts.evidence import WAITS_FOR_DEPLOY
-from storage.verdicts.publication import read_evidence
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.findings import Finding, finding_version, read_finding
 from storage.views.ramp import read_ramp
+from storage.views.registrations import read_current
 
 # Newest first; the whole history is in the evidence document.
 _MOST_LOOKS = 40
@@ -101,13 +100,13 @@ async def get_live(request: Request) -> Response:
 async def get_evidence(request: Request) -> Response:
     """Return the whole evidence document."""
     experiment_id = known_id(request.path_params["experiment_id"])
-    _, evidence = await read_for_visitor(
+    _, (_, current) = await read_for_visitor(
         request,
-        lambda connection, visitor: read_evidence(connection, visitor.project_id, experiment_id),
+        lambda connection, visitor: read_current(connection, visitor.project_id, experiment_id),
     )
-    if evidence is None:
+    if current.evidence is None:
         raise Problem("no_evidence_yet", "The experiment has had no look yet.")
-    return Response(evidence, media_type="application/json")
+    return answer(current.evidence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +117,12 @@ class _Reading:
         finding: The experiment with its served verdict.
         etag: Of the page's content.
         fault: Why it cannot be computed; None where it can.
-        evidence: The evidence document; None before the first look.
         ramp: The units over time; None before the first look.
     """
 
     finding: Finding
     etag: str
     fault: str | None
-    evidence: AnyEvidence | None
     ramp: Ramp | None
 
 
@@ -147,13 +144,11 @@ def _read(
     finding = read_finding(connection, project_id, known_id(experiment_id))
     content = f"{VERSION} {version}" + ("" if fault is None else f" {fault}")
     etag = f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
-    evidence = ramp = None
-    if etag != known and finding.evidence is not None:
-        evidence = evidence_of(finding.evidence)
+    evidence, ramp = finding.evidence, None
     # An experiment that no deploy came for has a sentence and nothing else.
-    if evidence is not None and evidence.as_of is not None:
+    if etag != known and evidence is not None and evidence.as_of is not None:
         ramp = read_ramp(connection, experiment_id, until=evidence.as_of)
-    return _Reading(finding=finding, etag=etag, fault=fault, evidence=evidence, ramp=ramp)
+    return _Reading(finding=finding, etag=etag, fault=fault, ramp=ramp)
 
 
 def _wait(finding: Finding) -> int:
@@ -166,18 +161,14 @@ def _wait(finding: Finding) -> int:
 
 def _known(read: _Reading) -> dict[str, Any]:
     """Returns the values that the templates of an experiment use."""
-    finding, evidence = read.finding, read.evidence
+    finding, evidence = read.finding, read.finding.evidence
     contract = contract_of(finding.contract)
     # An experiment that no deploy came for has a sentence and nothing else.
     document = looked_at(evidence)
     bound = finding.registration.starts_at is not None
-    candidate = document is not None and document.candidate is not None
     fair = is_fair(contract)
     registration, effect = finding.registration, finding.effect
     situation = registration.situation
-    reason = reason_of(contract, evidence, situation)
-    # Of a decision the page says what was done about it, beside the advice.
-    is_said = situation.sentence == reason or situation.state is State.DECIDED
     next_look = finding.next_look_at
     return {
         "finding": finding,
@@ -186,16 +177,16 @@ def _known(read: _Reading) -> dict[str, Any]:
         "contract": contract,
         "contract_text": msgspec.json.format(finding.contract, indent=2),
         "document": document,
-        "headline": headline_of(contract, candidate=candidate),
-        "reason": reason,
+        "headline": headline_of(contract, situation),
+        "reason": reason_of(contract, evidence and evidence.reason, situation),
         "first_look_at": _first_look(finding),
-        "beside": None if is_said else situation.sentence,
+        "goes_on": document is not None and is_awaited(situation),
         "late_start": late_start_sentence(registration),
         "joint": joint_sentence(joint) if (joint := registration.joint_with) else None,
         "advice": advice_of(finding),
         "followed": finding.acted is not None and is_followed(contract.verdict, finding.acted),
         "bound": bound,
-        "value": value_of(contract, document),
+        "value": value_of(contract, document, effect),
         "lift": None if document is None else typical_lift(document.policy.rho.day),
         "measure": None if document is None else measure_of(document),
         "fair": fair,

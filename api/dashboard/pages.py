@@ -13,7 +13,6 @@ from api.dashboard.actions import post_experiment, post_registration
 from api.dashboard.experiment import get_evidence, get_experiment, get_live
 from api.dashboard.ledger import get_ledger, get_portfolio
 from api.dashboard.page.assets import get_asset
-from api.dashboard.page.figures import signs
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import public_address_of, read_for_visitor
 from api.dashboard.route import PageRoute
@@ -24,12 +23,13 @@ from api.dashboard.settings.keys import KEYS
 from api.dashboard.settings.kinds import KINDS
 from api.dashboard.settings.simple import SETTINGS
 from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
-from api.dashboard.verdict import before_any_look
+from api.dashboard.verdict import reason_of
 from api.runtime.state import runtime
 from api.wire.problem import Problem
 from domain.comparison import is_fair
 from domain.document import Interval
 from domain.wording.headline import headline_of
+from domain.words import State
 from storage.experiments.deploys import read_deploy
 from storage.experiments.reach import reached_routes
 from storage.postgres.refusal import Missing
@@ -250,18 +250,18 @@ def _whole(deploy: Mapping[str, Any]) -> dict[str, Any]:
 
 def _line(finding: ListedFinding) -> dict[str, Any]:
     """Returns an experiment's row in a list."""
-    contract, totals = finding.contract, finding.totals
+    contract, current = finding.contract, finding.situation
+    document = finding.evidence
+    control = None if document is None else document.arms.control.level
     lift, interval = contract.lift, contract.ci
-    if totals is not None and (lift is None or interval is None):
-        lift, interval = totals.lift, totals.ci
+    if document is not None and (lift is None or interval is None):
+        lift, interval = document.totals.lift, document.totals.ci
     return {
         "finding": finding,
-        "headline": headline_of(contract, candidate=finding.waits_for is not None),
-        "reason": before_any_look(contract, bound=finding.deploy_id is not None)
-        if finding.reason is None
-        else signs(finding.reason),
+        "headline": headline_of(contract, current),
+        "reason": reason_of(contract, finding.reason, current),
         "fair": is_fair(contract),
-        "relative": None if lift is None or not finding.control else lift / abs(finding.control),
+        "relative": None if lift is None or not control else lift / abs(control),
         "bar": None if lift is None or interval is None else _bar(lift, interval),
         "decided": contract.decided,
         "progress": _progress(finding),
@@ -269,13 +269,12 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
 
 
 def _progress(finding: ListedFinding) -> dict[str, float] | None:
-    """Returns how many units of about how many are counted, while an experiment is open."""
-    sessions = finding.sessions
-    if finding.contract.decided or sessions is None:
+    """Returns how many units of about how many are counted, while more are compared."""
+    document = finding.evidence
+    if document is None or finding.situation.state is not State.COMPARING:
         return None
-    if finding.contract.abstain_reason != "power" or not sessions.required:
-        return None
-    return {"value": sessions.accumulated, "max": sessions.required}
+    accumulated, required = document.sessions.accumulated, document.sessions.required
+    return {"value": accumulated, "max": required} if required else None
 
 
 def _bar(lift: float, interval: Interval) -> dict[str, float]:

@@ -3,39 +3,23 @@
 from api.dashboard.page.figures import signs
 from domain.contract import Contract
 from domain.document import Interval
-from domain.evidence.document import AnyEvidence, ClosedExperiment, Evidence, looked_at
+from domain.evidence.document import Evidence
+from domain.evidence.effect import Effect
 from domain.measure import Measure, measure_of
 from domain.registration import Situation
-from domain.words import State
 from storage.views.findings import Finding
 
-BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.ARRIVING)
 
-
-def reason_of(contract: Contract, document: AnyEvidence | None, situation: Situation) -> str:
+def reason_of(contract: Contract, reason: str | None, situation: Situation) -> str:
     """Returns the evidence in a sentence or two, to be read after the headline.
 
     Args:
-        document: The evidence document; None before the first look.
-        situation: The experiment's; before any unit is complete its sentence is all there is.
+        reason: The evidence's as of now; None before the first look.
+        situation: The experiment's; before any look its sentence is all there is.
     """
-    if situation.state in BEFORE_ANY_LOOK and situation.sentence is not None:
-        return situation.sentence
-    known = looked_at(document)
-    if isinstance(document, ClosedExperiment):
-        return document.reason
-    if known is None or not known.sessions.accumulated:
-        return before_any_look(contract, bound=True)
-    return signs(known.reason)
-
-
-def before_any_look(contract: Contract, *, bound: bool) -> str:
-    """Returns why nothing is known of an experiment yet."""
-    if contract.decided:
-        return "It ended before anything was measured." if bound else "No deploy came for it."
-    if not bound:
-        return "It starts with its deploy, which is not recorded yet."
-    return "Nothing was measured yet."
+    if (said := reason or situation.sentence) is not None:
+        return signs(said)
+    return "It ended before anything was measured." if contract.decided else "No look yet."
 
 
 def advice_of(finding: Finding) -> list[str]:
@@ -45,15 +29,19 @@ def advice_of(finding: Finding) -> list[str]:
     return [signs(line.replace(request, "")) for line in finding.registration.situation.advice]
 
 
-def value_of(contract: Contract, document: Evidence | None) -> tuple[float, float] | None:
+def value_of(
+    contract: Contract, document: Evidence | None, effect: Effect | None
+) -> tuple[float, float] | None:
     """Returns dollars a day between which the change lies once everybody has it.
 
-    The ends are equal where a verdict names a number. None where no value is known, or where
-    the arms differ by more than the change.
+    The ends are equal once there is a verdict: at the best estimate, as the rest of
+    the page is, while the contract's number is of the measured lift. None where no
+    value is known, or where the arms differ by more than the change.
     """
     at_risk = contract.value_at_risk
     if at_risk is not None:
-        return at_risk, at_risk
+        best = at_risk if effect is None or effect.value_per_day is None else effect.value_per_day
+        return best, best
     between = None if document is None else document.value_range
     return None if between is None else (between.low, between.high)
 

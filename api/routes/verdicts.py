@@ -1,4 +1,4 @@
-"""`GET /v1/reward/...`: verdicts and their evidence, as they were published."""
+"""`GET /v1/reward/...`: verdicts as they were published, and their evidence as of now."""
 
 import base64
 import math
@@ -31,18 +31,13 @@ from domain.document import document_text, time_text
 from domain.evidence.document import ClosedExperiment, Evidence
 from domain.evidence.effect import Effect
 from domain.listing import ListedVerdict, VerdictList
+from domain.registration import RegistrationAnswer
 from domain.wording.registration import awaited_sentence
 from storage.postgres.refusal import Missing
 from storage.tenants.keys import READING_KINDS
-from storage.verdicts.publication import (
-    PublishedVerdict,
-    VerdictFilter,
-    list_verdicts,
-    read_effect,
-    read_evidence,
-    read_verdict,
-)
-from storage.views.registrations import read_registration
+from storage.verdicts.publication import PublishedVerdict, read_effect, read_verdict
+from storage.views.registrations import read_current, read_registration
+from storage.views.verdict_list import VerdictFilter, list_verdicts
 
 router = APIRouter(tags=["reward"])
 
@@ -129,12 +124,14 @@ router.add_api_route(
     openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
 )
 async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> Response:
-    """Return the evidence behind the served verdict; before the first look there is none."""
+    """Return the evidence of the served verdict in today's words; before a look there is none."""
 
     def reading_evidence(connection: Connection) -> str | NoEvidence:
         verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
-        found = read_evidence(connection, caller.project_id, experiment_id)
-        return found or _no_evidence(connection, caller.project_id, verdict)
+        registration, current = read_current(connection, caller.project_id, experiment_id)
+        if current.evidence is None:
+            return _no_evidence(registration, verdict)
+        return document_text(current.evidence)
 
     return await _published(request, reading_evidence)
 
@@ -152,7 +149,8 @@ async def get_effect(request: Request, caller: Reader, experiment_id: str) -> Re
         verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
         effect = read_effect(connection, caller.project_id, experiment_id)
         if effect is None:
-            return _no_evidence(connection, caller.project_id, verdict)
+            registration = read_registration(connection, caller.project_id, experiment_id)
+            return _no_evidence(registration, verdict)
         return document_text(effect)
 
     return await _published(request, reading_effect)
@@ -166,8 +164,7 @@ class NoEvidence:
     verdict: PublishedVerdict
 
 
-def _no_evidence(connection: Connection, project_id: int, verdict: PublishedVerdict) -> NoEvidence:
-    registration = read_registration(connection, project_id, verdict.experiment_id)
+def _no_evidence(registration: RegistrationAnswer, verdict: PublishedVerdict) -> NoEvidence:
     awaited = registration.waits_for_deploy
     because = "the experiment has had no look yet: no analysis block has closed"
     if awaited is not None:
@@ -215,7 +212,8 @@ def _cursor(value: str) -> str:
 
 
 def _after(last: ListedVerdict, *, pending: bool) -> str:
-    at = last.decided_at if pending and last.decided_at else last.registered_at
+    since = (last.decided_at or last.breached_at) if pending else None
+    at = since or last.registered_at
     position = f"{time_text(at)} {last.experiment_id}"
     return base64.urlsafe_b64encode(position.encode()).decode()
 
@@ -242,8 +240,8 @@ async def get_verdicts(
     pending: Annotated[
         bool,
         Query(
-            description="Decisions that were not acted on yet, the oldest first: the commit is"
-            " still the declared canary that it was when it was decided."
+            description="Decisions and breaches that were not acted on yet, the oldest first: the"
+            " commit is still the declared canary that it was then."
         ),
     ] = False,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
@@ -251,7 +249,7 @@ async def get_verdicts(
 ) -> Response:
     """List the project's experiments with their verdicts, the newest first.
 
-    With `pending`, the decisions to act on, the oldest first.
+    With `pending`, the decisions and breaches to act on, the oldest first.
     """
     wanted = VerdictFilter(
         status=status,

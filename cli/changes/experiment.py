@@ -68,10 +68,16 @@ class Experiment:
         return self.service.ask("POST", f"{self._path}/close", {})
 
 
-def situation_of(handle: Experiment, contract: Contract | None = None) -> str | None:
-    """Returns the situation of an open experiment, and when its first look can come.
+def situation_of(
+    handle: Experiment, contract: Contract | None = None, *, looked_at: bool
+) -> str | None:
+    """Returns the sentences on an open experiment that its evidence lacks.
 
-    None where the evidence says all, and where the service cannot be asked.
+    None where it says all, and where the service cannot be asked.
+
+    Args:
+        contract: The verdict contract; None where it was registered just now.
+        looked_at: Whether there is evidence, which says its situation too.
     """
     try:
         registration = handle.registration()
@@ -80,7 +86,8 @@ def situation_of(handle: Experiment, contract: Contract | None = None) -> str | 
     situation, first_look = registration.situation, None
     if situation.state is State.ARRIVING:
         first_look = first_look_sentence(registration, contract)
-    return " ".join(filter(None, [situation.sentence, first_look])) or None
+    said = None if looked_at else situation.sentence
+    return " ".join(filter(None, [said, first_look])) or None
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from domain.evidence.results import Candidate, YesNo
 from domain.measure import measure_of
 from domain.wording.effect import effect_line, training_sentence
 from domain.wording.metrics import metric_rows
-from domain.wording.situation import with_situation
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
 from domain.wording.warnings import warning_sentences
@@ -39,7 +38,7 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
         text = handle.evidence()
         # The evidence of a decided verdict stands; its effect may have been measured since.
         effect = None if as_json or text is None else handle.effect()
-        beside = None if as_json else situation_of(handle)
+        beside = None if as_json else situation_of(handle, looked_at=text is not None)
     if text is None:
         raise click.ClickException(beside or "nothing was evaluated yet")
     if as_json:
@@ -47,7 +46,7 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
         return
     document = evidence_of(text)
     if document is not None:
-        said = with_situation(document.sentence, beside)
+        said = " ".join(filter(None, [document.sentence, beside]))
         Console().print(said, style="bold", highlight=False, markup=False)
     if (evidence := looked_at(document)) is not None:
         _print(evidence if effect is None else structs.replace(evidence, effect=effect))

@@ -10,7 +10,6 @@ from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.remote import READING_KEY, decoded, remote
 from cli.table import table
 from domain.listing import ListedVerdict, VerdictList
-from domain.wording.headline import headline_of
 
 
 @click.command("list")
@@ -58,6 +57,6 @@ def _row(listed: ListedVerdict) -> tuple[str, ...]:
         listed.experiment_id,
         (listed.treatment_commit or "the next deploy")[:12],
         listed.metric,
-        headline_of(listed.contract).text,
+        listed.headline,
         f"{listed.registered_at:%d %b %H:%M}",
     )

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from domain.contract import Contract
-from domain.evidence.arrival import STEADY_SHORTFALL, is_steady_shortfall
+from domain.evidence.breach import STEADY_SHORTFALL, breach_action, is_steady_shortfall
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.figures import length_of_time
 from domain.measure import excludes_loss, too_small
 from domain.wording.registration import HISTORY
-from domain.wording.situation import with_situation
 from domain.wording.warnings import WARNINGS
-from domain.words import AbstainReason, EndedBecause, Verdict
+from domain.words import AbstainReason, Action, EndedBecause, Verdict
 
 # A block, the window of `error`, the grace, and three minutes: by then traffic has had a look.
 FIRST_LOOK_SECONDS = 900.0
@@ -39,7 +38,7 @@ class Poll:
     Attributes:
         contract: The verdict contract.
         evidence: The evidence document, never newer than the contract; None before any look.
-        beside: The state of the canary, or when the first look can come, in a sentence.
+        beside: Sentences that the evidence lacks: before the first look, or on when that can come.
     """
 
     contract: Contract
@@ -59,7 +58,8 @@ class Poll:
     @property
     def sentence(self) -> str:
         """The evidence in a sentence."""
-        said = with_situation(self.evidence and self.evidence.sentence, self.beside)
+        known = None if self.evidence is None else self.evidence.sentence
+        said = " ".join(filter(None, [known, self.beside])) or "No look yet: nothing was measured."
         return f"{said} {HISTORY}" if self.numbers and self.numbers.retrospective else said
 
 
@@ -110,14 +110,18 @@ def outcome(
 
 
 def _breach(poll: Poll) -> Outcome | None:
-    if not (breaches := poll.contract.guardrail_breaches):
-        return None
+    breaches = ", ".join(poll.contract.guardrail_breaches)
     if is_steady_shortfall(poll.contract, poll.numbers):
         because = f"{STEADY_SHORTFALL}: repair the cause, and register anew."
         return Outcome(exit=Exit.FAULT, because=because)
-    return Outcome(
-        exit=Exit.BREACHED, because=f"breached without a verdict: {', '.join(breaches)}."
-    )
+    match breach_action(poll.contract, poll.numbers):
+        case Action.ROLL_BACK:
+            return Outcome(exit=Exit.BREACHED, because=f"breached without a verdict: {breaches}.")
+        case Action.REVISE:
+            because = f"it helps, but harms {breaches}: to be revised before any verdict."
+            return Outcome(exit=Exit.ITERATE, because=because)
+        case _:
+            return None
 
 
 def _fault(poll: Poll, *, last: bool, waited: float) -> Outcome | None:

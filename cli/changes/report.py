@@ -43,7 +43,10 @@ def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
     accepted = end.exit is Exit.KEEP and poll.contract.verdict != "keep"
     title, evidence = "Go on" if accepted else _WORDS[end.exit], poll.numbers
     if evidence is not None:
-        title = f"{title}: {_plain(evidence.policy.target.name)}"
+        if end.exit in {Exit.BREACHED, Exit.TIMEOUT}:
+            title = _plain(evidence.headline)
+        if end.exit is not Exit.BREACHED:
+            title = f"{title}: {_plain(evidence.policy.target.name)}"
     parts = [f"## {title}", _plain(end.because), _plain(poll.sentence)]
     if evidence is not None:
         parts += ["\n".join(_table(evidence)), "\n".join(_metrics(metric_rows(evidence)))]

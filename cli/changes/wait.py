@@ -181,7 +181,9 @@ def _polled(handle: Experiment) -> tuple[Poll, "Answer"]:
     evidence = handle.evidence()
     contract = handle.contract()
     answer, known = decoded(contract.text, Contract), evidence_of(evidence)
-    beside = None if answer.decided else situation_of(handle, answer)
+    beside = None
+    if not answer.decided:
+        beside = situation_of(handle, answer, looked_at=known is not None)
     return Poll(contract=answer, evidence=known, beside=beside), contract
 
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from domain.contract import Contract
-from domain.words import AbstainReason, Verdict
+from domain.figures import first_names
+from domain.registration import Situation
+from domain.words import AbstainReason, Action, State, Verdict
 
 Tone = Literal["keep", "rollback", "iterate", "waiting", "fault", "none"]
 
@@ -15,7 +17,14 @@ VERDICTS: Mapping[Verdict, str] = {
     Verdict.ITERATE: "Iterate",
 }
 NO_ANSWER = "No answer"
-CANDIDATE = "Almost: keep"
+_BREACHED: Mapping[Action, Tone] = {Action.ROLL_BACK: "rollback", Action.REVISE: "iterate"}
+_STATES: Mapping[State, tuple[Tone, str]] = {
+    State.ALMOST: ("waiting", "Almost: keep"),
+    State.WITHDRAWN: ("none", "Withdrawn"),
+    State.PROMOTED: ("none", "Promoted"),
+    State.BASE_GONE: ("fault", "Can't say: users have another build"),
+    State.NOTHING_TO_COMPARE: ("fault", "Can't say: no build to compare with"),
+}
 _WAITING: Mapping[AbstainReason | None, tuple[Tone, str]] = {
     AbstainReason.POWER: ("waiting", "Can't say yet"),
     AbstainReason.NON_IDENTIFIABLE: ("fault", "Can't say: no build to compare with"),
@@ -41,17 +50,20 @@ class Headline:
     text: str
 
 
-def headline_of(contract: Contract, *, candidate: bool = False) -> Headline:
+def headline_of(contract: Contract, situation: Situation | None = None) -> Headline:
     """Returns the headline of a verdict contract.
 
     Args:
-        candidate: Whether a `keep` waits for its guardrails.
+        situation: Its state or its breach comes first; None where it is not known.
     """
     if contract.verdict is not Verdict.ABSTAIN:
         return Headline(tone=contract.verdict.value, text=VERDICTS[contract.verdict])
+    if situation is not None and situation.action in _BREACHED:
+        text = f"{first_names(contract.guardrail_breaches, 1)} got worse"
+        return Headline(tone=_BREACHED[situation.action], text=text)
     if contract.decided:
         return Headline(tone="none", text=NO_ANSWER)
-    if candidate and contract.abstain_reason is AbstainReason.POWER:
-        return Headline(tone="waiting", text=CANDIDATE)
     tone, text = _WAITING[contract.abstain_reason]
+    if situation is not None:
+        tone, text = _STATES.get(situation.state, (tone, text))
     return Headline(tone=tone, text=text)

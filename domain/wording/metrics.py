@@ -52,7 +52,11 @@ class MetricRow:
     @property
     def change(self) -> str:
         """From which level to which it went; empty where either is not known."""
-        return f"{self.control} → {self.treatment}" if self.control and self.treatment else ""
+        if not (self.control and self.treatment):
+            return ""
+        number, _, unit = self.control.rpartition(" ")
+        same = number and unit != "%" and self.treatment.endswith(f" {unit}")
+        return f"{number if same else self.control} → {self.treatment}"
 
     @property
     def whole_difference(self) -> str:

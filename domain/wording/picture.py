@@ -103,7 +103,7 @@ def picture_of(evidence: Evidence, contract: Contract) -> Picture | None:
     decided = looks[-1].at if contract.decided else None
     return Picture(
         measure=measure,
-        headline=headline_of(contract, candidate=evidence.candidate is not None),
+        headline=headline_of(contract),
         looks=looks,
         drawn=drawn,
         extent=extent(drawn) if drawn else (-0.01, 0.01),

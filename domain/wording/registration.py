@@ -24,10 +24,15 @@ _SHOWN, _NAMED = 12, 5
 HISTORY = "It is on history: take it as a hint, and train nothing on it."
 
 
-def registration_note(registration: RegistrationAnswer) -> str | None:
-    """Returns the sentences of a registration; None where there is nothing to say."""
+def registration_note(registration: RegistrationAnswer, *, looked_at: bool = False) -> str | None:
+    """Returns the sentences of a registration; None where there is nothing to say.
+
+    Args:
+        looked_at: Whether its evidence says the situation beside.
+    """
     situation = registration.situation
-    said = None if situation.state is State.ARRIVING else situation.sentence
+    is_said = looked_at or situation.state is State.ARRIVING
+    said = None if is_said else situation.sentence
     joint = joint_sentence(registration.joint_with) if registration.joint_with else None
     return " ".join(filter(None, [said, late_start_sentence(registration), joint])) or None
 

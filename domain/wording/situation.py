@@ -2,22 +2,29 @@
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 from msgspec import structs
 
 from domain.cause import GateCheck
 from domain.comparison import is_fair
 from domain.contract import Contract
-from domain.evidence.arrival import is_steady_shortfall
+from domain.evidence.breach import breach_action, is_steady_shortfall, is_trusted
 from domain.evidence.document import AnyEvidence, Evidence
+from domain.evidence.results import Candidate
 from domain.figures import counted, listed
 from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
-from domain.measure import too_small
-from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
+from domain.measure import too_small, typical_lift
+from domain.registration import (
+    PRODUCTION,
+    Arrivals,
+    MissingDeploy,
+    Situation,
+)
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from domain.wording.count_twin import awaited_count, router_sentence
+from domain.wording.headline import headline_of
 from domain.wording.metrics import metric_rows, never_received
 from domain.wording.registration import (
     awaited_sentence,
@@ -51,7 +58,14 @@ _AGAIN = {
 _DEPLOY = (
     "Deploy the change as a canary: give it a share of traffic, and post the deploy to /v1/deploys."
 )
-_HOLD = "{} got worse: raise the share no further, or roll back if you need no further answer."
+_TAKE_BACK = "Take it back: send no more traffic to this commit, and post allocation 0."
+_TURN_OFF = "Turn it off: give everybody the control's value of the flag."
+_REVISE = "Fix that, deploy the fix as a canary, and register it as a new experiment."
+_UNVOUCHED = "Anybody can send such events with the public key: see whether they are real."
+_SILENT = (
+    "See that traffic still reaches both builds, that their events come in, and that the pipeline"
+    " runs: deploy-reward doctor."
+)
 _HOLD_BACK = (
     "Where you want to know how much it brings: leave 10 % of units on the old build for 7 days"
     " first. Their effect is measured afresh, beside the verdict."
@@ -67,6 +81,16 @@ _ANEW = (
 _PROBE = (
     "Send it once to see that it is counted, or take the guardrail out of the project's settings."
 )
+# Nothing was counted for so long: no night of a shop.
+_LONG = timedelta(hours=12)
+# So many breached guardrails are named with their numbers.
+_NAMED = 3
+# A step that ended the comparison comes before the numbers until then.
+_GONE = (State.WITHDRAWN, State.PROMOTED, State.BASE_GONE, State.NOTHING_TO_COMPARE)
+_BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.ARRIVING)
+_BREACHED = (Action.ROLL_BACK, Action.REVISE)
+# Endings after which no canary is left to take back.
+_CANARY_GONE = (EndedBecause.WITHDRAWN, EndedBecause.PROMOTED, EndedBecause.SUPERSEDED)
 _FOLLOWED = {(Verdict.KEEP, "promoted"), (Verdict.ROLLBACK, "withdrawn")}
 # An analysis block, and then the window of its outcomes.
 _FIRST_LOOK = (
@@ -85,11 +109,14 @@ def situation(
     evidence: AnyEvidence | None,
     builds: ControlState,
     *,
+    now: datetime,
     awaited: MissingDeploy | None = None,
     environment: str = PRODUCTION,
     contrast_seconds: int | None = None,
     arrivals: Arrivals | None = None,
+    last_unit_at: datetime | None = None,
     acted: ReleaseStep | None = None,
+    is_flag: bool = False,
 ) -> Situation:
     """Returns the situation of an experiment.
 
@@ -97,33 +124,95 @@ def situation(
         contract: The verdict contract.
         evidence: The evidence document; None before the first look.
         builds: The builds beside its treatment; of a decided experiment without a meaning.
+        now: When it is asked for: no earlier date is announced.
         awaited: The deploy that it waits for; None once that has come.
         environment: Where it measures.
         contrast_seconds: After so long without a comparison it ends; None where that is unknown.
         arrivals: The traffic so far; None once a unit is complete.
+        last_unit_at: When the last block with a unit ended; None where none has.
         acted: The step that was taken since its decision; None where none was.
+        is_flag: Whether the change is a flag's, so that it is turned off rather than taken back.
     """
     known = evidence if isinstance(evidence, Evidence) else None
+    back = _TURN_OFF if is_flag else _TAKE_BACK
     if contract.verdict is not Verdict.ABSTAIN:
-        return _answered(contract, known) if acted is None else _acted_on(contract, known, acted)
-    if contract.decided:
+        answered = _answered(contract, known, back)
+        current = answered if acted is None else _acted_on(contract, answered, acted)
+    elif contract.decided:
         ended = None if evidence is None else evidence.ended_because
         steps = tuple(_when_ended(contract, known, ended))
-        return Situation(state=State.ENDED, action=Action.NONE, advice=steps)
-    if awaited is not None:
+        current = Situation(state=State.ENDED, action=Action.NONE, advice=steps)
+        if ended not in _CANARY_GONE and acted is None:
+            current = _breached(current, contract, known, back)
+    elif awaited is not None:
         sentence = awaited_sentence(awaited, environment)
         state = State.WAITS_FOR_DEPLOY
-        return Situation(state=state, action=Action.WAIT, advice=(_DEPLOY,), sentence=sentence)
-    if builds.missing is None and builds.ending is not None:
-        return _over(builds.ending, contrast_seconds)
-    return _open(contract, known, builds, arrivals)
+        current = Situation(state=state, action=Action.WAIT, advice=(_DEPLOY,), sentence=sentence)
+    elif builds.missing is None and builds.ending is not None:
+        current = _over(builds.ending, contrast_seconds)
+        if current.state is State.PROMOTED:
+            current = _breached(current, contract, known, back)
+    else:
+        current = _open(contract, known, builds, arrivals, now=now, last_unit_at=last_unit_at)
+        current = _breached(current, contract, known, back)
+    return structs.replace(current, headline=headline_of(contract, current).text)
 
 
-def with_situation(said: str | None, situation: str | None) -> str:
-    """Returns the evidence's sentence and the situation's, which the evidence may end with."""
-    if said is not None and situation is not None and said.lower().endswith(situation.lower()):
-        situation = None
-    return " ".join(filter(None, [said, situation])) or "No look yet: nothing was measured."
+def as_of_now(
+    evidence: AnyEvidence, current: Situation, builds: ControlState, *, now: datetime
+) -> AnyEvidence:
+    """Returns evidence with the words of the present situation, and no date that it rules out.
+
+    Deploys and time change the next step before the next look does.
+
+    Args:
+        current: The situation that the evidence is read in.
+        builds: The builds beside the treatment.
+        now: When it is read.
+    """
+    sentence = reason = evidence.reason
+    if current.sentence is None or reason.lower().endswith(current.sentence.lower()):
+        sentence = evidence.sentence
+    elif leads(current):
+        sentence = reason = f"{current.sentence} {reason}".strip()
+    else:
+        sentence = f"{evidence.sentence} {current.sentence}".strip()
+        before = "" if current.state in _BEFORE_ANY_LOOK else reason
+        reason = f"{before} {current.sentence}".strip()
+    words = {"sentence": sentence, "reason": reason, "headline": current.headline}
+    evidence = structs.replace(evidence, **words, advice=current.advice)
+    if not isinstance(evidence, Evidence) or current.state in {State.DECIDED, State.ENDED}:
+        return evidence
+    builds_now = {"base_moved": builds.moved, "nothing_to_compare": builds.missing}
+    sessions, known = evidence.sessions, evidence.known
+    if is_awaited(current):
+        sessions = structs.replace(sessions, projected_decision_at=_due(evidence, now))
+        return structs.replace(evidence, **builds_now, sessions=sessions)
+    nothing = dict.fromkeys(("required", "required_fast", "projected_decision_at"))
+    return structs.replace(
+        evidence,
+        **builds_now,
+        sessions=structs.replace(sessions, **nothing),
+        known=structs.replace(known, smallest_lift_by_horizon=None),
+    )
+
+
+def is_awaited(current: Situation) -> bool:
+    """Tells whether units are compared and counted, so that more of them bring an answer."""
+    compares = current.state in {State.COMPARING, State.ALMOST}
+    return compares and current.action not in _BREACHED and current.silent_since is None
+
+
+def leads(current: Situation) -> bool:
+    """Tells whether the situation is more urgent than the numbers so far."""
+    breached = current.state is not State.DECIDED and current.action in _BREACHED
+    return current.state in _GONE or breached or current.silent_since is not None
+
+
+def _due(evidence: Evidence, now: datetime) -> datetime | None:
+    """Returns when an answer is expected; None where that is unknown, or has passed."""
+    at = evidence.sessions.projected_decision_at
+    return at if at is not None and at > now else None
 
 
 def _open(
@@ -131,35 +220,104 @@ def _open(
     evidence: Evidence | None,
     builds: ControlState,
     arrivals: Arrivals | None,
+    *,
+    now: datetime,
+    last_unit_at: datetime | None,
 ) -> Situation:
     """Returns the situation of an open experiment whose canary is served."""
-    hold = _holds(contract, evidence)
-    state, action, steps, sentence = State.HELD, Action.FIX, list[str](), None
+    hold = [_SHORTFALL] if is_steady_shortfall(contract, evidence) else []
     if (alone := builds.missing) is not None:
-        state = State.NOTHING_TO_COMPARE
-        action = Action.NONE if alone.unknown_commit is None else Action.FIX
-        steps = [*hold, *nothing_to_compare_advice(alone)]
-        sentence = nothing_to_compare_sentence(alone)
-    elif not is_fair(contract):
+        return Situation(
+            state=State.NOTHING_TO_COMPARE,
+            action=Action.NONE if alone.unknown_commit is None else Action.FIX,
+            advice=(*hold, *nothing_to_compare_advice(alone)),
+            sentence=nothing_to_compare_sentence(alone),
+        )
+    if not is_fair(contract):
         anew = [_ANEW.format(contract.experiment_id)] if lasts(evidence) else []
-        steps = [*hold, *_repairs(contract, evidence), *anew]
-    elif (moved := builds.moved) is not None:
-        state, action = State.BASE_GONE, Action.REBASE
-        steps = base_move_advice(moved.rebase_on, moved.changes, continues=moved.continues)
-        sentence = base_move_sentence(moved.rebase_on)
-    else:
-        state, steps, sentence = _progress(evidence, arrivals)
-        action, steps = Action.FIX if hold else Action.WAIT, [*hold, *steps[: 1 if hold else None]]
-    return Situation(state=state, action=action, advice=tuple(steps), sentence=sentence)
+        steps = (*hold, *_repairs(contract, evidence), *anew)
+        return Situation(state=State.HELD, action=Action.FIX, advice=steps)
+    if (moved := builds.moved) is not None:
+        return Situation(
+            state=State.BASE_GONE,
+            action=Action.REBASE,
+            advice=tuple(
+                base_move_advice(moved.rebase_on, moved.changes, continues=moved.continues)
+            ),
+            sentence=base_move_sentence(moved.rebase_on),
+        )
+    current = _progress(evidence, arrivals, now)
+    if (since := _silent_since(evidence, last_unit_at, now)) is not None:
+        sentence = f"Nothing has been counted since {_time(since)}."
+        return structs.replace(
+            current,
+            action=Action.FIX,
+            advice=(*hold, _SILENT),
+            sentence=sentence,
+            silent_since=since,
+        )
+    if hold:
+        return structs.replace(current, action=Action.FIX, advice=(*hold, *current.advice[:1]))
+    return current
 
 
-def _progress(
-    evidence: Evidence | None, arrivals: Arrivals | None
-) -> tuple[State, Sequence[str], str | None]:
-    """Returns how far a fair comparison has come that has no answer, with steps and sentence."""
+def _breached(
+    current: Situation, contract: Contract, evidence: Evidence | None, back: str
+) -> Situation:
+    """Returns a situation with the breach, which is its most urgent fact where there is one."""
+    action = breach_action(contract, evidence)
+    if action is None or action is Action.FIX:
+        return current
+    doing, _, _ = back.partition(":")
+    steps = [back, f"Then {_REVISE[:1].lower()}{_REVISE[1:]}"]
+    if action is Action.REVISE:
+        doing, steps = "Revise the change", [_revised(contract, evidence), _REVISE]
+    said = [f"{_worse(contract, evidence)}. {doing}."]
+    if not is_trusted(contract, evidence):
+        said.append(_UNVOUCHED)
+    done = (
+        [] if current.state in {State.COMPARING, State.ALMOST, State.ARRIVING} else current.advice
+    )
+    if current.state in _GONE and current.sentence is not None:
+        said.append(current.sentence)
+    return structs.replace(
+        current, action=action, advice=(*steps, *done), sentence=" ".join(said), silent_since=None
+    )
+
+
+def _worse(contract: Contract, evidence: Evidence | None) -> str:
+    """Returns the breached guardrails, each from which level to which it went."""
+    rows = {} if evidence is None else {row.metric: row.change for row in metric_rows(evidence)}
+    names, more = contract.guardrail_breaches[:_NAMED], contract.guardrail_breaches[_NAMED:]
+    named = [
+        f"{name} got worse" + (f": {change}" if (change := rows.get(name)) else "")
+        for name in names
+    ]
+    return "; ".join([*named, *([f"{len(more)} more"] if more else [])])
+
+
+def _silent_since(
+    evidence: Evidence | None, last_unit_at: datetime | None, now: datetime
+) -> datetime | None:
+    """Returns since when nothing was counted, where that is long or a date passed meanwhile."""
+    due = None if evidence is None else evidence.sessions.projected_decision_at
+    # Of history no more is to come.
+    if last_unit_at is None or (evidence is not None and evidence.retrospective):
+        return None
+    missed = due is not None and last_unit_at < due <= now
+    return last_unit_at if missed or now - last_unit_at >= _LONG else None
+
+
+def _time(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%d %b %H:%M} UTC"
+
+
+def _progress(evidence: Evidence | None, arrivals: Arrivals | None, now: datetime) -> Situation:
+    """Returns how far a fair comparison has come that has no answer."""
     if evidence is not None and evidence.sessions.accumulated:
-        return _compared(evidence)
+        return _compared(evidence, now)
     units = arrivals.units if arrivals else 0
+    steps: Sequence[str] = _WHILE_ARRIVING
     if units := units or (0 if evidence is None else evidence.counts.open):
         unit = "unit" if evidence is None else evidence.policy.unit
         has = "has" if units == 1 else "have"
@@ -167,50 +325,95 @@ def _progress(
         if evidence is not None:
             minutes = math.ceil(evidence.policy.window_seconds / 60)
             sentence += f": each has {minutes:,} min for its outcome"
-        return State.ARRIVING, _WHILE_ARRIVING, f"{sentence}."
-    if arrivals is not None and arrivals.events:
+        sentence += "."
+    elif arrivals is not None and arrivals.events:
         sentence = "Events are coming in. Units are counted when a block of 5 minutes has closed."
-        return State.ARRIVING, _WHILE_ARRIVING, sentence
-    send = "Send traffic to both builds, and events that name the commit that served them."
-    return State.ARRIVING, [send, _FIRST_LOOK], "Nothing was measured yet."
+    else:
+        steps = ("Send traffic to both builds, and events that name the commit that served them.",)
+        steps, sentence = (*steps, _FIRST_LOOK), "Nothing was measured yet."
+    return Situation(
+        state=State.ARRIVING, action=Action.WAIT, advice=tuple(steps), sentence=sentence
+    )
 
 
-def _compared(evidence: Evidence) -> tuple[State, Sequence[str], None]:
+def _compared(evidence: Evidence, now: datetime) -> Situation:
     """Returns the state and the steps once units were compared."""
-    candidate = evidence.candidate
+    candidate, until = evidence.candidate, _due(evidence, now)
     if candidate is None:
-        return State.COMPARING, _WHILE_COMPARING, None
+        return Situation(
+            state=State.COMPARING,
+            action=Action.WAIT,
+            advice=_WHILE_COMPARING,
+            sentence=_needed(evidence, until),
+        )
     shown = [f"it is sure that {name} did not get worse" for name in candidate.waits_for]
     again = [] if candidate.holds else ["the difference is beyond chance again"]
     count, router = awaited_count(evidence.count_twin), router_sentence(evidence.count_twin)
-    until = listed([*shown, *again, *filter(None, [count])])
-    until = until or "it is sure that its guardrails did not get worse"
+    awaits = listed([*shown, *again, *filter(None, [count])])
+    awaits = awaits or "it is sure that its guardrails did not get worse"
     silent = never_received(evidence.never_received, candidate)
     probe = [f"{silent} {_PROBE}"] if silent else []
-    steps = [f"Leave the canary running until {until}.", *filter(None, [router]), *probe]
-    return State.ALMOST, steps, None
+    steps = [f"Leave the canary running until {awaits}.", *filter(None, [router]), *probe]
+    return Situation(
+        state=State.ALMOST,
+        action=Action.WAIT,
+        advice=tuple(steps),
+        sentence=_waiting(evidence, candidate, until, silent),
+    )
 
 
-def _answered(contract: Contract, evidence: Evidence | None) -> Situation:
-    harmed = listed(_harms(contract, evidence)) or "a guardrail"
-    helped = "" if evidence is None else f" {evidence.policy.target.name}"
-    action, *steps = {
+def _needed(evidence: Evidence, until: datetime | None) -> str | None:
+    """Returns how many units find a typical change, and when they will have come."""
+    required, policy = evidence.sessions.required, evidence.policy
+    # It is decided once its counts are repaired, whatever comes.
+    if required is None or "day_unequal" in evidence.warnings:
+        return None
+    reached = "" if until is None else f", reached about {until.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    wanted = f"a {typical_lift(policy.rho.day)} change"
+    return f"About {required:,.0f} {policy.unit}s are needed to find {wanted}{reached}."
+
+
+def _waiting(
+    evidence: Evidence, candidate: Candidate, until: datetime | None, silent: str | None
+) -> str | None:
+    """Returns the guardrails that a keep waits for, and how long."""
+    said: list[str | None] = []
+    if candidate.waits_for:
+        required, unit = evidence.sessions.required, evidence.policy.unit
+        units = None if required is None else f"for {required:,.0f} {unit}s"
+        if until is not None:
+            units = f"until {_time(until)}" + (f", or {units} where that is later" if units else "")
+        said.append(
+            f"Waiting {f'{units}, ' if units else ''}to be sure that {listed(candidate.waits_for)}"
+            " did not get worse."
+        )
+    if (count := awaited_count(evidence.count_twin)) is not None:
+        said.append(f"Waiting until {count}.")
+    return " ".join(filter(None, [*said, silent])) or None
+
+
+def _answered(contract: Contract, evidence: Evidence | None, back: str) -> Situation:
+    action, steps = {
         Verdict.KEEP: (
             Action.SHIP,
-            "Ship it: send all traffic to this commit, and post the deploy with allocation 1.",
-            _HOLD_BACK,
+            (
+                "Ship it: send all traffic to this commit, and post the deploy with allocation 1."
+                if back == _TAKE_BACK
+                else "Ship it: give everybody the treatment's value of the flag.",
+                _HOLD_BACK,
+            ),
         ),
-        Verdict.ROLLBACK: (
-            Action.ROLL_BACK,
-            "Roll it back: send no more traffic to this commit, and post allocation 0.",
-        ),
-        Verdict.ITERATE: (
-            Action.REVISE,
-            f"Don't ship it as it is: it helps{helped}, but harms {harmed}.",
-            "Fix that, deploy the fix as a canary, and register it as a new experiment.",
-        ),
+        Verdict.ROLLBACK: (Action.ROLL_BACK, (back,)),
+        Verdict.ITERATE: (Action.REVISE, (_revised(contract, evidence), _REVISE)),
     }[contract.verdict]
-    return Situation(state=State.DECIDED, action=Action(action), advice=tuple(steps))
+    return Situation(state=State.DECIDED, action=action, advice=steps)
+
+
+def _revised(contract: Contract, evidence: Evidence | None) -> str:
+    """Returns the metrics that a change helps and harms."""
+    harmed = listed(_harms(contract, evidence)) or "a guardrail"
+    helped = "" if evidence is None else f" {evidence.policy.target.name}"
+    return f"Don't ship it as it is: it helps{helped}, but harms {harmed}."
 
 
 def is_followed(verdict: Verdict, acted: ReleaseStep) -> bool:
@@ -218,12 +421,12 @@ def is_followed(verdict: Verdict, acted: ReleaseStep) -> bool:
     return (verdict, acted.word) in _FOLLOWED
 
 
-def _acted_on(contract: Contract, evidence: Evidence | None, acted: ReleaseStep) -> Situation:
+def _acted_on(contract: Contract, answered: Situation, acted: ReleaseStep) -> Situation:
     """Returns the situation of a decision once something was done about it."""
-    done = f"{acted.word} at {acted.deployed_at.astimezone(UTC):%d %b %H:%M} UTC."
+    done = f"{acted.word} at {_time(acted.deployed_at)}."
     if is_followed(contract.verdict, acted):
-        return Situation(state=State.DECIDED, action=Action.NONE, advice=(f"Done: {done}",))
-    answered, sentence = _answered(contract, evidence), f"Since then: {done}"
+        return structs.replace(answered, action=Action.NONE, advice=(f"Done: {done}",))
+    sentence = f"Since then: {done}"
     if contract.verdict is Verdict.KEEP:
         steps = ("To ship it after all, deploy it again, to everybody.",)
         return structs.replace(answered, action=Action.NONE, advice=steps, sentence=sentence)
@@ -234,13 +437,13 @@ def _over(ending: ReleaseStep, contrast_seconds: int | None) -> Situation:
     """Returns the situation of a canary that was withdrawn, or given to everybody."""
     until = contrast_seconds and ending.deployed_at + timedelta(seconds=contrast_seconds)
     state = State.WITHDRAWN if ending.allocation == 0 else State.PROMOTED
-    at = f"{ending.deployed_at.astimezone(UTC):%d %b %H:%M} UTC"
+    at = _time(ending.deployed_at)
     done = (
         f"The canary was withdrawn at {at}"
         if state is State.WITHDRAWN
         else f"Everybody has had the change since {at}"
     )
-    end = f"; it ends at {until.astimezone(UTC):%d %b %H:%M} UTC at the earliest" if until else ""
+    end = f"; it ends at {_time(until)} at the earliest" if until else ""
     sentence = f"{done}, so what comes now is not compared{end}."
     steps = ("Nothing to do: what was measured before may still give an answer.", _AGAIN[state])
     return Situation(
@@ -257,14 +460,6 @@ def _harms(contract: Contract, evidence: Evidence | None) -> list[str]:
         else name
         for name in contract.guardrail_breaches
     ]
-
-
-def _holds(contract: Contract, evidence: Evidence | None) -> Sequence[str]:
-    """Returns the step that a breach asks for; none where nothing is breached."""
-    if is_steady_shortfall(contract, evidence):
-        return [_SHORTFALL]
-    breaches = contract.guardrail_breaches
-    return [_HOLD.format(listed(breaches))] if breaches else []
 
 
 def _when_ended(

@@ -1,6 +1,5 @@
 """The evidence document, filled: the engine's numbers with the counts and builds beside them."""
 
-import dataclasses
 import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -21,7 +20,6 @@ from domain.lineage.flag import is_segment
 from domain.measure import measure_of_policy
 from domain.wording.headline import headline_of
 from domain.wording.left_out import left_out_sentence
-from domain.wording.situation import situation
 from domain.wording.value import value_range
 from domain.words import Verdict
 from orchestration.pipeline.members.aliasing import TIME, aliased_with
@@ -62,10 +60,6 @@ def evidence_document(
         state: The builds beside its treatment then.
     """
     policy, decided = policy_of(reading), contract.decided
-    if not decided and (state.moved is not None or state.ending is not None):
-        # No unit that comes is compared, so no date is expected.
-        stopped = structs.replace(evidence.sessions, projected_decision_at=None)
-        evidence = dataclasses.replace(evidence, sessions=stopped)
     arms = Arms(
         control=structs.replace(evidence.arms.control, late=counts.late_control),
         treatment=structs.replace(evidence.arms.treatment, late=counts.late_treatment),
@@ -84,9 +78,9 @@ def evidence_document(
     fair = is_fair(contract)
     dollars = dollars_of(policy, evidence.eligible_per_day)
     signed = reading.policy.get("signed_assignments", False)
-    document = EvidenceDocument(
+    return EvidenceDocument(
         sentence=said.sentence,
-        headline=headline_of(contract, candidate=evidence.candidate is not None).text,
+        headline=headline_of(contract).text,
         reason=said.reason,
         advice=(),
         experiment_id=reading.experiment_id,
@@ -131,7 +125,6 @@ def evidence_document(
         value_range=value_range(evidence.totals.ci, dollars) if fair else None,
         effect=effect_at_look(evidence, reading, dollars, fair=fair),
     )
-    return structs.replace(document, advice=situation(contract, document, state).advice)
 
 
 def _left_out(evidence: Evidence, counts: UnitCounts) -> tuple[LeftOut, ...]:

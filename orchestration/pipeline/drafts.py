@@ -11,11 +11,9 @@ from sqlalchemy import Connection
 from domain.contract import Contract, contract, waiting_contract
 from domain.document import document_text, moment
 from domain.evidence.document import ClosedExperiment
-from domain.lineage.control_state import ControlState
 from domain.metric import seconds_open
 from domain.registration import GUARDRAIL_PACE_SECONDS
 from domain.wording.headline import NO_ANSWER, headline_of
-from domain.wording.situation import situation
 from orchestration.pipeline.document import evidence_document
 from orchestration.pipeline.members.serving import control_state_at
 from orchestration.pipeline.sentence import of_the_experiment
@@ -215,7 +213,7 @@ def _waited_out(experiment_id: str) -> Drafted:
         sentence=said.sentence,
         headline=headline_of(answer).text,
         reason=said.reason,
-        advice=situation(answer, None, ControlState()).advice,
+        advice=(),
         experiment_id=experiment_id,
         as_of=None,
     )

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from domain.cause import Cause
 from domain.evidence.policy import EvidencePolicy
 from domain.evidence.results import Adjustment
 from domain.figures import listed, percent
 from domain.lineage.serving import MissingControl
-from domain.measure import Measure, too_small, typical_lift
+from domain.measure import Measure, too_small
 from domain.wording.count_twin import awaited_count
 from domain.wording.headline import NO_ANSWER, VERDICTS
 from domain.wording.left_out import unclear_sentence
@@ -17,7 +16,6 @@ from domain.wording.metrics import never_received
 from domain.wording.registration import nothing_to_compare_sentence
 from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.decision.evidence import DAY_UNEQUAL, Evidence
-from stats.decision.ruling import CANDIDATE_WAIT
 from stats.gates.readings import CONTRAST, GATES
 from stats.gates.shortfall import Shortfall
 
@@ -135,7 +133,7 @@ def _statement(
         waits = "a day of its counts differs from the log, and it is decided once that is repaired."
         return of_the_metric("Can't say yet", metric, waits)
     if evidence.candidate is not None:
-        return of_the_change("Almost", _waiting(evidence, measure, silent))
+        return of_the_change("Almost", _waiting(evidence, measure))
     known = known_sentence(evidence, measure)
     return of_the_metric("Can't say yet", metric, f"{_progress(evidence, policy)}. {known}".strip())
 
@@ -166,23 +164,14 @@ def _answer(evidence: Evidence, measure: Measure, level: float) -> str:
     )
 
 
-def _waiting(evidence: Evidence, measure: Measure, silent: Sequence[str]) -> str:
+def _waiting(evidence: Evidence, measure: Measure) -> str:
     candidate, lift = evidence.candidate, evidence.totals.lift
     if candidate is None or lift is None:
         raise ValueError("a candidate waits, but nothing was compared")
     said = [f"{measure.name} is {'up' if lift > 0 else 'down'} {measure.size(lift)}."]
     if not candidate.holds:
         said.append("The difference was beyond chance before, but is not at the moment.")
-    if candidate.waits_for:
-        until = f"{candidate.at + timedelta(seconds=CANDIDATE_WAIT):%d %b %H:%M} UTC"
-        said.append(
-            f"Waiting until {until}, or for twice its units where that is later, to be sure that"
-            f" {listed(candidate.waits_for)} did not get worse."
-        )
-    count = awaited_count(evidence.count_twin)
-    if count is not None:
-        said.append(f"Waiting until {count}.")
-    return " ".join([*said, *filter(None, [never_received(silent, candidate)])])
+    return " ".join(said)
 
 
 def _held_back(evidence: Evidence, silent: Sequence[str]) -> str | None:
@@ -200,18 +189,8 @@ def _held_back(evidence: Evidence, silent: Sequence[str]) -> str | None:
 
 
 def _progress(evidence: Evidence, policy: EvidencePolicy) -> str:
-    sessions = evidence.sessions
-    if not sessions.accumulated:
-        return "nothing was measured yet"
-    counted = f"{sessions.accumulated:,} {policy.unit}s counted"
-    if sessions.required is None:
-        return counted
-    wanted = f"a {typical_lift(policy.rho.day)} change"
-    needed = f"{counted}, about {sessions.required:,.0f} are needed to find {wanted}"
-    at = sessions.projected_decision_at
-    if at is None:
-        return needed
-    return f"{needed}, reached about {at:%Y-%m-%d %H:%M} UTC"
+    units = evidence.sessions.accumulated
+    return f"{units:,} {policy.unit}s counted" if units else "nothing was measured yet"
 
 
 _LEAST_NARROWER = 0.005

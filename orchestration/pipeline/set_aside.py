@@ -6,9 +6,7 @@ from sqlalchemy import Connection
 from domain.contract import Contract, contract
 from domain.document import document_text
 from domain.evidence.document import AnyEvidence, ClosedExperiment
-from domain.lineage.control_state import ControlState
 from domain.wording.headline import NO_ANSWER, headline_of
-from domain.wording.situation import situation
 from domain.words import AbstainReason, EndedBecause, Verdict
 from orchestration.pipeline.drafts import Drafted
 from orchestration.pipeline.sentence import of_the_experiment
@@ -62,8 +60,6 @@ def _closed(verdict: ServedVerdict) -> Drafted:
         reason=_CLOSED.reason,
         ended_because=EndedBecause.CLOSED,
     )
-    advice = situation(decided, document, ControlState()).advice
-    document = structs.replace(document, advice=advice)
     return _draft(verdict, document, decided)
 
 

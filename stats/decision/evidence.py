@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import islice
 
 import numpy as np
+from msgspec import structs
 
 from domain.document import moment
 from domain.evidence.counts import Arm, Arms, Sessions, TippingPoint, Vouched
@@ -33,7 +34,7 @@ from stats.decision.decision import Decision, Interval, cadence_fired
 from stats.decision.effect import Effect, effect_at, is_cut
 from stats.decision.fading import fading_log_e
 from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
-from stats.decision.ruling import Ruling, decide
+from stats.decision.ruling import CANDIDATE_UNITS, CANDIDATE_WAIT, Ruling, decide
 from stats.decision.served_looks import served_intervals, served_looks, served_rows
 from stats.decision.tipping_point import tipping_point
 from stats.decision.vouched import vouched_outcomes
@@ -390,7 +391,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
     now = view.now
     units = int(now.n1[0]), int(now.n1[0] + now.n0[0])
     gates = view.gates.shown(ruling.look, units)
-    ci = looks[-1].ci
+    ci, candidate = looks[-1].ci, _candidate(view, looks, read.tests)
     return Evidence(
         as_of=int(now.at[0]),
         arms=_arms(view),
@@ -407,7 +408,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         log_e=float(now.log_e[0]),
         vif=view.gates.vif(ruling.look),
         looks=looks,
-        sessions=outlook.sessions,
+        sessions=_sessions(view, candidate, outlook),
         known=_known(series.policy, ci, float(now.totals.control_rate[0]), outlook),
         eligible_per_day=outlook.eligible_per_day,
         units_in_cells=int(now.compared.units[0]),
@@ -419,7 +420,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         gates=gates,
         guardrails=read.tests,
         guardrail_rows=tuple(row for _, row in read.guardrails),
-        candidate=_candidate(view, looks, read.tests),
+        candidate=candidate,
         count_twin=_count_twin(view),
         warnings=_warnings(view, read),
         decision=_decision(view, looks[-1], outlook, read.tests),
@@ -525,6 +526,24 @@ def _candidate(
             for guardrail in guardrails
             if guardrail.metric in awaited and guardrail.non_inferior_at is None
         ),
+    )
+
+
+def _sessions(view: _View, candidate: Candidate | None, outlook: Outlook) -> Sessions:
+    """The sessions so far, and those needed: a waiting keep needs those of its guardrails.
+
+    A keep that waits for something else has no date: nobody knows when it is shown.
+    """
+    look = view.ruling.candidate
+    if candidate is None or look is None or view.ruling.decided:
+        return outlook.sessions
+    units, at = int(view.trace.n1[look] + view.trace.n0[look]), int(view.trace.at[look])
+    waits = bool(candidate.waits_for)
+    return structs.replace(
+        outlook.sessions,
+        required=float(CANDIDATE_UNITS * units) if waits else None,
+        required_fast=None,
+        projected_decision_at=moment(at + CANDIDATE_WAIT) if waits else None,
     )
 
 

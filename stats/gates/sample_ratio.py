@@ -10,7 +10,7 @@ from msgspec import structs
 from scipy.special import betainc, betaln
 
 from domain.cause import Cause, GateCheck
-from domain.evidence.arrival import ARRIVAL
+from domain.evidence.breach import ARRIVAL
 from stats.counts.arrivals import Arrivals, Epoch, counted_blocks
 from stats.counts.cell import Floats, Ints
 from stats.counts.columns import BlockColumns

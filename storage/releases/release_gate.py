@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from domain.contract import Contract
-from domain.evidence.arrival import STEADY_SHORTFALL, is_steady_shortfall
+from domain.evidence.breach import STEADY_SHORTFALL, breach_action, is_steady_shortfall
 from domain.evidence.document import Evidence
 from domain.measure import excludes_loss
+from domain.words import Action
 from storage.releases.commit_experiments import CommitExperiment
 from storage.releases.freeze import Freeze
 
@@ -135,13 +136,15 @@ def _in_force(experiments: Sequence[CommitExperiment]) -> Iterator[CommitExperim
 def _against(experiment: CommitExperiment) -> str | None:
     """Returns what speaks for going back, if anything does."""
     contract = experiment.contract
-    if contract.verdict != "rollback" and is_steady_shortfall(contract, experiment.numbers):
-        return None
     breaches = ", ".join(contract.guardrail_breaches)
-    return {
-        "rollback": "Go back: rollback",
-        "iterate": f"Go back: iterate, it harms {breaches or 'a guardrail'}",
-    }.get(contract.verdict, f"Go back: {breaches} is breached" if breaches else None)
+    if contract.verdict == "rollback":
+        return "Go back: rollback"
+    if is_steady_shortfall(contract, experiment.numbers):
+        return None
+    if contract.verdict == "iterate":
+        return f"Go back: iterate, it harms {breaches or 'a guardrail'}"
+    asks = breach_action(contract, experiment.numbers)
+    return None if asks in {None, Action.FIX} else f"Go back: {breaches} is breached"
 
 
 def _elsewhere(experiment: CommitExperiment, answering: CommitExperiment | None) -> str:

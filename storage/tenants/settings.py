@@ -318,6 +318,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             frozen="whole",
         ),
     ] = False
+    act_on_unvouched_breaches: Annotated[
+        bool,
+        form_field(
+            "Act on unvouched breaches",
+            "Workflows take a canary back by themselves also for a breach of events that anybody"
+            " can send with the public key.",
+        ),
+    ] = False
     verified_draws: Annotated[
         bool,
         form_field(

@@ -9,14 +9,17 @@ from sqlalchemy import Connection, Row, text
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.contract import Contract
-from domain.evidence.arrival import ARRIVAL
+from domain.evidence.breach import breach_action
+from domain.evidence.document import evidence_of, looked_at
 from domain.planning.place import Place
 from domain.registration import PRODUCTION
 from domain.wording.base_move import base_move_advice, base_move_sentence
+from domain.words import Action
 from storage.experiments.control_states import control_states
 from storage.schema.tables import deliveries
 from storage.tenants.settings import read_settings
 from storage.tenants.webhook import Event
+from storage.verdicts.situations import IN_SHORT, read_situations
 
 _FAULTS = ("non_identifiable", "interacting")
 
@@ -51,13 +54,14 @@ def announce(connection: Connection, contracts: Sequence[Contract]) -> int:
         How many announcements that makes; each waits for delivery to the project's webhooks of
         this moment.
     """
-    steady = _steady_shortfalls(connection, contracts)
+    breached = _breached(connection, contracts)
     return _announce(
         connection,
         [
-            (contract.experiment_id, kind, subject, None)
+            (contract.experiment_id, kind, subject, sentence if kind == "breached" else None)
             for contract in contracts
-            for kind, subject in _news(contract, steady=contract.experiment_id in steady)
+            for sentence, action in [breached.get(contract.experiment_id, (None, None))]
+            for kind, subject in _news(contract, asks_for=action)
         ],
     )
 
@@ -211,35 +215,43 @@ def _deliver(
         connection.execute(insert(deliveries).values(waiting))
 
 
-_SHORTFALLS = text("""
-SELECT experiment_id FROM verdicts
-WHERE experiment_id = ANY(:ids) AND (evidence #>> '{gates,shortfall,steady}')::boolean
+_EVIDENCE = text(f"""
+SELECT v.experiment_id, {IN_SHORT} AS evidence FROM verdicts AS v WHERE experiment_id = ANY(:ids)
 """)
 
 
-def _steady_shortfalls(connection: Connection, contracts: Sequence[Contract]) -> frozenset[str]:
-    """Returns the experiments of which nothing but `arrival` is breached, at a steady ratio."""
-    breached = [
-        contract.experiment_id
-        for contract in contracts
-        if contract.guardrail_breaches == (ARRIVAL,)
-    ]
-    if not breached:
-        return frozenset()
-    return frozenset(connection.execute(_SHORTFALLS, {"ids": breached}).scalars())
+def _breached(
+    connection: Connection, contracts: Sequence[Contract]
+) -> dict[str, tuple[str | None, Action | None]]:
+    """Returns the sentence and the action of each experiment with a breached guardrail."""
+    asked = {each.experiment_id: each for each in contracts if each.guardrail_breaches}
+    if not asked:
+        return {}
+    rows = connection.execute(_EVIDENCE, {"ids": list(asked)})
+    published = {
+        row.experiment_id: (asked[row.experiment_id], evidence_of(row.evidence)) for row in rows
+    }
+    current = read_situations(connection, published)
+    return {
+        name: (
+            None if (known := current[name].evidence) is None else known.sentence,
+            breach_action(contract, looked_at(evidence)),
+        )
+        for name, (contract, evidence) in published.items()
+    }
 
 
-def _news(contract: Contract, *, steady: bool) -> Iterator[tuple[Event, str]]:
+def _news(contract: Contract, *, asks_for: Action | None) -> Iterator[tuple[Event, str]]:
     """Yields the announcements that a contract gives, with their subjects, announced before or not.
 
     Args:
-        steady: Whether only `arrival` is breached, at a steady ratio: a fault of the
-            set-up, since whoever hears of a breach goes back.
+        asks_for: The step that its breaches ask for. A fault of the set-up is no breach: whoever
+            hears of a breach goes back.
     """
     if contract.decided:
         yield ("closed" if contract.verdict == "abstain" else "decided"), ""
         return
-    for guardrail in () if steady else contract.guardrail_breaches:
+    for guardrail in () if asks_for is Action.FIX else contract.guardrail_breaches:
         yield "breached", guardrail
-    if steady or contract.abstain_reason in _FAULTS:
+    if asks_for is Action.FIX or contract.abstain_reason in _FAULTS:
         yield "set_up_fault", ""

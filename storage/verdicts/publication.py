@@ -3,30 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import msgspec
 from sqlalchemy import (
-    ARRAY,
-    Boolean,
-    ColumnElement,
     Connection,
-    Double,
     Text,
-    and_,
-    case,
     cast,
-    literal_column,
     select,
     text,
-    tuple_,
 )
 
 from domain.contract import Contract, contract_of
 from domain.evidence.effect import Effect
-from domain.listing import ListedVerdict
-from storage.experiments.commit_ids import commit_named
-from storage.experiments.histories import joint_with
 from storage.postgres.refusal import Missing, unknown_to_the_store
 from storage.postgres.rows import value_of
 from storage.schema.tables import experiments, verdicts
@@ -64,15 +52,6 @@ def read_verdict(connection: Connection, project_id: int, experiment_id: str) ->
     return value_of(PublishedVerdict, row, experiment_id=experiment_id)
 
 
-def read_evidence(connection: Connection, project_id: int, experiment_id: str) -> str | None:
-    """Returns the evidence behind the served verdict as JSON text, None before the first look.
-
-    Raises:
-        Missing: The project has no such experiment.
-    """
-    return _read_json(connection, verdicts.c.evidence, project_id, experiment_id)
-
-
 _EFFECT = text("""
 SELECT coalesce(f.effect, v.evidence -> 'effect')::text AS effect
 FROM verdicts AS v LEFT JOIN follow_ups AS f USING (experiment_id)
@@ -101,19 +80,6 @@ def effect_of(text: str | None) -> Effect | None:
     return None if text is None else _EFFECTS.decode(text)
 
 
-def _read_json(
-    connection: Connection, column: ColumnElement[Any], project_id: int, experiment_id: str
-) -> str | None:
-    row = connection.execute(
-        select(cast(column, Text).label("text")).where(
-            verdicts.c.experiment_id == experiment_id, verdicts.c.project_id == project_id
-        )
-    ).one_or_none()
-    if row is None:
-        raise Missing("unknown_experiment", "there is no such experiment")
-    return None if row.text == "null" else row.text
-
-
 def project_of(connection: Connection, experiment_id: str) -> int:
     """Returns the project of an experiment, for operators of the service.
 
@@ -126,125 +92,6 @@ def project_of(connection: Connection, experiment_id: str) -> int:
     if project_id is None:
         raise unknown_to_the_store(experiment_id)
     return project_id
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerdictFilter:
-    """Which experiments a list shows; None admits all.
-
-    Attributes:
-        status: `open` or `decided`.
-        treatment_commit: The commit or its beginning.
-        decided_after: Those decided later.
-        pending: Those that are decided and whose commit is still the declared canary that it was:
-            since the deciding look nobody posted that it is promoted, withdrawn or not declared.
-    """
-
-    status: str | None = None
-    treatment_commit: str | None = None
-    deploy_id: str | None = None
-    metric: str | None = None
-    decided_after: datetime | None = None
-    pending: bool = False
-
-
-_OWN_DEPLOYS = """
-    FROM deploys AS d
-    WHERE d.project_id = experiments.project_id AND d.environment = experiments.environment
-      AND d.commit_sha = experiments.treatment_commit"""
-_ALLOCATION = f"""(SELECT d.allocation {_OWN_DEPLOYS}
-    ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1)"""
-_FLAG = "experiments.request -> 'treatment_flag' IS NOT NULL"
-# A flag's change is no commit's: no deploy of a commit acts on it.
-_PENDING = f"""(verdicts.decided AND NOT {_FLAG} AND {_ALLOCATION} > 0 AND {_ALLOCATION} < 1
-    AND NOT EXISTS (SELECT {_OWN_DEPLOYS}
-      AND (d.allocation IS NULL OR d.allocation IN (0, 1))
-      AND d.deployed_at > coalesce(verdicts.as_of, verdicts.published_at)))"""
-# A commit came after the canary where its first deploy did, or where it was put before everybody
-# since: a hotfix, a promotion, an older commit deployed again. What is withdrawn came not at all.
-_SUPERSEDED_BY = f"""(
-    SELECT later.commit_sha
-    FROM (
-        SELECT d.commit_sha, max(d.deployed_at) AS last_at,
-            bool_or(d.allocation IS NULL OR d.allocation = 1) AS for_everybody,
-            (array_agg(d.allocation ORDER BY d.deployed_at DESC, d.recorded_at DESC))[1] AS share
-        FROM deploys AS d
-        WHERE {_ALLOCATION} > 0 AND {_ALLOCATION} < 1
-          AND d.project_id = experiments.project_id AND d.environment = experiments.environment
-          AND d.commit_sha <> experiments.treatment_commit
-          AND d.deployed_at > (SELECT min(d.deployed_at) {_OWN_DEPLOYS})
-        GROUP BY d.commit_sha
-    ) AS later
-    WHERE later.share IS DISTINCT FROM 0
-      AND (later.for_everybody OR NOT EXISTS (
-          SELECT FROM deploys AS e
-          WHERE e.project_id = experiments.project_id
-            AND e.environment = experiments.environment AND e.commit_sha = later.commit_sha
-            AND e.deployed_at <= (SELECT min(d.deployed_at) {_OWN_DEPLOYS})
-      ))
-    ORDER BY later.last_at DESC, later.commit_sha LIMIT 1
-)"""
-
-
-def list_verdicts(
-    connection: Connection,
-    project_id: int,
-    *,
-    wanted: VerdictFilter,
-    limit: int,
-    after: tuple[datetime, str] | None = None,
-) -> list[ListedVerdict]:
-    """Returns a project's experiments, the newest first; pending ones by decision, oldest first.
-
-    Args:
-        after: (registered_at, experiment_id) of the last verdict of the page before; of a pending
-            verdict (decided_at, experiment_id).
-    """
-    x, v = experiments.c, verdicts.c
-    conditions = [x.project_id == project_id]
-    if wanted.status is not None:
-        conditions.append(v.decided.is_(wanted.status == "decided"))
-    if wanted.treatment_commit is not None:
-        commit = commit_named(connection, project_id, wanted.treatment_commit)
-        conditions.append(x.treatment_commit == commit)
-    if wanted.deploy_id is not None:
-        conditions.append(x.deploy_id == wanted.deploy_id)
-    if wanted.metric is not None:
-        conditions.append(x.target_metric == wanted.metric)
-    if wanted.decided_after is not None:
-        conditions.append(and_(v.decided, v.published_at > wanted.decided_after))
-    position = tuple_(x.registered_at, x.experiment_id)
-    order = (x.registered_at.desc(), x.experiment_id.desc())
-    if wanted.pending:
-        conditions.append(literal_column(_PENDING, Boolean))
-        position = tuple_(v.published_at, x.experiment_id)
-        order = (v.published_at, x.experiment_id)
-    if after is not None:
-        conditions.append(position > after if wanted.pending else position < after)
-    rows = connection.execute(
-        select(
-            experiments,
-            cast(v.contract, Text).label("contract"),
-            v.as_of,
-            case((v.decided, v.published_at)).label("decided_at"),
-            literal_column(joint_with("experiments"), ARRAY(Text)).label("joint_with"),
-            literal_column(_ALLOCATION, Double).label("allocation"),
-            literal_column(_SUPERSEDED_BY, Text).label("superseded_by"),
-        )
-        .join_from(experiments, verdicts)
-        .where(*conditions)
-        .order_by(*order)
-        .limit(limit)
-    )
-    return [
-        value_of(
-            ListedVerdict,
-            row,
-            metric=row.target_metric,
-            contract=contract_of(row.contract),
-        )
-        for row in rows
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)

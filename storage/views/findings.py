@@ -5,21 +5,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, text
 
 from domain.contract import Contract, contract_of
-from domain.evidence.counts import Sessions
+from domain.evidence.document import AnyEvidence, Evidence, evidence_of, looked_at
 from domain.evidence.effect import Effect
-from domain.evidence.results import Totals
 from domain.lineage.serving import ReleaseStep
-from domain.registration import ListedExperiment, RegistrationAnswer
+from domain.registration import ListedExperiment, RegistrationAnswer, Situation
 from storage.experiments.deploys import ELSEWHERE
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CONTRAST_SECONDS
 from storage.verdicts.publication import PublishedVerdict, effect_of
-from storage.views.registrations import ACTED, ARRIVALS, acted_step, read_registration
+from storage.verdicts.situations import ACTED, ARRIVALS, IN_SHORT, LAST_UNIT_AT, read_situations
+from storage.views.registrations import read_current
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +26,12 @@ class Finding(PublishedVerdict):
     """An experiment with the verdict and the evidence that are served of it.
 
     Attributes:
-        evidence: The evidence document as JSON; None before the first look.
         message: Of the treatment's commit, where its deploy sent a message.
         url: Where the treatment's commit can be seen, as its deploy has it.
         pull_request: The number or address of its pull request, as its deploy has it.
         note: The team's note on it.
         registration: The experiment as it is bound, and its needs.
+        evidence: The evidence document as of now; None before the first look.
         contrast_seconds: After so long without a comparison it ends; None before its deploy.
         acted: The step that was taken after its decision; None where none was.
         effect: The best estimate of its effect; None before the first look.
@@ -46,7 +45,7 @@ class Finding(PublishedVerdict):
     registration: RegistrationAnswer
     contrast_seconds: int | None
     flag: dict[str, Any] | None
-    evidence: str | None
+    evidence: AnyEvidence | None
     acted: ReleaseStep | None
     effect: Effect | None
 
@@ -56,8 +55,7 @@ SELECT x.experiment_id, x.closed_at, d.commit ->> 'message' AS message, d.commit
     d.commit ->> 'pull_request' AS pull_request, x.note,
     {CONTRAST_SECONDS} AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag, x.treatment_commit,
-    v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
-    v.next_look_at, {ACTED} AS acted,
+    v.contract::text AS contract, v.decided, v.published_at, v.next_look_at,
     coalesce(f.effect, v.evidence -> 'effect')::text AS effect
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
@@ -71,6 +69,9 @@ _VERSION = text(f"""
 SELECT md5(concat_ws(
     ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, x.note, {ELSEWHERE},
     {ACTED}, {ARRIVALS}, f.state, f.effect,
+    -- What time alone changes: a date passes, or nothing comes for long.
+    (v.evidence #>> '{{sessions,projected_decision_at}}')::timestamptz < now(),
+    {LAST_UNIT_AT} < now() - interval '12 hours',
     (SELECT max(d.recorded_at) FROM deploys AS d
      WHERE NOT v.decided AND d.project_id = x.project_id AND d.environment = x.environment)
 ))
@@ -90,11 +91,13 @@ def read_finding(connection: Connection, project_id: int, experiment_id: str) ->
     row = connection.execute(_FIND, bound).one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
+    registration, current = read_current(connection, project_id, experiment_id)
     return value_of(
         Finding,
         row,
-        registration=read_registration(connection, project_id, experiment_id),
-        acted=acted_step(row),
+        registration=registration,
+        evidence=current.evidence,
+        acted=current.acted,
         effect=effect_of(row.effect),
     )
 
@@ -113,37 +116,29 @@ def finding_version(connection: Connection, project_id: int, experiment_id: str)
 
 
 class ListedFinding(ListedExperiment, frozen=True, kw_only=True):
-    """An experiment in a list: its verdict, and a line's worth of its evidence.
+    """An experiment in a list: its verdict and its evidence as of now.
 
     Attributes:
         reason: The evidence's; None before the first look.
-        sessions: The evidence's traffic and requirements; None before the first look.
-        control: Control's rate, or its mean where it has a mean; None while there is none.
-        waits_for: The guardrails that a `keep` waits for; None while no test has fired.
+        evidence: Without its looks; None before the first.
     """
 
     message: str | None
     contract: Contract
+    situation: Situation
     reason: str | None
-    totals: Totals | None
-    sessions: Sessions | None
-    control: float | None
-    waits_for: Sequence[str] | None
+    evidence: Evidence | None
 
 
-_LIST = """
+_LIST = f"""
 SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at,
     x.treatment_commit, x.deploy_id, d.commit ->> 'message' AS message,
-    v.contract::text AS contract, e.reason,
-    e.totals::text AS totals, e.sessions::text AS sessions,
-    coalesce(e.arms #>> '{{control,mean}}', e.arms #>> '{{control,rate}}')::float AS control,
-    e.candidate -> 'waits_for' AS waits_for
+    v.contract::text AS contract, {IN_SHORT} AS evidence
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN deploys AS d USING (deploy_id)
-CROSS JOIN LATERAL json_to_record(coalesce(v.evidence, '{{}}')) AS e (
-    reason text, totals json, sessions json, arms json, candidate json
-)
+"""
+_NEWEST = """
 WHERE x.project_id = :project_id AND {condition}
 ORDER BY x.registered_at DESC, x.experiment_id DESC
 LIMIT :limit
@@ -209,16 +204,21 @@ def findings_of_commits(
 def _listed(
     connection: Connection, condition: str, bound: Mapping[str, Any]
 ) -> list[ListedFinding]:
+    query = text(_LIST + _NEWEST.format(condition=condition))
+    rows = connection.execute(query, bound).all()
+    published = {
+        row.experiment_id: (contract_of(row.contract), evidence_of(row.evidence)) for row in rows
+    }
+    current = read_situations(connection, published)
     return [
         value_of(
             ListedFinding,
             row,
-            contract=contract_of(row.contract),
-            totals=None if row.totals is None else _TOTALS.decode(row.totals),
-            sessions=None if row.sessions is None else _SESSIONS.decode(row.sessions),
+            contract=published[row.experiment_id][0],
+            situation=now.situation,
+            reason=None if now.evidence is None else now.evidence.reason,
+            evidence=looked_at(now.evidence),
         )
-        for row in connection.execute(text(_LIST.format(condition=condition)), bound)
+        for row in rows
+        for now in [current[row.experiment_id]]
     ]
-
-
-_TOTALS, _SESSIONS = msgspec.json.Decoder(Totals), msgspec.json.Decoder(Sessions)

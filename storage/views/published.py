@@ -1,7 +1,7 @@
 """Published evidence: counts of verdicts, the latest, and experiments close to a verdict."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, TextClause, text
@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, TextClause, text
 from domain.contract import Contract, contract_of
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from storage.experiments.deploys import TITLE
+from storage.verdicts.situations import read_situations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +49,12 @@ LIMIT :limit
 
 def nearest_to_an_answer(connection: Connection, *, limit: int) -> list[PublishedEvidence]:
     """Returns the open experiments whose evidence came nearest to firing, the nearest first."""
-    return _published(connection, _NEAREST, limit)
+    return _as_of_now(connection, _published(connection, _NEAREST, limit))
 
 
 def decided_lately(connection: Connection, *, limit: int) -> list[PublishedEvidence]:
     """Returns the experiments that were decided last, the last first."""
-    return _published(connection, _DECIDED_LATELY, limit)
+    return _as_of_now(connection, _published(connection, _DECIDED_LATELY, limit))
 
 
 _OPEN = text("""
@@ -74,6 +75,19 @@ def open_evidence(
     while part := _published(connection, _OPEN, limit, after=after):
         yield part
         after = part[-1].experiment_id
+
+
+def _as_of_now(
+    connection: Connection, experiments: Sequence[PublishedEvidence]
+) -> list[PublishedEvidence]:
+    """Returns evidence with the words of the present situation."""
+    read = {each.experiment_id: (each.contract, each.document) for each in experiments}
+    current = read_situations(connection, read)
+    return [
+        replace(each, document=known)
+        for each in experiments
+        if isinstance(known := current[each.experiment_id].evidence, Evidence)
+    ]
 
 
 def _published(

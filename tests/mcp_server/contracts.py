@@ -60,6 +60,9 @@ def listed_row(**members: Any) -> dict[str, Any]:
         "environment": "production",
         "metric": "activation",
         "joint_with": [],
+        "headline": "Can't say yet",
+        "action": "wait",
+        "by_itself": True,
         "contract": WAITING,
         **members,
     }

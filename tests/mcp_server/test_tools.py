@@ -329,6 +329,8 @@ class TestListing:
                     "verdict": "abstain",
                     "abstain_reason": "power",
                     "decided": False,
+                    "headline": "Can't say yet",
+                    "action": "wait",
                 }
             ],
             "next_cursor": None,
@@ -424,7 +426,6 @@ class TestWhatNoWaitingBrings:
             "changes": ["c0ffee12"],
             "continues": True,
         }
-        assert "Users have b1b1b1b1b1b1." in explained["warnings"][0]
 
 
 class TestExplaining:
@@ -434,6 +435,7 @@ class TestExplaining:
         service.answers_with("/v1/reward/checklist", [*CHECKLIST, own])
         assert call("explain", {"experiment_id": "exp_1"}).structured_content == {
             "experiment_id": "exp_1",
+            "attempt": 1,
             "sentence": "Can't say yet on activation.",
             "known": "A loss beyond 12 % is excluded.",
             "effect": {

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Reports every open experiment, and hands each decision that nobody acted on to the team's commands.
+# Reports every open experiment, and hands each decision or breach that nobody acted on to the team's
+# commands.
 set -euo pipefail
 . "$(dirname "$0")/../platforms.sh"
 
 # A change behind a flag has no commit; `read` would take two tabs in a row for one.
 rows='.experiments[]
-  | [.experiment_id, .treatment_commit // "-", .environment, .metric, .superseded_by] | @tsv'
+  | [.experiment_id, .treatment_commit // "-", .environment, .metric, .by_itself, .superseded_by]
+  | @tsv'
 
 record() { # COMMIT ENVIRONMENT SHARE
   SERVICE_PROJECT_KEY=$WRITE_KEY deploy-reward deploy "$1" --environment "$2" \
@@ -50,23 +52,24 @@ while IFS=$'\t' read -r -u 3 experiment commit _ metric _; do
   [ "$commit" = - ] || report "$experiment" "$commit" "$metric"
 done 3< "$scratch/open.tsv"
 
-while IFS=$'\t' read -r -u 3 experiment commit environment metric newer; do
+while IFS=$'\t' read -r -u 3 experiment commit environment metric by_itself newer; do
   report "$experiment" "$commit" "$metric"
   phase=$(service "$PROJECT_KEY" /v1/reward/gate --data-urlencode "treatment_commit=$commit" \
     --data-urlencode "environment=$environment" \
     --data-urlencode "target_metric=$metric" | jq -r .phase)
-  case "$code $phase $newer" in
-    "0 Successful ")
+  case "$by_itself $code $phase $newer" in
+    "true 0 Successful ")
       [ -n "$PROMOTE" ] || continue
       bash -c "$PROMOTE \"\$0\"" "$commit"
       record "$commit" "$environment" 1
       ;;
-    "10 Failed "* | "13 Failed "*)
+    "true 10 Failed "* | "true 13 Failed "*)
       [ -n "$ROLL_BACK" ] || continue
       bash -c "$ROLL_BACK \"\$0\"" "$commit"
       [ "$REVERT" != true ] || revert "$commit" "$scratch/$experiment.md"
       record "$commit" "$environment" 0
       ;;
+    false*) echo "$experiment: $(head -1 "$scratch/$experiment.txt") Nothing is done by itself." ;;
     *) echo "$experiment ended with $code: nothing is done by itself${newer:+, $newer came later}" ;;
   esac
 done 3< "$scratch/pending.tsv"

@@ -38,6 +38,7 @@ from stats.decision.evidence import (
 from stats.gates.gate import Reading
 from stats.gates.readings import GATES
 from tests.stores.example import example_evidence
+from tests.world import T
 
 
 def served(verdict: str, *, reason: str | None = None, decided: bool = True, **known: Any) -> Any:
@@ -46,11 +47,13 @@ def served(verdict: str, *, reason: str | None = None, decided: bool = True, **k
 
 
 def advice(contract: Contract, evidence: Any, **more: Any) -> tuple[str, ...]:
-    return situation(contract, evidence, ControlState(), **more).advice
+    return situation(contract, evidence, ControlState(), now=T, **more).advice
 
 
-def reason(contract: Contract, evidence: Any, **more: Any) -> str:
-    return reason_of(contract, evidence, situation(contract, evidence, ControlState(), **more))
+def reason(contract: Contract, evidence: Any) -> str:
+    return reason_of(
+        contract, evidence.reason, situation(contract, evidence, ControlState(), now=T)
+    )
 
 
 def document(**members: Any) -> Evidence:
@@ -188,9 +191,9 @@ def test_what_a_day_is_worth_is_the_verdict_s_or_what_the_interval_leaves_open()
     assert value_range((-0.01, 0.05), None) is None
     left_open = value_range((-0.01, 0.05), 1000.0 * 40.0)
     known = structs.replace(document(), value_range=left_open)
-    assert value_of(waiting, known) == pytest.approx((-400, 2000))
+    assert value_of(waiting, known, None) == pytest.approx((-400, 2000))
     kept = served("keep", lift=0.02, confidence=0.96, ci=[0.01, 0.03], value_at_risk=800.0)
-    assert value_of(kept, document()) == (800, 800)
+    assert value_of(kept, document(), None) == (800, 800)
 
 
 def test_figures_are_written_as_people_read_them() -> None:

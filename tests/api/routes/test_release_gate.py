@@ -56,7 +56,7 @@ def published(tenant: Any, answer: dict[str, Any], **known: Any) -> None:
     shortfall = known.pop("shortfall", None)
     document = {
         "gates": {"shortfall": shortfall},
-        "sentence": "What is known.",
+        **dict.fromkeys(("sentence", "reason"), "What is known."),
         "policy": {"target": {"better": known.pop("better", "higher")}},
         "known": {"not_worse_than": None, **known},
     }

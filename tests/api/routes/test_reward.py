@@ -18,6 +18,7 @@ from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from storage.views.recent_traffic import read_names
 from tests.mcp_server.contracts import WAITING
 from tests.processes.api_process import eventually
+from tests.stores.example import example_document
 from tests.world import T
 
 REGISTER = "/v1/reward/register"
@@ -45,7 +46,7 @@ def published(
     now = datetime.now(UTC)
     draft = Draft(
         experiment_id=experiment_id,
-        document='{"looks": [1,  2], "lift": 0.10}',
+        document=document_text(example_document()),
         contract=text,
         as_of=now,
         next_look_at=None if next_look is None else now + next_look,
@@ -369,8 +370,9 @@ class TestPolling:
         # Decided: there is nothing to come back for.
         assert "Retry-After" not in answer.headers
         evidence = tenant.get(f"/v1/reward/{experiment_id}/evidence")
-        assert (evidence.status_code, evidence.text) == (200, '{"looks": [1,  2], "lift": 0.10}')
         assert evidence.headers["Content-Type"] == "application/json"
+        words = {"headline": "Keep", "advice": tenant.bound(experiment_id)["situation"]["advice"]}
+        assert evidence.json() == {**example_document(), **words}
 
     @pytest.mark.parametrize(
         ("next_look", "least", "most"),

@@ -59,7 +59,7 @@ ENDS = [
     ({"verdict": "keep", **FOUND}, "Keep: order", None),
     ({"verdict": "rollback", **FOUND}, "Roll back: order", "failure"),
     ({"verdict": "iterate", **FOUND, "guardrail_breaches": ["error"]}, "Iterate: order", "failure"),
-    ({**ABSTAIN, "guardrail_breaches": ["error"]}, "A guardrail is breached: order", "failure"),
+    ({**ABSTAIN, "guardrail_breaches": ["error"]}, "error got worse", "failure"),
     ({**ABSTAIN, "abstain_reason": "interacting"}, "The set-up is at fault: order", "error"),
     (ABSTAIN, "Can't say yet: order", "skipped"),
     (ENDED, "No answer: order", "skipped"),

@@ -51,7 +51,8 @@ def test_slack_is_told_in_text_that_mentions_nobody(shop, receiver) -> None:
     (got,) = receiver.got
     assert got.document == {
         "text": "*Guardrail breached: error*\n"
-        "It is breached: 5 &lt; 6 &amp; &lt;!channel&gt;.\n"
+        "It is breached: 5 &lt; 6 &amp; &lt;!channel&gt;. It starts with the next deploy to"
+        " production.\n"
         f"shop, production, order ({experiment})"
     }
     assert not [name for name in got.headers if name.startswith("webhook-")]

@@ -169,7 +169,8 @@ def test_a_move_between_arms_that_a_deploy_explains_is_no_crossing(story) -> Non
     assert evidence["warnings"] == ["turnover_unseen"]
     # The digest holds what was recorded at the second of the binding.
     names = {"experiment_id": "exp_1", "digest": example_document()["digest"], "warnings": []}
-    assert json.dumps({**evidence, **names}) == json.dumps(example_document())
+    stored = story.in_store(lambda c: c.execute(text("SELECT evidence FROM verdicts")).scalar())
+    assert json.dumps({**stored, **names}) == json.dumps(example_document())
 
 
 @pytest.mark.requirement("abstain.interacting")

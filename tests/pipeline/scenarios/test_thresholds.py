@@ -53,7 +53,7 @@ def canary(story) -> Callable[..., str]:
     ("every", "times", "change", "interval"),
     also_nightly(
         [(10, 10, "p90 557 ms → 1.02 s", "+298 ms to +647 ms")],
-        [(40, 10, "p95 745 ms → 922 ms", "+36.3 ms to +328 ms")],
+        [(40, 10, "p95 745 → 922 ms", "+36.3 ms to +328 ms")],
     ),
 )
 @pytest.mark.nightly

@@ -274,6 +274,26 @@ def of_default_branch(service: World, branch: str) -> int:
     return int(frozen(service, experiment, "attempt"))
 
 
+def of_act_on_unvouched_breaches(service: World, chosen: bool) -> Any:
+    service.settings(locked=[], act_on_unvouched_breaches=chosen)
+    experiment = breached(service)
+    listed = service.get("/v1/reward", params={"pending": True}).json()["experiments"]
+    return [row["by_itself"] for row in listed if row["experiment_id"] == experiment]
+
+
+def breached(service: World) -> str:
+    """A canary of which an open experiment says that its errors rose."""
+    service.deploy(A)
+    service.deploy(K, 0.5, base=A)
+    experiment = service.register(treatment_commit=K)
+    answer = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
+    rail = {"metric": "error", "breached_at": "2026-10-01T10:00:00Z"}
+    service.publish(
+        experiment, {**answer, "guardrail_breaches": ["error"]}, guardrails=[rail], metrics=[]
+    )
+    return experiment
+
+
 def of_verified_draws(service: World, chosen: bool) -> str:
     service.settings(locked=[], verified_draws=chosen)
     service.deploy(A, minutes=-DAY)
@@ -388,6 +408,7 @@ ANSWERS: Mapping[str, tuple[Observe, Any, Any]] = {
     "locked": (of_locked, [], ["routes"]),
     "flag_places": (of_flag_places, 1, 0),
     "default_branch": (of_default_branch, "main", "line"),
+    "act_on_unvouched_breaches": (of_act_on_unvouched_breaches, False, True),
     "verified_draws": (of_verified_draws, False, True),
     "allowed_origins": (of_origins, [], ["https://other.example"]),
     "rate_limits.per_key": (of_event_limits, {}, {"per_key": 1}),
@@ -424,6 +445,7 @@ OTHERS: Chosen = {
     "locked": [],
     "default_branch": "line",
     "verified_draws": True,
+    "act_on_unvouched_breaches": True,
     "span_event": "request",
     "span_unit": "visitor.id",
     "flag_places": 1,

@@ -1,0 +1,65 @@
+"""A breach: a guardrail that got worse while nothing is decided, and the step it asks for."""
+
+from domain.cause import Cause
+from domain.contract import Contract
+from domain.evidence.document import AnyEvidence, Evidence
+from domain.words import Action, Verdict
+
+ARRIVAL = "arrival"
+# Every face shows this beside the evidence's sentence, which names both causes.
+STEADY_SHORTFALL = "arrival alone is breached, at a steady ratio"
+# While any of these holds, units are in the wrong arm, or are no units: a breach may be its doing.
+_WRONG_ARMS = frozenset({Cause.UNIT, Cause.CROSSOVER, Cause.DRAW})
+
+
+def is_steady_shortfall(contract: Contract, evidence: Evidence | None) -> bool:
+    """Tells whether nothing but `arrival` is breached, at a ratio that was steady all along.
+
+    A router whose weight is mis-set looks like that, and so does a build that dies in some
+    sessions: a fault of the set-up to look into, no reason to go back by itself.
+
+    Args:
+        contract: The verdict contract.
+        evidence: The evidence document behind it; None before any look.
+    """
+    shortfall = None if evidence is None else evidence.gates.shortfall
+    is_alone = contract.guardrail_breaches == (ARRIVAL,)
+    return is_alone and shortfall is not None and shortfall.steady
+
+
+def breach_action(contract: Contract, evidence: Evidence | None) -> Action | None:
+    """Returns the step that breaches beside an abstention ask for; None where nothing is breached.
+
+    To go back, unless the set-up has to be repaired first, or the target is better already: then
+    the change is to be revised, as `iterate` says once it is decided.
+
+    Args:
+        contract: The verdict contract.
+        evidence: The evidence document behind it; None before any look.
+    """
+    if contract.verdict is not Verdict.ABSTAIN or not contract.guardrail_breaches:
+        return None
+    wrong = set() if evidence is None else _WRONG_ARMS & {*evidence.gates.interacting_because}
+    if wrong or is_steady_shortfall(contract, evidence):
+        return Action.FIX
+    better = evidence is not None and evidence.candidate is not None
+    return Action.REVISE if better else Action.ROLL_BACK
+
+
+def is_trusted(contract: Contract, evidence: AnyEvidence | None) -> bool:
+    """Tells whether a workflow may act on a verdict, whoever may have sent its events.
+
+    Not on a breach alone whose events anybody can send with the public key.
+    """
+    numbers = evidence if isinstance(evidence, Evidence) else None
+    if breach_action(contract, numbers) is not Action.ROLL_BACK:
+        return True
+    if numbers is None:
+        return False
+    vouched = {
+        each.of or each.name
+        for each in numbers.policy.guardrails
+        if each.vouched_only or each.trusted_only
+    }
+    signed = numbers.policy.signed_assignments
+    return any(signed or name in vouched for name in contract.guardrail_breaches)

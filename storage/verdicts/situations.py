@@ -1,0 +1,155 @@
+"""Situations: the present states of experiments, by their verdicts, deploys and traffic."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from domain.contract import Contract
+from domain.evidence.document import AnyEvidence
+from domain.lineage.control_state import ControlState
+from domain.lineage.serving import ReleaseStep
+from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
+from domain.wording.situation import as_of_now, situation
+from storage.experiments.control_states import control_states
+from storage.experiments.deploys import ELSEWHERE
+from storage.schema.policy_columns import CONTRAST_SECONDS
+
+# The evidence without its looks, which no list shows and which are most of it.
+IN_SHORT = """CASE json_typeof(v.evidence) WHEN 'object'
+    THEN jsonb_set(v.evidence::jsonb, '{looks}', '[]', false)::text END"""
+# Arrivals as JSON; NULL once a unit is complete, or it is decided.
+ARRIVALS = f"""CASE
+    WHEN NOT v.decided AND coalesce((v.evidence #>> '{{sessions,accumulated}}')::bigint, 0) = 0
+    THEN (
+        SELECT json_build_object('units', coalesce(sum(u.treatment + u.control), 0),
+            'events', coalesce((
+            -- Admissions name no environment; nearly all events are of production.
+            SELECT bool_or(a.accepted > 0) FROM admissions AS a
+            WHERE x.environment = '{PRODUCTION}' AND a.project_id = x.project_id
+              AND a.minute >= date_trunc('minute', x.starts_at)
+        ), false))
+        FROM block_units AS u WHERE u.experiment_id = x.experiment_id
+    )
+END"""
+# The newest step of the treatment since the look that decided: it says what was done about it.
+ACTED = """(
+    SELECT json_build_array(d.allocation, d.deployed_at) FROM deploys AS d
+    WHERE v.decided AND d.project_id = x.project_id AND d.environment = x.environment
+      AND d.commit_sha = x.treatment_commit AND d.deployed_at > v.as_of
+      AND (d.allocation IS NULL OR d.allocation IN (0, 1)) AND d.withdrawn_at IS NULL
+    ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1
+)"""
+# When the last block with a unit of either arm ended.
+LAST_UNIT_AT = """(
+    SELECT to_timestamp(max(u.block) / 1e6) + interval '5 minutes' FROM block_units AS u
+    WHERE NOT v.decided AND u.experiment_id = x.experiment_id AND u.treatment + u.control > 0
+)"""
+
+_READ = text(f"""
+SELECT x.experiment_id, x.project_id, x.environment, x.treatment_commit, x.deploy_id,
+    x.request -> 'treatment_flag' IS NOT NULL AS is_flag, {CONTRAST_SECONDS} AS contrast,
+    {ELSEWHERE} AS elsewhere, {ARRIVALS} AS arrivals, {ACTED} AS acted,
+    {LAST_UNIT_AT} AS last_unit_at
+FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+WHERE x.experiment_id = ANY(:ids)
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SituationReading:
+    """A published verdict as of now.
+
+    Attributes:
+        evidence: The evidence document with the words of the situation; None before the first look.
+        builds: The builds beside its treatment.
+        awaited: The deploy that it waits for; None once that has come.
+        acted: The step that was taken after its decision; None where none was.
+    """
+
+    situation: Situation
+    evidence: AnyEvidence | None
+    builds: ControlState = field(default_factory=ControlState)
+    awaited: MissingDeploy | None = None
+    acted: ReleaseStep | None = None
+
+
+def read_situations(
+    connection: Connection,
+    published: Mapping[str, tuple[Contract, AnyEvidence | None]],
+    *,
+    nearest: str | None = None,
+) -> dict[str, SituationReading]:
+    """Returns the published verdicts of some experiments as of now.
+
+    Args:
+        published: The contract and the evidence of each.
+        nearest: A deployed commit that the commit of the awaited deploy looks like.
+    """
+    rows = connection.execute(_READ, {"ids": list(published)}).all()
+    open_ids: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for row in rows:
+        if row.deploy_id is not None and not published[row.experiment_id][0].decided:
+            open_ids[row.project_id, row.environment].append(row.experiment_id)
+    builds = {
+        name: state
+        for place, ids in open_ids.items()
+        for name, state in control_states(connection, *place, only=ids).items()
+    }
+    now = datetime.now(UTC)
+    return {
+        row.experiment_id: _current(
+            row,
+            *published[row.experiment_id],
+            builds=builds.get(row.experiment_id, ControlState()),
+            nearest=nearest,
+            now=now,
+        )
+        for row in rows
+    }
+
+
+def _current(
+    row: Row[Any],
+    contract: Contract,
+    evidence: AnyEvidence | None,
+    *,
+    builds: ControlState,
+    nearest: str | None,
+    now: datetime,
+) -> SituationReading:
+    awaited, acted = None, _acted_step(row)
+    if row.deploy_id is None and not contract.decided:
+        elsewhere = tuple(row.elsewhere)
+        awaited = MissingDeploy(commit=row.treatment_commit, elsewhere=elsewhere, nearest=nearest)
+    current = situation(
+        contract,
+        evidence,
+        builds,
+        now=now,
+        awaited=awaited,
+        environment=row.environment,
+        contrast_seconds=row.contrast,
+        arrivals=None if row.arrivals is None else Arrivals(**row.arrivals),
+        last_unit_at=row.last_unit_at,
+        acted=acted,
+        is_flag=row.is_flag,
+    )
+    return SituationReading(
+        situation=current,
+        evidence=None if evidence is None else as_of_now(evidence, current, builds, now=now),
+        builds=builds,
+        awaited=awaited,
+        acted=acted,
+    )
+
+
+def _acted_step(row: Row[Any]) -> ReleaseStep | None:
+    if row.acted is None:
+        return None
+    allocation, at = row.acted
+    moment = datetime.fromisoformat(at)
+    return ReleaseStep(commit=row.treatment_commit, deployed_at=moment, allocation=allocation)
