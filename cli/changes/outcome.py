@@ -167,6 +167,8 @@ def _silence(poll: Poll, *, waited: float) -> str | None:
                 "no events of this commit alone: they name so little of its id that it begins"
                 " several; send the whole id."
             )
+        if counts is not None and counts.unknown_build:
+            return "no events of a build: none names a commit; send it with each event."
         if counts is None or not counts.open:
             return "no events: nothing was counted; check the events' route and commit."
     warnings = () if poll.evidence is None else poll.evidence.warnings

@@ -150,7 +150,8 @@ _UNCOUNTED = {
     "warming": "of the first minutes, as warmup_minutes says",
     "partial": "with some changes of treatment, and not all",
     "ambiguous_commit": "of commit ids that begin several commits",
-    "unknown_commit": "of no commit, or of commits that no deploy names",
+    "unknown_commit": "of commits that no deploy names",
+    "unknown_build": "of no commit",
 }
 
 

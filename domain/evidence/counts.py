@@ -131,6 +131,9 @@ class Counts(Document, frozen=True, kw_only=True):
     ]
     in_flight: Annotated[int, Meta(description="Seen before the start already, so in neither arm.")]
     unknown_commit: Annotated[int, Meta(description="Of commits that no deploy names.")]
+    unknown_build: Annotated[
+        int, Meta(description="Of events alone that name no commit: nobody knows what served them.")
+    ] = 0
     ambiguous_commit: Annotated[
         int, Meta(description="Of commit ids so short that they begin several commits.")
     ]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from domain.lineage.flag import is_segment
 from domain.metric import HISTORY, WITH_HISTORY, seconds_open
 from domain.words import EndedBecause
-from stats.counts.arrivals import Arrivals, Epoch
+from stats.counts.arrivals import Arrivals, Epoch, UnknownBuilds
 from stats.counts.closed_cells import Adjusted, ClosedCells, Pairs, Values
 from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
@@ -26,7 +26,7 @@ from storage.verdicts.evidence import ExperimentReading
 from storage.verdicts.gates import Allocation
 from storage.verdicts.packed_cells import Columns
 
-_Columns = TypeVar("_Columns", Arrivals, ReturningUsers, DrawnUnits, PooledFlag)
+_Columns = TypeVar("_Columns", ReturningUsers, DrawnUnits, PooledFlag)
 
 
 def seconds(moment: datetime) -> int:
@@ -71,7 +71,7 @@ def series_of(reading: ExperimentReading) -> Series:
             for place, lineage in enumerate(reading.lineages)
             if lineage in reading.stratum_shares
         },
-        arrivals=_columns(Arrivals, reading.gates.arrivals) if share_declared else None,
+        arrivals=_arrivals(reading) if share_declared else None,
         crossings=_crossings(reading),
         late=_late_units(reading),
         returning=_columns(ReturningUsers, units)
@@ -93,6 +93,31 @@ def series_of(reading: ExperimentReading) -> Series:
         },
         traits=_traits(reading),
         day_unequal=reading.day_unequal,
+    )
+
+
+def _arrivals(reading: ExperimentReading) -> Arrivals:
+    """Returns the arrivals, with the blocks of events that name no build among theirs."""
+    own, names = reading.gates.arrivals, [columns for _, columns in reading.gates.nameless]
+    block = np.unique(np.concatenate([_numbers(columns["block"]) for columns in (own, *names)]))
+
+    def spread(columns: Columns, name: str) -> NDArray[np.int64]:
+        counts = np.zeros(block.size, dtype=np.int64)
+        counts[np.searchsorted(block, _numbers(columns["block"]))] = _numbers(columns[name])
+        return counts
+
+    return Arrivals(
+        block=block,
+        treatment=spread(own, "treatment"),
+        others=spread(own, "others"),
+        nameless=UnknownBuilds(
+            **{
+                each.name: np.stack([spread(columns, each.name) for columns in names], axis=1)
+                for each in fields(UnknownBuilds)
+            }
+        )
+        if names
+        else None,
     )
 
 

@@ -5,11 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stats.counts.cell import Ints
-from stats.counts.columns import BlockColumns
+from stats.counts.cell import Floats, Ints
+from stats.counts.columns import BlockColumns, Columns
 
 ROUTER_LAG = 3600
+ONE_NAMED_IN = 20
+
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +39,7 @@ class Epoch:
 
 def counted_blocks(
     allocation: Sequence[Epoch], block: Ints, *, block_seconds: int
-) -> Iterator[tuple[float, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]]:
+) -> Iterator[tuple[float, Flags]]:
     """Yields each share inside (0, 1), with the blocks whose units were drawn at it.
 
     Of every later epoch the first 60 minutes are left out, since routers lag, and so are blocks
@@ -53,6 +57,23 @@ def counted_blocks(
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnknownBuilds(Columns):
+    """Units with an event that names no build, by the name of their first; arrays (blocks, names).
+
+    Attributes:
+        units: The units by the block of that event.
+        named: The units of a known build whose first event has this name.
+        treatment: By how much treatment's arrivals change where such an event is an arrival.
+        others: By how much those of others do.
+    """
+
+    units: Ints
+    named: Ints
+    treatment: Ints
+    others: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
 class Arrivals(BlockColumns):
     """Units of the eligible routes by who served them first, whatever their arm or stratum.
 
@@ -60,14 +81,55 @@ class Arrivals(BlockColumns):
         block: Start of the block of a unit's first exposure; strictly ascending.
         treatment: Units first served by the treatment commit.
         others: All other units.
+        nameless: What events that name no build would add; None where there is none.
     """
 
     block: Ints
     treatment: Ints
     others: Ints
+    nameless: UnknownBuilds | None = None
 
     def __post_init__(self) -> None:
         if self.treatment.shape != self.block.shape or self.others.shape != self.block.shape:
             raise ValueError("the columns of arrivals are of the same length")
         if np.any(np.diff(self.block) <= 0):
             raise ValueError("the blocks of arrivals ascend")
+
+    def counted(self, inside: Flags, counting: Flags) -> tuple[Floats, Floats]:
+        """Treatment's arrivals and those of others in some blocks; entry i is of the first i.
+
+        Args:
+            inside: Which blocks are counted.
+            counting: As `counting_names` returns it.
+        """
+        treatment, others = summed(np.where(inside, np.stack((self.treatment, self.others)), 0).T).T
+        if self.nameless is not None:
+            moved = np.stack((self.nameless.treatment, self.nameless.others))
+            added = [summed(np.where(inside[:, None], own, 0)) * counting for own in moved]
+            treatment, others = treatment + added[0].sum(axis=1), others + added[1].sum(axis=1)
+        return treatment.astype(np.float64), others.astype(np.float64)
+
+    def counting_names(self, allocation: Sequence[Epoch], *, block_seconds: int) -> Flags:
+        """Of which names events without a build are arrivals, an array (blocks + 1, names).
+
+        Entry i is of the first i blocks. They are at an unnamed build where, of the units whose
+        first event has the name, at least 1 in 20 name a build, or half of the smallest share that
+        was declared by then; and where else nobody but treatment arrives: then it is the base
+        that names none.
+        """
+        if self.nameless is None:
+            return np.ones((self.block.size + 1, 0), dtype=np.bool_)
+        named, of = summed(self.nameless.named), summed(self.nameless.named + self.nameless.units)
+        smallest = np.full(self.block.size + 1, 1.0)
+        for epoch in allocation:
+            if epoch.share is not None and 0 < epoch.share < 1:
+                known = np.append(False, epoch.start < self.block + block_seconds)
+                smallest[known] = np.minimum(smallest[known], epoch.share)
+        counting = (ONE_NAMED_IN * named >= of) | (2 * named >= smallest[:, None] * of)
+        others = summed(self.others) + (summed(self.nameless.others) * counting).sum(axis=1)
+        return counting | (others == 0)[:, None]
+
+
+def summed(counts: Ints) -> Ints:
+    """Counts of the first i blocks, an entry more than there are blocks."""
+    return np.concatenate((np.zeros_like(counts[:1]), np.cumsum(counts, axis=0)))

@@ -168,17 +168,25 @@ def closed_blocks(
 
 
 def counted_epochs(
-    allocation: tuple[Epoch, ...], arrivals: Arrivals, *, block_seconds: int
+    allocation: tuple[Epoch, ...],
+    arrivals: Arrivals,
+    *,
+    block_seconds: int,
+    as_of: int | None = None,
 ) -> list[CountedEpoch]:
-    """The units of each epoch with a share inside (0, 1), lag hours left out."""
-    return [
-        CountedEpoch(
-            share=share,
-            treatment=_counted(arrivals.treatment, inside),
-            others=_counted(arrivals.others, inside),
-        )
-        for share, inside in counted_blocks(allocation, arrivals.block, block_seconds=block_seconds)
-    ]
+    """The units of each epoch with a share inside (0, 1), lag hours left out.
+
+    Args:
+        as_of: After how many blocks it is asked which names count; None for each number itself.
+    """
+    counting = arrivals.counting_names(allocation, block_seconds=block_seconds)
+    if as_of is not None:
+        counting = counting[as_of]
+    epochs: list[CountedEpoch] = []
+    for share, inside in counted_blocks(allocation, arrivals.block, block_seconds=block_seconds):
+        treatment, others = arrivals.counted(inside, counting)
+        epochs.append(CountedEpoch(share=share, treatment=treatment, others=others))
+    return epochs
 
 
 def log_two_sided(n1: Floats, n0: Floats, share: float) -> Floats:
@@ -205,9 +213,3 @@ def log_one_sided(n1: Floats, n0: Floats, share: float) -> Floats:
     whole = betaln(n1 + 1.0, n0 + 1.0) + np.log(np.where(near, below, 1.0))
     tail = math.log1p(-share) - np.log(n1 + 1.0)
     return np.where(near, whole - math.log(share) - null, tail)
-
-
-def _counted(units: Ints, inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Floats:
-    """Units inside up to each number of closed blocks."""
-    total = np.cumsum(np.where(inside, units, 0))
-    return np.concatenate((np.zeros(1), total.astype(np.float64)))

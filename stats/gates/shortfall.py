@@ -60,8 +60,10 @@ def shortfall(
     closed = closed_blocks(
         arrivals, at=at, block_seconds=block_seconds, grace_seconds=grace_seconds
     )
-    epochs = counted_epochs(allocation, arrivals, block_seconds=block_seconds)
     now = closed[-1:]
+    epochs = counted_epochs(
+        allocation, arrivals, block_seconds=block_seconds, as_of=int(closed[-1])
+    )
     counts = [(epoch.treatment[now], epoch.others[now], epoch.share) for epoch in epochs]
     clearest = int(np.argmax([float(log_one_sided(*counted)[0]) for counted in counts]))
     treatment, others = float(counts[clearest][0][0]), float(counts[clearest][1][0])

@@ -135,6 +135,7 @@ NOT b.is_over AND EXISTS (
 )
 """,
     "block_units": _IN_BLOCKS,
+    "block_names": _IN_BLOCKS,
     "conversions": f"""
 CASE WHEN b.is_over THEN r.late = 1 AND r.received_at <= b.received_to AND {_IN_BLOCKS}
      ELSE {_EXPOSED} END
@@ -152,6 +153,7 @@ _ROWS = {
     "exposures": "exposure",
     "strata": "stratum",
     "block_units": "units of a block",
+    "block_names": "units of a block by event",
     "sightings": "sighting",
     "conversions": "conversion",
     "amounts": "amount",

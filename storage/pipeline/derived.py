@@ -13,6 +13,7 @@ from sqlalchemy import Column, Table
 from storage.pipeline.engines.engine import Columns
 from storage.schema.tables import (
     amounts,
+    block_names,
     block_units,
     conversions,
     exposures,
@@ -99,12 +100,13 @@ SIGHTINGS = Derived(
     moment="sighted_at",
     keep="""
 ON CONFLICT (experiment_id, kind, unit) DO UPDATE
-SET sighted_at = excluded.sighted_at, arm = excluded.arm
+SET sighted_at = excluded.sighted_at, arm = excluded.arm, event = excluded.event
 WHERE (excluded.sighted_at, coalesce(excluded.arm, 2))
     < (sightings.sighted_at, coalesce(sightings.arm, 2))
 """,
 )
 BLOCK_UNITS = Derived(table=block_units)
+BLOCK_NAMES = Derived(table=block_names)
 CONVERSIONS = Derived(
     table=conversions,
     moment="received_at",
@@ -131,4 +133,4 @@ WHERE (excluded.received_at, excluded.value) < (amounts.received_at, amounts.val
 # These tables have a row for each unit.
 UNIT_TABLES = (EXPOSURES, SIGHTINGS, CONVERSIONS, AMOUNTS)
 # Engines copy all tables but cells, whose sums Python makes of whole numbers.
-COPIED_TABLES = (*UNIT_TABLES, STRATA, BLOCK_UNITS)
+COPIED_TABLES = (*UNIT_TABLES, STRATA, BLOCK_UNITS, BLOCK_NAMES)

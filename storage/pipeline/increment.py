@@ -10,6 +10,7 @@ from domain.millionths import LARGEST_AMOUNT
 from storage.pipeline.cursors import outcome_cursors, read_cursors, set_cursors
 from storage.pipeline.derived import (
     AMOUNTS,
+    BLOCK_NAMES,
     BLOCK_UNITS,
     CONVERSIONS,
     EXPOSURES,
@@ -82,9 +83,9 @@ def _sharing(read: Sequence[ReadExperiment] | Sequence[ReadOutcomes]) -> int:
 
 # The log's events that any experiment of the batch may read; `log` adds what else it asks.
 _LOG_ROWS = f"""
-SELECT e.project_id, e.environment, e.session_id, {_OCCURRED} AS occurred, {_RECEIVED} AS received,
-    e.commit_sha, e.route, e.pseudonym, encode(e.pseudonym, 'hex') AS user_unit, e.trusted,
-    e.signed, e.flags{{segments}}
+SELECT e.project_id, e.environment, e.event, e.session_id, {_OCCURRED} AS occurred,
+    {_RECEIVED} AS received, e.commit_sha, e.route, e.pseudonym,
+    encode(e.pseudonym, 'hex') AS user_unit, e.trusted, e.signed, e.flags{{segments}}
 FROM runtime_events AS e
 WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
   AND EXISTS (
@@ -212,7 +213,10 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
             engine.view("user_exposures", USER_EXPOSURES)
         engine.run(step)
     added = engine.add(
-        {table.name: table.insert for table in (EXPOSURES, STRATA, SIGHTINGS, BLOCK_UNITS)}
+        {
+            table.name: table.insert
+            for table in (EXPOSURES, STRATA, SIGHTINGS, BLOCK_UNITS, BLOCK_NAMES)
+        }
     )
     engine.close()
     for table in ("exposures", "sightings"):

@@ -74,6 +74,18 @@ IN_SAMPLE = f"""(sample_bound IS NULL
 REASONS: dict[str, int] = {reason: number for number, reason in enumerate(LEFT_OUT_OF_MEANS, 1)}
 _OTHER_CURRENCY, _NO_VALUE = REASONS[Cause.OTHER_CURRENCY], REASONS[Cause.NO_VALUE]
 
+# A time and a text as a text of which the least is the first: all times have these digits.
+_DIGITS = 17
+
+
+def _timed(time: str, words: str) -> str:
+    return f"concat({time} + {10 ** (_DIGITS - 1)}, {words})"
+
+
+def _words(timed: str) -> str:
+    return f"substring({timed}, {_DIGITS + 1})"
+
+
 # Of an assignment alone: its events expose no unit.
 UNASSIGNED = len(ARMS)
 # Likewise: their commit's id begins several known commits.
@@ -263,6 +275,10 @@ WHERE e.route IS NOT NULL
 # By its kind, the column of a sighting; crossovers have a step of their own.
 _KINDS = [(kind, f"{name}_at") for kind, name in SIGHTING_KINDS.items() if name != "crossover"]
 
+_UNKNOWN_BUILD = SIGHTINGS["unknown_build"]
+# An event without a commit, or with git's null id, which is of zeros alone, names no build.
+_NAMES_NO_BUILD = "coalesce(replace(e.commit_sha, '0', ''), '') = ''"
+
 # A single reading of the events finds, of each unit, the first event of each kind, as the time at
 # which it was known · 4 + the arm that served it.
 SEEN = Step(
@@ -272,12 +288,16 @@ SEEN = Step(
 SELECT number, unit,
     min(CASE WHEN kind = 6 THEN (occurred - starts_at) * {SPOTS} + spot END) AS first_exposure,
     {", ".join(f"min(CASE WHEN kind = {kind} THEN known_at END) AS {at}" for kind, at in _KINDS)},
+    min(CASE WHEN kind = 6 THEN {_timed("occurred", "event")} END COLLATE "C") AS exposed_by,
+    min(CASE WHEN kind = {_UNKNOWN_BUILD} THEN {_timed("known_at", "event")} END COLLATE "C")
+        AS arrived_by,
     max(CASE WHEN arm = {TREATMENT} THEN 1 ELSE 0 END) AS saw_treatment,
     max(CASE WHEN arm = {CONTROL} THEN 1 ELSE 0 END) AS saw_control
 FROM (
-    SELECT number, unit, occurred, starts_at, spot, arm, known_at, kind
+    SELECT number, unit, event, occurred, starts_at, spot, arm, known_at, kind
     FROM (
-        SELECT s.number, {_UNIT} AS unit, s.project_id, s.sample_bound, e.occurred, s.starts_at,
+        SELECT s.number, {_UNIT} AS unit, s.project_id, s.sample_bound, e.event, e.occurred,
+            s.starts_at,
             a.spot, a.arm,
             CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END * 4
                 + {_SERVING_ARM} AS known_at,
@@ -289,6 +309,7 @@ FROM (
                 WHEN NOT {_VOUCHED} THEN 3
                 WHEN a.arm = {UNASSIGNED} THEN 0
                 WHEN e.received > {_CLOSED} THEN 4
+                WHEN a.number IS NULL AND {_NAMES_NO_BUILD} THEN {_UNKNOWN_BUILD}
                 WHEN a.number IS NULL THEN 5
                 WHEN a.arm = {AMBIGUOUS_ARM} THEN 8
                 ELSE 6
@@ -321,9 +342,10 @@ SELECT c.number, c.unit, c.exposed_at, c.exposed_at - c.exposed_at % {BLOCK} AS 
     CASE WHEN c.salt IS NULL OR a.arm > 1 THEN NULL
          WHEN a.arm = CASE WHEN {_position("c.salt", "c.unit")} < '{bound_of(FLAG_SHARE)}'
                            THEN {TREATMENT} ELSE {CONTROL} END THEN 1
-         ELSE 0 END AS as_drawn
+         ELSE 0 END AS as_drawn,
+    {_words("c.exposed_by")} AS event
 FROM (
-    SELECT u.number, b.experiment, b.horizon, b.warm_at,
+    SELECT u.number, u.exposed_by, b.experiment, b.horizon, b.warm_at,
         CASE WHEN b.drawn = 1 THEN concat(b.flag, '=', b.flag_treatment) END AS salt,
         u.unit, u.in_flight_at, u.saw_treatment, u.saw_control, u.first_exposure % {SPOTS} AS spot,
         b.starts_at
@@ -387,12 +409,12 @@ NEW_EXPOSURES = Step(
     name="new_exposures",
     sql="""
 SELECT c.number, c.unit, c.exposed_at, c.block, c.arm, c.stratum, c.commit_sha, n.pseudonym,
-    c.saw_treatment, c.saw_control, c.as_drawn
+    c.saw_treatment, c.saw_control, c.as_drawn, c.event
 FROM candidates AS c
 LEFT JOIN named AS n ON n.number = c.number AND n.unit = c.unit
 UNION ALL
 SELECT b.number, b.unit, b.exposed_at, b.block, b.arm, b.stratum, b.commit_sha, b.pseudonym,
-    coalesce(u.saw_treatment, 0), coalesce(u.saw_control, 0), b.as_drawn
+    coalesce(u.saw_treatment, 0), coalesce(u.saw_control, 0), b.as_drawn, b.event
 FROM buried_exposures AS b
 JOIN scope AS s ON s.number = b.number
 LEFT JOIN seen AS u ON u.number = b.number AND u.unit = b.unit
@@ -483,11 +505,13 @@ GROUP BY x.number, x.unit
 
 _SIGHTED = "".join(
     f"""SELECT number, {kind} AS kind, unit, {at} AS sighted, CAST(NULL AS BIGINT) AS block,
-        NULL AS stratum
+        NULL AS stratum, {_words("arrived_by") if kind == _UNKNOWN_BUILD else "NULL"} AS event
     FROM seen WHERE {at} IS NOT NULL UNION ALL
     """
     for kind, at in _KINDS
 )
+
+_FIRST_EVENT = f"CASE WHEN event IS NOT NULL THEN {_timed('sighted', 'event')} END"
 
 # A crossover is kept with the block, arm and stratum of its unit's exposure.
 NEW_SIGHTINGS = Step(
@@ -495,11 +519,13 @@ NEW_SIGHTINGS = Step(
     sql=f"""
 SELECT number, kind, unit, CAST((min(sighted) - min(sighted) % 4) / 4 AS BIGINT) AS sighted_at,
     min(block) AS block, CAST(nullif(min(sighted) % 4, 2) AS INTEGER) AS arm,
-    min(stratum COLLATE "C") AS stratum
+    min(stratum COLLATE "C") AS stratum,
+    {_words(f'min({_FIRST_EVENT} COLLATE "C")')} AS event
 FROM (
-    {_SIGHTED}SELECT number, {SIGHTINGS["crossover"]}, unit, sighted_at * 4 + arm, block, stratum
+    {_SIGHTED}SELECT number, {SIGHTINGS["crossover"]}, unit, sighted_at * 4 + arm, block, stratum,
+        NULL
     FROM crossovers
-    UNION ALL SELECT number, kind, unit, sighted_at * 4 + coalesce(arm, 2), block, stratum
+    UNION ALL SELECT number, kind, unit, sighted_at * 4 + coalesce(arm, 2), block, stratum, event
     FROM buried_sightings
 ) AS sighted
 GROUP BY number, kind, unit
@@ -589,6 +615,16 @@ FROM (
     FROM returned_users
 ) AS counted
 GROUP BY number, block
+""",
+)
+
+NEW_BLOCK_NAMES = Step(
+    name="new_block_names",
+    sql=f"""
+SELECT number, block, event, count(*) AS units
+FROM new_exposures
+WHERE arm NOT IN {arms(*LEFT_OUT[:2])}
+GROUP BY number, block, event
 """,
 )
 
@@ -1041,4 +1077,4 @@ EXPOSURE_STEPS = (
     NEW_SIGHTINGS,
 )
 # These count the exposures of all units.
-EXPOSED_COUNTS = (NEW_STRATA, NEW_BLOCK_UNITS)
+EXPOSED_COUNTS = (NEW_STRATA, NEW_BLOCK_UNITS, NEW_BLOCK_NAMES)

@@ -20,6 +20,7 @@ SIGHTING_KINDS = {
     5: "unknown_commit",
     7: "crossover",
     8: "ambiguous_commit",
+    9: "unknown_build",
 }
 # By its words, the number of a kind.
 SIGHTINGS = {name: number for number, name in SIGHTING_KINDS.items()}

@@ -390,6 +390,8 @@ exposures = _table(
     Column("pseudonym", LargeBinary),
     # 1 of an arm that the published draw gives the unit, 0 of another, null where nothing is drawn.
     Column("as_drawn", SmallInteger),
+    # The name of the event that exposed it.
+    Column("event", Text, nullable=False),
     PrimaryKeyConstraint("experiment_id", "unit"),
     CheckConstraint(f"arm IN {listed(range(len(ARMS)))}", name="arm"),
     Index(None, "experiment_id", "block"),
@@ -418,6 +420,8 @@ sightings = _table(
     _microseconds("sighted_at"),
     # Of a crossover; of others from the start on, the arm that served the earliest event.
     *_exposure_of_unit(),
+    # Of an event that names no build, its name.
+    Column("event", Text),
     PrimaryKeyConstraint("experiment_id", "kind", "unit"),
     CheckConstraint(f"kind IN {listed(SIGHTING_KINDS)}", name="kind"),
 )
@@ -443,6 +447,17 @@ block_units = _table(
         )
     ),
     PrimaryKeyConstraint("experiment_id", "block"),
+)
+
+# How many units of a block an event of each name exposed: where hardly any unit names a build by a
+# name, its events without a build are no arrivals.
+block_names = _table(
+    "block_names",
+    _experiment(),
+    _microseconds("block"),
+    Column("event", Text, nullable=False),
+    Column("units", BigInteger, nullable=False),
+    PrimaryKeyConstraint("experiment_id", "event", "block"),
 )
 
 # The earliest receipt of an outcome of an exposed unit: on time if before its block's close.
@@ -956,7 +971,8 @@ def _view_in_words(table: Table) -> None:
     event.listen(table, "after_create", view)
 
 
-for _rows in (exposures, sightings, block_units, conversions, amounts, cells, *tombstones):
+_COUNTS = (block_units, block_names, cells)
+for _rows in (exposures, sightings, conversions, amounts, *_COUNTS, *tombstones):
     _view_in_words(_rows)
 
 # Everything that the pipeline fills from the log, in its order.
@@ -965,6 +981,7 @@ DERIVED = (
     strata,
     sightings,
     block_units,
+    block_names,
     conversions,
     amounts,
     cells,

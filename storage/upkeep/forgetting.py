@@ -434,14 +434,15 @@ _BURIED = {
 SELECT experiment_id, f.ghost,
     CASE WHEN m.experiment_id IS NULL AND o.pseudonym IS NOT NULL THEN o.exposed_at
         ELSE o.block END, o.block, o.arm, o.stratum, o.commit_sha,
-    coalesce(m.mask, CASE WHEN m.experiment_id IS NULL THEN o.pseudonym END), o.as_drawn
+    coalesce(m.mask, CASE WHEN m.experiment_id IS NULL THEN o.pseudonym END), o.as_drawn,
+    o.event
 FROM forgotten AS f
 JOIN exposures AS o USING (experiment_id, unit)
 LEFT JOIN masks AS m USING (experiment_id, pseudonym)
 """,
     "sightings": f"""
 SELECT experiment_id, o.kind, f.ghost, {_SECOND.format(at="o.sighted_at")}, o.block, o.arm,
-    o.stratum
+    o.stratum, o.event
 FROM forgotten AS f JOIN sightings AS o USING (experiment_id, unit)
 """,
     "conversions": f"""

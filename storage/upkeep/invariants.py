@@ -12,6 +12,7 @@ from storage.pipeline.steps import IN_SAMPLE
 from storage.schema.encoding import moment, sightings
 from storage.schema.policy_columns import BY_USER, GRACE, GRAPH_ID, ROUTES, TRUSTED_IDENTITY
 from storage.tenants.sample import BOUND_OF_POLICY
+from storage.verdicts.evidence import UNKNOWN
 
 # What is older was looked at while it was fresh, and the database refuses to rewrite it.
 _FRESH = "(NOT v.decided OR v.published_at > clock_timestamp() - interval '1 day')"
@@ -70,7 +71,7 @@ def risen_running_p(connection: Connection) -> list[str]:
 
 
 # Kinds of sightings that account for a unit without an exposure.
-_UNEXPOSED = sightings("late", "unknown_commit", "ambiguous_commit", "unsigned")
+_UNEXPOSED = sightings("late", "unsigned", *UNKNOWN)
 
 _UNACCOUNTED = text(f"""
 WITH published AS (
@@ -82,8 +83,8 @@ WITH published AS (
         (
             SELECT sum((v.evidence -> 'counts' ->> name)::bigint)
             FROM unnest(ARRAY['in_cells', 'compared_with_none', 'open', 'late', 'in_flight',
-                'unknown_commit', 'ambiguous_commit', 'partial', 'excluded', 'warming', 'unsigned'
-            ]) AS name
+                'unknown_commit', 'ambiguous_commit', 'unknown_build', 'partial', 'excluded',
+                'warming', 'unsigned']) AS name
         ) AS accounted
     FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
     WHERE v.as_of IS NOT NULL AND {_FRESH}

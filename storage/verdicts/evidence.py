@@ -322,12 +322,15 @@ class UnitCounts:
     never_received: Sequence[str]
 
 
+# Kinds of sightings of units that no known build served.
+UNKNOWN = ("unknown_commit", "ambiguous_commit", "unknown_build")
 _UNKNOWN = "p.unit IS NULL AND u.kind IS NULL"
 # By kind, which units that were sighted are counted.
 _SIGHTED = {
     "late": _UNKNOWN,
     "unknown_commit": "p.unit IS NULL",
     "ambiguous_commit": "p.unit IS NULL AND u.kind = s.kind",
+    "unknown_build": "p.unit IS NULL AND u.kind = s.kind",
     "unmatched_route": "true",
     "crossover": "true",
     "unsigned": f"{_UNKNOWN} AND l.unit IS NULL",
@@ -378,7 +381,7 @@ WITH asked AS (
     LEFT JOIN LATERAL (
         SELECT u.kind FROM sightings AS u
         WHERE u.experiment_id = a.experiment_id AND u.unit = s.unit
-          AND u.kind IN {sightings("unknown_commit", "ambiguous_commit")} AND u.sighted_at <= a.look
+          AND u.kind IN {sightings(*UNKNOWN)} AND u.sighted_at <= a.look
         ORDER BY u.kind
         LIMIT 1
     ) AS u ON true

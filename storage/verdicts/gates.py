@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
@@ -19,6 +20,7 @@ from storage.schema.encoding import (
     arms,
     epoch_microseconds,
     moment,
+    sightings,
 )
 from storage.schema.policy_columns import FLAG_NAME, GRACE, GRACE_SECONDS, HAS_FLAG, IS_DRAWN
 from storage.verdicts.packed_cells import AT, Columns, packed, sent
@@ -29,6 +31,7 @@ _COUNTED = (
     *("own", "others", "treatment", "control", "as_drawn", "off_draw"),
     *("again_treatment", "kept_treatment", "again_control", "kept_control"),
 )
+NAMELESS = ("block", "treatment", "others", "units", "named")
 NO_UNITS: Columns = {name: array("q") for name in ("block", *_COUNTED)}
 
 
@@ -75,6 +78,7 @@ class GateReading:
 
     Attributes:
         arrivals: The columns of `Arrivals`.
+        nameless: Each name of events that name no build, with the columns of `UnknownBuilds`.
         units: Those of `ReturningUsers` and `DrawnUnits`.
         crossings: Units that were seen in both arms.
         late: Units of which an outcome came late.
@@ -86,6 +90,7 @@ class GateReading:
     crossings: Sequence[Crossing] = ()
     late: Sequence[LateOutcome] = ()
     pooled: Sequence[tuple[str, Columns]] = ()
+    nameless: Sequence[tuple[str, Columns]] = ()
 
 
 def block_begin(moment: datetime) -> datetime:
@@ -151,23 +156,30 @@ FROM (
 GROUP BY experiment_id
 """)
 
+_FROM = f"min(s.sighted_at - {BLOCK} - {epoch_microseconds(GRACE)}) FILTER (WHERE s.kind = {{}})"
 _MOVED_ARRIVALS = text(f"""
--- A unit arrives with its first event on the eligible routes, whatever build served it: one that
--- nobody had told of is another build.
+-- A unit arrives with its first event on the eligible routes, whatever build served it: an
+-- unrecorded commit counts as another build. Whether an event without a commit does depends on its
+-- name: what that would move is counted by name.
 WITH unknown AS (
-    SELECT s.experiment_id, s.unit, s.sighted_at - {BLOCK} - {epoch_microseconds(GRACE)} AS block
+    SELECT s.experiment_id, s.unit, min(s.event) AS event,
+        {_FROM.format(SIGHTINGS["unknown_commit"])} AS unknown_from,
+        {_FROM.format(SIGHTINGS["unknown_build"])} AS nameless_from
     FROM sightings AS s JOIN experiments AS x USING (experiment_id)
-    WHERE s.kind = {SIGHTINGS["unknown_commit"]} AND s.experiment_id = ANY(:ids)
+    WHERE s.kind IN {sightings("unknown_commit", "unknown_build")} AND s.experiment_id = ANY(:ids)
       -- Nor does one in flight arrive, whether or not it is exposed later.
       AND NOT EXISTS (
           SELECT FROM sightings AS f
           WHERE f.experiment_id = s.experiment_id AND f.unit = s.unit
             AND f.kind = {SIGHTINGS["in_flight"]}
       )
+    GROUP BY s.experiment_id, s.unit
 ), met AS (
     -- Those of them who were exposed as well: they arrived with whichever came first.
-    SELECT u.experiment_id, u.block AS unknown_from, p.block AS exposed_from,
-        p.commit_sha = x.treatment_commit AS own
+    SELECT u.*, p.block AS exposed_from, least(p.block, u.unknown_from) AS known_from,
+        coalesce(p.commit_sha = x.treatment_commit, false) AS own,
+        coalesce(p.commit_sha = x.treatment_commit, false)
+            AND p.block <= coalesce(u.unknown_from, p.block) AS known_own
     FROM unknown AS u
     JOIN experiments AS x USING (experiment_id)
     -- By its key, which LIMIT holds the planner to; below likewise.
@@ -178,22 +190,35 @@ WITH unknown AS (
         LIMIT 1
     ) AS p ON true
 ), moved AS (
-    SELECT experiment_id, exposed_from AS block, -own::int AS treatment, own::int - 1 AS other
+    SELECT experiment_id, NULL AS event, exposed_from AS block, -own::int AS treatment,
+        own::int - 1 AS others, 0 AS units, 0 AS named
     FROM met
-    WHERE exposed_from IS NOT NULL
+    WHERE unknown_from IS NOT NULL AND exposed_from IS NOT NULL
     UNION ALL
-    SELECT experiment_id, least(exposed_from, unknown_from),
-        (own AND exposed_from <= unknown_from)::int,
-        1 - (own AND exposed_from <= unknown_from)::int
+    SELECT experiment_id, NULL, known_from, known_own::int, 1 - known_own::int, 0, 0
     FROM met
-    WHERE exposed_from IS NOT NULL
+    WHERE unknown_from IS NOT NULL
     UNION ALL
-    SELECT experiment_id, unknown_from, 0, 1 FROM met WHERE exposed_from IS NULL
+    SELECT experiment_id, event, known_from, -known_own::int, known_own::int - 1, 0, 0
+    FROM met
+    WHERE nameless_from IS NOT NULL AND known_from IS NOT NULL
+    UNION ALL
+    SELECT experiment_id, event, least(known_from, nameless_from), stays::int, 1 - stays::int, 0, 0
+    FROM met
+    CROSS JOIN LATERAL (SELECT known_own AND known_from <= nameless_from AS stays) AS s
+    WHERE nameless_from IS NOT NULL
+    UNION ALL
+    SELECT experiment_id, event, nameless_from, 0, 0, 1, 0 FROM met WHERE nameless_from IS NOT NULL
+    UNION ALL
+    SELECT experiment_id, event, b.block, 0, 0, 0, b.units
+    FROM (SELECT DISTINCT experiment_id, event FROM met WHERE event IS NOT NULL) AS names
+    JOIN block_names AS b USING (experiment_id, event)
 )
-SELECT experiment_id, block / 1000000 AS block,
-    sum(treatment)::bigint AS treatment, sum(other)::bigint AS others
+SELECT experiment_id, event, block / 1000000 AS block, sum(treatment)::bigint AS treatment,
+    sum(others)::bigint AS others, sum(units)::bigint AS units, sum(named)::bigint AS named
 FROM moved
-GROUP BY experiment_id, block
+GROUP BY experiment_id, event, block
+ORDER BY experiment_id, event COLLATE "C", block
 """)
 
 _CROSSINGS = text(f"""
@@ -299,7 +324,15 @@ def read_gates(
         pooled[row.experiment_id].append((row.name, sent(row, *_POOLED_COUNTS)))
     return {
         experiment_id: GateReading(
-            arrivals=_arrivals(units.get(experiment_id, NO_UNITS), moved[experiment_id]),
+            arrivals=_arrivals(
+                units.get(experiment_id, NO_UNITS),
+                [row for row in moved[experiment_id] if row.event is None],
+            ),
+            nameless=[
+                (event, _nameless(list(rows)))
+                for event, rows in groupby(moved[experiment_id], lambda row: row.event)
+                if event is not None
+            ],
             units=units.get(experiment_id, NO_UNITS),
             crossings=crossings[experiment_id],
             late=late[experiment_id],
@@ -307,6 +340,11 @@ def read_gates(
         )
         for experiment_id in ids
     }
+
+
+def _nameless(rows: Sequence[Row[Any]]) -> Columns:
+    """Returns what events of a name would move that name no build."""
+    return {name: array("q", (getattr(row, name) for row in rows)) for name in NAMELESS}
 
 
 def _arrivals(units: Columns, moved: Sequence[Row[Any]]) -> Columns:

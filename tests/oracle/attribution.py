@@ -25,7 +25,7 @@ from tests.oracle.standings import AMBIGUOUS, ARMS, TREATMENT, UNASSIGNED, Stand
 from tests.oracle.tombstones import Tombstones
 
 # The sightings that are noted by the block of the event.
-BY_BLOCK = ("unknown_commit", "ambiguous_commit")
+BY_BLOCK = ("unknown_commit", "ambiguous_commit", "unknown_build")
 IN_FLIGHT = timedelta(minutes=30)
 # How far before its exposure a session is searched for the user that it named.
 IDENTITY = timedelta(days=28)
@@ -41,6 +41,7 @@ class Exposed:
     standing: Standing
     pseudonym: bytes | None
     as_drawn: bool | None
+    event: str
 
     @property
     def counts(self) -> bool:
@@ -57,6 +58,8 @@ class Attribution:
         in_flight: The units seen before the start, and when the block closed.
         unknown: The units with an event of an unknown commit, and the earliest such block.
         ambiguous: The same of a commit id that begins several commits.
+        nameless: The same of no commit, or of zeros alone.
+        arrived_by: Of a nameless unit the name of an event of that block, the first by name.
         late: The units with an event after its block's close, and the earliest receipt.
         unmatched: The units on routes of no pattern, and when that was first known.
         unsigned: The units with an event that nobody vouches for, and when that was first known.
@@ -72,6 +75,8 @@ class Attribution:
     in_flight: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
     ambiguous: dict[str, int] = field(default_factory=dict)
+    nameless: dict[str, int] = field(default_factory=dict)
+    arrived_by: dict[str, tuple[int, str]] = field(default_factory=dict)
     late: dict[str, int] = field(default_factory=dict)
     unmatched: dict[str, int] = field(default_factory=dict)
     unsigned: dict[str, int] = field(default_factory=dict)
@@ -87,6 +92,7 @@ class Attribution:
             "in_flight": self.in_flight,
             "unknown_commit": self.unknown,
             "ambiguous_commit": self.ambiguous,
+            "unknown_build": self.nameless,
             "late": self.late,
             "unmatched_route": self.unmatched,
             "crossover": self.crossed,
@@ -118,6 +124,7 @@ class Attributor:
         self._metrics = metrics_of(policy)
         self._warm_at: int = calendar.start + policy["warmup_seconds"] * SECOND
         self._candidates: dict[str, tuple[tuple[Any, ...], Standing]] = {}
+        self._exposing: dict[str, tuple[int, str]] = {}
         self._buried: set[str] = set()
         self._facts = Attribution(outcomes=[Outcomes(metric=metric) for metric in self._metrics])
 
@@ -203,6 +210,10 @@ class Attributor:
 
     def _consider(self, event: RawEvent, unit: str, block: int) -> None:
         standing = self._standings.of(event, known_at=self._calendar.known_at(block))
+        if standing is None and not (event.commit or "").strip("0"):
+            _earliest(self._facts.nameless, unit, block)
+            _earliest(self._facts.arrived_by, unit, (block, event.event))
+            return
         if standing is None or standing.arm == AMBIGUOUS:
             answer = self._facts.unknown if standing is None else self._facts.ambiguous
             _earliest(answer, unit, block)
@@ -215,6 +226,7 @@ class Attributor:
             standing.arm,
             standing.stratum,
         )
+        _earliest(self._exposing, unit, (event.occurred_at, event.event))
         if unit not in self._candidates or order < self._candidates[unit][0]:
             self._candidates[unit] = (order, standing)
 
@@ -232,6 +244,7 @@ class Attributor:
                 standing=standing,
                 pseudonym=self._user(users.get(unit, ()), block_of(at)),
                 as_drawn=self._as_drawn(unit, standing),
+                event=self._exposing[unit][1],
             )
             if unit in self._facts.in_flight:
                 exposed = replace(exposed, arm=f"in_flight_{standing.arm}")
@@ -286,6 +299,7 @@ class Attributor:
                 ),
                 pseudonym=row.pseudonym,
                 as_drawn=None if row.as_drawn is None else bool(row.as_drawn),
+                event=row.event,
             )
         known = self._facts.sightings
         for row in tombstones.sightings:
@@ -293,6 +307,8 @@ class Attributor:
             # A unit of an unknown commit is known by its block.
             answer = at - self._calendar.closes(0) if row.kind in BY_BLOCK else at
             _earliest(known[row.kind], row.unit, answer)
+            if row.event is not None:
+                _earliest(self._facts.arrived_by, row.unit, (answer, row.event))
             _earliest(self._facts.served[row.kind], row.unit, (at, row.arm or "~"))
         outcomes = {each.metric.name: each for each in self._facts.outcomes}
         for row in tombstones.conversions:

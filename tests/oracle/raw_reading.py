@@ -20,6 +20,7 @@ from storage.verdicts.evidence import (
     units_left_out,
 )
 from storage.verdicts.gates import (
+    NAMELESS,
     NO_UNITS,
     Allocation,
     Crossing,
@@ -92,6 +93,7 @@ def reading_of(
         allocations=spans,
         gates=GateReading(
             arrivals=_arrivals(experiment, facts),
+            nameless=_nameless(experiment, facts),
             units=_units(experiment, facts),
             crossings=sorted(
                 (
@@ -275,20 +277,73 @@ def _declared_spans(
 # --- Gates -------------------------------------------------------------------------------------
 
 
+def _arrival(
+    experiment: FrozenExperiment, facts: Attribution, unit: str, unnamed: int | None = None
+) -> tuple[int, bool] | None:
+    """Returns the block in which a unit arrives, and whether treatment served it.
+
+    Args:
+        unnamed: The block of an event that names no build, where such an event is an arrival.
+    """
+    exposed, unknown = facts.exposures.get(unit), facts.unknown.get(unit)
+    met = [(block, 1, False) for block in (unknown, unnamed) if block is not None]
+    if exposed is not None and exposed.arm.startswith((*ARMS, PARTIAL, "warming")):
+        met.append((exposed.block, 0, exposed.standing.commit == experiment.treatment_commit))
+    if unit in facts.in_flight or not met:
+        return None
+    block, _, own = min(met)
+    return block, own
+
+
+def _nameless(experiment: FrozenExperiment, facts: Attribution) -> list[tuple[str, Columns]]:
+    """Returns by name what the events would move that name no build."""
+    names: dict[str, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for unit, (block, event) in facts.arrived_by.items():
+        after = _arrival(experiment, facts, unit, block)
+        if after is None:
+            continue
+        before, blocks = _arrival(experiment, facts, unit), names[event]
+        blocks[block]["units"] += 1
+        blocks[after[0]]["treatment" if after[1] else "others"] += 1
+        if before is not None:
+            blocks[before[0]]["treatment" if before[1] else "others"] -= 1
+    for (block, event), units in exposed_by_name(facts).items():
+        if event in names:
+            names[event][block]["named"] += units
+    return [
+        (
+            event,
+            {
+                name: array(
+                    "q",
+                    (
+                        block // _SECOND if name == "block" else counts[name]
+                        for block, counts in sorted(names[event].items())
+                    ),
+                )
+                for name in NAMELESS
+            },
+        )
+        for event in sorted(names)
+    ]
+
+
+def exposed_by_name(facts: Attribution) -> Counter[tuple[int, str]]:
+    """Returns what `block_names` counts, by block and name."""
+    return Counter(
+        (each.block, each.event)
+        for each in facts.exposures.values()
+        if not each.arm.startswith(("in_flight", "excluded"))
+    )
+
+
 def _arrivals(experiment: FrozenExperiment, facts: Attribution) -> Columns:
-    """Returns the units by block of arrival; a unit of an unknown build is another's."""
+    """Returns the units by block of arrival; a unit of an unknown commit is another's."""
     arrived: dict[int, Counter[bool]] = defaultdict(Counter)
     for unit in facts.exposures.keys() | facts.unknown.keys():
-        exposed, unknown = facts.exposures.get(unit), facts.unknown.get(unit)
-        if unit in facts.in_flight:
-            continue
-        if exposed is not None and not exposed.arm.startswith((*ARMS, PARTIAL, "warming")):
-            exposed = None
-        if exposed is not None and (unknown is None or exposed.block <= unknown):
-            own = exposed.standing.commit == experiment.treatment_commit
-            arrived[exposed.block][own] += 1
-        elif unknown is not None:
-            arrived[unknown][False] += 1
+        arrival = _arrival(experiment, facts, unit)
+        if arrival is not None:
+            arrived[arrival[0]][arrival[1]] += 1
     blocks = sorted(arrived)
     return {
         "block": array("q", (block // _SECOND for block in blocks)),
@@ -373,10 +428,12 @@ def units_beside_cells(
         for unit, block in facts.ambiguous.items()
         if calendar.closes(block) <= look and unit not in unknown
     }
+    nameless = {unit for unit, block in facts.nameless.items() if calendar.closes(block) <= look}
+    nameless -= unknown | ambiguous
     late = {unit for unit, received in facts.late.items() if received <= look}
     unsigned = {unit for unit, known in facts.unsigned.items() if known <= look}
     left = {
-        "late": late - exposed.keys() - unknown - ambiguous,
+        "late": late - exposed.keys() - unknown - ambiguous - nameless,
         "unmatched_route": {unit for unit, at in facts.unmatched.items() if at <= look},
     }
     tardy = Counter(
@@ -403,12 +460,13 @@ def units_beside_cells(
         in_flight=arms["in_flight"],
         unknown_commit=len(unknown - exposed.keys()),
         ambiguous_commit=len(ambiguous - exposed.keys()),
+        unknown_build=len(nameless - exposed.keys()),
         partial=arms["partial"],
         excluded=arms["excluded"] + excluded,
         warming=arms["warming"],
         unmatched_route=len(left["unmatched_route"]),
         crossover=sum(at <= look for at in facts.crossed.values()),
-        unsigned=len(unsigned - exposed.keys() - unknown - ambiguous - late),
+        unsigned=len(unsigned - exposed.keys() - unknown - ambiguous - nameless - late),
     )
     arms.update(
         f"{reason}_{facts.served[reason][unit][1]}" for reason in left for unit in left[reason]

@@ -9,14 +9,14 @@ from sqlalchemy import Connection, Row, text
 
 _READ = {
     "exposures": """
-        SELECT unit, exposed_at, block, arm, stratum, o.commit_sha, pseudonym, as_drawn,
+        SELECT unit, exposed_at, block, arm, stratum, o.commit_sha, pseudonym, as_drawn, event,
             coalesce(s.lineage, stratum) AS lineage, coalesce(s.flags, '{}') AS flags
         FROM tombstone_exposures_in_words AS o LEFT JOIN strata AS s USING (experiment_id, stratum)
         WHERE experiment_id = :id
           AND block + interval '5 minutes' + make_interval(secs => :grace) <= :until
     """,
     "sightings": """
-        SELECT kind, unit, sighted_at AS at, arm FROM tombstone_sightings_in_words
+        SELECT kind, unit, sighted_at AS at, arm, event FROM tombstone_sightings_in_words
         WHERE experiment_id = :id AND sighted_at <= :until
     """,
     "conversions": """

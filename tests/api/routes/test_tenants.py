@@ -302,7 +302,7 @@ SCOPED = {name for name, table in metadata.tables.items() if "project_id" in tab
 UNSCOPED = {"alembic_version", "freezes", "sealing_runs", "ticks"}
 # Of an experiment, and so of its project: read only beside `experiments` or `verdicts`.
 OF_EXPERIMENT = {
-    *("set_aside", "follow_ups", "block_units", "cursors", "whole_lives"),
+    *("set_aside", "follow_ups", "block_units", "block_names", "cursors", "whole_lives"),
     *("exposures", "sightings", "conversions", "amounts"),
 }
 _READ_OR_CHANGED = re.compile(

@@ -19,7 +19,7 @@ from tests.oracle.answers import attribution_of
 from tests.oracle.attribution import BY_BLOCK, Attribution
 from tests.oracle.calendar import Calendar
 from tests.oracle.frozen import FrozenExperiment, read_frozen
-from tests.oracle.raw_reading import SUMS, cells_of, counted_units
+from tests.oracle.raw_reading import SUMS, cells_of, counted_units, exposed_by_name
 
 _UNITS = tuple(
     column.name for column in block_units.columns if column.name not in ("experiment_id", "block")
@@ -30,8 +30,9 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 _STORED = {
     "exposures": "unit, exposed_at, block, arm, stratum, commit_sha, encode(pseudonym, 'hex'),"
-    " as_drawn",
-    "sightings": "kind, unit, sighted_at, block, arm, stratum",
+    " as_drawn, event",
+    "sightings": "kind, unit, sighted_at, block, arm, stratum, event",
+    "block_names": "block, event, units",
     "block_units": ", ".join(("block", *_UNITS)),
     "conversions": "metric, unit, received_at, late",
     "late_outcomes": "metric, unit, block, arm, stratum",
@@ -112,6 +113,7 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
                 exposure.standing.commit,
                 None if exposure.pseudonym is None else exposure.pseudonym.hex(),
                 None if exposure.as_drawn is None else int(exposure.as_drawn),
+                exposure.event,
             )
             for unit, exposure in exposed.items()
         ),
@@ -129,11 +131,15 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
                     if kind == "crossover"
                     else (None, _NUMBERS.get(attribution.served[kind].get(unit, (0, ""))[1]), None)
                 ),
+                attribution.arrived_by[unit][1] if kind == "unknown_build" else None,
             )
             for kind, units in {**attribution.sightings, **by_block}.items()
             for unit, at in units.items()
         ),
         "block_units": _sorted(_block_units(experiment, attribution)),
+        "block_names": _sorted(
+            (*key, units) for key, units in exposed_by_name(attribution).items()
+        ),
         "conversions": _sorted(
             (
                 outcomes.metric.name,

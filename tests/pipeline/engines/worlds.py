@@ -195,7 +195,7 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
                 "event": draw.choice(["page_view", "page_view", "order", "basket", "paid"]),
                 "session_id": f"s{number}",
                 "occurred_at": occurred,
-                "commit_sha": draw.choice([commit, commit, commit, None]),
+                "commit_sha": draw.choice([*[commit] * 6, None, "0" * 40]),
                 "route": route,
                 # Of a user as a rule, and of some sessions two by turns.
                 "pseudonym": draw.choice(

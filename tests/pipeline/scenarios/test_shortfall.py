@@ -13,6 +13,7 @@ from mcp_server.explanation import explanation
 from orchestration.outbound.delivery import deliver
 from tests.clients.owner import Owner
 from tests.clients.receiver import receiving
+from tests.repetition import also_nightly
 from tests.world import DAY, A, K
 
 HELPS = {A: {"order": 0.10}, K: {"order": 0.12}}
@@ -121,6 +122,51 @@ def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story) 
     assert end_of(seen).exit is Exit.BREACHED
     # The fault first, the breach when the share fell: though the contract said the same of both.
     assert webhooks == ["breached", "set_up_fault"]
+
+
+def jobs(story: Any, count: int, **named: Any) -> None:
+    """Events that servers send by themselves, each of a session of its own."""
+    for number, session in enumerate(story.new_sessions(count)):
+        story.events.append(
+            {
+                "event": "mail_opened",
+                "session_id": session,
+                **named,
+                "occurred_at": story.at(1 + 599 * number / count),
+            }
+        )
+
+
+@pytest.mark.parametrize("commit", [None, "0" * 40])
+def test_events_that_name_no_build_are_no_arrivals_of_another(story, commit) -> None:
+    story.canary()
+    served(story, (0, 600, 0.5))
+    jobs(story, 2000, commit=commit)
+    # A single slip, or a stranger's event, tells nothing of the others.
+    jobs(story, 1, commit=K)
+    evidence = story.evidence(story.judged(minutes=DAY))
+    assert (evidence["gates"]["interacting_because"], evidence["gates"]["shortfall"]) == ([], None)
+    assert evidence["gates"]["sample_ratio_e"] < 1
+    assert (evidence["counts"]["unknown_build"], evidence["counts"]["unknown_commit"]) == (2000, 0)
+    assert "unknown_commit" not in evidence["warnings"]
+    story.require_the_counts_to_add_up()
+
+
+@pytest.mark.parametrize(
+    ("share", "alive", "breaches"),
+    also_nightly([(0.02, 1, []), (0.1, 0.3, ["arrival"])], [(0.1, 1, [])]),
+)
+def test_a_base_that_names_no_build_arrives_beside_its_canary(
+    story, share, alive, breaches
+) -> None:
+    story.canary(share)
+    units = 6000
+    story.crowd(K, start=0, minutes=600, units=int(units * share * alive))
+    story.crowd(None, start=0, minutes=600, units=int(units * (1 - share)))
+    jobs(story, 500)
+    experiment = story.judged(minutes=DAY)
+    assert story.contract(experiment)["guardrail_breaches"] == breaches
+    assert story.evidence(experiment)["counts"]["unknown_build"] > 0.9 * units * (1 - share)
 
 
 def test_a_canary_that_no_unit_was_sent_to_holds_and_stays_open_while_it_is_declared(story) -> None:
