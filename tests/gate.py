@@ -66,6 +66,7 @@ TESTS = pytest_stage(
     "tests",
     *paths("browser", "reliability", "orchestration", "pages", "cli", "mcp_server"),
     *paths("api", "pipeline", "storage"),
+    "packages",
     *_STATISTICS,
     workers=CORES + 2,
 )

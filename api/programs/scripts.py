@@ -14,6 +14,8 @@ from api.wire.documentation import PlainRoute, reading
 router = APIRouter(route_class=PlainRoute, tags=["scripts"])
 
 FOLDER = Path(__file__).parent / "static"
+# The programs of route graphs are a package of their own, whose files a wheel has in FOLDER.
+_PACKAGE = Path(__file__).parents[2] / "packages" / "route-graph"
 # A new version reaches everybody within the hour, and nobody waits for it.
 _CACHED = "public, max-age=3600, stale-while-revalidate=86400"
 
@@ -77,6 +79,11 @@ def without_comments(source: str) -> str:
     return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
 
 
+def _route_graph(name: str) -> bytes:
+    folder = _PACKAGE if _PACKAGE.is_dir() else FOLDER
+    return (folder / name).read_bytes()
+
+
 SDK = Script(
     name="sdk.js",
     summary="The browser's SDK",
@@ -87,13 +94,13 @@ ROUTE_GRAPH = Script(
     name="route-graph.mjs",
     summary="The static graph of an app of Next.js, React Router or SvelteKit",
     description="Answer with the program that writes the graph of an app's routes, for Node.",
-    plain=(FOLDER / "route-graph.mjs").read_bytes(),
+    plain=_route_graph("route-graph.mjs"),
 )
 PYTHON_ROUTE_GRAPH = Script(
     name="route_graph.py",
     summary="The static graph of an app of FastAPI or Django",
     description="Answer with the program that writes the graph of an app's routes, for Python.",
-    plain=(FOLDER / "route_graph.py").read_bytes(),
+    plain=_route_graph("route_graph.py"),
     kind=Python,
 )
 _PARAMETERS = [{"name": "If-None-Match", "in": "header", "schema": {"type": "string"}}]

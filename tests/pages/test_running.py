@@ -241,6 +241,9 @@ def test_the_image_is_built_from_what_the_package_needs_alone(tmp_path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     } - packed
     assert missing == set()
+    assert {
+        f"api/programs/static/{name}" for name in ("route_graph.py", "route-graph.mjs")
+    } <= packed
 
 
 # --- Kubernetes ----------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ RUN_ELSEWHERE = {
     ("docs/concepts.md", "deploy-reward plan"): "tests/pages/test_concepts.py",
     ("docs/many-changes.md", "python -m benchm"): "tests/calibration/test_repository.py",
     ("docs/many-changes.md", "registration="): "tests/pages/test_many_changes.py",
-    ("docs/route-graphs.md", "curl -sSfO"): "tests/api/graphs/test_next.py",
+    ("docs/route-graphs.md", "curl -sSfO"): "packages/route-graph/tests/test_next.py",
     ("docs/operations/keeping.md", "pg_dump"): "tests/reliability/test_restores.py",
     ("docs/outcomes.md", "SERVICE_PROJECT_KEY"): "tests/cli/test_outcomes.py",
     ("docs/outcomes.md", "dbt run"): "tests/cli/test_outcomes.py",

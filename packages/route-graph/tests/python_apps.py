@@ -1,6 +1,6 @@
 """Sample apps of FastAPI and Django, and what is true of their routes."""
 
-from tests.api.graphs.node_apps import App
+from node_apps import App
 
 # What a module's routes reach.
 _ORDERS = {

@@ -1,4 +1,4 @@
-"""Sample apps of React Router and SvelteKit, and what is true of their routes."""
+"""Sample apps of Next.js, React Router and SvelteKit, and their true routes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -206,3 +206,78 @@ SVELTE_KIT = App(
 )
 # Around each page, but around nothing that answers by itself.
 SVELTE_LAYOUT = {"src/routes/+layout.svelte", "src/routes/+layout.ts", "src/routes/+error.svelte"}
+
+# A repository with an app of both routers and a package of its own.
+NEXT = {
+    ".git/HEAD": "ref: refs/heads/main",
+    "package.json": '{"workspaces": ["packages/*"]}',
+    "packages/ui/package.json": """{
+        "name": "@acme/ui", "exports": { "./*": { "import": "./src/*.tsx" } }
+    }""",
+    "packages/ui/src/button.tsx": 'import "./button.css"; export const Button = () => "Don\'t";',
+    "packages/ui/src/button.css": '@import url("./base.css"); b { background: url(data:,x) }',
+    "packages/ui/src/base.css": "b { color: red }",
+    "packages/ui/src/unused.tsx": "export const Unused = 1",
+    "apps/base.json": """{ // of all apps
+        "compilerOptions": { "paths": { "@/*": ["./web/*",], }, },
+    }""",
+    "apps/web/tsconfig.json": '{"extends": "../base.json", /* none */ "compilerOptions": {}}',
+    "apps/web/next.config.ts": """export default {
+        // basePath: "/old",
+        basePath: "/shop", pageExtensions: ["tsx", "ts", "mdx"],
+    }""",
+    "apps/web/middleware.ts": 'export { middleware } from "@/lib/session"',
+    "apps/web/lib/session.ts": "export const middleware = () => 'https://shop.example'",
+    "apps/web/app/layout.tsx": 'import "./globals.css"; export default ({ children }) => children',
+    "apps/web/app/globals.css": "@tailwind base;",
+    "apps/web/app/page.tsx": "export default () => null",
+    "apps/web/app/(shop)/layout.tsx": "export default ({ children, modal }) => children",
+    "apps/web/app/(shop)/loading.tsx": "export default () => null",
+    "apps/web/app/(shop)/@modal/default.tsx": "export default () => null",
+    "apps/web/app/(shop)/@modal/(.)checkout/[id]/page.tsx": "export default () => null",
+    "apps/web/app/(shop)/checkout/[id]/page.tsx": """
+        import type { Cart } from "@/lib/types"; // import "@/lib/commented"
+        import {
+          total,
+        } from "@/lib/cart";
+        /* import "@/lib/commented" */
+        import dynamic from "next/dynamic";
+        const glob = "./**/*.ts";
+        const Summary = dynamic(() => import(/* webpackChunkName: "s" */ `@/components/Summary`));
+        export default () => <Summary href="https://shop.example/*" />;
+    """,
+    "apps/web/app/docs/[[...slug]]/page.mdx": 'import { Button } from "@acme/ui/button"\n\n# Docs',
+    "apps/web/app/_drafts/page.tsx": "export default () => null",
+    "apps/web/app/api/orders/route.ts": 'export * from "../../../lib/cart/index.js"',
+    "apps/web/components/Summary.tsx": 'new Worker(new URL("./worker.ts", import.meta.url))',
+    "apps/web/components/worker.ts": 'const prices = require("../data/prices.json")',
+    "apps/web/data/prices.json": "{}",
+    "apps/web/lib/cart/index.ts": 'export * from "./total"',
+    "apps/web/lib/cart/total.ts": 'export * from "."; export const total = 1',
+    "apps/web/lib/types.ts": "export type Cart = {}",
+    "apps/web/lib/commented.ts": "export {}",
+    "apps/web/pages/_app.tsx": 'import "../styles/app.css"',
+    "apps/web/styles/app.css": "",
+    "apps/web/pages/legacy/index.tsx": "export default () => null",
+    "apps/web/pages/legacy/[...rest].tsx": "export default () => null",
+    "apps/web/pages/api/health.ts": "export default () => null",
+}
+NEXT_EVERYWHERE = {"middleware.ts", "lib/session.ts"}
+_ROOT_LAYOUT = {"app/layout.tsx", "app/globals.css"}
+_CART = {"lib/cart/index.ts", "lib/cart/total.ts"}
+_CHECKOUT = {
+    *("app/(shop)/layout.tsx", "app/(shop)/loading.tsx", "app/(shop)/@modal/default.tsx"),
+    *("app/(shop)/@modal/(.)checkout/[id]/page.tsx", "app/(shop)/checkout/[id]/page.tsx"),
+    *("components/Summary.tsx", "components/worker.ts", "data/prices.json"),
+}
+_BUTTON = {"packages/ui/src/button.tsx", "packages/ui/src/button.css", "packages/ui/src/base.css"}
+_SHELL = {"pages/_app.tsx", "styles/app.css"}
+NEXT_ROUTES = {
+    ("/shop", "page"): {"app/page.tsx"} | _ROOT_LAYOUT,
+    ("/shop/api/health", "api"): {"pages/api/health.ts"},
+    ("/shop/api/orders", "api"): {"app/api/orders/route.ts"} | _CART,
+    ("/shop/checkout/[id]", "page"): _CHECKOUT | _CART | _ROOT_LAYOUT,
+    ("/shop/docs/[[...slug]]", "page"): {"app/docs/[[...slug]]/page.mdx"} | _BUTTON | _ROOT_LAYOUT,
+    ("/shop/legacy", "page"): {"pages/legacy/index.tsx"} | _SHELL,
+    ("/shop/legacy/[...rest]", "page"): {"pages/legacy/[...rest].tsx"} | _SHELL,
+}

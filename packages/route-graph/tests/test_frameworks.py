@@ -2,13 +2,12 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
+from node_apps import FLAT_ROUTES, REACT_ROUTER, SVELTE_KIT, SVELTE_LAYOUT
+from programs import graph, run_node, written
 
-from tests.api.graphs.node_apps import FLAT_ROUTES, REACT_ROUTER, SVELTE_KIT, SVELTE_LAYOUT, App
-from tests.api.graphs.test_next import graph, run
 from tests.processes.registry import node_folder, output_of
 
 APPS = {"React Router": REACT_ROUTER, "flat routes": FLAT_ROUTES, "SvelteKit": SVELTE_KIT}
@@ -19,19 +18,11 @@ OF_REACT_ROUTER = (
 OF_SVELTE_KIT = ("@sveltejs/kit@2", "svelte@5", "vite@6", "@sveltejs/vite-plugin-svelte@5")
 
 
-def written(app: App, folder: Path) -> Path:
-    for name, text in app.files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
-
-
 @pytest.mark.parametrize("name", APPS)
 def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(name, tmp_path) -> None:
     app = APPS[name]
     (tmp_path / ".git").mkdir()
-    document = graph(cwd=written(app, tmp_path / "apps" / "web"))
+    document = graph(run_node(cwd=written(app.files, tmp_path / "apps" / "web")))
     result = {(route["path"], route["kind"]): set(route["files"]) for route in document["routes"]}
     assert result.keys() == app.routes.keys()
     for (path, kind), files in app.routes.items():
@@ -41,7 +32,7 @@ def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(name, tmp_
 
 
 def test_the_file_of_a_page_of_svelte_is_its_component(tmp_path) -> None:
-    routes = graph(cwd=written(SVELTE_KIT, tmp_path))["routes"]
+    routes = graph(run_node(cwd=written(SVELTE_KIT.files, tmp_path)))["routes"]
     files = {route["path"]: route["file"] for route in routes}
     assert files["/shop/docs/[[...path]]"].endswith("+page.svelte")
     assert files["/shop/products/[sku=sku]"].endswith("+page.svelte")
@@ -56,19 +47,19 @@ def test_the_file_of_a_page_of_svelte_is_its_component(tmp_path) -> None:
     ],
 )
 def test_routes_that_are_computed_are_refused_in_one_line(tmp_path, routes, message) -> None:
-    written(REACT_ROUTER, tmp_path)
+    written(REACT_ROUTER.files, tmp_path)
     (tmp_path / "app/routes.ts").write_text(routes)
-    done = run(cwd=tmp_path)
+    done = run_node(cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_a_framework_may_be_named_and_an_unknown_one_is_refused(tmp_path) -> None:
-    written(REACT_ROUTER, tmp_path)
-    done = run("--framework", "sveltekit", cwd=tmp_path)
+    written(REACT_ROUTER.files, tmp_path)
+    done = run_node("--framework", "sveltekit", cwd=tmp_path)
     assert "src/routes is no folder" in done.stderr
-    done = run("--framework", "angular", cwd=tmp_path)
+    done = run_node("--framework", "angular", cwd=tmp_path)
     assert "one of next, react-router, sveltekit" in done.stderr
 
 
@@ -78,7 +69,7 @@ def test_a_framework_may_be_named_and_an_unknown_one_is_refused(tmp_path) -> Non
 def test_react_router_itself_tells_of_the_same_routes(name, tmp_path) -> None:
     app = APPS[name]
     node_folder(tmp_path, OF_REACT_ROUTER)
-    written(app, tmp_path)
+    written(app.files, tmp_path)
     answer = json.loads(
         output_of(["npx", "--no-install", "react-router", "routes", "--json"], folder=tmp_path)
     )
@@ -88,7 +79,7 @@ def test_react_router_itself_tells_of_the_same_routes(name, tmp_path) -> None:
     expected = {re.sub(r"/$", "", base + path) or "/" for path in paths - optional}
     for path in optional:
         expected |= {base + path.replace("?", ""), base + re.sub(r"/[^/]*\?", "", path)}
-    assert {route["path"] for route in graph(cwd=tmp_path)["routes"]} == expected
+    assert {route["path"] for route in graph(run_node(cwd=tmp_path))["routes"]} == expected
 
 
 def paths_of(nodes: list[dict[str, Any]], above: str) -> list[str]:
@@ -106,13 +97,13 @@ def paths_of(nodes: list[dict[str, Any]], above: str) -> list[str]:
 @pytest.mark.nightly
 def test_sveltekit_itself_tells_of_the_same_pages(tmp_path) -> None:
     node_folder(tmp_path, OF_SVELTE_KIT)
-    written(SVELTE_KIT, tmp_path)
+    written(SVELTE_KIT.files, tmp_path)
     output_of(["npx", "--no-install", "svelte-kit", "sync"], folder=tmp_path)
     output = (tmp_path / ".svelte-kit/generated/client/app.js").read_text()
     pages = set(re.findall(r'^\s+"(/[^"]*)": \[', output, re.MULTILINE))
     ours = {
         re.sub(r"^src/routes|/\+page[^/]*$", "", route["file"]) or "/"
-        for route in graph(cwd=tmp_path)["routes"]
+        for route in graph(run_node(cwd=tmp_path))["routes"]
         if route["kind"] == "page"
     }
     assert pages == ours

@@ -2,41 +2,24 @@
 
 import json
 import re
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import graph, run_python, written
+from python_apps import DJANGO, FAST_API
 
-from api.programs.scripts import FOLDER
 from domain.route import RouteTable
-from tests.api.graphs.node_apps import App
-from tests.api.graphs.python_apps import DJANGO, FAST_API
-from tests.api.graphs.test_frameworks import written
 from tests.processes.registry import output_of, python_of
 
-PROGRAM = FOLDER / "route_graph.py"
 APPS = {"FastAPI": FAST_API, "Django": DJANGO}
-
-
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    # Without a package of ours in reach: it runs where nothing is installed.
-    command = [sys.executable, "-I", "-S", str(PROGRAM), *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
-
-
-def graph(*arguments: str, cwd: Path) -> dict[str, Any]:
-    done = run(*arguments, cwd=cwd)
-    assert (done.returncode, done.stderr) == (0, "")
-    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("name", APPS)
 def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(name, tmp_path) -> None:
     app = APPS[name]
     (tmp_path / ".git").mkdir()
-    document = graph(cwd=written(app, tmp_path / "services" / "shop"))
+    document = graph(run_python(cwd=written(app.files, tmp_path / "services" / "shop")))
     result = {
         (route["path"], route.get("method", "")): set(route["files"])
         for route in document["routes"]
@@ -60,7 +43,7 @@ def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(name, tmp_
     ],
 )
 def test_what_cannot_be_told_is_refused_in_one_line(tmp_path, files, message) -> None:
-    done = run(cwd=written(App(files=files, routes={}, everywhere=set()), tmp_path))
+    done = run_python(cwd=written(files, tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("route-graph: ")
     assert message in done.stderr
@@ -93,7 +76,7 @@ def assert_each_route_is_served(document: dict[str, Any], patterns: list[str]) -
 
 @pytest.mark.process
 def test_fastapi_itself_serves_the_same_routes(tmp_path) -> None:
-    folder = written(FAST_API, tmp_path)
+    folder = written(FAST_API.files, tmp_path)
     program = """
 import json, sys
 sys.path.insert(0, ".")
@@ -104,14 +87,14 @@ print(json.dumps([list(app.openapi()["paths"]), list(admin.openapi()["paths"])])
     own, inner = json.loads(output_of([sys.executable, "-c", program], folder=folder))
     # A socket is in no OpenAPI document.
     patterns = [*own, *(f"/internal{path}" for path in inner), "/api/v1/carts/live"]
-    assert_each_route_is_served(graph(cwd=folder), patterns)
+    assert_each_route_is_served(graph(run_python(cwd=folder)), patterns)
 
 
 @pytest.mark.process
 @pytest.mark.nightly
 def test_django_itself_serves_the_same_routes(tmp_path) -> None:
     python = python_of(tmp_path / "python", ["django>=5,<6", "djangorestframework>=3.15,<4"])
-    folder = written(DJANGO, tmp_path / "site")
+    folder = written(DJANGO.files, tmp_path / "site")
     program = """
 import json, os, sys
 sys.path.insert(0, ".")
@@ -129,4 +112,4 @@ def walk(patterns, above=""):
 print(json.dumps(list(walk(get_resolver().url_patterns))))
 """
     patterns = json.loads(output_of([python, "-c", program], folder=folder))
-    assert_each_route_is_served(graph(cwd=folder), patterns)
+    assert_each_route_is_served(graph(run_python(cwd=folder)), patterns)
