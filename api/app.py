@@ -35,9 +35,10 @@ from api.routes import (
     static_graphs,
     verdicts,
 )
+from api.runtime.admissions import lacking_members
 from api.runtime.agents import Agents, Tools
 from api.runtime.settings import ApiSettings
-from api.runtime.state import running
+from api.runtime.state import running, runtime
 from api.wire import documentation
 from api.wire.envelope import Envelope, Failed
 from api.wire.meters import Meters
@@ -158,7 +159,10 @@ async def _raised(_: Request, failure: Exception) -> Response:
 
 async def _failed(request: Request, failure: Exception) -> Response:
     is_page = isinstance(failure, HTTPException) and asks_for_page(request)
-    return (failure_page if is_page else problem_response)(request, _problem_of(failure))
+    problem, project_id = _problem_of(failure), request.scope["state"].get("project_id")
+    if project_id is not None:
+        runtime(request).admissions.lacked(project_id, lacking_members(problem.faults))
+    return (failure_page if is_page else problem_response)(request, problem)
 
 
 _FAILURES: Mapping[type[Exception], Failed] = dict.fromkeys(

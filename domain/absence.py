@@ -14,8 +14,8 @@ WORDS = (
     ZERO_UUID,
     ZERO_UUID.replace("-", ""),
 )
-NAME_RULE = "must be a value, not what a client writes for none, such as `undefined` or `null`"
-COMMIT_RULE = "must be a commit: zeros alone are git's null id"
+NOTHING_RULE = "must be a value, not what a client writes for none, such as `undefined` or `null`"
+NULL_RULE = "must not be zeros alone, which is git's id of nothing"
 _NAMELESS = frozenset(word.lower() for word in WORDS) | {""}
 # People are called Null and Nil: of them the exact spellings alone are nobody.
 NOBODY = frozenset(WORDS) - {"nil"}

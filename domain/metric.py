@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from domain.absence import NOTHING_RULE, is_nothing
 from domain.cause import Cause
 from domain.currency import CODES, conversion_factor
 from domain.document import form_field
@@ -73,7 +74,7 @@ def composed_name(name: str) -> str:
     """Returns a name in NFC: an accent is typed as a single character or as two.
 
     Raises:
-        ValueError: It breaks the rule of names, as `NAME_RULE` says it.
+        ValueError: It breaks the rule of names, or is a word for nothing; the message is the rule.
     """
     composed = unicodedata.normalize("NFC", name)
     if (
@@ -82,6 +83,8 @@ def composed_name(name: str) -> str:
         or len(composed.splitlines()) > 1
     ):
         raise ValueError(NAME_RULE)
+    if is_nothing(composed):
+        raise ValueError(NOTHING_RULE)
     return composed
 
 

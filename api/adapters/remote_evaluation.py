@@ -18,7 +18,7 @@ from api.wire.body import shaped
 from api.wire.documentation import json_body, reading
 from api.wire.envelope import EVALUATION_PATH
 from api.wire.problem import Problem
-from api.wire.shape import OpenShape, Shape
+from api.wire.shape import Environment, Name, OpenShape, Shape
 from domain.draw import FLAG_SHARE, Offer, drawn
 from domain.registration import PRODUCTION
 from storage.releases.handout import FlagExperiment, Handout, read_handout
@@ -32,20 +32,19 @@ Handouts = Recent[tuple[int, str], Handout]
 REMEMBERED_SECONDS = 0.5
 # The flag whose value is the build to serve.
 COMMIT = "commit"
-_SESSION = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class EvaluationContext(OpenShape):
     """The members of an OpenFeature client's context that draw."""
 
-    targetingKey: _SESSION = Field(  # noqa: N815 - OpenFeature's name
+    targetingKey: Name = Field(  # noqa: N815 - OpenFeature's name
         description="The unit, as events name it in session_id."
     )
-    user_ref: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+    user_ref: Annotated[str, Field(max_length=256)] | None = Field(
         default=None,
         description="Where users are the units, who is drawn: as events name the user in user_ref.",
     )
-    environment: Annotated[str, Field(min_length=1, max_length=64)] = PRODUCTION
+    environment: Environment = PRODUCTION
 
 
 class EvaluationRequest(OpenShape):

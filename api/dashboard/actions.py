@@ -10,14 +10,13 @@ from api.dashboard.page.form import READ_ONLY, Form, posted
 from api.dashboard.page.visit import read_for_visitor
 from api.routes.verdicts import known_id
 from api.wire.problem import Problem
+from domain.metric import composed_name
 from domain.registration import Registration
 from storage.experiments.experiments import close, keep_note, register, register_anew
 from storage.postgres.refusal import Invalid
 from storage.tenants.sign_ins import Role, Visitor
 
 _ACTOR = "dashboard"
-# As `metric` of a registration over REST.
-_LONGEST_METRIC = 128
 _LONGEST_NOTE = 2000
 
 
@@ -27,9 +26,11 @@ async def post_registration(request: Request) -> Response:
 
     def registering(connection: Connection, visitor: Visitor, form: Form) -> str:
         metric = form.text("metric").strip()
-        if len(metric) > _LONGEST_METRIC:
-            raise Problem("invalid_request", f"A metric has at most {_LONGEST_METRIC} characters.")
-        wanted = Registration(deploy_id=deploy_id, target_metric=metric or None, actor=_ACTOR)
+        try:
+            named = composed_name(metric) if metric else None
+        except ValueError as broken:
+            raise Problem("invalid_request", f"The metric {broken}.") from None
+        wanted = Registration(deploy_id=deploy_id, target_metric=named, actor=_ACTOR)
         return register(connection, visitor.project_id, wanted).experiment_id
 
     return await _done(request, registering)

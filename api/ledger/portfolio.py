@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import AfterValidator
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +13,7 @@ from api.runtime.caller import Reader
 from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.documentation import answered, reading
-from api.wire.shape import EnvironmentInQuery
+from api.wire.shape import Commit, EnvironmentInQuery, named
 from domain.ledger.portfolio import Portfolio
 from domain.registration import PRODUCTION
 from storage.ledger.portfolio import read_portfolio
@@ -31,10 +32,8 @@ async def get_portfolio(
     caller: Reader,
     *,
     environment: Annotated[EnvironmentInQuery, Query()] = PRODUCTION,
-    metric: Annotated[str | None, Query(pattern="^[a-z0-9_]{1,64}$")] = None,
-    hold_back: Annotated[
-        str | None, Query(pattern="^[0-9a-fA-F]{7,64}$", description="A commit.")
-    ] = None,
+    metric: Annotated[str | None, Query(pattern="^[a-z0-9_]{1,64}$"), AfterValidator(named)] = None,
+    hold_back: Annotated[Commit | None, Query(description="A commit.")] = None,
 ) -> Response:
     """Return the effect of all changes since a hold-back, and the sum of their claims."""
     as_of = datetime.now(UTC)

@@ -22,16 +22,20 @@ from api.wire.documentation import json_body, reading
 from api.wire.moment import Moment
 from api.wire.problem import Fault, invalid
 from api.wire.shape import (
+    NO_VALUE,
     Actor,
+    BaseCommit,
     Commit,
     Environment,
     EnvironmentInQuery,
     LongList,
     OpenShape,
+    PatchId,
     Shape,
     WebAddress,
     by_form,
 )
+from domain.absence import NOTHING_RULE, is_nothing, is_null
 from domain.document import time_text
 from storage.experiments.deploys import (
     DeployRequest,
@@ -60,7 +64,7 @@ class DeployedCommit(Shape):
     url: WebAddress | None = None
     committed_at: Moment | None = None
     pull_request: Annotated[int, Field(ge=1)] | WebAddress | None = None
-    patch_id: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None = Field(
+    patch_id: PatchId | None = Field(
         default=None, description="`git patch-id --stable` of what it changes."
     )
     actor: Actor | None = Field(default=None, description="Who, or which agent, made the change.")
@@ -86,7 +90,7 @@ class ChangedFile(OpenShape):
 class NamedCommit(OpenShape):
     """A commit as GitHub's answers name it."""
 
-    sha: Commit
+    sha: BaseCommit
 
 
 class Diff(OpenShape):
@@ -94,7 +98,7 @@ class Diff(OpenShape):
 
     base_commit: (
         Annotated[
-            Annotated[Commit, Tag("<text>")] | Annotated[NamedCommit, Tag("<object>")],
+            Annotated[BaseCommit, Tag("<text>")] | Annotated[NamedCommit, Tag("<object>")],
             Discriminator(by_form),
         ]
         | None
@@ -107,7 +111,8 @@ class Diff(OpenShape):
             self.base_commit.sha if isinstance(self.base_commit, NamedCommit) else self.base_commit
         )
         files = [file.model_dump(exclude_none=True) for file in self.files]
-        return {"files": files} if base is None else {"base_commit": base, "files": files}
+        is_named = base is not None and not is_null(base)
+        return {"base_commit": base, "files": files} if is_named else {"files": files}
 
 
 class Deploy(Shape):
@@ -272,11 +277,14 @@ async def delete_deploy(request: Request, caller: Writer, deploy_id: str) -> Res
 
 def _idempotency_key(request: Request) -> str | None:
     key = request.headers.get("Idempotency-Key")
-    if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
-        detail = "must be 1 to 255 printable ASCII characters"
-        fault = Fault(at="Idempotency-Key", code="invalid_key", detail=detail, place="header")
-        raise invalid([fault])
-    return key
+    if key is None:
+        return None
+    code, detail = "invalid_key", "must be 1 to 255 printable ASCII characters"
+    if is_nothing(key):
+        code, detail = NO_VALUE, NOTHING_RULE
+    elif _IDEMPOTENCY_KEY.fullmatch(key):
+        return key
+    raise invalid([Fault(at="Idempotency-Key", code=code, detail=detail, place="header")])
 
 
 class DeployList(Shape):

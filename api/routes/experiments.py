@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Depends
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -17,7 +17,17 @@ from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import body_of
 from api.wire.documentation import answered, json_body, reading
-from api.wire.shape import Actor, Commit, FreeForm, MetricName, RoutePattern, Shape, by_form
+from api.wire.shape import (
+    Actor,
+    Commit,
+    FreeForm,
+    MetricName,
+    Name,
+    RoutePattern,
+    Shape,
+    by_form,
+    named,
+)
 from domain.contract import Contract
 from domain.lineage.flag import Flag
 from domain.registration import (
@@ -43,14 +53,15 @@ class TargetMetric(Shape):
     ]
 
 
-FlagName = Annotated[str, Field(min_length=1, max_length=128)]
-FlagValue = Annotated[str, Field(max_length=256, pattern=r"\S")] | bool
+FlagValue = Annotated[
+    Annotated[str, Field(max_length=256, pattern=r"\S")] | bool, AfterValidator(named)
+]
 
 
 class TreatmentFlag(Shape):
     """A change behind a feature flag: a single build, two behaviours."""
 
-    name: FlagName
+    name: Name
     treatment: FlagValue = Field(description="The value under test.")
     control: FlagValue | None = Field(
         default=None,
@@ -74,7 +85,7 @@ class TreatmentFlag(Shape):
 class RegistrationBody(Shape):
     """A registration: every member is optional."""
 
-    deploy_id: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
+    deploy_id: Name | None = Field(
         default=None, description="By default the latest production deploy."
     )
     treatment_commit: Commit | None = Field(

@@ -4,7 +4,7 @@ import re
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -16,7 +16,7 @@ from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import body_of
 from api.wire.documentation import answered, json_body, reading
-from api.wire.shape import NO_NUL, Actor, Commit, Environment, MetricName, Shape
+from api.wire.shape import NO_NUL, Actor, Commit, Environment, MetricName, Shape, named
 from domain.planning.place import ACCEPT_HARM, PATIENCE_HOURS, Place, PlaceList, PlaceState
 from domain.registration import PRODUCTION
 from storage.places.listing import list_places, read_place
@@ -34,10 +34,12 @@ class PlaceBody(Shape):
         default=None, description="The flag that every build has it behind."
     )
     commit: Commit | None = Field(default=None, description="The commit that brings it.")
-    change: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
-        default=None,
-        description="The name by which it asks again, of a pull request say; by default the flag's"
-        " name, or the commit.",
+    change: Annotated[str, Field(min_length=1, max_length=256), AfterValidator(named)] | None = (
+        Field(
+            default=None,
+            description="The name by which it asks again, of a pull request say; by default the"
+            " flag's name, or the commit.",
+        )
     )
     environment: Environment = PRODUCTION
     target_metric: MetricName | None = Field(default=None, description="By default the project's.")
@@ -123,7 +125,9 @@ async def get_places(
     caller: Reader,
     *,
     state: Annotated[PlaceState | None, Query()] = None,
-    change: Annotated[str | None, Query(max_length=256, pattern=NO_NUL)] = None,
+    change: Annotated[
+        str | None, Query(max_length=256, pattern=NO_NUL), AfterValidator(named)
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_OPEN)] = 50,
 ) -> Response:
     """List the places and the queue, the last changed first."""

@@ -1,10 +1,19 @@
 """`POST /v1/revenue/events`: revenue and funnel events, each stored once."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query
-from pydantic import Discriminator, Field, RootModel, Tag, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    RootModel,
+    Tag,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -16,10 +25,12 @@ from api.wire.answer import answer
 from api.wire.body import body_of
 from api.wire.documentation import json_body, reading
 from api.wire.moment import Moment
-from api.wire.shape import FreeForm, Shape
+from api.wire.shape import FreeForm, Shape, named
+from domain.absence import is_nobody
 from domain.currency import CODES
 from domain.metric import FUNNEL, MONETARY
-from storage.log.revenue import RevenueEvent, record_revenue
+from domain.millionths import LARGEST_AMOUNT
+from storage.log.revenue import RecordedRevenue, RevenueEvent, record_revenue
 from storage.tenants.secret import Pseudonyms
 
 router = APIRouter(tags=["revenue"])
@@ -30,7 +41,9 @@ MOST_EVENTS = 50
 class Amount(Shape):
     """Money."""
 
-    value: Annotated[int, Field(ge=0, le=2**63 - 1, description="Minor units.")]
+    value: Annotated[
+        int, Field(ge=0, le=LARGEST_AMOUNT, description="Minor units, written without a point.")
+    ]
     currency: Annotated[str, Field(pattern=r"^[A-Za-z]{3}$", description="ISO 4217.")]
 
     @field_validator("currency")
@@ -63,8 +76,8 @@ class RevenueEventBody(Shape):
             " `subscription_churned`; refused of the others."
         ),
     )
-    user_ref: Annotated[str, Field(min_length=1, max_length=256)]
-    idempotency_key: Annotated[str, Field(min_length=1, max_length=255)]
+    user_ref: Annotated[str, Field(max_length=256)]
+    idempotency_key: Annotated[str, Field(min_length=1, max_length=255), AfterValidator(named)]
     attributes: FreeForm | None = None
 
     @field_validator("amount")
@@ -98,6 +111,16 @@ class RevenueReceipt(Shape):
     accepted: int
     duplicates: int
     results: list[RevenueResult]
+    restamped: list[str] = Field(
+        default=[],
+        description="Keys of duplicates that came with another `occurred_at`: the first is kept;"
+        " left out if none.",
+    )
+    unknown: dict[str, int] = Field(
+        default={},
+        description="Of `user_ref`, and of `session_id` and `environment` in `attributes`, how many"
+        " were words for nothing: these events are stored without; left out if none.",
+    )
 
 
 def _one_or_many(value: object) -> str:
@@ -150,29 +173,38 @@ async def post_revenue_events(
     shared = runtime(request)
     events = [_stored_form(event, caller.project_id, shared.pseudonyms) for event in posted.events]
 
-    def recording(connection: Connection) -> list[bool]:
+    def recording(connection: Connection) -> RecordedRevenue:
         return record_revenue(connection, caller.project_id, events, history=replay)
 
-    stored = await shared.store.run(recording)
+    recorded = await shared.store.run(recording)
     if not replay:
-        new = [event.event for event, is_new in zip(events, stored, strict=True) if is_new]
-        shared.admissions.received(caller.project_id, new)
-    return answer(_receipt(events, stored))
+        accepted = zip(events, recorded.accepted, strict=True)
+        shared.admissions.received(
+            caller.project_id, [event.event for event, new in accepted if new]
+        )
+    unknown = [member for event in events for member in event.unknown]
+    shared.admissions.lacked(caller.project_id, unknown)
+    return answer(_receipt(events, recorded, Counter(unknown)))
 
 
 def _stored_form(event: RevenueEventBody, project_id: int, pseudonyms: Pseudonyms) -> RevenueEvent:
+    user = None if is_nobody(event.user_ref) else event.user_ref
     return RevenueEvent(
         idempotency_key=event.idempotency_key,
         event=event.event,
         occurred_at=event.occurred_at,
-        pseudonym=pseudonyms.of(project_id, event.user_ref),
+        pseudonym=None if user is None else pseudonyms.of(project_id, user),
         amount_value=event.amount.value if event.amount else None,
         amount_currency=event.amount.currency if event.amount else None,
         attributes=event.attributes,
     )
 
 
-def _receipt(events: Sequence[RevenueEvent], accepted: Sequence[bool]) -> dict[str, Any]:
+def _receipt(
+    events: Sequence[RevenueEvent], recorded: RecordedRevenue, unknown: Mapping[str, int]
+) -> dict[str, Any]:
+    accepted = recorded.accepted
+    rare = {"restamped": recorded.restamped, "unknown": unknown}
     return {
         "accepted": sum(accepted),
         "duplicates": len(accepted) - sum(accepted),
@@ -184,4 +216,5 @@ def _receipt(events: Sequence[RevenueEvent], accepted: Sequence[bool]) -> dict[s
             }
             for index, (event, new) in enumerate(zip(events, accepted, strict=True))
         ],
+        **{member: value for member, value in rare.items() if value},
     }

@@ -55,6 +55,11 @@ class EventsReceipt(Shape):
         default=None, description="The sample; left out where all units are in it."
     )
     ignored: list[str] = Field(default=[], description="Unknown members; left out if none.")
+    unknown: dict[str, int] = Field(
+        default={},
+        description="Of `commit`, `route` and `user_ref`, how many were zeros or words for nothing:"
+        " these events are stored without; left out if none.",
+    )
 
 
 _BODY = json_body(RuntimeEventBody, RuntimeEventBatch)
@@ -115,6 +120,8 @@ async def post_events(request: Request) -> Response:
         receipt["sampling"] = caller.sample.document()
     if batch.ignored:
         receipt["ignored"] = batch.ignored_names
+    if batch.unknown:
+        receipt["unknown"] = batch.unknown
     return answer(receipt, status=202)
 
 

@@ -25,7 +25,7 @@ from api.wire.documentation import PlainRoute, answered, reading
 from api.wire.moment import RULE as MOMENT_RULE
 from api.wire.moment import moment
 from api.wire.problem import Problem
-from api.wire.shape import NO_NUL, MetricName
+from api.wire.shape import NO_NUL, Commit, MetricName, Name
 from domain.contract import Contract
 from domain.document import document_text, time_text
 from domain.evidence.document import ClosedExperiment, Evidence
@@ -229,10 +229,8 @@ async def get_verdicts(
     caller: Reader,
     *,
     status: Annotated[Literal["open", "decided"] | None, Query()] = None,
-    treatment_commit: Annotated[
-        str | None, Query(pattern="^[0-9a-fA-F]{7,64}$", description="However much of its id.")
-    ] = None,
-    deploy_id: Annotated[str | None, Query(max_length=128, pattern=NO_NUL)] = None,
+    treatment_commit: Annotated[Commit | None, Query(description="However much of its id.")] = None,
+    deploy_id: Annotated[Name | None, Query(pattern=NO_NUL)] = None,
     metric: Annotated[MetricName | None, Query(pattern=NO_NUL)] = None,
     decided_after: Annotated[
         str | None, Query(json_schema_extra={"format": "date-time"}), AfterValidator(_moment)

@@ -5,7 +5,7 @@ import contextlib
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Container, Mapping, Sequence
+from collections.abc import AsyncGenerator, Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Self
@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from api.runtime.store import Store
 from api.wire.event_batch import EVENT_MEMBERS, Rejected
 from api.wire.problem import Fault, Problem
+from api.wire.shape import NO_VALUE, NULL_COMMIT
 from domain.checklist.setup import NO_UNIT
 from domain.checklist.setup import Admissions as Counts
 from storage.log.admissions import add_admissions
@@ -51,6 +52,7 @@ class Admissions:
         self._counts: dict[int, Counter[str]] = {}
         self._reasons: dict[int, str] = {}
         self._received: dict[int, Counter[str]] = {}
+        self._lacking: dict[int, str] = {}
         self._names: dict[tuple[int, bool], dict[str, None]] = {}
         self._noted: dict[tuple[int, bool], set[str]] = {}
         self._remembered_since = time.monotonic()
@@ -77,6 +79,7 @@ class Admissions:
         trusted: bool = False,
         sources: Container[str] = (),
         rejected: Sequence[Rejected] = (),
+        unknown: Iterable[str] = (),
         sampled_out: int = 0,
     ) -> None:
         """Counts a request of which events were stored.
@@ -85,6 +88,7 @@ class Admissions:
             names: Of these events.
             trusted: Whether a write key sent them.
             sources: The names that the project's metrics read.
+            unknown: Members that said nothing, of the stored events.
         """
         count = self._of(project_id)
         self.received(project_id, names)
@@ -93,6 +97,8 @@ class Admissions:
         count["sampled_out"] += sampled_out
         for name in dict.fromkeys(names):
             self._name((project_id, trusted or name in sources), name)
+        lacking = lacking_members(fault for event in rejected for fault in event.faults)
+        self.lacked(project_id, [*unknown, *lacking])
         self._reject(project_id, [_reason(event.faults[0]) for event in rejected])
 
     def _name(self, kind: tuple[int, bool], name: str) -> None:
@@ -108,6 +114,12 @@ class Admissions:
         counts = self._received.setdefault(project_id, Counter())
         if len(counts) < _MOST_HELD:
             counts.update(names)
+
+    def lacked(self, project_id: int, members: Sequence[str]) -> None:
+        """Counts members, of a request to any address, that said nothing."""
+        if members:
+            self._counts.setdefault(project_id, Counter())["nothing"] += len(members)
+            self._lacking[project_id] = members[-1]
 
     def refused(self, project_id: int, problem: Problem) -> None:
         """Counts a refused request: an event for each of its faults, or a single event."""
@@ -135,7 +147,11 @@ class Admissions:
                 await asyncio.wait_for(self._due.wait(), _NOTED_SECONDS)
             self._due.clear()
             counted = {
-                project_id: Counts(reason=self._reasons.get(project_id), **count)
+                project_id: Counts(
+                    reason=self._reasons.get(project_id),
+                    lacking=self._lacking.get(project_id),
+                    **count,
+                )
                 for project_id, count in self._counts.items()
             }
             names = {
@@ -144,7 +160,7 @@ class Admissions:
                 if waiting
             }
             received = self._received
-            self._counts, self._reasons, self._received = {}, {}, {}
+            self._counts, self._reasons, self._received, self._lacking = {}, {}, {}, {}
             if counted or names or received:
                 with contextlib.suppress(StoreUnavailable, TimeoutError):
                     async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -177,6 +193,15 @@ def _add(
         }
         note_names(connection, of_kind, vouched=vouched)
     add_name_counts(connection, received)
+
+
+def lacking_members(faults: Iterable[Fault]) -> list[str]:
+    """Returns the members whose value was a word for nothing, or git's null id."""
+    return [
+        next(part for part in reversed(fault.at.split("/")) if not part.isdigit())
+        for fault in faults
+        if fault.code in (NO_VALUE, NULL_COMMIT)
+    ]
 
 
 def _reason(fault: Fault) -> str:

@@ -102,6 +102,7 @@ async def _store(shared: Runtime, caller: Caller, batch: Batch) -> int:
         trusted=caller.kind is KeyKind.WRITE,
         sources=caller.sources,
         rejected=batch.rejected,
+        unknown=list(batch.unknown.elements()),
         sampled_out=batch.sampled_out,
     )
     return late

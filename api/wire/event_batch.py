@@ -1,10 +1,11 @@
 """Runtime events as posted: an event, or a batch, each read on its own."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -13,11 +14,12 @@ from msgspec.structs import astuple
 from api.wire.moment import RULE as MOMENT_RULE
 from api.wire.moment import moment, plain_moment, plain_moments
 from api.wire.problem import Fault, invalid
-from api.wire.shape import COMMIT_RULE, FREE_FORM_BYTES
+from api.wire.shape import CODES_OF_NAMES, COMMIT_RULE, FREE_FORM_BYTES, NO_VALUE
 from api.wire.signature import Signatures
 from api.wire.strict_json import DEEPEST, examined, plain
+from domain.absence import NOTHING_RULE, is_nobody, is_nothing, is_null
 from domain.document import time_text
-from domain.metric import NAME_RULE, composed_name
+from domain.metric import composed_name
 from domain.millionths import LARGEST_VALUE, VALUE_RULE, value_in_millionths
 from domain.route import canonical_route
 from storage.log.events import EventColumns, EventLines, RuntimeEvent
@@ -46,7 +48,7 @@ Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 _ROUTE = msgspec.Meta(
     min_length=1, max_length=512, description="A pattern of the graph, or a path that it matches."
 )
-_USER_REF = msgspec.Meta(min_length=1, max_length=256, description="Who: stored as a pseudonym.")
+_USER_REF = msgspec.Meta(max_length=256, description="Who: stored as a pseudonym.")
 _ASSIGNMENT = msgspec.Meta(
     min_length=1, max_length=256, description="The token by which the router vouches for the arm."
 )
@@ -109,6 +111,8 @@ class _KnownBatch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 _KNOWN_EVENT = msgspec.json.Decoder(_KnownEvent)
 _KNOWN_BATCH = msgspec.json.Decoder(_KnownBatch)
+# What identifies or names something: a word for nothing is none of them.
+_NAMES = ("session_id", "event_id", "environment")
 EVENT_MEMBERS = frozenset(RuntimeEventBody.__struct_fields__)
 _BATCH_MEMBERS = frozenset(RuntimeEventBatch.__struct_fields__)
 
@@ -125,13 +129,15 @@ class Rejected:
 class Batch:
     """The result of reading a request; `sampled_out` counts valid events that are not stored.
 
-    The events are lines already where none of them needed a look of its own.
+    The events are lines already where none of them needed a look of its own. `unknown` counts, by
+    member, words for nothing and null ids: their events are stored as if they named none.
     """
 
     lines: EventLines | None = None
     events: list[RuntimeEvent] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     ignored: set[str] = field(default_factory=set)
+    unknown: Counter[str] = field(default_factory=Counter)
     sampled_out: int = 0
 
     @property
@@ -190,15 +196,17 @@ class EventReader:
     def read(self, raw: bytes) -> Batch:
         """Returns the events of a body, as `batch` does, in the quickest way that it allows."""
         if not self.history and self.sample is None:
-            columns = self.columns(raw)
-            if columns is not None:
-                return Batch(lines=columns.lines())
+            read = self.columns(raw)
+            if read is not None:
+                columns, unknown = read
+                return Batch(lines=columns.lines(), unknown=unknown)
         return self.batch(raw)
 
-    def columns(self, raw: bytes) -> EventColumns | None:
+    def columns(self, raw: bytes) -> tuple[EventColumns, Counter[str]] | None:
         """Returns the events of a batch by their members, or None if they must be read in turn.
 
-        Most batches hold nothing to explain, to correct or to leave out.
+        Most batches hold nothing to explain, to correct or to leave out. Beside them it returns
+        how many members said nothing, as `Batch` counts them.
         """
         if b'"events"' not in raw:
             return None
@@ -213,7 +221,9 @@ class EventReader:
         except _RefusedError:
             return None
 
-    def _columns(self, columns: Iterable[Sequence[Any]]) -> EventColumns | None:
+    def _columns(
+        self, columns: Iterable[Sequence[Any]]
+    ) -> tuple[EventColumns, Counter[str]] | None:
         """Returns events by the columns of their members, in the order of `_KnownEvent`.
 
         Raises:
@@ -227,7 +237,16 @@ class EventReader:
         moments = plain_moments(times, latest=self.latest)
         if moments is None:
             return None
-        return EventColumns(
+        for member, column in zip(_NAMES, (sessions, event_ids, environments), strict=True):
+            _require_values(member, set(column))
+        for named in flags:
+            _require_values("flags", named or ())
+        sent = {"commit": commits, "route": routes, "user_ref": user_refs}
+        stored = {member: _each(form, sent[member]) for member, form in self._forms.items()}
+        unknown = Counter(
+            {name: stored[name].count(None) - sent[name].count(None) for name in sent}
+        )
+        read = EventColumns(
             project_id=self.project_id,
             trusted=self.trusted,
             environments=[environment or PRODUCTION for environment in environments],
@@ -235,14 +254,26 @@ class EventReader:
             sessions=sessions,
             occurred_at=moments,
             occurred_texts=times,
-            commits=_each(str.lower, commits),
-            routes=_each(canonical_route, routes),
-            pseudonyms=_each(partial(self.pseudonyms.of, self.project_id), user_refs),
+            commits=stored["commit"],
+            routes=stored["route"],
+            pseudonyms=stored["user_ref"],
             event_ids=event_ids,
             values=_each(_in_millionths, values),
             flags=_each(_encoded_flags, flags),
             properties=_each(_encoded, properties),
         )
+        return read, +unknown
+
+    @cached_property
+    def _forms(self) -> Mapping[str, Callable[[str], Any]]:
+        """The stored forms of the members that may say nothing: then there is none."""
+        project_id, pseudonyms = self.project_id, self.pseudonyms
+        return {
+            "commit": lambda commit: None if is_null(commit) else commit.lower(),
+            # Without the query, which may name a person.
+            "route": lambda route: None if is_nothing(route) else canonical_route(route),
+            "user_ref": lambda user: None if is_nobody(user) else pseudonyms.of(project_id, user),
+        }
 
     def _plain(self, known: _KnownEvent | _KnownBatch) -> Batch:
         """Returns the events of a body in which there is nothing to explain but times and sizes."""
@@ -254,7 +285,7 @@ class EventReader:
         batch = Batch()
         for index, event in enumerate([known] if single else known.events):
             try:
-                self._keep(self._stored(event, skew), batch)
+                self._keep(self._stored(event, skew, batch.unknown), batch)
             except _RefusedError as refused:
                 faults = [refused.fault("" if single else f"/events/{index}")]
                 batch.rejected.append(Rejected(index=index, faults=faults))
@@ -301,7 +332,7 @@ class EventReader:
     ) -> Batch:
         batch = Batch()
         for index, (document, pointer, faults) in enumerate(documents):
-            read = faults or self._event(document, pointer, skew)
+            read = faults or self._event(document, pointer, skew, batch.unknown)
             if isinstance(read, RuntimeEvent):
                 self._keep(read, batch)
             else:
@@ -317,43 +348,51 @@ class EventReader:
             batch.sampled_out += 1
 
     def _event(
-        self, document: object, pointer: str, skew: timedelta
+        self, document: object, pointer: str, skew: timedelta, unknown: Counter[str]
     ) -> RuntimeEvent | Sequence[Fault]:
         try:
-            return self._stored(msgspec.convert(document, RuntimeEventBody), skew)
+            return self._stored(msgspec.convert(document, RuntimeEventBody), skew, unknown)
         except msgspec.ValidationError as error:
             return [_fault(str(error), pointer)]
         except _RefusedError as refused:
             return [refused.fault(pointer)]
 
-    def _stored(self, event: RuntimeEventBody, skew: timedelta) -> RuntimeEvent:
-        """Returns an event as it is stored.
+    def _stored(
+        self, event: RuntimeEventBody, skew: timedelta, unknown: Counter[str]
+    ) -> RuntimeEvent:
+        """Returns an event as it is stored; of its members that say nothing it counts each.
 
         Raises:
-            _RefusedError: Its time or size breaks a rule.
+            _RefusedError: A name, its time or its size breaks a rule.
         """
-        flags, route, user_ref = event.flags, event.route, event.user_ref
+        for member in _NAMES:
+            _require_values(member, (getattr(event, member),))
+        _require_values("flags", event.flags or ())
         occurred_at, occurred_text = self._occurred(event.occurred_at, skew)
-        return RuntimeEvent(
+        sent = {name: text for name in self._forms if (text := getattr(event, name)) is not None}
+        known = {name: self._forms[name](text) for name, text in sent.items()}
+        stored = RuntimeEvent(
             project_id=self.project_id,
             environment=event.environment or PRODUCTION,
             event=_composed(event.event),
             session_id=event.session_id,
             occurred_at=occurred_at,
             occurred_text=occurred_text,
-            commit_sha=None if event.commit is None else event.commit.lower(),
-            # Without the query, which may name a person.
-            route=None if route is None else canonical_route(route),
-            pseudonym=None if user_ref is None else self.pseudonyms.of(self.project_id, user_ref),
+            commit_sha=known.get("commit"),
+            route=known.get("route"),
+            pseudonym=known.get("user_ref"),
             trusted=self.trusted,
             event_id=event.event_id,
             value=None if event.value is None else _in_millionths(event.value),
-            flags=None if flags is None else _encoded_flags(flags),
+            flags=None if event.flags is None else _encoded_flags(event.flags),
             properties=None if event.properties is None else _encoded(event.properties),
-            signed=event.assignment is not None and self._is_signed(event, event.assignment),
+            signed=event.assignment is not None
+            and self._is_signed(event, event.assignment, known.get("commit")),
         )
+        unknown.update(name for name, text in known.items() if text is None)
+        return stored
 
-    def _is_signed(self, event: RuntimeEventBody, token: str) -> bool:
+    def _is_signed(self, event: RuntimeEventBody, token: str, commit: str | None) -> bool:
         """Tells whether a router vouches for the session that the event claims.
 
         An event is stored in either case, and its sender reads the same.
@@ -364,7 +403,7 @@ class EventReader:
             epochs=self.epochs,
             environment=event.environment or PRODUCTION,
             session_id=event.session_id,
-            commit=None if event.commit is None else event.commit.lower(),
+            commit=commit,
             flags=event.flags,
         )
 
@@ -414,11 +453,16 @@ class _RefusedError(Exception):
         return Fault(at=pointer + self._member, code=self._code, detail=self._detail)
 
 
+def _require_values(member: str, names: Iterable[str | None]) -> None:
+    if any(is_nothing(name) for name in names if name is not None):
+        raise _RefusedError(f"/{member}", NO_VALUE, NOTHING_RULE)
+
+
 def _composed(name: str) -> str:
     try:
         return composed_name(name)
-    except ValueError:
-        raise _RefusedError("/event", "invalid_name", NAME_RULE) from None
+    except ValueError as broken:
+        raise _RefusedError("/event", CODES_OF_NAMES[str(broken)], str(broken)) from None
 
 
 def _in_millionths(value: float) -> int:

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, LiteralString, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,7 +18,10 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 
 from api.wire.problem import Fault, invalid
 from api.wire.strict_json import child_pointer
+from domain.absence import NOTHING_RULE, NULL_RULE, is_nothing, is_null
 from domain.metric import NAME_RULE, composed_name
+
+NameT = TypeVar("NameT")
 
 FREE_FORM_BYTES = 4096
 # Each unknown member is a fault, which takes a hundred times its bytes.
@@ -72,6 +75,23 @@ def _lower_case(commit: str) -> str:
     return commit.lower()
 
 
+def _not_null(commit: str) -> str:
+    if is_null(commit):
+        raise PydanticCustomError(NULL_COMMIT, NULL_RULE)
+    return commit
+
+
+def named(name: NameT) -> NameT:
+    """Returns an identifier, a name or a flag's value, which no word for nothing is.
+
+    Raises:
+        PydanticCustomError: It is one.
+    """
+    if isinstance(name, str) and is_nothing(name):
+        raise PydanticCustomError(NO_VALUE, NOTHING_RULE)
+    return name
+
+
 def _small(members: dict[str, Any]) -> dict[str, Any]:
     if free_form_bytes(members) > FREE_FORM_BYTES:
         raise PydanticCustomError(
@@ -88,20 +108,29 @@ def free_form_bytes(members: dict[str, Any]) -> int:
 def _composed(name: str) -> str:
     try:
         return composed_name(name)
-    except ValueError:
-        raise PydanticCustomError("invalid_name", NAME_RULE) from None
+    except ValueError as broken:
+        rule = str(broken)
+        raise PydanticCustomError(CODES_OF_NAMES[rule], "{rule}", {"rule": rule}) from None
 
 
+# The codes of what clients write for nothing, which the checklist counts.
+NO_VALUE, NULL_COMMIT = "no_value", "null_commit"
+CODES_OF_NAMES: Mapping[str, LiteralString] = {NAME_RULE: "invalid_name", NOTHING_RULE: NO_VALUE}
 COMMIT_RULE = "must be 7 to 64 hexadecimal digits, as `git rev-parse HEAD` prints them"
 _COMMIT_PATTERN = r"^[0-9a-fA-F]{7,64}$"
-Commit = Annotated[str, Field(pattern=_COMMIT_PATTERN), AfterValidator(_lower_case)]
-Environment = Annotated[str, Field(min_length=1, max_length=64)]
+# As a base zeros alone say that there is none.
+BaseCommit = Annotated[str, Field(pattern=_COMMIT_PATTERN), AfterValidator(_lower_case)]
+Commit = Annotated[BaseCommit, AfterValidator(_not_null)]
+PatchId = Annotated[str, Field(pattern="^[0-9a-f]{40}$"), AfterValidator(_not_null)]
+# An identifier or a name, but no word for nothing.
+Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(named)]
+Environment = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(named)]
 # In an address: bodies are read without this character.
 NO_NUL = r"^[^\x00]*$"
 EnvironmentInQuery = Annotated[Environment, Field(pattern=NO_NUL)]
 MetricName = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_composed)]
 Actor = Annotated[str, Field(min_length=1, max_length=256)]
-RoutePattern = Annotated[str, Field(min_length=1, max_length=512)]
+RoutePattern = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(named)]
 FreeForm = Annotated[dict[str, Any], AfterValidator(_small)]
 # Of a list whose length has no limit of its own, the first item that breaks a rule ends the check.
 _ItemT = TypeVar("_ItemT")
@@ -122,7 +151,7 @@ _DETAILS = {
     "dict_type": "must be an object",
     "list_type": "must be an array",
     "string_type": "must be a string",
-    "int_type": "must be an integer",
+    "int_type": "must be an integer, written without a point",
     "float_type": "must be a number",
     "bool_type": "must be true or false",
 }

@@ -50,10 +50,12 @@ class EventChecks:
 
     Attributes:
         ignored: Unknown members, which are ignored as the API ignores them.
+        unknown: How many of each member say nothing, and are left out as the API leaves them out.
     """
 
     def __init__(self, reader: EventReader) -> None:
         self.ignored: set[str] = set()
+        self.unknown: Counter[str] = Counter()
         self._reader = reader
 
     def require_map(self, layout: ImportMap) -> None:
@@ -79,8 +81,10 @@ class EventChecks:
             **members,
             "occurred_at": "2000-01-01T00:00:00Z",
         }
-        if rejected := self._reader.batch(msgspec.json.encode({"events": [sample]})).rejected:
-            member, rule = broken_rule(rejected[0].faults[0])
+        read = self._reader.batch(msgspec.json.encode({"events": [sample]}))
+        broken = [broken_rule(rejected.faults[0]) for rejected in read.rejected]
+        broken += [(member, "it says nothing") for member in read.unknown]
+        for member, rule in broken:
             raise MapError(f"{place}: {member} is {shown_cell(members.get(member))}: {rule}")
 
     def checked(self, source: EventSource) -> Iterator[tuple[EventLines, float]]:
@@ -107,8 +111,10 @@ class EventChecks:
         events: Sequence[str],
     ) -> EventLines:
         body = f'{{"events":[{",".join(events)}]}}'.encode()
-        columns = self._reader.columns(body)
-        if columns is not None:
+        by_column = self._reader.columns(body)
+        if by_column is not None:
+            columns, unknown = by_column
+            self.unknown += unknown
             return columns.lines(history=True)
         place = [batch.column(name).to_pylist()[begin:] for name in ("row", "part")]
         try:
@@ -122,6 +128,7 @@ class EventChecks:
                 rows[first.index], parts[first.index], events[first.index], first.faults[0]
             )
         self.ignored |= read.ignored
+        self.unknown += read.unknown
         return event_lines(read.events, history=True)
 
     def _broken(
@@ -137,10 +144,16 @@ class EventChecks:
         raise AssertionError("every event is JSON")  # pragma: no cover
 
     def notes(self) -> list[str]:
-        """Returns which members were ignored, as a sentence."""
-        if not self.ignored:
-            return []
-        return [f"Members that no event has were ignored: {name_list(sorted(self.ignored))}."]
+        """Returns which members were ignored, and which said nothing, as sentences."""
+        notes = [
+            f"{count:,} of {member} say nothing, such as `undefined`: their events count without."
+            for member, count in self.unknown.items()
+        ]
+        if self.ignored:
+            notes.append(
+                f"Members that no event has were ignored: {name_list(sorted(self.ignored))}."
+            )
+        return notes
 
 
 _EXAMPLE = """

@@ -10,6 +10,7 @@ from msgspec import Meta
 from domain.cause import Cause
 from domain.checklist.setup import (
     Admissions,
+    CrowdedUnit,
     OpenExperiment,
     ProjectSetup,
     Seen,
@@ -55,6 +56,10 @@ FITTING = "unit fits the router"
 COUNTED = "outcomes counted"
 # A line once events came that name no unit.
 NAMED = "unit on events"
+# A line once values came that say nothing.
+SAYING = "values say something"
+# A line for units that have a large share of the events of each build.
+APART = "a unit is one visitor"
 # A line for each metric of whose events none has the properties that it asks for.
 MATCHED = "filter matched"
 # A line for each ratio whose `per` events never came.
@@ -139,6 +144,8 @@ def lines(setup: ProjectSetup) -> list[ChecklistLine]:
         *of_all,
         *_unit(setup),
         *_unnamed(setup.admissions or Admissions()),
+        *_nothing(setup.admissions or Admissions()),
+        *_crowded(setup.crowded),
         *map(_unmatched, setup.unmatched),
         *(_undivided(*ratio) for ratio in setup.undivided),
         *(
@@ -199,6 +206,26 @@ def _unnamed(admissions: Admissions) -> Iterator[ChecklistLine]:
     ok = lacking <= _MOST_REFUSED * of
     seen = f"{lacking:,} of {of:,} events and spans named no unit in 15 minutes, and were refused."
     yield ChecklistLine(check=NAMED, ok=ok, seen=seen, fix="" if ok else _NAME_UNIT)
+
+
+def _nothing(admissions: Admissions) -> Iterator[ChecklistLine]:
+    if admissions.nothing:
+        seen = (
+            f"{counted(admissions.nothing, 'value')} in 15 minutes said nothing, as `undefined`,"
+            f" `null` or a commit of zeros do; the last stood in `{admissions.lacking}`."
+        )
+        yield ChecklistLine(check=SAYING, ok=False, seen=seen, fix=_SAY)
+
+
+def _crowded(units: Sequence[CrowdedUnit]) -> Iterator[ChecklistLine]:
+    if units:
+        first, more = units[0], len(units) - 1
+        seen = (
+            f"The {first.kind} `{_cut(first.unit)}` has {first.events:,} of {first.of:,} events,"
+            f" above 1 % of each build’s{f', and {more:,} more have' if more else ''}."
+        )
+        fix = f"Give each visitor a {first.kind} of its own: what many share is a single unit."
+        yield ChecklistLine(check=APART, ok=False, seen=seen, fix=fix)
 
 
 def _unmatched(asked: UnmatchedFilter) -> ChecklistLine:
@@ -565,6 +592,11 @@ def _events_read(admissions: Admissions) -> int:
 _NAME_UNIT = (
     "Name the session in every event: `session_id`; of spans and logs `session.id`, or `span_unit`"
     " in settings."
+)
+
+_SAY = (
+    "Let its sender send a value, or leave the member out: what is a commit, route or user is"
+    " unknown, all else refused."
 )
 
 

@@ -27,7 +27,9 @@ class Admissions:
         rejected: Events that broke a rule; of a request refused whole, a single event.
         without_unit: Beside these: events, spans and log records that name no unit.
         sampled_out: Valid events outside the project's sample, which are not stored.
+        nothing: Values, sent to any address, that were words for nothing or git's null id.
         reason: Why the last event was rejected; None where none was.
+        lacking: The member that the last of `nothing` stood in; None where there was none.
     """
 
     requests: int = 0
@@ -37,7 +39,9 @@ class Admissions:
     rejected: int = 0
     without_unit: int = 0
     sampled_out: int = 0
+    nothing: int = 0
     reason: str | None = None
+    lacking: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +123,23 @@ class Traffic:
     skew_seconds: float
     commits: Sequence[Seen]
     routes: Sequence[Seen]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrowdedUnit:
+    """A session or user that more than a visitor must be: it has a large share of each build.
+
+    Attributes:
+        kind: `session`, or `user`.
+        unit: Its id; of a user the pseudonym.
+        events: How many events of these builds are its.
+        of: How many these builds have.
+    """
+
+    kind: str
+    unit: str
+    events: int
+    of: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +227,7 @@ class ProjectSetup:
         names: Of events that ever came, the newest first.
         received: How often live events come, by name, the most frequent first.
         unmatched: The filters of its metrics that no recent event matches.
+        crowded: Units that have a large share of the recent events of each build.
         undivided: Its ratios whose `per` events never came, each with the names of these events.
         experiments: Those that are open, in order.
         rivals: Pairs of builds that are served though neither was built on the other.
@@ -236,6 +258,7 @@ class ProjectSetup:
     names: Sequence[str]
     received: Sequence[ReceivedEvents]
     unmatched: Sequence[UnmatchedFilter]
+    crowded: Sequence[CrowdedUnit]
     undivided: Sequence[tuple[str, Sequence[str]]]
     experiments: Sequence[OpenExperiment]
     rivals: Sequence[tuple[str, str]]

@@ -57,7 +57,7 @@ REVENUE_COLUMNS = pa.schema(
         pa.field("session_id", pa.string()),
         pa.field("occurred", pa.int64(), nullable=False),
         pa.field("received", pa.int64(), nullable=False),
-        pa.field("pseudonym", pa.string(), nullable=False),
+        pa.field("pseudonym", pa.string()),
         pa.field("amount", pa.int64()),
         pa.field("currency", pa.string()),
         pa.field("attributes", pa.string()),

@@ -11,13 +11,16 @@ from storage.postgres.rows import value_of
 # The checklist asks for a quarter of an hour; a little more, so that a line turns back by itself.
 _KEPT = "30 minutes"
 WINDOW = "15 minutes"
-_COUNTS = [field.name for field in fields(Admissions) if field.name != "reason"]
+_NEWEST = ("reason", "lacking")
+_COUNTS = [field.name for field in fields(Admissions) if field.name not in _NEWEST]
 
 _ADD = text(f"""
-INSERT INTO admissions AS a (project_id, minute, reason, {", ".join(_COUNTS)})
-VALUES (:project_id, date_trunc('minute', clock_timestamp()), :reason, :{", :".join(_COUNTS)})
+INSERT INTO admissions AS a (project_id, minute, {", ".join([*_NEWEST, *_COUNTS])})
+VALUES (
+    :project_id, date_trunc('minute', clock_timestamp()), :{", :".join([*_NEWEST, *_COUNTS])}
+)
 ON CONFLICT (project_id, minute) DO UPDATE
-SET reason = coalesce(excluded.reason, a.reason),
+SET {", ".join(f"{name} = coalesce(excluded.{name}, a.{name})" for name in _NEWEST)},
     {", ".join(f"{name} = a.{name} + excluded.{name}" for name in _COUNTS)}
 """)
 
@@ -37,9 +40,10 @@ DELETE FROM admissions
 WHERE project_id = :project_id AND minute < statement_timestamp() - interval '{_KEPT}'
 """)
 
+_LAST = "(array_agg({0} ORDER BY minute DESC) FILTER (WHERE {0} IS NOT NULL))[1]"
 _READ = text(f"""
 SELECT {", ".join(f"sum({name})::bigint AS {name}" for name in _COUNTS)},
-    (array_agg(reason ORDER BY minute DESC) FILTER (WHERE reason IS NOT NULL))[1] AS reason
+    {", ".join(f"{_LAST.format(name)} AS {name}" for name in _NEWEST)}
 FROM admissions
 WHERE project_id = :project_id AND minute > statement_timestamp() - interval '{WINDOW}'
 HAVING count(*) > 0

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 from sqlalchemy.dialects.postgresql import insert
 
+from domain.absence import is_nothing
 from domain.registration import PRODUCTION
 from storage.experiments.graphs import document_digest
 from storage.log.events import note_history, note_names, require_open_history
@@ -15,36 +16,64 @@ from storage.postgres.refusal import Conflict
 from storage.schema.clock import receipt_time
 from storage.schema.tables import revenue_events
 
+# Those that the attribution reads.
+_ATTRIBUTES = ("session_id", "environment")
+
 
 @dataclass(frozen=True, kw_only=True)
 class RevenueEvent:
-    """A revenue event as it is stored: its user a pseudonym, its currency upper case."""
+    """A revenue event as it is stored: its user a pseudonym, its currency upper case.
+
+    The user is None where the reference names nobody.
+    """
 
     idempotency_key: str
     event: str
     occurred_at: datetime
-    pseudonym: bytes
+    pseudonym: bytes | None
     amount_value: int | None = None
     amount_currency: str | None = None
     attributes: dict[str, Any] | None = None
 
     @property
     def digest(self) -> bytes:
-        """What tells the same event sent again from another event under its key."""
+        """What tells the same event sent again from another event under its key.
+
+        Not its time: a webhook may stamp each attempt anew.
+        """
         return document_digest(
             {
                 "event": self.event,
-                "occurred_at": self.occurred_at.timestamp(),
-                "pseudonym": self.pseudonym.hex(),
+                "pseudonym": None if self.pseudonym is None else self.pseudonym.hex(),
                 "amount": [self.amount_value, self.amount_currency],
                 "attributes": self.attributes,
             }
         )
 
     def attribute(self, name: str) -> str | None:
-        """Returns a text attribute that the attribution reads."""
+        """Returns a text attribute that the attribution reads, if it says something."""
         value = (self.attributes or {}).get(name)
-        return value if isinstance(value, str) else None
+        return value if isinstance(value, str) and not is_nothing(value) else None
+
+    @property
+    def unknown(self) -> list[str]:
+        """The members that hold words for nothing, and are stored as if they were left out."""
+        texts = [(name, (self.attributes or {}).get(name)) for name in _ATTRIBUTES]
+        unknown = [name for name, text in texts if isinstance(text, str) and is_nothing(text)]
+        return [*unknown, "user_ref"] if self.pseudonym is None else unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRevenue:
+    """The outcome of recording revenue events.
+
+    Attributes:
+        accepted: Of each event, whether it is new rather than a duplicate.
+        restamped: The keys of duplicates that came with another time than is stored.
+    """
+
+    accepted: Sequence[bool]
+    restamped: Sequence[str]
 
 
 def record_revenue(
@@ -53,8 +82,8 @@ def record_revenue(
     events: Sequence[RevenueEvent],
     *,
     history: bool = False,
-) -> list[bool]:
-    """Stores events and returns, for each, whether it is new rather than a duplicate.
+) -> RecordedRevenue:
+    """Stores events, each key once, with the time that it came with first.
 
     Args:
         connection: In a transaction: all events are stored, or none.
@@ -101,31 +130,39 @@ def record_revenue(
             .returning(revenue_events.c.idempotency_key)
         ).scalars()
     )
-    _require_same_payloads(connection, project_id, events)
+    restamped = _require_same_payloads(connection, project_id, events)
     note_names(connection, {project_id: {event.event for event in events}}, live=not history)
     accepted: list[bool] = []
     for event in events:
         accepted.append(event.idempotency_key in new)
         new.discard(event.idempotency_key)
-    return accepted
+    return RecordedRevenue(accepted=accepted, restamped=restamped)
 
 
 def _require_same_payloads(
     connection: Connection, project_id: int, events: Sequence[RevenueEvent]
-) -> None:
-    stored = dict(
-        connection.execute(
-            select(revenue_events.c.idempotency_key, revenue_events.c.digest).where(
-                revenue_events.c.project_id == project_id,
-                revenue_events.c.idempotency_key.in_({e.idempotency_key for e in events}),
-            )
-        ).all()
+) -> list[str]:
+    """Returns the keys whose stored event has another time, each once.
+
+    Raises:
+        Conflict: The stored event of a key is another.
+    """
+    columns = revenue_events.c
+    rows = connection.execute(
+        select(columns.idempotency_key, columns.digest, columns.occurred_at).where(
+            columns.project_id == project_id,
+            columns.idempotency_key.in_({e.idempotency_key for e in events}),
+        )
     )
+    stored = {key: (digest, occurred_at) for key, digest, occurred_at in rows}
     contradicting = sorted(
-        {e.idempotency_key for e in events if stored[e.idempotency_key] != e.digest}
+        {e.idempotency_key for e in events if stored[e.idempotency_key][0] != e.digest}
     )
     if contradicting:
         raise Conflict(
             "idempotency_conflict",
             f"used before with another payload: {', '.join(map(repr, contradicting))}",
         )
+    return sorted(
+        {e.idempotency_key for e in events if stored[e.idempotency_key][1] != e.occurred_at}
+    )

@@ -766,7 +766,8 @@ FROM (
 
 # The users that revenue without a session names.
 OUTCOME_USERS = """
-SELECT number, pseudonym FROM paid WHERE session_id IS NULL AND by_user = 0
+SELECT number, pseudonym FROM paid
+WHERE session_id IS NULL AND by_user = 0 AND pseudonym IS NOT NULL
 GROUP BY number, pseudonym
 """
 

@@ -293,7 +293,7 @@ revenue_events = _table(
     _moment("received_at"),
     Column("amount_value", BigInteger),
     Column("amount_currency", Text),
-    Column("pseudonym", LargeBinary, nullable=False),
+    Column("pseudonym", LargeBinary),
     Column("session_id", Text),
     Column("environment", Text),
     Column("attributes", JSON),
@@ -705,6 +705,9 @@ admissions = _table(
     Column("without_unit", BigInteger, nullable=False),
     # Of a rejection the code and the member, in words of ours.
     Column("reason", Text),
+    # Values for nothing, sent to any address, and the member that the last of them stood in.
+    Column("nothing", BigInteger, nullable=False, server_default=text("0")),
+    Column("lacking", Text),
     # Valid, but of units outside the project's sample: not stored.
     Column("sampled_out", BigInteger, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("project_id", "minute"),

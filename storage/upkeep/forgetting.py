@@ -134,7 +134,8 @@ _TIES = f"""
     UNION ALL
     SELECT session_id, pseudonym, true, received_at
     FROM revenue_events
-    WHERE project_id = :project_id AND session_id IS NOT NULL AND {{of_event}}
+    WHERE project_id = :project_id AND session_id IS NOT NULL AND pseudonym IS NOT NULL
+      AND {{of_event}}
     UNION ALL
     SELECT p.unit, p.pseudonym, coalesce({TRUSTED_IDENTITY}, false), 'infinity'
     FROM exposures AS p JOIN experiments AS x USING (experiment_id)

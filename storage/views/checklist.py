@@ -200,6 +200,7 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         names=names,
         received=read_name_counts(connection, project_id),
         unmatched=recent.unmatched,
+        crowded=recent.crowded,
         undivided=[
             (name, metric.per)
             for name, metric in settings.metrics.items()

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from domain.checklist.setup import Seen, Traffic, UnmatchedFilter
+from domain.checklist.setup import CrowdedUnit, Seen, Traffic, UnmatchedFilter
 from domain.metric import Metric
 from domain.route import RouteTable
 from storage.experiments.commit_ids import event_commits
@@ -28,9 +28,12 @@ _MOST_VALUES = 20
 _MOST_NAMES = 100
 # Among fewer events of a metric none may match its filter by chance.
 _SOME = 20
+# A hundredth of fewer is no event.
+_MANY = 100
 
 _TAIL = """
-SELECT environment, event, occurred_at, received_at, commit_sha, route, pseudonym, properties
+SELECT environment, event, session_id, occurred_at, received_at, commit_sha, route, pseudonym,
+    properties
 FROM {name}
 WHERE ctid >= '({page},0)'::tid AND project_id = :project_id
   -- History is received when it occurred, and shows nothing of the senders of now.
@@ -75,6 +78,31 @@ FROM ranked WHERE place <= :most_values
 ORDER BY events DESC, value
 """
 
+# Units of each of several builds: of no sticky router a visitor is in two.
+_CROWDED = """
+WITH sent AS MATERIALIZED (
+    SELECT environment, commit_sha, kind, unit, count(*) AS events
+    FROM ({tail}) AS t
+    CROSS JOIN LATERAL (
+        VALUES ('session', session_id), ('user', encode(pseudonym, 'hex'))
+    ) AS u (kind, unit)
+    WHERE commit_sha IS NOT NULL
+    GROUP BY environment, commit_sha, kind, unit
+), builds AS (
+    SELECT environment, commit_sha, sum(events) AS events,
+        count(*) OVER (PARTITION BY environment) AS builds
+    FROM sent WHERE kind = 'session'
+    GROUP BY environment, commit_sha
+    HAVING sum(events) >= :many
+)
+SELECT kind, unit, sum(s.events)::bigint AS events, sum(b.events)::bigint AS of
+FROM sent AS s JOIN builds AS b USING (environment, commit_sha)
+WHERE unit IS NOT NULL AND b.builds > 1 AND s.events >= :some AND s.events > b.events * 0.01
+GROUP BY environment, kind, unit, b.builds
+HAVING count(*) = b.builds
+ORDER BY events DESC, kind, unit LIMIT 100
+"""
+
 _UNMATCHED = f"""
 SELECT DISTINCT ON (m.metric) m.metric, k.property, count(*) AS events,
     count(t.properties ->> k.property) AS carrying,
@@ -104,11 +132,13 @@ class RecentTraffic:
         by_environment: Those of the newest five minutes of each environment.
         names: Of the events at the log's end, the newest first.
         unmatched: The filters of metrics that none of these matches.
+        crowded: Units with more than 1 % of the events of each build, the largest first.
     """
 
     by_environment: Mapping[str, Traffic]
     names: Sequence[str]
     unmatched: Sequence[UnmatchedFilter]
+    crowded: Sequence[CrowdedUnit]
 
 
 def read_traffic(
@@ -125,7 +155,7 @@ def read_traffic(
         for name, end in newest_partitions(connection, limit=2).items()
     )
     if not tail:
-        return RecentTraffic(by_environment={}, names=[], unmatched=[])
+        return RecentTraffic(by_environment={}, names=[], unmatched=[], crowded=[])
     bound = {"project_id": project_id, "most_names": _MOST_NAMES}
     events = connection.execute(text(_NEWEST.format(tail=tail)), bound).all()
     newest: dict[str, datetime] = {}
@@ -163,6 +193,13 @@ def read_traffic(
         },
         names=list(dict.fromkeys(row.event for row in events)),
         unmatched=_unmatched(connection, project_id, tail, settings.metrics),
+        crowded=[
+            value_of(CrowdedUnit, row)
+            for row in connection.execute(
+                text(_CROWDED.format(tail=tail)),
+                {"project_id": project_id, "some": _SOME, "many": _MANY},
+            )
+        ],
     )
 
 

@@ -214,9 +214,26 @@ MUTANTS = [
     Mutant(
         breaks="a key used before with another payload is a conflict",
         of="storage.log.revenue.record_revenue",
-        edits=[drop("_require_same_payloads(connection, project_id, events)")],
+        edits=[swap("_require_same_payloads(connection, project_id, events)", "[]")],
         tests=[
             "tests/reliability/test_races.py::test_of_two_payloads_under_one_key_one_is_refused_to_all"
+        ],
+    ),
+    Mutant(
+        breaks="a word for nothing is no name and no id, however it is written",
+        of="domain.absence.is_nothing",
+        edits=[swap("name.strip().lower() in _NAMELESS", "name in _NAMELESS")],
+        tests=[
+            "tests/api/wire/test_absence.py::test_a_word_for_nothing_is_refused_by_name_or_unknown",
+            "tests/api/wire/test_absence.py::test_a_word_for_nothing_as_a_parameter_is_refused_by_name",
+        ],
+    ),
+    Mutant(
+        breaks="zeros alone are no commit, however many",
+        of="domain.absence.is_null",
+        edits=[swap('not commit.strip("0")', 'commit == "0" * 40')],
+        tests=[
+            "tests/api/wire/test_absence.py::test_a_word_for_nothing_is_refused_by_name_or_unknown"
         ],
     ),
     Mutant(

@@ -330,7 +330,8 @@ class Attributor:
                     reads, unit, value = metric.reads(sent), self._unit(sent), sent.value
                     key: Any = sent.event_id or (sent.event, sent.occurred_at, sent.value)
                 else:
-                    reads, unit = metric.counts(sent), sent.pseudonym.hex()
+                    user = sent.pseudonym
+                    reads, unit = metric.counts(sent), user and user.hex()
                     key, value = ("revenue", sent.key), metric.worth(sent)
                 for outcomes in self._facts.outcomes if reads and unit is not None else ():
                     if metric.name in (outcomes.metric.name, outcomes.metric.also_of):
@@ -435,9 +436,10 @@ class Attributor:
         self, paid: RawRevenue, by_pseudonym: Mapping[bytes, Sequence[tuple[int, str]]]
     ) -> Sequence[tuple[int, str]]:
         """Returns the exposures that a revenue event may count for, the earliest first."""
+        user = paid.pseudonym
         if not self._by_user and paid.session_id is None:
-            return by_pseudonym.get(paid.pseudonym, ())
-        unit = paid.pseudonym.hex() if self._by_user else paid.session_id
+            return () if user is None else by_pseudonym.get(user, ())
+        unit = (user and user.hex()) if self._by_user else paid.session_id
         exposed = None if unit is None else self._facts.exposures.get(unit)
         return () if unit is None or exposed is None or not exposed.counts else [(exposed.at, unit)]
 

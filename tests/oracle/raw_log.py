@@ -39,7 +39,7 @@ class RawRevenue(NamedTuple):
     received_at: int
     amount: int | None
     currency: str | None
-    pseudonym: bytes
+    pseudonym: bytes | None
     session_id: str | None
     attributes: Mapping[str, object] | None
 

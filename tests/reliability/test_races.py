@@ -119,7 +119,7 @@ def test_of_two_payloads_under_one_key_one_is_refused_to_all(shop, writers, time
 def test_fifty_posts_of_one_deploy_are_one_deploy(shop, writers, times) -> None:
     for turn in range(times):
         body = {
-            "commit": {"sha": f"{turn:07x}"},
+            "commit": {"sha": f"a{turn:06x}"},
             "environment": f"e{times}-{turn}",
             "deployed_at": "2026-01-31T12:00:00Z",
         }

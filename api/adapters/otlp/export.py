@@ -137,6 +137,7 @@ def _batch(
         batch = reader.batch(msgspec.json.encode({"events": events}))
         whole.events += batch.events
         whole.sampled_out += batch.sampled_out
+        whole.unknown += batch.unknown
         for event in batch.rejected:
             index = some[event.index][0]
             rejected[index] = Rejected(index=index, faults=event.faults)
@@ -166,3 +167,5 @@ def _warnings(batch: Batch, exposing: str) -> Iterator[str]:
     if lacking:
         name = ATTRIBUTES["commit"][0]
         yield f"{lacking} stored without {name}: {exposing} that names no build exposes nobody"
+    for member, count in batch.unknown.items():
+        yield f"{count} stored without {ATTRIBUTES[member][0]}, whose value is a word for nothing"

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from api.adapters.otlp.http_route import graph_route
 from api.adapters.otlp.record import ADDRESSES, LogRecord, Scalar, Span, path_of
 from api.wire.problem import Fault
+from domain.absence import is_nobody, is_nothing, is_null
 from domain.millionths import VALUE_RULE
 
 # The name of the event that tells of an evaluated flag, its name before OpenTelemetry 1.29, and the
@@ -53,6 +54,10 @@ NAMES = frozenset(
 _COMMIT = re.compile(
     r"(?:.*[+-]g)?((?![0-9]{1,39}(?:\.d[0-9]{8})?$)[0-9a-fA-F]{7,64})(?:\.d[0-9]{8})?", re.ASCII
 )
+_SAYS_NOTHING: Mapping[str, Callable[[str], bool]] = {
+    "commit": lambda text: is_null(text) or is_nothing(text),
+    "user_ref": is_nobody,
+}
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 _TEXTS = tuple(member for member in ATTRIBUTES if member != "route")
@@ -107,11 +112,15 @@ def span_drafts(
     """
     attributes, users = span.attributes, ATTRIBUTES["user_ref"]
     units = (unit, *users) if unit in ATTRIBUTES["session_id"] else (unit,)
-    name = next((name for name in units if as_text(attributes.get(name, ""))), None)
+    texts = {name: as_text(attributes.get(name, "")) for name in units}
+    name = next(
+        (name for name, text in texts.items() if text and not (name in users and is_nobody(text))),
+        None,
+    )
     if name is None:
         detail = f"{unit}, as the setting span_unit has it" if len(units) == 1 else _NO_UNIT
         return Fault(at="/session_id", code="missing", detail=detail)
-    text = as_text(attributes[name])
+    text = texts[name]
     if text.lower() in (span.identity[:32], span.identity[32:]):
         return Fault(at="/session_id", code="invalid_member", detail=_TRACE_ID)
     draft: Draft = {member: value for member in _OF_SPANS if (value := _member(attributes, member))}
@@ -133,19 +142,22 @@ def _moment(nanoseconds: int) -> str:
 
 
 def _route(attributes: Mapping[str, Scalar]) -> Draft:
-    route = graph_route(as_text(attributes.get("http.route", "")), path_of(attributes))
+    texts = {name: as_text(attributes.get(name, "")) for name in ATTRIBUTES["route"]}
+    known = {name: text for name, text in texts.items() if not is_nothing(text)}
+    route = graph_route(known.get("http.route", ""), path_of(known))
     return {"route": route} if route else {}
 
 
 def _member(attributes: Mapping[str, Scalar], member: str) -> str:
-    for name in ATTRIBUTES[member]:
-        text = as_text(attributes.get(name, ""))
-        if name == "service.version":
-            build = _COMMIT.fullmatch(text)
-            text = build[1] if build else ""
-        if text:
-            return text
-    return ""
+    texts = [as_text(attributes.get(name, "")) for name in ATTRIBUTES[member]]
+    if member == "commit":
+        build = _COMMIT.fullmatch(as_text(attributes.get("service.version", "")))
+        texts[ATTRIBUTES[member].index("service.version")] = build[1] if build else ""
+    says_nothing = _SAYS_NOTHING.get(member, is_nothing)
+    # What says nothing stands where nothing better does: the reader refuses or counts it.
+    return next(
+        (text for text in texts if text and not says_nothing(text)), next(filter(None, texts), "")
+    )
 
 
 def _number(value: Scalar) -> Scalar:

@@ -68,7 +68,7 @@ def test_deploys_are_found_by_commit_author_and_branch(owner) -> None:
 
 def test_an_older_page_is_of_the_same_search(owner) -> None:
     for number in range(31):
-        owner.service.deploy(f"{number:040x}", 0.1, commit={"message": "Another try"})
+        owner.service.deploy(f"a{number:039x}", 0.1, commit={"message": "Another try"})
     first = owner.page("/dashboard/deploys?q=another+try")
     (older,) = re.findall(r'href="(/dashboard/deploys\?[^"]+)" rel="next"', first)
     page = owner.page(older.replace("&amp;", "&"))
@@ -172,7 +172,7 @@ class TestARamp:
         for number in range(31):
             for hour, share in ((9, 0.1), (10, 0.5)):
                 at = f"2026-01-{number + 1:02}T{hour:02}:00:00Z"
-                owner.service.deploy(f"{number:040x}", share, deployed_at=at)
+                owner.service.deploy(f"a{number:039x}", share, deployed_at=at)
         page = rows(owner)
         assert len(page) == 30
         assert all(len(steps) == 2 for _, _, steps in page)

@@ -210,7 +210,7 @@ def test_without_a_commit_the_one_declared_canary_is_meant_and_no_other_deploy(c
     published(canary, {"verdict": "rollback", **LIFT}, experiment=experiment)
     # A hotfix; a second service; another commit promoted; another withdrawn.
     for number, share in enumerate((None, None, 1, 0)):
-        canary.deploy(f"{number}" * 40, share)
+        canary.deploy(f"{number + 1}" * 40, share)
         assert asked(canary, policy="no-breach")["phase"] == BACK
         assert flagged(canary, {}, f"{GATE}?want=rollback").status_code == 200
         assert flagged(canary, {"policy": "no-breach"}).status_code == 403

@@ -106,7 +106,10 @@ def test_a_pool_without_a_free_connection_is_answered_503_and_events_are_taken(
             wires = all_asked(
                 stack,
                 api.port,
-                [deploy(safe_project, f"{number:07x}", environment="e") for number in range(CROWD)],
+                [
+                    deploy(safe_project, f"a{number:06x}", environment="e")
+                    for number in range(CROWD)
+                ],
             )
             eventually(lambda: waiting_for_locks(safe_postgres.url) >= POOL)
             with Wire(api.port) as other:
@@ -121,7 +124,8 @@ def test_a_pool_without_a_free_connection_is_answered_503_and_events_are_taken(
         assert 201 in {answer.status for answer in late}
     with Wire(api.port) as again:
         assert (
-            again.send(deploy(safe_project, f"{CROWD:07x}", environment="e")).answer().status == 201
+            again.send(deploy(safe_project, f"a{CROWD:06x}", environment="e")).answer().status
+            == 201
         )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from api.wire.event_batch import EventReader
 from api.wire.problem import Problem
+from domain.absence import WORDS
 from storage.log.events import event_lines
 from storage.tenants.secret import Pseudonyms
 from tests.repetition import examples
@@ -30,7 +31,9 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
-NAME = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
+NAME = st.one_of(
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=12), st.sampled_from(WORDS)
+)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 ANYTHING = st.one_of(st.none(), st.booleans(), st.integers(), NUMBER, TEXT, st.lists(TEXT))
 LARGE = st.sampled_from([2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2.0**63, 1e300])
@@ -51,11 +54,11 @@ PROPERTIES = st.one_of(
 )
 MEMBERS = {
     "occurred_at": TIMES,
-    "commit": st.sampled_from(["4F2A9C1D", "4f2a9c1d", "4f2a9c1d\n", "xyz"]),
+    "commit": st.sampled_from(["4F2A9C1D", "4f2a9c1d", "4f2a9c1d\n", "xyz", "0" * 40]),
     "flags": st.dictionaries(TEXT, st.one_of(TEXT, st.booleans()), max_size=3),
     "route": st.one_of(NAME, st.sampled_from(["/a/?q=1", "/(group)/a/"])),
     "environment": NAME,
-    "user_ref": NAME,
+    "user_ref": st.one_of(NAME, st.sampled_from(["", "Null"])),
     "event_id": NAME,
     "value": st.one_of(LARGE, NUMBER, st.integers()),
     "properties": PROPERTIES,
@@ -78,9 +81,8 @@ def outcome(document: dict[str, Any]) -> object:
         batch = READER.batch(json.dumps(document).encode())
     except Problem as problem:
         return problem.code, [asdict(fault) for fault in problem.faults]
-    return [msgspec.structs.asdict(event) for event in batch.events], [
-        asdict(each) for each in batch.rejected
-    ]
+    events = [msgspec.structs.asdict(event) for event in batch.events]
+    return events, [asdict(each) for each in batch.rejected], batch.unknown
 
 
 def deep(depth: int) -> dict[str, Any]:
@@ -121,10 +123,11 @@ FULL = {
 @given(document=BATCH)
 def test_a_batch_is_stored_alike_by_column_and_event_by_event(document) -> None:
     raw = json.dumps(document).encode()
-    columns = READER.columns(raw)
-    if columns is None:
+    read = READER.columns(raw)
+    if read is None:
         assert document["events"][:1] != [FULL]
         return
     batch = READER.batch(raw)
     assert batch.rejected == []
-    assert columns.lines() == event_lines(batch.events)
+    columns, unknown = read
+    assert (columns.lines(), unknown) == (event_lines(batch.events), batch.unknown)

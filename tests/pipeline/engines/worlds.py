@@ -237,7 +237,7 @@ def _store_revenue(connection: Connection, project_id: int, draw: Random) -> Non
             "received": at + timedelta(seconds=draw.choice([0, 0, 60, 9000])),
             "amount": draw.choice([None, 1900, -500, 2 * 10**11, 2**63 - 1]),
             "currency": draw.choice(["USD", "USD", "EUR", "JPY", "KWD", "CHF"]),
-            "pseudonym": bytes([draw.randrange(17)]),
+            "pseudonym": bytes([user]) if (user := draw.randrange(18)) < 17 else None,
             "session": draw.choice([None, None, f"s{draw.randrange(60)}"]),
             "environment": draw.choice([None, "production", "staging"]),
             "attributes": PROPERTIES[number % len(PROPERTIES)],

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from domain.checklist.lines import CHECKS, DIVIDED, MATCHED, NAMED
+from domain.checklist.lines import APART, CHECKS, DIVIDED, MATCHED, NAMED, SAYING
 from storage.schema.partitions import create_days
 from storage.upkeep.forgetting import forget_person
 from tests.api.otlp.exports import span, traces
@@ -260,6 +260,24 @@ def spans_name_no_unit(shop: Shop) -> None:
     assert shop.client.post("/v1/traces", json=spans, headers=shop.write).status_code == 200
 
 
+def a_payment_and_a_page_view_say_nothing(shop: Shop) -> None:
+    shop.live()
+    named = {**shop.page_view, "session_id": "n1", "commit": "0" * 40}
+    nameless = {**shop.page_view, "session_id": "undefined"}
+    shop.posted("/v1/events", {"events": [named, nameless]})
+    payment = {"event": "activation", "occurred_at": ago(), "user_ref": "user-1"}
+    assert shop.post("/v1/revenue/events", {**payment, "idempotency_key": "None"}).is_client_error
+
+
+def all_guests_are_one_session(shop: Shop) -> None:
+    shop.live()
+    for build in (A, K):
+        seen = {**shop.page_view, "commit": build, "user_ref": f"of-{build}"}
+        guests = [{**seen, "session_id": "guest"} for _ in range(20)]
+        others = [{**seen, "session_id": f"{build}-{number}"} for number in range(80)]
+        shop.posted("/v1/events", {"events": guests + others})
+
+
 def a_ratio_is_over_no_event(shop: Shop) -> None:
     shop.settings(metrics={"errors": {"kind": "ratio", "sources": ["order"], "per": ["request"]}})
     shop.live()
@@ -323,6 +341,8 @@ WAYS: Sequence[tuple[Wrong, str, str, str]] = (
         "None of the newest 21 events of `order`",
         "Send `plan` in `properties`",
     ),
+    (a_payment_and_a_page_view_say_nothing, SAYING, "3 values in 15 minutes", "leave the member"),
+    (all_guests_are_one_session, APART, "session `guest` has 40 of 221", "a session of its own"),
     (a_ratio_is_over_no_event, DIVIDED, "`errors` is taken over: request.", "correct `per`"),
 )
 NAMES = [way[0].__name__ for way in WAYS]
@@ -330,6 +350,7 @@ NAMES = [way[0].__name__ for way in WAYS]
 ALSO_RED = {
     "sending_stopped": {"target seen"},
     "events_come_too_late": {"clock skew"},
+    "a_payment_and_a_page_view_say_nothing": {"commit on events"},
 }
 
 
@@ -372,7 +393,7 @@ def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(shops, wrong, check, 
 
 
 def test_every_line_has_a_way_to_turn_red() -> None:
-    assert {way[1] for way in WAYS} == {*CHECKS, NAMED, MATCHED, DIVIDED}
+    assert {way[1] for way in WAYS} == {*CHECKS, NAMED, SAYING, APART, MATCHED, DIVIDED}
 
 
 def test_no_line_is_longer_than_a_glance_takes(shops) -> None:

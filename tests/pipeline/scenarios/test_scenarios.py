@@ -212,6 +212,19 @@ def test_a_change_without_concurrent_control_is_refused_by_name(story) -> None:
     assert story.evidence(experiment)["gates"]["aliased_with"] == [B]
 
 
+def test_a_base_of_zeros_names_none_so_that_a_canary_is_compared_with_what_users_have(
+    story,
+) -> None:
+    story.deploy(A, minutes=-DAY)
+    canary = story.deploy(K, 0.5, minutes=0, base="0" * 40)
+    assert (canary["base_commit"], canary["base_assumed"]) == (A, True)
+    for commit, rate in ((A, 0.1), (K, 0.3)):
+        story.crowd(commit, start=0, minutes=60, units=500, rates={"order": rate})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    assert story.answer(experiment, minutes=1500) == ("keep", None, True)
+
+
 @pytest.mark.nightly
 def test_a_fix_on_top_of_an_iterated_canary_is_a_change_of_its_own(story) -> None:
     canary(story)
