@@ -20,7 +20,7 @@ from api.wire.shape import NO_NUL, Actor, Commit, Environment, MetricName, Shape
 from domain.planning.place import ACCEPT_HARM, PATIENCE_HOURS, Place, PlaceList, PlaceState
 from domain.registration import PRODUCTION
 from storage.places.listing import list_places, read_place
-from storage.places.queue import MOST_OPEN, PlaceRequest, ask, give_back
+from storage.places.queue import MOST_OPEN, PlaceRequest, advance, ask, give_back
 from storage.postgres.refusal import Missing
 
 router = APIRouter(tags=["places"])
@@ -155,8 +155,8 @@ async def post_end(
     if _ID.fullmatch(place_id) is None:
         raise Missing("unknown_place", "there is no such place")
 
-    def ending(connection: Connection) -> Place:
-        give_back(connection, caller.project_id, place_id)
-        return read_place(connection, caller.project_id, place_id)
-
-    return answer(await runtime(request).store.run(ending))
+    store, project_id = runtime(request).store, caller.project_id
+    await store.run(lambda connection: give_back(connection, project_id, place_id))
+    # The next change has it, in a transaction of its own.
+    await store.run(lambda connection: advance(connection, project_id))
+    return answer(await store.run(lambda connection: read_place(connection, project_id, place_id)))

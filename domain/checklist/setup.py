@@ -71,12 +71,12 @@ class ReturningVisitors:
         vouched: Whether the users are those of the write key alone.
     """
 
-    users: int
-    kept: int
-    expected: float
-    sessions: int
-    named: int
-    vouched: bool
+    users: int = 0
+    kept: int = 0
+    expected: float = 0.0
+    sessions: int = 0
+    named: int = 0
+    vouched: bool = False
 
     @property
     def unit(self) -> Literal["session", "user"] | None:

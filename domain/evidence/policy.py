@@ -179,6 +179,10 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
         tuple[FrozenSource, ...],
         Meta(description="The past events, users or sessions that its members were read from."),
     ] = ()
+    unread: Annotated[
+        tuple[str, ...],
+        Meta(description="Members at their default, since their past could not be read in time."),
+    ] = ()
     after_window_at: Annotated[
         float | None,
         Meta(description="The e-value at which outcomes after the window hold a verdict."),

@@ -173,7 +173,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
       The run's tag names those that it changed.
     """
     from orchestration.dagster.report import MOST_SHOWN, report
-    from orchestration.pipeline.steps import publish
+    from orchestration.pipeline.steps import advance_places, publish
     from storage.views.published import count_answers, decided_lately
 
     begun = time.monotonic()
@@ -181,6 +181,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         published = publish(connection, patience=patience(context.run.tags))
         answers = count_answers(connection)
         decided_last = decided_lately(connection, limit=MOST_SHOWN)
+    advance_places(store.reading)
     context.log.info("verdicts: %s published, %s decided in all", len(published), answers.decided)
     changed = sorted(verdict.experiment_id for verdict in published if verdict.changed)
     _tag(context, changed)

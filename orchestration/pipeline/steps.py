@@ -1,12 +1,15 @@
 """The pipeline's four steps from the log to a verdict."""
 
+import logging
+import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection
 
-from orchestration.pipeline.batch import RUN, Patience, compute, work_apart
+from orchestration.pipeline.batch import RUN, Patience, compute
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
@@ -15,12 +18,22 @@ from storage.log.seen_commits import note_seen_commits
 from storage.pipeline.catching_up import catch_up
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.places.queue import advance, projects_with_places
-from storage.schema.clock import closed_instant
+from storage.schema.clock import closed_instant, store_time
+from storage.upkeep.passing_error import is_passing
 from storage.verdicts.announcements import announce_seen_base_moves
 from storage.verdicts.next_look import experiments_due, note_next_looks, put_off_looks
 from storage.verdicts.progress import note_published, note_staged
 from storage.verdicts.publication import Published, publish_verdicts, stage_evidence
-from storage.verdicts.set_aside import drop_decided, experiments_to_compute, experiments_to_publish
+from storage.verdicts.set_aside import (
+    drop_decided,
+    error_line,
+    experiments_to_compute,
+    experiments_to_publish,
+)
+
+# How long a run goes on with the places of a project, in seconds.
+_PLACES_SECONDS = 20.0
+_LOG = logging.getLogger(__name__)
 
 
 def note_seen(connection: Connection, *, as_of: datetime) -> None:
@@ -138,8 +151,7 @@ def _staged(
 def publish(connection: Connection, *, patience: Patience = RUN) -> list[Published]:
     """Takes the last step: publishes the staged evidence and returns the changed verdicts.
 
-    In the same transaction come the effects that are measured after earlier decisions, and the
-    places that verdicts end.
+    In the same transaction come the effects that are measured after earlier decisions.
     """
 
     def changed(ids: Sequence[str]) -> list[Published]:
@@ -151,16 +163,31 @@ def publish(connection: Connection, *, patience: Patience = RUN) -> list[Publish
     ids = [verdict.experiment_id for verdict in published]
     follow_decisions(connection, ids, patience=patience)
     drop_decided(connection)
-    _advance_places(connection, patience=patience)
     note_published(connection)
     return published
 
 
-def _advance_places(connection: Connection, *, patience: Patience) -> None:
-    """Advances the places of each project whose data lets it."""
-    projects = [str(project_id) for project_id in projects_with_places(connection)]
+def advance_places(begin: Callable[[], AbstractContextManager[Connection]]) -> None:
+    """Ends the places that verdicts answered, and gives them to the changes that wait.
 
-    def advanced(ids: Sequence[str]) -> None:
-        advance(connection, [int(project_id) for project_id in ids])
+    Each registration has a transaction of its own: it takes the lock of all who write the log. A
+    project gets its share of a run's time, and goes on in the next; an error of its data stops it
+    alone.
 
-    work_apart(connection, projects, advanced, patience=patience, limit=len(projects) + 1)
+    Args:
+        begin: Begins a transaction, which no other writer of derived tables waits for.
+    """
+    with begin() as connection:
+        projects, at = projects_with_places(connection), store_time(connection)
+    for project_id in projects:
+        ends_at = time.monotonic() + _PLACES_SECONDS
+        is_more = True
+        while is_more and time.monotonic() < ends_at:
+            try:
+                with begin() as connection:
+                    is_more = advance(connection, project_id, at=at)
+            except Exception as error:
+                if is_passing(error):
+                    raise
+                is_more = False
+                _LOG.warning("places of project %s wait: %s", project_id, error_line(error))

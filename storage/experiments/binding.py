@@ -1,7 +1,6 @@
 """The binding: an experiment meets its deploy, and all that its verdict reads is frozen."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 from msgspec import structs
 from sqlalchemy import Connection, Row, or_, select, text, update
 
-from domain.lineage.flag import Flag
 from domain.metric import SLOW, Metric
 from domain.registration import Registration
 from domain.route import RouteTable
@@ -29,23 +27,11 @@ from storage.experiments.readings import (
     sends_requests,
 )
 from storage.experiments.serving import AHEAD, read_serving
-from storage.experiments.start import Choice, Start, place_of, start_of
+from storage.experiments.start import Binding, Choice, Start, place_of, start_of
 from storage.postgres.refusal import Conflict
 from storage.schema.past_log import PastLog
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import Settings, read_settings, stored_settings
-
-
-@dataclass(frozen=True, kw_only=True)
-class Binding:
-    """The scope of an experiment: its environment, start, and change."""
-
-    deploy: Row[Any]
-    control_commit: str | None
-    change: list[str]
-    bound_at: datetime
-    past: PastLog
-    flag: Flag | None = None
 
 
 def bind_waiting(
@@ -114,6 +100,7 @@ def binding_of(
         Conflict: Its id begins several commits.
     """
     control_commit, flag = request.control_commit, request.treatment_flag
+    events = PastEvents(past=past, project_id=project_id, environment=deploy.environment)
     if flag is not None:
         # A single build, two behaviours: what differs is the flag alone.
         return Binding(
@@ -121,7 +108,7 @@ def binding_of(
             control_commit=deploy.commit_sha,
             change=[flag.change],
             bound_at=bound_at,
-            past=past,
+            events=events,
             flag=flag,
         )
     environment, treatment = deploy.environment, deploy.commit_sha
@@ -160,7 +147,7 @@ def binding_of(
         control_commit=control,
         change=sorted(carried - lacking),
         bound_at=bound_at,
-        past=past,
+        events=events,
     )
 
 
@@ -219,10 +206,10 @@ def bind(
         registered_at=registered_at,
     )
     start = start_of(connection, project_id, binding, choice)
-    events = PastEvents(past=binding.past, project_id=project_id, environment=deploy.environment)
+    events = binding.events
     settings, guardrails = _with_slow(connection, project_id, choice, events, at=start.starts_at)
     unit = fitting_unit(events, settings, is_history=start.is_history)
-    before = min(start.starts_at - start.late_by, binding.past.until)
+    before = min(start.starts_at - start.late_by, binding.events.past.until)
     routes, because = _routes(connection, binding, request, events)
     policy = frozen_policy(
         settings,
@@ -239,14 +226,21 @@ def bind(
         is_portfolio=request.is_portfolio,
         late_by=start.late_by,
         retrospective=start.is_history,
-        caps=partial(cap_of, events, before=before),
-        quantiles=partial(first_values, events, by_user=unit == "user", before=before),
+        caps=lambda metric: events.answered(
+            f"cap of {metric['name']}", lambda: cap_of(events, metric, before=before), default=None
+        ),
+        quantiles=lambda metric: events.answered(
+            f"thresholds of {metric['name']}",
+            lambda: first_values(events, metric, by_user=unit == "user", before=before),
+            default=None,
+        ),
         history=partial(
             *(_history, connection, project_id, binding, events),
             start=start,
             trusted_only=settings.trusted_identity,
         ),
         read_from=events.read_from,
+        unread=events.unread,
     )
     connection.execute(
         update(experiments)
@@ -287,7 +281,7 @@ def _history(
 
     None where a build with the change was served then.
     """
-    environment, before = binding.deploy.environment, min(start.began_at, binding.past.until)
+    environment, before = binding.deploy.environment, min(start.began_at, binding.events.past.until)
     since, is_whole = before - HISTORY_DAYS, start.starts_at - start.late_by == start.began_at
     if binding.flag is not None or definition["cap"] is None or not is_whole:
         return None
@@ -298,7 +292,11 @@ def _history(
         for commit in connection.execute(_DEPLOYED_BEFORE, place).scalars()
     ):
         return None
-    return history_of(events, definition, before=before, trusted_only=trusted_only)
+    return events.answered(
+        f"history of {definition['name']}",
+        lambda: history_of(events, definition, before=before, trusted_only=trusted_only),
+        default=None,
+    )
 
 
 def _with_slow(
@@ -310,7 +308,9 @@ def _with_slow(
         "guardrails" in stored_settings(connection, project_id)
         or SLOW in settings.metrics
         or not {*guardrails} >= {*settings.guardrails}
-        or not sends_requests(events, settings.span_event, before=min(at, events.past.until))
+        or not events.answered(
+            SLOW, lambda: sends_requests(events, settings.span_event, at=at), default=False
+        )
     ):
         return settings, guardrails
     slow = Metric(
@@ -338,5 +338,8 @@ def _routes(
         return None, "all"
     table = RouteTable(graph_patterns(connection, events.project_id, deploy.graph_id))
     since = min(deploy.deployed_at, events.past.until)
-    affected = affected_routes(events, table, deploy.affected_routes, since=since)
+    named = deploy.affected_routes
+    affected = events.answered(
+        "routes", lambda: affected_routes(events, table, named, since=since), default=None
+    )
     return (affected, "affected") if affected else (None, "all")

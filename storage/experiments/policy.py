@@ -81,9 +81,10 @@ def frozen_policy(
     late_by: timedelta,
     retrospective: bool,
     caps: Callable[[Mapping[str, Any]], float | None],
-    quantiles: Callable[[Mapping[str, Any]], Quantiles],
+    quantiles: Callable[[Mapping[str, Any]], Quantiles | None],
     history: Callable[[Mapping[str, Any]], Sequence[str] | None],
     read_from: Sequence[FrozenSource],
+    unread: Sequence[str],
 ) -> dict[str, Any]:
     """Returns the policy of an experiment that binds now.
 
@@ -106,6 +107,7 @@ def frozen_policy(
         quantiles: The first values of units before the start, of metrics with a threshold.
         history: From when to when the history was received that predicts a mean of users.
         read_from: Receives which events these, and the unit, rest on.
+        unread: Receives the members that could not be read in time, and have their default.
 
     Raises:
         Conflict: The target's threshold cannot be frozen.
@@ -145,6 +147,7 @@ def frozen_policy(
         **({"unwatched": unwatched} if unwatched else {}),
         "companions": companions,
         "read_from": msgspec.to_builtins(read_from),
+        **({"unread": list(unread)} if unread else {}),
         "environment": environment,
         "routes": None if routes is None else list(routes),
         "routes_because": routes_because,
@@ -190,7 +193,7 @@ _SINGLE = "a target has a single threshold: name any of them in the metric's `ov
 
 def with_thresholds(
     definition: dict[str, Any],
-    quantiles: Callable[[Mapping[str, Any]], Quantiles],
+    quantiles: Callable[[Mapping[str, Any]], Quantiles | None],
     unwatched: list[str],
 ) -> list[dict[str, Any]]:
     """Returns a metric once for each of its thresholds, with the number that each of them is.
@@ -205,6 +208,9 @@ def with_thresholds(
     if isinstance(asked[0], float):
         return [{**definition, "over": asked[0]}]
     history, name = quantiles({**definition, "over": asked}), definition["name"]
+    if history is None:
+        unwatched.append(f"{name} is not watched: its past could not be read in time.")
+        return []
     if history.units < FEWEST_UNITS:
         unwatched.append(
             f"{name} is not watched yet: {history.units:,} units had a value in the 28 days before,"

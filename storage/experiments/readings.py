@@ -24,7 +24,7 @@ from domain.metric import quantile_share
 from domain.millionths import LARGEST_AMOUNT, MILLION, cap_in_millionths
 from domain.route import RouteTable, canonical_route
 from storage.experiments.policy import FEWEST_UNITS, Quantiles
-from storage.schema.past_log import PastLog
+from storage.schema.past_log import PastLog, UnansweredError
 from storage.tenants.settings import Settings, Unit
 
 ReadT = TypeVar("ReadT")
@@ -58,17 +58,27 @@ class PastEvents:
 
     Attributes:
         read_from: Receives how much of it rests on events that nobody vouches for.
+        unread: Receives the members that have their default, since the log was not read in time.
     """
 
     past: PastLog
     project_id: int
     environment: str
     read_from: list[FrozenSource] = field(default_factory=list[FrozenSource])
+    unread: list[str] = field(default_factory=list[str])
 
     def rows(self, statement: TextClause, **parameters: object) -> Sequence[Row[Any]]:
         """Returns the rows of a statement on this environment."""
         place = {"project_id": self.project_id, "environment": self.environment}
         return self.past.rows(statement, {**place, **parameters})
+
+    def answered(self, member: str, read: Callable[[], ReadT], *, default: ReadT) -> ReadT:
+        """Returns what a reading gives for a member, else its default, which is noted."""
+        try:
+            return read()
+        except UnansweredError:
+            self.unread.append(member)
+            return default
 
     def vouched_first(
         self,
@@ -282,8 +292,9 @@ LIMIT 1
 """)
 
 
-def sends_requests(events: PastEvents, event: str, *, before: datetime) -> bool:
-    """Tells whether a server's spans came within the last hour: with the write key, as all do."""
+def sends_requests(events: PastEvents, event: str, *, at: datetime) -> bool:
+    """Tells whether a server's spans came within the hour before: with the write key, as all do."""
+    before = min(at, events.past.until)
     since = before - timedelta(hours=1)
     return bool(events.rows(_SENDS_REQUESTS, event=event, since=since, before=before))
 
@@ -491,4 +502,6 @@ def fitting_unit(events: PastEvents, settings: Settings, *, is_history: bool) ->
     # A token vouches for a session, and a sample takes whole sessions.
     if settings.signed_assignments or settings.sample_rate < 1 or is_history:
         return "session"
-    return read_returning(events, settings).unit or "session"
+    nobody = ReturningVisitors()
+    returning = events.answered("unit", lambda: read_returning(events, settings), default=nobody)
+    return returning.unit or "session"

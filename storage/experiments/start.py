@@ -3,24 +3,35 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row, exists, select, text
 
+from domain.lineage.flag import Flag
 from domain.registration import Registration
 from storage.experiments.hold_backs import held_back_since
 from storage.experiments.policy import BLOCK_MIN_UNITS, UNDECLARED_MIN_UNITS
+from storage.experiments.readings import PastEvents
 from storage.schema.encoding import compared_value
 from storage.schema.tables import experiments
 from storage.tenants.settings import Settings, frozen_settings
 
-if TYPE_CHECKING:
-    from storage.experiments.binding import Binding
-
 # How many units an analysis block waits for, and how long (docs/statistics.md, 'Counts').
 _DECLARED = (BLOCK_MIN_UNITS, timedelta(hours=24))
 _UNDECLARED = (UNDECLARED_MIN_UNITS, timedelta(hours=6))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """The scope of an experiment: its environment, start, and change."""
+
+    deploy: Row[Any]
+    control_commit: str | None
+    change: list[str]
+    bound_at: datetime
+    events: PastEvents
+    flag: Flag | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +66,7 @@ class Start:
         return timedelta() if self.declared_at is None else self.starts_at - self.declared_at
 
 
-def start_of(connection: Connection, project_id: int, binding: "Binding", choice: Choice) -> Start:
+def start_of(connection: Connection, project_id: int, binding: Binding, choice: Choice) -> Start:
     """Returns when exposure begins: with the first step of the ramp, or of a flag's being on.
 
     It begins with the binding where the experiment is a repeated one, and where it was chosen late.
@@ -112,22 +123,23 @@ WHERE project_id = :project_id AND environment = :environment
 
 
 def _declared_at(
-    connection: Connection, project_id: int, binding: "Binding", choice: Choice
+    connection: Connection, project_id: int, binding: Binding, choice: Choice
 ) -> datetime:
     """Returns when the declaration began: with its first step; of a flag, when it was first on."""
     deploy, flag = binding.deploy, binding.flag
     if flag is None:
         return _first_step(connection, project_id, deploy)
+    events = binding.events
     asked = {
-        "project_id": project_id,
-        "environment": deploy.environment,
-        "since": min(deploy.deployed_at, binding.past.until),
+        "since": min(deploy.deployed_at, events.past.until),
         "name": flag.name,
         "treatment": flag.treatment,
         "signed_only": choice.settings.signed_assignments,
     }
-    (first,) = binding.past.rows(_FIRST_FLAGGED, asked)
-    return first.occurred_at or binding.bound_at
+    first = events.answered(
+        "start", lambda: events.rows(_FIRST_FLAGGED, **asked)[0][0], default=None
+    )
+    return first or binding.bound_at
 
 
 _FIRST_STEP = text("""
@@ -192,7 +204,7 @@ SELECT least(
 
 
 def _is_chosen_late(
-    connection: Connection, project_id: int, binding: "Binding", choice: Choice, *, since: datetime
+    connection: Connection, project_id: int, binding: Binding, choice: Choice, *, since: datetime
 ) -> bool:
     """Tells whether something that the verdict reads was chosen when it could be seen already.
 
@@ -201,15 +213,14 @@ def _is_chosen_late(
     deploy, request, settings = binding.deploy, choice.request, choice.settings
     is_declared = deploy.allocation is not None and 0 < deploy.allocation < 1
     enough, longest = _DECLARED if is_declared else _UNDECLARED
-    since = min(since, binding.past.until)
-    bounds = {
-        "project_id": project_id,
-        "environment": deploy.environment,
-        "since": since,
-        "enough": enough,
-        "latest": since + longest + timedelta(seconds=settings.grace_seconds),
-    }
-    ((closed,),) = binding.past.rows(_FIRST_CLOSING, bounds)
+    events = binding.events
+    since = min(since, events.past.until)
+    latest = since + longest + timedelta(seconds=settings.grace_seconds)
+    bounds = {"since": since, "enough": enough, "latest": latest}
+    # Who cannot be shown to have come before a look came after it.
+    closed = events.answered(
+        "start", lambda: events.rows(_FIRST_CLOSING, **bounds)[0][0], default=since
+    )
     if closed is None or binding.bound_at <= closed:
         return False
     rows = connection.execute(_SETTINGS_BEFORE, {"project_id": project_id, "since": closed})

@@ -131,9 +131,10 @@ def ask(
             **where, place_id=place_id, request=request.members, asked_at=store_time(connection)
         )
     )
-    refused = advance(connection, [project_id]).get(place_id)
-    if refused is not None:
-        raise refused
+    refused: dict[str, Refusal] = {}
+    advance(connection, project_id, only=place_id, refused=refused)
+    if place_id in refused:
+        raise refused[place_id]
     return place_id, True
 
 
@@ -143,7 +144,7 @@ def give_back(connection: Connection, project_id: int, place_id: str) -> None:
     Raises:
         Missing: The project has no such place.
     """
-    advance(connection, [project_id], given_back=place_id)
+    advance(connection, project_id, given_back=place_id)
     known = text("SELECT FROM places WHERE project_id = :project_id AND place_id = :place_id")
     bound = {"project_id": project_id, "place_id": place_id}
     if connection.execute(known, bound).one_or_none() is None:
@@ -161,7 +162,7 @@ def projects_with_places(connection: Connection) -> list[int]:
 # Before any registration, whose lock of the log holds up whoever closes an experiment.
 _CLAIM = text("""
 SELECT FROM experiments JOIN places USING (experiment_id)
-WHERE places.project_id = ANY(:ids) AND ended_at IS NULL
+WHERE places.project_id = :id AND ended_at IS NULL
 ORDER BY experiment_id FOR NO KEY UPDATE OF experiments
 """)
 _OPEN = text("""
@@ -175,25 +176,35 @@ ORDER BY p.asked_at, p.place_id
 
 
 def advance(
-    connection: Connection, project_ids: Sequence[int], *, given_back: str | None = None
-) -> dict[str, Refusal]:
-    """Ends the answered places, and gives free ones to the changes that wait longest.
+    connection: Connection,
+    project_id: int,
+    *,
+    given_back: str | None = None,
+    only: str | None = None,
+    at: datetime | None = None,
+    refused: dict[str, Refusal] | None = None,
+) -> bool:
+    """Ends the answered places, else gives free ones to the changes that wait longest.
+
+    Closing or registering an experiment takes the log's lock until the transaction ends, and a
+    registration reads the past before. So a transaction closes some, or registers a single change.
 
     Args:
         connection: In a transaction.
-        project_ids: Whose places.
+        project_id: Whose places.
         given_back: A place that its owner gives back.
+        only: The place that may be given; None for any.
+        at: When the run began: a place that it gives ends in a later run; None for now.
+        refused: Receives why places were refused, by id.
 
     Returns:
-        Why places were refused, by id.
+        Whether another transaction may find more to do.
     """
-    for project_id in sorted(project_ids):
-        lock_project(connection, project_id)
-    connection.execute(_CLAIM, {"ids": list(project_ids)})
-    refused: dict[str, Refusal] = {}
-    for project_id in sorted(project_ids):
-        _Queue(connection=connection, project_id=project_id).advance(given_back, refused)
-    return refused
+    lock_project(connection, project_id)
+    connection.execute(_CLAIM, {"id": project_id})
+    now = at or store_time(connection)
+    queue = _Queue(connection=connection, project_id=project_id, now=now)
+    return queue.advance(given_back, only, {} if refused is None else refused)
 
 
 @dataclass(kw_only=True)
@@ -202,11 +213,10 @@ class _Queue:
 
     connection: Connection
     project_id: int
-    now: datetime = field(init=False)
+    now: datetime
     rows: list[Row[Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.now = store_time(self.connection)
         self.rows = list(self.connection.execute(_OPEN, {"project_id": self.project_id}))
 
     @cached_property
@@ -217,14 +227,27 @@ class _Queue:
     def default_metric(self) -> str:
         return default_metric(self.connection, self.project_id, self.settings)
 
-    def advance(self, given_back: str | None, refused: dict[str, Refusal]) -> None:
+    def advance(
+        self, given_back: str | None, only: str | None, refused: dict[str, Refusal]
+    ) -> bool:
         open_rows: list[Row[Any]] = []
+        closed = False
         for row in self.rows:
             outcome = "given_back" if row.place_id == given_back else _outcome(row, self.now)
             if outcome is None:
                 open_rows.append(row)
             else:
-                self._end(row, outcome)
+                closed = self._end(row, outcome) or closed
+        return closed or any(
+            self._tried(row, refused, kind, **given)
+            for row, kind, given in self._turns(open_rows)
+            if only in (None, row.place_id)
+        )
+
+    def _turns(
+        self, open_rows: Sequence[Row[Any]]
+    ) -> Iterator[tuple[Row[Any], PlaceKind, dict[str, float | None]]]:
+        """Yields the changes that can be placed, and the placed ones that can be registered."""
         placed = [row for row in open_rows if row.kind is not None]
         for environment in {row.environment for row in open_rows}:
             here = [row for row in placed if row.environment == environment]
@@ -232,10 +255,10 @@ class _Queue:
                 row for row in open_rows if row.kind is None and row.environment == environment
             ]
             for row, kind, share, hours in self._free(environment, here, waiting):
-                self._tried(row, refused, kind, share=share, expected_hours=hours)
+                yield row, kind, {"share": share, "expected_hours": hours}
         for row in placed:
             if row.experiment_id is None and self._deployed(row) is not None:
-                self._tried(row, refused, row.kind)
+                yield row, row.kind, {}
 
     def _free(
         self, environment: str, placed: Sequence[Row[Any]], waiting: Sequence[Row[Any]]
@@ -317,16 +340,16 @@ class _Queue:
 
     def _tried(
         self, row: Row[Any], refused: dict[str, Refusal], kind: PlaceKind, **given: float | None
-    ) -> None:
-        """Places a change, and registers it once it can be; a refusal ends its place alone."""
+    ) -> bool:
+        """Places a change, and tells whether it was registered; a refusal ends its place alone."""
         try:
             with self.connection.begin_nested():
-                self._place(row, kind, **given)
+                return self._place(row, kind, **given)
         except Refusal as refusal:
             refused[row.place_id] = refusal
-            self._end(row, "refused", detail=refusal.detail)
+            return self._end(row, "refused", detail=refusal.detail)
 
-    def _place(self, row: Row[Any], kind: PlaceKind, **given: float | None) -> None:
+    def _place(self, row: Row[Any], kind: PlaceKind, **given: float | None) -> bool:
         request = row.request
         commit = self._deployed(row) if kind == "canary" else None
         experiment_id = None
@@ -342,15 +365,19 @@ class _Queue:
         changed = {"experiment_id": experiment_id, **given}
         if row.placed_at is not None:
             self._update(row, changed)
-            return
-        self._update(row, {**changed, "kind": kind, "placed_at": self.now})
-        self._announce(row)
+        else:
+            self._update(row, {**changed, "kind": kind, "placed_at": self.now})
+            self._announce(row)
+        return experiment_id is not None
 
-    def _end(self, row: Row[Any], outcome: PlaceOutcome, *, detail: str | None = None) -> None:
+    def _end(self, row: Row[Any], outcome: PlaceOutcome, *, detail: str | None = None) -> bool:
+        """Ends a place, and tells whether that closed its experiment."""
         self._update(row, {"ended_at": self.now, "outcome": outcome, "detail": detail})
-        if row.experiment_id is not None and not row.decided:
-            close(self.connection, self.project_id, row.experiment_id)
         self._announce(row)
+        if row.experiment_id is None or row.decided:
+            return False
+        close(self.connection, self.project_id, row.experiment_id)
+        return True
 
     def _update(self, row: Row[Any], changed: Mapping[str, Any]) -> None:
         own = and_(places.c.project_id == self.project_id, places.c.place_id == row.place_id)

@@ -1,75 +1,90 @@
 """The past log: earlier events as a binding reads them, before writers have to wait for it."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
+import psycopg
 from sqlalchemy import Connection, Row, TextClause, text
+from sqlalchemy.exc import OperationalError
 
 from storage.schema.clock import binding_time, store_time
 
 BoundT = TypeVar("BoundT")
 
-# A bound on the rounds of a binding; no binding asks for so many.
-_MOST_READINGS = 1000
+# How long a reading may take, and all of a transaction together, in seconds.
+_PATIENCE, _PATIENCE_FOR_ALL = 10.0, 60.0
+_LIMIT = text("SELECT set_config('statement_timeout', :milliseconds, true)")
 
 
-class _MissingRowsError(Exception):
-    """A binding needs rows that were not read before it took the log's lock."""
-
-    def __init__(self, statement: TextClause, parameters: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.statement, self.parameters = statement, parameters
-
-    @property
-    def key(self) -> tuple[str, bytes]:
-        return self.statement.text, msgspec.json.encode(self.parameters)
+class UnansweredError(Exception):
+    """A reading of the past log took longer than it may: its member takes its default."""
 
 
 class PastLog:
-    """The log as a binding reads it, before the lock that all writers of the log wait for.
+    """The log as a binding reads it: never under the lock that all writers of the log wait for.
 
-    A month of events takes seconds to read. So a binding that needs rows lets go of the lock, and
-    begins again once they are read. Outside of a binding rows are read at once.
+    Outside of a binding rows are read at once.
 
     Attributes:
         until: When the reading began: a moment before the binding.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        """Begins to read, for a transaction that is going to bind."""
+    def __init__(self, connection: Connection, *, seconds: float = _PATIENCE_FOR_ALL) -> None:
+        """Begins to read, for a transaction that is going to bind.
+
+        Args:
+            seconds: How long all readings may take together.
+        """
         self.until = store_time(connection)
         self._connection = connection
-        self._rows: dict[tuple[str, bytes], Sequence[Row[Any]]] = {}
-        self._is_binding = False
+        self._rows: dict[tuple[str, bytes], Sequence[Row[Any]] | None] = {}
+        self._seconds = seconds
+        self._is_read = False
 
     def bound(self, bind: Callable[[datetime], BoundT]) -> BoundT:
         """Returns the result of `bind` at the time of the binding, under the log's lock.
 
-        It may be called several times: all that it wrote is undone but for the last.
+        It is rehearsed before, without the lock, and undone: that reads all that it asks for.
         """
-        self._is_binding = True
-        self._connection.execute(text("SAVEPOINT unbound"))
-        while True:
-            try:
-                result = bind(binding_time(self._connection))
-            except _MissingRowsError as missing:
-                # To go back is to let go of the locks that were taken since.
-                self._connection.execute(text("ROLLBACK TO SAVEPOINT unbound"))
-                self._rows[missing.key] = self._read(missing)
-            else:
-                self._connection.execute(text("RELEASE SAVEPOINT unbound"))
-                return result
+        with self._connection.begin_nested() as rehearsal:
+            bind(self.until)
+            rehearsal.rollback()
+        self._is_read = True
+        return bind(binding_time(self._connection))
 
     def rows(self, statement: TextClause, parameters: Mapping[str, Any]) -> Sequence[Row[Any]]:
-        """Returns the rows of a statement; its parameters have no time that the binding moves."""
-        missing = _MissingRowsError(statement, parameters)
-        if (known := self._rows.get(missing.key)) is not None:
-            return known
-        if self._is_binding and len(self._rows) < _MOST_READINGS:
-            raise missing
-        return self._read(missing)
+        """Returns the rows of a statement; its parameters have no time that the binding moves.
 
-    def _read(self, missing: _MissingRowsError) -> Sequence[Row[Any]]:
-        return self._connection.execute(missing.statement, dict(missing.parameters)).all()
+        Raises:
+            UnansweredError: They could not be read in time.
+        """
+        key = (statement.text, msgspec.json.encode(parameters))
+        if key not in self._rows and not self._is_read:
+            self._rows[key] = self._read(statement, parameters)
+        if (rows := self._rows.get(key)) is None:
+            raise UnansweredError
+        return rows
+
+    def _read(
+        self, statement: TextClause, parameters: Mapping[str, Any]
+    ) -> Sequence[Row[Any]] | None:
+        milliseconds = int(1000 * min(_PATIENCE, self._seconds))
+        if milliseconds <= 0:
+            return None
+        begun = time.monotonic()
+        try:
+            with self._connection.begin_nested() as reading:
+                self._connection.execute(_LIMIT, {"milliseconds": str(milliseconds)})
+                rows = self._connection.execute(statement, dict(parameters)).all()
+                # The limit goes with it.
+                reading.rollback()
+        except OperationalError as error:
+            if not isinstance(error.orig, psycopg.errors.QueryCanceled):
+                raise
+            return None
+        finally:
+            self._seconds -= time.monotonic() - begun
+        return rows

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Row, text
 
 from domain.checklist.lines import SILENCE, ChecklistLine, lines
-from domain.checklist.setup import OpenExperiment, ProjectSetup, Traffic
+from domain.checklist.setup import OpenExperiment, ProjectSetup, ReturningVisitors, Traffic
 from domain.comparison import MIN_CROSSINGS
 from domain.evidence.counts import LeftOut
 from domain.evidence.policy import FrozenMetric
@@ -187,6 +187,7 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
     definition = metric_definition(metric, settings.metrics)
     revenue = connection.execute(_REVENUE, {**bound, "grace": settings.grace_seconds}).one()
     names = list(dict.fromkeys([*recent.names, *read_names(connection, project_id)]))
+    past = PastEvents(past=PastLog(connection), project_id=project_id, environment=environments[0])
     return value_of(
         ProjectSetup,
         row,
@@ -215,11 +216,8 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         revenue_joined=revenue.joined,
         # A token vouches for a session.
         unit="session" if settings.signed_assignments else settings.unit,
-        returning=read_returning(
-            PastEvents(
-                past=PastLog(connection), project_id=project_id, environment=environments[0]
-            ),
-            settings,
+        returning=past.answered(
+            "unit", lambda: read_returning(past, settings), default=ReturningVisitors()
         ),
         set_aside=[
             (failure.experiment_id, failure.sentence)

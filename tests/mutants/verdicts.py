@@ -193,6 +193,33 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="a binding reads the past before it takes the lock of all who write the log",
+        of="storage.schema.past_log.PastLog.bound",
+        edits=[drop("bind(self.until)"), drop("self._is_read = True")],
+        tests=[
+            "tests/storage/pipeline/test_binding.py::test_a_neighbour_is_answered_while_a_project_reads_its_past[/v1/reward/register]"
+        ],
+    ),
+    Mutant(
+        breaks="each place is registered in a transaction of its own",
+        of="storage.places.queue._Queue.advance",
+        edits=[
+            swap(
+                """any(
+                    self._tried(row, refused, kind, **given)
+                    for row, kind, given in self._turns(open_rows)
+                    if only in (None, row.place_id)
+                )""",
+                """any([
+                    self._tried(row, refused, kind, **given)
+                    for row, kind, given in self._turns(open_rows)
+                    if only in (None, row.place_id)
+                ])""",
+            )
+        ],
+        tests=["tests/storage/pipeline/test_binding.py::test_places_are_registered_one_by_one"],
+    ),
+    Mutant(
         breaks="a policy is frozen from vouched events where these are enough",
         of="storage.experiments.readings.PastEvents.vouched_first",
         edits=[swap("vouched_only=number == 0", "vouched_only=False")],

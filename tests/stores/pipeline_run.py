@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine
 
 from orchestration.pipeline.batch import FAST
-from orchestration.pipeline.steps import close_cells, expose, publish, stage_due
+from orchestration.pipeline.steps import advance_places, close_cells, expose, publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables
 from storage.upkeep.gauges import PIPELINE, note_step
@@ -27,6 +27,7 @@ def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
             claim_derived_tables(connection)
             step(connection)
             note_step(connection, stage=stage, seconds=0.0)
+    advance_places(engine.begin)
 
 
 def _steps_of_now() -> Sequence[Step]:
