@@ -105,7 +105,7 @@ class LeftOut(Document, frozen=True, kw_only=True):
         str,
         Meta(
             description="Of units as in `counts`: `in_flight`, `excluded`, `warming`,"
-            " `compared_with_none`, `late`, `unmatched_route`. Of outcomes: `late`,"
+            " `compared_with_none`, `late`, `unmatched_route`, `unknown_user`. Of outcomes: `late`,"
             " `other_currency`, `no_value`, `not_vouched`, `empty`."
         ),
     ]
@@ -133,6 +133,9 @@ class Counts(Document, frozen=True, kw_only=True):
     unknown_commit: Annotated[int, Meta(description="Of commits that no deploy names.")]
     unknown_build: Annotated[
         int, Meta(description="Of events alone that name no commit: nobody knows what served them.")
+    ] = 0
+    unknown_user: Annotated[
+        int, Meta(description="Sessions of a build that name no user, where users are the units.")
     ] = 0
     ambiguous_commit: Annotated[
         int, Meta(description="Of commit ids so short that they begin several commits.")

@@ -11,6 +11,7 @@ from domain.figures import counted, first_names
 
 # Public keys can invent values.
 _NAMED, _SHOWN = 10, 40
+UNKNOWN_USER = "unknown_user"
 CURES = {
     Cause.OTHER_CURRENCY: "Payments in another currency do not count: name its rate in the metric's"
     ' `rates`, or measure whether there was a payment (`kind = "conversion"`), and register the'
@@ -19,13 +20,15 @@ CURES = {
     ' measure whether there was an event (`kind = "conversion"`), and register the change again.',
     Cause.NOT_VOUCHED: "Outcomes with the public key do not count under `signed_assignments`: send"
     " them with the write key, or with the router's token, and register the change again.",
+    UNKNOWN_USER: "Users are the units, and what names no user counts for nobody: send user_ref"
+    " with each event of a session, also with its first page view.",
     Cause.EMPTY: "Empty outcomes count as none: fill these cells of the file, or leave the rows of"
     " both arms out with `where`, and import it anew.",
 }
 
 
 def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str | None:
-    """Returns how many outcomes of the target's units do not count.
+    """Returns how many outcomes of the target's units, and sessions of nobody, do not count.
 
     Args:
         outcomes: The member `left_out` of an evidence document.
@@ -43,13 +46,14 @@ def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str 
         Cause.NO_VALUE: ("event", "without a value"),
         Cause.NOT_VOUCHED: ("outcome", "that nobody vouches for"),
         Cause.EMPTY: ("outcome", "empty in the history"),
+        UNKNOWN_USER: ("session", "that name a build and no user"),
     }
     parts = [
         f"{_amount(row.treatment, noun)} of treatment and"
         f" {_amount(row.control, noun)} of control, {why}"
         for row in outcomes
         if row.reason in nouns
-        for noun, why in [nouns[Cause(row.reason)]]
+        for noun, why in [nouns[row.reason]]
     ]
     return f"Left out: {'; '.join(parts)}." if parts else None
 

@@ -2,7 +2,7 @@
 
 from domain.evidence.document import Evidence
 from domain.lineage.flag import is_segment
-from domain.wording.left_out import left_out_values
+from domain.wording.left_out import CURES, UNKNOWN_USER, left_out_values
 
 WARNINGS = {
     "retrospective": "It was registered after its outcomes, or on imported or replayed events, so"
@@ -22,6 +22,7 @@ WARNINGS = {
     " it gets traffic.",
     "ambiguous_commit": "Some events name so little of a commit's id that it begins several"
     " commits, so they do not count. Let the build report the whole id.",
+    "unknown_user": CURES[UNKNOWN_USER],
     "unmatched_route": "Some events name a route that is not in the static graph. Upload the graph"
     " of this version.",
     "unsigned": "Some events carry no valid signature of the router and do not count.",

@@ -114,8 +114,8 @@ class Arrivals(BlockColumns):
 
         Entry i is of the first i blocks. They are at an unnamed build where, of the units whose
         first event has the name, at least 1 in 20 name a build, or half of the smallest share that
-        was declared by then; and where else nobody but treatment arrives: then it is the base
-        that names none.
+        was declared by then; and where else nobody arrives beside treatment's units: then it is
+        the base that names none.
         """
         if self.nameless is None:
             return np.ones((self.block.size + 1, 0), dtype=np.bool_)
@@ -127,7 +127,7 @@ class Arrivals(BlockColumns):
                 smallest[known] = np.minimum(smallest[known], epoch.share)
         counting = (ONE_NAMED_IN * named >= of) | (2 * named >= smallest[:, None] * of)
         others = summed(self.others) + (summed(self.nameless.others) * counting).sum(axis=1)
-        return counting | (others == 0)[:, None]
+        return counting | ((others == 0) & (summed(self.treatment) > 0))[:, None]
 
 
 def summed(counts: Ints) -> Ints:

@@ -275,9 +275,13 @@ WHERE e.route IS NOT NULL
 # By its kind, the column of a sighting; crossovers have a step of their own.
 _KINDS = [(kind, f"{name}_at") for kind, name in SIGHTING_KINDS.items() if name != "crossover"]
 
-_UNKNOWN_BUILD = SIGHTINGS["unknown_build"]
+_UNKNOWN_BUILD, _UNKNOWN_USER = SIGHTINGS["unknown_build"], SIGHTINGS["unknown_user"]
 # An event without a commit, or with git's null id, which is of zeros alone, names no build.
 _NAMES_NO_BUILD = "coalesce(replace(e.commit_sha, '0', ''), '') = ''"
+
+# Whether an event exposes nobody for want of a user alone: of such events the session is counted.
+_IS_ANONYMOUS = f"""e.occurred >= s.starts_at AND (s.by_route = 0 OR r.exposing = 1) AND {_VOUCHED}
+    AND e.received <= {_CLOSED} AND a.arm <= 1"""
 
 # A single reading of the events finds, of each unit, the first event of each kind, as the time at
 # which it was known · 4 + the arm that served it.
@@ -296,12 +300,13 @@ SELECT number, unit,
 FROM (
     SELECT number, unit, event, occurred, starts_at, spot, arm, known_at, kind
     FROM (
-        SELECT s.number, {_UNIT} AS unit, s.project_id, s.sample_bound, e.event, e.occurred,
-            s.starts_at,
+        SELECT s.number, coalesce({_UNIT}, e.session_id) AS unit, s.project_id, s.sample_bound,
+            e.event, e.occurred, s.starts_at,
             a.spot, a.arm,
             CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END * 4
                 + {_SERVING_ARM} AS known_at,
             CASE
+                WHEN {_UNIT} IS NULL THEN CASE WHEN {_IS_ANONYMOUS} THEN {_UNKNOWN_USER} ELSE 0 END
                 WHEN e.occurred < s.starts_at
                     THEN CASE WHEN e.received <= {_CLOSED} THEN 1 ELSE 0 END
                 WHEN s.by_route = 1 AND r.number IS NULL THEN 0

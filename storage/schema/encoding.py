@@ -21,6 +21,7 @@ SIGHTING_KINDS = {
     7: "crossover",
     8: "ambiguous_commit",
     9: "unknown_build",
+    10: "unknown_user",
 }
 # By its words, the number of a kind.
 SIGHTINGS = {name: number for number, name in SIGHTING_KINDS.items()}

@@ -332,11 +332,12 @@ _SIGHTED = {
     "ambiguous_commit": "p.unit IS NULL AND u.kind = s.kind",
     "unknown_build": "p.unit IS NULL AND u.kind = s.kind",
     "unmatched_route": "true",
+    "unknown_user": "true",
     "crossover": "true",
     "unsigned": f"{_UNKNOWN} AND l.unit IS NULL",
 }
 # Why units are left out that an arm served.
-_STORED = (*LEFT_OUT, "late", "unmatched_route")
+_STORED = (*LEFT_OUT, "late", "unmatched_route", "unknown_user")
 _REASONS = (*LEFT_OUT, "compared_with_none", *_STORED[len(LEFT_OUT) :])
 _BY_ARM = [f"{reason}_{arm}" for reason in _STORED for arm in ARMS[:2]]
 _EXPOSED = ("partial", *LEFT_OUT, *_BY_ARM[: 2 * len(LEFT_OUT)])

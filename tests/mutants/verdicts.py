@@ -4,6 +4,14 @@ from tests.mutants.mutant import Mutant, drop, reword, swap
 
 MUTANTS = [
     Mutant(
+        breaks="an event that names no build is no arrival of another build",
+        of="stats.counts.arrivals.Arrivals.counting_names",
+        edits=[swap("ONE_NAMED_IN * named >= of", "named >= 0")],
+        tests=[
+            "tests/pipeline/scenarios/test_shortfall.py::test_events_that_name_no_build_are_no_arrivals_of_another[None]"
+        ],
+    ),
+    Mutant(
         breaks="the slope that a mean is adjusted by has seen no unit of its own block",
         of="stats.counts.adjustment.slopes",
         edits=[

@@ -63,6 +63,8 @@ class Attribution:
         late: The units with an event after its block's close, and the earliest receipt.
         unmatched: The units on routes of no pattern, and when that was first known.
         unsigned: The units with an event that nobody vouches for, and when that was first known.
+        anonymous: The sessions that a build served, by an event that names no user, and when its
+            block closed.
         crossed: The units in both arms, and when that was first known.
         returned: By the block of a user's second session, the arm of the first, and whether it has
             the second too.
@@ -80,6 +82,7 @@ class Attribution:
     late: dict[str, int] = field(default_factory=dict)
     unmatched: dict[str, int] = field(default_factory=dict)
     unsigned: dict[str, int] = field(default_factory=dict)
+    anonymous: dict[str, int] = field(default_factory=dict)
     crossed: dict[str, int] = field(default_factory=dict)
     returned: dict[int, list[tuple[str, bool]]] = field(default_factory=lambda: defaultdict(list))
     served: dict[str, dict[str, tuple[int, str]]] = field(default_factory=lambda: defaultdict(dict))
@@ -97,6 +100,7 @@ class Attribution:
             "unmatched_route": self.unmatched,
             "crossover": self.crossed,
             "unsigned": self.unsigned,
+            "unknown_user": self.anonymous,
         }
 
 
@@ -167,8 +171,15 @@ class Attributor:
         return None if named is None else named.hex()
 
     def _admit(self, event: RawEvent) -> None:
-        unit, block = self._unit(event), block_of(event.occurred_at)
-        if unit is None or not self._calendar.has_closed(block) or not self._samples(unit):
+        unit = self._unit(event)
+        if unit is None:
+            self._admit_anonymous(event)
+        else:
+            self._admit_unit(event, unit)
+
+    def _admit_unit(self, event: RawEvent, unit: str) -> None:
+        block = block_of(event.occurred_at)
+        if not self._calendar.has_closed(block) or not self._samples(unit):
             return
         in_time = event.received_at <= self._calendar.closes(block)
         if event.occurred_at < self._calendar.start:
@@ -183,6 +194,22 @@ class Attributor:
                 self._consider(event, unit, block)
             else:
                 self._sight("late", unit, event)
+
+    def _admit_anonymous(self, event: RawEvent) -> None:
+        """Notes the session of an event that would expose a user, if it named any."""
+        block = block_of(event.occurred_at)
+        standing = self._standings.of(event, known_at=self._calendar.known_at(block))
+        if (
+            self._calendar.start <= event.occurred_at
+            and self._calendar.has_closed(block)
+            and event.received_at <= self._calendar.closes(block)
+            and self._samples(event.session_id)
+            and self._exposes(event.route)
+            and self._is_vouched_for(event)
+            and standing is not None
+            and standing.arm in ARMS
+        ):
+            self._sight("unknown_user", event.session_id, event)
 
     def _sight(self, kind: str, unit: str, event: RawEvent) -> None:
         block = block_of(event.occurred_at)

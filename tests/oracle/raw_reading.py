@@ -435,6 +435,7 @@ def units_beside_cells(
     left = {
         "late": late - exposed.keys() - unknown - ambiguous - nameless,
         "unmatched_route": {unit for unit, at in facts.unmatched.items() if at <= look},
+        "unknown_user": {unit for unit, at in facts.anonymous.items() if at <= look},
     }
     tardy = Counter(
         facts.exposures[unit].arm
@@ -465,6 +466,7 @@ def units_beside_cells(
         excluded=arms["excluded"] + excluded,
         warming=arms["warming"],
         unmatched_route=len(left["unmatched_route"]),
+        unknown_user=len(left["unknown_user"]),
         crossover=sum(at <= look for at in facts.crossed.values()),
         unsigned=len(unsigned - exposed.keys() - unknown - ambiguous - nameless - late),
     )

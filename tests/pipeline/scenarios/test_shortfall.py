@@ -169,6 +169,27 @@ def test_a_base_that_names_no_build_arrives_beside_its_canary(
     assert story.evidence(experiment)["counts"]["unknown_build"] > 0.9 * units * (1 - share)
 
 
+def test_sessions_of_nobody_are_counted_and_accuse_no_build(story) -> None:
+    story.settings(unit="user")
+    story.canary()
+    served(story, (0, 600, 0.5))
+    # Their users are known later, by an event that names no build.
+    story.events += [
+        {"event": "login", "session_id": f"s{number}", "user_ref": f"u{number // 3}"}
+        | {"occurred_at": story.at(1000)}
+        for number in range(6000)
+    ]
+    experiment = story.judged(minutes=4 * DAY)
+    contract, evidence = story.contract(experiment), story.evidence(experiment)
+    assert (contract["guardrail_breaches"], evidence["gates"]["shortfall"]) == ([], None)
+    assert evidence["gates"]["interacting_because"] == []
+    left = {"reason": "unknown_user", "of": "units", "control": 3000, "treatment": 3000}
+    assert (evidence["counts"]["unknown_user"], evidence["left_out"]) == (6000, [left])
+    assert "3,000 sessions of control, that name a build and no user" in evidence["sentence"]
+    assert "unknown_user" in evidence["warnings"]
+    story.require_the_counts_to_add_up()
+
+
 def test_a_canary_that_no_unit_was_sent_to_holds_and_stays_open_while_it_is_declared(story) -> None:
     story.canary(0.1)
     story.crowd(A, start=0, minutes=1.6 * DAY, units=3200, rates={"order": 0.1})
