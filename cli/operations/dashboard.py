@@ -11,6 +11,12 @@ from cli.operations.store import project_transaction
 from storage.tenants.sign_ins import LINK_LIFETIME, Role, create_link, end_sign_ins
 
 
+def sign_in_link(url: str, code: str) -> str:
+    """Returns the address that signs a browser in by a link's code."""
+    # Behind the #, which browsers keep to themselves: the code is in no log of any server.
+    return f"{url.rstrip('/')}/dashboard/sign-in#{code}"
+
+
 @click.command()
 @project_option
 @click.option("--owner", is_flag=True, help="Also let it change the project's settings.")
@@ -42,7 +48,6 @@ def dashboard(project: str, owner: bool, sign_out_all: bool, url: str, data_dir:
     role = Role.OWNER if owner else Role.READ
     with project_transaction(data_dir, project) as (connection, project_id):
         code = create_link(connection, project_id, role, by=command_actor())
-    # Behind the #, which browsers keep to themselves: the code is in no log of any server.
-    click.echo(f"{url.rstrip('/')}/dashboard/sign-in#{code}")
+    click.echo(sign_in_link(url, code))
     minutes = LINK_LIFETIME.total_seconds() / 60
     click.echo(f"It signs in once, within {minutes:.0f} minutes.", err=True)

@@ -91,7 +91,8 @@ class Servers:
             log="dagster-code-server",
             stage=_SERVERS,
             ready=lambda: _listens("127.0.0.1", port),
-            ends_because="partitions begin with the day of the first event, which is another now",
+            # Where partitions are to begin with another day (`deploy_reward_first_day`).
+            ends_itself=True,
         )
 
     def daemon(self) -> Child:
@@ -125,7 +126,7 @@ class Servers:
         log: str,
         stage: int,
         ready: Callable[[], bool] = lambda: True,
-        ends_because: str | None = None,
+        ends_itself: bool = False,
         stop_seconds: float = Child.stop_seconds,
         longest_backoff_seconds: float = Child.longest_backoff_seconds,
     ) -> Child:
@@ -137,7 +138,7 @@ class Servers:
             # would else be imported for ours.
             start=lambda: spawn(command, log=path, env=self.env, cwd=self.data_dir, umask=0o077),
             ready=ready,
-            ends_because=ends_because,
+            ends_itself=ends_itself,
             log=path,
             stage=stage,
             stop_seconds=stop_seconds,

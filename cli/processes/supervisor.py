@@ -65,7 +65,7 @@ class Child:
         start_seconds: how long its first start may take.
         stop_seconds: how long it may take to stop before it is killed.
         stop_signal: what asks it to stop.
-        ends_because: why it ends by itself with code 0, where it may.
+        ends_itself: whether it may end with code 0, to be started again without a word.
         longest_backoff_seconds: how long it stays away at most, however often it has died; a
             process that lived longer is started again at once.
     """
@@ -78,7 +78,7 @@ class Child:
     start_seconds: float = 180.0
     stop_seconds: float = 4.0
     stop_signal: signal.Signals = signal.SIGTERM
-    ends_because: str | None = None
+    ends_itself: bool = False
     longest_backoff_seconds: float = LONGEST_BACKOFF_SECONDS
 
 
@@ -93,6 +93,7 @@ class _Watched:
         self.failures = 0
         # Why its log cannot be tended, once that was reported.
         self.log_error: str | None = None
+        self.is_silent = False
 
     @property
     def alive(self) -> bool:
@@ -197,11 +198,9 @@ class Supervisor:
             if watched.alive:
                 continue
             if watched.process is not None:
-                code, why = watched.process.returncode, watched.child.ends_because
-                wait = watched.bury()
-                if code == 0 and why is not None and not wait:
-                    self._report(f"{watched.child.name} starts again: {why}")
-                else:
+                code, wait = watched.process.returncode, watched.bury()
+                watched.is_silent = code == 0 and watched.child.ends_itself and not wait
+                if not watched.is_silent:
                     ending = f"{_ending(code)}; starting it again in {wait:g} s"
                     self._report(f"{watched.child.name} {ending}")
             elif time.monotonic() >= watched.due_at:
@@ -229,7 +228,8 @@ class Supervisor:
             wait = watched.bury()
             self._report(f"{watched.child.name} does not start: {error}; again in {wait:g} s")
         else:
-            self._report(f"{watched.child.name} started again")
+            if not watched.is_silent:
+                self._report(f"{watched.child.name} started again")
 
 
 def _stop_together(children: Sequence[_Watched]) -> None:

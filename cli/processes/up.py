@@ -15,11 +15,13 @@ import click
 from rich.console import Console
 
 from cli.operations.actor import command_actor
+from cli.operations.dashboard import sign_in_link
 from cli.operations.options import data_dir_option
 from cli.operations.projects import exported_keys
 from cli.processes import children
 from cli.processes.dagster_home import dagster_environment, write_dagster_home, write_workspace
 from cli.processes.supervisor import Child, StopRequest, Supervisor, stop_on_signals
+from cli.program import program
 from storage.postgres.durability import refuse_weak_store
 from storage.postgres.embedded import EmbeddedPostgres, make_data_dir
 from storage.postgres.engine import opened_engine
@@ -28,6 +30,7 @@ from storage.tenants.keys import FIRST_KINDS, KeyKind, create_key
 from storage.tenants.projects import CreatedProject, create_project, list_projects
 from storage.tenants.secret import service_secret
 from storage.tenants.settings import apply_settings
+from storage.tenants.sign_ins import LINK_LIFETIME, Role, create_link
 
 FIRST_PROJECT = "default"
 DEMO_PROJECT = "demo"
@@ -82,11 +85,9 @@ def up(
         if running.start(server):
             _show_addresses(console, plan)
             if demo:
-                project = demo_project(running.url)
-                _show_owner_link(console, plan, project.name)
-                _play_in_background(console, plan, project)
+                _play_in_background(console, plan, running.url)
             else:
-                _show_first_steps(console, plan, _first_project(running.url))
+                _show_first_steps(console, plan, running.url)
             supervisor.run(stop)
         console.print("Stopping")
         supervisor.stop()
@@ -232,8 +233,8 @@ def _show_addresses(console: Console, plan: Plan) -> None:
     console.print()
 
 
-def _show_first_steps(console: Console, plan: Plan, project: CreatedProject | None) -> None:
-    if project is not None:
+def _show_first_steps(console: Console, plan: Plan, url: str) -> None:
+    if (project := _first_project(url)) is not None:
         console.print(f"Made the project [bold]{project.name}[/]. Its keys are shown this once:")
         for kind, use in KEY_USES.items():
             console.print(f"  {kind.value:<8} [cyan]{project.keys[kind]}[/]   [dim]{use}[/]")
@@ -241,31 +242,39 @@ def _show_first_steps(console: Console, plan: Plan, project: CreatedProject | No
         console.print(f"  export SERVICE_API_URL={plan.api_url}", markup=False)
         for line in exported_keys(project.keys):
             console.print(f"  {line}", markup=False)
-        _show_owner_link(console, plan, project.name)
+        _show_owner_link(console, plan, url, project)
         console.print("\nRecord what is out there now, from a checkout of your code:")
         console.print(
-            '  SERVICE_PROJECT_KEY=$WRITE_KEY deploy-reward deploy "$(git rev-parse HEAD)"\n',
+            f'  SERVICE_PROJECT_KEY=$WRITE_KEY {program()} deploy "$(git rev-parse HEAD)"\n',
             markup=False,
         )
     console.print(RUNNING)
 
 
-def _show_owner_link(console: Console, plan: Plan, name: str) -> None:
-    """Show the command whose link signs a browser in as owner of a project."""
+def _show_owner_link(console: Console, plan: Plan, url: str, project: CreatedProject) -> None:
+    """Show a link that signs a browser in as owner of a project, and the command for another."""
+    with opened_engine(url) as engine, engine.begin() as connection:
+        code = create_link(connection, project.project_id, Role.OWNER, by=command_actor())
+    minutes = LINK_LIFETIME.total_seconds() / 60
     console.print(
-        "\nSign in to the dashboard as owner of its settings, by the link that this prints:"
+        "\nSign in to the dashboard as owner of its settings, by this link, once, within"
+        f" {minutes:.0f} minutes:"
     )
+    console.print(f"  {sign_in_link(plan.api_url, code)}", markup=False)
     folder = shlex.quote(str(plan.data_dir))
-    project = "" if name == FIRST_PROJECT else f" --project {shlex.quote(name)}"
+    name = "" if project.name == FIRST_PROJECT else f" --project {shlex.quote(project.name)}"
+    console.print("Another link, later:")
     console.print(
-        f"  deploy-reward dashboard --owner{project} --url {plan.api_url} --data-dir {folder}",
+        f"  {program()} dashboard --owner{name} --url {plan.api_url} --data-dir {folder}",
         markup=False,
     )
 
 
-def _play_in_background(console: Console, plan: Plan, project: CreatedProject) -> None:
+def _play_in_background(console: Console, plan: Plan, url: str) -> None:
     """Play the demo beside the supervisor, which alone may start children."""
     from cli.traffic.demo import play  # noqa: PLC0415 (a plain start does without its numpy)
+
+    project = demo_project(url)
 
     def run() -> None:
         try:
@@ -276,6 +285,7 @@ def _play_in_background(console: Console, plan: Plan, project: CreatedProject) -
                 keys=project.keys,
                 timeout=DEMO_SECONDS,
             )
+            _show_owner_link(console, plan, url, project)
         except Exception as error:  # noqa: BLE001 (the service goes on, whatever the demo met)
             console.print(f"The demo ended early: {error}", markup=False)
         console.print(f"\n{RUNNING}")

@@ -112,7 +112,7 @@ def finds_an_empty_project(story: Story) -> None:
     for text in ("0 of 11 right", "Nothing was deployed yet"):
         expect(engineer.page.locator("main")).to_contain_text(text)
     lines = engineer.page.locator(".checks li")
-    expect(lines).to_have_count(10)
+    expect(lines).to_have_count(11)
     for line in lines.all():
         expect(line).to_be_visible()
     engineer.keeps("01-empty-project")

@@ -156,6 +156,20 @@ def test_a_child_that_lived_longer_than_its_backoff_is_started_again_at_once(
     assert waits == {"0"}
 
 
+def test_a_child_that_may_end_by_itself_is_started_again_without_a_word(room) -> None:
+    end, starts = room.folder / "end", list[int]()
+
+    def start() -> subprocess.Popen[bytes]:
+        starts.append(1)
+        command = ["sh", "-c", ENDS_WHEN_TOLD, "server", end]
+        return spawn(command if len(starts) == 1 else ["sleep", "600"], log=room.folder / "log")
+
+    room.add(room.child("server", "", start=start, ends_itself=True))
+    end.touch()
+    room.run_until(lambda: len(starts) == 2)
+    assert room.reports == []
+
+
 def test_a_child_that_cannot_even_be_started_again_is_tried_again(room) -> None:
     starts: list[int] = []
     log = room.folder / "log"

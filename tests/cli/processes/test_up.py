@@ -113,6 +113,14 @@ def test_up_starts_heals_refuses_a_second_and_stops(data_dir) -> None:
         ["PROJECT_KEY", "SERVICE_PROJECT_KEY"],
     ]
     assert (data_dir / "secret").stat().st_mode & 0o777 == 0o600
+    # Commands run as they are printed, whatever PATH is.
+    printed = re.search(r"^  (\S.* dashboard --owner .+)$", up.printed(), re.MULTILINE)
+    assert printed is not None
+    shell, bare = ["/bin/sh", "-c", printed[1]], {"PATH": "/usr/bin:/bin"}
+    ran = subprocess.run(shell, check=False, capture_output=True, text=True, env=bare)
+    shown = up.printed() + ran.stdout
+    links = re.findall(r"http://127\.0\.0\.1:\d+/dashboard/sign-in#in_\S+", shown)
+    assert len({*links}) == 2, ran.stderr
 
     server = next(pid for pid in processes(data_dir) if " -m cli api " in command_of(pid))
     os.kill(server, signal.SIGKILL)
