@@ -34,6 +34,17 @@ def test_the_kinds_of_keys_that_are_named_are_those_that_are_taken(service, kind
         assert taken or kinds in ("none", "an owner's sign-in"), endpoint
 
 
+def test_each_operation_is_named_by_words_that_a_generated_client_can_use() -> None:
+    names = [
+        operation["operationId"]
+        for operations in openapi()["paths"].values()
+        for operation in operations.values()
+    ]
+    assert len({*names}) == len(names)
+    assert [name for name in names if not re.fullmatch("[a-z]+(_[a-z]+){1,3}", name)] == []
+    assert {"get_verdict", "post_registration", "post_deploy"} <= {*names}
+
+
 def test_every_member_that_a_sender_may_leave_out_or_must_not_is_told() -> None:
     shapes = openapi()["components"]["schemas"]
     page = PAGE.read_text()

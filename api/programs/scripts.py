@@ -1,6 +1,7 @@
 """`/sdk.js` and the programs of route graphs: scripts that pages and builds load, with no key."""
 
 import gzip
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,6 +109,7 @@ for _script in (SDK, ROUTE_GRAPH, PYTHON_ROUTE_GRAPH):
     router.add_api_route(
         f"/{_script.name}",
         _script.answer,
+        name=f"get_{re.sub(r'[^a-z]', '_', _script.name)}",
         summary=_script.summary,
         description=_script.description,
         response_class=_script.kind,

@@ -169,6 +169,10 @@ def json_body(*models: type) -> dict[str, Any]:
 
 def document(app: FastAPI) -> dict[str, Any]:
     """Returns the OpenAPI document of the app, with the models that its routes name."""
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            # What a generated client calls the operation: FastAPI's own id holds the path too.
+            route.operation_id = route.name
     described = FastAPI.openapi(app)
     components = described.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from cli.command import command_name
 from cli.operations.actor import command_actor
 from cli.operations.dashboard import sign_in_link
 from cli.operations.options import data_dir_option
@@ -21,7 +22,6 @@ from cli.operations.projects import exported_keys
 from cli.processes import children
 from cli.processes.dagster_home import dagster_environment, write_dagster_home, write_workspace
 from cli.processes.supervisor import Child, StopRequest, Supervisor, stop_on_signals
-from cli.program import program
 from storage.postgres.durability import refuse_weak_store
 from storage.postgres.embedded import EmbeddedPostgres, make_data_dir
 from storage.postgres.engine import opened_engine
@@ -245,7 +245,7 @@ def _show_first_steps(console: Console, plan: Plan, url: str) -> None:
         _show_owner_link(console, plan, url, project)
         console.print("\nRecord what is out there now, from a checkout of your code:")
         console.print(
-            f'  SERVICE_PROJECT_KEY=$WRITE_KEY {program()} deploy "$(git rev-parse HEAD)"\n',
+            f'  SERVICE_PROJECT_KEY=$WRITE_KEY {command_name()} deploy "$(git rev-parse HEAD)"\n',
             markup=False,
         )
     console.print(RUNNING)
@@ -265,7 +265,7 @@ def _show_owner_link(console: Console, plan: Plan, url: str, project: CreatedPro
     name = "" if project.name == FIRST_PROJECT else f" --project {shlex.quote(project.name)}"
     console.print("Another link, later:")
     console.print(
-        f"  {program()} dashboard --owner{name} --url {plan.api_url} --data-dir {folder}",
+        f"  {command_name()} dashboard --owner{name} --url {plan.api_url} --data-dir {folder}",
         markup=False,
     )
 

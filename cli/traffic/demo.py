@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.progress import Progress
 from rich.spinner import Spinner
 
-from cli.program import program
+from cli.command import command_name
 from cli.table import table
 from cli.traffic.canary import Scenario, Traffic, traffic
 from cli.traffic.posting import Posted, answer, batches, connected, deploy_body, post
@@ -225,7 +225,8 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
         if titles:
             console.print(
                 "The demo was played on this store before; these are its verdicts. For a new demo,"
-                f" stop this and take an empty folder: `{program()} up --demo --data-dir FOLDER`.",
+                " stop this and take an empty folder:"
+                f" `{command_name()} up --demo --data-dir FOLDER`.",
                 soft_wrap=True,
             )
         else:
@@ -343,7 +344,7 @@ def _invite(console: Console, *, api_url: str, dagster_url: str, keys: Keys) -> 
         "Record your own first deploy, from a checkout of your code:",
         "",
         f"SERVICE_API_URL={api_url.rstrip('/')} SERVICE_PROJECT_KEY={keys[KeyKind.WRITE]} \\",
-        f'  {program()} deploy "$(git rev-parse HEAD)"',
+        f'  {command_name()} deploy "$(git rev-parse HEAD)"',
     )
     for line in lines:
         console.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from orchestration.dagster.keys import EVIDENCE, RUNTIME_EVENTS, VERDICTS
-from orchestration.dagster.links import experiment_link
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import MOST_ROWS, Rows, filled, pages, plain
+from orchestration.outbound.links import experiment_link
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row

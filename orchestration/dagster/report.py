@@ -8,8 +8,8 @@ import dagster as dg
 
 from domain.drawing.interval import thumbnail
 from domain.wording.picture import picture_of
-from orchestration.dagster.links import experiment_link
 from orchestration.dagster.table import plain
+from orchestration.outbound.links import experiment_link
 from storage.views.published import PublishedEvidence
 
 # Each materialization's record is kept, and an entry takes up to a kilobyte.

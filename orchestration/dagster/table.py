@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 
 import dagster as dg
 
-from orchestration.dagster.links import experiment_link
+from orchestration.outbound.links import experiment_link
 
 # All rows have the same columns.
 Rows = Sequence[Mapping[str, str]]

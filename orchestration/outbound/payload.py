@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from domain.document import document_text, time_text
+from orchestration.outbound.links import experiment_address
 from storage.tenants.webhook import Format
 from storage.verdicts.deliveries import Announcement
 
@@ -47,10 +48,17 @@ def _slack(announcement: Announcement) -> dict[str, str]:
     where = [announcement.project, announcement.environment, announcement.metric]
     if announcement.commit:
         where.append(announcement.commit[:12])
-    named = f" ({announcement.experiment_id})" if announcement.experiment_id else ""
-    lines = [announcement.sentence or "", f"{', '.join(where)}{named}"]
+    lines = [announcement.title, announcement.sentence, ", ".join(where)]
     text = "\n".join(slack_text(line) for line in lines if line)
-    return {"text": f"*{slack_text(headline)}*\n{text}"}
+    return {"text": f"*{slack_text(headline)}*\n{text}{_slack_link(announcement.experiment_id)}"}
+
+
+def _slack_link(experiment_id: str | None) -> str:
+    """Returns an experiment's id in brackets, as a link to its page where we know our address."""
+    if experiment_id is None:
+        return ""
+    address = experiment_address(experiment_id)
+    return f" ({experiment_id})" if address is None else f" (<{address}|{experiment_id}>)"
 
 
 def slack_text(text: str) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
+from storage.experiments.deploys import TITLE
 from storage.postgres.rows import value_of
 from storage.tenants.settings import read_settings
 from storage.tenants.webhook import Webhook
@@ -25,6 +26,7 @@ class Announcement:
 
     Attributes:
         experiment_id: The experiment; None of a trial of a webhook.
+        title: The first line of its commit's message.
     """
 
     announcement_id: str
@@ -40,6 +42,7 @@ class Announcement:
     environment: str
     metric: str
     commit: str | None
+    title: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +76,13 @@ def wait_after(number: int, *, announcement_id: str, target: str) -> timedelta:
     return doubled * (1 + _SPREAD * (2 * place - 1))
 
 
-_DUE = text("""
+_DUE = text(f"""
 SELECT d.announcement_id, d.target, d.attempts, a.project_id, p.name AS project, a.experiment_id,
        a.kind, a.subject, a.announced_at, a.contract::text AS contract, a.sentence, a.environment,
-       a.metric, a.commit_sha, clock_timestamp() AS at
+       a.metric, a.commit_sha, clock_timestamp() AS at, (
+        SELECT {TITLE} FROM experiments AS x JOIN deploys AS d USING (deploy_id)
+        WHERE x.experiment_id = a.experiment_id
+    ) AS title
 FROM deliveries AS d
 JOIN announcements AS a USING (announcement_id)
 JOIN projects AS p USING (project_id)

@@ -44,6 +44,7 @@ ANNOUNCEMENT = Announcement(
     environment="production",
     metric="order_placed",
     commit="decade1",
+    title="Show the delivery cost",
 )
 SECRET = WebhookSecrets(b"a secret of the tests")
 # Reads headers, body and secret, and prints what the page's function makes of them.
@@ -60,7 +61,8 @@ def test_the_settings_that_are_shown_can_be_applied() -> None:
     assert [webhook.format for webhook in settings.webhooks] == ["raw", "slack", "github"]
 
 
-def test_the_bodies_that_are_shown_are_those_that_are_sent() -> None:
+def test_the_bodies_that_are_shown_are_those_that_are_sent(monkeypatch) -> None:
+    monkeypatch.setenv("SERVICE_PUBLIC_URL", "https://reward.example/")
     shown = [json.loads(text) for text in blocks(PAGE, "json")]
     assert shown[:3] == [
         json.loads(body_of(ANNOUNCEMENT, kind)) for kind in ("raw", "slack", "github")

@@ -58,6 +58,24 @@ def test_slack_is_told_in_text_that_mentions_nobody(shop, receiver) -> None:
     assert not [name for name in got.headers if name.startswith("webhook-")]
 
 
+def test_slack_is_told_the_change_s_title_and_the_address_of_its_page(
+    shop, receiver, monkeypatch
+) -> None:
+    monkeypatch.setenv("SERVICE_PUBLIC_URL", "https://reward.example")
+    shop.service.settings(webhooks=[{"url": receiver.url, "format": "slack"}])
+    shop.service.deploy("aaaaaaa1")
+    message = "Sell <b> & more\n\nAnd why."
+    shop.service.deploy("ccccccc3", 0.5, base="aaaaaaa1", commit={"message": message})
+    experiment = shop.register()
+    shop.publish(experiment, "decided")
+    shop.tick()
+    (got,) = receiver.got
+    head, *_, foot = got.document["text"].split("\n")
+    assert got.document["text"].startswith(f"{head}\nSell &lt;b&gt; &amp; more\nIt is decided")
+    address = f"https://reward.example/dashboard/experiments/{experiment}"
+    assert foot == f"shop, production, order, ccccccc3 (<{address}|{experiment}>)"
+
+
 def test_github_is_told_with_the_token_of_the_variable(shop, receiver, monkeypatch) -> None:
     url = f"http://127.0.0.1:{receiver.port}/repos/acme/shop/dispatches"
     hook = {"url": url, "format": "github", "token_variable": "SERVICE_WEBHOOK_TOKEN_ACME"}

@@ -1,4 +1,4 @@
-"""The program: the word by which a printed command calls it in the reader's shell."""
+"""The command: how a printed line calls this program in the reader's shell."""
 
 import shlex
 import sys
@@ -8,7 +8,7 @@ from shutil import which
 _NAME = "deploy-reward"
 
 
-def program() -> str:
+def command_name() -> str:
     """Returns the program's name, or its path where the shell would not find it by its name."""
     installed = Path(sys.executable).parent / _NAME
     known = which(_NAME)
