@@ -10,6 +10,7 @@ import duckdb
 from cli.imports.faults import MapError, RowError, name_list
 from cli.imports.map import Outcome
 from cli.imports.tables import Table, literal, quoted
+from domain.absence import WORDS
 
 # What databases and pandas write for NULL in a file of text.
 NULL_WORDS = ("", "NULL", "null", "None", "NaN", "nan", "NA", "N/A", "<NA>", "NaT", r"\N")
@@ -29,6 +30,7 @@ CREATE MACRO stripped(cell) AS CASE
 END;
 CREATE MACRO is_empty(cell) AS cell IS NULL OR stripped(cell) IN ({words});
 CREATE MACRO as_text(cell) AS CASE WHEN NOT is_empty(cell) THEN stripped(cell) END;
+CREATE MACRO is_nothing(cell) AS lower(stripped(cell)) IN ({nothing});
 CREATE MACRO is_rounded(cell) AS CASE
     WHEN contains(cell, '+')
     THEN regexp_full_match(stripped(cell), '[+-]?\d([.,]\d+)?[eE]\+\d{2,}')
@@ -67,6 +69,7 @@ def define_readers(database: duckdb.DuckDBPyConnection, decimal: str) -> None:
         _MACROS.replace("{words}", words)
         .replace("{decimal}", decimal)
         .replace("{number}", _NUMBER)
+        .replace("{nothing}", ", ".join(literal(word.lower()) for word in WORDS))
         .replace("{exact}", str(1 << 53))
         .replace("{spaces}", literal(string.whitespace))
     )

@@ -119,9 +119,9 @@ class Layout:
             return
         time = ROW if self.map.times.column is None else self._time_sql(self.map.times.column)
         counts = self.map.both_arms
-        self.repetition = settle_arms(
-            self.table, unit=self._identifiers[unit], arm=arm, time=time, counts=counts
-        )
+        # Rows that name no unit have none in common; the reader refuses them, or counts them.
+        named = f"CASE WHEN NOT is_nothing({quoted(unit)}) THEN {self._identifiers[unit]} END"
+        self.repetition = settle_arms(self.table, unit=named, arm=arm, time=time, counts=counts)
         if self.repetition.in_both_arms and (self.map.layout == "unit" or counts == "leave_out"):
             view = f"{self._taken} AND {ROW} NOT IN (SELECT row FROM unsettled)"
             self.table.database.execute(f"CREATE OR REPLACE VIEW taken AS {view}")

@@ -159,4 +159,20 @@ MUTANTS = [
         edits=[reword("WHEN is_empty(cell) THEN false", "WHEN is_empty(cell) THEN true")],
         tests=["tests/cli/imports/test_import.py::test_an_empty_outcome_is_a_no_in_every_format"],
     ),
+    Mutant(
+        breaks="an id of a file that has lost its digits is no id",
+        of="cli.imports.cells._MACROS",
+        edits=[reword("WHEN contains(cell, '+')", "WHEN false")],
+        tests=[
+            "tests/cli/imports/test_import.py::test_ids_that_have_lost_their_digits_end_the_import_by_their_column"
+        ],
+    ),
+    Mutant(
+        breaks="a unit of both arms is in neither until the map says which of its rows count",
+        of="cli.imports.units.settle_arms",
+        edits=[swap("both and counts is None", "False")],
+        tests=[
+            "tests/cli/imports/test_import.py::test_a_unit_of_both_arms_ends_the_import_unless_the_map_says_which_rows_count"
+        ],
+    ),
 ]

@@ -16,6 +16,7 @@ from sqlalchemy import text
 
 from cli.imports.tables import opened_table
 from cli.main import main
+from domain.absence import ZERO_UUID
 from tests.repetition import also_nightly
 
 LINES = [
@@ -817,6 +818,27 @@ def test_bytes_of_a_uuid_are_its_text_and_members_of_a_member_have_names(
     file = saved(tmp_path, outcomes([0, 1]).assign(who=[b"\0" * 15 + b"1"] * 2), "parquet")
     line = error_of(run(file, "--map", mapped(tmp_path, UNIT_MAP)))
     assert "column 'who' holds bytes" in line
+
+
+@pytest.mark.parametrize("member", ["session_id", "event_id", "user_ref"])
+def test_words_for_nothing_are_no_ids_and_name_nobody(run, stored, tmp_path, member) -> None:
+    layout = EVENT_MAP.replace('unit = "who"', 'unit = "who"' if member != "session_id" else "")
+    layout = layout.replace("[columns]", f"[columns]\n{member} = 'id'")
+    rows = outcomes([0, 0]).assign(what="page_view")
+    for word in ("undefined", " UNDEFINED", "[object Object]", ZERO_UUID):
+        file = saved(tmp_path, rows.assign(id=["0", word]), "parquet")
+        result = run(file, "--map", mapped(tmp_path, layout), "--dry-run")
+        if member != "user_ref":
+            line = error_of(result)
+            assert line.startswith("row 2, column 'id', cell ")
+            assert "must be a value" in line
+        else:
+            assert result.exit_code == 0, result.output
+            unknown = "1 of user_ref say nothing, such as `undefined`"
+            assert (unknown in result.stdout) == (word != " UNDEFINED")
+    file = saved(tmp_path, rows.assign(id=["0", "ok"]), "csv")
+    assert run(file, "--map", mapped(tmp_path, layout)).exit_code == 0
+    assert len(stored()) == 2
 
 
 # u0 is in both arms; its second row is of the other, and u1 has two rows of its own.
