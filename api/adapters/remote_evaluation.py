@@ -19,6 +19,7 @@ from api.wire.documentation import json_body, reading
 from api.wire.envelope import EVALUATION_PATH
 from api.wire.problem import Problem
 from api.wire.shape import Environment, Name, OpenShape, Shape
+from domain.absence import is_nobody
 from domain.draw import FLAG_SHARE, Offer, drawn
 from domain.registration import PRODUCTION
 from storage.releases.handout import FlagExperiment, Handout, read_handout
@@ -166,8 +167,8 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
         where, lambda: shared.store.run(lambda connection: read_handout(connection, *where))
     )
     session, user = context.targetingKey, context.user_ref
-    # As a sample takes units: where users are, a request that names none goes by its session.
-    pseudonym = session if user is None else shared.pseudonyms.of(caller.project_id, user).hex()
+    known = None if user is None or is_nobody(user) else user
+    pseudonym = known and shared.pseudonyms.of(caller.project_id, known).hex()
     units = {"session": session, "user": pseudonym}
     commit, *flags = _arms(handout, units, caller.settings.unit)
     named = [arm for arm in flags if arm is not None and (key is None or arm.key == key)]
@@ -225,11 +226,11 @@ async def _read(
         ) from None
 
 
-def _arms(handout: Handout, units: Mapping[str, str], chosen: str) -> Iterator[_Arm | None]:
+def _arms(handout: Handout, units: Mapping[str, str | None], chosen: str) -> Iterator[_Arm | None]:
     """Yields the arm in the builds, None where none is recorded, then an arm for each flag.
 
     Args:
-        units: The session, and the user as the pipeline names it.
+        units: The session, and the user as the pipeline names it; None while nobody knows it.
         chosen: The project's unit; by `auto` it is the session until an experiment has bound.
     """
     yield _build_arm(handout, units.get(chosen, units["session"]))
@@ -237,9 +238,9 @@ def _arms(handout: Handout, units: Mapping[str, str], chosen: str) -> Iterator[_
         yield _flag_arm(tested, units.get(tested.unit or chosen, units["session"]))
 
 
-def _build_arm(handout: Handout, unit: str) -> _Arm | None:
+def _build_arm(handout: Handout, unit: str | None) -> _Arm | None:
     offers = [Offer(salt=canary.commit, share=canary.share) for canary in handout.canaries]
-    offer = drawn(unit, offers)
+    offer = None if unit is None else drawn(unit, offers)
     commit = handout.baseline if offer is None else offer.salt
     if commit is None:
         return None
@@ -247,23 +248,33 @@ def _build_arm(handout: Handout, unit: str) -> _Arm | None:
         key=COMMIT,
         value=commit,
         variant="control" if offer is None else "treatment",
-        reason="SPLIT" if offers else "STATIC",
-        facts={} if offer is None else {"share": offer.share},
+        reason=_reason(unit) if offers else "STATIC",
+        facts={"share": offer.share} if offer else _lack(unit) if offers else {},
     )
 
 
-def _flag_arm(tested: FlagExperiment, unit: str) -> _Arm:
+def _flag_arm(tested: FlagExperiment, unit: str | None) -> _Arm:
     flag = tested.flag
     if flag.control is None:
         raise ValueError(f"{tested.experiment_id} is handed out without a value for control")
-    inside = drawn(unit, [Offer(salt=flag.change, share=FLAG_SHARE)]) is not None
+    offers = [Offer(salt=flag.change, share=FLAG_SHARE)]
+    inside = unit is not None and drawn(unit, offers) is not None
     return _Arm(
         key=flag.name,
         value=flag.treatment if inside else flag.control,
         variant="treatment" if inside else "control",
-        reason="SPLIT",
-        facts={"experiment_id": tested.experiment_id, "share": FLAG_SHARE},
+        reason=_reason(unit),
+        facts={"experiment_id": tested.experiment_id, "share": FLAG_SHARE, **_lack(unit)},
     )
+
+
+def _reason(unit: str | None) -> str:
+    return "DEFAULT" if unit is None else "SPLIT"
+
+
+def _lack(unit: str | None) -> dict[str, str]:
+    """Returns what a unit that nobody knows waits for: until then it is not drawn."""
+    return {"waits_for": "user_ref"} if unit is None else {}
 
 
 def _token(
@@ -274,11 +285,13 @@ def _token(
     commit: _Arm | None,
     flags: list[_Arm],
 ) -> dict[str, str]:
-    """Returns the signed assignment of these arms, where a build is recorded.
+    """Returns the signed assignment of these arms, where a build is recorded and all are drawn.
 
     Nobody knows whether a session that the public key names was ever served: none is signed for.
     """
-    if caller.kind is not KeyKind.WRITE or commit is None:
+    if caller.kind is not KeyKind.WRITE:
+        return {}
+    if commit is None or any("waits_for" in arm.facts for arm in (commit, *flags)):
         return {}
     message = assignment_message(
         environment=context.environment,

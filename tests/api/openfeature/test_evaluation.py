@@ -130,6 +130,27 @@ def test_the_arms_that_are_handed_out_are_those_that_the_pipeline_verifies(servi
     assert service.evidence(experiment)["draw"] == {"verified": counted, "mismatched": 0}
 
 
+@pytest.mark.parametrize("nobody", [{}, {"user_ref": "undefined"}, {"user_ref": ""}])
+def test_where_users_are_drawn_who_names_none_gets_control_and_is_told(service, nobody) -> None:
+    service.settings(unit="user")
+    service.deploy(BASE)
+    service.deploy(CANARY, 0.5, base=BASE)
+    service.register(treatment_flag=FLAG, target_metric="activation")
+    for unit in UNITS[:20]:
+        flags = asked(service, unit, None, by=service.write, **nobody).json()["flags"]
+        assert [(flag["key"], flag["value"]) for flag in flags] == [
+            ("commit", BASE),
+            ("one-step", False),
+        ]
+        for flag in flags:
+            assert (flag["variant"], flag["reason"]) == ("control", "DEFAULT")
+            assert flag["metadata"]["waits_for"] == "user_ref"
+            assert "assignment" not in flag["metadata"]
+    known = [asked(service, unit, "one-step", user_ref=unit).json() for unit in UNITS[:40]]
+    assert {flag["reason"] for flag in known} == {"SPLIT"}
+    assert {flag["value"] for flag in known} == {True, False}
+
+
 def test_a_flag_is_handed_out_no_more_once_its_experiment_is_closed(service, tested) -> None:
     service.post(f"/v1/reward/{tested}/close", {})
     answer = asked(service, "s-1", "one-step")

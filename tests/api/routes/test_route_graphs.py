@@ -18,5 +18,5 @@ def test_the_service_takes_the_graph_and_finds_what_a_diff_touches(service, tmp_
     )
     for number, (filename, affected) in enumerate(touched):
         diff = {"files": [{"filename": filename, "status": "modified"}]}
-        deploy = service.deploy(f"{number:07x}", graph=document, diff=diff)
+        deploy = service.deploy(f"a{number:06x}", graph=document, diff=diff)
         assert deploy["affected_routes"] == affected
