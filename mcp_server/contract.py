@@ -1,7 +1,7 @@
 """The shapes that the tools take and give: the service's own documents, cut to a kilobyte."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -177,7 +177,7 @@ def shown(value: object) -> object:
     return msgspec.to_builtins(value)
 
 
-def answer_schema(answer: type[msgspec.Struct]) -> dict[str, object]:
+def answer_schema(answer: type[msgspec.Struct]) -> dict[str, Any]:
     """Returns the JSON schema of a document as `shown` returns it."""
     _, parts = msgspec.json.schema_components([answer], ref_template="#/$defs/{name}")
     for part in parts.values():
@@ -189,13 +189,34 @@ def answer_schema(answer: type[msgspec.Struct]) -> dict[str, object]:
                 "properties": {name: members[name] for name in names},
                 "required": list(names),
             }
-    schema, unused = parts.pop(answer.__name__), set(parts)
-    for part in parts.values():
-        # Its members say what it is, in less room.
-        part.pop("description", None)
-    named = str(schema)
-    while reached := {name for name in unused if f"'#/$defs/{name}'" in named}:
-        unused -= reached
-        named = str([parts[name] for name in reached])
-    used = {name: part for name, part in parts.items() if name not in unused}
-    return {**schema, **({"$defs": used} if used else {})}
+    return written_out({**parts[answer.__name__], "$defs": parts})
+
+
+def written_out(schema: dict[str, Any]) -> dict[str, Any]:
+    """Returns a schema without references and tuples, which some agents' clients refuse."""
+    parts = schema.pop("$defs", {})
+
+    def written(node: Any) -> Any:  # noqa: ANN401 - JSON
+        if isinstance(node, list):
+            return [written(part) for part in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            # Its members say what it is, in less room.
+            part = {**parts[node["$ref"].rpartition("/")[2]], "description": None, **node}
+            del part["$ref"]
+            return written({name: each for name, each in part.items() if each is not None})
+        # Pydantic's titles repeat the names, in an agent's context too.
+        kept = {
+            name: written(each)
+            for name, each in node.items()
+            if name != "title" or not isinstance(each, str)
+        }
+        if "prefixItems" in kept:
+            first, *others = kept.pop("prefixItems")
+            kept["items"] = (
+                {"anyOf": [first, *others]} if any(o != first for o in others) else first
+            )
+        return kept
+
+    return written(schema)

@@ -2,8 +2,9 @@
 
 import gc
 import os
+import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,7 +25,8 @@ INSTRUCTIONS = (
     "Measures a deployed change by a randomized canary and says keep, rollback, iterate or "
     "abstain. Call register_experiment after a deploy, then get_verdict until power_state.decided "
     "is true. keep: ship. rollback: revert. iterate: revise using guardrail_breaches. "
-    "abstain: log abstain_reason."
+    "abstain: log abstain_reason. No tool records a deploy: the job that deploys does, by "
+    "`deploy-reward deploy` or POST /v1/deploys with the write key."
 )
 
 
@@ -57,7 +59,7 @@ class RewardServer(MCPServer[RewardApi]):
             return await super().call_tool(name, given, context)
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
-                raise ToolError(_corrections(error.__cause__)) from None
+                raise ToolError(_corrections(error.__cause__, known)) from None
             if isinstance(error.__cause__, ToolError):
                 raise error.__cause__ from None
             raise
@@ -108,14 +110,36 @@ def run() -> None:
     gc.freeze()
 
 
-def _corrections(error: ValidationError) -> str:
-    """Returns the corrections, a line an argument; never the value, which may be private."""
+def _corrections(error: ValidationError, members: Mapping[str, Any]) -> str:
+    """Returns the corrections, a line an argument; never the value, which may be private.
+
+    Args:
+        members: The schema of each argument.
+    """
     reasons: dict[str, list[str]] = {}
     for fault in error.errors(include_input=False, include_url=False, include_context=False):
         argument = str(fault["loc"][0]) if fault["loc"] else "arguments"
-        inner = ".".join(str(step) for step in fault["loc"][1:])
-        reasons.setdefault(argument, []).append(
-            f"{inner}: {fault['msg']}" if inner else fault["msg"]
-        )
-    lines = [f"{argument}: {'; or '.join(faults)}" for argument, faults in reasons.items()]
+        rule = re.sub(r"^\w+ should ", "must ", fault["msg"])
+        if fault["type"].endswith("_type") or len(fault["loc"]) > 1:
+            rule = f"must be {_form(members.get(argument, {}))}"
+        reasons.setdefault(argument, []).append(rule)
+    lines = [
+        f"{argument}: {'; '.join(dict.fromkeys(rules))}" for argument, rules in reasons.items()
+    ]
     return "\n".join(["Correct the arguments and call again.", *lines])
+
+
+def _form(schema: Mapping[str, Any]) -> str:
+    """Returns the values that a schema takes, in words."""
+    kind = schema.get("type", "value")
+    if "anyOf" in schema:
+        forms = [_form(each) for each in schema["anyOf"] if each.get("type") != "null"]
+        return " or ".join(dict.fromkeys(forms))
+    if "enum" in schema:
+        return f"one of {', '.join(map(str, schema['enum']))}"
+    if kind == "array":
+        return f"an array, each item {_form(schema.get('items', {}))}"
+    if kind == "object" and "properties" in schema:
+        members = [f"{name} ({_form(each)})" for name, each in schema["properties"].items()]
+        return f"an object of {', '.join(members)}"
+    return f"{'an' if kind[0] in 'aio' else 'a'} {kind}"

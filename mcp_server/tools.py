@@ -35,6 +35,7 @@ from mcp_server.contract import (
     TreatmentFlag,
     answer_schema,
     shown,
+    written_out,
 )
 from mcp_server.explanation import explanation, fits, progress
 from mcp_server.listing import MOST, listing, room
@@ -336,49 +337,35 @@ def _tool(
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
     described = "\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     tool = Tool.from_function(function, description=described, annotations=annotations)
-    tool.fn_metadata = FuncMetadata(
+    tool.fn_metadata = _Reader(
         arg_model=tool.fn_metadata.arg_model,
         output_schema=answer_schema(answer),
         output_model=_Document,
     )
     # The SDK drops arguments that a tool does not name; the schema says that we refuse them.
-    tool.parameters["additionalProperties"] = False
-    for schema in (tool.parameters, tool.output_schema):
-        _inline_words(schema)
-        _drop_titles(schema)
+    tool.parameters = written_out({**tool.parameters, "additionalProperties": False})
     return tool
 
 
-def _inline_words(schema: dict[str, Any] | None) -> None:
-    """Write the words of a verdict where a member takes them, not as a part of their own."""
-    parts: dict[str, Any] = {} if schema is None else schema.get("$defs", {})
-    words = {name: part["enum"] for name, part in parts.items() if "enum" in part}
-    for name in words:
-        del parts[name]
+class _Reader(FuncMetadata):
+    """Reads the arguments of a call, some of which agents quote twice."""
 
-    def inline(node: object) -> None:
-        if isinstance(node, dict):
-            name = str(node.get("$ref", "")).removeprefix("#/$defs/")
-            if name in words:
-                del node["$ref"]
-                node["enum"] = words[name]
-            node = list(node.values())
-        if isinstance(node, list):
-            for part in node:
-                inline(part)
+    def pre_parse_json(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Returns arguments without a second pair of quotation marks.
 
-    inline(schema)
+        Else the SDK reads the text `null` as an argument that is left out.
+        """
+        return {name: _unquoted(value) for name, value in data.items()}
 
 
-def _drop_titles(schema: object) -> None:
-    """Take pydantic's titles off a schema: they repeat the names, in an agent's context too."""
-    if isinstance(schema, dict):
-        if isinstance(schema.get("title"), str):
-            del schema["title"]
-        schema = list(schema.values())
-    if isinstance(schema, list):
-        for part in schema:
-            _drop_titles(part)
+def _unquoted(value: object) -> object:
+    """Returns the text, list or object that a text of JSON holds; any other value as it is."""
+    if not isinstance(value, str) or not value.strip().startswith(('"', "[", "{")):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def _reading(title: str) -> ToolAnnotations:

@@ -116,6 +116,27 @@ def test_null_is_an_absent_argument_of_every_tool(in_project) -> None:
         assert name in {"explain", "place"} or not null.is_error, null.content
 
 
+def test_what_is_quoted_twice_is_read_without_and_a_word_for_nothing_is_refused_by_name(
+    in_project,
+) -> None:
+    async def registered(client: Client) -> tuple[Any, dict[tuple[str, str], str]]:
+        quoted = {"target_metric": '"purchase"', "guardrails": '["error"]'}
+        taken = await client.call_tool("register_experiment", quoted)
+        assert not taken.is_error, taken.content
+        listed = await client.call_tool("list_experiments", {})
+        words = {
+            (member, word): text(await client.call_tool("register_experiment", {member: word}))
+            for member in ("treatment_commit", "control_commit", "deploy_id", "target_metric")
+            for word in ("null", '"undefined"', "0" * 40)
+            if word[0] != "0" or member.endswith("commit")
+        }
+        return listed.structured_content["experiments"], words
+
+    (experiment,), words = in_project(registered)
+    assert experiment["metric"] == "purchase"
+    assert [case for case, answer in words.items() if case[0] not in answer] == []
+
+
 def test_a_key_of_another_kind_is_told_which_one_to_set(in_project) -> None:
     async def listed(client: Client) -> str:
         return text(await client.call_tool("list_experiments", {}))

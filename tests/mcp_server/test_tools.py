@@ -59,9 +59,16 @@ class TestTheListOfTools:
             assert 80 < len(tool.description) < 700
             assert "\n\n" not in tool.description
             for schema in (tool.input_schema, tool.output_schema):
-                for part in (schema, *schema.get("$defs", {}).values()):
-                    for name, member in part["properties"].items():
-                        assert member.get("description"), (tool.name, name)
+                for name, member in schema["properties"].items():
+                    assert member.get("description"), (tool.name, name)
+
+    def test_no_schema_refers_to_another_or_counts_a_tuple_s_places(self, tools) -> None:
+        # Clients of several agents refuse such tools, or all of a session's requests.
+        for tool in tools.values():
+            written = json.dumps([tool.input_schema, tool.output_schema])
+            assert not [word for word in ("$ref", "$defs", "prefixItems") if word in written]
+        interval = tools["get_verdict"].output_schema["properties"]["ci"]["anyOf"]
+        assert {"type": "array", "items": {"type": "number"}}.items() <= interval[0].items()
 
     @pytest.mark.requirement(
         "mcp.action.keep", "mcp.action.rollback", "mcp.action.iterate", "mcp.action.abstain"
@@ -289,10 +296,22 @@ def test_what_is_no_answer_of_the_service_is_an_error(service, call, path) -> No
             ["treatment_comit", "treatment_commit"],
         ),
         ("register_experiment", {"routes": {"secret": "canary"}}, ["routes"]),
+        (
+            "register_experiment",
+            {"target_metric": 5},
+            ["target_metric: must be a string or an object of name (a string), value_per_conver"],
+        ),
         ("register_experiment", {"metadata": {"note": "\ud800"}}, ["Correct the arguments"]),
         ("launch", {}, ["Unknown tool: launch", "get_verdict"]),
     ],
-    ids=["missing", "unknown", "of another type", "half a surrogate pair", "no such tool"],
+    ids=[
+        "missing",
+        "unknown",
+        "of another type",
+        "a number",
+        "half a surrogate pair",
+        "no such tool",
+    ],
 )
 def test_a_wrong_call_is_an_error_that_names_what_is_wrong_and_asks_nobody(
     service, call, tool, arguments, said
