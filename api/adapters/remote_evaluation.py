@@ -273,7 +273,7 @@ def _reason(unit: str | None) -> str:
 
 
 def _lack(unit: str | None) -> dict[str, str]:
-    """Returns what a unit that nobody knows waits for: until then it is not drawn."""
+    """Returns the member that an unknown unit waits for: until then it is not drawn."""
     return {"waits_for": "user_ref"} if unit is None else {}
 
 
