@@ -79,6 +79,7 @@ PLAIN_FAULTS = frozenset(
         "storage.postgres.embedded.EmbeddedPostgresError",
         "storage.postgres.refusal.Refusal",
         "storage.schema.migrate.StoreVersionError",
+        "storage.tenants.secret.SecretError",
     }
 )
 

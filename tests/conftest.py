@@ -162,7 +162,7 @@ def store(postgres_url, migrated_template) -> Iterator[Store]:
 
 @contextmanager
 def serving_store(store: Store) -> Generator[TestClient]:
-    secret = b"a secret of the tests"
+    secret = b"a secret of the tests, long enough"
     settings = ApiSettings(database_url=store.url, secret=secret, checklist_seconds=0)
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         yield client

@@ -18,7 +18,7 @@ decision definitions delivery demo deployed derived design diff difference diffe
 doctor document documentation domain doubtful drafted drop dropped duck duckdb due duplicate
 durability duration embedded empty ended entry env envelope erasure error estimate evaluate event
 exit explain explanation fact failed failures fault field figures file filter flag folder
-forget forgotten form forwarded found frozen full future gone group guard handler harm headline
+forget forgotten form forwarded found frozen full future gone group guard harm headline
 health holder home hours housekeeping http import increment inflation input interruption interval
 invalid java job json judged keep kind lacking lane last lazy limit line links list listed listing
 lives

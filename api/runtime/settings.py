@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from storage.tenants.secret import service_secret
+from storage.tenants.secret import written_secret
 
 _HOST = re.compile(r"[a-z0-9_.-]+")
 
@@ -46,6 +46,12 @@ class ApiSettings:
         if not database_url:
             raise ValueError("SERVICE_DATABASE_URL is not set: name a PostgreSQL database")
         data_dir = os.environ.get("SERVICE_DATA_DIR")
+        secret = written_secret(Path(data_dir).expanduser() if data_dir else None)
+        if secret is None:
+            raise ValueError(
+                "SERVICE_SECRET is not set and the data directory holds no secret: user references"
+                " cannot be turned into pseudonyms"
+            )
         named = os.environ.get("SERVICE_MCP_HOSTS", "").split(",")
         hosts = frozenset(host.strip().lower() for host in named if host.strip())
         if any(not _HOST.fullmatch(host) for host in hosts):
@@ -54,7 +60,7 @@ class ApiSettings:
             )
         return cls(
             database_url=database_url,
-            secret=service_secret(Path(data_dir).expanduser() if data_dir else None),
+            secret=secret,
             public_url=os.environ.get("SERVICE_PUBLIC_URL") or None,
             agent_hosts=hosts,
             oauth_issuer=_issuer(os.environ.get("SERVICE_OAUTH_ISSUER") or None),

@@ -27,6 +27,7 @@ from api.server.workers import STARTUP_FAILURE, Workers
 from storage.postgres.durability import WeakStoreError, refuse_weak_store
 from storage.postgres.engine import open_engine
 from storage.schema.migrate import StoreVersionError, is_newest, refuse_unknown_version
+from storage.tenants.secret import SecretError, bind_secret
 
 _log = logging.getLogger("api")
 
@@ -40,7 +41,7 @@ _HEAD_BYTES = 40 * 1024
 _ASK_AGAIN_SECONDS = 5.0
 
 
-class LineHandler(logging.StreamHandler[TextIO]):
+class LogLines(logging.StreamHandler[TextIO]):
     """Writes each record in a line of its own, also where a full disk has cut the line before."""
 
     _is_cut = False
@@ -69,7 +70,7 @@ LOGGING: Mapping[str, Any] = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {
         "stderr": {
-            "()": LineHandler,
+            "()": LogLines,
             "formatter": "line",
             "stream": "ext://sys.stderr",
         }
@@ -107,8 +108,7 @@ def serve(
     _leave_on_signals()
     try:
         settings = ApiSettings.from_environment()
-        database_url = settings.database_url
-        unasked = None if _known_to_be_safe(database_url) else database_url
+        unasked = None if _known_to_be_safe(settings) else settings
     except (StoreVersionError, ValueError, WeakStoreError) as error:
         _log.error("%s", error)
         raise SystemExit(STARTUP_FAILURE) from None
@@ -143,15 +143,16 @@ def _leave_on_signals() -> None:
         signal.signal(number, lambda _signal, _frame: sys.exit(0))
 
 
-def _known_to_be_safe(database_url: str) -> bool:
+def _known_to_be_safe(settings: ApiSettings) -> bool:
     """Tells whether the store is fit to serve from; False when it cannot be asked yet.
 
     Raises:
+        SecretError: It was made with another secret.
         StoreVersionError: A later version has made it, or an earlier version.
         WeakStoreError: It may lose committed transactions.
     """
     try:
-        _refuse_store(database_url)
+        _refuse_store(settings)
     except (psycopg.Error, OperationalError):
         _log.warning(
             "the store cannot be reached: requests are answered with 503 until it can (does its"
@@ -161,13 +162,15 @@ def _known_to_be_safe(database_url: str) -> bool:
     return True
 
 
-def _refuse_store(url: str) -> None:
-    refuse_weak_store(url)
-    engine = open_engine(url, pool_size=1)
+def _refuse_store(settings: ApiSettings) -> None:
+    refuse_weak_store(settings.database_url)
+    engine = open_engine(settings.database_url, pool_size=1)
     try:
-        with engine.connect() as connection:
+        with engine.begin() as connection:
             refuse_unknown_version(connection)
-            if not is_newest(connection):
+            if is_newest(connection):
+                bind_secret(connection, settings.secret)
+            else:
                 _log.warning("the store has no tables yet: run `deploy-reward migrate`")
     finally:
         engine.dispose()
@@ -187,7 +190,7 @@ def _raise_file_limit(connections: int) -> None:
         )
 
 
-def _serve_together(config: uvicorn.Config, count: int, unasked: str | None) -> int:
+def _serve_together(config: uvicorn.Config, count: int, unasked: ApiSettings | None) -> int:
     """Serves by worker processes on an address, and returns the exit code.
 
     A single worker is a process of its own too: when it is killed, the next stands in a tenth
@@ -250,12 +253,12 @@ def _listeners(host: str, port: int, count: int) -> list[socket.socket]:
 class Server(uvicorn.Server):
     """uvicorn's server, which answers each request that was sent before its port was closed."""
 
-    def __init__(self, config: uvicorn.Config, *, unasked: str | None = None) -> None:
+    def __init__(self, config: uvicorn.Config, *, unasked: ApiSettings | None = None) -> None:
         """Makes a server that does not listen yet.
 
         Args:
             config: uvicorn's.
-            unasked: The address of a store whose durability could not be checked yet.
+            unasked: The settings of a store that could not be checked yet.
         """
         super().__init__(config)
         self._unasked = unasked
@@ -287,12 +290,12 @@ class Server(uvicorn.Server):
             await asyncio.sleep(_LAST_REQUEST_SECONDS)
         await super().shutdown(sockets)
 
-    def _refuse_unfit_store(self, url: str) -> None:
+    def _refuse_unfit_store(self, settings: ApiSettings) -> None:
         while not self.should_exit:
             try:
-                _refuse_store(url)
+                _refuse_store(settings)
                 break
-            except (StoreVersionError, WeakStoreError) as error:
+            except (SecretError, StoreVersionError, WeakStoreError) as error:
                 _log.error("%s", error)
                 self._refused = self.should_exit = True
             except (psycopg.Error, OperationalError):

@@ -80,7 +80,7 @@ def measure(*words: str, store: MeasuredStore, events: int) -> Row:
             [sys.executable, "-m", "cli", *words, "--json"],
             stdout=subprocess.DEVNULL,
             env={
-                "SERVICE_SECRET": "a secret of benchmarks",
+                "SERVICE_SECRET": "a secret of the benchmarks, long enough",
                 **os.environ,
                 "SERVICE_DATABASE_URL": store.url,
             },

@@ -57,7 +57,7 @@ def _service() -> Iterator[tuple[str, str]]:
         environment = {
             **os.environ,
             "SERVICE_DATABASE_URL": store.url,
-            "SERVICE_SECRET": "a secret of the benchmarks",
+            "SERVICE_SECRET": "a secret of the benchmarks, long enough",
         }
         with log.open("wb") as output:
             process = subprocess.Popen(

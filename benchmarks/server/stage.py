@@ -59,7 +59,7 @@ def serving(
         **os.environ,
         "PYTHONPATH": str(tree),
         "SERVICE_DATABASE_URL": stage.url,
-        "SERVICE_SECRET": "a secret of the benchmark",
+        "SERVICE_SECRET": "a secret of the benchmarks, long enough",
     }
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -98,7 +98,9 @@ def _registered(stage: Stage) -> str:
     from api.app import create_app  # noqa: PLC0415 - only here
     from api.runtime.settings import ApiSettings  # noqa: PLC0415 - only here
 
-    settings = ApiSettings(database_url=stage.url, secret=b"a secret of the benchmark")
+    settings = ApiSettings(
+        database_url=stage.url, secret=b"a secret of the benchmarks, long enough"
+    )
     keys = stage.project.keys
     with TestClient(create_app(settings)) as client:
         deploy: dict[str, Any] = {"commit": {"sha": "4f2a9c1d"}, "allocation": 0.5}

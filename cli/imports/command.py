@@ -24,7 +24,7 @@ from cli.operations.options import data_dir_option, project_option
 from cli.operations.store import store_engine
 from storage.log.events import ClosedHistory, closed_histories
 from storage.tenants.projects import find_project
-from storage.tenants.secret import Pseudonyms, service_secret
+from storage.tenants.secret import Pseudonyms, store_secret
 
 
 @click.command("import")
@@ -62,12 +62,13 @@ def import_history(
                 if layout.environment in closed:
                     require_unregistered(connection, project_id, layout)
                 plan = planned(connection, project_id, layout)
+                secret = store_secret(connection, data_dir)
             reader = EventReader(
                 project_id=project_id,
                 now=datetime.now(UTC),
                 trusted=True,
                 history=True,
-                pseudonyms=Pseudonyms(service_secret(data_dir)),
+                pseudonyms=Pseudonyms(secret),
             )
             report = _imported(
                 table, engine, plan, closed=closed, reader=reader, is_rehearsal=dry_run

@@ -1,6 +1,5 @@
 """The command `forget`: erases a person's events; their part of the counts stays without a name."""
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from domain.figures import counted
 from storage.lake.lake import open_lake
 from storage.schema.clock import is_rebuilding
 from storage.tenants.projects import find_project
-from storage.tenants.secret import Pseudonyms, service_secret
+from storage.tenants.secret import Pseudonyms, store_secret
 from storage.upkeep.forgetting import (
     MOST_USERS,
     Forgotten,
@@ -70,7 +69,8 @@ def forget(
                 click.echo("A rebuild is under way: waiting until it has ended.", err=True)
             person: bytes | str = session or ""
             if user_ref is not None:
-                person = Pseudonyms(_secret(data_dir)).of(project_id, user_ref)
+                secret = store_secret(connection, data_dir, make=False)
+                person = Pseudonyms(secret).of(project_id, user_ref)
             return forget_person(
                 connection, project_id, person, by=command_actor(), lake=lake, limit=limit
             )
@@ -88,16 +88,6 @@ def forget(
     click.echo(document_text(asdict(erased)) if as_json else "\n".join(_sentences(erased)))
     if erased.wrong_files:
         raise click.exceptions.Exit(INCOMPLETE)
-
-
-def _secret(data_dir: Path) -> bytes:
-    # A new secret, which any other command would make, knows nobody.
-    if not os.environ.get("SERVICE_SECRET") and not (data_dir / "secret").exists():
-        raise click.ClickException(
-            f"SERVICE_SECRET is not set, and {data_dir} holds no secret: without the service's"
-            " own secret no user reference can be resolved"
-        )
-    return service_secret(data_dir)
 
 
 def _sentences(erased: Forgotten) -> Iterator[str]:

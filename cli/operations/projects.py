@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from sqlalchemy import Connection
 
 from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option, json_option, project_option
@@ -17,7 +18,7 @@ from cli.table import table
 from storage.postgres.refusal import Invalid
 from storage.tenants.keys import LONGEST_LABEL, KeyKind, create_key, list_keys, revoke_key
 from storage.tenants.projects import create_project, list_projects
-from storage.tenants.secret import Assignments, WebhookSecrets, service_secret
+from storage.tenants.secret import Assignments, WebhookSecrets, store_secret
 from storage.tenants.settings import apply_settings, read_settings, settings_document
 
 
@@ -159,8 +160,9 @@ def assignment_key_command(epoch: int | None, project: str, as_json: bool, data_
     """Show the secret that the arms' router signs with; no database holds it."""
     with project_transaction(data_dir, project) as (connection, project_id):
         chosen = read_settings(connection, project_id)
+        secret = _secret_of_the_api(connection, data_dir)
     number = epoch or chosen.assignment_epochs[0]
-    key = Assignments(_secret_of_the_api(data_dir)).key(project_id, number)
+    key = Assignments(secret).key(project_id, number)
     click.echo(json.dumps({"epoch": number, "key": key}) if as_json else key)
     if number not in chosen.assignment_epochs:
         click.echo(f"assignment_epochs does not name {number}: its tokens don't count.", err=True)
@@ -172,21 +174,14 @@ def assignment_key_command(epoch: int | None, project: str, as_json: bool, data_
 @data_dir_option
 def webhook_key_command(project: str, as_json: bool, data_dir: Path) -> None:
     """Show what receivers verify the project's webhooks with; no database holds it."""
-    with project_transaction(data_dir, project) as (_, project_id):
-        pass
-    key = WebhookSecrets(_secret_of_the_api(data_dir)).of(project_id)
+    with project_transaction(data_dir, project) as (connection, project_id):
+        key = WebhookSecrets(_secret_of_the_api(connection, data_dir)).of(project_id)
     click.echo(json.dumps({"key": key}) if as_json else key)
 
 
-def _secret_of_the_api(data_dir: Path) -> bytes:
+def _secret_of_the_api(connection: Connection, data_dir: Path) -> bytes:
     """Returns the secret; beside a store of its own address none is made, which no API had."""
-    elsewhere = "SERVICE_DATABASE_URL" in os.environ and "SERVICE_SECRET" not in os.environ
-    if elsewhere and not (data_dir / "secret").exists():
-        raise click.ClickException(
-            "SERVICE_SECRET is not set, and the data directory holds no secret: the key must be"
-            " of the API's own"
-        )
-    return service_secret(data_dir)
+    return store_secret(connection, data_dir, make="SERVICE_DATABASE_URL" not in os.environ)
 
 
 @click.group()

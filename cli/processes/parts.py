@@ -1,9 +1,11 @@
 """The commands that each run a part of the service: `api`, `dagster`, `migrate`."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import click
+from sqlalchemy.exc import OperationalError
 
 from cli.operations.options import data_dir_option
 from cli.operations.store import any_store_url, store_url
@@ -11,7 +13,9 @@ from cli.processes import children
 from cli.processes.dagster_home import dagster_environment, write_dagster_home, write_workspace
 from cli.processes.supervisor import Supervisor, stop_on_signals
 from storage.postgres.embedded import make_data_dir
-from storage.schema.migrate import upgrade
+from storage.postgres.engine import opened_engine
+from storage.schema.migrate import is_newest, upgrade
+from storage.tenants.secret import store_secret, written_secret
 
 
 @click.command("api")
@@ -36,6 +40,7 @@ def api(host: str, port: int, workers: int, data_dir: Path) -> None:
     if port and children.taken(host, port):
         raise click.ClickException(f"port {port} on {host} is in use; give another with --port")
     with any_store_url(data_dir) as url:
+        _make_secret(url, data_dir)
         os.environ["SERVICE_DATABASE_URL"] = url
         os.environ["SERVICE_DATA_DIR"] = str(data_dir)
         serve(
@@ -44,6 +49,13 @@ def api(host: str, port: int, workers: int, data_dir: Path) -> None:
             workers=workers,
             application="cli.processes.application:application",
         )
+
+
+def _make_secret(url: str, data_dir: Path) -> None:
+    """Make the secret of a new store; a store that cannot be asked yet has its secret."""
+    with suppress(OperationalError), opened_engine(url) as engine, engine.begin() as connection:
+        if is_newest(connection):
+            store_secret(connection, data_dir)
 
 
 @click.command("dagster")
@@ -65,6 +77,10 @@ def dagster(port: int, data_dir: Path) -> None:
         stop_on_signals() as stop,
         Supervisor(report=click.echo) as supervisor,
     ):
+        with opened_engine(url) as engine, engine.begin() as connection:
+            # Without it webhooks wait; another's would sign them.
+            if written_secret(data_dir) is not None:
+                store_secret(connection, data_dir, make=False)
         home = write_dagster_home(data_dir)
         web_url = f"http://127.0.0.1:{port}"
         workspace = write_workspace(home, code_server_port=code_port)

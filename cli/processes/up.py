@@ -28,7 +28,7 @@ from storage.postgres.engine import opened_engine
 from storage.schema.migrate import upgrade
 from storage.tenants.keys import FIRST_KINDS, KeyKind, create_key
 from storage.tenants.projects import CreatedProject, create_project, list_projects
-from storage.tenants.secret import service_secret
+from storage.tenants.secret import store_secret
 from storage.tenants.settings import apply_settings
 from storage.tenants.sign_ins import LINK_LIFETIME, Role, create_link
 
@@ -158,7 +158,8 @@ class Start:
     def _prepare_store(self) -> None:
         refuse_weak_store(self.url)
         upgrade(self.url)
-        service_secret(self._plan.data_dir)
+        with opened_engine(self.url) as engine, engine.begin() as connection:
+            store_secret(connection, self._plan.data_dir)
 
     def _servers(self) -> Generator[Child]:
         plan, code_port = self._plan, children.free_port()

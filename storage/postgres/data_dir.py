@@ -17,3 +17,12 @@ def default_data_dir() -> Path:
         return Path("/var/lib/deploy-reward")
     share = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(share).resolve() / "deploy-reward"
+
+
+def sync_folder(folder: Path) -> None:
+    """Puts the entries of a folder on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

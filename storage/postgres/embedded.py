@@ -21,6 +21,7 @@ from sqlalchemy.engine import URL
 
 from storage.postgres.child_process import fresh_log, spawn
 from storage.postgres.dagster_schema import create_dagster_schema
+from storage.postgres.data_dir import sync_folder
 from storage.postgres.engine import connection_string
 
 DATABASE = "deploy_reward"
@@ -250,7 +251,7 @@ class _Cluster:
         if process.wait() != 0:
             raise EmbeddedPostgresError(f"initdb failed; {_last_words(log)}")
         self.unfinished.replace(self.folder)
-        _sync_folder(self.data_dir)
+        sync_folder(self.data_dir)
 
     def serve(self) -> subprocess.Popen[bytes]:
         """Start the server and wait until it accepts connections.
@@ -441,11 +442,3 @@ def _rewrite(path: Path, content: str) -> None:
     """Write a file unless it has this content: a full disk would leave it empty."""
     if _lines(path) != content.splitlines():
         path.write_text(content)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

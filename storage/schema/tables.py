@@ -714,6 +714,15 @@ admissions = _table(
     Index(None, "minute"),
 )
 
+# The outside of the store that belongs to it; a single row. Of the secret a check value, which
+# tells nothing of it.
+installation = _table(
+    "installation",
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    Column("secret_check", LargeBinary, nullable=False),
+    CheckConstraint("place = 1", name="one"),
+)
+
 # When somebody last showed that the store can be written; a single row.
 write_probe = _table(
     "write_probe",

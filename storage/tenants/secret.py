@@ -10,45 +10,117 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from sqlalchemy import Connection, text
+
+from storage.postgres.data_dir import sync_folder
+
+ACCEPT = "SERVICE_ACCEPT_SECRET"
+LEAST_BYTES = 32
+
+_CHECK = text("SELECT secret_check FROM installation")
+_BIND = text("""
+INSERT INTO installation (secret_check) VALUES (:own) ON CONFLICT (place) DO NOTHING
+""")
+_ACCEPT = text("UPDATE installation SET secret_check = :own")
 
 
-def service_secret(data_dir: Path | None = None) -> bytes:
-    """Returns the secret of `SERVICE_SECRET`, else the secret kept in the data directory.
+class SecretError(ValueError):
+    """The service's secret is missing, too short, or not the secret of the store."""
 
-    The database never holds it: a stolen dump names no person. It is made at first use in the
-    data directory, readable by its owner alone.
+
+def written_secret(data_dir: Path | None) -> bytes | None:
+    """Returns the secret of `SERVICE_SECRET`, else of the data directory; None where neither is.
 
     Raises:
-        ValueError: There is neither the variable nor a data directory.
+        SecretError: It is no secret.
     """
-    if value := os.environ.get("SERVICE_SECRET"):
-        return value.encode()
-    if data_dir is None:
-        raise ValueError(
-            "SERVICE_SECRET is not set and there is no data directory: user references"
-            " cannot be turned into pseudonyms"
+    source, value = "SERVICE_SECRET", os.environ.get("SERVICE_SECRET", "").encode()
+    if "SERVICE_SECRET" not in os.environ:
+        if data_dir is None or not (path := data_dir / "secret").exists():
+            return None
+        source, value = str(path), path.read_bytes()
+    # As a shell's `$(cat secret)` does.
+    secret = value.strip()
+    if len(secret) < LEAST_BYTES:
+        raise SecretError(
+            f"{source} holds {len(secret)} bytes, and the service's secret has {LEAST_BYTES} at"
+            " least: restore it from its backup"
         )
+    return secret
+
+
+def store_secret(connection: Connection, data_dir: Path | None, *, make: bool = True) -> bytes:
+    """Returns the secret of a store, whose pseudonyms and signatures derive from it.
+
+    The database never holds it: a stolen dump names no person. For a new store it is made in the
+    data directory, readable by its owner alone.
+
+    Args:
+        connection: To the store, in a transaction that is committed.
+        data_dir: The service's.
+        make: Whether the first secret may be made, and bound to the store.
+
+    Raises:
+        SecretError: There is none, or it is not this store's.
+    """
+    secret = written_secret(data_dir)
+    if secret is None:
+        where = "SERVICE_SECRET is not set" + (
+            "" if data_dir is None else f", and {data_dir} holds no secret"
+        )
+        if connection.execute(_CHECK).scalar_one_or_none() is not None:
+            raise SecretError(f"{where}, but the store was made with one: {_CURE}")
+        if data_dir is None or not make:
+            raise SecretError(f"{where}: no user reference can be turned into a pseudonym")
+        secret = _made_secret(data_dir)
+    bind_secret(connection, secret, make=make)
+    return secret
+
+
+_CURE = "restore it from its backup (what a loss means: docs/operations/keeping.md)"
+
+
+def bind_secret(connection: Connection, secret: bytes, *, make: bool = True) -> None:
+    """Binds a secret to a store that has none yet.
+
+    Raises:
+        SecretError: The store was made with another.
+    """
+    # It tells nothing of the secret, nor of what is derived from it for other uses.
+    own = hmac.digest(_derived(secret, "deploy-reward/installation"), b"secret", hashlib.sha256)
+    if make:
+        connection.execute(_BIND, {"own": own})
+    bound = connection.execute(_CHECK).scalar_one_or_none()
+    if bound is None or hmac.compare_digest(bound, own):
+        return
+    word = own.hex()[:12]
+    if os.environ.get(ACCEPT) != word:
+        raise SecretError(
+            f"this is not the secret that the store was made with: {_CURE}; if that is lost for"
+            f" good, {ACCEPT}={word} takes this secret in its place"
+        )
+    connection.execute(_ACCEPT, {"own": own})
+
+
+def _made_secret(data_dir: Path) -> bytes:
+    """Returns a new secret, kept in the data directory; another process's, if it was first."""
+    data_dir.mkdir(parents=True, exist_ok=True)
     path = data_dir / "secret"
-    if not path.exists():
-        data_dir.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".secret.{secrets.token_hex(4)}")
-        draft.touch(mode=0o600)
-        draft.write_text(secrets.token_urlsafe(48))
-        try:
-            # A link fails where another process was first; its secret stands.
-            os.link(draft, path)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
-    return path.read_bytes()
-
-
-def existing_secret(data_dir: Path) -> bytes | None:
-    """Returns the service's secret where it stands already; none is made."""
-    if "SERVICE_SECRET" in os.environ or (data_dir / "secret").exists():
-        return service_secret(data_dir)
-    return None
+    draft = path.with_name(f".secret.{secrets.token_hex(4)}")
+    draft.touch(mode=0o600, exist_ok=False)
+    with draft.open("w") as file:
+        file.write(secrets.token_urlsafe(48))
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        # A link fails where another process was first; its secret stands.
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    sync_folder(data_dir)
+    return written_secret(data_dir) or b""
 
 
 def _derived(secret: bytes, label: str) -> bytes:

@@ -102,7 +102,7 @@ def stored(url: str) -> dict[str, Any]:
 @contextmanager
 def parts(server: str, template: str, folder: Path) -> Iterator[Opened]:
     with fresh_store(server, template) as store:
-        settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+        settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests, long enough")
         with Served(app=create_app(settings)) as api, dagster_web(folder) as dagster:
             yield Opened(store=store.url, api=api.url, dagster=dagster)
 

@@ -31,7 +31,7 @@ async (requests) => {
 def test_a_browser_sends_every_body(store, page) -> None:
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
-    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests, long enough")
     sent: list[dict[str, Any]] = [
         {
             "path": request.path,

@@ -29,7 +29,7 @@ from tests.processes.api_process import eventually
 from tests.processes.served import Served
 from tests.repetition import also_nightly
 
-SECRET = b"a secret of the tests"
+SECRET = b"a secret of the tests, long enough"
 SHA = "4f2a9c1d"
 MONTH = 30 * 86_400
 # Values are stored in whole millionths.

@@ -40,7 +40,7 @@ pytestmark = [
 
 BLOCK = WINDOW = timedelta(minutes=5)
 GRACE = timedelta(seconds=15)
-SECRET = b"a secret of the tests"
+SECRET = b"a secret of the tests, long enough"
 # What a tick of the service and a poll of the page take at most, on a machine that is busy.
 PATIENCE_MS = 180_000
 

@@ -27,7 +27,7 @@ def command() -> Callable[..., Result]:
 @contextmanager
 def serving(service: Any, port: int = 0, *, checklist_seconds: float = 0) -> Generator[str]:
     """The address of the service's API behind a port, for as long as the context lasts."""
-    secret, url = b"a secret of the tests", service.store.url
+    secret, url = b"a secret of the tests, long enough", service.store.url
     settings = ApiSettings(database_url=url, secret=secret, checklist_seconds=checklist_seconds)
     with Served(app=create_app(settings), port=port) as served:
         yield served.url

@@ -48,7 +48,7 @@ def keys(store) -> dict[str, dict[KeyKind, str]]:
 @pytest.fixture(scope="module")
 def served(store) -> Iterator[Served]:
     settings = ApiSettings(
-        database_url=store.url, secret=b"a secret of the tests", checklist_seconds=0
+        database_url=store.url, secret=b"a secret of the tests, long enough", checklist_seconds=0
     )
     with Served(app=create_app(settings, tools=tools_of)) as served:
         yield served
@@ -209,7 +209,7 @@ def test_a_page_of_another_site_is_refused(sent) -> None:
 
 def test_the_operator_names_further_hosts_and_the_public_address(store, keys, monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
-    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
     monkeypatch.setenv("SERVICE_PUBLIC_URL", "https://Reward.example/")
     monkeypatch.setenv("SERVICE_MCP_HOSTS", "reward.internal, api")
     monkeypatch.setenv("SERVICE_OAUTH_ISSUER", "https://login.example")
@@ -236,7 +236,7 @@ def test_the_operator_names_further_hosts_and_the_public_address(store, keys, mo
 )
 def test_a_wrong_variable_ends_the_start_by_name(monkeypatch, variable, value) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", "postgresql://127.0.0.1/none")
-    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
     monkeypatch.setenv(variable, value)
     with pytest.raises(ValueError, match=variable):
         ApiSettings.from_environment()
@@ -284,7 +284,7 @@ def test_who_hangs_up_leaves_no_traceback(served, keys, caplog, whole) -> None:
 
 def test_a_process_without_tools_says_so(store, keys) -> None:
     settings = ApiSettings(
-        database_url=store.url, secret=b"a secret of the tests", checklist_seconds=0
+        database_url=store.url, secret=b"a secret of the tests, long enough", checklist_seconds=0
     )
     with Served(app=create_app(settings)) as served:
         answer = posted(served, **{"X-Service-Project-Key": keys["shop"][KeyKind.PROJECT]})

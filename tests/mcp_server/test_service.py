@@ -22,7 +22,7 @@ def in_project(store, in_session) -> Iterator[Callable[..., Any]]:
     """Runs a coroutine function on a client of the tools of a project."""
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
-    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests, long enough")
     with Served(app=create_app(settings)) as served:
         yield lambda session, kind=KeyKind.PROJECT: in_session(
             session, url=served.url, key=project.keys[kind]

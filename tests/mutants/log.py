@@ -253,6 +253,14 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="a store takes no other secret than its own",
+        of="storage.tenants.secret.bind_secret",
+        edits=[swap("bound is None or hmac.compare_digest(bound, own)", "True")],
+        tests=[
+            "tests/cli/processes/test_secret.py::test_a_secret_that_is_not_the_store_s_is_refused_by_whoever_reads_it"
+        ],
+    ),
+    Mutant(
         breaks="the cut of a log leaves what is free to the store",
         of="storage.postgres.child_process.cut_log",
         edits=[

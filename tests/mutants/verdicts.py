@@ -177,7 +177,7 @@ MUTANTS = [
     Mutant(
         breaks="nobody signs for a session that the public key names",
         of="api.adapters.remote_evaluation._token",
-        edits=[drop("if caller.kind is not KeyKind.WRITE:\n    return {}")],
+        edits=[swap("caller.kind is not KeyKind.WRITE or commit is None", "commit is None")],
         tests=[
             "tests/pipeline/scenarios/test_poisoning.py::test_remote_evaluation_signs_for_no_session_that_nobody_served",
             "tests/api/openfeature/test_evaluation.py::test_the_setting_says_to_which_key_arms_are_handed_out_and_the_write_key_s_are_signed",

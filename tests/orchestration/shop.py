@@ -11,7 +11,7 @@ from orchestration.dagster.upkeep.webhooks import webhooks
 from storage.tenants.secret import WebhookSecrets
 from tests.stores.publication import publish
 
-OF_THE_TESTS = "a secret of the tests"
+OF_THE_TESTS = "a secret of the tests, long enough"
 LIFT = {"lift": 0.1, "confidence": 0.999, "ci": (0.05, 0.15), "cadence": "fast"}
 NEWS: dict[str, dict[str, Any]] = {
     "decided": {"verdict": "keep", "abstain_reason": None, "decided": True, **LIFT},

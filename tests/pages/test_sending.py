@@ -77,7 +77,9 @@ class BusyAtFirst:
 
 @pytest.fixture
 def served(service) -> Iterator[BusyAtFirst]:
-    settings = ApiSettings(database_url=service.store.url, secret=b"a secret of the tests")
+    settings = ApiSettings(
+        database_url=service.store.url, secret=b"a secret of the tests, long enough"
+    )
     busy = BusyAtFirst(app=create_app(settings))
     with Served(app=busy) as server:
         busy.url = server.url

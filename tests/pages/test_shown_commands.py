@@ -121,7 +121,7 @@ def test_a_block_of_commands_can_be_typed(service, tmp_path, monkeypatch, block)
         environment = {
             "SERVICE_DATABASE_URL": service.store.url,
             "SERVICE_DATA_DIR": str(tmp_path / "data"),
-            "SERVICE_SECRET": "a secret of the tests",
+            "SERVICE_SECRET": "a secret of the tests, long enough",
             "WRITE_KEY": keys[KeyKind.WRITE],
             "PUBLIC_KEY": keys[KeyKind.PUBLIC],
             "PROJECT_KEY": keys[KeyKind.PROJECT],

@@ -46,7 +46,7 @@ ANNOUNCEMENT = Announcement(
     commit="decade1",
     title="Show the delivery cost",
 )
-SECRET = WebhookSecrets(b"a secret of the tests")
+SECRET = WebhookSecrets(b"a secret of the tests, long enough")
 # Reads headers, body and secret, and prints what the page's function makes of them.
 ASKED = """
 import { readFileSync } from "node:fs";

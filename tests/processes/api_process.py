@@ -87,7 +87,7 @@ class ApiProcess:
             env={
                 **os.environ,
                 "SERVICE_DATABASE_URL": self.database_url,
-                "SERVICE_SECRET": "a secret of the tests",
+                "SERVICE_SECRET": "a secret of the tests, long enough",
             },
         )
         eventually(self.answers)

@@ -35,7 +35,7 @@ class Command:
     def __post_init__(self) -> None:
         env = {
             "SERVICE_DATABASE_URL": self.url,
-            "SERVICE_SECRET": "a secret of the tests",
+            "SERVICE_SECRET": "a secret of the tests, long enough",
             # The process that it is forked from may have begun with another.
             "SERVICE_LAKE": os.environ["SERVICE_LAKE"],
         }

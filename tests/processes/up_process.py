@@ -31,7 +31,7 @@ class UpProcess:
         self.process = spawn(
             [sys.executable, "-m", "cli", "up", "--data-dir", self.data_dir, *ports],
             log=self.log,
-            env={**os.environ, "SERVICE_SECRET": "a secret of the tests"},
+            env={**os.environ, "SERVICE_SECRET": "a secret of the tests, long enough"},
         )
         eventually(self._stands, seconds=START_SECONDS)
 

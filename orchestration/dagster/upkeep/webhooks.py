@@ -18,11 +18,14 @@ def webhooks(store: Store) -> dg.SkipReason:
     """Delivers due announcements; a tick with nothing due is two small queries."""
     from orchestration.outbound.delivery import deliver
     from storage.releases.freeze import current_freeze
-    from storage.tenants.secret import existing_secret
+    from storage.tenants.secret import store_secret, written_secret
 
+    secret = written_secret(default_data_dir())
     with store.reading() as connection:
         freeze = current_freeze(connection)
+        if secret is not None:
+            store_secret(connection, default_data_dir(), make=False)
     if freeze is not None:
         return dg.SkipReason(f"frozen since {freeze.frozen_at:%Y-%m-%d %H:%M} UTC")
-    done = deliver(store.engine, secret=existing_secret(default_data_dir()))
+    done = deliver(store.engine, secret=secret)
     return dg.SkipReason(done.as_text() or "nothing to deliver")

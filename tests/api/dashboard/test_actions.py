@@ -130,7 +130,7 @@ class TestDeliveries:
             sent = owner.post(DELIVERIES, filled(owner.page(DELIVERIES), 0))
             assert sent.status_code == 303
             assert "waits to be sent" in owner.page(DELIVERIES)
-            deliver(owner.service.store.engine, secret=b"a secret of the tests")
+            deliver(owner.service.store.engine, secret=b"a secret of the tests, long enough")
         (got,) = receiver.got
         assert got.document["type"] == "deploy_reward.test"
         assert got.document["data"]["experiment_id"] is None

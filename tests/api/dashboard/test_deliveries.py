@@ -31,7 +31,7 @@ def tried(owner: Owner, receiver: Receiver) -> dict[str, str]:
     """The row of a delivery that tries a webhook, after its first attempt."""
     owner.service.settings(webhooks=[{"url": receiver.url}])
     owner.post(DELIVERIES, filled(owner.page(DELIVERIES)))
-    deliver(owner.service.store.engine, secret=b"a secret of the tests")
+    deliver(owner.service.store.engine, secret=b"a secret of the tests, long enough")
     (row,) = rows(owner.page(DELIVERIES))
     return row
 

@@ -55,7 +55,7 @@ Browsers = Callable[..., TestClient]
 @pytest.fixture
 def browser(store) -> Iterator[Browsers]:
     """Makes browsers, whose requests come from an address."""
-    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests, long enough")
     with ExitStack() as open_browsers:
 
         def browse(address: str = PROXY) -> TestClient:

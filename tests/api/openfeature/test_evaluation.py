@@ -195,7 +195,7 @@ def test_one_request_evaluates_every_flag_and_is_answered_anew_only_where_it_cha
 @pytest.mark.usefixtures("tested")
 def test_the_token_vouches_for_what_was_handed_out_and_for_nothing_else(service) -> None:
     service.deploy(CANARY, 0.5)
-    key = Assignments(b"a secret of the tests").key(service.project_id, 1)
+    key = Assignments(b"a secret of the tests, long enough").key(service.project_id, 1)
     for unit in UNITS[:20]:
         by = service.write
         flags = {flag["key"]: flag for flag in asked(service, unit, None, by=by).json()["flags"]}

@@ -255,5 +255,5 @@ def test_the_environment_must_name_a_database_and_a_secret(monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", "postgresql://nowhere/none")
     with pytest.raises(ValueError, match="SERVICE_SECRET"):
         create_app()
-    monkeypatch.setenv("SERVICE_SECRET", "a secret")
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
     assert create_app().title

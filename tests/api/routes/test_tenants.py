@@ -340,7 +340,7 @@ def overheard(store) -> Any:
 def test_every_statement_of_the_api_is_of_one_project(store, overheard) -> None:
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
-    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests, long enough")
     touched: dict[str, set[str]] = {}
     with TestClient(create_app(settings)) as client, overheard() as statements:
         service = World(store=store, client=client, project=project)

@@ -81,7 +81,7 @@ def two(store, redis) -> Iterator[list[World]]:
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
     settings = ApiSettings(
-        database_url=store.url, secret=b"a secret of the tests", redis_url=redis.url
+        database_url=store.url, secret=b"a secret of the tests, long enough", redis_url=redis.url
     )
     with TestClient(create_app(settings)) as each, TestClient(create_app(settings)) as other:
         yield [World(store=store, client=client, project=project) for client in (each, other)]

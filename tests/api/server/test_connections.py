@@ -138,7 +138,7 @@ def test_a_body_that_stalls_or_drips_is_answered_408(store, monkeypatch) -> None
     monkeypatch.setattr("api.wire.body.BODY_SECONDS", 0.3)
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
-    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests, long enough")
     key = f"X-Service-Project-Key: {project.keys[KeyKind.PUBLIC]}"
     begun = post("/v1/events", b" ", key, length=2**19)
     with (

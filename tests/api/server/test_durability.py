@@ -80,7 +80,7 @@ def test_a_weak_store_is_refused_in_one_line(store, command, tmp_path) -> None:
         **os.environ,
         "SERVICE_DATABASE_URL": store.url,
         "SERVICE_DATA_DIR": str(tmp_path),
-        "SERVICE_SECRET": "a secret of the tests",
+        "SERVICE_SECRET": "a secret of the tests, long enough",
     }
     ended = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -99,7 +99,7 @@ def test_a_store_that_comes_back_weak_ends_the_server(store, tmp_path) -> None:
     environment = {
         **os.environ,
         "SERVICE_DATABASE_URL": moved.render_as_string(hide_password=False),
-        "SERVICE_SECRET": "a secret of the tests",
+        "SERVICE_SECRET": "a secret of the tests, long enough",
     }
     log = tmp_path / "api.log"
     code = "from api.server.process import serve; serve(port=0)"

@@ -162,7 +162,7 @@ def test_a_port_that_is_taken_is_said_in_one_line(safe_postgres, workers) -> Non
             env={
                 **os.environ,
                 "SERVICE_DATABASE_URL": safe_postgres.url,
-                "SERVICE_SECRET": "a secret of the tests",
+                "SERVICE_SECRET": "a secret of the tests, long enough",
             },
             capture_output=True,
             text=True,

@@ -22,7 +22,7 @@ READER = EventReader(
     now=NOW,
     trusted=False,
     history=False,
-    pseudonyms=Pseudonyms(b"a secret of the tests"),
+    pseudonyms=Pseudonyms(b"a secret of the tests, long enough"),
 )
 
 

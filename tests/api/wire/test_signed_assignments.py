@@ -22,7 +22,9 @@ SERVED = {"session_id": "s-1", "commit": "4f2a9c1d", "environment": "production"
 
 
 def token(tenant: Any, *, epoch: int = 1, project_id: int | None = None, **members: Any) -> str:
-    key = Assignments(b"a secret of the tests").key(project_id or tenant.project_id, epoch)
+    key = Assignments(b"a secret of the tests, long enough").key(
+        project_id or tenant.project_id, epoch
+    )
     return assignment_token(key, assignment_message(**{**SERVED, **members}))
 
 
@@ -173,7 +175,7 @@ def test_a_token_cannot_vouch_for_a_user(tenant) -> None:
 
 
 def test_an_assignment_key_is_no_key_of_the_api(tenant) -> None:
-    key = Assignments(b"a secret of the tests").key(tenant.project_id, 1)
+    key = Assignments(b"a secret of the tests, long enough").key(tenant.project_id, 1)
     answer = sent(tenant, {}, headers={"X-Service-Project-Key": key})
     assert (answer.status_code, answer.json()["code"]) == (401, "malformed_key")
 

@@ -47,7 +47,7 @@ environment = "staging"
 def run(tenant, monkeypatch) -> Callable[..., Result]:
     """Imports into a project of the test's own."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", tenant.store.url)
-    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
 
     def command(*words: Any) -> Result:
         project = ["--project", tenant.project.name]

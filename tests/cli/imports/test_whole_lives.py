@@ -75,7 +75,7 @@ def _imported(postgres_url, migrated_template, tmp_path_factory) -> Iterator[str
     def fill(store: Store) -> None:
         with pytest.MonkeyPatch.context() as monkeypatch:
             monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
-            monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+            monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
             with store.engine.begin() as connection:
                 create_project(connection, "default")
             command("import", file, "--map", names)
@@ -89,7 +89,7 @@ def _imported(postgres_url, migrated_template, tmp_path_factory) -> Iterator[str
 def store(postgres_url, _imported, monkeypatch, tmp_path) -> Iterator[Store]:
     with fresh_store(postgres_url, _imported) as store:
         monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
-        monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+        monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
         monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
         yield store
 

@@ -22,7 +22,7 @@ CANARY = "a word that nobody else says"
 @pytest.fixture
 def shop(stored, monkeypatch) -> Any:
     """The service with the secret that its API has."""
-    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
     return stored
 
 

@@ -10,7 +10,7 @@ from storage.tenants.secret import Assignments, WebhookSecrets
 
 pytestmark = pytest.mark.usefixtures("stored")
 
-OF_THE_TESTS = "a secret of the tests"
+OF_THE_TESTS = "a secret of the tests, long enough"
 
 
 @pytest.fixture

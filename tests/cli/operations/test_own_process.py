@@ -18,7 +18,9 @@ CLAIM = {OPERATOR: "1", "operator": "1", "Deploy-Reward-Operator": "1"}
 
 @pytest.mark.parametrize("parser", ["h11", "httptools"])
 def test_no_request_of_the_network_is_an_operator_s(store, parser) -> None:
-    app = create_app(ApiSettings(database_url=store.url, secret=b"a secret of the tests"))
+    app = create_app(
+        ApiSettings(database_url=store.url, secret=b"a secret of the tests, long enough")
+    )
     scopes: list[Any] = []
 
     async def watched(scope: Any, receive: Any, send: Any) -> None:

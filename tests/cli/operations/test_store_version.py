@@ -132,7 +132,7 @@ def test_no_server_starts_on_a_store_of_another_version(
         **os.environ,
         "SERVICE_DATABASE_URL": safe_url,
         "SERVICE_DATA_DIR": str(tmp_path),
-        "SERVICE_SECRET": "a secret of the tests",
+        "SERVICE_SECRET": "a secret of the tests, long enough",
     }
     ended = subprocess.run(
         [sys.executable, "-m", "cli", *words],

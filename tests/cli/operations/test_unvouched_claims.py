@@ -49,7 +49,7 @@ def of_a_stranger() -> Iterator[Event]:
 
 @pytest.fixture
 def shop(stored, monkeypatch) -> Any:
-    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
     stored.settings(signed_assignments=True, ofrep="browser", locked=[])
     stored.deploy(A, minutes=-1440)
     stored.deploy(K, 0.5, minutes=0, base=A)

@@ -138,6 +138,12 @@ def test_up_starts_heals_refuses_a_second_and_stops(data_dir) -> None:
     assert up.end(signal.SIGTERM) == 0, up.printed()
     eventually(lambda: processes(data_dir) == [])
 
+    (data_dir / "secret").unlink()
+    third = Up(data_dir, "--api-port", "0", "--dagster-port", "0")
+    assert third.process.wait(timeout=SECONDS) == 1
+    assert "holds no secret, but the store was made with one" in third.printed()
+    assert not (data_dir / "secret").exists()
+
 
 @pytest.mark.nightly
 def test_up_starts_again_after_each_signal_that_stops_or_kills_it(data_dir) -> None:

@@ -22,7 +22,7 @@ def test_a_moved_base_is_announced_at_once_on_every_face(story) -> None:
         story.deploy(PROMOTED, minutes=SIX_HOURS, allocation=1)
         # A second post of the same announces it no second time.
         story.deploy(PROMOTED, minutes=SIX_HOURS + 5, allocation=1)
-        deliver(story.store.engine, secret=b"a secret of the tests")
+        deliver(story.store.engine, secret=b"a secret of the tests, long enough")
 
     (delivery,) = receiver.got
     assert delivery.document["type"] == "deploy_reward.base_moved"

@@ -109,7 +109,7 @@ def test_a_canary_gets_the_share_that_its_traffic_can_answer_and_goes_on_when_it
             *("ended", "rollback"),
             "withdraw",
         )
-        deliver(shop.store.engine, secret=b"a secret of the tests")
+        deliver(shop.store.engine, secret=b"a secret of the tests, long enough")
     kinds = [got.document["type"].removeprefix("deploy_reward.") for got in receiver.got]
     assert (kinds.count("placed"), kinds.count("withdraw"), len(kinds)) == (6, 1, 7)
     data = receiver.got[-1].document["data"]

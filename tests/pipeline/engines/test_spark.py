@@ -124,7 +124,7 @@ def test_a_process_whose_main_module_has_no_file_as_dagsters_runs_reads_on_spark
 def documents(store, lake, monkeypatch) -> Documents:
     """Returns every verdict and its evidence as of a time, by an engine."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
-    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
     monkeypatch.setenv("SERVICE_LAKE", str(lake.folder))
 
     def run(*words: str, **variables: str) -> str:
@@ -197,7 +197,7 @@ def test_a_connect_server_that_dies_ends_the_command_with_one_sentence_and_publi
         environment = {
             **os.environ,
             "SERVICE_DATABASE_URL": store.url,
-            "SERVICE_SECRET": "a secret of the tests",
+            "SERVICE_SECRET": "a secret of the tests, long enough",
             "SERVICE_LAKE": str(lake.folder),
             "SERVICE_ENGINE": "spark",
             "SERVICE_SPARK_REMOTE": cluster.remote,

@@ -420,7 +420,9 @@ def test_a_line_turns_green_with_its_fix(shop) -> None:
 
 
 def test_a_checklist_is_computed_once_a_minute_however_many_ask(shop) -> None:
-    settings = ApiSettings(database_url=shop.store.url, secret=b"a secret of the tests")
+    settings = ApiSettings(
+        database_url=shop.store.url, secret=b"a secret of the tests, long enough"
+    )
     with TestClient(create_app(settings)) as client:
         shop.client = client
         before = shop.lines()

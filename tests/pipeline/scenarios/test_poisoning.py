@@ -74,7 +74,7 @@ class Siege(World):
 
     def token(self, session: str, commit: str, flags: Mapping[str, bool] | None = None) -> str:
         """What the router signs."""
-        key = Assignments(b"a secret of the tests").key(self.project_id, 1)
+        key = Assignments(b"a secret of the tests, long enough").key(self.project_id, 1)
         message = assignment_message(
             environment="production", session_id=session, commit=commit, flags=flags
         )

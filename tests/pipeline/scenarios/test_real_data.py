@@ -31,7 +31,7 @@ Run = Callable[..., Any]
 def run(store, monkeypatch) -> Iterator[Run]:
     """Runs a command on the test's store and returns its JSON."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
-    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
     with store.engine.begin() as connection:
         project = create_project(connection, "default")
         # Every unit is counted to the end: small differences end nothing before.

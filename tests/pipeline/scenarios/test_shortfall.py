@@ -43,7 +43,7 @@ def observe(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Poll, 
         story.as_live()
         for minutes in (120, 240, 360, spans[-1][1] + 60):
             story.tick(minutes=minutes)
-        deliver(story.store.engine, secret=b"a secret of the tests")
+        deliver(story.store.engine, secret=b"a secret of the tests, long enough")
     webhooks = sorted(got.document["type"].partition(".")[2] for got in receiver.got)
     return (
         experiment,

@@ -6,7 +6,7 @@ from tests.clients.receiver import receiving
 from tests.stores.emptied import empty_derived_tables
 from tests.world import A, K
 
-OF_THE_TESTS = b"a secret of the tests"
+OF_THE_TESTS = b"a secret of the tests, long enough"
 
 
 def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_for_it(

@@ -29,7 +29,7 @@ from tests.conftest import Store, fresh_store, serving_store
 from tests.world import DAY, ON_ORDERS, A, K, T, World, at
 
 L = "ddddddd4"
-SECRET = b"a secret of the tests"
+SECRET = b"a secret of the tests, long enough"
 Chosen = Mapping[str, Any]
 
 
