@@ -239,8 +239,7 @@ class EventReader:
             return None
         for member, column in zip(_NAMES, (sessions, event_ids, environments), strict=True):
             _require_values(member, set(column))
-        for named in flags:
-            _require_values("flags", named or ())
+        _require_values("flags", {name for named in flags if named for name in named})
         sent = {"commit": commits, "route": routes, "user_ref": user_refs}
         stored = {member: _each(form, sent[member]) for member, form in self._forms.items()}
         unknown = Counter(
