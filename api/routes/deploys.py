@@ -71,6 +71,10 @@ class DeployedCommit(Shape):
     changes: Annotated[list[Commit], Field(min_length=1, max_length=10_000)] | None = Field(
         default=None, description="Commits that this commit brings; by default itself."
     )
+    reverts: Annotated[list[Commit], Field(min_length=1, max_length=10_000)] | None = Field(
+        default=None,
+        description="Commits that it takes back, which may be among those that it brings.",
+    )
 
     @field_serializer("committed_at")
     def _in_utc(self, time: datetime | None) -> str | None:

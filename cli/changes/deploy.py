@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 import click
 
-from cli.changes.patch import patch_id
+from cli.changes.patch import patch_id, reverted
 from cli.operations.options import Share, data_dir_option, project_option
 from cli.operations.remote import WRITING_KEY, document, remote
 
@@ -41,6 +41,7 @@ _COMMIT_MEMBERS = ("message", "author", "branch", "url", "actor", "pull_request"
 @click.option("--diff", type=click.File(), help="GitHub's compare answer; - for stdin.")
 @click.option("--graph", type=click.File(), help="The static graph of the build; - for stdin.")
 @click.option("--change", "changes", multiple=True, help="A commit it brings; default: itself.")
+@click.option("--revert", "reverts", multiple=True, help="A commit it takes back; default: by git.")
 @click.option("--message", help="The commit's message.")
 @click.option("--author", help="The commit's author.")
 @click.option("--branch", help="The commit's branch.")
@@ -95,6 +96,8 @@ def _members(commit: str, chosen: Mapping[str, Any]) -> dict[str, object]:
         described["patch_id"] = identity
     if chosen["changes"]:
         described["changes"] = list(chosen["changes"])
+    if reverts := chosen["reverts"] or reverted(commit, base=chosen["base"]):
+        described["reverts"] = list(reverts)
     diff, base = _json(chosen["diff"], "--diff"), chosen["base"]
     if base is not None and (diff is None or isinstance(diff, dict)):
         diff = {**(diff or {}), "base_commit": base}

@@ -1,4 +1,4 @@
-"""The identity of a patch, by git: the same for a change that was rebased or amended."""
+"""The identity of a patch, also of a rebased or amended change, and its reverts: by git."""
 
 import re
 import shutil
@@ -6,6 +6,7 @@ import subprocess
 
 _SECONDS = 20.0
 _DIFFERENCE = ("diff-tree", "-p", "--unified=3", "--no-ext-diff", "--no-textconv")
+_REVERTED = re.compile(r"This reverts commit ([0-9a-f]{40})")
 _IDENTITY = re.compile(rb"[0-9a-f]{40}")
 
 
@@ -20,22 +21,44 @@ def patch_id(commit: str, *, base: str | None) -> str | None:
     Returns:
         40 hexadecimal digits; None where git or a commit is missing, or nothing changed.
     """
-    git = shutil.which("git")
-    if git is None:
-        return None
     before = f"{commit}^" if base is None else base
-    try:
-        # No word of the user's is taken for an option. `git diff` would follow the user's settings,
-        # by which CI and a laptop get different identities.
-        diff = _output([git, *_DIFFERENCE, "--end-of-options", before, commit, "--"], b"")
-        identity = _output([git, "patch-id", "--stable"], diff)
-    except (subprocess.SubprocessError, OSError):
-        return None
-    known = _IDENTITY.match(identity)
+    # No word of the user's is taken for an option. `git diff` would follow the user's settings, by
+    # which CI and a laptop get different identities.
+    diff = _output([*_DIFFERENCE, "--end-of-options", before, commit, "--"], b"")
+    identity = None if diff is None else _output(["patch-id", "--stable"], diff)
+    known = _IDENTITY.match(identity or b"")
     return None if known is None else known[0].decode()
 
 
-def _output(command: list[str], given: bytes) -> bytes:
-    return subprocess.run(
-        command, input=given, capture_output=True, check=True, timeout=_SECONDS
-    ).stdout
+def reverted(commit: str, *, base: str | None) -> list[str]:
+    """Returns the commits that are taken back since a base, by the words that `git revert` writes.
+
+    Args:
+        base: The commit that it was built on; None for its first parent.
+
+    Returns:
+        Whole ids in the order of their reverts; nothing of a revert that was itself taken back.
+    """
+    before = f"{commit}^" if base is None else base
+    since = f"{before}..{commit}"
+    log = ["log", "--reverse", "--format=%H %B%x00", "--end-of-options", since, "--"]
+    taken_back: dict[str, list[str]] = {}
+    for entry in (_output(log, b"") or b"").decode(errors="replace").split("\0"):
+        sha, _, message = entry.strip().partition(" ")
+        for name in _REVERTED.findall(message):
+            if taken_back.pop(name, None) is None:
+                taken_back.setdefault(sha, []).append(name)
+    return [name for names in taken_back.values() for name in names]
+
+
+def _output(command: list[str], given: bytes) -> bytes | None:
+    """Returns the output of git; None where git or a commit is missing."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    try:
+        return subprocess.run(
+            [git, *command], input=given, capture_output=True, check=True, timeout=_SECONDS
+        ).stdout
+    except (subprocess.SubprocessError, OSError):
+        return None

@@ -31,6 +31,7 @@ from domain.wording.registration import (
     rate_text,
     unseen_guardrails,
 )
+from domain.words import EndedBecause
 
 # The checks in the order of a set-up, by the words that every face shows.
 CHECKS = (
@@ -387,7 +388,7 @@ def _both_arms(setup: ProjectSetup) -> _Judgment:
 def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
     name, ending = experiment.experiment_id, experiment.control_state.ending
     if ending is not None:
-        over = "withdrawn" if ending.allocation == 0 else "given to everybody"
+        over = "withdrawn" if ending.because is EndedBecause.WITHDRAWN else "given to everybody"
         return None, f"{name}: the canary was {over}.", "Nothing to do: it ends by itself."
     if (judgment := _without_units(experiment, setup)) is not None:
         return judgment

@@ -4,7 +4,9 @@ A canary is compared with units of a build that carries all that it carries but 
 another build takes its place, nothing new can be compared until the canary stands on it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta
@@ -12,6 +14,8 @@ from msgspec import Meta
 from domain.document import Document, Moment
 from domain.lineage.history import History
 from domain.lineage.serving import MissingControl, ReleaseStep, Serving, Standing
+from domain.lineage.takeover import Takeover, takeovers
+from domain.words import EndedBecause
 
 
 class BaseMove(Document, frozen=True, kw_only=True):
@@ -40,13 +44,15 @@ class ControlState:
     Attributes:
         moved: The build in the place of its control; None while that is served.
         missing: That no build without the change is served, and no unit was compared yet.
-        ending: The step that withdrew the treatment or gave it to everybody.
+        ending: The step that withdrew the change or gave it to everybody.
+        resumed_at: When the treatment got its share again after such a step.
         differs: Whether users have another build than the deploys declare.
     """
 
     moved: BaseMove | None = None
     missing: MissingControl | None = None
-    ending: ReleaseStep | None = None
+    ending: Takeover | None = None
+    resumed_at: datetime | None = None
     differs: bool = False
 
 
@@ -58,6 +64,7 @@ def control_state(
     control: str | None,
     change: frozenset[str],
     compared: bool,
+    starts_at: datetime | None = None,
 ) -> ControlState:
     """Returns the state of the builds beside a treatment.
 
@@ -68,22 +75,49 @@ def control_state(
         control: The commit it is compared with; None where none was known at its binding.
         change: The change under test.
         compared: Whether units of both arms were compared so far.
+        starts_at: When its exposure begins; None where that does not matter.
     """
     standing = serving.standing()
+    over = takeovers(serving.steps, treatment=treatment, control=control, change=change)
+    ending = over[-1][1] if over else None
+    resumed_at = _resumed_at(over, starts_at)
+    if ending is not None and ending.because is EndedBecause.SUPERSEDED:
+        ending = None
     # Most treatments stand on what users have, and then no lineage need be computed.
     if standing and standing.commit == control and history.stands_on(treatment, standing.commit):
-        return ControlState(ending=serving.ending(treatment), differs=standing.differs)
+        return ControlState(ending=ending, resumed_at=resumed_at, differs=standing.differs)
     missing = None
     if not compared:
         missing = serving.missing_control(treatment, control=control, change=change)
-    return ControlState(
-        moved=_base_move(
+    moved = None
+    # Users have the change by another commit: there is nothing to put it on anew.
+    if ending is None or ending.because is not EndedBecause.PROMOTED:
+        moved = _base_move(
             serving, history, standing, treatment=treatment, control=control, change=change
-        ),
+        )
+    return ControlState(
+        moved=moved,
         missing=missing,
-        ending=serving.ending(treatment),
+        ending=ending,
+        resumed_at=resumed_at,
         differs=standing is not None and standing.differs,
     )
+
+
+def _resumed_at(
+    over: Sequence[tuple[ReleaseStep, Takeover | None]], starts_at: datetime | None
+) -> datetime | None:
+    """Returns when a canary got its share again that had lost it since its experiment began."""
+    resumed_at: datetime | None = None
+    is_lost = False
+    if starts_at is None:
+        return None
+    for step, takeover in over:
+        if takeover is not None:
+            is_lost, resumed_at = step.deployed_at > starts_at, None
+        elif is_lost and resumed_at is None:
+            resumed_at = step.deployed_at
+    return resumed_at
 
 
 def _base_move(

@@ -7,7 +7,7 @@ The only definition, that of docs/statistics.md: the assumed base, the default c
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Annotated
 
@@ -16,6 +16,7 @@ from msgspec import Meta
 from domain.document import Document
 from domain.lineage.history import History
 
+_ALWAYS = datetime.min.replace(tzinfo=UTC)
 # What was seen is read from the newest closed blocks that hold so many sessions together, and no
 # further back than so far.
 _SESSIONS = 20
@@ -31,11 +32,23 @@ _WHOLE = (0.99, 1.01)
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseStep:
-    """A deploy of a commit: the share of units that it declares, None for none."""
+    """A deploy of a commit: the share of units that it declares, None for none.
+
+    Attributes:
+        base: The commit that it was built on, where that is known.
+        patch_id: The identity of its patch, where that was posted.
+        changes: The commits that it brings as they were posted; none for itself.
+        reverts: Those that it takes back.
+    """
 
     commit: str
     deployed_at: datetime
     allocation: float | None
+    recorded_at: datetime = _ALWAYS
+    base: str | None = None
+    patch_id: str | None = None
+    changes: Sequence[str] = ()
+    reverts: Sequence[str] = ()
 
     @property
     def word(self) -> str:
@@ -107,7 +120,8 @@ class Serving:
         at: datetime,
         treatments: frozenset[str] = frozenset(),
     ) -> None:
-        self._last = {step.commit: step for step in steps if step.deployed_at <= at}
+        self.steps = [step for step in steps if step.deployed_at <= at]
+        self._last = {step.commit: step for step in self.steps}
         known = list(seen)
         self._seen = [block for block in known if at - LOOK_BACK <= block.block < at]
         self._stale = known if not self._seen else []
@@ -280,11 +294,6 @@ class Serving:
 
     def _bases_of(self, commit: str) -> Iterator[str]:
         return self._history.chain(commit, self._history.named_base)
-
-    def ending(self, treatment: str) -> ReleaseStep | None:
-        """Returns the step that withdrew a canary or gave it to everybody; None where none did."""
-        own = self._last.get(treatment)
-        return own if own is not None and own.allocation in {0, 1} else None
 
     def missing_control(
         self, treatment: str, *, control: str | None, change: frozenset[str]

@@ -1,8 +1,11 @@
-"""Sentences on a base move, the same in every face."""
+"""Sentences on a build that took the control's place, or the canary's, the same in every face."""
 
 from collections.abc import Sequence
 
-_SHOWN = 12
+from domain.figures import first_names
+from domain.lineage.takeover import Takeover
+
+_SHOWN, _NAMED = 12, 5
 
 
 def base_move_sentence(rebase_on: str) -> str:
@@ -31,3 +34,12 @@ def base_move_advice(rebase_on: str, changes: Sequence[str], *, continues: bool)
     if continues:
         return [*steps, "The same experiment goes on: what was measured so far counts."]
     return [*steps, "This experiment cannot go on with it: register the new commit."]
+
+
+def promotion_clause(takeover: Takeover) -> str:
+    """Returns the other commit by which everybody got the change, and its further changes."""
+    if takeover.commit is None:
+        return ""
+    others = first_names([change[:_SHOWN] for change in takeover.beside], _NAMED)
+    with_others = f", which also brings {others}" if others else ""
+    return f", by commit {takeover.commit[:_SHOWN]}{with_others}"

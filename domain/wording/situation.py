@@ -15,6 +15,7 @@ from domain.evidence.results import Candidate
 from domain.figures import counted, listed
 from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
+from domain.lineage.takeover import Takeover
 from domain.measure import too_small, typical_lift
 from domain.registration import (
     PRODUCTION,
@@ -22,7 +23,7 @@ from domain.registration import (
     MissingDeploy,
     Situation,
 )
-from domain.wording.base_move import base_move_advice, base_move_sentence
+from domain.wording.base_move import base_move_advice, base_move_sentence, promotion_clause
 from domain.wording.count_twin import awaited_count, router_sentence
 from domain.wording.headline import headline_of
 from domain.wording.metrics import metric_rows, never_received
@@ -247,8 +248,18 @@ def _open(
             sentence=base_move_sentence(moved.rebase_on),
         )
     current = _progress(evidence, arrivals, now)
+    if (again := builds.resumed_at) is not None:
+        goes_on = (
+            f"The canary has had its share again since {_time(again)}: this experiment goes on,"
+            " with what was measured before."
+        )
+        current = structs.replace(
+            current, sentence=" ".join(filter(None, [current.sentence, goes_on]))
+        )
     if (since := _silent_since(evidence, last_unit_at, now)) is not None:
-        sentence = f"Nothing has been counted since {_time(since)}."
+        again = None if builds.resumed_at is None else current.sentence
+        silent = f"Nothing has been counted since {_time(since)}."
+        sentence = " ".join(filter(None, [silent, again]))
         return structs.replace(
             current,
             action=Action.FIX,
@@ -433,15 +444,15 @@ def _acted_on(contract: Contract, answered: Situation, acted: ReleaseStep) -> Si
     return structs.replace(answered, sentence=sentence)
 
 
-def _over(ending: ReleaseStep, contrast_seconds: int | None) -> Situation:
+def _over(ending: Takeover, contrast_seconds: int | None) -> Situation:
     """Returns the situation of a canary that was withdrawn, or given to everybody."""
-    until = contrast_seconds and ending.deployed_at + timedelta(seconds=contrast_seconds)
-    state = State.WITHDRAWN if ending.allocation == 0 else State.PROMOTED
-    at = _time(ending.deployed_at)
+    until = contrast_seconds and ending.at + timedelta(seconds=contrast_seconds)
+    state = State.WITHDRAWN if ending.because is EndedBecause.WITHDRAWN else State.PROMOTED
+    at = _time(ending.at)
     done = (
         f"The canary was withdrawn at {at}"
         if state is State.WITHDRAWN
-        else f"Everybody has had the change since {at}"
+        else f"Everybody has had the change since {at}{promotion_clause(ending)}"
     )
     end = f"; it ends at {_time(until)} at the earliest" if until else ""
     sentence = f"{done}, so what comes now is not compared{end}."

@@ -76,6 +76,7 @@ def evidence_document(
         left_out=left_out_sentence(left_out, policy.target),
         alone=alone,
         silent=counts.never_received,
+        ending=state.ending,
     )
     fair = is_fair(contract)
     dollars = dollars_of(policy, evidence.eligible_per_day)

@@ -8,7 +8,9 @@ from domain.evidence.policy import EvidencePolicy
 from domain.evidence.results import Adjustment
 from domain.figures import listed, percent
 from domain.lineage.serving import MissingControl
+from domain.lineage.takeover import Takeover
 from domain.measure import Measure, too_small
+from domain.wording.base_move import promotion_clause
 from domain.wording.count_twin import awaited_count
 from domain.wording.headline import NO_ANSWER, VERDICTS
 from domain.wording.left_out import unclear_sentence
@@ -53,6 +55,7 @@ def statement(
     left_out: str | None = None,
     alone: MissingControl | None = None,
     silent: Sequence[str] = (),
+    ending: Takeover | None = None,
 ) -> Statement:
     """Returns the statements of an experiment's evidence.
 
@@ -61,11 +64,12 @@ def statement(
         left_out: The outcomes that do not count; None where all do.
         alone: Whether nothing is served beside the treatment.
         silent: The metrics of which no event was ever received.
+        ending: The deploy by which users had the change all, or none; None where there was none.
     """
     if alone is not None:
         said = nothing_to_compare_sentence(alone)
         return of_the_experiment("Can't say", said[:1].lower() + said[1:])
-    said = _statement(evidence, measure, policy, silent)
+    said = _statement(evidence, measure, policy, silent, ending)
     shortfall = evidence.shortfall
     more = [
         left_out,
@@ -113,7 +117,11 @@ def _shortfall(shortfall: Shortfall) -> str:
 
 
 def _statement(
-    evidence: Evidence, measure: Measure, policy: EvidencePolicy, silent: Sequence[str]
+    evidence: Evidence,
+    measure: Measure,
+    policy: EvidencePolicy,
+    silent: Sequence[str],
+    ending: Takeover | None,
 ) -> Statement:
     decision, metric = evidence.decision, measure.name
     if decision.verdict is not Verdict.ABSTAIN:
@@ -123,6 +131,9 @@ def _statement(
         why, margin = decision.ended_because, policy.futility_margin
         if why is EndedBecause.FUTILITY and margin is not None:
             ended = f"the difference, if any, is {too_small(margin)}"
+        elif why is EndedBecause.PROMOTED and ending is not None:
+            got = f"everybody got the change{promotion_clause(ending)}"
+            ended = f"{got}, so nothing could be compared any more"
         else:
             ended = _ENDED[why]
         said = [f"{ended}.", _held_back(evidence, silent), known_sentence(evidence, measure)]

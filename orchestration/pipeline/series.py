@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.lineage.flag import is_segment
+from domain.lineage.takeover import Takeover, takeovers
 from domain.metric import HISTORY, WITH_HISTORY, seconds_open
+from domain.registration import PORTFOLIO
 from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch, UnknownBuilds
 from stats.counts.closed_cells import Adjusted, ClosedCells, Pairs, Values
@@ -92,6 +94,10 @@ def series_of(reading: ExperimentReading) -> Series:
             if companion["role"] != WITH_HISTORY
         },
         traits=_traits(reading),
+        endings=tuple(
+            (math.ceil(known.timestamp()), takeover and takeover.because)
+            for known, takeover in _takeovers(reading)
+        ),
         day_unequal=reading.day_unequal,
     )
 
@@ -119,6 +125,20 @@ def _arrivals(reading: ExperimentReading) -> Arrivals:
         if names
         else None,
     )
+
+
+def _takeovers(reading: ExperimentReading) -> Iterator[tuple[datetime, Takeover | None]]:
+    """Yields the steps by which users got the change all, or none, each since it was known."""
+    if reading.policy["flag"] is not None or reading.policy[PORTFOLIO]:
+        return
+    for step, takeover in takeovers(
+        reading.deploys,
+        treatment=reading.treatment_commit,
+        control=reading.control_commit,
+        change=reading.change,
+    ):
+        late = step.recorded_at > reading.bound_at
+        yield max(step.deployed_at, step.recorded_at) if late else step.deployed_at, takeover
 
 
 def _traits(reading: ExperimentReading) -> Traits:

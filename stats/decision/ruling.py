@@ -67,6 +67,7 @@ class _Rules:
     """
 
     looks: Trace
+    gates: GateReadings
     policy: Policy
     horizon: Flags
     ends: Flags
@@ -82,6 +83,9 @@ class _Rules:
         if self.horizon[look]:
             return EndedBecause.HORIZON
         looks = self.looks
+        ending = self.gates.series.ending(int(looks.at[look]))
+        if ending is not None and looks.n0[look]:
+            return ending
         return arms_left(looks.end, looks.n1, looks.n0, look, self.policy)
 
 
@@ -164,6 +168,7 @@ def _rules(
         counted = ~twin.is_asked | twin.stands(looks.totals.S, policy.log_threshold)
     return _Rules(
         looks=looks,
+        gates=gates,
         policy=policy,
         horizon=horizon,
         ends=ends,

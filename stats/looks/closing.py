@@ -31,7 +31,8 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     units that closed since W last grew. A cell of a single unit has a single arm.
 
     A treatment that is declared a share, and never had a unit, was not withdrawn: its router sends
-    it none, and the experiment stays open while that is declared.
+    it none, and the experiment stays open while that is declared. A treatment that is given a share
+    again has the contrast time from then on.
 
     Args:
         line: The timeline; its first streams are the experiments' targets.
@@ -45,7 +46,12 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     gone = np.zeros(absent.size, dtype=np.bool_)
     closings = np.flatnonzero(absent)
     if closings.size:
-        sent = np.array([not _is_sent_nothing(history, closing) for closing in closings.tolist()])
+        sent = np.array(
+            [
+                not _is_sent_nothing(history, closing) and not _is_sent_again(history, closing)
+                for closing in closings.tolist()
+            ]
+        )
         gone[closings] = sent & (_log_chances(history, closings) < math.log(GONE_BY_CHANCE))
     return gone
 
@@ -77,6 +83,7 @@ class _History:
     Attributes:
         line: The timeline that they are of.
         experiment: The number of the experiment in it.
+        at: When it is known.
         end: Exposure time that is covered.
         units: Array (2, closings), units of control and of treatment so far.
         weight: Σ w so far.
@@ -86,6 +93,7 @@ class _History:
     series: Series
     line: Timeline
     experiment: int
+    at: Ints
     end: Ints
     units: Ints
     weight: Floats
@@ -98,6 +106,7 @@ class _History:
             series=series,
             line=line,
             experiment=experiment,
+            at=line.at[rows],
             end=line.end[rows],
             units=np.stack((line.n0[rows], line.n1[rows])),
             weight=line.weight[rows],
@@ -129,6 +138,21 @@ def _is_sent_nothing(history: _History, closing: int) -> bool:
     """Whether treatment is declared a share at a closing, and had no unit up to there."""
     shares = [epoch.share or 0.0 for epoch in history.epochs(closing)]
     return bool(shares) and 0 < shares[-1] < 1 and not history.units[TREATMENT][closing]
+
+
+def _is_sent_again(history: _History, closing: int) -> bool:
+    """Whether treatment was given a share again, within the contrast time before a closing."""
+    policy = history.series.policy
+    closes_after = policy.block_seconds + policy.grace_seconds
+    known = [
+        epoch
+        for epoch in history.series.allocation or ()
+        # A deploy that was posted late counts from the block that closes after it.
+        if epoch.start - epoch.start % policy.block_seconds + closes_after <= history.at[closing]
+    ]
+    if len(known) < 2 or known[-2].share not in (0.0, 1.0) or not 0 < (known[-1].share or 0) < 1:
+        return False
+    return bool(known[-1].start > history.end[closing] - policy.contrast_seconds)
 
 
 def _log_chances(history: _History, closings: Ints) -> Floats:

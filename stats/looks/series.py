@@ -104,6 +104,8 @@ class Series:
         pooled: Flags that are no part of the strata, though their own units are off the draw.
         companions: By their role, other outcomes of the target's units that are read.
         traits: The traits that the strata differ by; None where strata are never pooled.
+        endings: The ends of the canary by its deploys, each since it was known; None where the
+            treatment has a share again.
         day_unequal: Whether a day of the cells is known to differ from the log: the test decides
             nothing then.
 
@@ -131,6 +133,7 @@ class Series:
     companions: Mapping[str, Companion] = field(default_factory=dict[str, Companion])
     traits: Traits | None = None
     closed_because: EndedBecause = EndedBecause.CLOSED
+    endings: tuple[tuple[int, EndedBecause | None], ...] = ()
     day_unequal: bool = False
 
     def __post_init__(self) -> None:
@@ -205,6 +208,10 @@ class Series:
             },
             traits=None,
         )
+
+    def ending(self, look: int) -> EndedBecause | None:
+        """The end of the canary by its deploys, as known at a look."""
+        return next((why for since, why in reversed(self.endings) if since <= look), None)
 
     @property
     def begin(self) -> int:

@@ -143,7 +143,8 @@ def _record(
             pointer="/deployed_at",
         )
 
-    changes = request.commit.get("changes", ())
+    taken_back = {*request.commit.get("reverts", ())}
+    changes = [each for each in request.commit.get("changes", ()) if each not in taken_back]
     written = [request.commit["sha"], request.named_base, *changes]
     known = remember_commit_ids(
         connection, project_id, filter(None, written), recorded_at=recorded_at

@@ -17,8 +17,12 @@ Environment = tuple[int, str]
 # How far a sender's clock may run ahead of the store's, as for events.
 AHEAD = timedelta(minutes=2)
 
-_STEPS = text("""
-SELECT commit_sha AS commit, deployed_at, allocation FROM deploys
+# What a deploy says of its commit.
+POSTED = """commit ->> 'patch_id' AS patch_id, coalesce(commit -> 'changes', '[]') AS changes,
+    coalesce(commit -> 'reverts', '[]') AS reverts"""
+_STEPS = text(f"""
+SELECT commit_sha AS commit, deployed_at, allocation, recorded_at, base_commit AS base, {POSTED}
+FROM deploys
 WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
   AND recorded_at <= :at AND deployed_at <= :until
 ORDER BY deployed_at, recorded_at, deploy_id

@@ -34,14 +34,26 @@ class Question:
     Attributes:
         change: D, the change under test.
         bound_at: The binding: the earliest knowledge that counts.
+        treatment_commit: The commit under test.
         flag: The flag under test, if the change is a flag.
         segments: The properties of events that may split the strata.
     """
 
     change: frozenset[str]
     bound_at: datetime
+    treatment_commit: str | None = None
     flag: Flag | None = None
     segments: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostedStep:
+    """A deploy of a commit, as far as it says who gets it."""
+
+    commit: str
+    allocation: float | None
+    recorded_at: datetime
+    withdrawn_at: datetime | None
 
 
 class Assignment(NamedTuple):
@@ -68,6 +80,7 @@ class KnownHistory:
         facts: The recorded facts of its commits.
         ids: The ids of the project's commits.
         flags: The flags that its experiments test, and since when each is known.
+        steps: The deploys of each of its commits.
     """
 
     def __init__(
@@ -76,10 +89,12 @@ class KnownHistory:
         *,
         ids: CommitIds,
         flags: Mapping[str, datetime] | None = None,
+        steps: Mapping[str, Sequence[PostedStep]] | None = None,
     ) -> None:
         self._facts = facts
         self._ids = ids
         self._flags = flags or {}
+        self._steps = steps or {}
         self._by_commit = {fact.commit: fact for fact in facts}
         self._histories: dict[tuple[datetime, datetime | None], History] = {}
         # A base that was named after an experiment's binding replaces no assumed base for it.
@@ -102,6 +117,7 @@ class KnownHistory:
             times = self._ids.changes(commit)
             for name in self._ids.commits(commit):
                 times |= self._changes_of(name)
+                times |= {step.recorded_at for step in self._steps.get(name, ())}
             self._changes[commit] = sorted(times)
         return self._changes[commit]
 
@@ -191,6 +207,9 @@ class KnownHistory:
             )
             arm = _arm_by_flag(question.flag, values) or of_context.arm
             stratum = of_context.stratum
+            # Everybody has it by now, so that its units are compared with nobody's.
+            if arm == "treatment" and self._is_promotion(question, commits[0], known_from):
+                stratum |= {commits[0]}
         return Assignment(
             resolved=commits[0],
             known_from=known_from,
@@ -200,6 +219,25 @@ class KnownHistory:
             lineage=self._stratum(stratum, ()),
             flags=dict(others),
         )
+
+    def _is_promotion(self, question: Question, commit: str, known_at: datetime) -> bool:
+        """Tells whether another commit than the treatment was deployed to everybody by a time.
+
+        Beside a canary that declares a share, a deploy without a share is to everybody.
+        """
+        own = question.treatment_commit
+        if question.flag is not None or own is None or commit == own:
+            return False
+        known = [
+            step
+            for name in (own, commit)
+            for step in self._steps.get(name, ())
+            if step.recorded_at <= known_at
+            and (step.withdrawn_at is None or step.withdrawn_at > question.bound_at)
+        ]
+        declared = any(0 < (step.allocation or 0) < 1 for step in known if step.commit == own)
+        full = {1, None} if declared else {1}
+        return any(step.allocation in full for step in known if step.commit == commit)
 
     def _times(
         self, question: Question, commit: str, values: FlagValues, until: datetime | None

@@ -119,7 +119,6 @@ class PipelineExperiment(Question):
     experiment_id: str
     project_id: int
     environment: str
-    treatment_commit: str | None
     starts_at: int
     seen_from: int
     graph_id: str | None

@@ -20,6 +20,7 @@ from storage.pipeline.assignments import (
     Assignment,
     FlagValues,
     KnownHistory,
+    PostedStep,
     tested_values,
 )
 from storage.pipeline.engines.engine import Engine
@@ -51,6 +52,7 @@ from storage.pipeline.steps import (
     with_segments,
 )
 from storage.postgres.engine import SCHEMA
+from storage.postgres.rows import value_of
 from storage.schema.encoding import ARMS
 
 EnvironmentKey = tuple[int, str]
@@ -102,9 +104,15 @@ def read_environments(
     wanted = sorted(set(environments))
     facts, flags = read_facts(connection, wanted), read_flags(connection, wanted)
     ids = read_commit_ids(connection, (project_id for project_id, _ in wanted))
+    steps: dict[EnvironmentKey, dict[str, list[PostedStep]]] = {key: {} for key in wanted}
+    for row in connection.execute(_DEPLOYS, _places(wanted)):
+        own = steps[row.project_id, row.environment].setdefault(row.commit_sha, [])
+        own.append(value_of(PostedStep, row, commit=row.commit_sha))
     return Environments(
         histories={
-            key: KnownHistory(facts[key], ids=ids[key[0]], flags=flags.get(key, {}))
+            key: KnownHistory(
+                facts[key], ids=ids[key[0]], flags=flags.get(key, {}), steps=steps[key]
+            )
             for key in wanted
         },
         flags={key: frozenset(flags.get(key, {})) for key in wanted},
@@ -488,7 +496,7 @@ def _pattern(route: str, exposing: set[str], table: RouteTable) -> str | None:
 _DEPLOYED = dict.fromkeys(("deployed_at", "recorded_at", "withdrawn_at"), "bigint")
 _DEPLOY_TIMES = {"project_id": "int", "environment": "text", **_DEPLOYED}
 _DEPLOYS = text("""
-SELECT project_id, environment, deployed_at, recorded_at, withdrawn_at
+SELECT project_id, environment, commit_sha, allocation, deployed_at, recorded_at, withdrawn_at
 FROM deploys
 WHERE (project_id, environment) IN (
     SELECT * FROM unnest(CAST(:projects AS integer[]), CAST(:environments AS text[]))
@@ -496,15 +504,18 @@ WHERE (project_id, environment) IN (
 """)
 
 
+def _places(environments: Sequence[EnvironmentKey]) -> dict[str, list[Any]]:
+    return {
+        "projects": [project_id for project_id, _ in environments],
+        "environments": [environment for _, environment in environments],
+    }
+
+
 def register_deploy_times(
     engine: Engine, connection: Connection, environments: Iterable[EnvironmentKey]
 ) -> None:
     """Registers `deploy_times`: when deploys of the environments came, were recorded, withdrawn."""
     wanted = sorted(set(environments))
-    bound = {
-        "projects": [project_id for project_id, _ in wanted],
-        "environments": [environment for _, environment in wanted],
-    }
     rows = (
         (
             row.project_id,
@@ -513,7 +524,7 @@ def register_deploy_times(
             microseconds(row.recorded_at),
             LATEST if row.withdrawn_at is None else microseconds(row.withdrawn_at),
         )
-        for row in connection.execute(_DEPLOYS, bound)
+        for row in connection.execute(_DEPLOYS, _places(wanted))
     )
     engine.register("deploy_times", _DEPLOY_TIMES, rows)
 

@@ -11,9 +11,11 @@ from sqlalchemy import Connection, Row, text
 from domain.evidence.counts import Counts, LeftOut
 from domain.lineage.flag import flag_change
 from domain.lineage.history import History
+from domain.lineage.serving import ReleaseStep
 from domain.metric import metrics_of
 from domain.registration import PORTFOLIO
 from storage.experiments.histories import joint_with, read_facts
+from storage.experiments.serving import POSTED
 from storage.pipeline.assignments import Question
 from storage.pipeline.inputs import read_environments
 from storage.postgres.rows import value_of
@@ -46,17 +48,6 @@ from storage.verdicts.packed_cells import (
 from storage.verdicts.stratum_shares import stratum_shares
 
 _BLOCK = timedelta(minutes=5)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeployFact:
-    """The members of a deploy that a verdict reads."""
-
-    commit: str
-    base: str | None
-    deployed_at: datetime
-    recorded_at: datetime
-    allocation: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +86,7 @@ class ExperimentReading:
     flags: Sequence[Mapping[str, str]]
     cells_by_metric: Mapping[str, Columns]
     cuts: Sequence[datetime]
-    deploys: Sequence[DeployFact]
+    deploys: Sequence[ReleaseStep]
     base_assumed: bool
     allocations: Sequence[Allocation]
     stratum_shares: Mapping[str, Sequence[Allocation]]
@@ -129,9 +120,9 @@ WHERE coalesce(v.decided, false) = :decided
 ORDER BY x.experiment_id
 """)
 
-_DEPLOYS = text("""
+_DEPLOYS = text(f"""
 SELECT project_id, environment, commit_sha, base_commit, base_assumed, deploy_id, deployed_at,
-    recorded_at, allocation, withdrawn_at
+    recorded_at, allocation, withdrawn_at, {POSTED}
 FROM deploys
 WHERE (project_id, environment) IN (
     SELECT project_id, environment FROM experiments WHERE experiment_id = ANY(:ids)
@@ -188,7 +179,7 @@ def read_experiments(
             },
             cuts=_cuts(known[row.experiment_id], starts_at=row.starts_at),
             deploys=[
-                value_of(DeployFact, deploy, commit=deploy.commit_sha, base=deploy.base_commit)
+                value_of(ReleaseStep, deploy, commit=deploy.commit_sha, base=deploy.base_commit)
                 for deploy in deploys[row.experiment_id]
             ],
             base_assumed=any(

@@ -123,6 +123,7 @@ def attribution_of(
         if policy["graph_id"] is None
         else graph_patterns(connection, experiment.project_id, policy["graph_id"])
     )
+    deploys = log.deploys(bound_at=experiment.bound_at)
     attributor = Attributor(
         experiment,
         calendar,
@@ -131,9 +132,10 @@ def attribution_of(
             read_facts(connection, [place])[place],
             _ids(connection, experiment.project_id),
             {name: microseconds(at) for name, at in flags.items()},
+            deploys,
         ),
         exposes=route_test(policy["routes"], patterns),
-        deploys=log.deploys(bound_at=experiment.bound_at),
+        deploys=deploys,
     )
     return attributor.attribution(
         list(log.events()),

@@ -63,6 +63,7 @@ class RawDeploy(NamedTuple):
     deployed_at: int
     recorded_at: int
     allocation: float | None
+    posted: Mapping[str, Any]
 
 
 def _micros(column: str) -> str:
@@ -96,7 +97,7 @@ WHERE project_id = :project_id AND environment = :environment
 
 _DEPLOYS = text(f"""
 SELECT deploy_id, commit_sha, base_commit, base_assumed, {_micros("deployed_at")},
-    {_micros("recorded_at")}, allocation
+    {_micros("recorded_at")}, allocation, commit
 FROM deploys
 WHERE project_id = :project_id AND environment = :environment
   AND (withdrawn_at IS NULL OR withdrawn_at > :bound_at)

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from domain.evidence.counts import Counts
+from domain.lineage.serving import ReleaseStep
 from domain.millionths import MILLION
 from stats.decision.evidence import Evidence
 from storage.pipeline.moments import moment_of
 from storage.schema.encoding import LEFT_OUT
 from storage.verdicts.evidence import (
     CountsAt,
-    DeployFact,
     ExperimentReading,
     UnitCounts,
     units_left_out,
@@ -78,12 +78,15 @@ def reading_of(
         },
         cuts=[moment_of(at) for at in _cuts(counting, calendar)],
         deploys=[
-            DeployFact(
+            ReleaseStep(
                 commit=deploy.commit,
                 base=deploy.base,
                 deployed_at=moment_of(deploy.deployed_at),
                 recorded_at=moment_of(deploy.recorded_at),
                 allocation=deploy.allocation,
+                patch_id=deploy.posted.get("patch_id"),
+                changes=deploy.posted.get("changes", []),
+                reverts=deploy.posted.get("reverts", []),
             )
             for deploy in deploys
         ],

@@ -11,7 +11,7 @@ from domain.lineage.history import CommitFact, History
 from domain.route import RouteTable, canonical_route
 from storage.pipeline.moments import microseconds, moment_of
 from tests.oracle.frozen import FrozenExperiment
-from tests.oracle.raw_log import RawEvent
+from tests.oracle.raw_log import RawDeploy, RawEvent
 
 TREATMENT, CONTROL, PARTIAL = "treatment", "control", "partial"
 UNASSIGNED, AMBIGUOUS = "unassigned", "ambiguous"
@@ -53,6 +53,7 @@ class Standings:
         facts: Sequence[CommitFact],
         ids: Sequence[tuple[str, str, int]],
         flags: Mapping[str, int],
+        deploys: Sequence[RawDeploy],
     ) -> None:
         named = experiment.policy["flag"]
         self._change = frozenset(experiment.change)
@@ -66,6 +67,8 @@ class Standings:
         self._flags = {**flags, **{f"properties.{name}": 0 for name in segments}}
         self._facts, self._bound_at = facts, experiment.bound_at
         self._ids = ids
+        self._treatment = experiment.treatment_commit
+        self._deploys = deploys
         self._histories: dict[int, History] = {}
         recorded = {fact.recorded_at for fact in facts}
         recorded |= {at for fact in facts for _, at in fact.bases}
@@ -73,6 +76,7 @@ class Standings:
             {microseconds(moment) for moment in recorded}
             | {recorded_at for _, _, recorded_at in ids}
             | set(flags.values())
+            | {deploy.recorded_at for deploy in deploys}
         )
         self._standing = cache(self._worked_out)
 
@@ -134,18 +138,29 @@ class Standings:
         if known is None or known not in history.commits:
             return None
         result = assign(self._change, history.lineage(known) | self._values(served, turn))
+        arm = self._arm_by_flag(dict(served)) or result.arm
+        apart = frozenset({known} if arm == TREATMENT and self._has_everybody(known, turn) else ())
         return Standing(
-            arm=self._arm_by_flag(dict(served)) or result.arm,
-            stratum=stratum_name(result.stratum),
+            arm=arm,
+            stratum=stratum_name(result.stratum | apart),
             carried=result.stratum,
             commit=known,
-            lineage=stratum_name(history.lineage(known) - self._change),
+            lineage=stratum_name((history.lineage(known) - self._change) | apart),
             flags={
                 name: value
                 for name, value in served
                 if self._flags[name] <= turn and not self._is_arm(name, value)
             },
         )
+
+    def _has_everybody(self, commit: str, turn: int) -> bool:
+        """Tells whether another build than the treatment's was deployed to everybody by then."""
+        posted = [deploy for deploy in self._deploys if deploy.recorded_at <= turn]
+        shares = {deploy.allocation for deploy in posted if deploy.commit == commit}
+        own = [deploy.allocation or 0 for deploy in posted if deploy.commit == self._treatment]
+        if self._own is not None or commit == self._treatment:
+            return False
+        return 1 in shares or (None in shares and any(0 < share < 1 for share in own))
 
     def _meant(self, written: str, turn: int) -> set[str]:
         """Returns the commits of which the longest known id begins like the written id."""

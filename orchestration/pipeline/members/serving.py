@@ -5,7 +5,7 @@ from datetime import datetime
 
 from domain.lineage.control_state import ControlState, control_state
 from domain.lineage.history import CommitFact, History
-from domain.lineage.serving import ReleaseStep, SeenCommit, Serving
+from domain.lineage.serving import SeenCommit, Serving
 from storage.verdicts.evidence import ExperimentReading
 
 
@@ -32,13 +32,7 @@ def control_state_at(
         return ControlState()
     known_at = max(look, reading.bound_at)
     serving = Serving(
-        [
-            ReleaseStep(
-                commit=deploy.commit, deployed_at=deploy.deployed_at, allocation=deploy.allocation
-            )
-            for deploy in reading.deploys
-            if deploy.recorded_at <= known_at
-        ],
+        [deploy for deploy in reading.deploys if deploy.recorded_at <= known_at],
         seen,
         history=history,
         at=look,
@@ -62,4 +56,5 @@ def control_state_at(
         control=reading.control_commit,
         change=frozenset(reading.change),
         compared=compared,
+        starts_at=reading.starts_at,
     )

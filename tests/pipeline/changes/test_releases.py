@@ -406,3 +406,23 @@ def test_sessions_of_a_stranger_move_no_build_where_arms_are_signed(release) -> 
     assert release.standing() == B0
     release.serve({B1: 1})
     assert release.standing() == B1
+
+
+def test_a_canary_that_gets_its_share_again_goes_on_and_every_face_says_so(release) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.5, base=B0)
+    experiment = release.register_commit(C1)
+    for _ in range(3):
+        release.serve({B0: 0.5, C1: 0.5})
+    release.deploy(C1, 0)
+    release.wait(26 * 60)
+    release.serve({B0: 1})
+    release.deploy(C1, 0.5)
+    assert release.register_commit(C1) == experiment
+    for _ in range(10):
+        release.serve({B0: 0.5, C1: 0.5})
+    release.tick()
+    assert not release.contract(experiment)["power_state"]["decided"]
+    situation = release.bound(experiment)["situation"]
+    assert situation["state"] in {"comparing", "arriving"}
+    assert "has had its share again since" in situation["sentence"]

@@ -148,3 +148,38 @@ def test_a_third_build_beside_both_is_in_the_level_of_neither(story) -> None:
     assert "of control's 30." in seen["sentence"] or "of control's 29." in seen["sentence"]
     (error,) = (row for row in seen["metrics"] if row["metric"] == "error")
     assert (error["control"], error["treatment"]) == pytest.approx((0.15, 0.05), abs=0.005)
+
+
+PATCH, FULL = "a" * 40, "ddddddd4"
+
+
+@pytest.mark.parametrize(
+    ("commit", "allocation", "because", "said"),
+    [
+        # A squash or a rebase has another id, a merge brings the commit.
+        ({"patch_id": PATCH}, None, "promoted", f"by commit {FULL}, so"),
+        ({"patch_id": PATCH}, 1, "promoted", f"by commit {FULL}, so"),
+        ({"changes": [K]}, None, "promoted", f"by commit {FULL}, so"),
+        ({"changes": [K, FULL, "c0ffee11"]}, 1, "promoted", "which also brings c0ffee11, so"),
+        ({"changes": [K, "c0ffee11"], "reverts": [K]}, None, "withdrawn", "was withdrawn"),
+        ({"pull_request": 7}, None, "superseded", "another change took over"),
+        ({"patch_id": "b" * 40}, 1, "superseded", "another change took over"),
+    ],
+)
+def test_a_deploy_to_everybody_promotes_a_canary_where_it_brings_its_patch(
+    story, commit, allocation, because, said
+) -> None:
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, 0.5, minutes=0, base=A, commit={"patch_id": PATCH, "pull_request": 7})
+    for build in (A, K):
+        story.crowd(build, start=0, minutes=1200, units=300, rates={"order": 0.2})
+    story.deploy(FULL, allocation, minutes=1200, base=A, commit=commit)
+    story.crowd(FULL, start=1200, minutes=1600, units=1500, rates={"order": 0.2})
+    experiment = story.judged(control_commit=A, minutes=1300)
+    state = {"promoted": "promoted", "withdrawn": "withdrawn", "superseded": "base_gone"}[because]
+    assert story.bound(experiment)["situation"]["state"] == state
+    story.tick(minutes=1200 + 3 * DAY)
+    evidence = story.evidence(experiment)
+    assert evidence["ended_because"] == because
+    assert said in evidence["sentence"]
+    assert [evidence["arms"][arm]["units"] for arm in ("control", "treatment")] == [300, 300]

@@ -1,0 +1,105 @@
+"""A takeover: a deploy to everybody that gives users the change under test, or another build.
+
+A change is its patch: a squash or a rebase has another commit and the same `patch_id`, a merge has
+the commits of the change among its own. Patch ids hold the lines around a change, so that a rebase
+beside edits of these lines is missed; a pull request alone is no identity.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from domain.lineage.serving import ReleaseStep
+from domain.words import EndedBecause
+
+
+@dataclass(frozen=True, kw_only=True)
+class Takeover:
+    """A step after which users have the change all, or none of them.
+
+    Attributes:
+        commit: The other commit by which it came; None for the treatment's own step.
+        because: `promoted`, `withdrawn` or `superseded`.
+        beside: The other changes that came with a promotion.
+    """
+
+    commit: str | None
+    at: datetime
+    because: EndedBecause
+    beside: tuple[str, ...] = ()
+
+
+def takeovers(
+    steps: Sequence[ReleaseStep], *, treatment: str, control: str | None, change: Iterable[str]
+) -> list[tuple[ReleaseStep, Takeover | None]]:
+    """Returns the steps that took over, in their order; None where the canary goes on anew.
+
+    Args:
+        steps: Its deploys, in their order.
+        treatment: The commit under test.
+        control: The commit it is compared with.
+        change: The changes under test.
+    """
+    patches = {step.patch_id for step in steps if step.commit == treatment} - {None}
+    over: list[tuple[ReleaseStep, Takeover | None]] = []
+    is_declared = False
+    for step in steps:
+        if step.commit == treatment:
+            is_declared = step.is_partial
+            over.append((step, _own(step)))
+        elif step.allocation == 1 or (step.allocation is None and is_declared):
+            # What a step carries is read from what was known when it was recorded.
+            known = [each for each in steps if each.recorded_at <= step.recorded_at]
+            fate, beside = _fate(step, known, treatment, frozenset(change), patches)
+            is_over = bool(over) and over[-1][1] is not None
+            if fate is not None or not (is_over or step.commit == control):
+                takeover = Takeover(
+                    commit=step.commit,
+                    at=step.deployed_at,
+                    because=fate or EndedBecause.SUPERSEDED,
+                    beside=tuple(sorted(beside)),
+                )
+                over.append((step, takeover))
+    return over
+
+
+def _own(step: ReleaseStep) -> Takeover | None:
+    """Returns the takeover of the treatment's own step; None where it declares a part, or none."""
+    if step.allocation not in {0, 1}:
+        return None
+    because = EndedBecause.PROMOTED if step.allocation else EndedBecause.WITHDRAWN
+    return Takeover(commit=None, at=step.deployed_at, because=because)
+
+
+def _fate(
+    step: ReleaseStep,
+    known: Sequence[ReleaseStep],
+    treatment: str,
+    change: frozenset[str],
+    patches: set[str | None],
+) -> tuple[EndedBecause | None, set[str]]:
+    """Returns whether a step brings the change or takes it back, and its further changes."""
+    by_commit: dict[str, ReleaseStep] = {}
+    for each in known:
+        by_commit.setdefault(each.commit, each)
+    taken_back: set[str] = set()
+    carried: set[str] = set()
+    link: ReleaseStep | None = step
+    passed: set[str] = set()
+    while link is not None and link.commit not in passed:
+        passed.add(link.commit)
+        if not _names(taken_back, link.commit):
+            taken_back |= {*link.reverts}
+        is_same = link.commit == treatment or link.patch_id in patches
+        carried |= change if is_same else {*(link.changes or (link.commit,))}
+        if all(_names(carried, name) for name in change):
+            gone = any(_names(taken_back, name) for name in (*change, link.commit))
+            beside = {name for name in carried if not _names({*change, step.commit}, name)}
+            return (EndedBecause.WITHDRAWN, set()) if gone else (EndedBecause.PROMOTED, beside)
+        link = None if link.base is None else by_commit.get(link.base)
+    return None, set()
+
+
+def _names(written: Iterable[str], commit: str) -> bool:
+    """Tells whether a commit is among some that are written by short or whole ids."""
+    return any(name.startswith(commit) or commit.startswith(name) for name in written)
