@@ -44,7 +44,8 @@ def visit(
     ]
 
 
-def customers(shop, *, users: int = USERS, named: bool = True) -> None:
+def customers(shop, *, users: int = USERS, named: bool = True, each: int = 2) -> None:
+    """Sessions that the router keeps on A, and each so many on L."""
     for number in range(users):
         user = {"user_ref": f"u{number}"} if named else {}
         for minutes in (FIRST, SECOND):
@@ -53,14 +54,14 @@ def customers(shop, *, users: int = USERS, named: bool = True) -> None:
                 minutes=minutes + number / 22,
                 value=1.0 + number,
                 request=100.0 + number % 100,
-                **{"commit": (A, L)[number % 2], "route": "/list", **user},
+                **{"commit": L if number % each == 1 else A, "route": "/list", **user},
             )
 
 
-def strangers(shop, *, users: int = 400) -> None:
-    """Users who get another build each time, values beyond all bounds, and a route of their own."""
+def strangers(shop, *, users: int = 400, builds: tuple[str, str] = (A, L)) -> None:
+    """Users of these builds in turn, values beyond all bounds, and a route of their own."""
     for number in range(users):
-        for minutes, commit in ((FIRST, A), (SECOND, L)):
+        for minutes, commit in zip((FIRST, SECOND), builds, strict=True):
             visit(
                 *(shop, f"stranger {number} {minutes}"),
                 minutes=minutes + number / 22,
@@ -141,8 +142,8 @@ def test_a_shop_that_sends_with_its_public_key_alone_gets_the_same_and_is_told(s
 
 
 def test_a_stranger_s_users_are_not_the_unit_of_sessions_that_name_none(shop) -> None:
-    customers(shop, users=100, named=False)
-    strangers(shop, users=40)
+    customers(shop, users=100, named=False, each=10)
+    strangers(shop, users=40, builds=(L, L))
     assert frozen(shop, registered(shop, unvouched="stranger%"))["unit"] == "session"
 
 

@@ -184,7 +184,11 @@ def test_places_are_registered_one_by_one(store) -> None:
     assert (len(asked.bindings), asked.locked) == (3, [])
 
 
-@pytest.mark.parametrize("path", ["/v1/reward/register", "/v1/places", "/v1/deploys"])
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/reward/register", "/v1/places", "/v1/deploys"],
+    ids=["register", "places", "deploys"],
+)
 def test_a_neighbour_is_answered_while_a_project_reads_its_past(service, path) -> None:
     service.settings(default_metric="spent", **SESSIONS)
     service.deploy(OLD, minutes=-60)
