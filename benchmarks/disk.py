@@ -10,11 +10,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 import numpy as np
+from canary_traffic.canary import Scenario, Traffic, traffic
 from sqlalchemy import Engine, text
 
 from benchmarks.report import options, report
 from benchmarks.store import deploy, measured_store
-from cli.traffic.canary import Scenario, Traffic, traffic
 from domain.registration import PRODUCTION, Registration
 from storage.experiments.experiments import register
 from storage.log.events import RuntimeEvent, append_history

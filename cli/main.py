@@ -29,7 +29,7 @@ GROUPS = {
     "Data": {
         "import": "cli.imports.command:import_history",
         "outcomes": "cli.outcomes:outcomes",
-        "simulate": "cli.traffic.simulate:simulate",
+        "simulate": "canary_traffic.simulate:simulate",
         "forget": "cli.operations.forget:forget",
     },
     "The service": {

@@ -204,7 +204,7 @@ def demo_project(url: str) -> CreatedProject:
     Args:
         url: The store's.
     """
-    from cli.traffic.demo import METRIC  # noqa: PLC0415 (a plain start does without its numpy)
+    from canary_traffic.demo import METRIC  # noqa: PLC0415 (a plain start does without its numpy)
 
     with opened_engine(url) as engine, engine.begin() as connection:
         known = {project.name: project.project_id for project in list_projects(connection)}
@@ -273,7 +273,7 @@ def _show_owner_link(console: Console, plan: Plan, url: str, project: CreatedPro
 
 def _play_in_background(console: Console, plan: Plan, url: str) -> None:
     """Play the demo beside the supervisor, which alone may start children."""
-    from cli.traffic.demo import play  # noqa: PLC0415 (a plain start does without its numpy)
+    from canary_traffic.demo import play  # noqa: PLC0415 (a plain start does without its numpy)
 
     project = demo_project(url)
 

@@ -1,4 +1,4 @@
-"""Simulated traffic: canaries, loads and the demo.
+"""Traffic: batches of events that commands send to a running service.
 
-`cli.main` loads its commands by name; `up` plays the demo.
+The package `canary_traffic` simulates it.
 """

@@ -15,7 +15,6 @@ import click
 import httpx2
 import msgspec
 
-from cli.traffic.canary import Delivery
 from domain.document import time_text
 
 # A body holds a MiB, also where each event names two hundred flags.
@@ -31,6 +30,14 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 10.0
 _SUMMED = ("accepted", "duplicates", "late", "sampled_out")
 _COUNTS = ("requests", "events", *_SUMMED, "rejected")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """An event, and when it reaches the service."""
+
+    at: datetime
+    body: dict[str, Any]
 
 
 class Refused(click.ClickException):

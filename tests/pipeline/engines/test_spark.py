@@ -11,11 +11,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from canary_traffic.demo import play
 from click.testing import CliRunner
 from rich.console import Console
 
 from cli.main import main
-from cli.traffic.demo import play
 from orchestration.pipeline.day_check import Comparison, compare_days
 from storage.lake.day_engines import DayEngineSettings
 from storage.lake.lake import FolderLake

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cli.traffic.posting import Delivery
 from domain.document import time_text
 from storage.tenants.sample import Sample
 
@@ -110,14 +111,6 @@ class Scenario:
             raise ValueError("start and end, and the ramp's steps, must be in order of time")
         if self.sessions_per_day <= 0 or self.pages < 1 or not self.routes:
             raise ValueError("there must be sessions, with at least a page each, on some route")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Delivery:
-    """An event, and when it reaches the service."""
-
-    at: datetime
-    body: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
+from canary_traffic.canary import Scenario, Traffic, traffic
 from cli.table import table
-from cli.traffic.canary import Delivery, Scenario, Traffic, traffic
 from cli.traffic.interruption import INTERRUPTED, interruptible
 from cli.traffic.posting import (
     Batch,
+    Delivery,
     NoAnswer,
     Posted,
     Refused,

@@ -18,9 +18,9 @@ from rich.panel import Panel
 from rich.progress import Progress
 from rich.spinner import Spinner
 
+from canary_traffic.canary import Scenario, Traffic, traffic
 from cli.command import command_name
 from cli.table import table
-from cli.traffic.canary import Scenario, Traffic, traffic
 from cli.traffic.posting import Posted, answer, batches, connected, deploy_body, post
 from storage.tenants.keys import KeyKind
 

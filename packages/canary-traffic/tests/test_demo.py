@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from canary_traffic.demo import METRIC, Story, story
 
 from cli.processes.up import demo_project
-from cli.traffic.demo import METRIC, Story, story
 from storage.tenants.settings import read_settings
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)

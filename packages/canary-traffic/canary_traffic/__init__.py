@@ -1,0 +1,1 @@
+"""Simulated traffic: canaries, loads and the demo, as clients of a running service."""
