@@ -6,7 +6,7 @@ MUTANTS = [
     Mutant(
         breaks="a store that may forget is refused at the start",
         of="api.server.process.serve",
-        edits=[swap("None if _known_to_be_safe(database_url) else database_url", "None")],
+        edits=[swap("None if _known_to_be_safe(settings) else settings", "None")],
         tests=[
             "tests/api/server/test_durability.py::test_a_weak_store_is_refused_in_one_line",
             "tests/api/server/test_durability.py::test_a_store_that_comes_back_weak_ends_the_server",
@@ -103,7 +103,7 @@ MUTANTS = [
     Mutant(
         breaks="a breach sends a rollout back, whatever its policy",
         of="storage.releases.release_gate._against",
-        edits=[swap("f'Go back: {breaches} is breached' if breaches else None", "None")],
+        edits=[swap("f'Go back: {breaches} is breached'", "None")],
         tests=[
             "tests/api/routes/test_release_gate.py::test_a_rollout_goes_on_back_or_neither_as_its_policy_says"
         ],
@@ -147,7 +147,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="CI promotes no older commit over a newer one",
-        of="storage.verdicts.publication._SUPERSEDED_BY",
+        of="storage.views.verdict_list._SUPERSEDED_BY",
         edits=[reword("    WHERE later.share IS DISTINCT FROM 0", "    WHERE false")],
         tests=[
             "tests/pages/test_ci.py::test_a_canary_is_not_promoted_over_what_came_after_it_but_is_rolled_back"

@@ -177,7 +177,7 @@ MUTANTS = [
     Mutant(
         breaks="nobody signs for a session that the public key names",
         of="api.adapters.remote_evaluation._token",
-        edits=[swap("caller.kind is not KeyKind.WRITE or commit is None", "commit is None")],
+        edits=[swap("caller.kind is not KeyKind.WRITE", "False")],
         tests=[
             "tests/pipeline/scenarios/test_poisoning.py::test_remote_evaluation_signs_for_no_session_that_nobody_served",
             "tests/api/openfeature/test_evaluation.py::test_the_setting_says_to_which_key_arms_are_handed_out_and_the_write_key_s_are_signed",
@@ -309,12 +309,9 @@ MUTANTS = [
     ),
     Mutant(
         breaks="a flag that depends on the change splits the strata in every block before, too",
-        of="stats.looks.stratification._by_need",
+        of="stats.looks.stratification._stages",
         edits=[
-            swap(
-                "lineages if not splitting.flags else series.regrouped(dependent.strata(splitting.flags))",
-                "lineages",
-            )
+            swap("dependent is not None and splitting.flags", "False"),
         ],
         tests=[
             "tests/stats/looks/test_splits.py::test_a_flag_that_splits_does_so_in_every_block_that_went_before"
