@@ -23,6 +23,7 @@ _STATES: Mapping[State, tuple[Tone, str]] = {
     State.WITHDRAWN: ("none", "Withdrawn"),
     State.PROMOTED: ("none", "Promoted"),
     State.BASE_GONE: ("fault", "Can't say: users have another build"),
+    State.ENDED: ("none", "Closed"),
     State.NOTHING_TO_COMPARE: ("fault", "Can't say: no build to compare with"),
 }
 _WAITING: Mapping[AbstainReason | None, tuple[Tone, str]] = {

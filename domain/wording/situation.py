@@ -87,7 +87,10 @@ _LONG = timedelta(hours=12)
 # So many breached guardrails are named with their numbers.
 _NAMED = 3
 # A step that ended the comparison comes before the numbers until then.
-_GONE = (State.WITHDRAWN, State.PROMOTED, State.BASE_GONE, State.NOTHING_TO_COMPARE)
+_GONE = (
+    *(State.WITHDRAWN, State.PROMOTED, State.BASE_GONE, State.NOTHING_TO_COMPARE),
+    State.ENDED,
+)
 _BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.ARRIVING)
 _BREACHED = (Action.ROLL_BACK, Action.REVISE)
 # Endings after which no canary is left to take back.
@@ -117,6 +120,7 @@ def situation(
     arrivals: Arrivals | None = None,
     last_unit_at: datetime | None = None,
     acted: ReleaseStep | None = None,
+    closed_at: datetime | None = None,
     is_flag: bool = False,
 ) -> Situation:
     """Returns the situation of an experiment.
@@ -132,6 +136,7 @@ def situation(
         arrivals: The traffic so far; None once a unit is complete.
         last_unit_at: When the last block with a unit ended; None where none has.
         acted: The step that was taken since its decision; None where none was.
+        closed_at: When it was closed by hand; None where it was not.
         is_flag: Whether the change is a flag's, so that it is turned off rather than taken back.
     """
     known = evidence if isinstance(evidence, Evidence) else None
@@ -145,12 +150,17 @@ def situation(
         current = Situation(state=State.ENDED, action=Action.NONE, advice=steps)
         if ended not in _CANARY_GONE and acted is None:
             current = _breached(current, contract, known, back)
+    elif closed_at is not None:
+        sentence = f"It was closed at {_time(closed_at)}, and ends with the pipeline's next run."
+        steps = (_ENDED[EndedBecause.CLOSED],)
+        current = Situation(state=State.ENDED, action=Action.NONE, advice=steps, sentence=sentence)
+        current = _breached(current, contract, known, back)
     elif awaited is not None:
         sentence = awaited_sentence(awaited, environment)
         state = State.WAITS_FOR_DEPLOY
         current = Situation(state=state, action=Action.WAIT, advice=(_DEPLOY,), sentence=sentence)
     elif builds.missing is None and builds.ending is not None:
-        current = _over(builds.ending, contrast_seconds)
+        current = _over(builds.ending, contrast_seconds, now)
         if current.state is State.PROMOTED:
             current = _breached(current, contract, known, back)
     else:
@@ -182,7 +192,8 @@ def as_of_now(
         reason = f"{before} {current.sentence}".strip()
     words = {"sentence": sentence, "reason": reason, "headline": current.headline}
     evidence = structs.replace(evidence, **words, advice=current.advice)
-    if not isinstance(evidence, Evidence) or current.state in {State.DECIDED, State.ENDED}:
+    decided = current.state is State.DECIDED or evidence.ended_because is not None
+    if not isinstance(evidence, Evidence) or decided:
         return evidence
     builds_now = {"base_moved": builds.moved, "nothing_to_compare": builds.missing}
     sessions, known = evidence.sessions, evidence.known
@@ -444,9 +455,10 @@ def _acted_on(contract: Contract, answered: Situation, acted: ReleaseStep) -> Si
     return structs.replace(answered, sentence=sentence)
 
 
-def _over(ending: Takeover, contrast_seconds: int | None) -> Situation:
+def _over(ending: Takeover, contrast_seconds: int | None, now: datetime) -> Situation:
     """Returns the situation of a canary that was withdrawn, or given to everybody."""
     until = contrast_seconds and ending.at + timedelta(seconds=contrast_seconds)
+    until = until if until and until > now else None
     state = State.WITHDRAWN if ending.because is EndedBecause.WITHDRAWN else State.PROMOTED
     at = _time(ending.at)
     done = (
@@ -457,9 +469,7 @@ def _over(ending: Takeover, contrast_seconds: int | None) -> Situation:
     end = f"; it ends at {_time(until)} at the earliest" if until else ""
     sentence = f"{done}, so what comes now is not compared{end}."
     steps = ("Nothing to do: what was measured before may still give an answer.", _AGAIN[state])
-    return Situation(
-        state=state, action=Action.NONE, advice=steps, sentence=sentence, until=until or None
-    )
+    return Situation(state=state, action=Action.NONE, advice=steps, sentence=sentence, until=until)
 
 
 def _harms(contract: Contract, evidence: Evidence | None) -> list[str]:

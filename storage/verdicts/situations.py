@@ -53,7 +53,7 @@ _READ = text(f"""
 SELECT x.experiment_id, x.project_id, x.environment, x.treatment_commit, x.deploy_id,
     x.request -> 'treatment_flag' IS NOT NULL AS is_flag, {CONTRAST_SECONDS} AS contrast,
     {ELSEWHERE} AS elsewhere, {ARRIVALS} AS arrivals, {ACTED} AS acted,
-    {LAST_UNIT_AT} AS last_unit_at
+    {LAST_UNIT_AT} AS last_unit_at, x.closed_at
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.experiment_id = ANY(:ids)
 """)
@@ -136,6 +136,7 @@ def _current(
         arrivals=None if row.arrivals is None else Arrivals(**row.arrivals),
         last_unit_at=row.last_unit_at,
         acted=acted,
+        closed_at=row.closed_at,
         is_flag=row.is_flag,
     )
     return SituationReading(

@@ -4,6 +4,23 @@ from tests.mutants.mutant import Mutant, reword, swap
 
 MUTANTS = [
     Mutant(
+        breaks="a guardrail that got worse while the target is open takes the canary back",
+        of="domain.evidence.breach.breach_action",
+        edits=[swap("Action.REVISE if better else Action.ROLL_BACK", "Action.REVISE")],
+        tests=[
+            "tests/pipeline/changes/test_faces.py::test_a_breach_while_the_target_is_open_leads_every_face",
+            "tests/pages/test_ci.py::test_a_canary_that_got_slower_is_taken_back_while_its_target_is_open[with_curl_and_jq]",
+        ],
+    ),
+    Mutant(
+        breaks="no evidence projects a date or a need where nothing is compared any more",
+        of="domain.wording.situation.as_of_now",
+        edits=[swap("is_awaited(current)", "True")],
+        tests=[
+            "tests/pipeline/changes/test_faces.py::test_a_deploy_is_said_by_each_face_before_the_next_look[step0-withdrawn]"
+        ],
+    ),
+    Mutant(
         breaks="a store that may forget is refused at the start",
         of="api.server.process.serve",
         edits=[swap("None if _known_to_be_safe(settings) else settings", "None")],

@@ -25,7 +25,9 @@ from tests.clients.gitlab import PROJECT as GITLAB_PROJECT
 from tests.clients.gitlab import TOKEN as GITLAB_TOKEN
 from tests.clients.gitlab import serving_gitlab
 from tests.clients.page import blocks, page
+from tests.pipeline.scenarios.test_thresholds import REQUEST, slow_for
 from tests.processes.action import ActionRun, run_action, runner_path
+from tests.world import A, K
 
 pytestmark = [
     pytest.mark.process,
@@ -438,6 +440,34 @@ def test_an_open_experiment_is_kept_up_to_date_with_its_picture(tenant, runner) 
     assert "░ interval" in picture
     (check,) = runner.github.checks.values()
     assert check["status"] == "in_progress"
+
+
+def test_a_canary_that_got_slower_is_taken_back_while_its_target_is_open(tenant, act) -> None:
+    slow = {"sources": [REQUEST], "over": ["p95", "p99"], "better": "lower"}
+    tenant.settings(metrics={"slow": slow}, guardrails=["slow"], default_metric="order")
+    tenant.canary()
+    for commit, start, units, times in ((A, -310, 1100, 1), (A, 0, 1500, 1), (K, 0, 1500, 1.2756)):
+        slow_for(tenant, commit, start=start, units=units, every=1, times=times, median=108.1)
+    experiment = tenant.register(treatment_commit=K)
+    tenant.tick(minutes=400)
+    contract = tenant.contract(experiment)
+    assert (contract["verdict"], contract["guardrail_breaches"]) == ("abstain", ["slow"])
+    said = tenant.evidence(experiment)["sentence"]
+    lead = r"slow got worse: p95 404 → 51\d ms\. Take it back\. On order: 3,000 sessions counted\."
+    assert re.match(lead, said), said
+    assert act() == [f"roll-back {K}"]
+    assert tenant.bound(experiment)["situation"]["state"] == "withdrawn"
+    assert act() == []
+
+
+def test_a_breach_that_anybody_can_send_is_acted_on_where_the_project_allows_it(
+    tenant, act
+) -> None:
+    tenant.deploy(BASE)
+    published(tenant, canary(tenant, C1), {**ABSTAIN, "guardrail_breaches": ["error"]}, whole())
+    assert act() == []
+    tenant.settings(act_on_unvouched_breaches=True)
+    assert act() == [f"roll-back {C1}"]
 
 
 def test_a_keep_after_a_rollback_and_a_rollback_after_a_keep_are_each_acted_on_once(

@@ -16,14 +16,21 @@ REQUEST, QUANTILES = "http.server.request", ["p50", "p90", "p95", "p99"]
 
 
 def slow_for(
-    story, commit: str, *, start: float, units: int, every: int = 0, times: float = 10
+    story,
+    commit: str,
+    *,
+    start: float,
+    units: int,
+    every: int = 0,
+    times: float = 10,
+    median: float = 200,
 ) -> None:
     """Sends sessions of two requests; of every so many the first takes so many times as long."""
     story.crowd(commit, start=start, minutes=300, units=units, rates={"order": 0.3})
     visits = [event for event in story.events if event["event"] == "page_view"]
     for place, visit in enumerate(visits):
         # Log-normal durations, whose quantiles are reached evenly.
-        usual = 200 * math.exp(NormalDist(0, 0.8).inv_cdf((place * 0.618034 + 0.5) % 1))
+        usual = median * math.exp(NormalDist(0, 0.8).inv_cdf((place * 0.618034 + 0.5) % 1))
         slow = usual * times if every and place % every == 0 else usual
         later = datetime.fromisoformat(visit["occurred_at"]) + timedelta(seconds=1)
         request = {**visit, "event": REQUEST}

@@ -1,0 +1,260 @@
+"""Faces at a moment: all of them say at once what was done to a canary, and what got worse."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from mcp import Client
+from sqlalchemy import text
+
+from cli.main import main
+from mcp_server.address import Address
+from mcp_server.reward_api import RewardApi
+from mcp_server.server import reward_server
+from orchestration.dagster.report import report
+from orchestration.outbound.delivery import deliver
+from storage.tenants.keys import KeyKind
+from storage.views.published import nearest_to_an_answer
+from tests.cli.conftest import serving
+from tests.clients.owner import Owner
+from tests.clients.receiver import receiving
+from tests.world import A, K, World
+
+HOTFIX = "eeeeeee5"
+HOURS = 60.0
+ABSTAIN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
+# Of a canary that is compared no longer, or that harms, no face may say any of these.
+GOES_ON = (
+    *("Leave the canary running", "larger share", "are needed to find", "reached about"),
+    *("four of five", "<progress", "Enough units about", "Go on:"),
+)
+# A clause that announces a moment to come, and the moment as any face writes it.
+_TO_COME = re.compile(
+    r"(?:until|about|ends at|can come at|any case) (?:about )?"
+    r"(\d{4}-\d\d-\d\d \d\d:\d\d|\d\d \w{3} \d\d:\d\d)"
+)
+Faces = Callable[[str], Mapping[str, str]]
+
+
+@pytest.fixture
+def live(story: World) -> World:
+    """A world whose sixth hour has just closed."""
+    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    story.begin = now - timedelta(hours=7, minutes=now.minute % 5)
+    story.canary()
+    return story
+
+
+@pytest.fixture
+def faces(live, monkeypatch) -> Iterator[Faces]:
+    """Returns what each face says of an experiment."""
+    key = live.project.keys[KeyKind.PROJECT]
+    with serving(live) as url:
+        monkeypatch.setenv("SERVICE_API_URL", url)
+        monkeypatch.setenv("SERVICE_PROJECT_KEY", key)
+        monkeypatch.setenv("COLUMNS", "250")
+
+        def command(*words: str) -> str:
+            return " ".join(CliRunner().invoke(main, words).output.split())
+
+        def look(experiment: str) -> Mapping[str, str]:
+            evidence, owner = live.evidence(experiment), Owner(live)
+            (row,) = (row for row in live.listed() if row["experiment_id"] == experiment)
+            gate = {"treatment_commit": K, "target_metric": "order", "policy": "no-breach"}
+            with live.store.engine.connect() as connection:
+                dagster = dict(report(nearest_to_an_answer(connection, limit=9)))
+            pages = ("", "/experiments", "/deploys", f"/experiments/{experiment}")
+            return {
+                "evidence": " ".join([evidence["sentence"], *evidence["advice"]]),
+                "reason": f"{evidence['headline']}: {evidence['reason']}",
+                "list": row["headline"],
+                **{path: written(owner.page(f"/dashboard{path}")) for path in pages},
+                "gate": live.get("/v1/reward/gate", params=gate).json()["sentence"],
+                "wait": command("wait", experiment, "--timeout", "0"),
+                "explain": command("explain", experiment),
+                "cli list": command("list"),
+                **asyncio.run(of_an_agent(url, key, experiment)),
+                "dagster": " ".join(str(value.value) for value in dagster.values()),
+            }
+
+        yield look
+
+
+def written(page: str) -> str:
+    """A page as a person reads it: its tags but a bar's left out."""
+    return " ".join(re.sub(r"<(?!progress)[^>]*>", " ", page).split())
+
+
+async def of_an_agent(url: str, key: str, experiment: str) -> Mapping[str, str]:
+    """What the tools of MCP say."""
+    api = RewardApi(Address(url=url, key=key))
+    async with Client(reward_server(api)) as client:
+        each = {"experiment_id": experiment}
+        polled = await client.call_tool("get_verdict", each)
+        explained = await client.call_tool("explain", each)
+        listed = await client.call_tool("list_experiments", {})
+    progress = explained.structured_content["progress"]
+    assert progress["projected_decision_at"] is None or progress["required"] is not None
+    return {
+        "get_verdict": polled.content[1].text,
+        "mcp explain": explained.structured_content["sentence"],
+        "mcp list": listed.structured_content["experiments"][0]["headline"],
+    }
+
+
+def compared(world: World, *, errors: float = 0.0, order: float = 0.2, **members: Any) -> str:
+    """A canary that was compared for six hours, and its experiment, which is open."""
+    for commit, rate, wrong in ((A, 0.2, 0.01), (K, order, errors)):
+        rates = {"order": rate, "error": wrong}
+        world.crowd(commit, start=0, minutes=6 * HOURS, units=600, rates=rates)
+    world.send(live=True)
+    experiment = world.register(treatment_commit=K, **members)
+    world.as_live()
+    world.tick()
+    return experiment
+
+
+def require(said: Mapping[str, str], word: str, *, but: tuple[str, ...] = ()) -> None:
+    """Holds that each face says a word, nothing forbidden, and no date that has passed."""
+    assert not {face for face, shown in said.items() if word.lower() not in shown.lower()} - {*but}
+    denied = {face: bad for face, shown in said.items() for bad in GOES_ON if bad in shown}
+    assert denied == {}
+    for face, shown in said.items():
+        for moment in _TO_COME.findall(shown.replace("\u202f", " ")):
+            assert read(moment) > datetime.now(UTC), (face, moment)
+
+
+def read(moment: str) -> datetime:
+    year = "" if moment[4:5] == "-" else f"{datetime.now(UTC).year} "
+    form = "%Y %d %b %H:%M" if year else "%Y-%m-%d %H:%M"
+    return datetime.strptime(f"{year}{moment}", form).replace(tzinfo=UTC)
+
+
+def test_a_canary_that_is_compared_has_a_date_to_come_and_is_left_running(live, faces) -> None:
+    said = faces(compared(live))
+    assert "Leave the canary running" in said["evidence"]
+    assert all("are needed to find a 20" in said[face] for face in ("evidence", "wait", "explain"))
+
+
+@pytest.mark.parametrize(
+    ("step", "word"),
+    [
+        ({"sha": K, "allocation": 0}, "withdrawn"),
+        ({"sha": K, "allocation": 1}, "promoted"),
+        ({"sha": HOTFIX, "allocation": 1, "base": A}, "another build"),
+    ],
+)
+def test_a_deploy_is_said_by_each_face_before_the_next_look(live, faces, step, word) -> None:
+    experiment = compared(live)
+    live.deploy(**step, minutes=6 * HOURS + 55)
+    said = faces(experiment)
+    # A sentence says of a promotion that everybody has the change.
+    sentences = {"evidence", "gate", "wait", "explain", "get_verdict", "mcp explain", "dagster"}
+    require(said, word, but=() if word == "withdrawn" else tuple(sentences))
+    leads = live.bound(experiment)["situation"]["sentence"]
+    assert {face for face in sentences if leads[:40] not in said[face]} == set()
+    assert live.evidence(experiment)["advice"] == live.bound(experiment)["situation"]["advice"]
+    assert live.evidence(experiment)["sessions"]["required"] is None
+
+
+def test_a_closing_is_said_by_each_face_before_the_next_look(live, faces) -> None:
+    experiment = compared(live)
+    assert live.post(f"/v1/reward/{experiment}/close", {}).status_code == 200
+    require(faces(experiment), "closed")
+
+
+def test_where_nothing_comes_each_face_says_since_when_and_no_date(live, faces) -> None:
+    experiment = compared(live)
+    # Nothing else happens for the hours of which the clock is moved on here.
+    live.in_store(lambda c: c.execute(text(SILENCE)))
+    said = faces(experiment)
+    lists = ("list", "cli list", "mcp list", "/deploys", "reason", "gate")
+    require(said, "Nothing has been counted since", but=lists)
+    assert said["gate"].startswith("Look before you go on: no guardrail is breached. Nothing has")
+
+
+def test_a_date_that_has_passed_is_shown_no_more(live) -> None:
+    experiment = compared(live)
+    soon = datetime.now(UTC) + timedelta(hours=2)
+    for at, reached in ((soon, ", reached about"), (soon - timedelta(hours=6), ".")):
+        sessions = {"required": 5000.0, "projected_decision_at": at.isoformat()}
+        live.publish(experiment, ABSTAIN, sessions=sessions)
+        evidence = live.evidence(experiment)
+        assert (
+            f"About 5,000 sessions are needed to find a 20 % change{reached}"
+            in (evidence["sentence"])
+        )
+        assert (evidence["sessions"]["projected_decision_at"] is None) == (at < soon)
+        assert (", reached about" in evidence["sentence"]) == (at == soon)
+
+
+SILENCE = "UPDATE block_units SET block = block - 12 * 3600 * 1000000::bigint"
+BREACH = "error got worse: 1.00 % → 12.00 %. Take it back."
+
+
+def test_a_breach_while_the_target_is_open_leads_every_face(live, faces) -> None:
+    with receiving() as receiver:
+        live.settings(webhooks=[{"url": receiver.url}])
+        experiment = compared(live, errors=0.12, guardrails=["error"])
+        deliver(live.store.engine, secret=b"a secret of the tests")
+    (got,) = receiver.got
+    contract = live.contract(experiment)
+    assert (contract["verdict"], contract["abstain_reason"]) == ("abstain", "power")
+    assert contract["guardrail_breaches"] == ["error"]
+    situation = live.bound(experiment)["situation"]
+    assert (situation["action"], situation["headline"]) == ("roll_back", "error got worse")
+    said = {**faces(experiment), "webhook": got.document["data"]["sentence"]}
+    require(said, "error got worse")
+    for face in ("evidence", "wait", "explain", "mcp explain", "dagster", "webhook", "get_verdict"):
+        assert said[face].startswith(BREACH), face
+    # Anybody could have sent these events: a person is to look, and the list says so.
+    assert "Anybody can send such events with the public key" in said["evidence"]
+    pending = {"pending": True}
+    (row,) = live.get("/v1/reward", params=pending).json()["experiments"]
+    assert (row["action"], row["by_itself"], row["decided_at"]) == ("roll_back", False, None)
+    assert row["breached_at"] == live.evidence(experiment)["guardrails"][0]["breached_at"]
+
+    live.deploy(K, 0, minutes=6 * HOURS + 55)
+    assert live.get("/v1/reward", params=pending).json()["experiments"] == []
+    require(faces(experiment), "withdrawn")
+
+
+def test_a_breach_with_a_candidate_asks_to_revise_and_is_nobody_s_to_take_back(live) -> None:
+    experiment = compared(live)
+    candidate = {
+        "at": "2026-10-01T10:00:00Z",
+        "lift": 0.1,
+        "confidence": 0.99,
+        "ci": [0.05, 0.15],
+        "cadence": "fast",
+        "holds": False,
+        "waits_for": [],
+    }
+    live.publish(experiment, {**ABSTAIN, "guardrail_breaches": ["error"]}, candidate=candidate)
+    situation = live.bound(experiment)["situation"]
+    assert situation["action"] == "revise"
+    assert situation["advice"][0].startswith("Don't ship it as it is: it helps order, but harms")
+    assert live.get("/v1/reward", params={"pending": True}).json()["experiments"] == []
+
+
+@pytest.mark.parametrize("cause", ["unit", "crossover", "draw"])
+def test_where_units_are_in_the_wrong_arm_the_set_up_comes_before_a_breach(live, cause) -> None:
+    experiment = compared(live)
+    answer = {**ABSTAIN, "abstain_reason": "interacting", "guardrail_breaches": ["error"]}
+    live.publish(experiment, answer, gates={"interacting_because": [cause]})
+    assert live.bound(experiment)["situation"]["action"] == "fix"
+    gate = {"treatment_commit": K, "target_metric": "order"}
+    assert live.get("/v1/reward/gate", params=gate).json()["phase"] == "Running"
+
+
+def test_a_flag_that_harms_is_turned_off(live) -> None:
+    flag = {"name": "cart", "treatment": True, "control": False}
+    experiment = live.register(treatment_flag=flag)
+    live.publish(experiment, {**ABSTAIN, "guardrail_breaches": ["error"]})
+    situation = live.bound(experiment)["situation"]
+    assert "Turn it off." in situation["sentence"]
+    assert situation["advice"][0].startswith("Turn it off: ")
