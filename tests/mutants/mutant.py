@@ -1,12 +1,13 @@
 """A mutant: a small program that breaks a promise in a copy of the source.
 
-It names a function, class or constant by its import path, and changes an expression, a statement or
+The TOML files beside this module hold them. A mutant names a function, class or constant by its import path, and changes an expression, a statement or
 a text in it. What it looks for is compared as Python reads it: neither line breaks nor comments nor
 anything that stands beside it matter.
 """
 
 import ast
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -59,6 +60,24 @@ class Mutant:
             if tree.joinpath(*names[:end]).with_suffix(".py").is_file():
                 return ".".join(names[:end])
         raise LookupError(f"no module holds {self.of}")
+
+
+def read_mutants(path: Path) -> list[Mutant]:
+    """Returns the mutants of a TOML file, whose edits are named like the functions below."""
+    return [
+        Mutant(**(entry | {"edits": list(map(_edit, entry["edits"]))}))
+        for entry in tomllib.loads(path.read_text())["mutants"]
+    ]
+
+
+def _edit(entry: Mapping[str, str]) -> Edit:
+    match entry:
+        case {"swap": old, "by": new}:
+            return swap(old, new)
+        case {"reword": old, "by": new}:
+            return reword(old, new)
+        case _:
+            return drop(entry["drop"])
 
 
 def swap(old: str, new: str) -> Edit:

@@ -14,8 +14,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tests.mutants import faces, log, verdicts
-from tests.mutants.mutant import Mutant, drop, reword, swap
+from tests.mutants.mutant import Mutant, drop, read_mutants, reword, swap
 
 ROOT = Path(__file__).parents[2]
 # What is no source: other mutants' tests write there at the same time.
@@ -27,7 +26,11 @@ LEFT_OUT = shutil.ignore_patterns(
 SOME_FAILED = 1
 
 
-MUTANTS = [*log.MUTANTS, *verdicts.MUTANTS, *faces.MUTANTS]
+MUTANTS = [
+    mutant
+    for name in ("log", "verdicts", "faces")
+    for mutant in read_mutants(Path(__file__).with_name(f"{name}.toml"))
+]
 
 
 def names_of_tests(path: Path) -> set[str]:
