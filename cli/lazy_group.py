@@ -17,7 +17,6 @@ class LazyGroup(click.Group):
     Args:
         groups: By heading, the commands: by name, where each stands (`module:name`), in the order
             in which users meet them.
-        meant: By a word that is no command, the commands that people mean by it.
     """
 
     def __init__(

@@ -15,10 +15,7 @@ def table(
     """Returns a table; without columns it has no header.
 
     Args:
-        rows: The cells of each row.
         columns: The names of the columns; a `>` before a name sets its cells to the right.
-        title: The title, in the middle above it.
-        left: Whether the title stands at the left instead.
     """
     drawn = Table(
         title=title, title_justify="left" if left else "center", show_header=bool(columns)

@@ -37,11 +37,6 @@ RATE_SCALE = 10**12
 def conversion_factor(rate: float, *, of: str, to: str) -> int:
     """Returns the exact rate between minor units of two currencies, in units of 10⁻¹².
 
-    Args:
-        rate: The rate between their major units.
-        of: The currency that is converted.
-        to: The other.
-
     Raises:
         ValueError: The rate has more than eight decimals, or is no number that makes sense.
     """

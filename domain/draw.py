@@ -18,7 +18,6 @@ class Offer:
     """An arm that some units get.
 
     Attributes:
-        salt: The commit as events name it, or the change of a flag.
         share: Of all units, in (0, 1).
     """
 

@@ -15,12 +15,9 @@ class Measure:
     """A metric as people read it.
 
     Attributes:
-        name: Of the metric.
         mean: Whether it is an amount, as a mean or a ratio of 1 and more, rather than a share.
         currency: Of a mean that is money, which is counted in minor units.
-        unit: The randomized unit: session or user.
         control: Control's rate, mean or ratio; None while there is none.
-        over: Of a ratio, the events that it is taken over.
     """
 
     name: str
@@ -120,9 +117,6 @@ def precision_of(lift: float) -> float:
     """Returns the precision of the test's component for a lift (docs/statistics.md, 'The test').
 
     It is 1/lift², in as many digits as the lift is written with: 25 for 0.2.
-
-    Args:
-        lift: Relative to control's rate.
     """
     return round(1 / lift**2, 9)
 

@@ -338,8 +338,6 @@ def companions_of(
     """Returns the definitions of the companions of a target.
 
     Args:
-        unit: What the units are, as a policy names it.
-        every_event: Whether each event exposes: then no outcome comes before the exposure.
         is_history: Whether events came by import or replay, which may not know an outcome.
         adjusted_by: From when to when the history was received that the target is adjusted by;
             None where it is not adjusted.

@@ -96,12 +96,7 @@ class MissingDeploy(Document, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals:
-    """The traffic of an experiment that has no complete unit yet.
-
-    Attributes:
-        units: The units of both arms, in the blocks that have closed.
-        events: Whether an event came since the experiment began.
-    """
+    """The traffic of an experiment that has no complete unit yet."""
 
     units: int
     events: bool

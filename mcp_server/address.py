@@ -14,7 +14,6 @@ class Address:
 
     Attributes:
         url: The base that `/v1/reward/...` is appended to, without a trailing slash.
-        key: The project key; left out of the representation, so that no log shows it.
 
     Raises:
         ValueError: If the address is no http(s) address, or the key can't stand in a header. The
@@ -50,10 +49,6 @@ class Address:
         cls, environ: Mapping[str, str], *, needed_key: str = "the project key (rk_…)"
     ) -> Self:
         """The address that SERVICE_API_URL and SERVICE_PROJECT_KEY give.
-
-        Args:
-            environ: The environment.
-            needed_key: Which key the endpoints take, in words.
 
         Raises:
             ValueError: If a variable is missing or unusable; the message says which.

@@ -31,7 +31,6 @@ def advice(
     """Says the verdict, the next step, and when to look again.
 
     Args:
-        contract: The verdict contract.
         retry_after: Seconds until the next look can come, or None where the service said nothing.
         registration: The registration of an open experiment, or None.
 

@@ -20,10 +20,7 @@ class Answer:
     """A successful answer.
 
     Attributes:
-        text: The body, to the byte.
         body: The JSON that it holds, an object or an array.
-        retry_after: Seconds until the next look can come, where the service says so.
-        age: Seconds since the body was true, where the service says so.
     """
 
     text: str
@@ -38,7 +35,6 @@ class ServiceError(Exception):
     Attributes:
         status: The status of the answer; None where none came.
         problem: The members of the service's problem; empty where the answer is none.
-        retry_after: Seconds until it is worth asking again, where the service says so.
     """
 
     def __init__(
@@ -70,8 +66,6 @@ class Client:
     """The endpoints of a project; an async context manager around its connections.
 
     Args:
-        address: Where the endpoints are, and the key.
-        answer_seconds: How long connecting, and each part of an answer, may take.
         whole_seconds: How long all of a request may take; by default as long as a part of it.
         transport: By which they are reached; by default connections of its own.
     """

@@ -73,7 +73,6 @@ def fitted(whole: ShapeT, **least: int) -> ShapeT:
 
     Args:
         whole: A shape whose `left_out` counts these entries.
-        least: How many entries each list keeps.
     """
     for name, kept in least.items():
         while len(getattr(whole, name) or ()) > kept and not fits(whole):

@@ -49,9 +49,6 @@ class HttpServer:
 
     Whoever mounts it has checked host and origin, admitted the caller and read the body, which
     comes in a single piece, and opens it before the first request.
-
-    Args:
-        application: Whose reward endpoints the tools ask, within this process.
     """
 
     def __init__(self, application: ASGIApp) -> None:

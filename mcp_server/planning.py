@@ -67,7 +67,6 @@ def set_up(lines: Sequence[Mapping[str, Any]], *, url: str) -> SetUp:
 
     Args:
         lines: The body of `GET /v1/reward/checklist`, in the order of a set-up.
-        url: The service's address, for the examples.
 
     Returns:
         A step of at most 1,024 bytes as JSON; `left_out` counts the failed checks that did not fit.

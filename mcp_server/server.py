@@ -111,11 +111,7 @@ def run() -> None:
 
 
 def _corrections(error: ValidationError, members: Mapping[str, Any]) -> str:
-    """Returns the corrections, a line an argument; never the value, which may be private.
-
-    Args:
-        members: The schema of each argument.
-    """
+    """Returns the corrections, a line an argument; never the value, which may be private."""
     reasons: dict[str, list[str]] = {}
     for fault in error.errors(include_input=False, include_url=False, include_context=False):
         argument = str(fault["loc"][0]) if fault["loc"] else "arguments"

@@ -329,11 +329,7 @@ class _Document(RootModel[dict[str, Any]]):
 def _tool(
     function: Callable[..., Any], annotations: ToolAnnotations, answer: type[msgspec.Struct]
 ) -> Tool:
-    """A tool with its schemas.
-
-    Args:
-        answer: The document that it returns.
-    """
+    """A tool with its schemas."""
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
     described = "\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     tool = Tool.from_function(function, description=described, annotations=annotations)

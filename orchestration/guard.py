@@ -33,7 +33,6 @@ class Guard:
         Args:
             hosts: Names under which the server is reached, beside those of this machine's
                 loopback; without ports.
-            url: The address at which people reach it through a proxy; its host is allowed too.
 
         Raises:
             ValueError: A host is given with a port or a scheme, or the address is none.

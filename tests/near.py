@@ -36,10 +36,7 @@ class NearTest:
     """A file of tests that reaches a change: its ring, and how near it is there.
 
     Attributes:
-        file: Its path in the repository.
         ring: 1 to 3.
-        shared: How many folders of its path are those of the changed file.
-        distance: How many imports away the changed file is.
     """
 
     file: str

@@ -93,8 +93,6 @@ class World:
 
     Attributes:
         registration: The members that each registration has unless a test gives its own.
-        events: Those that wait to be sent.
-        units: How many sessions were made.
         begin: Minute 0 of its times.
     """
 

@@ -108,12 +108,7 @@ _BODY = body_of(GateRequest)
 async def _judge(
     request: Request, project_id: int, question: Question, *, registers: bool
 ) -> GateAnswer:
-    """Returns the answer to a question.
-
-    Args:
-        project_id: The project of its key.
-        registers: Whether a deployed commit without an experiment on the metric is registered.
-    """
+    """Returns the answer to a question."""
     policy = gate_policy(question.policy)
 
     def judging(connection: Connection) -> Judgment:

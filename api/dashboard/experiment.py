@@ -114,8 +114,6 @@ class _Reading:
     """An experiment as its page shows it.
 
     Attributes:
-        finding: The experiment with its served verdict.
-        etag: Of the page's content.
         fault: Why it cannot be computed; None where it can.
         ramp: The units over time; None before the first look.
     """

@@ -15,7 +15,6 @@ def reason_of(contract: Contract, reason: str | None, situation: Situation) -> s
 
     Args:
         reason: The evidence's as of now; None before the first look.
-        situation: The experiment's; before any look its sentence is all there is.
     """
     if (said := reason or situation.sentence) is not None:
         return signs(said)

@@ -82,14 +82,7 @@ class Admissions:
         unknown: Iterable[str] = (),
         sampled_out: int = 0,
     ) -> None:
-        """Counts a request of which events were stored.
-
-        Args:
-            names: Of these events.
-            trusted: Whether a write key sent them.
-            sources: The names that the project's metrics read.
-            unknown: Members that said nothing, of the stored events.
-        """
+        """Counts a request of which events were stored."""
         count = self._of(project_id)
         self.received(project_id, names)
         count["accepted"] += accepted

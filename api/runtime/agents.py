@@ -29,7 +29,6 @@ class Agents:
 
     Args:
         tools: Makes the server; None where this process has none.
-        application: Whose endpoints the tools ask.
     """
 
     def __init__(self, tools: Tools | None, application: ASGIApp) -> None:

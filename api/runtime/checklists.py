@@ -28,12 +28,7 @@ class Checklists:
     """The checklist of each project; who asks while it is computed waits for the same checklist."""
 
     def __init__(self, store: Store, *, kept_seconds: float) -> None:
-        """Computes nothing yet.
-
-        Args:
-            store: Where the set-up of projects is read.
-            kept_seconds: For how long a checklist is kept.
-        """
+        """Computes nothing yet."""
         self._store = store
         self._recent = Recent[int, Checklist](kept_seconds)
 

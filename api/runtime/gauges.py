@@ -29,13 +29,7 @@ class StoreGauges:
         fresh_seconds: float = _FRESH_SECONDS,
         patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
-        """Asks nothing yet.
-
-        Args:
-            store: Where the gauges are read.
-            fresh_seconds: For how long its answer, or its absence, is served again.
-            patience_seconds: How long it may take.
-        """
+        """Asks nothing yet."""
         self._store, self._patience = store, patience_seconds
         self._recent = Recent[None, bytes](fresh_seconds)
 

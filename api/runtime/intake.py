@@ -29,13 +29,7 @@ async def take_events(
     """Takes the events of a request: they are stored once this returns.
 
     Args:
-        request: By a caller, who is admitted.
-        caller: Who sends them.
-        media: The content types that are taken.
         limit: The most bytes of the body.
-        read: Reads the body; others are answered while a large body is read.
-        history: Whether they are received when they occurred.
-        may_be_empty: Whether a request is taken although no event of it is valid.
 
     Returns:
         What was read, and how many of the stored events came too late for any verdict.

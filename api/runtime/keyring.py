@@ -208,13 +208,6 @@ async def admitted(
 ) -> Caller:
     """Returns the caller of a request that only keys of some kinds may make.
 
-    Args:
-        request: The key stands in its header.
-        kinds: Of keys.
-        bearer: Whether a bearer token is taken for a key.
-        query: Whether a parameter of the address is.
-        inside: The key that the body holds, if it does.
-
     Raises:
         Problem: There is no key (401), no such live key (401), or it is of another kind (403).
         StoreUnavailable: The store cannot be reached.

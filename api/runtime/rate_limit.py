@@ -115,8 +115,6 @@ class RateLimit:
         """Counts a request by a caller from an address.
 
         Args:
-            caller: Who makes it.
-            address: Where it comes from.
             further: For how many more requests it counts, once it has been counted itself: at most
                 as many as leave it within a limit that nobody else has used.
 

@@ -15,10 +15,6 @@ class Recent(Generic[KeyT, ReadT]):
 
     Whoever asks while a key is read waits for the same reading. A reading that failed, or that is
     None, is not kept.
-
-    Args:
-        seconds: For how long a reading is kept, from its beginning on.
-        capacity: The number of readings kept; when one more comes, the cache is emptied first.
     """
 
     def __init__(self, seconds: float, *, capacity: int = 1000) -> None:
@@ -38,8 +34,6 @@ class Recent(Generic[KeyT, ReadT]):
         """Returns the reading of a key, by a function where it was not read lately.
 
         Args:
-            key: Names the reading.
-            reading: Reads it.
             fresh: Whether the reading must begin after this call. Readings of a key that were
                 asked for so follow one another, and whoever waits meanwhile shares the next.
         """

@@ -46,7 +46,6 @@ def proxied_visitor(request: Request, settings: Settings) -> ProxiedVisitor | No
 
     Args:
         request: Its connection must come from a proxy that the project trusts.
-        settings: The project's: the names of the headers, and the groups that have a role.
 
     Returns:
         None where the project gives no group a role, the connection comes from elsewhere, a header

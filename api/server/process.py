@@ -94,10 +94,7 @@ def serve(
     """Serves the application that the environment describes until SIGTERM or SIGINT.
 
     Args:
-        host: The address to listen on.
         port: The port to listen on; 0 takes a free port.
-        workers: How many processes.
-        application: What makes it, by name: module, colon, function.
 
     Raises:
         SystemExit: 0 at a signal; another code, after a line in the log, when it cannot start:
@@ -257,7 +254,6 @@ class Server(uvicorn.Server):
         """Makes a server that does not listen yet.
 
         Args:
-            config: uvicorn's.
             unasked: The settings of a store that could not be checked yet.
         """
         super().__init__(config)

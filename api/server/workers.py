@@ -38,13 +38,7 @@ class Workers:
         work: Callable[[socket.socket], int],
         ended: Callable[[int], object],
     ) -> None:
-        """Starts none yet.
-
-        Args:
-            listeners: They stay open here while a worker is replaced: clients wait meanwhile.
-            work: Serves on a socket until a signal, and returns the worker's exit code.
-            ended: Called with the number of each process that has ended.
-        """
+        """Starts none yet."""
         self._listeners = listeners
         self._work = work
         self._ended = ended

@@ -47,9 +47,7 @@ async def read_body(
     """Returns the body of a request, inflated; its values are counted before they are built.
 
     Args:
-        request: Its stream is read no further than the limit.
         limit: The most bytes, before and after inflation; `most_values` follows from it.
-        media: The content types that are taken.
         gzip: Whether `Content-Encoding: gzip` is taken.
 
     Raises:
@@ -122,7 +120,6 @@ def body_of(
     """Returns the dependency that reads a request's body as a shape.
 
     Args:
-        shape: A pydantic model.
         limit: The most bytes.
         optional: Whether a request without a body is a request with an empty object.
     """

@@ -121,13 +121,8 @@ def reading(
 
     Args:
         body: JSON schema of the body, by content type.
-        examples: Bodies by name.
-        keys: The security schemes; any of them is enough.
-        parameters: OpenAPI parameters.
-        required: Whether the body is.
         problems: Codes that it answers with, besides those that its key, body or parameters
             bring.
-        last_wins: Whether a member of the body may be named twice.
         failures: JSON schema of a failure by content type, where another protocol has its own.
     """
     operation: dict[str, Any] = {_OWN_PROBLEMS: list(problems), _OWN_FAILURES: failures or {}}

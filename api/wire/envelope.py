@@ -108,14 +108,7 @@ class Envelope:
         routes: Iterable[BaseRoute] = (),
         failures: Mapping[type[Exception], Failed] | None = None,
     ) -> None:
-        """Puts the envelope around an application.
-
-        Args:
-            app: What answers everything but plain routes.
-            meters: What counts requests.
-            routes: Of these, the plain ones are answered here.
-            failures: What becomes of an exception of theirs, by its class.
-        """
+        """Puts the envelope around an application."""
         self._app = app
         self._meters = meters
         self._failures = failures or {}

@@ -161,13 +161,7 @@ class EventReader:
     """Reads the events of a request.
 
     Attributes:
-        project_id: Whose events they are.
-        now: The store's time.
-        trusted: Whether they were sent with the write key.
-        history: Whether they are received when they occurred.
-        pseudonyms: What user references become.
         signatures: Which events a router vouches for; None where signatures are not asked for.
-        epochs: The numbers of the keys that routers sign with.
         sample: The units whose events are stored; None for all.
     """
 

@@ -49,7 +49,6 @@ def plain_moment(text: str, *, latest: datetime) -> datetime | None:
     Nearly all are such, and this is the quicker way; None of a string that `moment` must look at.
 
     Args:
-        text: The string.
         latest: The last time that is taken, before the year 2101.
     """
     if _PLAIN.fullmatch(text) is None:

@@ -9,12 +9,7 @@ from storage.tenants.secret import Assignments, assignment_message
 
 @dataclass(frozen=True, kw_only=True)
 class Signatures:
-    """Tells whether tokens hold, and counts how many do.
-
-    Attributes:
-        assignments: The keys that routers sign with.
-        meters: Where it is counted.
-    """
+    """Tells whether tokens hold, and counts how many do."""
 
     assignments: Assignments
     meters: Meters
@@ -33,13 +28,7 @@ class Signatures:
         """Tells whether a token vouches for the session that its event claims.
 
         Args:
-            token: As it came.
-            project_id: Whose event it is.
-            epochs: The numbers of the project's keys in force.
-            environment: The event's.
-            session_id: The event's.
             commit: The event's, in lower case; an event without it claims no arm.
-            flags: The event's.
         """
         holds = commit is not None and self.assignments.is_signed(
             project_id,

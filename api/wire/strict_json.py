@@ -68,10 +68,6 @@ def _undoubted_document(raw: bytes) -> object:
 def examined(raw: bytes, *, last_wins: bool = False) -> tuple[Any, Sequence[Fault]]:
     """Returns the document that a body holds, and what in it the store cannot hold.
 
-    Args:
-        raw: The body.
-        last_wins: Whether a member may be named twice; the last counts.
-
     Raises:
         Problem: The body is not JSON.
     """

@@ -77,7 +77,6 @@ def situation_of(
 
     Args:
         contract: The verdict contract; None where it was registered just now.
-        looked_at: Whether there is evidence, which says its situation too.
     """
     try:
         registration = handle.registration()
@@ -96,7 +95,6 @@ def experiment(experiment_id: str, data_dir: Path) -> Generator[Experiment]:
 
     Args:
         experiment_id: As `register` printed it.
-        data_dir: Where the store is, if no address is set.
 
     Raises:
         click.ClickException: There is no such experiment, or the service can't be asked.

@@ -36,9 +36,7 @@ class Poll:
     """The verdict and evidence of a poll.
 
     Attributes:
-        contract: The verdict contract.
         evidence: The evidence document, never newer than the contract; None before any look.
-        beside: Sentences that the evidence lacks: before the first look, or on when that can come.
     """
 
     contract: Contract
@@ -80,10 +78,7 @@ def outcome(
     why the arms came apart; both go before an accepted harm, whose interval they make worthless.
 
     Args:
-        poll: The last poll.
         accept_harm: The accepted loss, as a share of the control rate; None accepts none.
-        waited: Seconds since the first poll.
-        timeout: Seconds to wait.
     """
     last = waited >= timeout
     contract = poll.contract

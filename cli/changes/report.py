@@ -33,13 +33,7 @@ _INTERVALS = "You may look as often as you like: the intervals allow for that."
 
 
 def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
-    """Returns the report of a wait for a person.
-
-    Args:
-        poll: The last poll.
-        end: How it ended.
-        address: The experiment's page, where it is known.
-    """
+    """Returns the report of a wait for a person."""
     accepted = end.exit is Exit.KEEP and poll.contract.verdict != "keep"
     title, evidence = "Go on" if accepted else _WORDS[end.exit], poll.numbers
     if evidence is not None:

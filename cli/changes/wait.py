@@ -130,13 +130,7 @@ def wait(
 
 
 def pause(retry_after: float | None, *, every: float, left: float) -> float:
-    """Seconds until the next poll: as the service says, a tick at most, and never too late.
-
-    Args:
-        retry_after: Seconds until the next look can come, where the service says so.
-        every: The least time between two polls.
-        left: Seconds until the timeout.
-    """
+    """Seconds until the next poll: as the service says, a tick at most, and never too late."""
     return min(max(every, min(retry_after or 0.0, TICK_SECONDS)), left)
 
 

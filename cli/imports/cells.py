@@ -80,12 +80,8 @@ class Reading:
     """The reading of a column as a member of an event.
 
     Attributes:
-        member: The member of the event that the column fills.
-        column: The column.
         value: The SQL of the value; NULL of a cell that is empty or cannot be read.
-        name: The name under which the map's SELECT has the value.
         missing: The fault of an empty cell; None where it may be empty.
-        where: In which rows it is read.
     """
 
     member: str
@@ -148,7 +144,6 @@ def says_yes(column: str, yes: Sequence[str | float] | None) -> str:
     """Returns the SQL of whether a cell of an outcome says yes.
 
     Args:
-        column: Its name.
         yes: The cells that do; None where the usual words and numbers say so.
     """
     if yes is None:

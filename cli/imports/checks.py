@@ -46,12 +46,7 @@ EventSource = Layout | EventLinesOfFile
 
 
 class EventChecks:
-    """Holds events to the rules of the API.
-
-    Attributes:
-        ignored: Unknown members, which are ignored as the API ignores them.
-        unknown: How many of each member say nothing, and are left out as the API leaves them out.
-    """
+    """Holds events to the rules of the API."""
 
     def __init__(self, reader: EventReader) -> None:
         self.ignored: set[str] = set()

@@ -94,12 +94,7 @@ def _imported(
     reader: EventReader,
     is_rehearsal: bool,
 ) -> ImportReport:
-    """Checks the whole file, then stores it, and returns its report.
-
-    Args:
-        closed: The environments whose history is closed from some time on.
-        reader: The reader of the API, for events of the past.
-    """
+    """Checks the whole file, then stores it, and returns its report."""
     checks = EventChecks(reader)
     checks.require_map(plan.layout)
     with Console(stderr=True).status("") as status, Spool.opened() as spool:

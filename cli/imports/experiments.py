@@ -42,12 +42,7 @@ _REGISTRATION = TypeAdapter(RegistrationBody)
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentPlan:
-    """The experiments that a map names, checked before the first row is read.
-
-    Attributes:
-        settings: The project's, with the experiments' own.
-        defined: The members of the settings that the experiments define, as they are stored.
-    """
+    """The experiments that a map names, checked before the first row is read."""
 
     layout: ImportMap
     project_id: int

@@ -22,9 +22,6 @@ class RowError(ImportFailedError):
 
     Args:
         row: Where the row stands, such as `row 3 (line 4)`.
-        reason: Its fault.
-        column: The column of the cell.
-        cell: The cell as the file has it.
         is_secret: Whether the cell names a person and must not be shown.
     """
 

@@ -48,20 +48,12 @@ class _Event:
 
 
 class Layout:
-    """The events of a mapped file.
-
-    Attributes:
-        rows: How many rows the file has.
-        skipped: How many rows are left out, by why.
-        arms: How many rows each arm has that the map names.
-    """
+    """The events of a mapped file."""
 
     def __init__(self, layout: ImportMap, table: Table, *, is_history: bool = True) -> None:
         """Loads the file's columns that the map names.
 
         Args:
-            layout: The map.
-            table: The file.
             is_history: Whether rows say which arm a unit is in, which must be the same for all.
         """
         self.map, self.table = layout, table

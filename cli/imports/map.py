@@ -72,11 +72,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The meaning of a column of outcomes.
 
     Attributes:
-        event: The event that a unit sent where the column says yes.
         value: Whether the column is an amount, which becomes the event's `value`.
         currency: Of the amount, which then is kept in minor units.
         at: The column of the time of the outcome; by default it is that of the exposure.
-        yes: The cells that say yes; every other filled cell says no.
     """
 
     event: str
@@ -146,21 +144,13 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Attributes:
         layout: `event`: a row an event. `unit`: a row a unit, exposed at its time, with a column
             that names its arm and columns that hold its outcomes.
-        times: When a row happened.
         where: A row is taken if it fulfils any of these: each column equals any of its values.
             A value `@other` means the value of column `other` in the same row.
         unit: The column of the unit; None numbers the rows.
-        columns: Event member -> column.
-        constants: Event member -> value, for every row.
-        arm: The column that names the arm by words.
-        commits: Value of the arm column -> commit; rows of other arms are skipped.
         exposures: The events that expose a unit (layout `event`); by default all with a commit.
         metrics: Column -> event that a unit sent where the column says yes (layout `unit`).
         both_arms: Which rows count of a unit that has rows of several arms: those of the arm of its
             first row, of its last, or none; None refuses such a file.
-        totals: Whether rows that look like totals of a day are taken as units all the same.
-        decimal: The decimal sign of numbers that are written as text.
-        experiment: What to post and register.
     """
 
     layout: Literal["event", "unit"]

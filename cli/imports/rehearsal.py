@@ -39,13 +39,7 @@ _REASONS = (*LEFT_OUT_OF_MEANS, Cause.EMPTY)
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCount:
-    """The units of an arm that the verdict counts.
-
-    Attributes:
-        units: Units in cells.
-        converting: Those of them with an outcome.
-        total: Of a mean, the sum of the values that count.
-    """
+    """The units of an arm that the verdict counts."""
 
     units: int
     converting: int
@@ -57,13 +51,8 @@ class ExperimentCount:
     """An experiment of the file as it will be judged.
 
     Attributes:
-        experiment: As the map has it.
-        policy: The numbers that would be frozen with it.
         history: The units and outcomes of file and log, whether they count or not.
-        units: Its units, by how they are counted.
         left_out: The units, and outcomes of counted units, that do not count, by reason.
-        unseen_guardrails: The guardrails that are left out, since nothing has an event of theirs.
-        evidence: Its document.
         experiment_id: None where nothing was stored.
     """
 
@@ -204,7 +193,6 @@ class _FileLog(SealedLog):
     """The log, and the events of a file that is not stored yet.
 
     Attributes:
-        spool: These events.
         read_to: All events up to then are read, in microseconds since the epoch.
     """
 

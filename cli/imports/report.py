@@ -22,17 +22,7 @@ _WINDOWS = (30 * MINUTE, HOUR, 6 * HOUR, DAY, 3 * DAY, 7 * DAY, 14 * DAY, LONGES
 
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
-    """The result of an import.
-
-    Attributes:
-        rows: How many rows were read.
-        tally: The events that were made of them.
-        skipped: How many rows were left out, by why.
-        arms: How many rows each arm has that the map names.
-        notes: The choices that the file made without the map, as sentences.
-        experiments: The experiments, as they will be judged.
-        is_rehearsal: Whether nothing was stored.
-    """
+    """The result of an import."""
 
     rows: int
     tally: Tally

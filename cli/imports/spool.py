@@ -28,10 +28,6 @@ class Tally:
     """The counts of a file's events.
 
     Attributes:
-        events: How many there are of each name.
-        commits: How many name each commit.
-        first: The first time, by environment.
-        last: The last time, by environment.
         days: The days, in UTC, of any event.
     """
 
@@ -56,11 +52,7 @@ class Tally:
 
 
 class Spool:
-    """Events as lines of COPY's text format in a file that has no name.
-
-    Attributes:
-        tally: The counts of the added events.
-    """
+    """Events as lines of COPY's text format in a file that has no name."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.tally = Tally()

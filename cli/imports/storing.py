@@ -17,12 +17,7 @@ from storage.tenants.projects import lock_project
 
 @dataclass(frozen=True, kw_only=True)
 class Storing:
-    """Stores a spool of checked events, and the experiments of its plan.
-
-    Attributes:
-        spool: The events.
-        say: Shows how far it has come.
-    """
+    """Stores a spool of checked events, and the experiments of its plan."""
 
     engine: Engine
     spool: Spool

@@ -56,10 +56,6 @@ def file_format(path: Path) -> str:
 def opened_table(path: Path, *, decimal: str = ".") -> Generator["Table"]:
     """Opens a file as a table; its copy on disk is gone at the end.
 
-    Args:
-        path: The file; its name says its format.
-        decimal: The decimal sign in which numbers of typed columns are written, as in text.
-
     Raises:
         ImportFailedError: It is no whole gzip file, or cannot be read in its format.
     """
@@ -104,13 +100,7 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A file, and the database that reads it; once loaded, its table `cells` has texts alone.
-
-    Attributes:
-        path: The file as the user names it.
-        plain: The same file, unpacked.
-        decimal: The decimal sign.
-    """
+    """A file, and the database that reads it; once loaded, its table `cells` has texts alone."""
 
     path: Path
     plain: Path
@@ -130,7 +120,6 @@ class Table:
         """Fills the table `cells` with the named columns.
 
         Args:
-            named: Column -> the member of the map that names it.
             identifiers: Those of which a number that may have lost digits is written with an
                 exponent.
 

@@ -82,9 +82,7 @@ def time_sql(times: Times, cell: str, unit: str | None) -> str:
     """Returns the SQL that reads a cell as a time.
 
     Args:
-        times: The map's.
         cell: SQL.
-        unit: The unit of numbers that the map names, or that the cells themselves tell.
     """
     if times.format is not None:
         parsed = f"try_strptime(stripped({cell}), {literal(times.format)})"

@@ -11,13 +11,7 @@ from cli.imports.tables import ROW, Table, quoted
 
 @dataclass(frozen=True, kw_only=True)
 class UnitCount:
-    """How often rows name a unit again.
-
-    Attributes:
-        rows: How many rows name a unit that a row before them names.
-        units: How many units have rows.
-        in_both_arms: How many units have rows of several arms.
-    """
+    """How often rows name a unit again."""
 
     rows: int
     units: int
@@ -45,7 +39,6 @@ def read_identifiers(table: Table, columns: Mapping[str, str]) -> dict[str, str]
 
     Args:
         table: With the view `taken`.
-        columns: Column -> the member of an event that it fills.
 
     Raises:
         RowError: A number has lost digits.
@@ -69,11 +62,7 @@ def require_exact(
     """Holds that an identifier is text, or a whole number with all its digits.
 
     Args:
-        table: The file.
         cell: SQL.
-        column: Its name in the file.
-        member: The member of an event that it fills.
-        rows: The view that has them.
 
     Raises:
         RowError: Digits are lost; the column, a cell and the cure are named.

@@ -61,11 +61,7 @@ def audit(ctx: click.Context, experiment: str, as_json: bool, data_dir: Path) ->
 
 @contextmanager
 def explained_failures(experiment: str) -> Generator[None]:
-    """Ends the command with a sentence where a known limit keeps it from computing.
-
-    Args:
-        experiment: Its id, for commands to type.
-    """
+    """Ends the command with a sentence where a known limit keeps it from computing."""
     close = f"`deploy-reward close {experiment}` ends it without a verdict"
     try:
         yield

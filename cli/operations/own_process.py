@@ -30,9 +30,7 @@ def application(
     """Yields the client of an application on the store, in the name of who runs the command.
 
     Args:
-        data_dir: The folder of the store.
         project: The project's name or number; empty where an experiment names it.
-        experiment_id: An experiment of whatever project.
 
     Raises:
         storage.refusal.Missing: The store holds no such project or experiment.

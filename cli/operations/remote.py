@@ -33,8 +33,6 @@ class RemoteFault(click.ClickException):
 
     Attributes:
         code: The problem's word for programs; None where nothing of the service answered.
-        passing: Whether the same question may be answered later.
-        retry_after: Seconds to wait before it, where the service says so.
     """
 
     def __init__(self, message: str, error: "ServiceError | None" = None) -> None:
@@ -46,14 +44,7 @@ class RemoteFault(click.ClickException):
 
 @dataclass(frozen=True, kw_only=True)
 class Remote:
-    """A service, and how the requests of a command reach it.
-
-    Attributes:
-        client: The client of its endpoints.
-        portal: The event loop in which the client lives.
-        key_hint: What to say where the key is refused.
-        project_hint: What to say where the project lacks an id.
-    """
+    """A service, and how the requests of a command reach it."""
 
     client: "Client"
     portal: "BlockingPortal"
@@ -93,12 +84,6 @@ def remote(
     needed_key: str, data_dir: Path, *, project: str = "", experiment_id: str = ""
 ) -> Generator[Remote]:
     """The service that SERVICE_API_URL names; without it the application in this process.
-
-    Args:
-        needed_key: Which key the command needs in SERVICE_PROJECT_KEY, in words.
-        data_dir: Where the store is, if no address is set.
-        project: The project's name or number there.
-        experiment_id: Instead of it an experiment of the project.
 
     Raises:
         click.ClickException: Address or key are unusable; the message never shows the key. Or

@@ -53,13 +53,7 @@ def reachable(host: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Servers:
-    """The servers beside the store, which share a data directory and an environment.
-
-    Attributes:
-        data_dir: where they start, and where their logs stand.
-        env: the whole environment of each.
-        workspace: the file that tells Dagster of the code server.
-    """
+    """The servers beside the store, which share a data directory and an environment."""
 
     data_dir: Path
     env: Mapping[str, str]

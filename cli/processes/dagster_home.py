@@ -58,10 +58,7 @@ def dagster_environment(url: str, home: Path, data_dir: Path, *, web_url: str) -
     """The environment of every Dagster process; also makes the schema that they write to.
 
     Args:
-        url: the store's SQLAlchemy address.
         home: the folder that `write_dagster_home` gave back, or the user's own.
-        data_dir: the service's data directory.
-        web_url: the address of Dagster's web server, for links in alerts where none is set.
     """
     create_dagster_schema(url)
     return {

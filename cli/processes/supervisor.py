@@ -57,14 +57,6 @@ class Child:
     """A child process of the supervisor: its command and its state.
 
     Attributes:
-        name: how the terminal calls it.
-        start: starts a process, and gives it back.
-        ready: whether it serves; asked again and again until it does.
-        log: where its output goes.
-        stage: children of a later stage are stopped earlier, those of the same stage together.
-        start_seconds: how long its first start may take.
-        stop_seconds: how long it may take to stop before it is killed.
-        stop_signal: what asks it to stop.
         ends_itself: whether it may end with code 0, to be started again without a word.
         longest_backoff_seconds: how long it stays away at most, however often it has died; a
             process that lived longer is started again at once.
@@ -125,11 +117,7 @@ class Supervisor:
     """
 
     def __init__(self, *, report: Callable[[str], None]) -> None:
-        """Make a supervisor without children.
-
-        Args:
-            report: takes a line on each death and each restart.
-        """
+        """Make a supervisor without children."""
         self._reports = report
         self._watched: list[_Watched] = []
 

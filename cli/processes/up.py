@@ -199,11 +199,7 @@ def _first_project(url: str) -> CreatedProject | None:
 
 
 def demo_project(url: str) -> CreatedProject:
-    """The demo's own project, apart from real ones; with fresh keys where it stands already.
-
-    Args:
-        url: The store's.
-    """
+    """The demo's own project, apart from real ones; with fresh keys where it stands already."""
     from canary_traffic.demo import METRIC  # noqa: PLC0415 (a plain start does without its numpy)
 
     with opened_engine(url) as engine, engine.begin() as connection:

@@ -58,13 +58,7 @@ class Batch:
 
 @dataclass(kw_only=True)
 class Posted:
-    """The sums of the receipts of events.
-
-    Attributes:
-        counts: Requests and events that were answered for good, and what became of the events.
-        sampling: The sample that the service takes events of, if it named a sample.
-        advance: Called with the number of a request's events when it is answered.
-    """
+    """The sums of the receipts of events."""
 
     counts: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(_COUNTS, 0)))
     sampling: dict[str, Any] | None = None
@@ -108,13 +102,8 @@ def answer(
     its `Retry-After` says; every request of ours is idempotent.
 
     Args:
-        client: Where to ask.
         method: The HTTP method.
-        path: Path and query.
-        key: The key for the header.
         body: What to send as JSON; nothing by default.
-        patience: Seconds to go on asking.
-        over: Once it is set, nothing is asked again.
 
     Raises:
         Refused: If the service refuses, or stays busy or silent for longer; with its `detail`.
@@ -151,7 +140,6 @@ def deploy_body(
     Args:
         base: The commit that it was built on; None where nothing says so.
         allocation: The share of units that gets it; None where none is declared.
-        files: Those that differ from the base.
         commit: Further members of the commit; None of those that are left out.
     """
     named = {name: value for name, value in commit.items() if value is not None}
@@ -179,15 +167,6 @@ def post(
     connections: int = 4,
 ) -> None:
     """Post batches over a few connections at once.
-
-    Args:
-        client: Where to post.
-        waiting: The batches; the next batch is asked for when a connection is free.
-        key: Write or public key; a replay needs the write key.
-        replay: Store the events as received when they occurred.
-        posted: Where receipts are added up, also those of requests under way at an interrupt.
-        paced: Post no batch before it is due.
-        connections: Requests in flight at once.
 
     Raises:
         Refused: If the service refuses a batch.
@@ -230,7 +209,6 @@ def pause(retry_after: str | None, attempt: int) -> float:
     Args:
         retry_after: The answer's `Retry-After`, if the answer had it; dates, which no part
             of ours sends, are ignored.
-        attempt: How many attempts were made again before.
 
     Returns:
         The seconds that the service requests, or twice as long each time.

@@ -21,11 +21,6 @@ class Admissions:
 
     Attributes:
         requests: To `/v1/events`, with a live key of the project.
-        limited: Of these, beyond a rate limit.
-        accepted: Events.
-        late: Of these, too old for any verdict to count.
-        rejected: Events that broke a rule; of a request refused whole, a single event.
-        without_unit: Beside these: events, spans and log records that name no unit.
         sampled_out: Valid events outside the project's sample, which are not stored.
         nothing: Values, sent to any address, that were words for nothing or git's null id.
         reason: Why the last event was rejected; None where none was.
@@ -46,11 +41,7 @@ class Admissions:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A commit or a route, how many events name it, and whether it is known.
-
-    Attributes:
-        is_ambiguous: Whether it is an id that begins several commits.
-    """
+    """A commit or a route, how many events name it, and whether it is known."""
 
     value: str
     events: int
@@ -64,10 +55,6 @@ class ReturningVisitors:
 
     Attributes:
         users: Those with a second session.
-        kept: Those of them who got the same build again.
-        expected: How many would, were each session drawn anew.
-        sessions: The sessions that name a build.
-        named: Those of them that name a user.
         vouched: Whether the users are those of the write key alone.
     """
 
@@ -101,15 +88,10 @@ class Traffic:
         newest_at: When the newest event was received.
         page_views: Whether the counts below are of page views, else of every event: an outcome
             need not carry the members of an exposure.
-        events: How many there were.
-        committed: How many name a commit.
-        routed: How many name a route.
         named: How many of all events, page views or not, name a user.
         of_all: How many events there were, page views or not.
         skewed: Of all, dated more than the grace before their receipt, or 5 seconds after it.
         skew_seconds: By how much, in the mean; negative ahead of us.
-        commits: Those seen most, and whether they were deployed.
-        routes: Those seen most, and whether the current graph has them.
     """
 
     newest_at: datetime
@@ -132,8 +114,6 @@ class CrowdedUnit:
     Attributes:
         kind: `session`, or `user`.
         unit: Its id; of a user the pseudonym.
-        events: How many events of these builds are its.
-        of: How many these builds have.
     """
 
     kind: str
@@ -148,10 +128,6 @@ class UnmatchedFilter:
 
     Attributes:
         metric: Whose `where` it is.
-        property: The property that the fewest of them have.
-        events: How many of the metric's events came.
-        carrying: How many of these have the property at all.
-        usual: The value that most of these have.
     """
 
     metric: str
@@ -166,27 +142,15 @@ class OpenExperiment:
     """An open experiment, as far as it tells how its project is wired.
 
     Attributes:
-        experiment_id: Its name.
-        environment: Where it measures.
         treatment: The commit under test; None before the binding, if it was not named.
-        bound: Whether its deploy has come.
-        elsewhere: Before that: where else its commit is deployed.
-        metric: The target.
-        sources: The events that the target counts.
         never_received: The target and the guardrails that a keep waits for, of whose events none
             ever came.
         first_look_at: When the target can be looked at first; None once that time came.
-        converted: Whether any outcome of the target was ever counted.
-        closed_blocks: How many blocks have closed since it began.
         newest_block: The newest block with units of either arm.
         newest_shared_block: The newest block with units of both.
         treated: Units of treatment in the day up to the newest block.
-        controlled: Likewise of control.
-        crossed: Units that were seen in both arms.
         units: Of both arms, in all; None where hardly any crossed.
-        target: The target as its policy froze it, where it may leave outcomes out.
         left_out: There alone, the member of its evidence.
-        control_state: The builds beside the treatment; asked where the arms lately shared no block.
     """
 
     experiment_id: str
@@ -216,35 +180,18 @@ class ProjectSetup:
     """What tells whether a project is wired right.
 
     Attributes:
-        grace_seconds: How late an event may come and count.
-        contrast_hours: For how long the arms may be apart.
         target: The default metric and the events that it counts, which matter while no
             experiment is open.
-        graph: Whether it has a static graph.
-        deployed: Whether a deploy is recorded where it measures.
-        environments: Where it measures.
-        traffic: The recent events, by environment.
         names: Of events that ever came, the newest first.
-        received: How often live events come, by name, the most frequent first.
-        unmatched: The filters of its metrics that no recent event matches.
         crowded: Units that have a large share of the recent events of each build.
         undivided: Its ratios whose `per` events never came, each with the names of these events.
         experiments: Those that are open, in order.
-        rivals: Pairs of builds that are served though neither was built on the other.
         admissions: Recent refused requests; None where nothing was sent.
         newest_event_at: When the last event came where it measures, if ever; to an hour where that
             was long ago.
         history_to: Of a project that has history alone: up to when, or None without units.
-        has_history: Whether history was imported.
-        has_revenue: Whether a revenue event ever came.
-        revenue_tested: Of the last hundred of a day, of how many a user could be looked for.
-        revenue_joined: Of how many of these the user is known.
         unit: Which unit experiments count; `auto` where the router decides.
-        returning: Its visitors who came back.
-        set_aside: Its experiments that cannot be computed, each with the reason.
         unsealed: Why the log cannot be written to files; None while it can.
-        now: By the database's clock.
-        created_at: When the project was created.
         ticked_at: When a tick or a run of the pipeline last ended well; None before the first.
     """
 

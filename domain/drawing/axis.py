@@ -15,14 +15,7 @@ _TIMES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """A straight scale from values to places.
-
-    Attributes:
-        low: The least value.
-        high: The greatest.
-        start: The place of the least.
-        end: The place of the greatest.
-    """
+    """A straight scale from values to places."""
 
     low: float
     high: float

@@ -34,14 +34,7 @@ _COLOURS: dict[Tone, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Scene:
-    """A picture, and the axes on which it is drawn.
-
-    Attributes:
-        picture: The picture.
-        time: The axis of the looks, from left to right.
-        value: The axis of the differences, from the bottom up.
-        text: Returns a line of text at a place.
-    """
+    """A picture, and the axes on which it is drawn."""
 
     picture: Picture
     time: Axis
@@ -70,10 +63,8 @@ def interval_drawing(
     shows. What lies beyond the scale is cut off.
 
     Args:
-        picture: With a look or more.
         width: In pixels. Letters keep their size, so a phone needs a drawing of its own.
         ramp: The units of each arm over time; None where they are not known.
-        write: How a text is printed.
     """
     scene = _scene(picture, width, partial(text, write=write))
     below, traffic = _TOP + _PLOT + 30, list[str]()

@@ -17,11 +17,7 @@ def text(
     anchor: Literal["start", "middle", "end"] = "start",
     write: Callable[[str], str] = str,
 ) -> str:
-    """Returns a line of text whose baseline is at a place; what could be markup in it is not.
-
-    Args:
-        write: How a text is printed.
-    """
+    """Returns a line of text whose baseline is at a place; what could be markup in it is not."""
     return (
         f'<text x="{place[0]:.1f}" y="{place[1]:.1f}" class="{name}" text-anchor="{anchor}">'
         f"{escape(write(words))}</text>"
@@ -54,11 +50,7 @@ def area(name: str, corner: Place, width: float, height: float, inside: str = ""
 
 
 def window(time: Axis, heights: tuple[float, float], shapes: Iterable[str]) -> str:
-    """Returns shapes, placed as elsewhere, of which is seen what lies between two axes.
-
-    Args:
-        heights: The upper edge, and the height.
-    """
+    """Returns shapes, placed as elsewhere, of which is seen what lies between two axes."""
     box = f"{time.start:.1f} {heights[0]:.1f} {time.end - time.start:.1f} {heights[1]:.1f}"
     x, y, width, height = box.split()
     return (

@@ -18,7 +18,6 @@ class Step:
     """A step of a ramp.
 
     Attributes:
-        at: When the treatment's deploy declared it.
         share: The share of traffic that the treatment got from then on.
     """
 
@@ -32,8 +31,6 @@ class Ramp:
 
     Attributes:
         at: When each period's units were complete, in order: its end, the window and the grace.
-        control: The units of control that were complete by then.
-        treatment: Those of the treatment.
         steps: The latest steps up to the look, in order.
     """
 
@@ -50,10 +47,6 @@ def traffic_strip(
 
     Args:
         ramp: With at least a period.
-        time: The axis of the drawing above.
-        top: The upper edge.
-        unit: The randomization unit.
-        text: Returns a line of text at a place.
     """
     largest = max(*ramp.control, *ramp.treatment, 1)
     upper, lower = top + _LABEL, top + _LABEL + _LINES

@@ -19,7 +19,6 @@ def is_steady_shortfall(contract: Contract, evidence: Evidence | None) -> bool:
     sessions: a fault of the set-up to look into, no reason to go back by itself.
 
     Args:
-        contract: The verdict contract.
         evidence: The evidence document behind it; None before any look.
     """
     shortfall = None if evidence is None else evidence.gates.shortfall
@@ -34,7 +33,6 @@ def breach_action(contract: Contract, evidence: Evidence | None) -> Action | Non
     the change is to be revised, as `iterate` says once it is decided.
 
     Args:
-        contract: The verdict contract.
         evidence: The evidence document behind it; None before any look.
     """
     if contract.verdict is not Verdict.ABSTAIN or not contract.guardrail_breaches:

@@ -121,9 +121,6 @@ def ledger_of(
 
     Args:
         entries: The experiments that had a look in the 28 days before.
-        as_of: The end of these days.
-        queued: Changes that wait for a place.
-        placed: Changes that have a place.
     """
     history = [entry for entry in entries if entry.retrospective]
     entries = [entry for entry in entries if not entry.retrospective]

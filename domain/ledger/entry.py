@@ -47,18 +47,9 @@ class Entry(ListedChange, frozen=True, kw_only=True):
     """An experiment that had a look within the ledger's days; only a keep has numbers.
 
     Attributes:
-        verdict: As its contract has it.
-        at: Its last look; of a decided experiment the look that decided.
         level: The level that it was tested at: of a change without an effect the chance of any
             answer.
         followed: The state of its follow-up; None where there is none.
-        measured_error: The standard error of the effect after the decision.
-        asked_at: When its change asked for a place; else when it was registered.
-        decided: Whether it has ended.
-        changes: How many changes are tested in it together.
-        outcome: Of its place, where it has ended.
-        units: Those that had treatment, of a change that was taken back.
-        retrospective: Whether all that counts could be seen before it was registered.
     """
 
     verdict: str

@@ -141,7 +141,6 @@ def needed_share(
 
     Args:
         claimed: The sum of the claims, which is looked for; 10 % where that is no gain.
-        attempt: Which try of its changes the portfolio is: the later, the wider its interval.
         per_day: Units a day; None where no experiment on that metric says it.
         rate: The rate of control; None likewise, and of a mean.
     """

@@ -20,9 +20,6 @@ def standing(entries: Sequence[Entry]) -> Mapping[str, Standing]:
     number of judged experiments, divided by 0.1·k. An experiment without a keep counts with the
     e-value 0, so that the rate is that of the keeps alone. A test that stopped when it crossed
     stands just above its threshold: without more units the answer is not known yet, never no.
-
-    Args:
-        entries: Every experiment that was judged.
     """
     values = sorted((_log_e(entry) for entry in entries if entry.verdict == "keep"), reverse=True)
     least = math.inf

@@ -13,11 +13,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class CommitId:
-    """An id under which a commit became known, longer than those before it.
-
-    Attributes:
-        commit: The commit, by the first of its ids.
-    """
+    """An id under which a commit became known, longer than those before it."""
 
     commit: str
     id: str
@@ -41,12 +37,7 @@ class CommitIds:
         self._by_beginning[known.id[:SHORTEST]].append(known)
 
     def meant(self, written: str, *, known_at: datetime) -> Sequence[CommitId]:
-        """Returns the longest id of each commit that an id may mean at a time.
-
-        Args:
-            written: The id, as somebody wrote it.
-            known_at: The time.
-        """
+        """Returns the longest id of each commit that an id may mean at a time."""
         longest: dict[str, CommitId] = {}
         for known in self._by_beginning.get(written[:SHORTEST], ()):
             if known.recorded_at <= known_at:

@@ -43,10 +43,7 @@ class ControlState:
 
     Attributes:
         moved: The build in the place of its control; None while that is served.
-        missing: That no build without the change is served, and no unit was compared yet.
-        ending: The step that withdrew the change or gave it to everybody.
         resumed_at: When the treatment got its share again after such a step.
-        differs: Whether users have another build than the deploys declare.
     """
 
     moved: BaseMove | None = None
@@ -69,12 +66,7 @@ def control_state(
     """Returns the state of the builds beside a treatment.
 
     Args:
-        serving: The builds of the environment.
-        history: The lineages of its commits.
-        treatment: The commit under test.
         control: The commit it is compared with; None where none was known at its binding.
-        change: The change under test.
-        compared: Whether units of both arms were compared so far.
         starts_at: When its exposure begins; None where that does not matter.
     """
     standing = serving.standing()

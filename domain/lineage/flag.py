@@ -29,8 +29,6 @@ class Flag:
     carry the flag says nothing: its unit may not have been in the experiment.
 
     Attributes:
-        name: The flag's name.
-        treatment: The value under test.
         control: The value that it is compared with; None where the values that come must tell.
     """
 

@@ -8,12 +8,7 @@ from functools import cached_property
 
 @dataclass(frozen=True, kw_only=True)
 class CommitFact:
-    """A commit's changes and base in an environment, as first recorded there.
-
-    Attributes:
-        base: The base that a post named first.
-        assumed_base: The base that was taken while none was named: the build of users then.
-    """
+    """A commit's changes and base in an environment, as first recorded there."""
 
     commit: str
     changes: frozenset[str]
@@ -50,8 +45,6 @@ class History:
     """The commits of an environment as known at a time.
 
     Args:
-        facts: All recorded facts of them.
-        known_at: That time.
         bound_at: The binding of the experiment that asks; None for none.
     """
 

@@ -32,14 +32,7 @@ _WHOLE = (0.99, 1.01)
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseStep:
-    """A deploy of a commit: the share of units that it declares, None for none.
-
-    Attributes:
-        base: The commit that it was built on, where that is known.
-        patch_id: The identity of its patch, where that was posted.
-        changes: The commits that it brings as they were posted; none for itself.
-        reverts: Those that it takes back.
-    """
+    """A deploy of a commit: the share of units that it declares, None for none."""
 
     commit: str
     deployed_at: datetime
@@ -63,12 +56,7 @@ class ReleaseStep:
 
 @dataclass(frozen=True, kw_only=True)
 class SeenCommit:
-    """The sessions of a closed block whose first event there names a commit.
-
-    Attributes:
-        block: When the block begins.
-        commit: The known commit that is meant, else the id as events write it.
-    """
+    """The sessions of a closed block whose first event there names a commit."""
 
     block: datetime
     commit: str
@@ -80,9 +68,7 @@ class Standing:
     """The build that users have.
 
     Attributes:
-        commit: Its commit.
         since: When it was deployed last; None where its deploy was never recorded.
-        differs: Whether the deploys declare another build, which no session names.
     """
 
     commit: str
@@ -106,9 +92,6 @@ class Serving:
     Args:
         steps: Its deploys up to that time, in their order.
         seen: The closed blocks of the last hour that had any.
-        history: The lineages of its commits.
-        at: The time.
-        treatments: The commits that experiments compare with another build.
     """
 
     def __init__(
@@ -267,11 +250,7 @@ class Serving:
         )
 
     def served(self, *, named: Iterable[str] = ()) -> set[str]:
-        """Returns the commits that users get.
-
-        Args:
-            named: Bases that count as served until the contrary is known.
-        """
+        """Returns the commits that users get."""
         served = {commit for commit in self._last if self.is_served(commit)}
         return served | {commit for commit in named if self.is_served(commit, named=True)}
 
@@ -302,7 +281,6 @@ class Serving:
 
         Args:
             control: The commit it is compared with; None where none was known.
-            change: The changes under test.
         """
         own = self._last.get(treatment)
         # Of a base that nobody deployed only a canary's declared rest tells before it is seen.

@@ -20,7 +20,6 @@ class Takeover:
     Attributes:
         commit: The other commit by which it came; None for the treatment's own step.
         because: `promoted`, `withdrawn` or `superseded`.
-        beside: The other changes that came with a promotion.
     """
 
     commit: str | None
@@ -36,9 +35,6 @@ def takeovers(
 
     Args:
         steps: Its deploys, in their order.
-        treatment: The commit under test.
-        control: The commit it is compared with.
-        change: The changes under test.
     """
     patches = {step.patch_id for step in steps if step.commit == treatment} - {None}
     over: list[tuple[ReleaseStep, Takeover | None]] = []

@@ -9,7 +9,6 @@ class Design:
     """A canary before it begins.
 
     Attributes:
-        sessions_per_day: Sessions a day that reach the change's routes, of both arms.
         rate: The share of control's sessions that convert.
         share: The share of sessions that treatment gets.
         changes: How many changes it bundles whose relative lifts add up.

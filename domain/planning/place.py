@@ -86,9 +86,7 @@ class Capacity:
     """The traffic of an environment, and the hours until it answers a change.
 
     Attributes:
-        sessions_per_day: Sessions a day, by those of the last day.
         rate: The share of them that converts on the standing build; None where it is not known.
-        boundary: Of the test, as the project sets it.
     """
 
     sessions_per_day: float

@@ -24,10 +24,6 @@ class Prospect:
 
     Attributes:
         relative_lift: Of each change, relative to control's rate.
-        sessions_to_decide: Of both arms, measured, until the test finds the lift.
-        days_to_decide: The same at the design's traffic.
-        sessions_to_exclude_harm: Until a loss of that size is excluded where there is none.
-        days_to_exclude_harm: The same at the design's traffic.
     """
 
     relative_lift: float
@@ -38,12 +34,7 @@ class Prospect:
 
 
 def planned(design: Design, boundary: Boundary) -> dict[str, Any]:
-    """The plan of a design as a document.
-
-    Args:
-        design: The canary.
-        boundary: Of the test, as the project sets it.
-    """
+    """The plan of a design as a document."""
     return {
         "sessions_per_day": design.sessions_per_day,
         "rate": design.rate,

@@ -17,13 +17,7 @@ def base_move_sentence(rebase_on: str) -> str:
 
 
 def base_move_advice(rebase_on: str, changes: Sequence[str], *, continues: bool) -> list[str]:
-    """Returns the steps that give a change whose base moved something to be compared with.
-
-    Args:
-        rebase_on: The commit that users have now.
-        changes: What to post as the changes of the rebased commit.
-        continues: Whether the rebased commit goes on in the same experiment.
-    """
+    """Returns the steps that give a change whose base moved something to be compared with."""
     named = " ".join(f"--change {change}" for change in changes)
     command = f"deploy-reward deploy NEW --base {rebase_on} {named} --allocation SHARE"
     rebase = f"Rebase the change on {rebase_on[:_SHOWN]}, and give the new commit the old's share"

@@ -24,12 +24,7 @@ _STOPPED = {
 
 
 def training_sentence(effect: Effect | None, *, retrospective: bool) -> str | None:
-    """Returns whether to train on an effect, and else when; None where it is no estimate.
-
-    Args:
-        effect: The served effect of the experiment.
-        retrospective: Whether the experiment is on history, which no agent may be trained on.
-    """
+    """Returns whether to train on an effect, and else when; None where it is no estimate."""
     if effect is None or effect.estimate is None:
         return None
     if effect.stopped is not None:

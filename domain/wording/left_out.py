@@ -32,7 +32,6 @@ def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str 
 
     Args:
         outcomes: The member `left_out` of an evidence document.
-        target: The metric as its policy froze it.
 
     Returns:
         None where each of them has a value that counts.

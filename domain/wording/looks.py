@@ -20,7 +20,6 @@ class Look:
         lift: The point estimate; None before units of both arms were in a block.
         low: The interval's lower end, None with the lift.
         high: The interval's upper end, None with the lift.
-        gated: Whether a gate held the answer back.
         reached: The e-value by the threshold: at 1 the test fires.
     """
 
@@ -91,7 +90,6 @@ def thinned(drawn: Sequence[Estimate], limit: int, *, fired: float | None = None
     Args:
         drawn: The estimates in order.
         limit: How many at most.
-        fired: When the test fired.
     """
     if len(drawn) <= limit:
         return list(drawn)

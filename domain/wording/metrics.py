@@ -26,15 +26,6 @@ class MetricRow:
     """A metric as people read it; a text is empty where nothing is known.
 
     Attributes:
-        metric: Its name.
-        is_target: Whether it is the target, rather than a guardrail.
-        control: Control's rate or mean.
-        treatment: Treatment's.
-        difference: Treatment minus control.
-        relative: The same in percent of control.
-        interval: Between which differences the true difference lies, with their unit.
-        relative_interval: The same in percent of control.
-        state: The outcome of its test.
         tone: `ok`, `fault` or `unknown`.
     """
 
@@ -132,11 +123,6 @@ def _relative(measure: Measure, ends: list[float]) -> str:
 
 
 def never_received(silent: Sequence[str], candidate: results.Candidate) -> str | None:
-    """Returns that no event came of guardrails that hold a keep back; None where some came.
-
-    Args:
-        silent: The metrics of which no event was ever received.
-        candidate: The keep that waits.
-    """
+    """Returns that no event came of guardrails that hold a keep back; None where some came."""
     named = listed([name for name in candidate.waits_for if name in silent])
     return f"No {named} event was ever received." if named else None

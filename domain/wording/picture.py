@@ -28,7 +28,6 @@ class Mark:
     """A moment that the picture names.
 
     Attributes:
-        words: The event at it: 'fired', 'decided' or both.
         at: When, in seconds since the epoch.
         lift: The estimate then; None where there is none.
     """
@@ -43,11 +42,7 @@ class Lane:
     """The state of the gates or of a guardrail over time.
 
     Attributes:
-        name: 'gates', or the guardrail's metric.
-        state: How it stands at the last look.
         since: When that began, in seconds since the epoch; None where the state says no time.
-        tone: The tone of its spans.
-        spans: From when to when the state held.
     """
 
     name: str
@@ -62,16 +57,8 @@ class Picture:
     """An experiment's evidence as a picture tells it; differences are those of the document.
 
     Attributes:
-        measure: The measure in which differences are written.
-        headline: The headline of its verdict.
         looks: The looks, in order.
-        drawn: Those that have an interval.
-        extent: The differences between which the picture is informative.
         marks: The moments that it names, in order.
-        held: The spans of time in which gates held.
-        lanes: The gates, and the guardrails that tell most.
-        counts: The units of each arm, and how many are needed.
-        fires: The e-value at which the test fires.
     """
 
     measure: Measure
@@ -88,9 +75,6 @@ class Picture:
 
 def picture_of(evidence: Evidence, contract: Contract) -> Picture | None:
     """Returns the picture of an experiment.
-
-    Args:
-        contract: The verdict contract that stands on it.
 
     Returns:
         None before the first look.

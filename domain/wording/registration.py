@@ -25,11 +25,7 @@ HISTORY = "It is on history: take it as a hint, and train nothing on it."
 
 
 def registration_note(registration: RegistrationAnswer, *, looked_at: bool = False) -> str | None:
-    """Returns the sentences of a registration; None where there is nothing to say.
-
-    Args:
-        looked_at: Whether its evidence says the situation beside.
-    """
+    """Returns the sentences of a registration; None where there is nothing to say."""
     situation = registration.situation
     is_said = looked_at or situation.state is State.ARRIVING
     said = None if is_said else situation.sentence

@@ -126,18 +126,13 @@ def situation(
     """Returns the situation of an experiment.
 
     Args:
-        contract: The verdict contract.
         evidence: The evidence document; None before the first look.
-        builds: The builds beside its treatment; of a decided experiment without a meaning.
-        now: When it is asked for: no earlier date is announced.
         awaited: The deploy that it waits for; None once that has come.
-        environment: Where it measures.
         contrast_seconds: After so long without a comparison it ends; None where that is unknown.
         arrivals: The traffic so far; None once a unit is complete.
         last_unit_at: When the last block with a unit ended; None where none has.
         acted: The step that was taken since its decision; None where none was.
         closed_at: When it was closed by hand; None where it was not.
-        is_flag: Whether the change is a flag's, so that it is turned off rather than taken back.
     """
     known = evidence if isinstance(evidence, Evidence) else None
     back = _TURN_OFF if is_flag else _TAKE_BACK
@@ -175,11 +170,6 @@ def as_of_now(
     """Returns evidence with the words of the present situation, and no date that it rules out.
 
     Deploys and time change the next step before the next look does.
-
-    Args:
-        current: The situation that the evidence is read in.
-        builds: The builds beside the treatment.
-        now: When it is read.
     """
     sentence = reason = evidence.reason
     if current.sentence is None or reason.lower().endswith(current.sentence.lower()):

@@ -11,8 +11,6 @@ def threshold_texts(
     """Returns the texts of the threshold that a row shows; none of a row without thresholds.
 
     Args:
-        row: The results of both arms.
-        definition: The metric, of which thresholds have the unit of its values.
         control: The share of control's units that exceed that threshold.
     """
     if not row.thresholds:

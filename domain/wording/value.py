@@ -7,10 +7,6 @@ from domain.evidence.document import ValueRange
 def value_range(interval: Interval | None, dollars: float | None) -> ValueRange | None:
     """Returns the range of a change's value in dollars a day, by the interval of its lift.
 
-    Args:
-        interval: Of treatment minus control, a unit.
-        dollars: The worth of a conversion more of each unit, a day.
-
     Returns:
         None where either is unknown.
     """

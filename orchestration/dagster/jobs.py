@@ -23,8 +23,6 @@ def run_tags(pool: str, *, minutes: int, priority: int) -> dict[str, str]:
 
     Args:
         pool: Our `dagster.yaml` limits how many runs of a pool go on at once.
-        minutes: How long they may take: Dagster fails those that take longer.
-        priority: Which of those that wait starts first: the higher.
     """
     return {
         POOL_TAG: pool,

@@ -146,11 +146,7 @@ class Store(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def separate_reading(self, *, swaps: bool = False) -> "Generator[Connection]":
-        """Yields a connection on which the derived tables are empty and its own.
-
-        Args:
-            swaps: Whether the rows that are swapped in are committed at its end.
-        """
+        """Yields a connection on which the derived tables are empty and its own."""
         from storage.upkeep.reading import separate_reading
 
         with _tried_again_when_lost(), separate_reading(self.engine, swaps=swaps) as connection:

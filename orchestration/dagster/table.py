@@ -22,7 +22,6 @@ def markdown(rows: Rows, *, beyond: int = 0) -> dg.MarkdownMetadataValue:
 
     Args:
         rows: The rows, the most telling first; of a column without a name the value alone is shown.
-        beyond: How many there are that the table itself leaves out.
     """
     if not rows:
         return dg.MetadataValue.md("None.")

@@ -64,10 +64,6 @@ def deliver(
     Any number may deliver at once, and may be killed at any point: an attempt is noted before it
     is made, and made again where no end of it was noted. So each announcement arrives at least
     once, always under the same `webhook-id`.
-
-    Args:
-        secret: The service's, for the signatures; without it raw webhooks wait.
-        environment: Where tokens of receivers are looked up.
     """
     return asyncio.run(_Sending(engine, secret=secret, environment=environment).run())
 

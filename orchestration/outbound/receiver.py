@@ -46,8 +46,6 @@ async def post(
     """Posts JSON and returns how it was answered; follows no redirect.
 
     Args:
-        headers: Besides the type of the content and who we are.
-        private: Whether the receiver may be on a private network.
         tls: What certificates are checked with, where it stands already.
 
     Raises:

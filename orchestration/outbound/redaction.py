@@ -21,11 +21,7 @@ _SHAPES = (
 
 
 def redacted(line: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns a line without secrets, passwords, paths and values.
-
-    Args:
-        environment: Variables whose values are secrets where their names say so.
-    """
+    """Returns a line without secrets, passwords, paths and values."""
     for secret in _secrets(environment):
         line = line.replace(secret, _MASK)
     for shape, masked in _SHAPES:

@@ -34,7 +34,6 @@ class Audit:
 
     Attributes:
         as_of: The look of the served verdict; None before the first.
-        gone: Days whose raw events are there no longer; where there are any, nothing is compared.
         differences: Differences from the raw events, in words; of each kind of row the first
             thousand.
     """

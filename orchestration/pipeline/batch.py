@@ -30,8 +30,6 @@ class Patience:
 
     Attributes:
         together: For a batch of several; None where the transaction's own limit holds, and ends it.
-        alone: For a single experiment that is set aside, or that a batch took too long with.
-        retry_all: Whether everybody who is set aside is tried again, however lately it was before.
     """
 
     together: float | None
@@ -85,9 +83,6 @@ def work_apart(
     limit: int = MOST_SET_ASIDE,
 ) -> tuple[list[ResultT], dict[str, Exception]]:
     """Does work for all experiments but those whose data breaks it.
-
-    Args:
-        limit: How many may break it; where so many do, the rest is left undone.
 
     Returns:
         The work's result for each part of the batch, and the errors of experiments that break it.

@@ -45,10 +45,6 @@ class Comparison:
     """The differences between the served tables and a recomputation of some days.
 
     Attributes:
-        days: The days on which experiments were compared, some of them at a time.
-        decided: The experiments that are decided, with the days of their decisions.
-        gone: The experiments that are left out, since events which they read were dropped.
-        not_computed: The experiments that are left out, since they cannot be computed, with errors.
         verdicts: The experiments whose contract or evidence differs in a byte from those that the
             served rows give, or the effect that was measured after the decision.
     """
@@ -111,9 +107,7 @@ def compare_days(
 
     Args:
         first: The first day of exposure, in UTC.
-        last: The last day, itself included.
         settings: Which engine computes; None for that of the environment.
-        swap: Whether rows that differ are served as computed: a commit of the reading serves them.
     """
     days, settings = Days(first=first, last=last), settings or day_engine_settings()
     decided = experiments_of_days(separate, days)

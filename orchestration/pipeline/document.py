@@ -52,15 +52,7 @@ def evidence_document(
     changes: Mapping[str, frozenset[str]],
     state: ControlState,
 ) -> EvidenceDocument:
-    """Returns the evidence document of an experiment as of its look.
-
-    Args:
-        evidence: The engine's evaluation of them.
-        contract: The verdict contract that the evidence supports.
-        counts: Its units, as of the same look.
-        changes: The changes of each stratum besides that under test.
-        state: The builds beside its treatment then.
-    """
+    """Returns the evidence document of an experiment as of its look."""
     policy, decided = policy_of(reading), contract.decided
     arms = Arms(
         control=structs.replace(evidence.arms.control, late=counts.late_control),

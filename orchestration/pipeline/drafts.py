@@ -47,11 +47,7 @@ class Drafted:
 
 
 def draft_bound(connection: Connection, *, only: Sequence[str] | None = None) -> list[Drafted]:
-    """Computes evidence and contract of the bound experiments that are not decided yet.
-
-    Args:
-        connection: To the store, or to a separate reading of it.
-    """
+    """Computes evidence and contract of the bound experiments that are not decided yet."""
     with _no_collection():
         readings = read_experiments(connection, only=only)
         series = [series_of(reading) for reading in readings]

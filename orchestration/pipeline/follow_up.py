@@ -46,8 +46,6 @@ def draft_follow_ups(
     """Computes follow-ups from the cells that there are.
 
     Args:
-        connection: To the store, or to a separate reading of it.
-        planned: Their spans of exposure.
         decided: Whether the verdicts there say that the experiments are decided; those of a
             separate reading do not.
     """
@@ -93,11 +91,7 @@ def _stop(reading: ExperimentReading, plan: PlannedFollowUp) -> int | None:
 
 
 def differing_follow_ups(separate: Connection, *, only: Sequence[str] | None = None) -> list[str]:
-    """Returns the experiments whose ended follow-up differs from what a reading gives.
-
-    Args:
-        separate: A reading of the store whose own verdicts hold none of them for decided.
-    """
+    """Returns the experiments whose ended follow-up differs from what a reading gives."""
     served = {ended.experiment_id: ended for ended in read_follow_ups(separate, only, ended=True)}
     drafts = draft_follow_ups(separate, [ended.planned for ended in served.values()])
     return [

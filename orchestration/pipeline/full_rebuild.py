@@ -24,12 +24,7 @@ _CONFLICT = "40001"
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuilt:
-    """The parts of the served tables that a rebuild left as they were.
-
-    Attributes:
-        differences: The decided verdicts that differ from those which the log gives now.
-        left_out: The experiments that cannot be computed, and why in a sentence.
-    """
+    """The parts of the served tables that a rebuild left as they were."""
 
     differences: Sequence[Difference]
     left_out: Mapping[str, str]

@@ -30,7 +30,6 @@ def evaluate_as_of(
 
     Args:
         separate: A separate reading of the store: its derived tables are empty and its own.
-        leave_out: Called with each experiment that cannot be computed, and the error.
 
     Returns:
         The drafts of all experiments that the reading does not hold for decided.

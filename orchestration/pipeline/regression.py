@@ -25,11 +25,7 @@ _TOLERANCE = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Inflation:
-    """A variance inflation factor: as the evidence states it, and as a regression finds it.
-
-    Attributes:
-        stated: Infinite where no cell holds both arms.
-    """
+    """A variance inflation factor: as the evidence states it, and as a regression finds it."""
 
     experiment_id: str
     stated: float

@@ -36,12 +36,7 @@ _UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """The statements of an experiment's evidence.
-
-    Attributes:
-        sentence: In whole, for who reads nothing else.
-        reason: The same, to be read after the headline.
-    """
+    """The statements of an experiment's evidence."""
 
     sentence: str
     reason: str
@@ -60,10 +55,7 @@ def statement(
     """Returns the statements of an experiment's evidence.
 
     Args:
-        measure: How the target's differences are written.
         left_out: The outcomes that do not count; None where all do.
-        alone: Whether nothing is served beside the treatment.
-        silent: The metrics of which no event was ever received.
         ending: The deploy by which users had the change all, or none; None where there was none.
     """
     if alone is not None:

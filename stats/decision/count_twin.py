@@ -27,11 +27,9 @@ class CountTwin(Columns):
     Attributes:
         score: S_c = Σ(x₁ − πm), treatment's conversions beyond its declared share of all.
         variance: V_c = Σmπ(1−π).
-        log_e: Logarithm of its e-process.
         is_asked: Whether shares are declared for enough of the information.
         declared: Treatment's declared share, on average over the units that are read.
         served: Its share of them.
-        units: How many they are.
     """
 
     score: Floats
@@ -43,22 +41,11 @@ class CountTwin(Columns):
     units: Floats
 
     def stands(self, score: Floats, log_threshold: float) -> Flags:
-        """Whether it says the same as the test, at each look.
-
-        Args:
-            score: The test's own.
-            log_threshold: The evidence that both have to reach.
-        """
+        """Whether it says the same as the test, at each look."""
         return (self.log_e >= log_threshold) & (self.score * score > 0)
 
     def disagrees(self, score: Floats, variance: Floats, rate: Floats) -> Flags:
-        """Whether it shows less than half of the test's difference, at each look.
-
-        Args:
-            score: The test's own.
-            variance: Its variance.
-            rate: The rate of both arms together.
-        """
+        """Whether it shows less than half of the test's difference, at each look."""
         with np.errstate(invalid="ignore", divide="ignore"):
             own = np.sign(score) * self.score / np.sqrt(self.variance)
             expected = np.sqrt(1 - rate) * np.abs(score) / np.sqrt(variance)

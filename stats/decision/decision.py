@@ -16,16 +16,13 @@ class Decision:
 
     Attributes:
         abstain_reason: Set exactly where the verdict is `abstain`.
-        decided: Whether it is final.
         ended_because: Set exactly where it is final and `abstain`.
         at: The look, epoch seconds; before any look None, or when it was closed by hand.
         cadence: The component with the larger evidence when the test first held; while open, the
             a lift that the traffic suffices for.
-        lift: Treatment's rate minus control's, at the look that decided.
         confidence: 1 minus the running minimum of the p-value, at that look.
         ci: The always-valid interval of the lift at that look; of rates cut to [−1, 1].
         value_at_risk: Dollars a day, signed; None without a value per conversion.
-        guardrail_breaches: The guardrails that are breached, regardless of the verdict.
     """
 
     verdict: Verdict

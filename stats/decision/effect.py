@@ -31,8 +31,6 @@ class Posterior:
     Attributes:
         observed: The lift by the units alone, without the prior, divided by the rate of both arms;
             of a mean by control's mean.
-        observed_error: Its standard error.
-        estimate: Its mean: treatment minus control, a unit.
         standard_deviation: Its standard deviation. No interval may be made of it: that of the
             effect is the confidence sequence.
         relative: The mean divided by control's rate or mean; None where that is 0.
@@ -51,8 +49,6 @@ class Effect:
 
     Attributes:
         as_of: The look, epoch seconds.
-        interval: The confidence sequence at that look, widened to hold the estimate.
-        moved: Whether that look lies before the look of the evidence.
         cut: Whether an undeclared share was cut before the effect was due and before a decision.
     """
 
@@ -70,7 +66,6 @@ def effect_at(
     """Returns the effect at a look of a batch.
 
     Args:
-        is_rate: Whether its target is a conversion.
         interval: The confidence sequence there; None where it is not known yet.
 
     Returns:
@@ -100,7 +95,6 @@ def is_cut(trace: Trace, until: int) -> bool:
     Beyond chance: by the binomial tail of the units since, at a share four standard errors below.
 
     Args:
-        trace: Of one experiment.
         until: The last look that counts, epoch seconds.
     """
     looks = int(np.searchsorted(trace.at, until, side="right"))
@@ -123,7 +117,6 @@ def posterior_of(
     variance V/(Wμ)².
 
     Args:
-        totals: The sums that the test reads, of a look.
         prior: Standard deviations of θ around 0, each with its weight.
 
     Returns:

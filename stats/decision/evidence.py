@@ -102,17 +102,12 @@ class Evidence:
         vif: Variance inflation factor, infinite where W = 0; None before any look.
         known: Excluded relative lifts.
         eligible_per_day: Units a day of both arms over the last 7 days, or since the start.
-        units_in_cells: Units in closed cells of the strata that hold both arms.
-        compared_with_none: Units of control and treatment in closed cells of other strata.
         closed_until: Exposure time that closed cells reach: the end of the last analysis block of
             the target that has closed; in other strata the last may end earlier.
         guardrails: Test of each guardrail; `arrival` last, where shares are declared.
-        guardrail_rows: Their levels in both arms.
-        left_out: The outcomes that the target leaves out, by reason.
         shortfall: Treatment's share of arrivals; None unless `arrival` is breached.
         count_twin: The test of whose conversions there are; None where none is asked.
         candidate: The test that first held on the better side; None where it did not.
-        warnings: Codes of the cautions to show beside the verdict.
         yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
             where nothing was compared.
         adjustment: The gain from the users' history; None where none is read.
@@ -171,9 +166,6 @@ def evaluate(
 
     Each result equals, to the bit, that of the experiment alone, and doesn't depend on cells
     that close after that look.
-
-    Args:
-        strata: In which strata each is compared, where that is known already.
     """
     if strata is None:
         strata = [stratified(experiment) for experiment in series]

@@ -28,19 +28,13 @@ class FollowUp:
 
     Attributes:
         as_of: The look; None before the first.
-        ended: Whether no later unit counts.
-        stopped: Whether it ended before its planned end: its estimate may be lucky.
         lift: Treatment minus control; None where nothing was compared, or a gate holds.
-        standard_error: Of the lift.
-        relative: The lift divided by control's rate or mean.
-        interval: The always-valid interval of the difference.
         per_day: Units of both arms a day since the decision; None before the first look.
         log_e: Logarithm of the e-value of the whole experiment, units before the decision
             included, at the last look at which no gate holds, and of the count twin where that is
             asked, whichever is smaller; None where there is none.
         effect: The effect by all of these units, at the last such look until it was due; None
             where nothing was compared.
-        final: Whether that can change no more.
     """
 
     as_of: int | None = None
@@ -61,9 +55,7 @@ def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) 
     """Returns the follow-up of a decided experiment.
 
     Args:
-        series: All of the experiment, units before the decision included.
         begin: The first block after the deciding look, epoch seconds.
-        end: The planned end of exposure, a block's start too.
         stop: When an arm was declared to be served no longer; None where none was.
     """
     if stop is not None:

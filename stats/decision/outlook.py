@@ -66,7 +66,6 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
 
     Args:
         looks: A look of each, in the same order.
-        mixture: Of the same length.
     """
     ends: list[int] = looks.end.tolist()
     per_day = np.array([units_per_day(*pair, DAY) for pair in zip(series, ends, strict=True)])
@@ -120,11 +119,8 @@ class _Progress:
     costs are in it. Before any, sessions count as they come.
 
     Attributes:
-        accumulated: Sessions in closed cells.
-        so_far: What they are worth.
         a_day: What the last 24 hours, or the time since the start, brought a day.
         a_session: The same for each session that came then; NaN where none is known.
-        informed: Whether it is in information.
     """
 
     accumulated: Ints

@@ -28,7 +28,6 @@ class Ruling:
 
     Attributes:
         abstain_reason: Set exactly where the verdict is `abstain`.
-        decided: Whether it is final.
         ended_because: Set exactly where it is final and `abstain`.
         look: The number of the look; −1 before any.
         gated: At which looks a gate holds: they neither fire nor enter the running minimum.
@@ -58,12 +57,8 @@ class _Rules:
     """Which rule holds at which look.
 
     Attributes:
-        ends: The experiment closes, by the horizon or without contrast.
-        aliased: Too little of the treatment can be compared.
         interacting: The regime is not causal.
         candidate: The look at which the test first held on the better side; None where it did not.
-        proven: Harm to each guardrail beyond its margin is excluded.
-        answered: The test holds, and its answer waits for nothing.
     """
 
     looks: Trace
@@ -119,10 +114,8 @@ def decide(
     6. else `abstain / power`, open.
 
     Args:
-        horizon_end: The end of the last block within the horizon.
         closed_at: When it was closed by hand or by its place, if that is known by the last look's
             time.
-        closed_because: Which of the two.
         day_unequal: Whether a day is known to differ from the log: then rules 4 and 5 wait.
         twin: The test of whose conversions there are; None where no keep waits for it.
     """

@@ -16,9 +16,6 @@ def tipping_point(series: Series, now: Trace, *, is_declared: bool) -> TippingPo
     k units that all convert raise an arm's rate from p to p + lift where k = lift·n/(1−p), n its
     units with them. An excess of k units is k(1−π)/√(Nπ(1−π)) standard errors of the split, π being
     the arm's share of N units.
-
-    Args:
-        is_declared: Whether the sample ratio was tested at that look.
     """
     if series.target.values is not None or not now.totals.W[0] > 0:
         return None

@@ -25,8 +25,6 @@ class DrawReading(Reading):
     """Evidence that more than a thousandth of the units have another arm than is drawn for them.
 
     Attributes:
-        as_drawn: Units that have the arm which is drawn.
-        off_draw: Units that have another.
         beside: Of each flag that is pooled and off the draw itself, the evidence that the arms
             have it unequally; NaN before it is off the draw.
     """

@@ -32,7 +32,6 @@ class Reading(Columns):
 
     Attributes:
         statistic: The number that it judges by; NaN where it has no data.
-        alarm: Whether that is more than chance explains.
     """
 
     statistic: Floats
@@ -44,12 +43,9 @@ class Gate(ABC):
 
     Attributes:
         cause: The word for the alarm where it makes an experiment `interacting`.
-        member: The member of the evidence's gates that shows its number.
         is_sticky: Whether an alarm stays: the units that it spoilt stay in the sums, and only a new
             experiment helps.
         title: What it finds where it does not alarm, as the head of its row.
-        why: The alarm in a clause of the evidence's sentence.
-        step: What to do upon the alarm.
     """
 
     cause: ClassVar[Cause | None] = None
@@ -82,12 +78,7 @@ class Gate(ABC):
         del reading, look, units
 
     def check(self, reading: Reading, look: int, *, holds: bool, units: Units) -> GateCheck:
-        """The gate as of a look.
-
-        Args:
-            holds: Whether it holds the look back, by an alarm of this look or of an earlier look.
-            units: Of treatment, and of both arms.
-        """
+        """The gate as of a look."""
         value = self.served(float(reading.statistic[look]))
         return GateCheck(
             name=self.title,

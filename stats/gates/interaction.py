@@ -31,10 +31,6 @@ class InteractionReading(Reading):
 
     The statistic is the logarithm of the largest evidence of a stratum against the rest, divided
     by the number of strata where there are more than two; NaN before two can be compared.
-
-    Attributes:
-        rises: Whether treatment does better in every stratum that can be compared.
-        falls: Whether it does worse in each.
     """
 
     rises: Flags
@@ -97,7 +93,6 @@ def interaction(cells: AnalysisCells, *, first_row: int, mixture: Mixture) -> In
     Args:
         cells: The closed cells of its target, in order of their rows; their strata are
             compared.
-        first_row: The number of its first closing.
         mixture: Precisions and threshold, an entry a closing.
     """
     closings = mixture.log_threshold.size

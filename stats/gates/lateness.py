@@ -58,10 +58,6 @@ def lateness(
 
     The cells are those of the target with n_a = x_a + late_a and x_a = late_a. They change after
     they closed; so the sums run over the differences that each receipt makes.
-
-    Args:
-        row: The closing of the analysis block of each late unit, numbered like the cells'.
-        counted_from: When each late unit begins to count.
     """
     order = np.lexsort((late.arm, late.stratum, late.block, late.at, counted_from))
     order = order[counted_from[order] < NEVER]

@@ -112,11 +112,7 @@ class GateReadings:
         return _any(holds for gate, holds in self.holds.items() if gate.is_sticky)
 
     def held_back(self, harm: Flags) -> Flags:
-        """Whether a gate holds the answer of a look back.
-
-        Args:
-            harm: Whether the test shows harm at each look.
-        """
+        """Whether a gate holds the answer of a look back."""
         policy = self.series.policy
         return _any(
             holds & ~(harm & gate.spares(self.by_gate[gate], policy))

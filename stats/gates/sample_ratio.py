@@ -29,10 +29,6 @@ class SampleRatioReading(Reading):
     """Evidence against the declared shares, an entry a look.
 
     The statistic is its logarithm on both sides; NaN before a share was declared.
-
-    Attributes:
-        log_too_few: Logarithm of the evidence of too few units of treatment.
-        is_masked: Whether units repeat, so that neither is an alarm.
     """
 
     log_too_few: Floats
@@ -112,8 +108,6 @@ class CountedEpoch:
 
     Attributes:
         share: The declared share of treatment, inside (0, 1).
-        treatment: Units first served by the treatment commit.
-        others: All other units.
     """
 
     share: float
@@ -133,7 +127,6 @@ def sample_ratio(
 
     Args:
         allocation: The epochs, ascending; at least an epoch declares a share.
-        arrivals: Units by block; a block counts once its grace has passed.
     """
     closed = closed_blocks(
         arrivals, at=at, block_seconds=block_seconds, grace_seconds=grace_seconds

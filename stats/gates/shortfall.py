@@ -84,10 +84,6 @@ def log_fall(epoch: CountedEpoch, closed: np.ndarray[tuple[int, ...], np.dtype[n
     `served by treatment` as the outcome, averaged over the partings of the epoch. It asks nothing
     of the declared share: a weight that is mis-set from the beginning is no fall, and neither is
     a share that is set right later.
-
-    Args:
-        epoch: Its units.
-        closed: How many blocks are closed at each look.
     """
     units = epoch.treatment + epoch.others
     whole, whole_treatment = units[closed], epoch.treatment[closed]

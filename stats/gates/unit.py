@@ -30,7 +30,6 @@ class UnitReading(Reading):
     Attributes:
         users: Those with a second session.
         kept: Those of them whose second is in the same arm.
-        expected: How many a lottery for each session would have put there.
     """
 
     users: Floats

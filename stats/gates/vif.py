@@ -67,12 +67,6 @@ def variance_inflation(
 
     Args:
         look: The look with which each cell closes, numbered through all experiments; ascending.
-        experiment: The number of each cell's experiment.
-        stratum: The stratum of each cell.
-        n1: Units of treatment in each cell.
-        n0: Units of control in each cell.
-        W: Mantel-Haenszel weight at each look.
-        first: The first look of each experiment, and the number of looks at the end.
 
     Returns:
         An array with an entry a look.

@@ -21,8 +21,6 @@ class ArmLevels(Columns):
     Attributes:
         control: Control's rate, or mean; NaN without units.
         lift: Treatment's minus control's, block by block; NaN where nothing was compared.
-        weight: W of the lift.
-        variance: The variance of its score that the test reads.
         rho: Precisions of the mixture (closings, components).
     """
 
@@ -36,12 +34,7 @@ class ArmLevels(Columns):
 
 @dataclass(frozen=True, kw_only=True)
 class LevelsAt:
-    """The levels of a guardrail at any of its closings.
-
-    Attributes:
-        levels: Of all its closings.
-        closing: The number of the closing.
-    """
+    """The levels of a guardrail at any of its closings."""
 
     levels: ArmLevels
     closing: int
@@ -53,9 +46,6 @@ def intervals(read: Sequence[LevelsAt]) -> list[tuple[float, float] | None]:
 
     It excludes 0 on the harmful side where the guardrail's evidence of harm reaches its
     threshold, and lies within the margin where harm beyond it is excluded.
-
-    Args:
-        read: Closings of any guardrails; many at once cost little more than a single closing.
 
     Returns:
         None where nothing was compared, or no difference is excluded.

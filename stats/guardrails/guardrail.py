@@ -33,17 +33,13 @@ class Watch(Columns):
     """A guardrail over time, an entry for each of its closings.
 
     Attributes:
-        threshold: Where evidence is a breach, or shows non-inferiority.
-        awaited: Whether a candidate waits until harm beyond the margin is excluded.
         at: When the closings were, epoch seconds.
-        log_e: Logarithm of the evidence of harm.
         lift: Treatment's rate minus control's; NaN where nothing was compared.
         log_excluded: Logarithm of the evidence that excludes harm beyond the margin; −∞ where a
             candidate doesn't wait for it.
         levels: Levels of both arms at each closing; None of `arrival`, which counts no outcomes,
             and of several thresholds.
         guardrail: As it was registered; None of `arrival`.
-        parts: Each threshold on its own, where there are several.
     """
 
     metric: str
@@ -69,11 +65,7 @@ class Watch(Columns):
 
 
 def readings(read: Sequence[tuple[Watch, int]]) -> list[GuardrailReading]:
-    """Reads guardrails of any experiments, each as of a moment of its own.
-
-    Args:
-        read: The guardrails and moments; many at once cost little more than a single guardrail.
-    """
+    """Reads guardrails of any experiments, each as of a moment of its own."""
     each = iter(_readings([(own, at) for watch, at in read for own in (watch, *watch.parts)]))
     return [_with_thresholds(watch, *islice(each, 1 + len(watch.parts))) for watch, _ in read]
 
@@ -166,10 +158,7 @@ class Closings:
 
     Attributes:
         at: When they were, epoch seconds.
-        totals: Cumulative totals of the guardrail's cells at each.
-        control: Control's rate or mean at each.
         rho: Precisions of the mixture (closings, components).
-        first: The first closing of each guardrail, and the number of closings at the end.
     """
 
     at: Ints

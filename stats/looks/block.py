@@ -107,10 +107,6 @@ class _Units:
 
     Attributes:
         codes: The strata, ascending.
-        stratum: The index of each cell's stratum among them.
-        block: The block of each cell.
-        count: Its units.
-        total: Units of all strata before each block, and before the end.
     """
 
     blocks: int
@@ -154,9 +150,6 @@ class _Rule:
 
     Attributes:
         declared: Whether treatment's share is declared in (0, 1) there.
-        enough: Units of its stratum that end it.
-        crowded: Whether so many units of all strata came since, as far as is known.
-        latest: The block that it ends before at the latest.
     """
 
     declared: NDArray[np.bool_]
@@ -213,9 +206,7 @@ class _Chain:
     """The analysis blocks of a stratum, in turn.
 
     Attributes:
-        ends: Where those with units end.
         open_from: Where the last block begins, which has not ended.
-        open_units: The units that it holds.
     """
 
     ends: Ints

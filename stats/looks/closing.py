@@ -33,9 +33,6 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     A treatment that is declared a share, and never had a unit, was not withdrawn: its router sends
     it none, and the experiment stays open while that is declared. A treatment that is given a share
     again has the contrast time from then on.
-
-    Args:
-        line: The timeline; its first streams are the experiments' targets.
     """
     history, span = _History.of(series, line, experiment), series.policy.contrast_seconds
     absent = (
@@ -57,14 +54,7 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
 
 
 def arms_left(end: Ints, n1: Ints, n0: Ints, look: int, policy: Policy) -> EndedBecause:
-    """Why there is no contrast, by the arms that units still come to.
-
-    Args:
-        end: Exposure time that each look covers.
-        n1: Units of treatment up to each look.
-        n0: Units of control.
-        policy: Names the contrast time.
-    """
+    """Why there is no contrast, by the arms that units still come to."""
     if not n0[look]:
         return EndedBecause.NOTHING_TO_COMPARE
     # Where strata are split anew, what is covered falls back a little.
@@ -81,13 +71,8 @@ class _History:
     """Cumulative sums of an experiment's target, an entry a closing.
 
     Attributes:
-        line: The timeline that they are of.
-        experiment: The number of the experiment in it.
-        at: When it is known.
-        end: Exposure time that is covered.
         units: Array (2, closings), units of control and of treatment so far.
         weight: Σ w so far.
-        compared: How many closings there were up to the last closing at which W grew.
     """
 
     series: Series

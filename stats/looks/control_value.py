@@ -28,10 +28,8 @@ class ControlValues:
     """Units by the value of the flag under test, an entry a time at which some were known.
 
     Attributes:
-        tested: Treatment's value.
         names: The others, in order.
         at: When the units are known, ascending.
-        treatment: Units of treatment up to then.
         units: Array (values, times), units of each other value up to then.
     """
 

@@ -25,29 +25,19 @@ class Policy:
         alpha: The project's level of the test, in (0, 1).
         attempt: 1 for the first experiment of a project on this change and metric, 2 for the next.
         rho_day: Mixture precision of the day cadence, 1 / (relative lift to close)².
-        rho_fast: Mixture precision of the fast cadence.
-        rho_between: Mixture precisions of the typical lifts between those two.
         better: The direction of the metric that is an improvement, `higher` or `lower`.
         window_seconds: Attribution window of the target metric, a whole multiple of a block; with
             what its own grace exceeds the policy's by.
-        grace_seconds: How long a block waits for late events after its last window has run out.
-        block_seconds: Length of a block; a whole number of them makes a day.
         block_min_units: Units at which an analysis block ends while treatment's share is declared.
         undeclared_min_units: The same where it is not declared.
-        horizon_seconds: Exposure time after which an experiment is decided in any case.
-        contrast_seconds: Time without a comparable unit after which it is closed.
-        vif_limit: Variance inflation above which the design counts as aliased.
         futility_margin: The lift, relative to control's rate, inside which a change makes no
             difference; None where that ends nothing.
-        guardrail_alpha: The level of all guardrails together, apart from the target's.
-        value_per_conversion: Dollars that a conversion is worth, where configured.
         sample_rate: The share of all units that are measured, in (0, 1].
         split_at: The evidence that the arms carry the values of another flag unequally from which
             on the strata are split by it.
         fading_at: The evidence that the effect differs between the halves of the experiment from
             which on the verdict carries a warning.
         effect_prior: Standard deviations of the log-odds lift around 0, each with its weight.
-        reward_seconds: Time after the start at which the effect is final.
         after_window_at: The evidence that outcomes come after the window more often in an arm
             from which on that arm's lower rate is no answer.
     """

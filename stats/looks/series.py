@@ -53,8 +53,6 @@ class Guardrail(Companion):
             mean where the metric is continuous; None where a candidate doesn't wait for this
             guardrail.
         over: What a unit's first value has to exceed; None where events count.
-        quantile: Which quantile of its history that was.
-        of: The guardrail of which this is a threshold among several.
 
     Raises:
         ValueError: A member is outside its range; the message states the value and the rule.
@@ -84,12 +82,6 @@ class Series:
     after `as_of` may be passed: they don't count.
 
     Attributes:
-        policy: The numbers frozen at binding.
-        start: When exposure began.
-        as_of: How far the log was read.
-        closed_at: When the experiment was closed by hand or by its place, if it was.
-        closed_because: Which of the two.
-        cuts: Times that begin a new analysis block at the block that contains them.
         guardrails: The registered guardrails; each block and stratum has the same units as the
             target's.
         allocation: The declared shares of the treatment commit, epoch after epoch; None where
@@ -101,8 +93,6 @@ class Series:
         late: Units whose outcome on the target came too late; None likewise.
         returning: Users who come back, where sessions are the units; None where none has.
         draws: Units held against the published draw; None where it gives no arms.
-        pooled: Flags that are no part of the strata, though their own units are off the draw.
-        companions: By their role, other outcomes of the target's units that are read.
         traits: The traits that the strata differ by; None where strata are never pooled.
         endings: The ends of the canary by its deploys, each since it was known; None where the
             treatment has a share again.
@@ -152,7 +142,6 @@ class Series:
 
         Args:
             begin: The first block, not before that of the start, epoch seconds.
-            end: The block after the last block.
         """
         size = self.policy.block_seconds
         return replace(

@@ -25,12 +25,7 @@ NEVER_CLOSED = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, kw_only=True)
 class Splitting:
-    """A time over which the strata are split by the same flags.
-
-    Attributes:
-        since: The first moment at which looks are computed with it.
-        flags: The flags, by their place among the traits.
-    """
+    """A time over which the strata are split by the same flags."""
 
     since: int
     flags: tuple[int, ...]
@@ -47,8 +42,6 @@ class Dependence:
         lineage: The code of each stratum's lineage; −1 where its units are excluded.
         since: The first closing that holds a unit of each stratum; `NEVER_CLOSED` where none does,
             or no flag asks.
-        threshold: The evidence at which the strata are split.
-        is_segment: Of each flag, whether it is a segment.
     """
 
     at: Ints
@@ -135,12 +128,6 @@ def dependence(
 
     The test of the target, with 'carries this value' as the outcome, on the exposed units of
     closed blocks: within the analysis blocks of each lineage. Outcomes never enter.
-
-    Args:
-        series: The experiment, in its finest strata.
-        traits: What these carry.
-        blocks: The analysis blocks of the lineages.
-        threshold: The evidence at which the strata are split.
     """
     cells = series.first_closed
     closes_after = series.shortest_window + series.policy.grace_seconds
@@ -208,9 +195,6 @@ class _CountedUnits:
 
     Attributes:
         cell: The analysis block and lineage that each lies in, in order of closing.
-        n1: Units of treatment.
-        n0: Units of control.
-        cells: How many analysis blocks of lineages there are.
         last: How many of them have closed, an entry a closing.
         mixture: Of the test, an entry a closing.
     """
@@ -224,14 +208,7 @@ class _CountedUnits:
 
     @classmethod
     def of(cls, series: Series, closed: Ints, *, row: Ints, lineage: Ints, looks: int) -> Self:
-        """The units of closed cells.
-
-        Args:
-            closed: Which of the experiment's cells have closed.
-            row: The closing of each of these.
-            lineage: The code of its lineage.
-            looks: How many closings there are.
-        """
+        """The units of closed cells."""
         cells, lineages = series.first_closed, int(lineage.max(initial=0)) + 1
         keys, cell = np.unique(row * lineages + lineage, return_inverse=True)
         return cls(

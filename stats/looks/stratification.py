@@ -27,8 +27,6 @@ class Population:
 
     Attributes:
         series: The experiment in its finest strata, with these units alone.
-        pooled: The same in its lineages.
-        blocks: The analysis blocks of these.
         dependence: The evidence that flags depend on the change; None where no flag is known.
         lineage: The code of each stratum's lineage; −1 where its units are left out.
     """
@@ -42,14 +40,7 @@ class Population:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A time over which looks are computed in the same strata.
-
-    Attributes:
-        begin: The first moment of its looks.
-        end: The moment after the last.
-        flags: The flags that split the strata, by their place among the traits.
-        series: The experiment in these strata, known up to the end.
-    """
+    """A time over which looks are computed in the same strata."""
 
     begin: int
     end: int
@@ -61,12 +52,7 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """A flag by which the strata are split.
-
-    Attributes:
-        e_value: The evidence that the arms carry its values unequally.
-        since: From which look on.
-    """
+    """A flag by which the strata are split."""
 
     flag: str
     e_value: float

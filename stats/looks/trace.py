@@ -36,15 +36,10 @@ class Trace(TimelineSums, Columns):
 
     Attributes:
         at: When the look is taken, epoch seconds.
-        end: Exposure time that the target's closed cells reach; a thin stratum's lag behind.
-        compared: The counts of the strata that hold both arms.
         log_day: Logarithm of the day component of E(0).
         log_fast: Logarithm of the fast component of E(0).
         log_e: Logarithm of E(0).
-        futile: Whether the interval lies inside the futility margin.
-        contrast_gone: Whether units come but none can be compared any more.
         weight_before: Σ w a day of exposure earlier, in the same strata.
-        units_before: Units that were compared then.
     """
 
     at: Ints
@@ -67,10 +62,6 @@ class StageLooks:
     """All looks of an experiment, computed in the strata of a stage.
 
     Attributes:
-        stage: The stage; its own looks are those of the moments that lie in it.
-        line: The timeline of the batch; its first streams are the targets of all stages.
-        number: The number of this target's stream.
-        guardrails: The numbers of its guardrails' streams.
         row: The last closing of the target up to each look; −1 where there is none.
     """
 
@@ -109,10 +100,7 @@ class Batch:
     """The looks of several experiments in a single trace.
 
     Attributes:
-        trace: All looks, experiment after experiment.
-        first: The first look of each experiment, and the number of looks at the end.
         mixture: The precisions and thresholds, an entry a look.
-        rates: Whether each experiment's target is a conversion.
     """
 
     trace: Trace
@@ -130,9 +118,6 @@ def traced(experiments: Sequence[Stratification]) -> Batch:
     """Traces several experiments; the numbers of each are as if it were traced alone.
 
     Each look is computed in the strata of its own stage, in which the past is computed anew.
-
-    Args:
-        experiments: The experiments, with the strata that they are compared in.
     """
     batch = _of_stages(
         [(experiment, stage) for experiment in experiments for stage in experiment.stages]
@@ -223,12 +208,7 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
 
 
 def in_turn(read: Sequence[Read], at: Sequence[Ints], stages: Sequence[StageLooks]) -> Read:
-    """The columns that an experiment's stages read, each at its own moments, in their order.
-
-    Args:
-        read: The columns that each stage reads.
-        at: The moments of their rows.
-    """
+    """The columns that an experiment's stages read, each at its own moments, in their order."""
     if len(stages) == 1:
         return read[0]
     own = [

@@ -24,7 +24,6 @@ class Provenance:
 
     Attributes:
         patch_id: `git patch-id --stable` of the commit.
-        pull_request: The number of its pull request.
         branch: Its branch, where it is no branch that many changes share.
     """
 
@@ -102,10 +101,7 @@ def earlier_attempts(
 
     Args:
         connection: In the transaction of the binding.
-        experiment_id: The experiment that binds.
-        change: D, its change.
         provenance: Of its deploy's commit; None for a flag.
-        bound_at: When it binds.
     """
     known = provenance or Provenance(patch_id=None, pull_request=None, branch=None)
     return list(

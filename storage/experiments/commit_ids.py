@@ -24,8 +24,6 @@ def read_commit_ids(
     """Returns the commits of each project by their ids.
 
     Args:
-        connection: To the store.
-        projects: The projects.
         like: Ids that are to be understood; None for any.
     """
     wanted = sorted(set(projects))
@@ -89,12 +87,7 @@ def commit_named(connection: Connection, project_id: int, written: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class EventCommits:
-    """Some ids that events name, each as (project, environment, id).
-
-    Attributes:
-        known: Those that mean a commit that is known in their environment.
-        ambiguous: Those that begin several commits of their project.
-    """
+    """Some ids that events name, each as (project, environment, id)."""
 
     known: Collection[tuple[int, str, str]]
     ambiguous: Collection[tuple[int, str, str]]

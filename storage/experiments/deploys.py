@@ -413,7 +413,6 @@ def list_deploys(
     Args:
         environment: Of this environment; None for all.
         limit: How many at most.
-        before: The last deploy of the page before.
 
     Raises:
         Missing: The project has no deploy `before`.

@@ -462,9 +462,6 @@ def close(
 ) -> None:
     """Ends an experiment by hand: it is decided `abstain` at its last look, never a verdict.
 
-    Args:
-        by: Who closes it, for the audit trail.
-
     Raises:
         Missing: The project has no such experiment.
     """

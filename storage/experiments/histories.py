@@ -74,9 +74,6 @@ def joint_with(experiment: str) -> str:
 
     There are some where the treatment stands on a build that users do not have, another canary
     say: its effect is the effect of all of them together. None before the deploy, and of a flag.
-
-    Args:
-        experiment: The name that the statement gives the table of experiments.
     """
     return f"""ARRAY(
     SELECT joint.change FROM unnest({experiment}.change) AS joint(change)
@@ -103,11 +100,7 @@ def remember_commit(
     assumed: bool,
     recorded_at: datetime,
 ) -> None:
-    """Records a commit's changes and base, unless they were recorded before.
-
-    Args:
-        assumed: Whether nobody named the base: the first post that does so takes its place.
-    """
+    """Records a commit's changes and base, unless they were recorded before."""
     connection.execute(
         insert(commits)
         .values(
@@ -134,11 +127,7 @@ def remember_base(
     assumed: bool,
     recorded_at: datetime,
 ) -> None:
-    """Gives a commit the base that it did not have; a base that a post named stays.
-
-    Args:
-        assumed: Whether nobody named it: it holds until a post names a base.
-    """
+    """Gives a commit the base that it did not have; a base that a post named stays."""
     columns = ("assumed_base", "assumed_at") if assumed else ("base", "base_recorded_at")
     connection.execute(
         update(commits)

@@ -59,13 +59,6 @@ def later_build(
     A declared share of a commit is a hold-back where another build, which users have, carries all
     its changes, and users had them already when the share was declared. A canary that a hotfix was
     built on has its changes in what users have, too, but only since.
-
-    Args:
-        connection: To the store.
-        project_id: Whose.
-        environment: Where.
-        commit: The commit.
-        deployed_at: Of its deploy in question: a deploy from before the hold-back is a canary's.
     """
     since = held_back_since(connection, project_id, environment, commit, known_at=_EVER)
     if since is None or deployed_at < since:

@@ -45,7 +45,6 @@ class Quantiles:
     """The first values of units before the start.
 
     Attributes:
-        values: Of each quantile that is asked for.
         exceeding: The share of units that exceeded each of these values.
     """
 
@@ -89,24 +88,11 @@ def frozen_policy(
     """Returns the policy of an experiment that binds now.
 
     Args:
-        settings: The project's settings at the binding.
         unit: Its unit, or by `auto` the router's.
-        target: Name of the target metric.
         guardrails: Names of the guardrail metrics; the target is never its own guardrail.
-        environment: Where units are exposed.
         routes: Patterns that expose a unit; None for all.
         routes_because: `named`, `affected`, or `all`: how the routes were chosen.
-        graph_id: The graph whose patterns paths are matched to.
-        value_per_conversion: Dollars, where the registration named them.
         earlier_attempts: Experiments that this experiment tries again, the oldest first.
-        flag: The flag under test, if the change is a flag.
-        is_portfolio: Whether a standing build is compared with a hold-back.
-        retrospective: Whether events that count came by import or replay.
-        late_by: How long after its canary the experiment starts: users have warmed up meanwhile.
-        caps: The caps of means for which the project names none.
-        quantiles: The first values of units before the start, of metrics with a threshold.
-        history: From when to when the history was received that predicts a mean of users.
-        read_from: Receives which events these, and the unit, rest on.
         unread: Receives the members that could not be read in time, and have their default.
 
     Raises:
@@ -196,13 +182,7 @@ def with_thresholds(
     quantiles: Callable[[Mapping[str, Any]], Quantiles | None],
     unwatched: list[str],
 ) -> list[dict[str, Any]]:
-    """Returns a metric once for each of its thresholds, with the number that each of them is.
-
-    Args:
-        definition: As the project defines it.
-        quantiles: The first values of units before the start.
-        unwatched: Receives a sentence for each threshold that cannot be frozen, and why.
-    """
+    """Returns a metric once for each of its thresholds, with the number that each of them is."""
     if not (asked := definition.pop("over", [])):
         return [definition]
     if isinstance(asked[0], float):

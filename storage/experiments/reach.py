@@ -26,9 +26,6 @@ def reached_routes(
 
     Looked up in the deploy's own graph and in its base's; of a route that only a graph in between
     knew there are no files.
-
-    Args:
-        deploy: As the API shows it.
     """
     files: dict[str, list[str]] = {route: [] for route in deploy["affected_routes"]}
     before = graph_of_commit(connection, project_id, deploy["environment"], deploy["base_commit"])

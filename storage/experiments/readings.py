@@ -57,7 +57,6 @@ class PastEvents:
     """The events of an environment that a policy is frozen from.
 
     Attributes:
-        read_from: Receives how much of it rests on events that nobody vouches for.
         unread: Receives the members that have their default, since the log was not read in time.
     """
 
@@ -88,12 +87,7 @@ class PastEvents:
         before: datetime,
         enough: int,
     ) -> tuple[Row[Any], datetime]:
-        """Returns a row of vouched events, of all where these are too few, and since when.
-
-        Args:
-            statements: Of vouched events, and of all where these may count.
-            enough: How many vouched values suffice.
-        """
+        """Returns a row of vouched events, of all where these are too few, and since when."""
 
         def read(statement: TextClause, *, vouched_only: bool) -> tuple[Row[Any], datetime]:
             chosen = {**parameters, "vouched_only": vouched_only, "before": before}

@@ -111,7 +111,6 @@ def read_serving(
         at: Deploys that were recorded later do not enter; None for now.
         until: Later deploys do not enter: a replay asks of an earlier time by the knowledge of
             now. None for `at`, and as far ahead as the clocks of senders may run.
-        history: The lineages of its commits, where the caller has read them.
     """
     at = at or store_time(connection)
     until = until or at + AHEAD

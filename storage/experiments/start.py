@@ -50,9 +50,7 @@ class Start:
     """When the exposure of an experiment begins.
 
     Attributes:
-        began_at: When its canary began.
         declared_at: The same, where exposure begins with a late registration alone.
-        is_history: Whether events of its time came by import or replay.
     """
 
     starts_at: datetime

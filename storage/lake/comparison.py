@@ -101,7 +101,6 @@ def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Co
 
     Args:
         connection: In a transaction of its own.
-        limit: How many files at once; the next call goes on with the others.
     """
     import duckdb  # noqa: PLC0415 - it takes long to load, as said above
 

@@ -21,7 +21,6 @@ class DayEngineSettings:
     """Which engine computes whole days.
 
     Attributes:
-        limits: What DuckDB may use of the machine.
         seconds: How long a step may take; None for as long as it needs.
         spark_remote: The Spark Connect server that computes in its place, if any. It may hold a
             token.
@@ -90,9 +89,6 @@ def _is_remote(text: str) -> bool:
 @contextmanager
 def open_day_engine(settings: DayEngineSettings, *, lake: Lake) -> Generator[DayEngine]:
     """Yields the engine of the settings, with nothing in it.
-
-    Args:
-        lake: Where an engine on other machines keeps its files meanwhile.
 
     Raises:
         EngineError: Spark is asked for, and cannot be used.

@@ -27,8 +27,6 @@ class DuckDBLimits:
     """The limits of a computation on the machine's resources.
 
     Attributes:
-        memory_mib: Of memory; what needs more is written to a temporary folder.
-        threads: How many threads compute.
         folder: Where that folder is made; None for the system's own.
         readings_a_mib: How many events, each counted for every experiment that reads it, are
             computed at once for each MiB, at the cost of some spilling.
@@ -96,8 +94,6 @@ class DuckDBEngine:
     what DuckDB spills grows with the day.
 
     Args:
-        folder: Of files that last as long as the engine.
-        limits: From which the number of parts follows.
         seconds: How long a step may take; None for as long as it needs.
     """
 

@@ -50,9 +50,6 @@ def note_erasure(
     Args:
         connection: In the transaction that deletes the events from PostgreSQL, which no other
             erasure goes on beside.
-        sessions: All of whose events go.
-        claimed: Sessions whose events go that came with the public key.
-        users: All of whose events go.
     """
     erased = {"sessions": list(sessions), "claimed": list(claimed), "users": list(users)}
     connection.execute(_NOTE, {"project_id": project_id, **erased})
@@ -63,9 +60,6 @@ class Rewriting:
     """The result of a rewriting.
 
     Attributes:
-        erasures: How many erasures it ended: no listed file holds anything of these people.
-        files: How many files it wrote anew.
-        reopened: How many wrong files it took off the list, which sealing writes anew.
         wrong: Files that are not as they are listed, and that nothing can be written anew from.
     """
 

@@ -96,7 +96,6 @@ class MovedDay:
     """A day that was moved.
 
     Attributes:
-        kept: How many of its events PostgreSQL keeps.
         freed: How many bytes smaller it is there.
     """
 
@@ -107,11 +106,7 @@ class MovedDay:
 
 @dataclass(frozen=True, kw_only=True)
 class DayMove:
-    """The result of a round of moving.
-
-    Attributes:
-        held: Days that were in use, or whose files cannot be read back, for the next round.
-    """
+    """The result of a round of moving."""
 
     moved: list[MovedDay]
     held: list[date]
@@ -196,7 +191,6 @@ def move_old_days(
     """Moves the days that may leave PostgreSQL, each in a transaction of its own.
 
     Args:
-        hot_days: How many whole days stay.
         attempts: How often a day that is in use is tried, four times a second.
     """
     with engine.begin() as connection:

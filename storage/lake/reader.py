@@ -50,11 +50,8 @@ class Extent:
     Attributes:
         named_from: From when on events are read that name a user: a session may have named its
             user weeks before.
-        received_from: From when on all events are read, and revenue.
         with_history: Whether revenue is read from `named_from` on, as events that name a user are.
-        received_to: The last moment, itself included.
         environments: The (project_id, environment) pairs; revenue is read by project.
-        with_properties: Whether the properties of events are read, which few experiments ask for.
         units: The sessions, and the users by their pseudonyms in hex, whose events and revenue are
             read; None for all.
     """
@@ -75,12 +72,7 @@ class Extent:
 
 @dataclass(frozen=True, kw_only=True)
 class LogFile:
-    """A Parquet file of the log.
-
-    Attributes:
-        uri: Where it is read.
-        last_erasure: Its events are left out of whoever was erased later.
-    """
+    """A Parquet file of the log."""
 
     uri: str
     last_erasure: int
@@ -91,10 +83,8 @@ class LogRows:
     """An extent of the log, for whatever engine reads Parquet and Arrow.
 
     Attributes:
-        extent: Which part; files hold more than that, of other projects and times.
         files: Parquet files with at least `EVENT_COLUMNS`.
         erasures: Whose events in files with an older `last_erasure` are no events any more.
-        rest: The events that are read from PostgreSQL, in the extent's columns; it is read once.
         revenue: The revenue events, in `REVENUE_COLUMNS`; it is read once.
     """
 
@@ -110,7 +100,6 @@ class SealedLog:
     """The log as a transaction sees it, opened by `open_log`.
 
     Attributes:
-        reader: Of what PostgreSQL holds.
         snapshot: The transaction's, exported.
     """
 

@@ -32,7 +32,6 @@ def scrub(
 
     Args:
         connection: In a transaction of its own.
-        days: Of these days of receipt every file is read.
         limit: How many files are read of those that nothing is known against, and that hold events
             which PostgreSQL holds no longer.
 

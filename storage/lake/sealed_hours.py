@@ -12,11 +12,7 @@ from storage.schema.partitions import present_days
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """A file that is in the lake, whole.
-
-    Attributes:
-        name: Below the lake.
-    """
+    """A file that is in the lake, whole."""
 
     name: str
     rows: int
@@ -33,7 +29,6 @@ class SealedFile(Written):
         part: Which part of that hour it is.
         last_erasure: The newest erasure that was carried out before its rows were read.
         is_moved: Whether PostgreSQL does not hold its events any more.
-        keeps_named: Whether it holds those of a moved file still that name a user.
     """
 
     hour: datetime
@@ -145,7 +140,6 @@ def listed_files(
 
     Args:
         condition: SQL on the columns of `sealed_hours`, called `s`.
-        bound: Its parameters.
     """
     query = text(f"""
 SELECT {FILE} FROM sealed_hours AS s WHERE file IS NOT NULL AND ({condition})

@@ -39,10 +39,7 @@ class SealedRun:
 
     Attributes:
         hours: How many parts of hours it listed, those without an event included.
-        rows: How many events they hold.
         size: Of the files, in bytes.
-        seconds: How long reading, writing and listing took.
-        waiting: How many closed parts are left to the next run.
     """
 
     hours: int = 0
@@ -60,11 +57,7 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Sealer:
-    """Seals the log of a store into a lake.
-
-    Attributes:
-        lake: Where the files go.
-    """
+    """Seals the log of a store into a lake."""
 
     engine: Engine
     lake: Lake
@@ -74,9 +67,6 @@ class Sealer:
 
         Nothing is lost wherever this ends: closed hours that are not listed are written anew by the
         next run, and a file that is not listed is swept.
-
-        Args:
-            most_seconds: After so long no further file is begun.
 
         Returns:
             The result; None where another run seals.
@@ -125,10 +115,6 @@ class Sealer:
 
 def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> Written | None:
     """Stores a file, reads it back, and returns its entry in the list.
-
-    Args:
-        name: Its name there.
-        write: Writes events to a path and returns how many; without any it makes no file.
 
     Returns:
         None where there is no event.

@@ -68,7 +68,6 @@ def open_spark(
     """Yields an engine in a session of its own, of which nothing is left afterwards.
 
     Args:
-        remote: The address of a Spark Connect server; it may hold a token, so no message shows it.
         lake: Where the engine keeps intermediate results: in a folder of its own, which the
             cluster's processes must be able to read and write.
         seconds: How long a step may take; None for as long as it needs.
@@ -161,9 +160,6 @@ class SparkEngine:
     """Runs the text on a cluster; each step is written to files, and so survives lost workers.
 
     Args:
-        session: Of Spark Connect, whose temporary views are the engine's own.
-        lake: Where files are put that the cluster reads.
-        folder: The engine's own folder there, by its name.
         seconds: How long a step may take; None for as long as it needs.
     """
 

@@ -12,12 +12,7 @@ MISSING = "is missing"
 
 
 class WrongFileError(LakeError):
-    """Files are not as they are listed.
-
-    Attributes:
-        faults: The fault of each file, in words, by its name below the lake.
-        sentence: The same for everybody, without the lake's own address.
-    """
+    """Files are not as they are listed."""
 
     def __init__(self, lake: Lake, faults: Mapping[str, str]) -> None:
         """Names the first file, and says how many more there are."""

@@ -70,11 +70,7 @@ def read_ledger(connection: Connection, project_id: int, *, as_of: datetime) -> 
 
 
 def read_entries(connection: Connection, project_id: int, *, as_of: datetime) -> list[Entry]:
-    """Returns the experiments that had a look in the ledger's days, the earliest first.
-
-    Args:
-        as_of: The end of the days.
-    """
+    """Returns the experiments that had a look in the ledger's days, the earliest first."""
     bound = {"project_id": project_id, "since": as_of - timedelta(days=DAYS)}
     return [value_of(Entry, row) for row in connection.execute(_ENTRIES, bound)]
 

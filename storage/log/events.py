@@ -92,11 +92,7 @@ FROM (SELECT pg_advisory_xact_lock_shared({LOG_LOCK}) OFFSET 0) AS locked;
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventLines:
-    """Events as COPY's text, and their members that are counted.
-
-    Attributes:
-        text: A line for each: but for its time of receipt, or of the past with it.
-    """
+    """Events as COPY's text, and their members that are counted."""
 
     text: str
     occurred_at: Sequence[datetime]
@@ -262,9 +258,6 @@ def append_history(
 ) -> None:
     """Stores events of the past of a project, received when they occurred.
 
-    Args:
-        most_new_days: Of how many days they may be the first events.
-
     Raises:
         Conflict: An event falls at or after the start of an experiment that is already bound
             in its environment: its past is closed. Or there are too many days. Nothing is stored.
@@ -325,8 +318,6 @@ def note_names(
     """Notes the names of events by project, and to an hour when each came last.
 
     Args:
-        names: Of the events.
-        live: Whether they came now, rather than in the past.
         vouched: Whether a write key sent them, or a metric reads them; of others a project has
             `MOST_INVENTED` at most.
     """
@@ -370,12 +361,7 @@ async def _copied(connection: AsyncConnection[Any], copy: bytes, blocks: Iterabl
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedHistory:
-    """The past of an environment that experiments have been measuring.
-
-    Attributes:
-        closed_from: From when on nothing of the past is taken any more.
-        experiment_id: The first experiment that measures it.
-    """
+    """The past of an environment that experiments have been measuring."""
 
     environment: str
     closed_from: datetime
@@ -409,7 +395,6 @@ def require_open_history(
 
     Args:
         connection: In the transaction that stores; final once its receipt time is taken.
-        moments: Environment and time of each event, or of the last of each environment.
 
     Raises:
         Conflict: An event falls at or after the start of an experiment that is bound.

@@ -65,12 +65,7 @@ class RevenueEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRevenue:
-    """The outcome of recording revenue events.
-
-    Attributes:
-        accepted: Of each event, whether it is new rather than a duplicate.
-        restamped: The keys of duplicates that came with another time than is stored.
-    """
+    """The outcome of recording revenue events."""
 
     accepted: Sequence[bool]
     restamped: Sequence[str]
@@ -88,7 +83,6 @@ def record_revenue(
     Args:
         connection: In a transaction: all events are stored, or none.
         events: In the order of the request.
-        history: Received when they occurred, rather than now.
 
     Raises:
         Conflict: A key was used before with another payload; the detail names each. Or, of

@@ -48,7 +48,6 @@ class SealingStatus:
 
     Attributes:
         waiting_hours: Hours that have ended, of days with events, and are not sealed.
-        lake_bytes: Of all listed files.
         wrong_files: Listed files that were not as they are listed when they were looked at last.
         oldest_erasure_seconds: Since the oldest erasure of which a file may hold something yet; 0
             where there is none.

@@ -29,15 +29,7 @@ MOST_FLAGS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """An experiment's question about a context: its arm and its stratum.
-
-    Attributes:
-        change: D, the change under test.
-        bound_at: The binding: the earliest knowledge that counts.
-        treatment_commit: The commit under test.
-        flag: The flag under test, if the change is a flag.
-        segments: The properties of events that may split the strata.
-    """
+    """An experiment's question about a context: its arm and its stratum."""
 
     change: frozenset[str]
     bound_at: datetime
@@ -74,14 +66,7 @@ class Assignment(NamedTuple):
 
 
 class KnownHistory:
-    """The knowledge of an environment at any time; nothing is worked out twice.
-
-    Args:
-        facts: The recorded facts of its commits.
-        ids: The ids of the project's commits.
-        flags: The flags that its experiments test, and since when each is known.
-        steps: The deploys of each of its commits.
-    """
+    """The knowledge of an environment at any time; nothing is worked out twice."""
 
     def __init__(
         self,
@@ -171,9 +156,6 @@ class KnownHistory:
         """Returns the assignments of a commit id in order of time, none while it is unknown.
 
         Args:
-            question: The experiment's question.
-            commit: A commit id as an event named it, perhaps short.
-            values: The values of flags under test that the event names.
             until: When the last block closes that is asked about; what became known after it
                 and after the binding changes no assignment. None for all that is known.
         """

@@ -38,8 +38,6 @@ class _Backlog:
 
     Attributes:
         unread: Its blocks that exposures or outcomes were not read of.
-        stored_to: All rows of an earlier moment are stored.
-        is_over: Whether it is read for the first time when nothing of it is left to come.
     """
 
     unread: ReadExperiment
@@ -61,9 +59,6 @@ def catch_up(
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        as_of: A time up to which the log is final.
-        only: The experiments to look at; those that are far behind are read.
-        settings: Which engine computes.
 
     Returns:
         The number of new exposures.

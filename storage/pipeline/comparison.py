@@ -31,8 +31,6 @@ class Reach:
     """How far an experiment's rows are compared.
 
     Attributes:
-        to_block: The block after the last whose exposures are compared.
-        read_to: The block after the last up to which outcomes are read.
         from_block: The first block; None where the experiment begins.
     """
 
@@ -72,8 +70,6 @@ def create_reaches(
     """Creates `reaches` and `closed_metrics`, which last until the transaction ends.
 
     Args:
-        connection: To the store.
-        reaches: How far each experiment is compared.
         over: The experiments of whose units those rows alone are stored that evidence is read from.
     """
     ids = [reach.experiment.experiment_id for reach in reaches]
@@ -171,9 +167,6 @@ def reaches_on_days(
     """Returns how far experiments are compared for some days: as far as they were read.
 
     Args:
-        connection: A separate reading of the store.
-        experiments: Those that read none of the days are left out.
-        days: The days.
         decided: Those of them that were decided on the days: they are compared from their first
             block on.
     """
@@ -209,10 +202,7 @@ class DifferingRow:
     """A row that both sides hold otherwise.
 
     Attributes:
-        table: The derived table.
-        key: Its key beside the experiment.
         served: The other columns as they are served; None where there is no such row.
-        computed: The same as computed from the log.
     """
 
     table: str
@@ -247,10 +237,8 @@ class DifferingCount:
     """How many rows of a table, of an experiment, differ.
 
     Attributes:
-        table: The derived table.
         missing: How many computed rows are not served.
         surplus: How many served rows are not computed.
-        changed: How many differ in other columns than their key.
     """
 
     table: str
@@ -293,11 +281,6 @@ def compare(connection: Connection, reaches: Sequence[Reach], *, swap: bool = Fa
     """Compares rows aside with the served ones, table after table.
 
     Of exposures, conversions and amounts, those of `differing_units` alone.
-
-    Args:
-        connection: A separate reading of the store, in whose temporary tables the rows lie.
-        reaches: The experiments, and how far each is compared.
-        swap: Whether rows that differ are served as they are aside from then on.
     """
     ids = [reach.experiment.experiment_id for reach in reaches]
     over = over_when_first_read(connection, ids)

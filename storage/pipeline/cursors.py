@@ -16,7 +16,6 @@ def read_cursors(
     """Returns how far each stage has read, by experiment and stage.
 
     Args:
-        ids: Of the experiments.
         schema: Of the cursors, with a dot; empty for the first of the search path.
     """
     rows = connection.execute(text(_CURSORS.format(schema=schema)), {"ids": list(ids)})

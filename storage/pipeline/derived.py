@@ -35,7 +35,6 @@ class Derived:
     Attributes:
         table: The table; the step is called `new_` and its name.
         moment: The column of when a row came to be; None where a row has no time.
-        keep: What an insert does with a row whose key is stored already.
         evidence: The condition on a row `r` of the step that evidence is read from it.
     """
 

@@ -49,10 +49,7 @@ def find_differing_units(
     """Creates `differing_units` in the engine and, until the transaction ends, in the store.
 
     Args:
-        engine: Which computed the whole lives of these experiments.
         read: Reads a statement of the store, as the connection's transaction sees the served rows.
-        connection: To a separate reading of the store.
-        reaches: How far each experiment is compared.
     """
     ids = [reach.experiment.experiment_id for reach in reaches]
     over = over_when_first_read(connection, ids)

@@ -29,18 +29,14 @@ class Metric:
     """A metric of an experiment; the members of `COLUMNS` are columns of the text's `metrics`.
 
     Attributes:
-        sources: The events that count.
         attribution_window: How long after a unit's exposure they count, in microseconds.
-        attribution_before: How long before it they count too: from the experiment's start on.
         open_for: How long after a block's exposures its outcomes close, in microseconds: the
             window, and by how much the metric's own grace exceeds the policy's.
         kind: Its place in `KINDS`.
-        per: Of a ratio, the events that it is taken over.
         cap: Of a mean, in millionths.
         threshold: A unit counts whose first value exceeds it, in millionths; None where each event
             counts.
         amounts_of: Under which name its values are kept: a guardrail's thresholds share them.
-        currency: Of a mean.
         factors: Of each other currency that a mean converts, `conversion_factor`.
         vouched_only: 1 where events count alone that came with the write key, or signed; 2 with
             the write key.
@@ -48,13 +44,10 @@ class Metric:
         left_out: Of `REASONS`, why the target leaves the events out that count here; 0 where it
             counts them.
         turnover: 1 where no event counts, but that a session's user began another session.
-        also_of: Under which name other values are kept that its sums hold too.
         history_from: Since when its events were received, where they are a user's history and the
             first reading looks for them; else None.
-        history_to: Up to before which moment.
         property_1: The first property that an event must have to count; None where there is none.
         property_2: The second.
-        property_3: The third.
         asked: The values that count of these properties, as `asked_values` writes them.
     """
 
@@ -102,17 +95,11 @@ class PipelineExperiment(Question):
     """A bound experiment, in the order of a batch.
 
     Attributes:
-        number: Its number within the batch.
         seen_from: From when on the log is read: units seen from then on until the start are in
             neither arm.
         grace: How long a block waits for late events, in microseconds.
-        horizon: The last moment of exposure.
-        warm_at: From when on units count; those of before are in neither arm.
         target_window: The target's window, in microseconds.
-        target_open_for: How long the target's outcomes stay open after a block's exposures.
         sample_bound: The first hash outside the sample; None where every unit is in it.
-        drawn: Whether its arms are drawn by the published draw, which each unit's is held against.
-        metrics: The target, each guardrail, and the companions of the target.
     """
 
     number: int
@@ -159,7 +146,6 @@ def open_experiments(
     """Returns the bound experiments that are not decided, and those that are still followed up.
 
     Args:
-        connection: To the store, or to a separate reading of it.
         only: Those of them to return; None for all.
 
     Raises:
@@ -275,12 +261,7 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadExperiment:
-    """An experiment and the blocks of exposure that a computation adds.
-
-    Attributes:
-        from_block: The first block.
-        to_block: The block after the last.
-    """
+    """An experiment and the blocks of exposure that a computation adds."""
 
     experiment: PipelineExperiment
     from_block: int
@@ -321,12 +302,7 @@ def _end_block(experiment: PipelineExperiment) -> int:
 def blocks_to_expose(
     experiments: Iterable[PipelineExperiment], *, read_to: Mapping[str, int], as_of: int
 ) -> list[ReadExperiment]:
-    """Returns the experiments of which blocks have closed that were not read yet.
-
-    Args:
-        read_to: Of each that was read before, up to which block.
-        as_of: A time up to which the log is final.
-    """
+    """Returns the experiments of which blocks have closed that were not read yet."""
     unread: list[ReadExperiment] = []
     for experiment in experiments:
         to_block = min(block_of(as_of - experiment.grace), _end_block(experiment))

@@ -136,7 +136,6 @@ def unread_exposures(
     """Returns the open experiments whose exposures are to be read, each with its unread blocks.
 
     Args:
-        as_of: A time up to which the log is final.
         only: The experiments to read for; None for all.
 
     Raises:
@@ -161,9 +160,7 @@ def extend_exposures(
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        as_of: A time up to which the log is final.
         only: The experiments to read for; None for all.
-        at_once: Up to how many rows of the log, times experiments, no step is a table.
 
     Returns:
         The number of new exposures.
@@ -312,7 +309,6 @@ def extend_cells(
     Args:
         connection: In a transaction that is the only writer of derived tables.
         only: The experiments to add to; None for all.
-        at_once: Up to how many rows of the log, times experiments, no step is a table.
 
     Returns:
         The number of new cells.

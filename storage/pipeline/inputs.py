@@ -86,12 +86,7 @@ _OUTCOME_SCOPE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Environments:
-    """The recorded history of the environments of some experiments.
-
-    Attributes:
-        histories: The recorded commits of each.
-        flags: The names of the flags that split its strata.
-    """
+    """The recorded history of the environments of some experiments."""
 
     histories: Mapping[EnvironmentKey, KnownHistory]
     flags: Mapping[EnvironmentKey, frozenset[str]]
@@ -267,11 +262,7 @@ def segments_column(engine: Engine, segments: Sequence[str]) -> str:
 def _register_contexts(
     engine: Engine, environments: Environments, segments: Sequence[str], *, drawn: bool
 ) -> Contexts:
-    """Registers the sets of flags, and of segments where experiments split by some, by number.
-
-    Args:
-        drawn: Whether experiments read a flag that is drawn, which is no part of a context.
-    """
+    """Registers the sets of flags, and of segments where experiments split by some, by number."""
     if not segments and not drawn and not any(environments.flags.values()):
         engine.define("log", LOG_WITHOUT_FLAGS)
         return {}
@@ -548,8 +539,6 @@ class ReadOutcomes:
     """An experiment and the outcomes that a computation adds.
 
     Attributes:
-        from_block: Up to which block of exposure outcomes were read before.
-        to_block: Up to which they are read now.
         closed_from: Of each metric, the first block whose cells are not there yet.
     """
 

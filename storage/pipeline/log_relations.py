@@ -17,10 +17,6 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
     `events` holds all environments of the extent's projects: each step joins `scope` on project and
     environment, so filtering the environment here would test every row twice. `stored_events` has a
     row for each event of the files, whether it is read or not.
-
-    Args:
-        engine: Copies rows that come from PostgreSQL, and reads files in place.
-        rows: The rows, which are read before this returns.
     """
     engine.register("log_units", _UNITS, ((unit,) for unit in sorted(rows.extent.units or ())))
     register_erasures(engine, rows.erasures)

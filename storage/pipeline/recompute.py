@@ -41,7 +41,6 @@ class RowSelection:
 
     Attributes:
         since: Rows of an earlier moment are left out, in microseconds since the epoch.
-        evidence_only: Whether rows of units are left out that no evidence is read from.
     """
 
     since: int = EARLIEST
@@ -74,11 +73,7 @@ def recomputed(
     """Yields whole lives, computed, for as long as their engine is open.
 
     Args:
-        log: The log; its connection reads the small tables.
-        experiments: The experiments, numbered.
         as_of: How far the log is read, in microseconds since the epoch.
-        settings: Which engine computes.
-        wanted: Which rows of each are copied.
         units: The sessions and users alone of which the log is read; None for all.
 
     Raises:
@@ -122,15 +117,8 @@ def recompute(
     """Computes whole lives, and copies their rows into the derived tables aside, with the cursors.
 
     Args:
-        log: The log.
-        connection: To a store in which the derived tables hold no row of these experiments.
-        experiments: The experiments, numbered.
-        as_of: How far the log is read.
-        settings: Which engine computes.
-        wanted: Which rows of each are copied.
         reaches: How far rows are compared with the served ones afterwards, if they are: then rows
             of units that differ are copied as well.
-        counted: Whether the events are counted, which reads them once more.
 
     Returns:
         How many events of the log were read, where they are counted.
@@ -152,13 +140,7 @@ def recompute(
 
 
 def copy_aside(lives: WholeLives, connection: Connection, *, differing: bool = False) -> None:
-    """Copies the wanted rows of whole lives, with the cursors.
-
-    Args:
-        lives: The computed lives.
-        connection: To a store in which the derived tables hold no row of these experiments.
-        differing: Whether those of differing units are wanted too.
-    """
+    """Copies the wanted rows of whole lives, with the cursors."""
     for table in COPIED_TABLES:
         _copy(
             lives.engine,
@@ -226,7 +208,6 @@ def add_to_stored(connection: Connection, lives: WholeLives) -> None:
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        lives: The computed lives.
     """
     for table in COPIED_TABLES:
         _add(connection, lives, table)
@@ -281,10 +262,6 @@ def store_rows_of_units(
     Args:
         connection: In a transaction that is the only writer of derived tables.
         units: Sessions, and users by their pseudonyms in hex.
-        read: These, the users whom they name, and all sessions of each.
-        lake: Of the sealed log.
-        settings: Which engine computes.
-        is_passing: Tells whether an error says nothing of the data: such an error is raised.
 
     Returns:
         The experiments that can no longer be computed, which are left out.

@@ -97,7 +97,6 @@ class Step:
     """A statement of the text, and the name under which its rows are materialized.
 
     Attributes:
-        sql: The statement.
         small_right: Whether the right side of each of its joins is the smaller, regardless of
             an engine's statistics.
         temporary: Whether only steps of the same units read it, so that an engine may drop its rows
@@ -656,10 +655,8 @@ class Dialect:
     Attributes:
         digest: What stands before and after a text whose SHA-256 in hexadecimal is meant.
         row_digest: The number that the first ten digits of the MD5 of `{words}`, a text, are.
-        flag: The value of an event's flag as text.
         event_property: A property of `{event}`, an alias, as text; `{name}` is SQL for its name,
             which is of letters, digits, _ and -, or NULL.
-        computed_once: As COMPUTED_ONCE says.
     """
 
     digest: tuple[str, str]
@@ -712,9 +709,6 @@ def _read_outcome(event: str) -> str:
 
     A unit's exposure is known after the events before it, which are therefore read again; those
     before the start are no outcome of either arm.
-
-    Args:
-        event: The alias of the event's relation.
     """
     return f"""CASE WHEN CASE WHEN m.history_to IS NULL
                   THEN {event}.received > s.from_block - m.attribution_before - {AHEAD}

@@ -8,14 +8,7 @@ from storage.pipeline.steps import HALF, KINDS
 
 
 class ArmSums(NamedTuple):
-    """The sum of a cell's amounts of an arm, in whole millionths.
-
-    Attributes:
-        total: Of the amounts.
-        high_squares: Of the squares of their high halves.
-        products: Of the products of both halves.
-        low_squares: Of the squares of their low halves.
-    """
+    """The sum of a cell's amounts of an arm, in whole millionths."""
 
     total: int
     high_squares: int
@@ -44,9 +37,6 @@ def stored_cell(row: Sequence[Any]) -> tuple[Any, ...]:
     """Returns the columns of `CELLS` of a cell, from the columns of `COMPUTED_CELLS`.
 
     The doubles are made here: no engine rounds whole numbers of any size correctly.
-
-    Args:
-        row: The experiment's id, then those columns.
     """
     experiment_id, metric, block, stratum, *counts = row
     sums: tuple[float | None, ...] = ()

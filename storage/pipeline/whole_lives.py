@@ -121,12 +121,7 @@ JOIN ({OUTCOME_USERS}) AS u ON u.number = x.number AND u.pseudonym = x.pseudonym
 
 @dataclass(frozen=True, kw_only=True)
 class WholeLives:
-    """The materialized relations of a computation's steps, by their names.
-
-    Attributes:
-        engine: Which holds them.
-        read: The experiments, and which blocks of each were read.
-    """
+    """The materialized relations of a computation's steps, by their names."""
 
     engine: DayEngine
     read: Sequence[ReadExperiment]
@@ -143,9 +138,6 @@ def compute_whole_lives(
     """Computes all that is derived of experiments, from the log alone.
 
     Args:
-        engine: On a database that holds nothing else.
-        log: The log; its connection reads the small tables: deploys, graphs, tombstones.
-        experiments: The experiments, numbered.
         as_of: A time up to which the log is final, in microseconds since the epoch.
         units: The sessions, and the users by their pseudonyms in hex, whose part of the log is
             read; None for all. Rows are whole of those units alone whose events are all theirs.

@@ -56,7 +56,6 @@ class PlaceRequest:
     """A place as it is asked for, by a flag, a commit or both: then whichever is free first.
 
     Attributes:
-        change: The name by which the change asks again.
         accept_harm: The share of control's rate whose loss must be excluded before an undecided
             change gives its place back.
         patience_hours: How long it has the place at most.
@@ -90,9 +89,6 @@ def ask(
     connection: Connection, project_id: int, request: PlaceRequest, *, again: bool = False
 ) -> tuple[str, bool]:
     """Returns the place of a change, and whether it was made now; the same words have the same.
-
-    Args:
-        again: Whether to make another where the last has ended.
 
     Raises:
         Conflict: It has a place that was asked for otherwise, or too many wait.
@@ -191,11 +187,8 @@ def advance(
 
     Args:
         connection: In a transaction.
-        project_id: Whose places.
-        given_back: A place that its owner gives back.
         only: The place that may be given; None for any.
         at: When the run began: a place that it gives ends in a later run; None for now.
-        refused: Receives why places were refused, by id.
 
     Returns:
         Whether another transaction may find more to do.

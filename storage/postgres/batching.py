@@ -45,8 +45,6 @@ class Batcher(Generic[RequestT, AnswerT]):
             carry_out: Answers all requests of a round, in their order. Its exception is the answer
                 to each request of the round; faults of the data alone are then isolated by trying
                 each alone.
-            connections: The most rounds that are under way at once.
-            large: The size of what waits from which it begins a round beside another.
         """
         self._url = url
         self._carry_out = carry_out

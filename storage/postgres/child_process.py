@@ -72,13 +72,10 @@ def spawn(
     a kill -9 of the parent included: start children in a thread that lives as long as they do.
 
     Args:
-        command: the program and its arguments.
-        log: the file that takes standard output and standard error, appended to.
         env: the child's whole environment; by default ours.
         cwd: the folder that it starts in; by default ours.
         user: whom it runs as; by default ourselves.
         umask: the permissions that its files lack; by default as ours.
-        death_signal: what tells the child that its parent is gone.
 
     Raises:
         OSError: the program cannot be started.

@@ -50,7 +50,6 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
 
     Args:
         url: Any PostgreSQL URL; the driver is always psycopg 3.
-        pool_size: Connections kept open.
     """
     engine = create_engine(
         make_url(url).set(drivername="postgresql+psycopg"),

@@ -20,10 +20,8 @@ def value_of(value_type: type[ValueT], row: Row[*tuple[Any, ...]], **others: obj
     """Returns a row as a value.
 
     Args:
-        value_type: A dataclass, or a struct, which makes tuples of the lists of a row.
         row: A row with a column for each member that is not among the others. No column is called
             `count` or `index`, which are methods of a row.
-        others: The members that no column holds as it is.
 
     Raises:
         AttributeError: The row has no column of a member's name.

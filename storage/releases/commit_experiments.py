@@ -16,7 +16,6 @@ class CommitExperiment:
     """An experiment whose treatment is the commit, or the change that the commit brings.
 
     Attributes:
-        contract: The verdict contract that it serves.
         evidence: The evidence document behind it; None before any look.
     """
 

@@ -44,8 +44,6 @@ class Handout:
 
     Attributes:
         baseline: The commit of units that are in no canary; None where none is recorded.
-        canaries: The declared canaries, the first deployed first.
-        flags: The flags under test, by name.
     """
 
     baseline: str | None

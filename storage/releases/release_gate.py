@@ -44,7 +44,6 @@ class Judgment:
 
     Attributes:
         phase: `Successful`: go on; `Failed`: go back; `Running`: neither.
-        experiment: The experiment that the judgment rests on.
     """
 
     phase: Phase

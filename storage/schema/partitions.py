@@ -90,9 +90,6 @@ def create_past_days(
 ) -> None:
     """Creates the partitions that history needs, within the limits of the log.
 
-    Args:
-        most_new: How many may be missing.
-
     Raises:
         Conflict: More are missing, or the log would have more days than it can bear.
     """
@@ -133,7 +130,6 @@ def write_past_days(
 
     Args:
         connection: In the transaction that writes.
-        most_new: Of how many days there may be no event yet.
 
     Raises:
         Conflict: There are more such days, or the log would have more than it can bear.

@@ -27,17 +27,10 @@ class PastLog:
     """The log as a binding reads it: never under the lock that all writers of the log wait for.
 
     Outside of a binding rows are read at once.
-
-    Attributes:
-        until: When the reading began: a moment before the binding.
     """
 
     def __init__(self, connection: Connection, *, seconds: float = _PATIENCE_FOR_ALL) -> None:
-        """Begins to read, for a transaction that is going to bind.
-
-        Args:
-            seconds: How long all readings may take together.
-        """
+        """Begins to read, for a transaction that is going to bind."""
         self.until = store_time(connection)
         self._connection = connection
         self._rows: dict[tuple[str, bytes], Sequence[Row[Any]] | None] = {}

@@ -96,8 +96,6 @@ def record_action(
 
     Args:
         project_id: The project; None for the whole service.
-        action: Its kind.
-        changes: The members that are changed, without secrets.
     """
     connection.execute(
         audit_trail.insert().values(

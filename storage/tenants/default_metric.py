@@ -44,8 +44,6 @@ def settled_metric(connection: Connection, project_id: int, settings: Settings) 
 
     Args:
         connection: In a transaction that holds the project's own lock.
-        project_id: The project.
-        settings: Its settings.
     """
     metric = default_metric(connection, project_id, settings)
     if metric != settings.default_metric:

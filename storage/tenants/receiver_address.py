@@ -99,11 +99,7 @@ def is_private_host(host: str) -> bool:
 
 
 def range_of(address: Address, *, private: bool) -> str | None:
-    """Returns the range for which an address is refused, such as `the loopback 127.0.0.0/8`.
-
-    Args:
-        private: Whether the receiver may be on a private network.
-    """
+    """Returns the range for which an address is refused, such as `the loopback 127.0.0.0/8`."""
     while (embedded := _embedded(address)) is not None:
         address = embedded
     for name, written in (*_NEVER, *(() if private else _PRIVATE)):
@@ -131,9 +127,6 @@ def _literal(host: str) -> Address | None:
 def require_host(host: str, *, private: bool) -> None:
     """Judges a host as it is written; a name is not resolved.
 
-    Args:
-        private: Whether the receiver may be on a private network.
-
     Raises:
         RefusedAddressError: It is a number that parsers read differently, or an address where the
             receiver may not be.
@@ -154,10 +147,6 @@ def require_host(host: str, *, private: bool) -> None:
 
 def judged(host: str, addresses: Sequence[str], *, private: bool) -> list[Address]:
     """Returns the addresses of a host, once each of them was judged.
-
-    Args:
-        addresses: All that a resolver returned.
-        private: Whether the receiver may be on a private network.
 
     Raises:
         RefusedAddressError: An address is where the receiver may not be.

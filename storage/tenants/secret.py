@@ -57,8 +57,6 @@ def store_secret(connection: Connection, data_dir: Path | None, *, make: bool = 
 
     Args:
         connection: To the store, in a transaction that is committed.
-        data_dir: The service's.
-        make: Whether the first secret may be made, and bound to the store.
 
     Raises:
         SecretError: There is none, or it is not this store's.
@@ -158,7 +156,6 @@ def assignment_message(
     served to everyone its tokens are there for the asking.
 
     Args:
-        environment: As the session's events name it.
         commit: As the session's events name it, in lower case.
         flags: As the session's events name them, in the order of their names' code points.
     """
@@ -199,8 +196,6 @@ class Assignments:
 
         Args:
             token: As it came, of any characters.
-            message: The assignment that the event claims.
-            epochs: The numbers of the keys in force.
         """
         token_bytes = token.encode(errors="replace")
         return any(
@@ -229,7 +224,6 @@ class WebhookSecrets:
         """Returns the value of `webhook-signature`.
 
         Args:
-            project_id: Whose secret signs.
             webhook_id: The value of `webhook-id`; holds no full stop.
             timestamp: The value of `webhook-timestamp`: the attempt's time in epoch seconds.
             body: The exact bytes that are sent.

@@ -35,8 +35,6 @@ def broken_rule(
     Args:
         shape: The shape that the settings should have.
         path: The place of the fault in them, as msgspec names it, without `$`.
-        message: The message of msgspec; that of a rule of our own is returned as it is.
-        of_key: Whether the fault is of a key of the object at that place.
     """
     kind, value, steps = _at(_schema(shape), chosen, path)
     pointer = "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps)

@@ -29,8 +29,6 @@ def note_self_check(
 
     Args:
         equal: None where that is unknown.
-        unequal: The experiments that differ still: until the day is cured none of them decides.
-        swapped: The experiments whose rows were swapped in.
     """
     before = set(connection.execute(_NAMED, {"day": day}).scalar_one_or_none() or ())
     connection.execute(_CHECKED, {"day": day, "equal": equal, "experiments": sorted(unequal)})

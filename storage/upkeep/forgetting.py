@@ -59,17 +59,14 @@ class Forgotten:
     """The counts of erased rows.
 
     Attributes:
-        users: The user references that were the same person.
         kept_sessions: Sessions that the public key alone ties to the person, and of which the write
             key's events stay.
-        exposures: Units that stay in counts under no name.
         files: Files of the lake that may hold the person: readers leave the person out from now on,
             and at night those that hold anything are written anew.
         wrong_files: Those of them that are not as they are listed and that PostgreSQL has no events
             of: they cannot be written anew.
         not_computed: Experiments that were over when they were first read and cannot be computed
             any more: if they counted the person, an audit of them misses that unit.
-        tables: Where dead rows remain until they are vacuumed.
     """
 
     users: int
@@ -165,7 +162,6 @@ class _NamedUsers:
     """The users whom a session names.
 
     Attributes:
-        vouched: By events with the write key.
         claimed: By events with the public key alone, the first received first.
     """
 
@@ -190,11 +186,7 @@ class _Person:
     """Whose events go.
 
     Attributes:
-        users: All events that name them go, and their revenue.
-        sessions: All of their events go, and their revenue.
-        claimed: Sessions whose events with the public key go.
         places: Sessions that name the person too, and are not the person's.
-        others: Users whom the sessions that go name besides.
         neighbours: Units by which revenue finds its sessions: all users whom any of these sessions
             names, and all sessions that name them.
     """

@@ -169,7 +169,6 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
 
     Args:
         connection: In a transaction of its own.
-        patience_seconds: How long any of its queries may take.
 
     Raises:
         sqlalchemy.exc.OperationalError: A query took longer.

@@ -34,7 +34,6 @@ def lay_over(separate: Connection, project_id: int, rows: Rows) -> None:
     So they are judged without the locks that their transaction took, for which others would wait.
 
     Args:
-        separate: A separate reading of the store, which is rolled back.
         rows: Of a transaction that was undone.
     """
     for table, written in rows.items():

@@ -199,7 +199,6 @@ def delete_expired_units(
     Nothing can compute them anew, and nothing reads them but an audit, which needs the events.
 
     Args:
-        limit: How many rows in this round; the next round goes on.
         at_once: How many rows in a transaction, for which the pipeline waits.
     """
     with engine.begin() as connection:

@@ -73,7 +73,6 @@ def announce_base_moves(
 
     Args:
         connection: In the transaction that recorded a deploy.
-        known_at: When it was recorded.
     """
     states = control_states(connection, project_id, environment, known_at=known_at)
     return _announce(
@@ -119,8 +118,6 @@ def announce_seen_base_moves(
 
     Args:
         connection: In the transaction that noted the seen commits.
-        environments: Where something was seen, by project.
-        known_at: How far the log was read.
     """
     bound = {
         "projects": [project_id for project_id, _ in environments],
@@ -149,11 +146,7 @@ _PLACE_EVENTS = {"serve": "placed", "promote": "promote", "withdraw": "withdraw"
 
 
 def announce_place(connection: Connection, project_id: int, place: Place, *, metric: str) -> None:
-    """Announces the step of a place that its owner has to take, in the transaction that makes it.
-
-    Args:
-        metric: Its target.
-    """
+    """Announces a step of a place for its owner to take, in the transaction that makes it."""
     if place.action not in _PLACE_EVENTS:
         return
     row = {**structs.asdict(place), "project_id": project_id, "metric": metric}

@@ -18,7 +18,6 @@ class DueWork:
     """Work that a run of the pipeline would find.
 
     Attributes:
-        reasons: How many experiments wait, by why they do.
         closes_at: When it can be computed: the closing of its block. None for now.
     """
 
@@ -171,7 +170,6 @@ def due_work(
     a run broke off or a stage is tried again. So is a decided experiment that is followed up.
 
     Args:
-        as_of: A time up to which the log is final.
         ahead: Count also what closes so soon after: experiments of different graces close at
             different times.
     """

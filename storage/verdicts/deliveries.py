@@ -26,7 +26,6 @@ class Announcement:
 
     Attributes:
         experiment_id: The experiment; None of a trial of a webhook.
-        title: The first line of its commit's message.
     """
 
     announcement_id: str
@@ -50,9 +49,7 @@ class Attempt:
     """A try to deliver an announcement, already noted as made.
 
     Attributes:
-        target: Whom to tell, as the delivery names the webhook.
         webhook: The same as the project's settings hold it now, None where they do no longer.
-        at: Its time by the store's clock.
     """
 
     announcement: Announcement
@@ -194,9 +191,6 @@ def note_failed(
 
     Args:
         connection: In a transaction of its own.
-        problem: Why, in words of ours.
-        wait: How long the receiver asks to wait, where that is longer than we would.
-        final: Whether to give up in any case.
     """
     over = final or attempt.number >= MOST_ATTEMPTS
     connection.execute(
@@ -225,7 +219,6 @@ class Delivery:
     Attributes:
         experiment_id: The experiment that it is about; None of a trial of a webhook.
         subject: Of a breach the metric; else empty.
-        target: The webhook, as the delivery names it.
         receiver: The host of the webhook; None where the settings hold it no longer.
         next_attempt_at: When it is due; None once it has ended.
     """
@@ -269,11 +262,7 @@ WHERE a.announcement_id = d.announcement_id AND a.project_id = :project_id
 def list_deliveries(
     connection: Connection, project_id: int, *, arrived: bool = False, limit: int | None = None
 ) -> list[Delivery]:
-    """Returns a project's deliveries, the newest announcement first.
-
-    Args:
-        arrived: Whether to list those as well that arrived.
-    """
+    """Returns a project's deliveries, the newest announcement first."""
     hosts = {
         webhook.target: webhook.host for webhook in read_settings(connection, project_id).webhooks
     }

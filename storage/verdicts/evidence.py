@@ -55,15 +55,9 @@ class ExperimentReading:
     """All that an experiment's evidence is computed from, counts of units apart.
 
     Attributes:
-        as_of: The last moment whose closings are in the cells.
         strata: The names of the strata that were ever exposed, in order; cells hold their places.
         lineages: Of each of them the digest of its lineage alone.
-        flags: Of each the values of the other flags that experiments test.
-        cells_by_metric: The closed cells of the target, guardrails and companions.
         joint_with: The changes under test that are not the treatment commit's own.
-        cuts: Times at which an analysis block is cut.
-        base_assumed: Whether the treatment's base was assumed rather than named.
-        day_unequal: Whether a day of its rows is known to differ from the log.
         stratum_shares: By lineage, treatment's declared share of the units of its strata; empty
             where none is declared, and of a mean.
     """
@@ -134,12 +128,7 @@ ORDER BY deployed_at, recorded_at, deploy_id
 def read_experiments(
     connection: Connection, *, only: Sequence[str] | None = None, decided: bool = False
 ) -> list[ExperimentReading]:
-    """Returns every bound experiment without a decided verdict, with its closed cells.
-
-    Args:
-        connection: To the store, or to a separate reading of it.
-        decided: Whether to return those with a decided verdict instead.
-    """
+    """Returns every bound experiment without a decided verdict, with its closed cells."""
     bound = {"only": None if only is None else list(only), "decided": decided}
     active = connection.execute(_ACTIVE, bound).all()
     ids = [row.experiment_id for row in active]
@@ -280,13 +269,7 @@ def _cuts(deploys: Iterable[CountedDeploy], *, starts_at: datetime) -> list[date
 
 @dataclass(frozen=True, kw_only=True)
 class CountsAt:
-    """The look at which to count an experiment's units, with the counts of its evaluation.
-
-    Attributes:
-        in_cells: Units in closed cells that are compared.
-        excluded: Units of lineages beyond those that are read, of control and of treatment.
-        compared_with_none: Those of strata that hold a single arm, likewise.
-    """
+    """The look at which to count an experiment's units, with the counts of its evaluation."""
 
     experiment_id: str
     look: datetime
@@ -297,14 +280,7 @@ class CountsAt:
 
 @dataclass(frozen=True, kw_only=True)
 class UnitCounts:
-    """Units as of a look.
-
-    Attributes:
-        late_treatment: Units of treatment whose outcome on the target came too late.
-        late_control: The same of control.
-        never_received: The target and guardrails of which no event had been received.
-        left_out: Those that an arm served and that count in neither, by reason.
-    """
+    """Units as of a look."""
 
     units: Counts
     left_out: Sequence[LeftOut]
@@ -444,12 +420,7 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
 
 
 def units_left_out(counts: Mapping[str, int], at: CountsAt) -> tuple[LeftOut, ...]:
-    """Returns the units that an arm served and that count in neither, by reason.
-
-    Args:
-        counts: By reason and arm.
-        at: Those that the evaluation leaves out.
-    """
+    """Returns the units that an arm served and that count in neither, by reason."""
     more = {
         f"{reason}_{arm}": units
         for reason in ("excluded", "compared_with_none")
@@ -489,9 +460,6 @@ def stratum_changes(
     """Returns, for each experiment, the changes that each of its strata carries.
 
     The values of other flags are among them.
-
-    Args:
-        histories: Of each experiment, as its look reads it.
     """
     by_id = {experiment.experiment_id: experiment for experiment in experiments}
     changes: dict[str, dict[str, frozenset[str]]] = {experiment_id: {} for experiment_id in by_id}

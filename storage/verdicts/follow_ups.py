@@ -43,11 +43,7 @@ def begin_follow_ups(connection: Connection, ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedFollowUp:
-    """A follow-up's span of exposure, which its deciding look fixed.
-
-    Attributes:
-        begins_at: The first block after the deciding look.
-    """
+    """A follow-up's span of exposure, which its deciding look fixed."""
 
     experiment_id: str
     begins_at: datetime
@@ -83,7 +79,6 @@ class FollowUpDraft:
         effect: The effect by all units, as JSON text.
         log_e: Logarithm of the e-value of the whole experiment; None where there is none.
         as_of: The look; None before the first.
-        read_to: Up to which block of exposure outcomes were read.
     """
 
     experiment_id: str
@@ -159,7 +154,6 @@ def read_follow_ups(
     """Returns the follow-ups of experiments, as they are served.
 
     Args:
-        connection: To the store, or to a separate reading of it.
         only: The experiments; None for all.
         ended: Whether to leave out those that have not ended.
     """

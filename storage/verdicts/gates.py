@@ -80,8 +80,6 @@ class GateReading:
         arrivals: The columns of `Arrivals`.
         nameless: Each name of events that name no build, with the columns of `UnknownBuilds`.
         units: Those of `ReturningUsers` and `DrawnUnits`.
-        crossings: Units that were seen in both arms.
-        late: Units of which an outcome came late.
         pooled: Each flag beside it that is off the draw, with the columns of `PooledFlag`.
     """
 
@@ -119,8 +117,6 @@ def allocations(
 
     Args:
         deploys: Of the environment, as far as they count, in order of time.
-        starts_at: When exposure began.
-        is_portfolio: Whether the experiment compares the standing build with a hold-back.
     """
     steps: list[tuple[datetime, float | None]] = []
     own: float | None = None
@@ -302,7 +298,6 @@ def read_gates(
     """Returns the input of each experiment's gates.
 
     Args:
-        connection: To the store, or to a separate reading of it.
         declared: Those whose treatment has a declared allocation: arrivals matter to them alone.
     """
     units = {

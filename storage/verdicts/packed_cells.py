@@ -46,9 +46,7 @@ class Stratum:
     """A stratum of an experiment, and a commit that stands for it.
 
     Attributes:
-        name: Its digest.
         lineage: The digest of its lineage alone.
-        flags: The values of the other flags that experiments test.
     """
 
     name: str
@@ -114,9 +112,6 @@ def read_cells(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str,
 
     They have a row's `block`, the place of its `stratum` among the experiment's, the units of each
     arm, n1 and n0, their conversions, x1 and x0, and the sums of means and ratios.
-
-    Args:
-        connection: To the store, or to a separate reading of it.
     """
     return {
         (row.experiment_id, row.metric): in_order(sent(row, *_WHOLE) | sent(row, *_SUMS, code="d"))

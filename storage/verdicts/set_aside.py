@@ -104,12 +104,7 @@ WHERE NOT v.decided AND {_DUE}
 
 
 def experiments_to_retry(connection: Connection, stage: str, *, at_once: bool) -> list[str]:
-    """Returns the experiments set aside in a stage that are tried again now.
-
-    Args:
-        stage: The stage that each of them broke.
-        at_once: Whether to return all, rather than those whose time has come.
-    """
+    """Returns the experiments set aside in a stage that are tried again now."""
     return list(connection.execute(_RETRIED, {"stage": stage, "at_once": at_once}).scalars())
 
 
@@ -187,9 +182,7 @@ class ServedVerdict:
     """The served verdict and evidence of an experiment that is set aside.
 
     Attributes:
-        closed: Whether it was closed by hand.
         as_of: The look; None before the first.
-        next_look_at: When the next look was expected.
     """
 
     experiment_id: str

@@ -65,7 +65,6 @@ class SituationReading:
 
     Attributes:
         evidence: The evidence document with the words of the situation; None before the first look.
-        builds: The builds beside its treatment.
         awaited: The deploy that it waits for; None once that has come.
         acted: The step that was taken after its decision; None where none was.
     """
@@ -83,12 +82,7 @@ def read_situations(
     *,
     nearest: str | None = None,
 ) -> dict[str, SituationReading]:
-    """Returns the published verdicts of some experiments as of now.
-
-    Args:
-        published: The contract and the evidence of each.
-        nearest: A deployed commit that the commit of the awaited deploy looks like.
-    """
+    """Returns the published verdicts of some experiments as of now."""
     rows = connection.execute(_READ, {"ids": list(published)}).all()
     open_ids: dict[tuple[int, str], list[str]] = defaultdict(list)
     for row in rows:

@@ -28,8 +28,6 @@ def stratum_shares(
 
     Args:
         deploys: Of the environment, as far as they count, in order of time.
-        lineages: The digests of the strata's lineages.
-        starts_at: When exposure began.
     """
     before = [deploy for deploy in deploys if deploy.at <= starts_at]
     asked = {*commits, *(deploy.commit for deploy in deploys if deploy.at > starts_at)}

@@ -26,11 +26,6 @@ class Finding(PublishedVerdict):
     """An experiment with the verdict and the evidence that are served of it.
 
     Attributes:
-        message: Of the treatment's commit, where its deploy sent a message.
-        url: Where the treatment's commit can be seen, as its deploy has it.
-        pull_request: The number or address of its pull request, as its deploy has it.
-        note: The team's note on it.
-        registration: The experiment as it is bound, and its needs.
         evidence: The evidence document as of now; None before the first look.
         contrast_seconds: After so long without a comparison it ends; None before its deploy.
         acted: The step that was taken after its decision; None where none was.
@@ -158,8 +153,6 @@ def list_findings(
 
     Args:
         decided: The decided ones, or the open ones; None for all.
-        words: That all occur in the metric, in the commit as its deploy tells it, or in the note.
-        before: The last experiment of the page before.
     """
     condition = """
         (CAST(:decided AS boolean) IS NULL OR v.decided = :decided)

@@ -15,13 +15,7 @@ from storage.pipeline.steps import PROPERTIES, has_asked_values
 
 @dataclass(frozen=True, kw_only=True)
 class ArmHistory:
-    """The units of an arm, whether they count or not.
-
-    Attributes:
-        units: Units whose first event on the routes named the arm's commit.
-        after_horizon: Those of them that came after the horizon.
-        begun_by_outcome: Those whose first event is an outcome itself.
-    """
+    """The units of an arm, whether they count or not."""
 
     units: int = 0
     after_horizon: int = 0
@@ -35,9 +29,6 @@ class HistoryCount:
     Attributes:
         outcomes: How many events of the target units of either arm sent that came before the
             horizon.
-        before: How many of these came before the exposure.
-        after: How many came after its window.
-        longest: How long after the exposure the last outcome came.
     """
 
     control: ArmHistory
@@ -101,9 +92,6 @@ def count_history(
 
     Args:
         engine: With the relation `events`, of the experiment's project since its start.
-        experiment: Whose start, horizon, routes, unit and target hold.
-        control: How events write control's commit.
-        treatment: How they write treatment's.
     """
     environment, target = experiment.environment, experiment.metrics[0]
     commits = [

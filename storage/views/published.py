@@ -14,11 +14,7 @@ from storage.verdicts.situations import read_situations
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedEvidence:
-    """An experiment's published evidence document and contract.
-
-    Attributes:
-        title: The first line of its commit's message, if it has any.
-    """
+    """An experiment's published evidence document and contract."""
 
     experiment_id: str
     title: str | None = None

@@ -33,10 +33,8 @@ class ListedRamp:
     """A change in an environment: the shares of traffic that it got, in turn.
 
     Attributes:
-        commit: Its commit, as experiments know it: each step may write another part of its id.
         steps: Its deploys as the API shows them, in order, the latest ones; of a change that got
             all traffic at once there is a single step.
-        is_cut: Whether there are earlier steps.
     """
 
     commit: str
@@ -61,10 +59,6 @@ def list_ramps(
 
     A ramp goes on while the commit has a share between none and all: a share of 0 or 1, or none
     declared, ends it. A deploy between its steps does not.
-
-    Args:
-        words: That all occur in the commit as a deploy describes it.
-        before: The last deploy of the ramp after which the list goes on.
 
     Raises:
         Missing: The project has no deploy `before`.

@@ -131,7 +131,6 @@ class RecentTraffic:
     Attributes:
         by_environment: Those of the newest five minutes of each environment.
         names: Of the events at the log's end, the newest first.
-        unmatched: The filters of metrics that none of these matches.
         crowded: Units with more than 1 % of the events of each build, the largest first.
     """
 
@@ -144,12 +143,7 @@ class RecentTraffic:
 def read_traffic(
     connection: Connection, project_id: int, *, graph_id: str | None, settings: Settings
 ) -> RecentTraffic:
-    """Returns a project's recent events, as far as they stand at the log's end.
-
-    Args:
-        graph_id: The static graph that routes are matched with.
-        settings: Those of the project.
-    """
+    """Returns a project's recent events, as far as they stand at the log's end."""
     tail = " UNION ALL ".join(
         _TAIL.format(name=name, page=max(0, end - _MOST_PAGES))
         for name, end in newest_partitions(connection, limit=2).items()

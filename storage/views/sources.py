@@ -19,7 +19,6 @@ class SourceReading:
         rows: How many there are; of events as PostgreSQL's own statistics count them, because
             to count a log costs as much as to read it.
         last_hour: How many came in the last hour.
-        newest: When the last of these came.
         lag_seconds: From occurring to receipt, the 99th percentile of these.
     """
 

@@ -43,8 +43,6 @@ class VerdictFilter:
 
     Attributes:
         status: `open` or `decided`.
-        treatment_commit: The commit or its beginning.
-        decided_after: Those decided later.
         pending: Those that ask for a step that nobody took yet: decided, or a guardrail is
             breached, and the commit is still the declared canary that it was. Since the look
             nobody posted that it is promoted, withdrawn or not declared.

@@ -98,10 +98,6 @@ document.title = 'Done';
 
 
 def other_site(targets: Sequence[tuple[str, str, dict[str, str]]]) -> Starlette:
-    """An application that serves the page.
-
-    Args:
-        targets: To which addresses it sends which GraphQL, and which fields of a form.
-    """
+    """An application that serves the page."""
     page = _PAGE.replace("TARGETS", json.dumps(targets))
     return Starlette(routes=[Route("/", lambda _: HTMLResponse(page))])

@@ -50,7 +50,6 @@ class Row:
 
     Attributes:
         phase: Of its gate, by the policy `keep`.
-        faces: All that each face says, a text each.
     """
 
     moment: str

@@ -19,13 +19,7 @@ class Audit:
     """What became of a load.
 
     Attributes:
-        deliveries: Deliveries acknowledged.
-        rows: Rows that these named.
         lost: Rows acknowledged and not in the store.
-        phantoms: Rows in the store that nobody sent, as they stand there.
-        copies: Rows of runtime events that are there again, by a delivery sent again.
-        excess: Rows that are there more often than they were sent, or than they may.
-        accepted_again: Revenue events that more than an answer called new.
     """
 
     deliveries: int

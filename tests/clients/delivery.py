@@ -12,14 +12,7 @@ _BEGAN = "2026-01-31T12:00:00Z"
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of delivery.
-
-    Attributes:
-        path: Where it is posted to.
-        key: By whose authority.
-        size: How many names a delivery has.
-        body: What tells of these names, the same at each attempt.
-    """
+    """A kind of delivery."""
 
     path: str
     key: KeyKind

@@ -42,9 +42,6 @@ class GitHub:
     """A repository with its commits, comments, checks and pull requests.
 
     Attributes:
-        asked: Each request as it came: method, path with its query, body.
-        comments: By pull request, each with its id and body.
-        checks: Check runs by id.
         reverts: Inputs of `revertPullRequest`.
         refused: Paths that this job's token may not use.
     """

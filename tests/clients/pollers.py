@@ -65,10 +65,6 @@ class Pollers:
     """A connection for each question, and what each may be answered.
 
     Attributes:
-        editions: By question, the answers that may be given, the earlier ones first.
-        latest: By question, the edition that was seen last: none before it may come again.
-        answers: How many there were in all.
-        flips: Those that were no edition, or an earlier edition.
         opened: Those of the flips that let a rollout go on which was not to.
     """
 

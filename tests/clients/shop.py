@@ -35,12 +35,7 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class Shop:
-    """The project, and the store that it is in.
-
-    Attributes:
-        orders: The experiment that counts who orders.
-        spending: The experiment that adds up what they pay.
-    """
+    """The project, and the store that it is in."""
 
     url: str
     engine: Engine

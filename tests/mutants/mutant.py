@@ -22,8 +22,6 @@ class Mutant:
     """A change that breaks a promise, and the tests that must fail under it.
 
     Attributes:
-        breaks: The promise.
-        of: The import path of the function, class or constant that it changes.
         edits: Each must fit in exactly a place.
         tests: Each must fail by itself.
     """

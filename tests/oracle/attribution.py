@@ -54,23 +54,13 @@ class Attribution:
     """All units that an experiment saw; times in microseconds since the epoch.
 
     Attributes:
-        exposures: Of each unit with an exposure.
-        in_flight: The units seen before the start, and when the block closed.
-        unknown: The units with an event of an unknown commit, and the earliest such block.
-        ambiguous: The same of a commit id that begins several commits.
         nameless: The same of no commit, or of zeros alone.
-        arrived_by: Of a nameless unit the name of an event of that block, the first by name.
-        late: The units with an event after its block's close, and the earliest receipt.
-        unmatched: The units on routes of no pattern, and when that was first known.
-        unsigned: The units with an event that nobody vouches for, and when that was first known.
         anonymous: The sessions that a build served, by an event that names no user, and when its
             block closed.
-        crossed: The units in both arms, and when that was first known.
         returned: By the block of a user's second session, the arm of the first, and whether it has
             the second too.
         served: By kind and unit the earliest sighting of units that an arm may have served, and
             the arm, or '~'.
-        outcomes: The target's, then each guardrail's.
     """
 
     exposures: dict[str, Exposed] = field(default_factory=dict)

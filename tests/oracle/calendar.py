@@ -16,15 +16,7 @@ def block_of(at: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Calendar:
-    """When the blocks of an experiment close; all in microseconds since the epoch.
-
-    Attributes:
-        start: When exposure begins.
-        bound_at: The binding: the earliest knowledge that counts.
-        grace: How long a block waits for what is under way.
-        horizon: The last moment of exposure.
-        until: How far the log is read.
-    """
+    """When the blocks of an experiment close; all in microseconds since the epoch."""
 
     start: int
     bound_at: int

@@ -107,15 +107,7 @@ ORDER BY deployed_at, recorded_at, deploy_id
 
 @dataclass(frozen=True, kw_only=True)
 class RawLog:
-    """The log of a project's environment over a span of time.
-
-    Attributes:
-        connection: To the store.
-        project_id: The project.
-        environment: Of the events and deploys.
-        since: The earliest time of occurrence.
-        until: The latest time of receipt.
-    """
+    """The log of a project's environment over a span of time."""
 
     connection: Connection
     project_id: int

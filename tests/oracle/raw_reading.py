@@ -283,11 +283,7 @@ def _declared_spans(
 def _arrival(
     experiment: FrozenExperiment, facts: Attribution, unit: str, unnamed: int | None = None
 ) -> tuple[int, bool] | None:
-    """Returns the block in which a unit arrives, and whether treatment served it.
-
-    Args:
-        unnamed: The block of an event that names no build, where such an event is an arrival.
-    """
+    """Returns the block in which a unit arrives, and whether treatment served it."""
     exposed, unknown = facts.exposures.get(unit), facts.unknown.get(unit)
     met = [(block, 1, False) for block in (unknown, unnamed) if block is not None]
     if exposed is not None and exposed.arm.startswith((*ARMS, PARTIAL, "warming")):

@@ -29,11 +29,6 @@ class Standing:
     Attributes:
         arm: `treatment`, `control`, `partial`, `unassigned` without the flag under test, or
             `ambiguous` where the commit id begins several commits.
-        stratum: The name of its stratum.
-        carried: The changes besides that under test: what the stratum is.
-        commit: The build that served it, as a known commit.
-        lineage: The digest of what its build carries besides the change under test.
-        flags: The values of the other flags that experiments test.
     """
 
     arm: str

@@ -28,15 +28,7 @@ START = 1_795_161_600
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A shop for some hours: in each block of five minutes so many units and conversions an arm.
-
-    Attributes:
-        hours: How long it went on.
-        units: A block's units of treatment and of control.
-        orders: Their conversions.
-        errors: Their errors.
-        crossed: Units a block that were seen in both arms.
-    """
+    """A shop for some hours: in each block of five minutes so many units and conversions an arm."""
 
     hours: float
     units: tuple[int, int] = (40, 40)

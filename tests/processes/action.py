@@ -23,9 +23,6 @@ class ActionRun:
 
     Attributes:
         code: The exit code of the step that failed; 0 where none did.
-        log: What the steps printed.
-        outputs: The action's outputs.
-        summary: What the job's page shows.
     """
 
     code: int
@@ -46,12 +43,7 @@ def run_action(
     """Runs an action of this repository.
 
     Args:
-        name: Its folder.
         inputs: What a workflow gives with `with`; what is required must be among them.
-        event: The event's document.
-        environment: The runner's variables.
-        token: The job's.
-        folder: Where the job works.
     """
     action = yaml.safe_load((ACTIONS / name / "action.yml").read_text())
     unknown = inputs.keys() - action["inputs"].keys()

@@ -9,7 +9,6 @@ def cut_power(postgres: EmbeddedPostgres, *, turn: int) -> None:
     """Ends the server, and waits until it is gone: until then `start` rightly leaves it alone.
 
     Args:
-        postgres: Whose process it is.
         turn: By turns the server is killed, or asked to end in its `immediate` mode, which writes
             no last checkpoint either.
     """

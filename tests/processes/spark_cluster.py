@@ -55,11 +55,7 @@ def free_port() -> int:
 
 
 class Cluster:
-    """A master, its workers with a single core each, and a Connect server.
-
-    Attributes:
-        remote: What SERVICE_SPARK_REMOTE is set to.
-    """
+    """A master, its workers with a single core each, and a Connect server."""
 
     def __init__(self, folder: Path, *, executor_mib: int) -> None:
         self._folder = folder

@@ -76,7 +76,6 @@ def terminal(folder: Path, **environment: str) -> Generator[Terminal]:
 
     Args:
         folder: Where it stands, as the process of the tests must: files are named from there.
-        environment: What is exported already.
     """
     programs = folder / ".bin"
     programs.mkdir()

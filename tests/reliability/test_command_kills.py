@@ -75,7 +75,6 @@ class Stage:
     """A shop of which half a day is walked and served, and those who poll it meanwhile.
 
     Attributes:
-        begun: The time up to which the first half was walked.
         end: What is derived of the whole day by an `evaluate` that nobody disturbed.
     """
 

@@ -47,12 +47,7 @@ def at(minutes: float, day: date = DAY) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours:
-    """Two projects with a canary each, whose traffic all has closed, and nothing is computed yet.
-
-    Attributes:
-        guilty: The project whose data will break something, and its experiment.
-        clean: The other.
-    """
+    """Two projects with a canary each, whose traffic has closed, and nothing is computed yet."""
 
     guilty: World
     guilty_experiment: str

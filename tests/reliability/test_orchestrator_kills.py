@@ -73,12 +73,7 @@ class Victim(Protocol):
 
 @dataclass(kw_only=True)
 class Reader:
-    """Polls an experiment's verdict and evidence: each to the byte that of an edition.
-
-    Attributes:
-        latest: The later edition that any connection read: none may read less after.
-        answers: How many were whole.
-    """
+    """Polls an experiment's verdict and evidence: each to the byte that of an edition."""
 
     experiment_id: str
     editions: Sequence[Edition]
@@ -107,11 +102,7 @@ class Reader:
 
 @dataclass(kw_only=True)
 class Theatre:
-    """A shop whose first half of a history is walked and served, and its readers.
-
-    Attributes:
-        end: Where the walk of the whole history ends, when nobody disturbs it.
-    """
+    """A shop whose first half of a history is walked and served, and its readers."""
 
     shop: Shop
     end: Ending

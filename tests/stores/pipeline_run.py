@@ -18,7 +18,6 @@ def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
     """Takes each step once, in a transaction of its own that is the only writer.
 
     Args:
-        engine: Of the store.
         as_of: How far the log is read; None for now, as a run of the fast schedule does.
     """
     steps = _steps_of_now() if as_of is None else _steps_as_of(as_of)

@@ -25,7 +25,6 @@ def receipt(request: Request, *, rejected: int, message: str) -> Response:
     """Returns the answer to an export of which at least some records may be stored.
 
     Args:
-        request: The export.
         rejected: The number of records that are not stored.
         message: Why, or a warning; empty where all is well.
     """

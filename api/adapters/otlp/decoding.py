@@ -158,8 +158,6 @@ def records_of(raw: bytes, names: Container[str], *, protobuf: bool) -> list[Log
     """Returns the log records of an export.
 
     Args:
-        raw: The body.
-        names: Of the attributes that are of use.
         protobuf: Whether the body is in protobuf; else it is in JSON.
 
     Raises:

@@ -50,14 +50,7 @@ def export_of(kind: str, parts: str, part: Mapping[str, Any]) -> dict[str, Any]:
 def documented(
     path: str, *, request: str, example: Mapping[str, Any], problems: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Returns the documentation of a route that takes exports, for its decorator.
-
-    Args:
-        path: Of the route.
-        request: OTLP's name of the export.
-        example: An export.
-        problems: Codes that it answers with, besides those of all exports.
-    """
+    """Returns the documentation of a route that takes exports, for its decorator."""
     export = {
         "type": "object",
         "description": f"OTLP's {request}.",
@@ -94,11 +87,8 @@ async def stored(
     """Stores the events of an export and returns its receipt.
 
     Args:
-        request: The export.
         drafts: Reads a body, by a reader of events, `protobuf` or not, of a `caller`, and counts in
             `notes` the remarks of the receipt.
-        kinds: Of the keys that may send it.
-        exposing: Tells the name of the event that should name a build.
     """
     caller = await admitted(request, *kinds, bearer=True)
     notes = Counter[str]()

@@ -105,8 +105,6 @@ def span_drafts(
     It occurred when it began, slow or not, so that its duration moves no unit to another block.
 
     Args:
-        span: A server's, each request once.
-        event: The name of the event of a request.
         unit: The attribute that holds the unit; where `session.id` lacks, the user is it.
         pseudonym: Makes the pseudonym by which a user is the unit.
     """

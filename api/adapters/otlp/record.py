@@ -21,7 +21,6 @@ class LogRecord:
     Attributes:
         event: Its event name; empty if it has none.
         nanoseconds: When it occurred, since 1970; 0 if it does not say so.
-        attributes: Its own, and those of its resource.
     """
 
     event: str
@@ -35,14 +34,8 @@ class Span:
 
     Attributes:
         identity: The ids of its trace and of itself, in hexadecimal; empty if it has none.
-        parent: The id of its parent alike.
         process: A number that spans of the same resource share.
-        is_server: Whether it is a request that a server answered.
-        is_nested: Whether its parent is a span of the same process.
-        failed: Whether its status is an error.
         started: When it started, in nanoseconds since 1970; 0 if it does not say so.
-        ended: When it ended, alike.
-        attributes: Its own, and those of its resource.
     """
 
     identity: str

@@ -19,7 +19,6 @@ def requests_of(spans: Iterable[Span], notes: Counter[str]) -> list[Span]:
 
     Args:
         spans: In the order of the export; spans of other kinds are passed over.
-        notes: Where to count the spans whose request lies in another export.
     """
     traces: dict[tuple[int, str], list[Span]] = defaultdict(list)
     for span in spans:

@@ -36,21 +36,11 @@ class Field:
     """A field of a form.
 
     Attributes:
-        name: The member that it sets; a dot leads into a member of members.
-        label: The field's name on the page.
-        hint: The explanation below it.
         control: The kind of input; `entries` have a page of their own.
-        choices: Values and their labels.
-        reads: Makes a value of a text.
-        optional: Whether the member is left out where nothing is typed.
         default: Its text while the member is not stored.
         nothing: Its text while the member is null.
-        mentions: Words, beside its name, by which a refusal means it.
         secret: Whether the stored value is never shown, and stays if nothing is typed.
         example: The placeholder of an empty field.
-        offers_events: Whether the names of events that came are offered.
-        folded: Whether it is folded while nothing is to be seen in it.
-        keyboard: The keyboard that phones show.
     """
 
     name: str
@@ -103,12 +93,9 @@ class Reply:
     """The reply to a form on its own page: why nothing was stored, and the text typed into it.
 
     Attributes:
-        status: The answer's.
         key: Of a form of an entry, whose it is; empty of a new entry's.
         texts: The typed text; None where none is kept.
         faults: By field; those of none alone have no name.
-        note: The message at the top of the page.
-        meanwhile: The values stored now.
     """
 
     status: int = 200
@@ -124,10 +111,7 @@ class FormPage(Generic[ShownT]):
     """A page with forms, which owners alone save.
 
     Attributes:
-        template: Its template.
-        read: Reads its contents.
         save: Carries out a form, before that; returns the reply, None where all is done.
-        show: Returns the names of the template, of the reading and of the reply.
     """
 
     template: str

@@ -40,12 +40,7 @@ _TAKEN = "There is an entry of this name: edit that entry."
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """An entry as the page shows it; without a key the form of a new entry.
-
-    Attributes:
-        advanced: Its fields that are folded.
-        shows_advanced: Whether any of them holds something, or was refused.
-    """
+    """An entry as the page shows it; without a key the form of a new entry."""
 
     key: str
     name: str

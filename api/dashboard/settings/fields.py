@@ -18,11 +18,7 @@ from storage.tenants.setting_rule import alternatives, plain
 
 
 def fields_of(shape: type[msgspec.Struct], *, optional: bool = False) -> list[Field]:
-    """Returns the fields of a form for a struct's members, and for those of structs in it.
-
-    Args:
-        optional: Whether a member is left out where nothing is typed.
-    """
+    """Returns the fields of a form for a struct's members, and for those of structs in it."""
     kind = inspect.type_info(shape)
     assert isinstance(kind, inspect.StructType)  # noqa: S101 - for the type checker
     return list(_fields(kind, optional=optional))

@@ -21,7 +21,6 @@ class Kind:
     """A setting that is made of entries.
 
     Attributes:
-        member: The setting.
         singular: The word for an entry.
         fields: The fields of an entry.
         key: Returns the identity of an entry in a form.

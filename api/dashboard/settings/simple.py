@@ -123,11 +123,7 @@ class _Group:
     """A group of the form.
 
     Attributes:
-        title: Its heading.
-        fields: Its fields as they are shown.
         changed: How many of them are not as by default.
-        is_advanced: Whether it is folded while there is nothing to see in it.
-        is_open: Whether it holds a changed value, or a field that was refused.
     """
 
     title: str

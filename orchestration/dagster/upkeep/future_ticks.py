@@ -17,9 +17,6 @@ TOLERANCE_SECONDS = 30.0
 def put_back_future_ticks(instance: dg.DagsterInstance, *, as_of: datetime) -> list[str]:
     """Moves ticks of our sensors and schedules that lie in the future to the present.
 
-    Args:
-        instance: Dagster's; what others keep in it is left as it is.
-
     Returns:
         The names of the sensors and schedules that waited.
     """

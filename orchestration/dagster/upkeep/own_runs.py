@@ -20,9 +20,6 @@ class OwnRuns:
     """The runs of a code location's jobs, in an instance that others may share.
 
     A run that a person started is that person's to delete.
-
-    Attributes:
-        origin: The code location, as its runs carry it.
     """
 
     instance: dg.DagsterInstance

@@ -18,8 +18,6 @@ def aliased_with(
     """Returns the other changes by which the arms differ, or time where there are none.
 
     Args:
-        strata: The names of their strata.
-        changes: The changes that each stratum carries besides that under test.
         before: Where the blocks begin that were not looked at yet, in seconds since the epoch.
     """
     looked_at = bisect_left(cells["block"], before)

@@ -28,11 +28,7 @@ _ENDS: dict[EndedBecause | None, Stopped] = {
 
 
 def dollars_of(policy: EvidencePolicy, per_day: float | None) -> float | None:
-    """Returns the dollars a day that a further conversion of each unit is worth.
-
-    Args:
-        per_day: The measured units of both arms a day; all of them are worth it.
-    """
+    """Returns the dollars a day that a further conversion of each unit is worth."""
     if policy.value_per_conversion is None or per_day is None:
         return None
     return policy.value_per_conversion * (per_day / (policy.sample_rate or 1))
@@ -107,11 +103,7 @@ def effect_after(
     plan: PlannedFollowUp,
     state: FollowUpState,
 ) -> served.Effect:
-    """Returns the effect of a decided experiment by all its units, those after it included.
-
-    Args:
-        plan: The span of exposure after the decision.
-    """
+    """Returns the effect of a decided experiment by all its units, those after it included."""
     dollars = dollars_of(policy_of(reading), follow_up.per_day)
     due = reward_at(reading.starts_at, reading.policy)
     # The deciding look lies in the block before: a step that follows it at once is no choice.

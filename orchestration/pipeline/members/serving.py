@@ -21,11 +21,8 @@ def control_state_at(
     """Returns the state of the builds beside a treatment at a look.
 
     Args:
-        history: The lineages of its environment, as the look reads them.
-        treatments: The commits that experiments compare there, each with its first binding.
         seen: The commits that were seen there in the hour before the look.
         look: The look. Deploys of later, and those recorded later, do not enter.
-        compared: Whether units of both arms were compared.
     """
     # Both values of a flag are served by a single build; and before the start there is no look.
     if reading.policy["flag"] is not None or look < reading.starts_at:

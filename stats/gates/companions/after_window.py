@@ -39,9 +39,6 @@ def missed_outcomes(target: ClosedCells, long: ClosedCells) -> ClosedCells:
     A payment of a user with several sessions may count for another of them in the longer window:
     such a cell has missed none.
 
-    Args:
-        long: Those of the long window, of the same units.
-
     Returns:
         Cells with n_a = x_a + after_a and x_a = after_a.
 

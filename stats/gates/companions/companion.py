@@ -39,7 +39,6 @@ class CompanionGate(Gate):
     It holds back the answer that they explain, and that alone.
 
     Attributes:
-        role: Of the target's companion that holds these outcomes.
         alone: Of the companion, if any, whose outcomes may show the answer by themselves: then
             nothing is held back.
     """
@@ -57,7 +56,6 @@ class CompanionGate(Gate):
 
         Args:
             score: Of these outcomes, positive where treatment has more.
-            target: Likewise of the target.
         """
         del policy
         return score * target < 0

@@ -12,11 +12,7 @@ from stats.looks.series import Companion, Series
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutReading:
-    """The outcomes that are left out for a given reason, as of a look.
-
-    Attributes:
-        e_value: The evidence that an arm has more units with such an outcome.
-    """
+    """The outcomes that are left out for a given reason, as of a look."""
 
     reason: Cause
     control: int

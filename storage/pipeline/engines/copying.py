@@ -27,9 +27,6 @@ def copy_into_store(
     seconds for a million rows of eight columns.
 
     Args:
-        engine: Which holds them.
-        target: The name of the table that they are copied into.
-        table: Its columns.
         source: The SQL after FROM: rows `r` of those columns, and `x` of the experiment's id.
 
     Returns:

@@ -85,13 +85,7 @@ class DayEngine(Engine, Protocol):
         ...
 
     def distribute(self, name: str, sql: str, keys: Sequence[str]) -> None:
-        """Gives a relation's name to a statement, and distributes its rows to the parts.
-
-        Args:
-            name: The relation's.
-            sql: The statement.
-            keys: Columns that hold units. A row is in the part of each of them.
-        """
+        """Gives a relation's name to a statement, and distributes its rows to the parts."""
         ...
 
     def drop(self, steps: Iterable[Step]) -> None:

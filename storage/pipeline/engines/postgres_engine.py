@@ -59,12 +59,7 @@ STORED_EVENT_KEY = EVENT_KEY.replace("e.occurred", epoch_microseconds("e.occurre
 
 @dataclass(frozen=True, kw_only=True)
 class _Clause:
-    """A relation that is no table: it is computed within each statement that reads it.
-
-    Attributes:
-        sql: The statement.
-        materialized: Whether it is computed once a statement, or wherever it is read.
-    """
+    """A relation that is no table: it is computed within each statement that reads it."""
 
     sql: str
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -80,10 +75,6 @@ class PostgresEngine:
 
     Relations are clauses of the statements that read them. Only what many rows go through is
     materialized, in temporary tables that the planner has sampled.
-
-    Args:
-        experiments: How many may read a row of the log.
-        at_once: Up to how many rows of the log, times experiments, steps are no tables.
     """
 
     dialect = POSTGRESQL
@@ -158,9 +149,6 @@ class PostgresEngine:
 
     def add(self, statements: Mapping[str, str]) -> Mapping[str, int]:
         """Adds rows to the store's tables.
-
-        Args:
-            statements: By table an INSERT.
 
         Returns:
             By table how many rows it added or changed.

@@ -17,11 +17,7 @@ SPENT = {"kind": "mean", "sources": ["paid"], "cap": 90.0, "currency": "USD"}
 
 @dataclass(kw_only=True)
 class Gallery:
-    """A project whose experiments are named for the state that they are in.
-
-    Attributes:
-        followed: An experiment that is open until somebody walks on: then it is kept.
-    """
+    """A project whose experiments are named for the state that they are in."""
 
     story: World
     experiments: dict[str, str] = field(default_factory=dict[str, str])

@@ -36,13 +36,7 @@ _WHO = {
 
 @dataclass(frozen=True, kw_only=True)
 class Checkout:
-    """A working copy.
-
-    Attributes:
-        folder: Where it is.
-        base: The commit that is out there.
-        change: The commit that is tried.
-    """
+    """A working copy."""
 
     folder: Path
     base: str

@@ -21,11 +21,6 @@ class Engineer:
     """Somebody who knows what the pages and docs tell, and was given the keys.
 
     Attributes:
-        checkout: Where the shell stands.
-        page: The browser's.
-        service: The service's address.
-        keys: The project's, by kind.
-        store: The environment of the commands that need the store.
         shots: The folder where what is seen is kept; None: it is not.
     """
 

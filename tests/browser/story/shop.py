@@ -30,12 +30,7 @@ class Shop:
     """An application that serves a visitor either of two builds, and always the same.
 
     Attributes:
-        checkout: What the builds were made of.
-        service: The address of the service, which the pages may load from and send to.
-        key: The project's public key.
-        chance: Draws the units of new visitors.
         element: What the dashboard says to put into the pages, its blanks not filled in yet.
-        share: The canary's, in hundredths of a percent.
     """
 
     checkout: Checkout

@@ -14,15 +14,7 @@ RATES = {OLD: 0.2, NEW: 0.7}
 
 @dataclass(kw_only=True)
 class Visitors:
-    """People at a browser, which forgets each before the next comes.
-
-    Attributes:
-        context: The browser.
-        url: The shop's address.
-        chance: Draws who orders.
-        came: How many came, by what they were shown.
-        ordered: How many of them ordered.
-    """
+    """People at a browser, which forgets each before the next comes."""
 
     context: BrowserContext
     url: str

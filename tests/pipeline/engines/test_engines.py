@@ -83,12 +83,8 @@ def extended(
     After a tick somebody is forgotten in some of the worlds.
 
     Args:
-        store: Where the worlds are.
-        worlds: The worlds, built.
-        draw: Where chance comes from.
         decided: Chooses after which tick most experiments are decided, and are followed up from
             then on; None to leave all of them open.
-        settings: The engine of whole days.
     """
     times = ticks(draw)
     engines = Random(sum(world.seed for world in worlds))

@@ -9,11 +9,7 @@ from tests.world import A, K
 
 
 def canary(story, early: str, *, routes: list[str] | None) -> str:
-    """A canary at equal orders.
-
-    Args:
-        early: The commit whose page's clock sends a fifth of its orders before the page view.
-    """
+    """A canary at equal orders."""
     story.canary()
     for commit in (A, K):
         story.crowd(commit, start=20, minutes=600, units=2500, rates={"order": 0.3}, route="/home")

@@ -13,11 +13,7 @@ UPDATE runtime_events SET trusted = false WHERE event_id LIKE 'page-%'
 
 
 def ordered(story, lost_by: str | None) -> str:
-    """A canary at equal orders, half of which servers know of, whose pages send nearly all.
-
-    Args:
-        lost_by: The commit whose page loses a quarter of its orders.
-    """
+    """A canary at equal orders, half of which servers know of, whose pages send nearly all."""
     story.canary()
     for commit in (A, K):
         sessions = story.crowd(commit, start=1, minutes=600, units=3000)

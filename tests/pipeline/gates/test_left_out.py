@@ -21,8 +21,6 @@ def canary(story, *, other: Mapping[str, int], paid: bool, **chosen: Any) -> str
     Args:
         other: Of each commit, 1 in so many payers pays 4,500 yen instead, or by an event without
             a value.
-        paid: Whether revenue events tell of it; else runtime events.
-        chosen: Further members of the metric.
     """
     sources = ["expansion"] if paid else ["paid"]
     story.settings(metrics={"spend": {**MEAN, "sources": sources, "currency": "USD", **chosen}})

@@ -16,7 +16,6 @@ def canary(
 
     Args:
         rates: How many of the first sessions of each commit order.
-        of: The commit whose sessions they leave.
         again: How many of the further sessions order.
     """
     story.canary()

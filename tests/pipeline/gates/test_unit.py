@@ -13,11 +13,7 @@ VISITORS, VISITS = 300, 4
 
 
 def visited(story, *, keeps: bool, begin: float = 0, live: bool = False) -> str:
-    """Registers a canary at 50 % whose visitors come four times, and order in 60 % of visits.
-
-    Args:
-        keeps: Whether the router keeps each in its arm; else each session is drawn anew.
-    """
+    """Registers a canary at 50 % whose visitors come four times, and order in 60 % of visits."""
     draw = Random(3)
     story.deploy(A, minutes=begin - DAY)
     story.deploy(K, minutes=begin, base=A, allocation=0.5)

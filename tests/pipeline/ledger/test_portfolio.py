@@ -36,12 +36,7 @@ CANARIES = [(A, K, 0.0), (K, L, DAY)]
 
 @dataclass(frozen=True, kw_only=True)
 class Week:
-    """Two canaries reach everybody, then A is held back: what a store holds of it.
-
-    Attributes:
-        begun: The deploy that began each canary, by its commit.
-        promoted: The deploy that gave L to everybody.
-    """
+    """Two canaries reach everybody, then A is held back: what a store holds of it."""
 
     project: CreatedProject
     units: int

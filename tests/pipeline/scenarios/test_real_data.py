@@ -57,8 +57,6 @@ class Visitors:
 
     Attributes:
         rows: How many; None for all.
-        control: Units and converting units, counted without this service.
-        treatment: The same of the other arm.
         skipped: Rows whose page is not their arm's.
     """
 

@@ -26,11 +26,7 @@ CAUSES = (Cause.AFTER_WINDOW, Cause.CHANNELS, Cause.BEFORE_EXPOSURE, *LEFT_OUT)
 
 @dataclass(frozen=True, kw_only=True)
 class Uncounted:
-    """Outcomes of treatment's and of control's units that do not count, an hour.
-
-    Attributes:
-        each: How many of them a unit has.
-    """
+    """Outcomes of treatment's and of control's units that do not count, an hour."""
 
     units: tuple[int, int]
     each: int = 1
@@ -94,11 +90,7 @@ def with_turnover(
     better: str,
     named: tuple[int, int] = (800, 800),
 ) -> Series:
-    """The same hours: a fifth of the sessions name a user, and some users have two sessions.
-
-    Args:
-        named: Sessions of treatment and of control that name a user.
-    """
+    """The same hours: a fifth of the sessions name a user, and some users have two sessions."""
     own = series_of(series, Cause.OTHER_CURRENCY, cell, [Uncounted(units=(0, 0))] * HOURS)
     policy = replace(own.policy, better=better)  # pyright: ignore[reportArgumentType] - parametrized
     rows = [(hour * HOUR, 0, named[0], again[0], named[1], again[1]) for hour in range(HOURS)]

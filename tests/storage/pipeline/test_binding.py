@@ -45,13 +45,7 @@ LATE, FLAGGED = "seen_commits", "min(occurred_at) AS occurred_at"
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The statements that read events, in a transaction that binds.
-
-    Attributes:
-        locked: Those for which all writers of the log waited.
-        free: All others.
-        bindings: How often a policy was frozen.
-    """
+    """The statements that read events, in a transaction that binds."""
 
     locked: list[str] = field(default_factory=list)
     free: list[str] = field(default_factory=list)
