@@ -132,4 +132,4 @@ class Arrivals(BlockColumns):
 
 def summed(counts: Ints) -> Ints:
     """Counts of the first i blocks, an entry more than there are blocks."""
-    return np.concatenate((np.zeros_like(counts[:1]), np.cumsum(counts, axis=0)))
+    return np.pad(np.cumsum(counts, axis=0), [(1, 0)] + [(0, 0)] * (counts.ndim - 1))
