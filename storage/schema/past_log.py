@@ -42,7 +42,9 @@ class PastLog:
 
         It is rehearsed before, without the lock, and undone: that reads all that it asks for.
         """
-        with self._connection.begin_nested() as rehearsal:
+        # Of the two savepoints the outer is released: a rollback alone leaves its savepoint open,
+        # and from within one no snapshot can be exported.
+        with self._connection.begin_nested(), self._connection.begin_nested() as rehearsal:
             bind(self.until)
             rehearsal.rollback()
         self._is_read = True
@@ -56,7 +58,8 @@ class PastLog:
         """
         key = (statement.text, msgspec.json.encode(parameters))
         if key not in self._rows and not self._is_read:
-            self._rows[key] = self._read(statement, parameters)
+            with self._connection.begin_nested():
+                self._rows[key] = self._read(statement, parameters)
         if (rows := self._rows.get(key)) is None:
             raise UnansweredError
         return rows

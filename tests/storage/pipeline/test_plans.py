@@ -241,8 +241,8 @@ def test_events_are_compared_with_no_input_of_another_experiment(store, canaries
 
 # Experiments that were bound before, each with units of its own.
 _PAST = text("""
-INSERT INTO exposures (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha)
-SELECT 'exp_' || md5(n::text), md5(n || ' ' || u), :at, :at, 0, 'whole', :control
+INSERT INTO exposures (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha, event)
+SELECT 'exp_' || md5(n::text), md5(n || ' ' || u), :at, :at, 0, 'whole', :control, 'view'
 FROM generate_series(1, CAST(:experiments AS integer)) AS n
 CROSS JOIN generate_series(1, CAST(:units AS integer)) AS u
 """)

@@ -137,8 +137,8 @@ class TestAVerdict:
             service,
             "UPDATE verdicts SET next_look_at = clock_timestamp() - interval '3 hours'",
             "INSERT INTO cursors VALUES ('exposures', :id, clock_timestamp())",
-            "INSERT INTO exposures (experiment_id, unit, exposed_at, block, arm, commit_sha)"
-            " SELECT :id, 's', at, at, 0, 'a'"
+            "INSERT INTO exposures (experiment_id, unit, exposed_at, block, arm, commit_sha, event)"
+            " SELECT :id, 's', at, at, 0, 'a', 'view'"
             " FROM (SELECT extract(epoch FROM clock_timestamp() - make_interval(hours => :hours))"
             " * 1000000 AS at) AS x",
             id=experiment,
