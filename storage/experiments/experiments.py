@@ -54,7 +54,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         )
     settings = read_settings(connection, project_id)
     require_unlocked(settings, _chosen(settings, request))
-    require_control(settings, request.treatment_flag)
+    require_control(settings, request.treatment_flag, of="/treatment_flag")
     metric = request.target_metric or settled_metric(connection, project_id, settings)
     if request.value_per_conversion is not None and metric in settings.metrics:
         _require_worth(settings.metrics[metric])
@@ -301,7 +301,7 @@ def require_unlocked(settings: Settings, chosen: Mapping[Lockable, bool]) -> Non
             )
 
 
-def require_control(settings: Settings, flag: Flag | None) -> None:
+def require_control(settings: Settings, flag: Flag | None, *, of: str) -> None:
     """Refuses a flag without a value for control where the service hands out both, or checks them.
 
     Raises:
@@ -314,7 +314,7 @@ def require_control(settings: Settings, flag: Flag | None) -> None:
             "control_unnamed",
             "name the value that control has: the project's settings `ofrep` and `verified_draws`"
             " hand out a flag's values, or check them, so both must be known",
-            pointer="/treatment_flag/control",
+            pointer=f"{of}/control",
         )
 
 

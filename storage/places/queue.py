@@ -102,7 +102,7 @@ def ask(
     }
     settings = read_settings(connection, project_id)
     require_unlocked(settings, chosen)
-    require_control(settings, request.flag)
+    require_control(settings, request.flag, of="/flag")
     if request.commit is not None:
         commit_named(connection, project_id, request.commit)
     where = {

@@ -85,9 +85,10 @@ def read_current(
 
 def _fires_at(policy: dict[str, Any] | None) -> float | None:
     """Returns the e-value at which a test fires, where its policy can be read."""
-    if policy is None or not {"alpha", "attempt"} <= policy.keys():
+    try:
+        return None if policy is None else policy["attempt"] ** 2 / policy["alpha"]
+    except (KeyError, TypeError):
         return None
-    return policy["attempt"] ** 2 / policy["alpha"]
 
 
 _START = text("""
@@ -118,7 +119,7 @@ def _moment_of(
         return None
     try:
         return moment(starts_at, policy)
-    except KeyError:
+    except (KeyError, TypeError, ValueError):
         # A policy that cannot be read: its experiment is set aside, and its page says so.
         return None
 

@@ -168,9 +168,10 @@ def test_a_flag_is_handed_out_only_where_its_registration_names_control(service)
         lambda c: register_experiment(c, service.project_id, treatment_flag=Flag(**unnamed))
     )
     service.settings(ofrep="browser")
-    refused = service.post("/v1/reward/register", {"treatment_flag": unnamed})
-    assert refused.status_code == 422
-    assert refused.json()["errors"][0]["pointer"] == "/treatment_flag/control"
+    for path, member in (("/v1/reward/register", "treatment_flag"), ("/v1/places", "flag")):
+        refused = service.post(path, {member: unnamed})
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["pointer"] == f"/{member}/control"
     service.register(treatment_flag={**panel, "control": "off"})
     assert asked(service, "s-1", "layout").json()["errorCode"] == "FLAG_NOT_FOUND"
     documents = [asked(service, unit, "panel").json() for unit in UNITS[:50]]

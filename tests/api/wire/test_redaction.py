@@ -95,7 +95,7 @@ BODIES: dict[str, Any] = {
     "/v1/reward/{experiment_id}/close": {},
     "/v1/places": {
         **dict.fromkeys(("change", "environment", "target_metric", "actor"), "?"),
-        "flag": {"name": "?", "treatment": "?"},
+        "flag": {"name": "?", "treatment": "?", "control": "?"},
     },
     "/v1/places/{place_id}/end": {},
 }

@@ -68,9 +68,9 @@ def test_commits_of_a_shared_branch_are_first_attempts(story, branch) -> None:
 
 def test_a_branch_of_many_commits_is_shared(story) -> None:
     story.deploy(A, minutes=0)
-    for number in range(21):
-        canary(story, f"{number:040x}", minutes=1 + number, branch="team")
-    experiments = [story.register(treatment_commit=f"{number:040x}") for number in range(2)]
+    for number in range(1, 22):
+        canary(story, f"{number:040x}", minutes=number, branch="team")
+    experiments = [story.register(treatment_commit=f"{number:040x}") for number in (1, 2)]
     assert attempt(story, experiments[1]) == 1
 
 
