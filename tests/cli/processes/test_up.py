@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -33,6 +33,8 @@ def data_dir() -> Iterator[Path]:
         yield folder / "data"
         for pid in processes(folder):
             os.kill(pid, signal.SIGKILL)
+        while Up.started:
+            Up.started.pop().wait()
         eventually(lambda: not processes(folder))
 
 
@@ -62,12 +64,15 @@ def command_of(pid: int) -> str:
 class Up:
     """A `deploy-reward up`, and what it printed."""
 
+    started: ClassVar[list[subprocess.Popen[bytes]]] = []
+
     def __init__(self, data_dir: Path, *arguments: str) -> None:
         self.data_dir = data_dir
         command = [sys.executable, "-m", "cli", "up", "--data-dir", str(data_dir), *arguments]
         self.output = data_dir.parent / f"output-{time.monotonic_ns()}"
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
+        self.started.append(self.process)
 
     def printed(self) -> str:
         return self.output.read_text()
@@ -102,7 +107,9 @@ def start(data_dir: Path) -> Up:
     return up
 
 
-def test_up_starts_heals_refuses_a_second_and_stops(data_dir) -> None:
+def test_up_starts_heals_refuses_a_second_and_stops(data_dir, monkeypatch) -> None:
+    # Commands run as they are printed, though no shell would find the program by its name.
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     up = start(data_dir)
     assert up.healthy()
     assert re.search(r"write +wk_\w{40}", up.printed())
@@ -113,11 +120,10 @@ def test_up_starts_heals_refuses_a_second_and_stops(data_dir) -> None:
         ["PROJECT_KEY", "SERVICE_PROJECT_KEY"],
     ]
     assert (data_dir / "secret").stat().st_mode & 0o777 == 0o600
-    # Commands run as they are printed, whatever PATH is.
     printed = re.search(r"^  (\S.* dashboard --owner .+)$", up.printed(), re.MULTILINE)
     assert printed is not None
-    shell, bare = ["/bin/sh", "-c", printed[1]], {"PATH": "/usr/bin:/bin"}
-    ran = subprocess.run(shell, check=False, capture_output=True, text=True, env=bare)
+    shell = ["/bin/sh", "-c", printed[1]]
+    ran = subprocess.run(shell, check=False, capture_output=True, text=True)
     shown = up.printed() + ran.stdout
     links = re.findall(r"http://127\.0\.0\.1:\d+/dashboard/sign-in#in_\S+", shown)
     assert len({*links}) == 2, ran.stderr
