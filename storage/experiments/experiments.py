@@ -347,6 +347,7 @@ def _require_same(
 ) -> None:
     """Refuses another experiment under the name of an open experiment."""
     chosen: dict[str, object] = {}
+    stored: dict[str, object]
     # The binding adds the duration of requests by itself.
     unnamed = {known.target_metric, SLOW} - {*(request.guardrails or ())}
     if request.routes is not None:
@@ -363,6 +364,9 @@ def _require_same(
     if request.control_commit is not None:
         chosen["control_commit"] = control_commit
         stored["control_commit"] = known.control_commit
+    if request.value_per_conversion is not None:
+        chosen["value_per_conversion"] = request.value_per_conversion
+        stored["value_per_conversion"] = (known.policy or known.request).get("value_per_conversion")
     for member, value in chosen.items():
         if stored[member] != value:
             raise Conflict(

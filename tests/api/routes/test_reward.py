@@ -192,7 +192,14 @@ class TestRegistering:
 
     @pytest.mark.parametrize(
         ("members", "named"),
-        [({"routes": ["/a"]}, "routes"), ({"guardrails": ["latency"]}, "guardrails")],
+        [
+            ({"routes": ["/a"]}, "routes"),
+            ({"guardrails": ["latency"]}, "guardrails"),
+            (
+                {"target_metric": {"name": "activation", "value_per_conversion": 12.5}},
+                "value_per_conversion",
+            ),
+        ],
     )
     def test_with_other_members_while_open_is_a_conflict_that_names_the_member(
         self, tenant, members, named
