@@ -54,7 +54,7 @@ def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) ->
     since = experiment.starts_at
     try:
         after = closes_after(experiment.policy)
-    except KeyError:
+    except (KeyError, TypeError, ValueError):
         # An experiment whose policy is broken is set aside; its page says so.
         return None
     blocks = max(until - after - since, _BLOCK) / _BLOCK / _MOST_PERIODS

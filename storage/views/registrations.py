@@ -87,7 +87,7 @@ def _fires_at(policy: dict[str, Any] | None) -> float | None:
     """Returns the e-value at which a test fires, where its policy can be read."""
     try:
         return None if policy is None else policy["attempt"] ** 2 / policy["alpha"]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 
