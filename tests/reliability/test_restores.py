@@ -27,7 +27,7 @@ from tests.clients.shop import Shop, open_shop
 from tests.processes.api_process import ApiProcess
 from tests.stores.derived import derived_of
 from tests.stores.emptied import empty_derived_tables
-from tests.stores.past import day_of_orders
+from tests.stores.past import as_served, day_of_orders, editions
 
 pytestmark = pytest.mark.process
 
@@ -166,16 +166,11 @@ def programs() -> Path:
 
 
 def editions_of(shop: Shop) -> list[tuple[str, str]]:
-    """What is served, as the store holds it."""
+    """The answers that readers get by the published documents."""
     with shop.engine.connect() as connection:
-        rows = connection.execute(
-            text(
-                "SELECT contract::text, evidence::text FROM verdicts"
-                " WHERE experiment_id = ANY(:ids) ORDER BY array_position(:ids, experiment_id)"
-            ),
-            {"ids": list(shop.experiments)},
-        )
-        return [(row[0], row[1]) for row in rows]
+        published = editions(connection)
+        evidence = as_served(connection, published)
+        return [(published[name].contract, evidence[name]) for name in shop.experiments]
 
 
 def answers(api: ApiProcess, shop: Shop) -> list[tuple[str, str]]:

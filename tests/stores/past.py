@@ -6,6 +6,9 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine, text
 
+from domain.contract import contract_of
+from domain.document import document_text
+from domain.evidence.document import evidence_of
 from domain.registration import PRODUCTION
 from orchestration.pipeline.drafts import draft_bound, draft_waited_out
 from storage.log.events import RuntimeEvent
@@ -14,6 +17,7 @@ from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.schema.tables import DERIVED
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import publish_verdicts, stage_evidence
+from storage.verdicts.situations import read_situations
 from tests.clients.delivery import CONTROL, TREATMENT
 from tests.stores.derived import Derived, derived
 
@@ -46,7 +50,7 @@ def day_of_orders(project_id: int, begin: datetime) -> Iterator[RuntimeEvent]:
 
 @dataclass(frozen=True, kw_only=True)
 class Edition:
-    """The served documents of an experiment, to the byte."""
+    """The published documents of an experiment, to the byte."""
 
     contract: str
     evidence: str | None
@@ -70,14 +74,26 @@ def ending(engine: Engine, *, as_of: datetime | None = None) -> Ending:
     with separate_reading(engine) as separate:
         for step in _steps(as_of or now):
             step(separate)
-        rows = separate.execute(text(_SERVED)).all()
-        return Ending(
-            derived=derived(separate),
-            editions={row[0]: Edition(contract=row[1], evidence=row[2]) for row in rows},
-        )
+        return Ending(derived=derived(separate), editions=editions(separate))
 
 
-_SERVED = "SELECT experiment_id, contract::text, evidence::text FROM verdicts"
+def editions(connection: Connection) -> Editions:
+    """The published documents of each experiment."""
+    rows = connection.execute(text(_PUBLISHED)).all()
+    return {row[0]: Edition(contract=row[1], evidence=row[2]) for row in rows}
+
+
+_PUBLISHED = "SELECT experiment_id, contract::text, evidence::text FROM verdicts"
+
+
+def as_served(connection: Connection, published: Editions) -> dict[str, str]:
+    """The evidence that readers get of editions by the deploys, traffic and time of now."""
+    documents = {
+        name: (contract_of(each.contract), evidence_of(each.evidence))
+        for name, each in published.items()
+    }
+    current = read_situations(connection, documents)
+    return {name: document_text(each.evidence) for name, each in current.items()}
 
 
 def walk_to(engine: Engine, as_of: datetime) -> None:

@@ -51,7 +51,8 @@ STATES = {
     ),
     "mean": Told(
         "Can’t say yet",
-        "On spent: 780 sessions counted, about 4,881 are needed to find a 20",
+        "780 sessions counted. So far: not worse than −38.9 %, not better than +38.9 %."
+        " About 4,881 sessions are needed to find a 20 % change.",
         "Leave the canary running",
         "Ends in any case",
     ),
@@ -67,7 +68,9 @@ STATES = {
         "the horizon was reached without an answer. What to do now",
         "check the router’s weights and the allocation in your deploys. Then register the change",
     ),
-    "promoted": Told("No answer", "only treatment was left", "keep a share of units on the old"),
+    "promoted": Told(
+        "No answer", "everybody got the change, so", "keep a share of units on the old"
+    ),
     "withdrawn": Told("No answer", "treatment was withdrawn", "Deploy it again as a canary"),
     "superseded": Told("No answer", "another change took over", "Look at that deploy’s experiment"),
     "shipped": Told("Keep", "At least +", "Done: promoted"),
@@ -81,14 +84,15 @@ STATES = {
         "Guardrails error, to be sure that it did not get worse",
     ),
     "breached": Told(
-        "Can’t say yet",
-        "400 sessions counted, about 15,605 are needed to find a 20",
-        "error got worse: raise the share no further",
-        "400 of about 15,605 sessions",
+        "error got worse",
+        "error got worse: 1.00 % → 20.00 %. Take it back. Anybody can send such events with the"
+        " public key: see whether they are real. On order: 400 sessions counted. So far:",
+        "Take it back: send no more traffic to this commit",
+        "What it waits for Next look was due 07 Oct 2026",
     ),
     "quiet": Told(
         "Can’t say yet",
-        "Nothing was measured yet.",
+        "On order: nothing was measured yet. What to do now",
         "Send traffic to both builds",
         "First look was due 07 Oct 2026",
     ),
@@ -169,7 +173,8 @@ def test_a_sentence_excludes_nothing_that_is_impossible_or_not_the_change_s_alon
         answer = reader.get(f"{world.gallery.path(state)}/evidence")
         document = answer.json()
         bounds = document["known"]["sentence"]
-        assert document["sentence"].endswith(bounds)
+        assert bounds in document["sentence"]
+        assert document["sentence"].count("So far:") == bool(bounds)
         assert bounds == "" or document["known"]["not_worse_than"] is not None
         if document["policy"]["target"]["kind"] == "conversion":
             assert not re.search(r"-\d{3}", bounds), "nothing falls by more than all of it"
