@@ -74,7 +74,7 @@ class RewardApi(Client):
         return await self._answer("POST", path, body=body)
 
     async def read(self, path: str, **query: str | int | None) -> Answer:
-        """Returns what a path answers; members of the query that are None are left out."""
+        """Returns the answer of a path; members of the query that are None are left out."""
         named = {name: value for name, value in query.items() if value is not None}
         return await self._answer("GET", f"{path}?{urlencode(named, errors='replace')}".rstrip("?"))
 

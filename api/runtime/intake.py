@@ -32,7 +32,7 @@ async def take_events(
         limit: The most bytes of the body.
 
     Returns:
-        What was read, and how many of the stored events came too late for any verdict.
+        The events read, and how many of those stored came too late for any verdict.
 
     Raises:
         Problem: The request or its body is refused, or each of its events.

@@ -96,7 +96,7 @@ class ControlValues:
         """
         chosen = np.where(self.rivals.sum(axis=0) == 1, self.rivals.argmax(axis=0), ABSENT)
         some = np.flatnonzero(self.units.any(axis=0))
-        # Until one is alone, the most frequent of those that came first.
+        # Until a single value is left, the most frequent of those that came first.
         first = int(self.units[:, some[0]].argmax()) if some.size else 0
         spans = [(FIRST, first)]
         for at, value in zip(self.at.tolist(), chosen.tolist(), strict=True):

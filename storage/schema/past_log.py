@@ -43,7 +43,7 @@ class PastLog:
         It is rehearsed before, without the lock, and undone: that reads all that it asks for.
         """
         # Of the two savepoints the outer is released: a rollback alone leaves its savepoint open,
-        # and from within one no snapshot can be exported.
+        # and from within it no snapshot can be exported.
         with self._connection.begin_nested(), self._connection.begin_nested() as rehearsal:
             bind(self.until)
             rehearsal.rollback()

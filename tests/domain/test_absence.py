@@ -1,4 +1,4 @@
-"""What says nothing is told from what says something, by its own rule for each kind of value."""
+"""A value that says nothing is known by its own rule for each kind of value."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A real nginx with a configuration of ours, where the machine has one."""
+"""A real nginx with a configuration of ours, where the machine has nginx."""
 
 import os
 import re

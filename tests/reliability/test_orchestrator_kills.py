@@ -75,7 +75,7 @@ class Victim(Protocol):
 class Reader:
     """Polls an experiment's verdict and evidence: each to the byte that of an edition.
 
-    Evidence is told in words of the traffic of its moment: just before the answer, or just after.
+    Evidence has words for the traffic of its moment: just before the answer, or just after.
     """
 
     engine: Engine

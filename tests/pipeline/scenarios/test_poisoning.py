@@ -409,7 +409,7 @@ def test_a_flag_is_served_by_whoever_signs_it(siege) -> None:
 
 
 def claims(undefended: str) -> Any:
-    """What is answered where a project asks for neither defence, or for one of them."""
+    """The answers where a project asks for neither defence, or for either."""
     return pytest.mark.parametrize(
         ("chosen", "answer"),
         also_nightly(
