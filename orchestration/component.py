@@ -13,7 +13,7 @@ import dagster as dg
 import pandas as pd
 from dagster.components import ResolvedAssetKey
 from pydantic import Field
-from sqlalchemy import create_engine, text
+from sqlalchemy import NullPool, create_engine, text
 
 from orchestration.dagster.keys import OWNERS, PREFIX, RUNTIME_EVENTS, TAGS, asset_key
 from orchestration.dagster.resources import Store
@@ -81,10 +81,10 @@ def _sender(outcomes: Outcomes) -> dg.AssetsDefinition:
         automation_condition=dg.AutomationCondition.eager(),
     )
     def sender() -> dg.MaterializeResult[Any]:
-        engine = create_engine(_variable(outcomes.database_env))
+        # Without a pool, so that a query that fails leaves no connection open.
+        engine = create_engine(_variable(outcomes.database_env), poolclass=NullPool)
         with engine.connect() as connection:
             rows = pd.read_sql(text(outcomes.query), connection)
-        engine.dispose()
         with TemporaryDirectory() as folder:
             file = Path(folder) / "outcomes.parquet"
             rows.to_parquet(file)
