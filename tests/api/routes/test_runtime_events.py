@@ -341,9 +341,9 @@ def test_a_name_is_the_same_however_its_accents_are_typed(tenant) -> None:
     registered = {
         tenant.post("/v1/reward/register", body).json()["experiment_id"]
         for body in (
-            {},
-            {"target_metric": APART},
             {"target_metric": {"name": TOGETHER, "value_per_conversion": 1}},
+            {"target_metric": APART},
+            {},
         )
     }
     assert len(registered) == 1
