@@ -40,9 +40,12 @@ def _segment(part: str) -> tuple[int, str]:
         if form.fullmatch(part):
             return rank, expression
     # A parameter may be a part of its segment: v{major}, :from-:to.
-    literals = _SEGMENTS[-1][1].split(part)
-    expression = "[^/]+".join(map(re.escape, literals))
-    return _LITERAL if len(literals) == 1 else _PARAMETER, f"/{expression}"
+    first, *others = map(re.escape, _SEGMENTS[-1][1].split(part))
+    if not others:
+        return _LITERAL, f"/{first}"
+    # Each ends where its literal first stands: a path of any text is matched in a single pass.
+    inner = "".join(f"(?>[^/]+?{literal})" for literal in others[:-1])
+    return _PARAMETER, f"/{first}{inner}[^/]+{others[-1]}"
 
 
 class RouteTable:

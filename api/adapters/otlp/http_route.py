@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 
 from domain.route import RouteTable, canonical_route, is_expression
 
@@ -28,13 +29,14 @@ _PARAMETERS = (
     (re.compile(r"\{(\w+):(?!path\})[^{}]*\}"), r"{\1}"),
     (re.compile(r"\{\$\}"), ""),
 )
+# A sender chooses the text: its length and its optional parts bound the cost of a translation.
+_LONGEST, _MOST_FORMS = 512, 16
 _ANCHORS = re.compile(r"^\^|(?:/\?)?(?:\$|\\Z)$")
-_GROUP = re.compile(r"\((?:\?P?<(?P<name>\w+)>|\?:)?(?:[^()\\]|\\.|\[[^\]]*\])*\)")
+_GROUP = re.compile(r"\((?:\?P?<(?P<name>\w+)>|\?:)?(?:[^()\\\[]|\\.|\[[^\]]*\])*\)")
 _ESCAPED = re.compile(r"\\([^0-9A-Za-z])")
 _LEFT = re.compile(r"[\\^$?|+()]")
 
 
-@lru_cache(maxsize=65_536)
 def graph_route(route: str, path: str) -> str | None:
     """Returns the route of a request as a static graph writes it.
 
@@ -48,7 +50,16 @@ def graph_route(route: str, path: str) -> str | None:
     Returns:
         A pattern, or else the path; None if neither can be read.
     """
-    forms = [*dict.fromkeys(_forms(route))] if route else []
+    if len(route) > _LONGEST or len(path) > _LONGEST:
+        return path or route
+    return _translated(route, path)
+
+
+@lru_cache(maxsize=65_536)
+def _translated(route: str, path: str) -> str | None:
+    forms = [*dict.fromkeys(islice(_forms(route), _MOST_FORMS + 1))] if route else []
+    if len(forms) > _MOST_FORMS:
+        forms = []
     if path:
         fitting = RouteTable(forms).match(path)
         mounted = any(RouteTable([f"{form}/{{rest:path}}"]).match(path) for form in forms)

@@ -148,6 +148,11 @@ ROUTES = [
     ("/checkout/[id]", "/checkout/3", "/checkout/[id]"),
     ("/docs/[[...slug]]", "/docs", "/docs/[[...slug]]"),
     ("/cart", "/prefix/cart", "/cart"),
+    # Neither optional parts nor brackets that nothing closes cost more than others.
+    ("/a" + "{/b}" * 60, "/a", "/a"),
+    ("^(" + "[a]" * 60, "/a", "/a"),
+    ("/" + "{a}-" * 60, "/" + "-" * 200, "/" + "{a}-" * 60),
+    ("/{from}-{to}", "/a-b", "/{from}-{to}"),
 ]
 
 
