@@ -1,8 +1,8 @@
-"""The map of the source as Markdown, made of its docstrings: `python -m tests.architecture`."""
+"""The map of the rooms as Markdown, made of their docstrings: `python -m tests.architecture`."""
 
 import ast
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ PACKAGES = ("domain", "stats", "storage", "api", "orchestration", "mcp_server", 
 _OPENING = f"""\
 # Architecture
 
-The source as its own docstrings describe it. Made by `{COMMAND}`; a test holds it to the byte.
+The rooms of the source as their own docstrings describe them. Made by `{COMMAND}`; a
+test holds it to the byte. Each file's first line says what the file is.
 Where to begin: [CONTRIBUTING](../CONTRIBUTING.md). Why it is built this way:
 [decisions](decisions/README.md). The statistics: [statistics](statistics.md).
 
@@ -46,11 +47,13 @@ between rooms that do not know each other.
 _CORE = """
 ## The core
 
-What you must know to follow a deploy to its verdict."""
+What you must know to follow a deploy to its verdict.
+"""
 _ANNEXES = """
 ## The annexes
 
-What hangs on the core. No module of the core imports them, which import-linter holds."""
+What hangs on the core. No module of the core imports them, which import-linter holds.
+"""
 
 
 def _contracts() -> list[dict[str, Any]]:
@@ -92,35 +95,14 @@ def architecture() -> str:
     """Returns the page."""
     outside = tuple(f"{ROOT / annex}" for annex in annexes())
     core = [room for room in rooms() if not str(room).startswith(outside)]
-    parts = [_OPENING, *contracts(), _CORE]
-    for room in core:
-        parts += _room(room)
-    parts += [_ANNEXES]
-    for room in rooms():
-        if room not in core:
-            parts += _room(room)
-    return "\n".join(parts) + "\n"
+    beside = [room for room in rooms() if room not in core]
+    return "\n".join([_OPENING, *contracts(), _CORE, *_lines(core), _ANNEXES, *_lines(beside), ""])
 
 
-def _room(room: Path) -> Sequence[str]:
-    name = room.relative_to(ROOT).as_posix()
-    files = [path for path in sorted(room.glob("*.py")) if path.name != "__init__.py"]
-    table = [
-        "| file | what it is |",
-        "| --- | --- |",
-        *(f"| `{path.name}` | {_cell(docstring(path))} |" for path in files),
-    ]
-    return [
-        "",
-        f"### {name}/",
-        "",
-        docstring(room / "__init__.py"),
-        *(["", *table] if files else []),
-    ]
-
-
-def _cell(text: str) -> str:
-    return text.split("\n\n", maxsplit=1)[0].replace("|", "\\|")
+def _lines(folders: Iterable[Path]) -> Iterator[str]:
+    for folder in folders:
+        first = docstring(folder / "__init__.py").split("\n\n", maxsplit=1)[0]
+        yield f"- `{folder.relative_to(ROOT).as_posix()}`: {first}"
 
 
 if __name__ == "__main__":
