@@ -235,7 +235,7 @@ def _show_first_steps(console: Console, plan: Plan, url: str) -> None:
         console.print(f"Made the project [bold]{project.name}[/]. Its keys are shown this once:")
         for kind, use in KEY_USES.items():
             console.print(f"  {kind.value:<8} [cyan]{project.keys[kind]}[/]   [dim]{use}[/]")
-        console.print("\nHand them to the commands of README and the quick start:")
+        console.print("\nHand them to the commands of the quick start:")
         console.print(f"  export SERVICE_API_URL={plan.api_url}", markup=False)
         for line in exported_keys(project.keys):
             console.print(f"  {line}", markup=False)
