@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from cli.changes.outcome import Exit
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, RemoteFault, decoded, document, remote
 from domain.registration import RegistrationAnswer
@@ -64,8 +65,10 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
         except RemoteFault:
             return
         is_default = chosen["metric"] is None
+        alone = registered.nothing_to_compare
         for note in (
             registration_note(registered),
+            None if alone is None else f"`deploy-reward wait` ends with exit code {Exit.FAULT:d}.",
             f"Its target is {registered.metric}, the project's default." if is_default else None,
             attempt_sentence(registered),
             unseen_sentence(registered),

@@ -101,7 +101,6 @@ class Serving:
         *,
         history: History,
         at: datetime,
-        treatments: frozenset[str] = frozenset(),
     ) -> None:
         self.steps = [step for step in steps if step.deployed_at <= at]
         self._last = {step.commit: step for step in self.steps}
@@ -110,7 +109,6 @@ class Serving:
         self._stale = known if not self._seen else []
         self._history = history
         self._at = at
-        self._treatments = treatments
 
     @cached_property
     def parts(self) -> Mapping[str, float]:
@@ -150,33 +148,23 @@ class Serving:
         others = [step for step in partial if step.commit != besides]
         if others and _WHOLE[0] <= sum(step.allocation or 0 for step in partial) <= _WHOLE[1]:
             return max(others, key=lambda step: step.allocation or 0).commit
+        standing: ReleaseStep | None = None
+        for step in sorted(self._last.values(), key=lambda step: step.deployed_at):
+            if step.commit == besides or step.allocation not in {None, 1}:
+                continue
+            if standing is None or self._takes_over(step, standing):
+                standing = step
+        return None if standing is None else standing.commit
+
+    def _takes_over(self, step: ReleaseStep, standing: ReleaseStep) -> bool:
+        """Tells whether users have a later build in place of the build that stood so far."""
         # At night, what carried the last sessions goes on as the build of users.
         parts = self.parts or _parts(self._stale)
-        full = [step for step in self._last.values() if step.allocation in {None, 1}]
-        carried = sum(parts.get(step.commit, 0.0) for step in full)
-        candidates = [step for step in full if step.commit != besides]
-        taken_over = [
-            step
-            for step in candidates
-            if step.allocation == 1
-            or (carried and parts.get(step.commit, 0.0) >= _NEARLY_ALL * carried)
-            or self._has_no_rival(step, full)
-        ]
-        if taken_over:
-            return _newest(taken_over)
-        bases = [step for step in candidates if step.commit not in self._treatments]
-        visible = [step for step in bases if step.commit in parts]
-        if visible:
-            return max(visible, key=lambda step: parts[step.commit]).commit
-        return _newest(bases or candidates)
-
-    def _has_no_rival(self, step: ReleaseStep, full: Sequence[ReleaseStep]) -> bool:
-        """Tells whether too few sessions are seen, and none since a deploy was of another build."""
-        if self.parts or step.commit in self._treatments:
-            return False
-        others = {other.commit for other in full} - {step.commit}
-        seen = [*self._seen, *self._stale]
-        return not any(s.commit in others and s.block >= step.deployed_at for s in seen)
+        both = parts.get(step.commit, 0.0) + parts.get(standing.commit, 0.0)
+        if step.allocation == 1 or (parts and parts.get(step.commit, 0.0) >= _NEARLY_ALL * both):
+            return True
+        seen = [s for s in [*self._seen, *self._stale] if s.block >= step.deployed_at]
+        return not self.parts and all(s.commit != standing.commit for s in seen)
 
     def _seen_standing(self, declared: str | None, besides: str | None) -> str | None:
         """Returns the commit that carries the traffic where the declared commit was never seen.
@@ -189,7 +177,8 @@ class Serving:
             return None
         commit = max(parts, key=lambda name: parts[name])
         own = self._last.get(commit)
-        known = commit in self._history.commits or own is not None
+        # A registration may name any commit: what users have is a deploy's, or a deploy's base.
+        known = own is not None or any(step.base == commit for step in self.steps)
         if not known or commit == besides or (own is not None and own.allocation == 0):
             return None
         # A canary's own units do not make it the build of all, while others are merely unknown.
@@ -329,8 +318,3 @@ def _parts(blocks: Sequence[SeenCommit]) -> Mapping[str, float]:
                 sessions[seen.commit] += seen.sessions
     total = sum(sessions.values())
     return {c: n / total for c, n in sessions.items()} if total >= _SESSIONS else {}
-
-
-def _newest(steps: Sequence[ReleaseStep]) -> str | None:
-    newest = max(steps, key=lambda step: step.deployed_at, default=None)
-    return None if newest is None else newest.commit

@@ -19,7 +19,7 @@ _STOPPED = {
     "promoted": "the canary was given to everybody before an answer",
     "superseded": "another build took the place of control before an answer",
     "starved": "the smaller arm was cut to less than half of its share before an answer",
-    "nothing_to_compare": "no other build was served beside it",
+    "nothing_to_compare": "no build without it was served",
 }
 
 

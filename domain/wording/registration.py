@@ -140,9 +140,9 @@ def nothing_to_compare_sentence(alone: MissingControl) -> str:
     """Returns that an experiment has nothing to be compared with, and what else was seen."""
     commit, part = alone.unknown_commit, alone.part
     if commit is None or part is None:
-        return "No other build is served beside this build, so there is nothing to compare it with."
+        return "No build without this change is served, so there is nothing to compare it with."
     return (
-        "No other known build is served beside this build, so there is nothing to compare it with:"
+        "No known build without this change is served, so there is nothing to compare it with:"
         f" {100 * part:.0f} % of the sessions name {commit[:_SHOWN]}, of which no deploy is"
         " recorded."
     )

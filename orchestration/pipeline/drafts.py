@@ -23,7 +23,7 @@ from stats.looks.block import AnalysisBlocks
 from stats.looks.series import Series
 from stats.looks.stratification import Stratification, stratified
 from storage.experiments.policy import BLOCK_SECONDS, first_look_at
-from storage.experiments.serving import seen_before, treatments_of
+from storage.experiments.serving import seen_before
 from storage.verdicts.evidence import (
     CountsAt,
     ExperimentReading,
@@ -97,7 +97,6 @@ def _drafts(
     histories = histories_at(connection, readings, [look.look for look in looks])
     changes = stratum_changes(connection, readings, histories)
     places = [(reading.project_id, reading.environment) for reading in readings]
-    treatments = treatments_of(connection, places)
     seen = seen_before(
         connection, [(place, at.look) for place, at in zip(places, looks, strict=True)]
     )
@@ -114,7 +113,6 @@ def _drafts(
             state=control_state_at(
                 reading,
                 histories[reading.experiment_id],
-                treatments[place],
                 seen[place, look],
                 look=look,
                 compared=evidence.totals.W > 0,

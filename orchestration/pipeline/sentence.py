@@ -26,7 +26,7 @@ _ENDED = {
     EndedBecause.PROMOTED: "only treatment was left, so nothing could be compared any more",
     EndedBecause.WITHDRAWN: "treatment was withdrawn, so nothing could be compared any more",
     EndedBecause.SUPERSEDED: "another change took over, so nothing could be compared any more",
-    EndedBecause.NOTHING_TO_COMPARE: "no other build was ever served beside it, so nothing could be"
+    EndedBecause.NOTHING_TO_COMPARE: "no build without it was ever served, so nothing could be"
     " compared",
     EndedBecause.CLOSED: "it was closed by hand",
     EndedBecause.PLACE_ENDED: "its place ended before",

@@ -1,6 +1,6 @@
 """Serving: the builds of an environment, read from its deploys and from the sessions seen."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
@@ -10,7 +10,6 @@ from domain.lineage.serving import LOOK_BACK, ReleaseStep, SeenCommit, Serving
 from storage.experiments.commit_ids import read_commit_ids
 from storage.experiments.histories import read_history
 from storage.schema.clock import store_time
-from storage.schema.policy_columns import IS_PORTFOLIO
 
 Environment = tuple[int, str]
 
@@ -27,16 +26,6 @@ WHERE project_id = :project_id AND environment = :environment AND withdrawn_at I
   AND recorded_at <= :at AND deployed_at <= :until
 ORDER BY deployed_at, recorded_at, deploy_id
 """)
-_TREATMENTS = text(f"""
--- Both values of a flag are served by the one build that users have; and what had nothing to be
--- compared with is a base like any other.
-SELECT x.project_id, x.environment, x.treatment_commit, min(x.bound_at) AS since
-FROM experiments AS x
-JOIN unnest(CAST(:projects AS bigint[]), CAST(:environments AS text[]))
-    AS asked (project_id, environment) USING (project_id, environment)
-WHERE x.bound_at IS NOT NULL AND x.control_commit <> x.treatment_commit AND NOT {IS_PORTFOLIO}
-GROUP BY x.project_id, x.environment, x.treatment_commit
-""")
 _SEEN_AT = text("""
 SELECT s.project_id, s.environment, asked.at, s.block, s.commit_sha AS written, s.sessions
 FROM unnest(
@@ -51,21 +40,6 @@ JOIN seen_commits AS s USING (project_id, environment)
 WHERE s.closed_at <= asked.at AND s.block > newest.block - CAST(:look_back AS interval)
 ORDER BY s.block, s.commit_sha
 """)
-
-
-def treatments_of(
-    connection: Connection, environments: Collection[Environment]
-) -> dict[Environment, dict[str, datetime]]:
-    """Returns the commits that experiments of each environment compare, each since its binding."""
-    asked = sorted(set(environments))
-    bound = {
-        "projects": [project_id for project_id, _ in asked],
-        "environments": [environment for _, environment in asked],
-    }
-    treatments: dict[Environment, dict[str, datetime]] = {each: {} for each in asked}
-    for row in connection.execute(_TREATMENTS, bound):
-        treatments[row.project_id, row.environment][row.treatment_commit] = row.since
-    return treatments
 
 
 def seen_before(
@@ -122,7 +96,6 @@ def read_serving(
         seen_before(connection, [(place, until)])[place, until],
         history=history or read_history(connection, project_id, environment, known_at=at),
         at=until,
-        treatments=frozenset(treatments_of(connection, [place])[place]),
     )
 
 

@@ -15,7 +15,7 @@ from orchestration.pipeline.series import series_of
 from stats.decision.evidence import Evidence, evaluate
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_facts, read_flags
-from storage.experiments.serving import seen_before, treatments_of
+from storage.experiments.serving import seen_before
 from storage.pipeline.moments import microseconds
 from storage.verdicts.evidence import ExperimentReading
 from storage.verdicts.gates import read_gates
@@ -102,7 +102,6 @@ def _control_state(
             known_at=max(look, experiment.bound_at),
             bound_at=experiment.bound_at,
         ),
-        treatments_of(connection, [place])[place],
         seen_before(connection, [(place, look)])[place, look],
         look=look,
         compared=evidence.totals.W > 0,

@@ -1,6 +1,6 @@
 """The builds of users beside an experiment at its look: the moved base, or nothing to compare."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from domain.lineage.control_state import ControlState, control_state
@@ -12,7 +12,6 @@ from storage.verdicts.evidence import ExperimentReading
 def control_state_at(
     reading: ExperimentReading,
     history: History,
-    treatments: Mapping[str, datetime],
     seen: Sequence[SeenCommit],
     *,
     look: datetime,
@@ -33,7 +32,6 @@ def control_state_at(
         seen,
         history=history,
         at=look,
-        treatments=frozenset(commit for commit, at in treatments.items() if at <= known_at),
     )
     # Of a deploy that was withdrawn since, nothing but its commit is known.
     deployed = [

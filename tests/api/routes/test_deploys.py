@@ -387,9 +387,11 @@ class TestTheLatestDeploy:
         assert standing() == "aaaaaaa1"
         tenant.deploy("bbbbbbb2", deployed_at="2026-01-04T00:00:00Z", allocation=1)
         assert standing() == "bbbbbbb2"
+        # Where no session tells it from a canary, the newest stands; and no registration moves it.
         tenant.deploy("ccccccc3", deployed_at="2026-01-05T00:00:00Z")
-        tenant.register(treatment_commit="ccccccc3")
-        assert standing() == "bbbbbbb2"
+        assert standing() == "ccccccc3"
+        tenant.register(treatment_commit="ccccccc3", control_commit="bbbbbbb2")
+        assert standing() == "ccccccc3"
 
     def test_is_of_an_environment_that_exists(self, tenant) -> None:
         answer = tenant.get(f"{LAST}?environment=nowhere")

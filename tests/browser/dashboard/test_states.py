@@ -39,7 +39,7 @@ STATES = {
     ),
     "alone": Told(
         "Can’t say: no build to compare with",
-        "No other build is served beside this build",
+        "No build without this change is served",
         "Nothing to do. Deploy the next change as a canary",
         "Both builds served at the same time; after 24 hours in which units come to either alone",
     ),

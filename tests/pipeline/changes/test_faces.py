@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from mcp import Client
 from sqlalchemy import text
 
+from cli.changes.outcome import Exit
 from cli.main import main
 from mcp_server.address import Address
 from mcp_server.reward_api import RewardApi
@@ -64,7 +65,8 @@ def faces(live, monkeypatch) -> Iterator[Faces]:
         def look(experiment: str) -> Mapping[str, str]:
             evidence, owner = live.evidence(experiment), Owner(live)
             (row,) = (row for row in live.listed() if row["experiment_id"] == experiment)
-            gate = {"treatment_commit": K, "target_metric": "order", "policy": "no-breach"}
+            of = live.bound(experiment)["treatment_commit"]
+            gate = {"treatment_commit": of, "target_metric": "order", "policy": "no-breach"}
             with live.store.engine.connect() as connection:
                 dagster = dict(report(nearest_to_an_answer(connection, limit=9)))
             pages = ("", "/experiments", "/deploys", f"/experiments/{experiment}")
@@ -165,6 +167,22 @@ def test_a_closing_is_said_by_each_face_before_the_next_look(live, faces) -> Non
     experiment = compared(live)
     assert live.post(f"/v1/reward/{experiment}/close", {}).status_code == 200
     require(faces(experiment), "closed")
+
+
+def test_the_experiment_of_a_canary_s_base_says_that_no_build_without_it_is_served(
+    live, faces
+) -> None:
+    compared(live)
+    base = live.register(treatment_commit=A, target_metric="order")
+    live.tick()
+    said = faces(base)
+    sentences = {"evidence", "gate", "wait", "explain", "get_verdict", "mcp explain"}
+    silent = {face for face in sentences if "o build without this change is" not in said[face]}
+    assert silent == set()
+    registered = CliRunner().invoke(main, ("register", "--commit", A, "--metric", "order")).output
+    assert "No build without this change is served" in registered
+    assert "`deploy-reward wait` ends with exit code 15" in registered
+    assert CliRunner().invoke(main, ("wait", base, "--timeout", "0")).exit_code == Exit.FAULT
 
 
 def test_where_nothing_comes_each_face_says_since_when_and_no_date(live, faces) -> None:

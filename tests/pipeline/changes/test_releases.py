@@ -85,7 +85,10 @@ class Release(World):
         self.in_store(note_served)
 
     def register_commit(self, commit: str, **members: Any) -> str:
-        return self.register(treatment_commit=commit, **members)
+        standing = self.standing()
+        experiment = self.register(treatment_commit=commit, **members)
+        assert self.standing() == standing, "no registration changes what users have"
+        return experiment
 
     def bound_commit(self, commit: str, **members: Any) -> dict[str, Any]:
         return self.bound(self.register_commit(commit, **members))
@@ -261,6 +264,14 @@ def test_13_a_canary_beside_an_unknown_build_names_it_and_its_part(release) -> N
     assert release.standing() is None
 
 
+def test_a_control_that_a_registration_names_is_not_what_users_have_by_that(release) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.1, base=B0)
+    release.serve({C1: 0.1, UNKNOWN: 0.9})
+    release.register_commit(C1, control_commit=UNKNOWN)
+    assert release.standing() == B0
+
+
 def test_14_a_base_that_is_named_late_holds_for_experiments_bound_later(release) -> None:
     release.deploy(B0)
     release.deploy(B1, 0.5)
@@ -286,17 +297,17 @@ def test_18_environments_are_apart(release) -> None:
     assert release.compared(C1) == (B0, [C1])
 
 
-@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("fate", ["not registered", "open", "closed"])
 def test_19_and_20_half_and_half_undeclared_leaves_the_old_build_what_users_have(
-    release, closed
+    release, fate
 ) -> None:
     release.deploy(B0)
     release.serve({B0: 1})
     release.deploy(C1, base=B0)
-    experiment = release.register_commit(C1)
-    if closed:
+    experiment = None if fate == "not registered" else release.register_commit(C1)
+    if fate == "closed":
         assert release.post(f"/v1/reward/{experiment}/close", None).status_code == 200
-    release.serve({B0: 0.5, C1: 0.5})
+    release.serve({B0: 0.4, C1: 0.6})
     assert release.standing() == B0
     release.serve({B0: 0.08, C1: 0.92})
     assert release.standing() == C1
