@@ -52,5 +52,7 @@ class ListedVerdict(ListedExperiment, frozen=True, kw_only=True):
 class VerdictList(Document, frozen=True, kw_only=True):
     """A page of a project's experiments."""
 
-    experiments: tuple[ListedVerdict, ...]
-    next_cursor: str | None
+    experiments: Annotated[tuple[ListedVerdict, ...], Meta(description="The newest first.")]
+    next_cursor: Annotated[
+        str | None, Meta(description="Pass this as cursor for the next page; null on the last.")
+    ]

@@ -1,4 +1,4 @@
-"""The shapes that the tools take and give: the service's own documents, cut to a kilobyte."""
+"""The shapes that the tools take and give: the API's own documents, without members named here."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -7,22 +7,41 @@ import msgspec
 from msgspec import Meta
 from pydantic import BaseModel, ConfigDict, Field
 
+from domain.checklist.lines import ChecklistLine
+from domain.contract import Contract
 from domain.document import Document
 from domain.evidence.counts import Sessions
+from domain.evidence.document import ClosedExperiment, Evidence
 from domain.evidence.effect import Effect
-from domain.evidence.results import MetricRow
+from domain.evidence.policy import EvidencePolicy
+from domain.evidence.results import Known, MetricRow
+from domain.lineage.control_state import BaseMove
+from domain.listing import ListedVerdict, VerdictList
 from domain.planning.place import Place
-from domain.words import AbstainReason, Action, Verdict
+from domain.planning.plan import Prospect
 
-# Of a document of the service the members that an agent needs; of any other all of them.
+# The members of a document that an agent needs; a document that is not here is given whole.
 SHOWN: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     Place: ("action", "kind", "share", "experiment_id"),
+    ListedVerdict: (
+        *("experiment_id", "treatment_commit", "metric", "headline", "action", "contract"),
+    ),
+    Evidence: (
+        *("experiment_id", "policy", "sentence", "known", "effect", "metrics", "base_moved"),
+        *("sessions", "warnings"),
+    ),
+    ClosedExperiment: ("experiment_id", "sentence", "warnings"),
+    EvidencePolicy: ("attempt",),
+    Known: ("sentence",),
     Effect: (
         *("estimate", "standard_error", "relative", "likelihood"),
         *("final", "trainable", "reward_at"),
     ),
     MetricRow: ("metric", "state", "control", "treatment", "interval"),
+    BaseMove: ("rebase_on", "changes", "continues"),
     Sessions: ("accumulated", "required", "per_day", "projected_decision_at"),
+    ChecklistLine: ("check", "seen", "fix"),
+    Prospect: ("relative_lift", "days_to_decide", "days_to_exclude_harm"),
 }
 
 ExperimentId = Annotated[
@@ -61,77 +80,17 @@ class TreatmentFlag(Shape):
     ] = None
 
 
-class Listed(Document, frozen=True, kw_only=True):
-    """An experiment in the list: its id, commit and state."""
-
-    experiment_id: Annotated[str, Meta(description="Pass this to get_verdict or explain.")]
-    treatment_commit: Annotated[
-        str | None, Meta(description="First 12 characters; null for a change behind a flag.")
-    ]
-    metric: Annotated[str, Meta(description="The metric to lift.")]
-    verdict: Annotated[Verdict, Meta(description="The verdict that get_verdict returns.")]
-    abstain_reason: Annotated[
-        AbstainReason | None, Meta(description="Null unless verdict is abstain.")
-    ]
-    decided: Annotated[bool, Meta(description="True when the verdict is final.")]
-    headline: Annotated[str, Meta(description="Its situation now.")]
-    action: Annotated[Action, Meta(description="The next step.")]
-
-
-class Experiments(Document, frozen=True, kw_only=True):
-    """A page of the project's experiments, the newest first, in at most a kilobyte."""
-
-    experiments: Annotated[
-        tuple[Listed, ...], Meta(description="As many as fit, the newest first.")
-    ]
-    next_cursor: Annotated[
-        str | None, Meta(description="Pass this as cursor for the next page; null on the last.")
-    ]
-
-
-class BaseMove(Document, frozen=True, kw_only=True):
-    """The build in the place of the control: rebase, and post the new commit so."""
-
-    on: Annotated[str, Meta(description="The new base_commit.")]
-    changes: Annotated[tuple[str, ...], Meta(description="The new commit's changes.")]
-    continues: Annotated[bool, Meta(description="Else register the new commit.")]
-
-
 class Explanation(Document, frozen=True, kw_only=True):
-    """The evidence behind a verdict, in at most a kilobyte."""
+    """An experiment's evidence, and the checks that it fails."""
 
-    experiment_id: Annotated[str, Meta(description="The experiment.")]
-    attempt: Annotated[int | None, Meta(description="Which try it is.")]
-    sentence: Annotated[str | None, Meta(description="The evidence in at most two sentences.")]
-    known: Annotated[str | None, Meta(description="Lifts that the evidence already excludes.")]
-    effect: Annotated[Effect | None, Meta(description="Null where nothing was compared.")]
-    metrics: Annotated[
-        tuple[MetricRow, ...],
-        Meta(description="The target, then guardrails. iterate: revise by these."),
+    evidence: Annotated[
+        Evidence, Meta(description="Without numbers where it ended before it was computed.")
     ]
-    rebase: Annotated[BaseMove | None, Meta(description="Null while there is a control.")]
-    progress: Annotated[
-        Sessions | None,
-        Meta(description="Sessions so far, and those needed; null where none were ever counted."),
-    ]
-    warnings: Annotated[tuple[str, ...], Meta(description="Cautions that weaken the evidence.")]
     faults: Annotated[
-        tuple[str, ...] | None,
-        Meta(description="Failed set-up checks with their fixes; null if not readable."),
+        tuple[ChecklistLine, ...] | None,
+        Meta(description="Its failed set-up checks; null where they could not be read."),
     ]
-    left_out: Annotated[
-        int, Meta(description="Metrics, warnings and faults dropped to stay short.")
-    ]
-
-
-class PlannedLift(Document, frozen=True, kw_only=True):
-    """The days that a size of lift takes."""
-
-    relative_lift: Annotated[float, Meta(description="Relative to control's rate.")]
-    days_to_decide: Annotated[float, Meta(description="Until 80 % of runs detect it.")]
-    days_to_exclude_harm: Annotated[
-        float, Meta(description="Until a loss of that size is excluded where there is none.")
-    ]
+    left_out: Annotated[int, Meta(description="Entries dropped to stay short.")]
 
 
 class Quicker(Document, frozen=True, kw_only=True):
@@ -142,9 +101,9 @@ class Quicker(Document, frozen=True, kw_only=True):
 
 
 class Plan(Document, frozen=True, kw_only=True):
-    """How long a canary takes, in at most a kilobyte."""
+    """How long a canary takes."""
 
-    lifts: Annotated[tuple[PlannedLift, ...], Meta(description="By size; days of traffic.")]
+    lifts: Annotated[tuple[Prospect, ...], Meta(description="By size; days of traffic.")]
     horizon_days: Annotated[int, Meta(description="When an experiment ends in any case.")]
     smallest_lift_by_horizon: Annotated[
         float | None, Meta(description="Relative; null where the traffic finds none by then.")
@@ -153,21 +112,19 @@ class Plan(Document, frozen=True, kw_only=True):
 
 
 class SetUp(Document, frozen=True, kw_only=True):
-    """The next step to wire a project, and its failed checks, in at most a kilobyte."""
+    """The next step to wire a project, and its failed checks."""
 
     done: Annotated[int, Meta(description="Lines of the checklist that are right.")]
     of: Annotated[int, Meta(description="Lines in all.")]
-    step: Annotated[str | None, Meta(description="The line to do next; null when all is wired.")]
-    seen: Annotated[str | None, Meta(description="What the service saw.")]
-    do: Annotated[str | None, Meta(description="What to do.")]
-    example: Annotated[str | None, Meta(description="What to write, where it can be shown.")]
-    red: Annotated[
-        tuple[str, ...], Meta(description="Failed checks, each with its observation and its fix.")
+    step: Annotated[
+        ChecklistLine | None, Meta(description="The line to do next; null when all is wired.")
     ]
-    left_out: Annotated[int, Meta(description="Failed checks dropped to stay short.")]
+    example: Annotated[str | None, Meta(description="What to write, where it can be shown.")]
+    red: Annotated[tuple[ChecklistLine, ...], Meta(description="Failed checks.")]
+    left_out: Annotated[int, Meta(description="Entries dropped to stay short.")]
 
 
-def shown(value: object) -> object:
+def shown(value: object) -> Any:  # noqa: ANN401 - JSON
     """Returns a document as an agent gets it."""
     if isinstance(value, msgspec.Struct):
         names = SHOWN.get(type(value), value.__struct_fields__)
@@ -180,14 +137,17 @@ def shown(value: object) -> object:
 def answer_schema(answer: type[msgspec.Struct]) -> dict[str, Any]:
     """Returns the JSON schema of a document as `shown` returns it."""
     _, parts = msgspec.json.schema_components([answer], ref_template="#/$defs/{name}")
-    for part in parts.values():
-        part["additionalProperties"] = False
+    parts[answer.__name__]["additionalProperties"] = False
+    for member in parts[Contract.__name__]["properties"].values() if answer is VerdictList else ():
+        # get_verdict describes it.
+        member.pop("description", None)
     for document, names in SHOWN.items():
         if document.__name__ in parts:
             members = parts[document.__name__]["properties"]
             parts[document.__name__] |= {
                 "properties": {name: members[name] for name in names},
-                "required": list(names),
+                # Of an experiment that ended before it was computed no more is known.
+                "required": list(SHOWN[ClosedExperiment] if document is Evidence else names),
             }
     return written_out({**parts[answer.__name__], "$defs": parts})
 

@@ -1,17 +1,17 @@
-"""The plan of a canary, and the next step of a set-up, each cut to a kilobyte."""
+"""The plan of a canary, and the next step of a set-up."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from domain.checklist.lines import ChecklistLine
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
-from domain.planning.plan import planned
-from mcp_server.contract import Plan, PlannedLift, Quicker, SetUp
-from mcp_server.explanation import cut, fitted, rounded
+from domain.planning.plan import alternatives, prospects
+from domain.planning.requirement import HORIZON_DAYS, smallest_lift_by_horizon
+from mcp_server.contract import Plan, Quicker, SetUp, shown
+from mcp_server.explanation import fitted
 
 _QUICKER_LIFT = 0.2
-_TEXT_BYTES = 250
-_LINE_BYTES = 260
 # For each line of the checklist: what to write, where the line alone does not show it.
 _EXAMPLES = {
     "events": '<script async src="{url}/sdk.js" data-key="pk_…" data-commit="$SHA" '
@@ -31,68 +31,43 @@ _EXAMPLES = {
 
 def plan(design: Design, boundary: Boundary) -> Plan:
     """Returns the days of a canary for each of some lifts, and quicker designs."""
-    document = planned(design, boundary)
-    smallest = document["smallest_lift_by_horizon"]
     return Plan(
-        lifts=tuple(
-            PlannedLift(
-                relative_lift=lift["relative_lift"],
-                days_to_decide=rounded(lift["days_to_decide"], 3),
-                days_to_exclude_harm=rounded(lift["days_to_exclude_harm"], 3),
-            )
-            for lift in document["lifts"]
-        ),
-        horizon_days=document["horizon_days"],
-        smallest_lift_by_horizon=None if smallest is None else rounded(smallest, 3),
+        lifts=tuple(prospects(design, boundary)),
+        horizon_days=HORIZON_DAYS,
+        smallest_lift_by_horizon=smallest_lift_by_horizon(design, boundary),
         quicker=tuple(
-            Quicker(change=other["change"], days_to_decide=rounded(lift["days_to_decide"], 3))
-            for other in document["instead"]
-            for lift in other["lifts"]
-            if lift["relative_lift"] == _QUICKER_LIFT
+            Quicker(change=change, days_to_decide=each.days_to_decide)
+            for change, other in alternatives(design)
+            for each in prospects(other, boundary)
+            if each.relative_lift == _QUICKER_LIFT
         ),
     )
 
 
-def _example(line: Mapping[str, Any]) -> str | None:
+def _example(line: ChecklistLine) -> str | None:
     """Returns what to write for a line, where its fix is to write something."""
-    check, fix = str(line.get("check")), str(line.get("fix"))
     # Events may also be missed because nothing looks at them, or because their sender fell silent.
-    if check == "events" and not fix.startswith(("POST /v1/events", "Send ")):
+    if line.check == "events" and not line.fix.startswith(("POST /v1/events", "Send ")):
         return None
-    return _EXAMPLES.get(check)
+    return _EXAMPLES.get(line.check)
 
 
-def set_up(lines: Sequence[Mapping[str, Any]], *, url: str) -> SetUp:
-    """Returns the first step that a project's set-up still lacks, and all of its failed checks.
+def set_up(lines: Sequence[ChecklistLine], *, url: str) -> dict[str, Any]:
+    """Returns a `SetUp` as an agent gets it: the first step that a project's set-up still lacks.
 
     Args:
-        lines: The body of `GET /v1/reward/checklist`, in the order of a set-up.
-
-    Returns:
-        A step of at most 1,024 bytes as JSON; `left_out` counts the failed checks that did not fit.
+        lines: In the order of a set-up.
     """
-    done = sum(line.get("ok") is True for line in lines)
     # What is red comes before what cannot be judged yet.
-    left = [line for ok in (False, None) for line in lines if line.get("ok") is ok]
-    if not left:
-        nothing = dict.fromkeys(("step", "seen", "do", "example"))
-        return SetUp(done=done, of=len(lines), **nothing, red=(), left_out=0)
-    line = left[0]
-    example = _example(line)
-    whole = SetUp(
-        done=done,
+    left = [line for ok in (False, None) for line in lines if line.ok is ok]
+    example = _example(left[0]) if left else None
+    step = SetUp(
+        done=sum(line.ok is True for line in lines),
         of=len(lines),
-        step=cut(str(line.get("check", "")), _TEXT_BYTES),
-        seen=cut(str(line.get("seen", "")), _TEXT_BYTES),
-        do=cut(str(line.get("fix", "")), _TEXT_BYTES),
+        step=left[0] if left else None,
         example=None if example is None else example.format(url=url),
-        # The first of them is the step itself.
-        red=tuple(_line_text(line) for line in left if line.get("ok") is False),
+        red=tuple(line for line in left if line.ok is False),
         left_out=0,
     )
-    return fitted(whole, red=0)
-
-
-def _line_text(line: Mapping[str, Any]) -> str:
-    text = f"{line.get('check', '')}: {line.get('seen', '')} {line.get('fix', '')}"
-    return cut(text.strip(), _LINE_BYTES)
+    answer = shown(step)
+    return fitted(answer, (answer["red"], 0))

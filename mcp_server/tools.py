@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+import math
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -14,6 +15,7 @@ from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field, RootModel
 
+from domain.checklist.lines import ChecklistLine
 from domain.contract import Contract
 from domain.evidence.document import Evidence, evidence_from, looked_at
 from domain.evidence.effect import Effect
@@ -27,7 +29,6 @@ from mcp_server.advice import advice
 from mcp_server.client import Answer
 from mcp_server.contract import (
     ExperimentId,
-    Experiments,
     Explanation,
     Plan,
     SetUp,
@@ -37,18 +38,19 @@ from mcp_server.contract import (
     shown,
     written_out,
 )
-from mcp_server.explanation import explanation, fits, progress
-from mcp_server.listing import MOST, listing, room
+from mcp_server.explanation import explanation, failed_checks, fits
 from mcp_server.planning import plan as planned
 from mcp_server.planning import set_up as next_step
 from mcp_server.reward_api import Refused, RewardApi
 
 Reward = Context[RewardApi, Any]
-DocumentT = TypeVar("DocumentT", bound=msgspec.Struct)
+ShapeT = TypeVar("ShapeT")
 
 # Progress only adds to a poll: a poll that is answered waits no longer for it.
 PROGRESS_SECONDS = 1.0
 _CHECKLIST = "/v1/reward/checklist"
+# So many experiments of usual names fit on a page; of the longest names fewer do.
+_PAGES = (5, 3, 1)
 
 
 async def register_experiment(
@@ -165,7 +167,7 @@ async def list_experiments(
 ) -> CallToolResult:
     """List the project's open experiments, or its decided ones, the newest first.
 
-    Use it to find an `experiment_id`. A page is at most a kilobyte; while `next_cursor` is not
+    Use it to find an `experiment_id`. While `next_cursor` is not
     null, call again with it as `cursor`. Then call get_verdict or explain.
     """
     page = await _page(_api(ctx), status=status, cursor=cursor)
@@ -173,7 +175,7 @@ async def list_experiments(
 
 
 async def explain(ctx: Reward, experiment_id: ExperimentId) -> CallToolResult:
-    """Explain an experiment in at most a kilobyte.
+    """Explain an experiment by its evidence.
 
     Returns the lifts that are excluded already, the sessions so far and needed, when a decision is
     likely, and which set-up checks fail, with their fixes. Use it when a verdict abstains long,
@@ -196,12 +198,13 @@ async def explain(ctx: Reward, experiment_id: ExperimentId) -> CallToolResult:
         raise _foreign(api) from None
     # The checklist only adds to the evidence: without it the explanation still stands.
     checks = checklist.body if isinstance(checklist, Answer) else None
+    faults = failed_checks(checks, experiment_id)
     effect = None
     if isinstance(document, Evidence) and document.effect is not None:
         # The evidence of a decided verdict stands; its effect may have been measured since.
         fresh = await _outcome(api.experiment(experiment_id, "effect"))
         effect = _shaped(Effect, fresh, api) if isinstance(fresh, Answer) else None
-    return _result(explanation(document, checks, registration, effect=effect))
+    return _result(explanation(document, faults, registration, effect=effect))
 
 
 async def plan(
@@ -215,7 +218,7 @@ async def plan(
         tuple[float, ...], Field(description="The setting.")
     ] = Boundary.typical_lifts,
 ) -> CallToolResult:
-    """Plan a canary before it begins, in at most a kilobyte.
+    """Plan a canary before it begins.
 
     Returns days until each lift is detected or loss excluded, and quicker designs.
     """
@@ -230,17 +233,15 @@ async def plan(
 
 
 async def set_up(ctx: Reward) -> CallToolResult:
-    """Return the next step to wire the project, and its failed checks, in at most a kilobyte.
+    """Return the next step to wire the project, and its failed checks.
 
     Do it, wait a minute, and call again until `step` is null. Use it before the first experiment,
     and when an experiment gets no units or abstains with a reason other than `power`.
     """
     api = _api(ctx)
-    lines = (await api.read(_CHECKLIST)).body
-    if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
-        raise _foreign(api)
+    lines = _shaped(list[ChecklistLine], await api.read(_CHECKLIST), api)
     step = next_step(lines, url=api.address.url)
-    said = ["All is wired: register_experiment after a deploy."] if step.step is None else []
+    said = ["All is wired: register_experiment after a deploy."] if step["step"] is None else []
     return _result(step, *said)
 
 
@@ -266,21 +267,17 @@ async def place(
 
 async def _page(
     api: RewardApi, *, status: Literal["open", "decided"], cursor: str | None
-) -> Experiments:
-    """A page of the list, with as many experiments as fit into a kilobyte."""
-    limit = MOST
-    while limit > 0:
+) -> VerdictList:
+    """A page of the list that fits, of a single experiment at least."""
+    for limit in _PAGES:
         answer = await api.read("/v1/reward", status=status, limit=limit, cursor=cursor)
-        page = listing(_shaped(VerdictList, answer, api))
-        if len(page.experiments) > limit:
-            raise _foreign(api)
-        if fits(page):
+        page = _shaped(VerdictList, answer, api)
+        if len(page.experiments) <= limit and fits(shown(page)):
             return page
-        limit = room(page)
     raise _foreign(api)
 
 
-def _next_page(page: Experiments, *, status: str) -> str:
+def _next_page(page: VerdictList, *, status: str) -> str:
     if page.next_cursor is not None:
         return "There are more: call list_experiments with next_cursor as cursor."
     if page.experiments:
@@ -296,10 +293,12 @@ async def _report(ctx: Reward, evidence: Answer | ToolError) -> None:
     if isinstance(evidence, ToolError):
         return
     try:
-        come = progress(looked_at(evidence_from(evidence.body)))
+        document = looked_at(evidence_from(evidence.body))
     except msgspec.ValidationError:
         return
-    counted, needed = (0, None) if come is None else (come.accumulated, come.required)
+    counted = 0 if document is None else document.sessions.accumulated
+    required = None if document is None else document.sessions.required
+    needed = None if required is None else math.ceil(required)
     of = "" if needed is None else f" of about {needed:,}"
     await ctx.report_progress(counted, needed, f"{counted:,}{of} sessions.")
 
@@ -315,7 +314,7 @@ def tools() -> list[Tool]:
         _tool(place, asking, Place),
         _tool(get_verdict, _reading("Get a verdict"), Contract),
         _tool(subscribe, _reading("Poll a verdict once"), Contract),
-        _tool(list_experiments, _reading("List experiments"), Experiments),
+        _tool(list_experiments, _reading("List experiments"), VerdictList),
         _tool(explain, _reading("Explain an experiment"), Explanation),
         _tool(set_up, _reading("Next step of the set-up"), SetUp),
         _tool(plan, _reading("Plan a canary"), Plan),
@@ -402,7 +401,7 @@ async def _outcome(request: Awaitable[Answer]) -> Answer | ToolError:
         return fault
 
 
-def _shaped(document_type: type[DocumentT], answer: Answer, api: RewardApi) -> DocumentT:
+def _shaped(document_type: type[ShapeT], answer: Answer, api: RewardApi) -> ShapeT:
     """The answer as the document it must be; members that later versions add are left aside."""
     try:
         return msgspec.convert(answer.body, document_type)
@@ -410,7 +409,7 @@ def _shaped(document_type: type[DocumentT], answer: Answer, api: RewardApi) -> D
         raise _foreign(api) from None
 
 
-def _result(answer: msgspec.Struct, *sentences: str) -> CallToolResult:
+def _result(answer: msgspec.Struct | dict[str, Any], *sentences: str) -> CallToolResult:
     structured = shown(answer)
     texts = [json.dumps(structured, ensure_ascii=False), *sentences]
     return CallToolResult(

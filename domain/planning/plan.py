@@ -1,8 +1,12 @@
 """A plan: the sessions and days that a design takes for each of some lifts, and other designs."""
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any
 
+from msgspec import Meta
+from msgspec.structs import asdict
+
+from domain.document import Document
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.requirement import (
@@ -18,19 +22,16 @@ BUNDLES = (2, 4)
 EARLIER_RATES = (2, 4)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prospect:
-    """A design's requirements for a lift, with 80 % power.
+class Prospect(Document, frozen=True, kw_only=True):
+    """A design's requirements for a lift, with 80 % power."""
 
-    Attributes:
-        relative_lift: Of each change, relative to control's rate.
-    """
-
-    relative_lift: float
+    relative_lift: Annotated[float, Meta(description="Of each change, relative to control's rate.")]
     sessions_to_decide: float
-    days_to_decide: float
+    days_to_decide: Annotated[float, Meta(description="Until 80 % of runs detect it.")]
     sessions_to_exclude_harm: float
-    days_to_exclude_harm: float
+    days_to_exclude_harm: Annotated[
+        float, Meta(description="Until a loss of that size is excluded where there is none.")
+    ]
 
 
 def planned(design: Design, boundary: Boundary) -> dict[str, Any]:

@@ -328,12 +328,12 @@ def test_the_next_step_of_a_set_up_has_an_example_with_the_service_s_address(
     with store.engine.begin() as connection:
         connection.execute(text("UPDATE projects SET created_at = created_at - interval '1 hour'"))
     step = in_session(asked, keys["shop"][KeyKind.PROJECT]).structured_content
-    assert (step["step"], step["example"]) == ("events", None)
-    assert step["do"].startswith("Start Dagster")
+    assert (step["step"]["check"], step["example"]) == ("events", None)
+    assert step["step"]["fix"].startswith("Start Dagster")
     with store.engine.begin() as connection:
         connection.execute(text("INSERT INTO ticks (succeeded_at) VALUES (clock_timestamp())"))
     step = in_session(asked, keys["shop"][KeyKind.PROJECT]).structured_content
-    assert (step["step"], step["done"]) == ("events", 0)
-    assert step["do"]
+    assert (step["step"]["check"], step["done"]) == ("events", 0)
+    assert step["step"]["fix"]
     assert f'src="{served.url}/sdk.js"' in step["example"]
     assert len(json.dumps(step, ensure_ascii=False).encode()) <= LONGEST_BYTES

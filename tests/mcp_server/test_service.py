@@ -36,7 +36,7 @@ def text(result: Any) -> str:
 
 
 @pytest.mark.requirement("mcp.register_experiment", "mcp.get_verdict", "mcp.subscribe")
-def test_pages_of_one_kilobyte_hold_every_open_experiment_once(in_project) -> None:
+def test_pages_of_four_kilobytes_hold_every_open_experiment_once(in_project) -> None:
     async def paged(client: Client) -> tuple[set[str], list[Any]]:
         registered: set[str] = set()
         for number in range(OPEN):

@@ -270,7 +270,7 @@ NOT_OURS = {
         *({"experiments": rows, "next_cursor": None} for rows in ([{}], None)),
         *(
             {"experiments": [listed_row(**wrong)] * times, "next_cursor": None}
-            for wrong, times in (({"metric": 7}, 1), ({"experiment_id": "x" * 2000}, 1), ({}, 6))
+            for wrong, times in (({"metric": 7}, 1), ({"experiment_id": "x" * 5000}, 1), ({}, 6))
         ),
     ],
     "/v1/reward/checklist": [[1, 2]],
@@ -343,13 +343,11 @@ class TestListing:
             "experiments": [
                 {
                     "experiment_id": "exp_1",
-                    "treatment_commit": "4f2a9c1d4f2a",
+                    "treatment_commit": "4f2a9c1d4f2a9c1d4f2a9c1d",
                     "metric": "activation",
-                    "verdict": "abstain",
-                    "abstain_reason": "power",
-                    "decided": False,
                     "headline": "Can't say yet",
                     "action": "wait",
+                    "contract": WAITING,
                 }
             ],
             "next_cursor": None,
@@ -362,8 +360,7 @@ class TestListing:
         (listed,) = call("list_experiments", {"status": "decided"}).structured_content[
             "experiments"
         ]
-        assert (listed["verdict"], listed["decided"]) == ("keep", True)
-        assert (listed["treatment_commit"], listed["abstain_reason"]) == (None, None)
+        assert (listed["contract"], listed["treatment_commit"]) == (KEEP, None)
 
     def test_without_any_it_says_how_one_begins(self, service, call) -> None:
         service.answers_with(FIRST, page())
@@ -371,8 +368,8 @@ class TestListing:
 
 
 CHECKLIST = [
-    {"check": "events", "ok": True, "seen": 3, "fix": ""},
-    {"check": "commit on events", "ok": False, "seen": 0, "fix": "Send commit."},
+    {"check": "events", "ok": True, "seen": "3.", "fix": ""},
+    {"check": "commit on events", "ok": False, "seen": "0.", "fix": "Send commit."},
 ]
 
 
@@ -440,8 +437,8 @@ class TestWhatNoWaitingBrings:
         assert "Users have b1b1b1b1b1b1." in said
         assert "Call explain" in said
         explained = call("explain", {"experiment_id": "exp_1"}).structured_content
-        assert explained["rebase"] == {
-            "on": "b1" * 20,
+        assert explained["evidence"]["base_moved"] == {
+            "rebase_on": "b1" * 20,
             "changes": ["c0ffee12"],
             "continues": True,
         }
@@ -450,40 +447,43 @@ class TestWhatNoWaitingBrings:
 class TestExplaining:
     def test_it_says_what_is_known_how_far_and_what_is_wired_wrong(self, service, call) -> None:
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
-        own = {"check": "target seen", "ok": False, "fix": "Send it.", "experiment_id": "exp_1"}
-        service.answers_with("/v1/reward/checklist", [*CHECKLIST, own])
+        own = {"check": "target seen", "ok": False, "seen": "None.", "fix": "Send it."}
+        mine = {**own, "experiment_id": "exp_1"}
+        service.answers_with("/v1/reward/checklist", [*CHECKLIST, own, mine])
         assert call("explain", {"experiment_id": "exp_1"}).structured_content == {
-            "experiment_id": "exp_1",
-            "attempt": 1,
-            "sentence": "Can't say yet on activation.",
-            "known": "A loss beyond 12 % is excluded.",
-            "effect": {
-                "estimate": 0.012,
-                "standard_error": 0.009,
-                "relative": 0.06,
-                "likelihood": None,
-                "final": False,
-                "trainable": False,
-                "reward_at": "2026-10-08T00:00:00Z",
+            "evidence": {
+                "experiment_id": "exp_1",
+                "policy": {"attempt": 1},
+                "sentence": "Can't say yet on activation.",
+                "known": {"sentence": "A loss beyond 12 % is excluded."},
+                "effect": {
+                    "estimate": 0.012,
+                    "standard_error": 0.009,
+                    "relative": 0.06,
+                    "likelihood": None,
+                    "final": False,
+                    "trainable": False,
+                    "reward_at": "2026-10-08T00:00:00Z",
+                },
+                "metrics": [
+                    {
+                        "metric": "activation",
+                        "state": "not_known",
+                        "control": 0.2,
+                        "treatment": 0.212,
+                        "interval": [-0.02, 0.044],
+                    }
+                ],
+                "base_moved": None,
+                "sessions": {
+                    "accumulated": 9000,
+                    "required": 24000,
+                    "per_day": 8000,
+                    "projected_decision_at": "2026-05-04T10:00:00Z",
+                },
+                "warnings": ["metric_never_seen"],
             },
-            "metrics": [
-                {
-                    "metric": "activation",
-                    "state": "not_known",
-                    "control": 0.2,
-                    "treatment": 0.212,
-                    "interval": [-0.02, 0.044],
-                }
-            ],
-            "rebase": None,
-            "progress": {
-                "accumulated": 9000,
-                "required": 24000,
-                "per_day": 8000,
-                "projected_decision_at": "2026-05-04T10:00:00Z",
-            },
-            "warnings": ["metric_never_seen"],
-            "faults": ["target seen: Send it."],
+            "faults": [{"check": "target seen", "seen": "None.", "fix": "Send it."}],
             "left_out": 0,
         }
 
@@ -494,14 +494,15 @@ class TestExplaining:
         service.answers_with("/v1/reward/exp_1/evidence", {**EVIDENCE, "effect": decided})
         fresh = {**decided, "basis": "at_reward", "estimate": 0.008, "final": True}
         service.answers_with("/v1/reward/exp_1/effect", {**fresh, "trainable": True})
-        effect = call("explain", {"experiment_id": "exp_1"}).structured_content["effect"]
+        explained = call("explain", {"experiment_id": "exp_1"}).structured_content
+        effect = explained["evidence"]["effect"]
         assert (effect["trainable"], effect["estimate"]) == (True, 0.008)
 
     def test_without_a_checklist_the_rest_still_stands(self, service, call) -> None:
         service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
         explained = call("explain", {"experiment_id": "exp_1"}).structured_content
         assert explained["faults"] is None
-        assert explained["known"]
+        assert explained["evidence"]["known"]
 
 
 class TestCheckingTheSetUp:
@@ -514,28 +515,21 @@ class TestCheckingTheSetUp:
         ]
         service.answers_with("/v1/reward/checklist", lines)
         step = call("set_up").structured_content
-        assert step["red"] == [
-            "commit known: 0 of 20. Record it.",
-            "routes matched: None. Send it.",
-        ]
-        assert (step["step"], step["do"], step["done"], step["of"]) == (
-            "commit known",
-            "Record it.",
-            1,
-            4,
-        )
+        red = [{name: line[name] for name in ("check", "seen", "fix")} for line in lines[1:3]]
+        assert step["red"] == red
+        assert (step["step"], step["done"], step["of"]) == (red[0], 1, 4)
         assert step["left_out"] == 0
 
-    def test_it_stays_within_one_kilobyte_and_leaves_the_red_lines_out_last(
+    def test_it_stays_within_four_kilobytes_and_leaves_the_red_lines_out_last(
         self, service, call
     ) -> None:
         lines = [
-            {"check": f"check {number}", "ok": number > 4, "seen": "é" * 100, "fix": "x" * 100}
-            for number in range(10)
+            {"check": f"check {number}", "ok": number > 14, "seen": "é" * 100, "fix": "x" * 100}
+            for number in range(20)
         ]
         service.answers_with("/v1/reward/checklist", lines)
         (text,) = texts(call("set_up"))
         answer = json.loads(text)
-        assert len(text.encode()) <= 1024
-        assert answer["do"]
-        assert len(answer["red"]) + answer["left_out"] == 5
+        assert len(text.encode()) <= 4096
+        assert answer["step"]["fix"]
+        assert 0 < len(answer["red"]) == 15 - answer["left_out"] < 15

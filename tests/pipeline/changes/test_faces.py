@@ -99,11 +99,12 @@ async def of_an_agent(url: str, key: str, experiment: str) -> Mapping[str, str]:
         polled = await client.call_tool("get_verdict", each)
         explained = await client.call_tool("explain", each)
         listed = await client.call_tool("list_experiments", {})
-    progress = explained.structured_content["progress"]
-    assert progress["projected_decision_at"] is None or progress["required"] is not None
+    evidence = explained.structured_content["evidence"]
+    sessions = evidence["sessions"]
+    assert sessions["projected_decision_at"] is None or sessions["required"] is not None
     return {
         "get_verdict": polled.content[1].text,
-        "mcp explain": explained.structured_content["sentence"],
+        "mcp explain": evidence["sentence"],
         "mcp list": listed.structured_content["experiments"][0]["headline"],
     }
 

@@ -98,7 +98,7 @@ def test_while_several_values_may_be_control_s_every_face_names_them_and_the_cur
     }
     values, cure = "`test` 900, `b` 900, `c` 300, `x` 5", "register the change again with `control`"
     page = Owner(story).page(f"/dashboard/experiments/{held}")
-    for said in (evidence.sentence, explanation(evidence, None).sentence, page):
+    for said in (evidence.sentence, explanation(evidence, None)["evidence"]["sentence"], page):
         assert values in said
         assert cure in said.replace("’", "'")
     # It is another experiment, which counts anew, and no further attempt at the same.

@@ -8,8 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from domain.evidence.document import evidence_from
-from mcp_server.contract import shown
-from mcp_server.explanation import LONGEST_BYTES, as_json, explanation
+from mcp_server.explanation import explanation, fits
 from storage.schema.partitions import create_days
 from tests.repetition import also_nightly
 from tests.world import DAY, A, K, T
@@ -53,9 +52,10 @@ def test_the_rows_say_what_an_iterate_is_to_revise(canary) -> None:
     advice = evidence["advice"][0]
     assert advice.startswith("Don't ship it as it is: it helps order, but harms error (1")
     assert " → 5" in advice or " → 4" in advice
-    explained = explanation(evidence_from(evidence), [])
-    assert [row.state for row in explained.metrics[:2]] == ["better", "breached"]
-    assert len(as_json(shown(explained))) <= LONGEST_BYTES
+    explained = explanation(evidence_from(evidence), ())
+    rows = explained["evidence"]["metrics"]
+    assert [row["state"] for row in rows[:2]] == ["better", "breached"]
+    assert fits(explained)
 
 
 @pytest.mark.nightly

@@ -92,7 +92,7 @@ def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story) -> None:
     assert "steady ratio" in markdown(seen, end, address=None)
     assert CAUSES in junit(seen, end).decode()
     assert webhooks == ["set_up_fault"]
-    assert explanation(seen.evidence, None).sentence == sentence
+    assert explanation(seen.evidence, None)["evidence"]["sentence"] == sentence
     page = Owner(story).page(f"/dashboard/experiments/{experiment}")
     assert "either the router" in page
     assert "compare the router’s weight with the declared share" in page
