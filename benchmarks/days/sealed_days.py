@@ -4,7 +4,7 @@ Run by `python -m benchmarks.days.sealed_days --sizes 1000000,10000000,100000000
 day of canary traffic are written and listed, as sealing would, in a store that holds none of the
 events: PostgreSQL would take an hour to store the largest. Then the day's exposures and cells are
 computed in a process of its own, after the files were verified, which is measured apart. Beside it
-DuckDB counts the day's distinct sessions.
+DuckDB counts the day's distinct sessions, and runs the query that a data engineer would write.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from pathlib import Path
 import duckdb
 from sqlalchemy import text
 
+from benchmarks.days.analyst import analysed
 from benchmarks.days.rebuild import CONTROL, EVENTS_A_SESSION, TREATMENT, Laid, stored
 from benchmarks.days.whole_lives import computed_in_duckdb
 from benchmarks.report import options, report
@@ -79,6 +80,7 @@ class Row:
     events: int
     lake_mib: float
     count_cpu: float
+    analyst_cpu: float
     verify_cpu: float
     cpu: float
     seconds: float
@@ -151,7 +153,8 @@ def measured(events: int) -> Row:
         found = json.loads(child.stdout)
         assert found["events"] == events
         size = sum(file.stat().st_size for file in lake.rglob("*.parquet"))
-        return Row(lake_mib=size / 2**20, count_cpu=counted(lake), **found)
+        count_cpu, (analyst_cpu, _) = counted(lake), analysed(lake)
+        return Row(lake_mib=size / 2**20, count_cpu=count_cpu, analyst_cpu=analyst_cpu, **found)
 
 
 def computed(url: str, as_of: datetime) -> dict[str, float]:
@@ -195,6 +198,8 @@ def main() -> None:
         "wall": lambda row: f"{row.seconds:.1f} s",
         "process": lambda row: f"{row.peak_mib:,.0f} MiB",
         "count(DISTINCT) in DuckDB": lambda row: f"{row.count_cpu:.1f} s",
+        "the analyst's query": lambda row: f"{row.analyst_cpu:.1f} s",
+        "computed, of the query": lambda row: f"{row.cpu / row.analyst_cpu:.1f}",
     }
     title = "A sealed day, three experiments, in DuckDB with one thread: CPU seconds"
     report(rows, columns, lines=chosen.lines, title=title)
