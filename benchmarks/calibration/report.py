@@ -24,6 +24,7 @@ from benchmarks.calibration.endings import rare_errors, revenue_with_a_whale, th
 from benchmarks.calibration.proportion import Proportion
 from benchmarks.calibration.ratios import ratios
 from benchmarks.calibration.scenario import (
+    CONTROL_HAS_NONE,
     LAWS,
     Draw,
     better_target,
@@ -409,9 +410,16 @@ def means(run: Run) -> Section:
             hits = sum(one.decision.verdict != "abstain" for one in seen)
             name = f"an answer, {law}, share {100 * share:g} %"
             rows.append(Proportion(name=name, hits=hits, count=count, at_most=ALPHA))
+    for as_guardrail in (False, True):
+        draw = continuous(CONTROL_HAS_NONE, share=0.5, days=1, as_guardrail=as_guardrail)
+        seen = evaluated(draw, count, 20_261_415_00 + len(rows))
+        hits = sum(one.decision.verdict == "keep" or bool(one.guardrail_breaches) for one in seen)
+        name = f"{'breached' if as_guardrail else 'kept'}, {CONTROL_HAS_NONE}"
+        rows.append(Proportion(name=name, hits=hits, count=count, at_least=0.99))
     return Section(
         title="Continuous metrics",
-        text="No effect on the mean, 24,000 units a day for 3 days, looked at every five minutes.",
+        text="24,000 units a day, looked at every five minutes: 3 days without an effect on the"
+        " mean, or a day of what control has none of.",
         rows=rows,
     )
 

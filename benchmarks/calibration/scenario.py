@@ -579,7 +579,8 @@ def of_two_segments(
     return draw
 
 
-LAWS = ("normal", "log-normal, σ = 2", "5 % pay", "spread half as large again")
+LAWS = ("normal", "log-normal, σ = 2", "5 % pay", "a mean of 0", "spread half as large again")
+CONTROL_HAS_NONE = "2 % of treatment pay and nobody in control"
 
 
 def _values(rng: np.random.Generator, law: str, size: int, *, treated: bool) -> Floats:
@@ -587,11 +588,14 @@ def _values(rng: np.random.Generator, law: str, size: int, *, treated: bool) -> 
         return rng.lognormal(0.0, 2.0, size)
     if law == "5 % pay":
         return np.where(rng.random(size) < 0.05, rng.lognormal(3.0, 1.0, size), 0.0)
-    return rng.normal(1.0, 1.5 if treated and law == LAWS[-1] else 1.0, size)
+    if law == CONTROL_HAS_NONE:
+        return np.where(rng.random(size) < 0.02 * treated, rng.lognormal(3.0, 0.5, size), 0.0)
+    mean = 0.0 if law == "a mean of 0" else 1.0
+    return rng.normal(mean, 1.5 if treated and law == LAWS[-1] else 1.0, size)
 
 
-def continuous(law: str, *, share: float, days: int) -> Draw:
-    """A metric whose values follow a law, with the same mean in both arms."""
+def continuous(law: str, *, share: float, days: int, as_guardrail: bool = False) -> Draw:
+    """A metric whose values follow a law: of `LAWS` with the same mean in both arms."""
     looks = days * BLOCKS_A_DAY
 
     def sums(rng: np.random.Generator, n: Ints, *, treated: bool) -> tuple[Floats, Floats]:
@@ -607,7 +611,11 @@ def continuous(law: str, *, share: float, days: int) -> Draw:
         y1, yy1 = sums(rng, n1, treated=True)
         y0, yy0 = sums(rng, n0, treated=False)
         values = Values(y1=y1, yy1=yy1, y0=y0, yy0=yy0)
-        return of_one_stratum(n1, n1, n0, n0, values=values)
+        whole = of_one_stratum(n1, n1, n0, n0, values=values)
+        if not as_guardrail:
+            return whole
+        own = Guardrail(name="cost", better="lower", window_seconds=BLOCK, cells=whole.target)
+        return replace(of_one_stratum(n1, 0 * n1, n0, 0 * n0), guardrails=(own,))
 
     return draw
 

@@ -43,9 +43,9 @@ class Likelihood(Document, frozen=True, kw_only=True):
     estimate: Annotated[
         float,
         Meta(
-            description="The lift divided by the rate of both arms, of a mean by control's mean."
-            " Where something stopped the comparison it is too large on average. Multiply it into"
-            " a prior once, and never the effect too."
+            description="The lift divided by the rate or mean of both arms; in the metric's unit"
+            " where `relative` is null. Where something stopped the comparison it is too large on"
+            " average. Multiply it into a prior once, and never the effect too."
         ),
     ]
     standard_error: Annotated[float, Meta(description="Of the estimate.")]
@@ -73,7 +73,11 @@ class Effect(Document, frozen=True, kw_only=True):
         Interval | None, Meta(description="The always-valid interval of the difference.")
     ]
     relative: Annotated[
-        float | None, Meta(description="The estimate divided by control's rate or mean.")
+        float | None,
+        Meta(
+            description="The estimate divided by control's rate or mean; null where that is 0, or"
+            " the arms' means have not the same sign."
+        ),
     ]
     likelihood: Annotated[
         Likelihood | None,

@@ -13,6 +13,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TERMS = 8
+# Of a unit's spread: what has a smaller level hardly has any.
+LEAST_LEVEL = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,16 @@ class Totals(Columns):
     def control_rate(self) -> Floats:
         """Control's rate at the weights of the lift, Σ(x₀n₁/n)/W; NaN where W = 0."""
         return _ratio(self.C, self.W)
+
+    @property
+    def level(self) -> Floats:
+        """The size of the mean or ratio that both arms show, at least σ/20 with σ² = V/W.
+
+        It is what a difference is relative to; 0 where W = 0.
+        """
+        floor = LEAST_LEVEL * (np.sqrt(self.V0) * np.sqrt(self.W))
+        both = np.maximum(np.abs(self.C + self.S / 2), floor)
+        return np.divide(both, self.W, out=np.zeros_like(both), where=self.W > 0)
 
     def sato_variance(self, lift: Floats) -> Floats:
         """V₁ = lift·ΣP + ΣQ, the variance of S at the measured lift (Sato, Biometrics 45, 1989)."""

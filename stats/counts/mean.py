@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints
+from stats.counts.cell import Floats, Ints, Totals
 from stats.counts.closed_cells import Values
 
 MEAN_TERMS = 12
@@ -45,10 +45,10 @@ def mean_totals(sums: Floats) -> tuple[Floats, Floats]:
     """Computes the totals that the test reads and the factor of its mixture precisions.
 
     V_y is the larger of V₀ and V_arm = Σ over arms of σ_a²·Σ(w²/n_a). The test runs on c·S with
-    variance c²·V_y, where c = |μ|/σ², σ² = V₀/W and μ is control's mean; that is the test on S
-    with variance V_y and precisions ρ/c². V₁ = V_y too: the variance is the same at every lift.
-    Before 100 units in each arm, and where μ = 0 or σ² = 0, there is nothing to test; nor where
-    sums or precisions leave the range of doubles. No product is larger than a sum of squares, so
+    variance c²·V_y, where c = ℓ/σ², σ² = V₀/W and ℓ is the level of both arms; that is the test on
+    S with variance V_y and precisions ρ/c². V₁ = V_y too: the variance is the same at every lift.
+    Before 100 units in each arm, and where σ² = 0, there is nothing to test; nor where sums or
+    precisions leave the range of doubles. No product is larger than a sum of squares, so
     values of any scale from 1e-145 to 1e145 give the same evidence.
 
     Args:
@@ -58,15 +58,15 @@ def mean_totals(sums: Floats) -> tuple[Floats, Floats]:
         The rows of `Totals` (P, M and T are 0), and 1/c².
     """
     S, W, V0, per_unit1, per_unit0, C = sums[:6]
-    ready = (sums[6] >= MIN_UNITS) & (sums[9] >= MIN_UNITS) & (V0 > 0) & (C != 0)
+    ready = (sums[6] >= MIN_UNITS) & (sums[9] >= MIN_UNITS) & (V0 > 0)
     V_arm = _variance(*sums[6:9]) * per_unit1 + _variance(*sums[9:12]) * per_unit0
     V = np.maximum(V0, V_arm)
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
-        # 1/c² = (V₀/W)²/(C/W)²; each of the two squares would leave the range long before this.
-        factor = (V0 / C) ** 2
-        ready &= np.isfinite(S) & np.isfinite(V) & (factor > 0) & (factor < _LARGEST)
     none = np.zeros_like(S)
     totals = np.stack((S, W, V, V, none, C, none, none))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
+        # 1/c² = (V₀/W)²/ℓ²; each of the two squares would leave the range long before this.
+        factor = (V0 / (Totals.from_rows(totals).level * W)) ** 2
+        ready &= np.isfinite(S) & np.isfinite(V) & (factor > 0) & (factor < _LARGEST)
     return np.where(ready, totals, 0.0), np.where(ready, factor, 1.0)
 
 

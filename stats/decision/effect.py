@@ -29,11 +29,11 @@ class Posterior:
     """The posterior of a lift.
 
     Attributes:
-        observed: The lift by the units alone, without the prior, divided by the rate of both arms;
-            of a mean by control's mean.
+        observed: The lift by the units alone, without the prior, relative to both arms.
         standard_deviation: Its standard deviation. No interval may be made of it: that of the
             effect is the confidence sequence.
-        relative: The mean divided by control's rate or mean; None where that is 0.
+        relative: The mean divided by control's level; None where that is 0, or the arms' means have
+            not the same sign. Then `observed` is absolute.
     """
 
     observed: float
@@ -113,32 +113,31 @@ def posterior_of(
 
     Of a rate the score drifts by θV, θ the log-odds lift: θ̂ = S/V with variance 1/V, and the lift
     is d = θV/W. It is relative to r₀ = Σw(m/n − d·n₁/n)/W, which both arms tell, since control's
-    own rate is noisy at a first look. Of a mean θ is the relative lift itself: θ̂ = lift/|μ| with
-    variance V/(Wμ)².
+    own rate is noisy at a first look. Of a mean or ratio θ is relative to the level of both arms:
+    θ̂ = lift/ℓ with variance V/(Wℓ)².
 
     Args:
         prior: Standard deviations of θ around 0, each with its weight.
 
     Returns:
-        None where nothing was compared, W = 0 or V = 0, nor relative to a mean or ratio of 0.
+        None where nothing was compared, W = 0 or V = 0.
     """
-    W, V = float(totals.W[0]), float(totals.V0[0])
-    if not (W > 0 and V > 0) or not (is_rate or totals.C[0]):
+    S, W, V, C = (float(part[0]) for part in (totals.S, totals.W, totals.V0, totals.C))
+    if not (W > 0 and V > 0):
         return None
     if is_rate:
-        S, M = float(totals.S[0]), float(totals.M[0])
-        observed, error = S / M, math.sqrt(V) / M
+        both, scale = float(totals.M[0]), V / W
         mean, deviation = _normal_posterior(S / V, 1 / V, prior)
-        scale = V / W
-        level = (M - mean * scale * float(totals.T[0])) / W
+        level = (both - mean * scale * float(totals.T[0])) / W
     else:
-        scale = level = abs(float(totals.control_rate[0]))
-        observed, error = float(totals.lift[0]) / scale, math.sqrt(V) / (W * scale)
-        mean, deviation = _normal_posterior(observed, error**2, prior)
-    estimate = mean * scale
+        both, scale = C + S / 2, float(totals.level[0])
+        error = math.sqrt(V) / (W * scale)
+        mean, deviation = _normal_posterior(S / W / scale, error**2, prior)
+        level = abs(both / W - mean * scale / 2) if C and C * (C + S) >= 0 else 0.0
+    estimate, unit = mean * scale, abs(both) if level > 0 else W
     return Posterior(
-        observed=observed,
-        observed_error=error,
+        observed=S / unit,
+        observed_error=math.sqrt(V) / unit,
         estimate=estimate,
         standard_deviation=deviation * scale,
         relative=max(-1.0, estimate / level) if level > 0 else None,

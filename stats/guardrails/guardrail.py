@@ -288,13 +288,13 @@ def first_reached(at: Ints, log_e: Floats, threshold: float) -> int | None:
 
 def _margins(guardrails: Sequence[Guardrail], totals: Totals, sizes: Ints) -> Floats:
     """The loss that is accepted at each closing; 0 where a candidate waits for none."""
-    rate = np.abs(np.where(totals.W > 0, totals.control_rate, 0.0))
-    relative = DEFAULT_RELATIVE_MARGIN * rate
+    rate = np.where(totals.W > 0, totals.control_rate, 0.0)
     floor = np.minimum(LARGEST_FLOOR, np.maximum(rate, SMALLEST_FLOOR))
     is_default = np.array([guardrail.margin == "default" for guardrail in guardrails])
     is_mean = np.array([guardrail.cells.values is not None for guardrail in guardrails])
     margins = [guardrail.margin for guardrail in guardrails]
     fixed = [margin if isinstance(margin, float | int) else 0.0 for margin in margins]
+    relative = DEFAULT_RELATIVE_MARGIN * np.where(np.repeat(is_mean, sizes), totals.level, rate)
     default = np.where(np.repeat(is_mean, sizes), relative, np.maximum(relative, floor))
     return np.where(np.repeat(is_default, sizes), default, np.repeat(fixed, sizes))
 

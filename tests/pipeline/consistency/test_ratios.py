@@ -36,25 +36,27 @@ def requested(story, *, each: int, fails_of_ten: int, commit: str, orders: float
 @pytest.mark.parametrize(
     ("each", "fails_of_ten", "as_target", "as_guardrail"),
     [
-        (6, 1, ("abstain", []), ("keep", [])),  # twice the requests, and as many errors in each
-        (3, 2, ("rollback", []), ("iterate", ["errors"])),
+        (6, (1, 1), ("abstain", []), ("keep", [])),  # twice the requests, as many errors in each
+        (3, (1, 2), ("rollback", []), ("iterate", ["errors"])),
+        (3, (0, 1), ("rollback", []), ("iterate", ["errors"])),
     ],
 )
 @pytest.mark.parametrize("is_target", [True, False])
 def test_a_change_of_a_ratio_is_told_from_more_requests(
     story, each, fails_of_ten, as_target, as_guardrail, *, is_target
 ) -> None:
+    before, after = fails_of_ten
     story.settings(metrics={"errors": ERRORS})
     story.canary()
-    requested(story, each=3, fails_of_ten=1, commit=A, orders=0.1)
-    requested(story, each=each, fails_of_ten=fails_of_ten, commit=K, orders=0.3)
+    requested(story, each=3, fails_of_ten=before, commit=A, orders=0.1)
+    requested(story, each=each, fails_of_ten=after, commit=K, orders=0.3)
     chosen = {"target_metric": "errors"} if is_target else {"guardrails": ["errors"]}
     experiment = story.judged(**chosen, minutes=3 * DAY)
     contract, evidence = story.contract(experiment), story.evidence(experiment)
     expected = as_target if is_target else as_guardrail
     assert (contract["verdict"], contract["guardrail_breaches"]) == expected
     row = next(row for row in evidence["metrics"] if row["metric"] == "errors")
-    assert (row["control"], row["treatment"]) == pytest.approx((0.1, fails_of_ten / 10), abs=0.01)
+    assert (row["control"], row["treatment"]) == pytest.approx((before / 10, after / 10), abs=0.01)
     assert row["interval"][0] < row["difference"] < row["interval"][1]
     shown = next(r for r in metric_rows(evidence_from(evidence)) if r.metric == "errors")
     assert shown.change == f"{100 * row['control']:.2f} % → {100 * row['treatment']:.2f} %"
@@ -62,8 +64,15 @@ def test_a_change_of_a_ratio_is_told_from_more_requests(
     if is_target and contract["verdict"] == "abstain":
         arm = evidence["arms"]["treatment"]
         assert (arm["units"], arm["per"]) == (UNITS, each * UNITS)
-        assert arm["total"] == each * UNITS * fails_of_ten / 10
+        assert arm["total"] == each * UNITS * after / 10
         assert arm["mean"] == row["treatment"]
+    if is_target:
+        # Where control has none, there is nothing that an effect is relative to.
+        effect = evidence["effect"]
+        assert (effect["estimate"] > 0.005, effect["relative"] is None) == (
+            after > before,
+            not before,
+        )
     assert audit(story.store.engine, experiment).equal
 
 

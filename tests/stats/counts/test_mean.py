@@ -57,7 +57,7 @@ def plain(blocks: list[tuple[Sample, Sample]]) -> dict[str, float]:
     V = max(
         V0, sum(arm.var(ddof=1) * per_cell for arm, per_cell in zip(arms, per_unit, strict=True))
     )
-    scale = abs(C / W) / (V0 / W)
+    scale = max(abs(C + S / 2), 0.05 * math.sqrt(V * W)) / V0
     parts = []
     for rho in (25.0, 4.0):
         total = rho + scale**2 * V
@@ -169,6 +169,23 @@ def test_a_continuous_guardrail_is_watched_in_its_own_unit(series) -> None:
     tight = rail(drawn(11), margin=0.01)
     (seen,) = evaluate([series(rows, guardrails=(tight,), as_of=900 + DELAY)])
     assert seen.guardrails[0].non_inferior_at is None
+
+
+@pytest.mark.parametrize("is_target", [True, False])
+def test_what_control_has_none_of_is_answered_and_breached(series, *, is_target) -> None:
+    paid = np.repeat([3.0, 0.0], [20, 980])
+    rows, values = valued([(paid, np.zeros(1000))] * 2)
+    rail = series(rows, values=values).target
+    rails = (Guardrail(name="cost", better="lower", window_seconds=300, cells=rail),)
+    read = {"values": values} if is_target else {"guardrails": rails}
+    (seen,) = evaluate([series(rows, as_of=600 + DELAY, **read)])
+    assert (seen.decision.verdict == "keep") == is_target
+    assert [reading.breached_at is not None for reading in seen.guardrails] == [True] * (
+        not is_target
+    )
+    assert seen.effect is not None
+    assert (seen.effect.posterior.relative is None) == is_target
+    assert 0 < seen.effect.posterior.estimate < seen.effect.posterior.observed
 
 
 Z_POWER = 0.8416

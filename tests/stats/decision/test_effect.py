@@ -108,18 +108,27 @@ def test_half_as_much_again_reads_as_half_at_every_rate_and_share(rate, share, l
     assert effect.relative == pytest.approx(lift, abs=0.02)
 
 
-def test_a_mean_is_estimated_as_its_relative_lift() -> None:
-    # 1,000,000 units, a control mean of 20, a lift of 2 whose standard error is 0.4: 10 ± 2 %.
+@pytest.mark.parametrize(
+    ("control", "scale"),
+    # The spread of a unit is 200: what is nearer to 0 than a twentieth of it has no level.
+    [(20.0, 21.0), (-20.0, 19.0), (0.0, 10.0), (-1.5, 10.0), (1.0, 10.0)],
+)
+def test_a_mean_is_estimated_relative_to_both_arms_or_in_its_unit(control, scale) -> None:
+    # 1,000,000 units and a lift of 2 whose standard error is 0.4.
     W = 250_000.0
-    sums = {"S": 2 * W, "W": W, "V0": (0.4 * W) ** 2, "Q": 0.0, "P": 0.0, "C": 20 * W}
+    sums = {"S": 2 * W, "W": W, "V0": (0.4 * W) ** 2, "Q": 0.0, "P": 0.0, "C": control * W}
     one = Totals(**{name: np.array([sums.get(name, 0.0)]) for name in (*sums, "M", "T")})
     effect = posterior_of(one, [(0.1, 1.0)], is_rate=False)
     assert effect is not None
-    shrunk = 0.1**2 / (0.1**2 + 0.02**2)
-    assert effect.relative == pytest.approx(0.1 * shrunk)
+    shrunk = 0.1**2 / (0.1**2 + (0.4 / scale) ** 2)
     assert effect.estimate == pytest.approx(2 * shrunk)
     assert effect.standard_deviation == pytest.approx(0.4 * np.sqrt(shrunk))
-    assert (effect.observed, effect.observed_error) == pytest.approx((0.1, 0.02))
+    unit = abs(control + 1) if control in {20.0, -20.0, 1.0} else 1.0
+    assert (effect.observed, effect.observed_error) == pytest.approx((2 / unit, 0.4 / unit))
+    if control in {0.0, -1.5}:  # none, or the arms' means have not the same sign
+        assert effect.relative is None
+    else:
+        assert effect.relative == pytest.approx(2 * shrunk / abs(control + 1 - shrunk))
 
 
 def test_without_a_comparison_there_is_no_effect() -> None:
