@@ -11,12 +11,12 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 # Words that every engineer of the field knows.
 _KNOWN = """
 account actions address advice agents alert aliasing amount answer api app application are asset
-attribute axis batch batching because body boundary bucket chain changed check child children
-clause cli client close cluster column command compared comparison component computed conflict
-contract copying counted created cron currency daemon dagster dashboard data dataclass day db
-decision definitions delivery deployed derived design diff difference different dir doctor document
+attribute axis batch batching because body boundary bucket chain changed check child children clause
+cli client close cluster column command compared comparison component computed conflict contract
+copying counted created cron currency daemon dagster dashboard data dataclass day db decision
+definitions delivery deployed derived design diff difference different dir doctor document
 documentation domain doubtful drafted drop dropped duck duckdb due duplicate durability duration
-embedded empty ended entry env envelope erasure error estimate evaluate event exit explain
+editor embedded empty ended entry env envelope erasure error estimate evaluate event exit explain
 explanation fact failed failures fault field figures file filter flag folder forget forgotten form
 forwarded found frozen full future gone group guard harm headline health holder home hours
 housekeeping http import increment inflation input interruption interval invalid java job json
@@ -26,15 +26,15 @@ no not now once open operations operator options orchestration outbound outcome 
 parquet partitions passing patch payload pending person picture plain plan planned planning plot
 polling posted postgres posting problem provenance publication published pull python question
 quicker range rate raw read reader rebuild rebuilt receipt receiver recent recorded redaction
-refusal refused register registered registration regression rejected relations release remote
-removal reply report request requirement resource resources result retention returning revenue
-reward rewriting role round row rule run runtime sampling scene schedules schema scope script
-sealer secret seen selection sending sent sequential served server service settings setup shape
-share shortfall shown sign signature silence simple snapshot source spark start state statement
-stats status stop storage store stored storing stratification strict sums supervisor table tenants
-tick time too tool tools totals traffic treatment unanswered unavailable unhandled unmatched
-unreadable unsealed unused users version view watched weak web week whole wire withdraw withdrawal
-withdrawn wording work workers write writer written yes
+refusal refused register registered registration regression rejected relations release remaining
+remote removal reply report request requirement resource resources result retention returning
+revenue reward rewriting role round row rule run runtime sampling scene schedules schema scope
+script sealer secret seen selection sending sent sequential served server service settings setup
+shape share shortfall shown sign signature silence snapshot source spark start state statement stats
+status stop storage store stored storing stratification strict sums supervisor table tenants tick
+time too tool tools totals traffic treatment unanswered unavailable unhandled unmatched unreadable
+unsealed unused users version view watched weak web week whole wire withdraw withdrawal withdrawn
+wording work workers write writer written yes
 """
 KNOWN = _KNOWN.split()
 # The design calls for fewer than 5 of each but the last; lower them when the code gets better.

@@ -18,10 +18,9 @@ from api.dashboard.page.visit import public_address_of, read_for_visitor
 from api.dashboard.route import PageRoute
 from api.dashboard.settings.audit_trail import get_audit_trail
 from api.dashboard.settings.deliveries import DELIVERIES
-from api.dashboard.settings.entries import entries_page
+from api.dashboard.settings.editor import settings_page
 from api.dashboard.settings.keys import KEYS
 from api.dashboard.settings.kinds import KINDS
-from api.dashboard.settings.simple import SETTINGS
 from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
 from api.dashboard.verdict import reason_of
 from api.runtime.state import runtime
@@ -309,10 +308,9 @@ for _path, _post in (
 ):
     router.add_api_route(_path, _post, methods=["POST"])
 for _path, _form in (
-    ("", SETTINGS),
     ("/keys", KEYS),
     ("/deliveries", DELIVERIES),
-    *((f"/{name}", entries_page(kind)) for name, kind in KINDS.items()),
+    *((path, settings_page(kind)) for path, kind in KINDS.items()),
 ):
     router.add_api_route(f"/settings{_path}", _form.get, methods=["GET"])
     router.add_api_route(f"/settings{_path}", _form.post, methods=["POST"])

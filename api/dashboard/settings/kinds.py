@@ -1,19 +1,19 @@
-"""Kinds of entries: the forms of metrics, values and webhooks, and the facts that pages list."""
+"""Kinds of entries: metrics, values and webhooks, and the other settings as a single entry."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from api.dashboard.page.form import Field, digest_of
 from api.dashboard.settings.fields import fields_of
-from domain.figures import counted
-from domain.metric import DAY, HOUR, MINUTE, Metric, metric_definition
-from storage.tenants.settings import Settings, ValueRoute
+from domain.metric import Metric
+from storage.tenants.settings import Settings, ValueRoute, parse_settings
 from storage.tenants.webhook import Webhook
 
 Row = Mapping[str, Any]
+_DECLARED = fields_of(Settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Kind:
         fields: The fields of an entry.
         key: Returns the identity of an entry in a form.
         name: Returns the name of an entry on the page.
-        facts: Returns the facts of an entry that the page lists.
+        groups: The titles of groups of fields, by the first field of each.
     """
 
     member: str
@@ -33,12 +33,17 @@ class Kind:
     fields: Sequence[Field]
     key: Callable[[Row], str]
     name: Callable[[Row], str]
-    facts: Callable[[Row], list[str]]
+    groups: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def declared(self) -> Field:
         """The words of the setting: its label heads the page, and its hint leads it."""
-        return next(field for field in fields_of(Settings) if field.name == self.member)
+        return next(field for field in _DECLARED if field.name == self.member)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether each entry has a name of its own."""
+        return self.fields[0].name == "name"
 
     def rows(self, stored: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Returns the entries as they are stored; a named entry with its name."""
@@ -48,56 +53,41 @@ class Kind:
             return [{"name": name, **members} for name, members in sorted(named.items())]
         return [dict(row) for row in entries]
 
-    def value(self, rows: Sequence[Row]) -> object:
-        """Returns the setting of such entries."""
+    def chosen(self, stored: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, object]:
+        """Returns the settings that change with the entries."""
+        del stored
         if not self.is_named:
-            return list(rows)
-        return {
+            return {self.member: list(rows)}
+        entries = {
             row.get("name", ""): {name: value for name, value in row.items() if name != "name"}
             for row in rows
         }
+        return {self.member: entries}
 
     @property
-    def is_named(self) -> bool:
-        """Whether each entry has a name of its own."""
-        return self.fields[0].name == "name"
+    def usual(self) -> Row:
+        """The members of an entry in which nothing was chosen."""
+        return {}
 
 
-def _window(seconds: int) -> str:
-    for size, unit in ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")):
-        if seconds % size == 0:
-            return counted(seconds // size, unit)
-    return f"{seconds} seconds"
+class _Remaining(Kind):
+    """The settings that are no entries: a single entry, which is always there."""
 
+    def rows(self, stored: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Returns the settings, with the defaults of those that are not stored."""
+        members = {field.name.partition(".")[0] for field in self.fields}
+        settings: dict[str, Any] = msgspec.to_builtins(parse_settings(stored))
+        return [{name: value for name, value in settings.items() if name in members}]
 
-def _facts_of_metric(row: Row) -> list[str]:
-    chosen = {name: value for name, value in row.items() if name != "name"}
-    definition: dict[str, Any] = metric_definition(
-        row["name"], {row["name"]: msgspec.convert(chosen, Metric)}
-    )
-    margin = definition["margin"]
-    return [
-        "counts " + ", ".join(definition["sources"]),
-        f"within {_window(definition['window_seconds'])}",
-        f"{definition['better']} is better",
-        *(
-            f"where {name} is {' or '.join(values)}"
-            for name, values in definition.get("where", {}).items()
-        ),
-        *(["a mean"] if definition["kind"] == "mean" else []),
-        *(["over " + ", ".join(definition["per"])] if "per" in definition else []),
-        *([f"capped at {definition['cap']:g}"] if definition["cap"] is not None else []),
-        *([] if margin == "default" else [f"margin {'none' if margin is None else margin}"]),
-    ]
+    def chosen(self, stored: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, object]:
+        """Returns the settings that change; a member that is so already keeps its default."""
+        before = self.rows(stored)[0]
+        return {name: value for name, value in rows[0].items() if value != before[name]}
 
-
-def _facts_of_webhook(row: Row) -> list[str]:
-    webhook = msgspec.convert(row, Webhook)
-    return [
-        webhook.format,
-        "receives " + ", ".join(event.replace("_", " ") for event in webhook.events),
-        *([f"token in {webhook.token_variable}"] if webhook.token_variable else []),
-    ]
+    @property
+    def usual(self) -> Row:
+        """The settings of a project in which nothing was chosen."""
+        return self.rows({})[0]
 
 
 _NAME = Field(
@@ -109,13 +99,24 @@ _NAME = Field(
     example="order_placed",
     offers_events=True,
 )
+GENERAL = _Remaining(
+    member="",
+    singular="settings",
+    fields=[field for field in _DECLARED if field.control != "entries"],
+    key=lambda _: "",
+    name=lambda _: "",
+    groups={
+        "default_metric": "What is tested",
+        "alpha": "How it is decided",
+        "allowed_origins": "Whom it believes",
+    },
+)
 METRICS = Kind(
     member="metrics",
     singular="metric",
     fields=(_NAME, *fields_of(Metric, optional=True)),
     key=lambda row: row["name"],
     name=lambda row: row["name"],
-    facts=_facts_of_metric,
 )
 VALUES = Kind(
     member="value_routes",
@@ -123,10 +124,6 @@ VALUES = Kind(
     fields=fields_of(ValueRoute, optional=True),
     key=digest_of,
     name=lambda row: row["metric"],
-    facts=lambda row: [
-        "every route without its own" if row.get("route", "*") == "*" else f"on {row['route']}",
-        f"{row['value_per_conversion']:g} {row.get('currency', 'USD')} a conversion",
-    ],
 )
 WEBHOOKS = Kind(
     member="webhooks",
@@ -134,6 +131,10 @@ WEBHOOKS = Kind(
     fields=fields_of(Webhook, optional=True),
     key=lambda row: msgspec.convert(row, Webhook).target,
     name=lambda row: msgspec.convert(row, Webhook).shown,
-    facts=_facts_of_webhook,
 )
-KINDS: Mapping[str, Kind] = {"metrics": METRICS, "values": VALUES, "webhooks": WEBHOOKS}
+KINDS: Mapping[str, Kind] = {
+    "": GENERAL,
+    "/metrics": METRICS,
+    "/values": VALUES,
+    "/webhooks": WEBHOOKS,
+}

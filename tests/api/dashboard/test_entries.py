@@ -321,7 +321,7 @@ def test_a_filter_is_typed_as_lines_of_a_property_and_its_values(owner) -> None:
     filtered = {"name": "order", "where": "plan pro , team\nstatus 500"}
     assert add(owner, METRICS, **filtered).status_code == 303
     assert owner.settings().metrics["order"].where == {"plan": ["pro", "team"], "status": ["500"]}
-    assert "where plan is pro or team" in owner.page(METRICS)
+    assert "Only events where: plan pro, team; status 500" in owner.page(METRICS)
     for refused, rule in (
         ("status 1.5", "a whole number of at most 15 digits"),
         ("plan", "1 to 64 characters"),

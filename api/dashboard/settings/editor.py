@@ -1,4 +1,4 @@
-"""The pages of settings that are made of entries, each of which is saved and removed alone."""
+"""The editor of settings: a page for each kind of entry, each saved and removed alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,22 +20,51 @@ from api.dashboard.page.form import (
     shown_fields,
     texts_of,
 )
-from api.dashboard.settings.kinds import Kind, Row
-from api.dashboard.settings.simple import seen_names
+from api.dashboard.settings.kinds import GENERAL, Kind, Row
 from storage.postgres.refusal import Invalid
-from storage.tenants.settings import apply_settings, lock_settings, metric_renamed, stored_settings
+from storage.tenants.settings import (
+    apply_settings,
+    chosen_settings,
+    lock_settings,
+    metric_renamed,
+    stored_settings,
+)
 from storage.tenants.sign_ins import Visitor
+from storage.views.recent_traffic import read_names
 
 _GONE = (
     "Nothing was saved: somebody changed or removed this entry after the page was loaded. What you"
     " typed is kept below as a new entry; the others stand as they are stored now."
 )
 _CHANGED = (
-    "Nothing was saved yet: somebody changed this entry after the page was loaded. What you typed"
-    " is kept; what is stored now stands beside it. Save again to store yours."
+    "Nothing was saved yet: somebody changed these settings after the page was loaded. What you"
+    " typed is kept; what is stored now stands beside it. Save again to store yours."
 )
 _KEPT = "Nothing was removed: somebody changed this entry after the page was loaded."
 _TAKEN = "There is an entry of this name: edit that entry."
+_NAMES_OFFERED = 50
+_Read = tuple[dict[str, Any], Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    """Fields of an entry that are shown together.
+
+    Attributes:
+        title: Empty of the first fields, which are never folded.
+        changed: How many of them are not as by default.
+    """
+
+    title: str
+    fields: list[ShownField]
+    changed: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a field has something to look at."""
+        return self.changed > 0 or any(
+            shown.fault or shown.meanwhile is not None for shown in self.fields
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,41 +75,52 @@ class _Entry:
     name: str
     facts: list[str]
     digest: str
-    fields: list[ShownField]
-    advanced: list[ShownField]
-    shows_advanced: bool
+    groups: list[_Group]
     open: bool
-    fault: str | None
 
 
-def entries_page(kind: Kind) -> FormPage[tuple[dict[str, Any], Sequence[str]]]:
+def settings_page(kind: Kind) -> FormPage[_Read]:
     """Returns the page of the entries of a setting."""
     return FormPage(
-        template="settings/entries.html",
+        template="settings.html" if kind is GENERAL else "settings/entries.html",
         read=_read,
         save=partial(_store, kind),
         show=partial(_show, kind),
     )
 
 
-def _read(connection: Connection, visitor: Visitor) -> tuple[dict[str, Any], Sequence[str]]:
-    return stored_settings(connection, visitor.project_id), seen_names(connection, visitor)
+def _read(connection: Connection, visitor: Visitor) -> _Read:
+    """Returns the stored settings, and the names of events that came, the newest first."""
+    names = read_names(connection, visitor.project_id)[:_NAMES_OFFERED]
+    return stored_settings(connection, visitor.project_id), names
 
 
 def _store(kind: Kind, connection: Connection, visitor: Visitor, form: Form) -> Reply | None:
     """Stores or removes an entry; returns the refusal with the fault beside each wrong field."""
     stored = lock_settings(connection, visitor.project_id)
-    change = _remove if form.text("action") == "remove" else _save
+    is_removed = form.text("action") == "remove" and kind is not GENERAL
     before = kind.rows(stored)
-    rows = change(kind, before, form)
+    rows = (_remove if is_removed else _save)(kind, before, form)
     if isinstance(rows, Reply) or rows == before:
         return rows if isinstance(rows, Reply) else None
-    chosen = {kind.member: kind.value(rows), **_following(kind, stored, form)}
-    try:
-        apply_settings(connection, visitor.project_id, chosen, by=visitor.actor)
-    except Invalid as refusal:
-        return _refused(kind, form, status=422, faults=faults_of(kind.fields, refusal))
-    return None
+    chosen = kind.chosen(stored, rows)
+    old, new = form.text("key"), form.text("name").strip()
+    if kind.is_named and old and not is_removed and old != new:
+        chosen |= metric_renamed(stored, old, new)
+    # Each alone, so that every fault is said.
+    faults: dict[str, str] = {}
+    for member, value in chosen.items():
+        try:
+            chosen_settings({member: value})
+        except Invalid as refusal:
+            faults = {**faults_of(kind.fields, refusal), **faults}
+    if not faults:
+        try:
+            apply_settings(connection, visitor.project_id, chosen, by=visitor.actor)
+        except Invalid as refusal:
+            # Members that can't stand together.
+            faults = faults_of(kind.fields, refusal)
+    return _refused(kind, form, status=422, faults=faults) if faults else None
 
 
 def _remove(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | Reply:
@@ -110,14 +150,6 @@ def _save(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, 
     return [*rows[:at], {**kept, **typed}, *rows[at + 1 :]]
 
 
-def _following(kind: Kind, stored: Mapping[str, Any], form: Form) -> dict[str, object]:
-    """Returns the other settings that name an entry, where its form gives it another name."""
-    old, new = form.text("key"), form.text("name").strip()
-    if not kind.is_named or not old or old == new or form.text("action") == "remove":
-        return {}
-    return metric_renamed(stored, old, new)
-
-
 def _place(kind: Kind, rows: Sequence[Row], form: Form) -> int | None:
     """Returns the index of the entry that a form edits; None where it is gone."""
     keys = [kind.key(row) for row in rows]
@@ -133,6 +165,9 @@ def _refused(
     faults: Mapping[str, str] | None = None,
     meanwhile: Texts | None = None,
 ) -> Reply:
+    if faults:
+        wrong = "1 field is" if len(faults) == 1 else f"{len(faults)} fields are"
+        note = faults.get("") or f"Nothing was saved: {wrong} wrong."
     return Reply(
         status=status,
         key=form.text("key"),
@@ -143,9 +178,7 @@ def _refused(
     )
 
 
-def _show(
-    kind: Kind, _: Request, read: tuple[dict[str, Any], Sequence[str]], reply: Reply
-) -> dict[str, Any]:
+def _show(kind: Kind, _: Request, read: _Read, reply: Reply) -> dict[str, Any]:
     stored, names = read
     return {
         "kind": kind,
@@ -157,28 +190,32 @@ def _show(
 
 def _entry(kind: Kind, row: Row | None, refused: Reply) -> _Entry:
     key = "" if row is None else kind.key(row)
-    texts = texts_of(kind.fields, row or {})
-    is_it = refused.texts is not None and refused.key == key
-    if is_it and refused.texts is not None:
-        texts = refused.texts
-    shown = shown_fields(
-        kind.fields,
-        texts,
-        faults=refused.faults if is_it else None,
-        meanwhile=refused.meanwhile if is_it else None,
-    )
-    advanced = [field for field in shown if field.field.folded]
+    usual, stored = texts_of(kind.fields, kind.usual), texts_of(kind.fields, row or kind.usual)
+    reply = refused if refused.texts is not None and refused.key == key else Reply()
+    name = "" if row is None else kind.name(row)
+    groups: dict[str, list[ShownField]] = {}
+    title = ""
+    for shown in shown_fields(
+        kind.fields, reply.texts or stored, faults=reply.faults, meanwhile=reply.meanwhile
+    ):
+        title = "more" if shown.field.folded else kind.groups.get(shown.field.name, title)
+        groups.setdefault(title, []).append(shown)
     return _Entry(
         key=key,
-        name="" if row is None else kind.name(row),
-        facts=[] if row is None else kind.facts(row),
+        name=name,
+        facts=[
+            f"{field.label}: {field.choices.get(text) or '; '.join(text.splitlines())}"
+            for field in kind.fields
+            if (text := stored[field.name]) not in (usual[field.name], name)
+        ],
         digest="" if row is None else digest_of(row),
-        fields=[field for field in shown if not field.field.folded],
-        advanced=advanced,
-        shows_advanced=any(
-            field.text != field.field.default or field.fault or field.meanwhile is not None
-            for field in advanced
-        ),
-        open=is_it,
-        fault=refused.faults.get("") if is_it else None,
+        groups=[
+            _Group(
+                title=title,
+                fields=fields,
+                changed=sum(shown.text != usual[shown.field.name] for shown in fields),
+            )
+            for title, fields in groups.items()
+        ],
+        open=reply is refused,
     )
