@@ -41,14 +41,18 @@ def reverted(commit: str, *, base: str | None) -> list[str]:
     """
     before = f"{commit}^" if base is None else base
     since = f"{before}..{commit}"
-    log = ["log", "--reverse", "--format=%H %B%x00", "--end-of-options", since, "--"]
-    taken_back: dict[str, list[str]] = {}
-    for entry in (_output(log, b"") or b"").decode(errors="replace").split("\0"):
+    log = ["log", "--reverse", "--topo-order", "--format=%H %B%x00", "--end-of-options", since]
+    taken_back: dict[str, None] = {}
+    # What each revert takes back, and what it brings back.
+    effects: dict[str, tuple[list[str], list[str]]] = {}
+    for entry in (_output([*log, "--"], b"") or b"").decode(errors="replace").split("\0"):
         sha, _, message = entry.strip().partition(" ")
-        for name in _REVERTED.findall(message):
-            if taken_back.pop(name, None) is None:
-                taken_back.setdefault(sha, []).append(name)
-    return [name for names in taken_back.values() for name in names]
+        undone = [effects.get(name, ([], [name])) for name in _REVERTED.findall(message)]
+        gone = [name for _, brought in undone for name in brought]
+        back = [name for taken, _ in undone for name in taken]
+        effects |= {sha: (gone, back)} if undone else {}
+        taken_back = {name: None for name in (*taken_back, *gone) if name not in back}
+    return list(taken_back)
 
 
 def _output(command: list[str], given: bytes) -> bytes | None:

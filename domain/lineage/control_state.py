@@ -79,7 +79,8 @@ def control_state(
     if standing and standing.commit == control and history.stands_on(treatment, standing.commit):
         return ControlState(ending=ending, resumed_at=resumed_at, differs=standing.differs)
     missing = None
-    if not compared:
+    # A build that takes the change back stands on it, and is nothing to compare it with.
+    if not compared and (ending is None or ending.because is not EndedBecause.WITHDRAWN):
         missing = serving.missing_control(treatment, control=control, change=change)
     moved = None
     # Users have the change by another commit: there is nothing to put it on anew.

@@ -40,15 +40,19 @@ def takeovers(
     over: list[tuple[ReleaseStep, Takeover | None]] = []
     is_declared = False
     for step in steps:
+        last = over[-1][1] if over else None
         if step.commit == treatment:
-            is_declared = step.is_partial
-            over.append((step, _own(step)))
+            is_declared = step.allocation is not None
+            # The end of a canary takes nothing from users who have its change by another commit.
+            is_had = last is not None and last.commit and last.because is EndedBecause.PROMOTED
+            if step.allocation != 0 or not is_had:
+                over.append((step, _own(step)))
         elif step.allocation == 1 or (step.allocation is None and is_declared):
             # What a step carries is read from what was known when it was recorded.
             known = [each for each in steps if each.recorded_at <= step.recorded_at]
             fate, beside = _fate(step, known, treatment, frozenset(change), patches)
-            is_over = bool(over) and over[-1][1] is not None
-            if fate is not None or not (is_over or step.commit == control):
+            is_news = last is None or (fate is not None and last.because is not fate)
+            if is_news and (fate is not None or step.commit != control):
                 takeover = Takeover(
                     commit=step.commit,
                     at=step.deployed_at,

@@ -266,7 +266,7 @@ def test_13_a_canary_beside_an_unknown_build_names_it_and_its_part(release) -> N
 
 def test_a_control_that_a_registration_names_is_not_what_users_have_by_that(release) -> None:
     release.deploy(B0)
-    release.deploy(C1, 0.1, base=B0)
+    release.deploy(C1, 0.1)
     release.serve({C1: 0.1, UNKNOWN: 0.9})
     release.register_commit(C1, control_commit=UNKNOWN)
     assert release.standing() == B0

@@ -1,0 +1,163 @@
+"""A change as git moves it: the command line tells the service by which commit users have it."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+from storage.tenants.keys import KeyKind
+from tests.cli.conftest import serving
+from tests.world import DAY
+
+Git = Callable[..., str]
+SQUASH = "merge --squash k;commit -m Squash;tag m"
+MERGE = "merge --no-ff -m Merge k;tag m"
+OTHER = "cherry-pick o"
+VM = "revert --no-edit -m 1 m;tag v"
+
+
+@pytest.fixture
+def git(tmp_path, monkeypatch) -> Git:
+    """A repository: `a` is what users have, `k` the canary's commit on it, main stands at `a`."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "Ada")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "ada@shop.example")
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def commit(file: str, tag: str) -> None:
+        Path(file).write_text(file)
+        git("add", file)
+        git("commit", "-m", f"Add {file}")
+        git("tag", tag)
+
+    git("init", "--initial-branch=main")
+    commit("shop", "a")
+    git("checkout", "-b", "canary")
+    commit("checkout", "k")
+    git("checkout", "-b", "other", "a")
+    commit("banner", "o")
+    git("checkout", "main")
+    return git
+
+
+@pytest.fixture
+def step(git, story, monkeypatch) -> Iterator[Callable[[str], None]]:
+    """Does a step of a story: of git, or `deploy COMMIT BASE SHARE`, each at a later minute."""
+    monkeypatch.setenv("SERVICE_PROJECT_KEY", story.project.keys[KeyKind.WRITE])
+    minutes = iter([-DAY, 0.0, *range(1200, 1300)])
+    with serving(story) as url:
+        monkeypatch.setenv("SERVICE_API_URL", url)
+
+        def deploy(commit: str, base: str = "", share: str = "") -> None:
+            words = ["deploy", git("rev-parse", commit), "--deployed-at", story.at(next(minutes))]
+            words += ["--base", git("rev-parse", base)] if base else []
+            words += ["--allocation", share] if share else []
+            done = CliRunner().invoke(main, words)
+            assert done.exit_code == 0, done.output
+
+        def step(words: str) -> None:
+            if words.startswith("deploy "):
+                deploy(*words.split()[1:])
+            else:
+                git(*words.split())
+
+        yield step
+
+
+# Each commit reverts the last: v is the revert of m, w of v, x of w.
+V, W, X = (f"revert --no-edit {of};tag {name}" for of, name in ("mv", "vw", "wx"))
+PICK = "cherry-pick -x k;tag c"
+
+
+@pytest.mark.parametrize(
+    ("steps", "state"),
+    [
+        pytest.param(f"{SQUASH};deploy m a", "promoted", id="a squash"),
+        pytest.param(f"{MERGE};deploy m a", "promoted", id="a merge"),
+        pytest.param(
+            "checkout -b r k;commit --amend -m Reworded;tag m;deploy m a", "promoted", id="an amend"
+        ),
+        pytest.param(
+            f"{OTHER};checkout -b r k;rebase main;tag m;deploy m o", "promoted", id="a rebase"
+        ),
+        pytest.param(f"{PICK};deploy c a", "promoted", id="a cherry-pick"),
+        pytest.param(f"{OTHER};{PICK};deploy c a 0.1", "arriving", id="a cherry-pick beside it"),
+        pytest.param(f"{SQUASH};deploy k a 0;deploy m a", "promoted", id="a squash, after its end"),
+        pytest.param(f"{SQUASH};deploy m a;deploy k a 0", "promoted", id="a squash, then its end"),
+        pytest.param(f"{SQUASH};deploy m a;{V};deploy v m", "withdrawn", id="a revert"),
+        pytest.param(f"{MERGE};deploy m a;{VM};deploy v m", "withdrawn", id="a merge's revert"),
+        pytest.param(
+            "deploy k a 1;checkout canary;revert --no-edit k;tag v;deploy v k",
+            "withdrawn",
+            id="its own revert",
+        ),
+        pytest.param(
+            f"{SQUASH};deploy m a;{V};deploy v m;{W};deploy w v", "promoted", id="a revert's revert"
+        ),
+        pytest.param(f"{SQUASH};deploy m a;{V};{W};deploy w m", "promoted", id="both at once"),
+        pytest.param(
+            f"{SQUASH};deploy m a;{V};{W};{X};deploy x m", "withdrawn", id="three at once"
+        ),
+        pytest.param(
+            f"{SQUASH};deploy m a;{V};deploy v m;{W};{X};deploy x v", "withdrawn", id="two more"
+        ),
+        pytest.param(
+            f"{SQUASH};deploy m a;{V};deploy v m;{PICK};deploy c v", "promoted", id="picked again"
+        ),
+        pytest.param(
+            f"{SQUASH};deploy m a;{V};deploy v m;{PICK};deploy c v;"
+            "revert --no-edit c;tag d;deploy d c",
+            "withdrawn",
+            id="and reverted again",
+        ),
+        pytest.param(
+            f"{SQUASH};deploy m a;checkout -b t;{V};checkout main;merge --squash t;"
+            "commit --no-edit;tag s;deploy s m",
+            "withdrawn",
+            id="a squashed revert",
+        ),
+        pytest.param(
+            f"{SQUASH};deploy m a;checkout -b t;{V};checkout main;merge --no-ff -m Back t;tag s;"
+            "deploy s m",
+            "withdrawn",
+            id="a merged revert",
+        ),
+    ],
+)
+def test_what_git_does_to_a_change_is_known_from_its_deploys(
+    story, git, step, steps, state
+) -> None:
+    step("deploy a")
+    step("deploy k a 0.5")
+    experiment = story.register(treatment_commit=git("rev-parse", "k"))
+    for words in steps.split(";"):
+        step(words)
+    assert story.bound(experiment)["situation"]["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("steps", "because"),
+    [
+        (f"{SQUASH};deploy m a;deploy k a 0", "promoted"),
+        (f"{SQUASH};deploy m a;{V};{W};{X};deploy x m", "withdrawn"),
+    ],
+)
+def test_what_git_does_to_a_change_ends_its_experiment(story, git, step, steps, because) -> None:
+    step("deploy a")
+    step("deploy k a 0.5")
+    for build in ("a", "k"):
+        commit = git("rev-parse", build)
+        story.crowd(commit, start=0, minutes=1200, units=300, rates={"order": 0.2})
+    for words in steps.split(";"):
+        step(words)
+    last = git("rev-parse", "HEAD")
+    story.crowd(last, start=1230, minutes=1600, units=1500, rates={"order": 0.2})
+    experiment = story.judged(treatment_commit=git("rev-parse", "k"), minutes=1200 + 3 * DAY)
+    assert story.evidence(experiment)["ended_because"] == because
