@@ -169,8 +169,14 @@ def serving_store(store: Store) -> Generator[TestClient]:
 
 
 @pytest.fixture
-def service(store) -> Iterator[World]:
-    """The running API, and a project named `shop`."""
+def service(request, postgres_url) -> Iterator[World]:  # noqa: ARG001 (`make near` reads it)
+    """The running API, and a project named `shop`; or a tenant, where a module shares its store."""
+    if (mark := request.node.get_closest_marker("shared_store")) is not None:
+        tenant = request.getfixturevalue("tenant")
+        tenant.settings(**mark.kwargs)
+        yield tenant
+        return
+    store = request.getfixturevalue("store")
     with serving_store(store) as client:
         yield World.new(store, client)
 

@@ -20,13 +20,8 @@ from tests.clients.owner import (
     filled,
     meanwhile,
 )
-from tests.world import World
 
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
+pytestmark = pytest.mark.shared_store
 
 
 class TestWhoMayChange:

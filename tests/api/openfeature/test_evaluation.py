@@ -14,18 +14,13 @@ from domain.lineage.flag import Flag
 from storage.tenants.keys import KeyKind
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
 from tests.stores.pipeline_run import run_pipeline
-from tests.world import World, register_experiment
+from tests.world import register_experiment
+
+pytestmark = pytest.mark.shared_store(ofrep="browser")
 
 BASE, CANARY, OTHER = "ba5e" * 10, "c1" * 20, "c2" * 20
 PATH = "/ofrep/v1/evaluate/flags"
 UNITS = [f"s-{number}" for number in range(2000)]
-
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own, which hands arms out to whoever asks."""
-    tenant.settings(ofrep="browser")
-    return tenant
 
 
 def asked(

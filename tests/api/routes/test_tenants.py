@@ -18,6 +18,8 @@ from storage.tenants.keys import FIRST_KINDS, KeyKind, key_digest, list_keys, ne
 from storage.tenants.projects import create_project
 from tests.world import World
 
+pytestmark = pytest.mark.shared_store(ofrep="browser")
+
 HEADER = "X-Service-Project-Key"
 # No store is needed to know the routes.
 APP = create_app(ApiSettings(database_url="postgresql://nowhere/none", secret=b"-"))
@@ -56,13 +58,6 @@ KINDS = {
     "/v1/reward/{experiment_id}/registration": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/close": {KeyKind.PROJECT},
 }
-
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    tenant.settings(ofrep="browser")
-    return tenant
 
 
 def asked(

@@ -9,16 +9,10 @@ from typing import Any
 import pytest
 
 from storage.tenants.keys import KeyKind
-from tests.world import World
+
+pytestmark = pytest.mark.shared_store(ofrep="browser")
 
 MEBIBYTE = 2**20
-
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    tenant.settings(ofrep="browser")
-    return tenant
 
 
 def status_of_a_broken_rule(path: str) -> int:

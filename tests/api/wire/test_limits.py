@@ -12,7 +12,8 @@ from api.runtime.settings import ApiSettings
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject
 from tests.api.wire.test_hostile_bodies import ENDPOINTS, broken
-from tests.world import World
+
+pytestmark = pytest.mark.shared_store(ofrep="browser")
 
 # Four bytes of UTF-8, two units of UTF-16, twelve characters as JSON's escapes: a single character.
 ASTRAL = "\N{SLICE OF PIZZA}"
@@ -31,13 +32,6 @@ _REVENUE = {
     "user_ref": "u",
     "idempotency_key": "k",
 }
-
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own."""
-    tenant.settings(ofrep="browser")
-    return tenant
 
 
 def _in_event(member: str) -> Callable[[Any], Any]:

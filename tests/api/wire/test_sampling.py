@@ -11,15 +11,10 @@ from storage.schema.tables import runtime_events
 from storage.tenants.sample import Sample, salt_of
 from tests.world import World
 
+pytestmark = pytest.mark.shared_store(sample_rate=0.1)
+
 PATH = "/v1/events"
 SESSIONS = [f"s-{number}" for number in range(400)]
-
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own that measures a tenth of its units."""
-    tenant.settings(sample_rate=0.1)
-    return tenant
 
 
 def stored(service: World) -> list[Any]:

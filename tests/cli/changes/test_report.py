@@ -6,7 +6,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.cli.changes.test_wait import ABSTAIN, ENDED, FOUND, evidence, published, registered
-from tests.world import World
+
+pytestmark = pytest.mark.shared_store
 
 RAIL = {"role": "guardrail", "control": 0.01, "treatment": 0.02, "difference": 0.01}
 BREACHED = {**RAIL, "metric": "error", "interval": [0.004, 0.016], "state": "breached"}
@@ -17,12 +18,6 @@ UNKNOWN = {
     "role": "guardrail",
     "state": "not_known",
 }
-
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own."""
-    return tenant
 
 
 def whole(metric: str = "order", **members: Any) -> dict[str, Any]:

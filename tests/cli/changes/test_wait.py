@@ -18,7 +18,8 @@ from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
 from tests.stores.example import example_document, example_evidence
 from tests.stores.publication import publish
-from tests.world import World
+
+pytestmark = pytest.mark.shared_store
 
 FOUND = {"lift": 0.1, "confidence": 0.99, "ci": (0.05, 0.15), "cadence": "fast"}
 ABSTAIN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
@@ -28,12 +29,6 @@ SHORT = {"guardrail_breaches": ["arrival"]}
 STEADY = {"shortfall": {"declared": 0.5, "seen": 0.35, "steady": True}}
 FELL = {"shortfall": {"declared": 0.5, "seen": 0.35, "steady": False}}
 ALIASED = {"abstain_reason": "non_identifiable"}
-
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own."""
-    return tenant
 
 
 def evidence(**members: Any) -> dict[str, Any]:

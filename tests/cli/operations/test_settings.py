@@ -2,13 +2,7 @@
 
 import pytest
 
-from tests.world import World
-
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own."""
-    return tenant
+pytestmark = pytest.mark.shared_store
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tests.world import World
+pytestmark = pytest.mark.shared_store
+
 
 PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
 A, WORSE, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
 EQUAL = {"order": 0.1}
 AGENT = "agent-7"
-
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
 
 
 def canary(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:

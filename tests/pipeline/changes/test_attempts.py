@@ -5,17 +5,12 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tests.world import World
+pytestmark = pytest.mark.shared_store
+
 
 A, K, L = "aaaaaaa1", "ccccccc3", "ddddddd4"
 PATCH = "0123456789abcdef0123456789abcdef01234567"
 SHARED = ("main", "master", "develop", "release/2026-11", "trunk")
-
-
-@pytest.fixture
-def service(tenant) -> World:
-    """A project of the test's own: no test here asks of its store what else is in it."""
-    return tenant
 
 
 def canary(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
