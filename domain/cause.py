@@ -1,4 +1,4 @@
-"""The causes of a lift that is not the change's, and the checks of them."""
+"""The causes of a lift that is not the change's: their words, limits and checks."""
 
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -31,6 +31,17 @@ class Cause(StrEnum):
 # The reasons for which means leave outcomes out, and those for which any metric does.
 LEFT_OUT_OF_MEANS = (Cause.OTHER_CURRENCY, Cause.NO_VALUE)
 LEFT_OUT = (*LEFT_OUT_OF_MEANS, Cause.NOT_VOUCHED, Cause.EMPTY)
+
+# So many units that were served both arms, and more than such a share of all: no router is sticky.
+MIN_CROSSINGS = 10
+MOST_CROSSED = 0.05
+# How many visitors of an arm must have come back before a router is judged by them: 30 at a share
+# of a half, and 30·π/(1−π) at a share π, where half of the way from a lottery to a router that
+# keeps all is as far beyond chance; 10 at least. Looks are many: a lottery reaches it at some look
+# in less than 0.01 of runs at any share; with 20 at a share of a half it did in 0.025.
+FEWEST_RETURNING = 10
+MANY_RETURNING = 30
+KEPT_HALF_WAY = 0.5
 
 
 class GateCheck(Document, frozen=True, kw_only=True):

@@ -109,6 +109,14 @@ def waiting_contract(experiment_id: str, *, decided: bool = False) -> Contract:
     )
 
 
+_UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
+
+
+def is_fair(contract: Contract) -> bool:
+    """Tells whether the change alone can explain a difference between the arms."""
+    return contract.abstain_reason not in _UNFAIR
+
+
 _DECODER = msgspec.json.Decoder(Contract)
 
 

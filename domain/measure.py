@@ -6,8 +6,9 @@ from typing import Self
 
 from domain.currency import minor_unit_digits
 from domain.evidence.document import Evidence
-from domain.evidence.policy import EvidencePolicy, FrozenMetric
+from domain.evidence.policy import EvidencePolicy
 from domain.figures import rough_percent
+from domain.metric import FrozenMetric
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,16 +4,17 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from domain.absence import NOTHING_RULE, is_nothing
 from domain.cause import Cause
 from domain.currency import CODES, conversion_factor
-from domain.document import form_field
+from domain.document import Document, form_field
 from domain.millionths import LARGEST_VALUE
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -222,7 +223,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The number, or quantiles of the history, that a unit's first value has to exceed.
 
         Raises:
-            ValueError: One is neither, or several numbers are named.
+            ValueError: An entry is neither, or several numbers are named.
         """
         named = re.split(r"[,\s]+", self.over) if isinstance(self.over, str) else self.over
         entries = [] if named is None else named if isinstance(named, list) else [named]
@@ -290,23 +291,93 @@ def _require_rates(rates: Mapping[str, float], *, kind: str, currency: str | Non
         conversion_factor(rate, of=code, to=currency)
 
 
-def with_own_grace(definition: dict[str, object], metric: Metric, *, grace: int) -> None:
-    """Adds a metric's own grace to its definition, where it is longer than the project's.
+class FrozenMetric(Document, frozen=True, kw_only=True):
+    """A metric as the policy froze it."""
 
-    It exceeds the project's, in seconds, by whole blocks, so that outcomes close at their ends.
+    cap: Annotated[
+        float | None, Meta(description="Of a mean: the largest value that an event counts.")
+    ]
+    kind: Literal["conversion", "mean", "ratio"]
+    name: str
+    rates: Annotated[
+        dict[str, float] | None,
+        Meta(description="What a unit of another currency counts in the metric's own."),
+    ] = None
+    where: Annotated[
+        dict[str, tuple[str, ...]] | None,
+        Meta(description="The values that an event's properties may have, by property."),
+    ] = None
+    over: Annotated[
+        float | None, Meta(description="What the value of a unit's first event has to exceed.")
+    ] = None
+    quantile: Annotated[
+        str | None, Meta(description="Which quantile of the 28 days before the start that was.")
+    ] = None
+    value_unit: Annotated[
+        Literal["ms"] | None, Meta(description="The unit of its values, where they are durations.")
+    ] = None
+    of: Annotated[
+        str | None, Meta(description="The guardrail that has this threshold among several.")
+    ] = None
+    better: Literal["higher", "lower"]
+    margin: Annotated[
+        float | Literal["default"] | None,
+        Meta(
+            description="Of a guardrail: how much worse still counts as unharmed, absolute; null"
+            " where no keep waits for it."
+        ),
+    ]
+    sources: Annotated[tuple[str, ...], Meta(description="The names of its events.")]
+    per: Annotated[
+        tuple[str, ...] | None, Meta(description="Of a ratio, the events that it is taken over.")
+    ] = None
+    currency: str | None
+    vouched_only: Annotated[bool, Meta(description="Whether only vouched events count.")] = False
+    trusted_only: Annotated[
+        bool,
+        Meta(description="Whether only the write key's events count, as of a server's spans."),
+    ] = False
+    grace_seconds: Annotated[
+        int | None,
+        Meta(
+            description="How long its outcomes are waited for, where that is longer than the grace"
+            " of all."
+        ),
+    ] = None
+    window_seconds: Annotated[
+        int, Meta(description="How long after its exposure a unit's events count.")
+    ]
+
+    @property
+    def factors(self) -> dict[str, int]:
+        """Of each other currency that it converts, the `conversion_factor`."""
+        to = str(self.currency)
+        rates = self.rates or {}
+        return {code: conversion_factor(rate, of=code, to=to) for code, rate in rates.items()}
+
+    def seconds_open(self, *, grace: int) -> int:
+        """Returns for how long a block's outcomes stay open after its exposures have closed.
+
+        A metric without a grace of its own has the policy's: they stay open for its window.
+        """
+        own = grace if self.grace_seconds is None else self.grace_seconds
+        return self.window_seconds + own - grace
+
+
+class Companion(FrozenMetric, frozen=True, kw_only=True):
+    """Another metric of the target's units, which a gate, a warning or the adjustment reads.
+
+    Attributes:
+        role: The cause whose gate reads it, or its part in the adjustment.
+        before_seconds: How long before its exposure a unit's events count, too.
+        received: From when to when its events were received, where they are the users' history.
+        also_of: The metric whose values its own are added to.
     """
-    longer_by = (metric.grace_seconds or 0) - grace
-    if longer_by > 0:
-        definition["grace_seconds"] = grace + math.ceil(longer_by / WINDOW_STEP) * WINDOW_STEP
 
-
-def seconds_open(definition: Mapping[str, Any], *, grace: int) -> int:
-    """Returns for how long a block's outcomes stay open after its exposures have closed.
-
-    A metric without a grace of its own has the policy's: its outcomes stay open for its window.
-    """
-    own = definition.get("grace_seconds")
-    return definition["window_seconds"] + (0 if own is None else own - grace)
+    role: str
+    before_seconds: int = 0
+    received: tuple[datetime, datetime] | None = None
+    also_of: str | None = None
 
 
 _EMPTY = " (empty)"
@@ -319,35 +390,32 @@ def empty_event(event: str) -> str:
 
 # What a companion counts of units that have an event, whatever the target's values are.
 _YES_OR_NO = {
-    **dict.fromkeys(("cap", "over", "currency")),
+    **dict.fromkeys(("cap", "over", "currency", "rates", "where", "per")),
     "kind": "conversion",
-    "rates": {},
-    "where": {},
-    "per": [],
 }
 
 
 def companions_of(
-    target: Mapping[str, Any],
+    target: FrozenMetric,
     *,
     unit: str,
     every_event: bool,
     is_history: bool,
-    adjusted_by: Sequence[str] | None,
-) -> list[dict[str, Any]]:
-    """Returns the definitions of the companions of a target.
+    adjusted_by: tuple[datetime, datetime] | None,
+) -> tuple[Companion, ...]:
+    """Returns the companions of a target.
 
     Args:
         is_history: Whether events came by import or replay, which may not know an outcome.
         adjusted_by: From when to when the history was received that the target is adjusted by;
             None where it is not adjusted.
     """
-    window, is_mean = target["window_seconds"], target["kind"] == "mean"
+    window, is_mean = target.window_seconds, target.kind == "mean"
     # A unit's first value among more events is another value, and not a further outcome.
-    is_first, vouched_only = target.get("over") is not None, target.get("vouched_only", False)
+    is_first, vouched_only = target.over is not None, target.vouched_only
     later, earlier = AFTER_WINDOWS * window, min(window, LONGEST_BEFORE)
-    unknown = [empty_event(source) for source in target["sources"]]
-    companions: list[tuple[bool, str, str, dict[str, Any]]] = [
+    unknown = tuple(map(empty_event, target.sources))
+    companions: Sequence[tuple[bool, str, str, Mapping[str, object]]] = [
         (True, "long_window", f" within {AFTER_WINDOWS} windows", {"window_seconds": later}),
         # With the write key, or signed: anybody can send others with the public key.
         (True, "vouched", " vouched for", {}),
@@ -365,49 +433,61 @@ def companions_of(
         ),
         (is_history, Cause.EMPTY, " empty", {**_YES_OR_NO, "sources": unknown}),
         # No event is its source: a session counts whose user began another within the window.
-        (unit == "session", Cause.TURNOVER, ": another session", {**_YES_OR_NO, "sources": []}),
+        (unit == "session", Cause.TURNOVER, ": another session", {**_YES_OR_NO, "sources": ()}),
         # The unit's own, from the experiment's start on, within `before_seconds` of its exposure.
         (
-            *(not every_event and not is_first, Cause.BEFORE_EXPOSURE),
-            *(" also before the exposure", {"before_seconds": earlier}),
+            not every_event and not is_first,
+            Cause.BEFORE_EXPOSURE,
+            " also before the exposure",
+            {"before_seconds": earlier},
         ),
         (adjusted_by is not None, HISTORY, BEFORE_CANARY, {"received": adjusted_by}),
         # Its sum of squares gives that of the products: a pair needs no sums of its own.
         (
-            *(adjusted_by is not None, WITH_HISTORY, " with the history"),
-            {"of": target["name"], "also_of": f"{target['name']}{BEFORE_CANARY}"},
+            adjusted_by is not None,
+            WITH_HISTORY,
+            " with the history",
+            {"of": target.name, "also_of": f"{target.name}{BEFORE_CANARY}"},
         ),
     ]
-    return [
-        {**target, **changes, "name": f"{target['name']}{suffix}", "role": role}
+    return tuple(
+        msgspec.convert(
+            structs.asdict(target) | changes | {"name": f"{target.name}{suffix}", "role": role},
+            Companion,
+        )
         for asked, role, suffix, changes in companions
         if asked
-    ]
-
-
-def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Returns the metrics of a policy: the target, its companions, and each guardrail."""
-    return [policy["target"], *policy["guardrails"], *policy["companions"]]
+    )
 
 
 # The guardrail on the duration of requests, where a server's spans come in.
 SLOW = "slow"
 
 
-def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, object]:
-    """Returns the whole definition of a metric, as a policy freezes it."""
+def metric_definition(
+    name: str, metrics: Mapping[str, Metric], *, grace: int | None = None
+) -> FrozenMetric:
+    """Returns the whole definition of a metric, without thresholds and caps of the past.
+
+    Args:
+        grace: The project's. A metric's own exceeds it, in seconds, by whole blocks, so that its
+            outcomes close at their ends; None where graces do not matter.
+    """
     chosen = metrics.get(name, Metric())
-    return {
-        "name": name,
-        "sources": sorted(set(chosen.sources or [name])),
-        "kind": chosen.kind,
-        "better": chosen.better or ("lower" if name in _LOWER_IS_BETTER else "higher"),
-        "window_seconds": chosen.window_seconds or _WINDOWS.get(name, 30 * MINUTE),
-        "cap": chosen.cap,
-        "margin": None if chosen.margin == "none" else chosen.margin,
-        "currency": chosen.currency,
-        **({"rates": dict(sorted(chosen.rates.items()))} if chosen.rates else {}),
-        **({"per": sorted(set(chosen.per))} if chosen.per else {}),
-        **({"where": chosen.values_of_properties} if chosen.where else {}),
-        **({"over": chosen.thresholds} if chosen.thresholds else {}),
-    }
+    longer_by = 0 if grace is None else (chosen.grace_seconds or 0) - grace
+    return FrozenMetric(
+        name=name,
+        sources=tuple(sorted(set(chosen.sources or [name]))),
+        kind=chosen.kind,
+        better=chosen.better or ("lower" if name in _LOWER_IS_BETTER else "higher"),
+        window_seconds=chosen.window_seconds or _WINDOWS.get(name, 30 * MINUTE),
+        cap=chosen.cap,
+        margin=None if chosen.margin == "none" else chosen.margin,
+        currency=chosen.currency,
+        rates=dict(sorted(chosen.rates.items())) if chosen.rates else None,
+        per=tuple(sorted(set(chosen.per))) if chosen.per else None,
+        where={each: tuple(values) for each, values in chosen.values_of_properties.items()} or None,
+        grace_seconds=None
+        if grace is None or longer_by <= 0
+        else grace + math.ceil(longer_by / WINDOW_STEP) * WINDOW_STEP,
+    )

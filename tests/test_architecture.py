@@ -45,10 +45,12 @@ def test_the_files_on_the_way_of_an_event_are_there() -> None:
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
-def test_sql_reads_a_frozen_policy_in_one_file_alone() -> None:
-    reads = re.compile(r"\bpolicy\b['\"]?\s*(->|#>|#-|\?)|jsonb_exists\(x\.policy")
-    files = [path for path in (ROOT / "storage").rglob("*.py") if reads.search(path.read_text())]
-    assert [path.name for path in files] == ["policy_columns.py"]
+def test_a_frozen_policy_is_read_by_its_struct_and_by_columns_of_its_fields() -> None:
+    reads = re.compile(
+        r"\bpolicy\b['\"]?\s*(->|#>|#-|\?)|jsonb_exists\(x\.policy|policy(\[['\"]|\.get\()"
+    )
+    files = [path for room in rooms() for path in room.glob("*.py")]
+    assert [path.name for path in files if reads.search(path.read_text())] == []
 
 
 def test_no_private_module_of_a_library_is_imported() -> None:

@@ -22,9 +22,9 @@ forwarded found frozen full future gone group guard harm headline health holder 
 housekeeping http import increment inflation input interruption interval invalid java job json
 judged keep kind lacking lane last lazy limit line links list listed listing lives main many map
 mark markup matcher mcp measure measurement member memory meters migrate missing named needed needs
-no not now once open operations operator options orchestration outbound outcome own page pairs
-parquet partitions passing patch payload pending person picture plain plan planned planning plot
-polling posted postgres posting problem provenance publication published pull python question
+no not now numbers once open operations operator options orchestration outbound outcome own page
+pairs parquet partitions passing patch payload pending person picture plain plan planned planning
+plot polling posted postgres posting problem provenance publication published pull python question
 quicker range rate raw read reader rebuild rebuilt receipt receiver recent recorded redaction
 refusal refused register registered registration regression rejected relations release remaining
 remote removal reply report request requirement resource resources result retention returning

@@ -21,8 +21,7 @@ from api.routes.verdicts import known_id
 from api.wire.answer import answer
 from api.wire.problem import Problem
 from domain.cause import Cause
-from domain.comparison import is_fair
-from domain.contract import Contract, contract_of
+from domain.contract import Contract, contract_of, is_fair
 from domain.drawing.interval import interval_drawing, look_words
 from domain.drawing.traffic import Ramp
 from domain.evidence.document import Evidence, looked_at

@@ -25,7 +25,7 @@ from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
 from api.dashboard.verdict import reason_of
 from api.runtime.state import runtime
 from api.wire.problem import Problem
-from domain.comparison import is_fair
+from domain.contract import is_fair
 from domain.document import Interval
 from domain.wording.headline import headline_of
 from domain.words import State

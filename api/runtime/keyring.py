@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
 from ipaddress import IPv4Network, IPv6Network
-from typing import Any
 
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -18,7 +17,7 @@ from api.runtime.recent import Recent
 from api.runtime.store import Store
 from api.runtime.trusted_proxies import trusted_networks
 from api.wire.problem import Problem
-from domain.metric import REVENUE_EVENTS, Metric, metric_definition
+from domain.metric import REVENUE_EVENTS, FrozenMetric, Metric, metric_definition
 from storage.postgres.engine import StoreUnavailable
 from storage.tenants.audit_trail import Actor
 from storage.tenants.keys import (
@@ -74,19 +73,17 @@ class Caller:
         chosen = self.settings
         longest = 0
         for name, metric in self._metrics.items():
-            window = metric["window_seconds"]
-            own = chosen.metrics.get(name, Metric()).grace_seconds
-            if isinstance(window, int):
-                longest = max(longest, window + max(own or 0, chosen.grace_seconds))
+            own = chosen.metrics.get(name, Metric()).grace_seconds or 0
+            longest = max(longest, metric.window_seconds + max(own, chosen.grace_seconds))
         return timedelta(seconds=longest)
 
     @cached_property
     def sources(self) -> Collection[str]:
         """The names of events that the project's metrics read."""
-        return {event for metric in self._metrics.values() for event in metric["sources"]}
+        return {event for metric in self._metrics.values() for event in metric.sources}
 
     @cached_property
-    def _metrics(self) -> Mapping[str, Mapping[str, Any]]:
+    def _metrics(self) -> Mapping[str, FrozenMetric]:
         chosen = self.settings
         names = {*chosen.metrics, chosen.default_metric, *chosen.guardrails, *REVENUE_EVENTS}
         return {name: metric_definition(name, chosen.metrics) for name in names}

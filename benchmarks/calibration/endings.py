@@ -6,9 +6,9 @@ import numpy as np
 
 from benchmarks.calibration.scenario import Draw, of_one_stratum, rail, units
 from benchmarks.calibration.traffic import BLOCK, BLOCKS_A_DAY, Floats, Ints
+from domain.metric import DAY
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import Values
-from stats.looks.policy import DAY
 from stats.looks.series import Series
 
 WHALE = 500_000.0

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.calibration.traffic import AT_ONCE, BLOCK, DELAY, Ints
+from domain.policy import Numbers
 from stats.counts.closed_cells import ClosedCells
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 
 # It stands beside the checkout, not in it.
@@ -48,7 +48,7 @@ def split(visitors: Ints, treated: Ints) -> Series:
         for each in (np.ones_like(visitors), visitors, treated, treated * visitors)
     )
     return Series(
-        policy=Policy(),
+        policy=Numbers(),
         start=0,
         as_of=LOOKS * BLOCK + DELAY,
         closed_at=None,

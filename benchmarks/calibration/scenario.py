@@ -8,6 +8,8 @@ import numpy as np
 
 from benchmarks.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Floats, Ints
 from domain.cause import Cause
+from domain.metric import DAY
+from domain.policy import SPLIT_AT, Numbers
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.finding import LateUnits
@@ -16,9 +18,7 @@ from stats.decision.evidence import Evidence, evaluate
 from stats.gates.companions.after_window import LONG_WINDOW
 from stats.gates.companions.channels import VOUCHED
 from stats.gates.sample_ratio import SampleRatioReading, sample_ratio
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Companion, Guardrail, Series
-from storage.experiments.policy import SPLIT_AT
 
 AT_ONCE = 25
 RAIL_RATES = (0.01, 0.05, 0.3)
@@ -49,7 +49,7 @@ def of_one_stratum(
 def of_cells(target: ClosedCells, **read: Any) -> Series:
     return Series(
         **{
-            "policy": Policy(),
+            "policy": Numbers(),
             "start": 0,
             "closed_at": None,
             "cuts": (),
@@ -121,7 +121,7 @@ def stratified(strata: Sequence[tuple[float, float]], *, days: int, alpha: float
             n0=n0,
             x0=rng.binomial(n0, rate),
         )
-        return of_cells(cells, policy=Policy(alpha=alpha), as_of=looks * BLOCK + DELAY)
+        return of_cells(cells, policy=Numbers(alpha=alpha), as_of=looks * BLOCK + DELAY)
 
     return draw
 
@@ -132,7 +132,7 @@ def small_difference(relative: float) -> Draw:
     def draw(rng: np.random.Generator) -> Series:
         n1, n0 = units(rng, BLOCKS_A_DAY, 6000, 0.5)
         x1, x0 = rng.binomial(n1, 0.05 * (1 + relative)), rng.binomial(n0, 0.05)
-        return of_one_stratum(n1, x1, n0, x0, policy=Policy(futility_margin=0.05))
+        return of_one_stratum(n1, x1, n0, x0, policy=Numbers(futility_margin=0.05))
 
     return draw
 
@@ -241,7 +241,7 @@ def _steps(steps: Sequence[tuple[float, float]], block: Ints) -> Any:
 def with_effects(first: float, second: float, *, days: int) -> Draw:
     """48,000 units a day, a rate that goes up and down by day, and an effect in each half."""
     # No test fires: all of it is measured.
-    policy = Policy(alpha=1e-200)
+    policy = Numbers(alpha=1e-200)
 
     def draw(rng: np.random.Generator) -> Series:
         n1, n0 = units(rng, BLOCKS_A_DAY * days, 167, 0.5)
@@ -295,7 +295,7 @@ def partly_after_the_window(
         days: How long they come.
         is_read: Whether the gate reads the long window.
     """
-    policy = Policy()
+    policy = Numbers()
 
     def draw(rng: np.random.Generator) -> Series:
         n1, n0 = units(rng, BLOCKS_A_DAY * days, 83, 0.5)
@@ -343,7 +343,7 @@ def partly_left_out(
         y1, y0 = x1.astype(np.float64), x0.astype(np.float64)
         values = Values(y1=y1, yy1=y1, y0=y0, yy0=y0)
         cells = of_one_stratum(n1, x1, n0, x0, values=values).target
-        companion = Companion(window_seconds=Policy().window_seconds, cells=cells)
+        companion = Companion(window_seconds=Numbers().window_seconds, cells=cells)
         read = {Cause.OTHER_CURRENCY: companion} if is_read else {}
         return of_one_stratum(n1, in_metric[0], n0, in_metric[1], companions=read)
 
@@ -400,7 +400,7 @@ def of_visitors(
             )
         )
         cells = of_one_stratum(named[0], g1, named[1], g0).target
-        companion = Companion(window_seconds=Policy().window_seconds, cells=cells)
+        companion = Companion(window_seconds=Numbers().window_seconds, cells=cells)
         read = {Cause.TURNOVER: companion} if is_read else {}
         return of_one_stratum(n1, x1, n0, x0, companions=read)
 
@@ -439,7 +439,7 @@ def with_forged_units(share: float, *, lift: float, days: int) -> Draw:
         forged = rng.poisson(83 * share, n1.size)
         x1, x0 = rng.binomial(n1, 0.05 * (1 + lift)), rng.binomial(n0, 0.05)
         honest = of_one_stratum(n1 + forged, x1, n0, x0).target
-        vouched = Companion(window_seconds=Policy().window_seconds, cells=honest)
+        vouched = Companion(window_seconds=Numbers().window_seconds, cells=honest)
         read = {VOUCHED: vouched}
         return of_one_stratum(n1 + forged, x1 + forged, n0, x0, companions=read)
 
@@ -478,7 +478,7 @@ def by_two_channels(
             counts[Cause.CHANNELS].append(rng.binomial(known, page) + alone)
         companions = {
             role: Companion(
-                window_seconds=Policy().window_seconds,
+                window_seconds=Numbers().window_seconds,
                 cells=of_one_stratum(arms[0], x1, arms[1], x0).target,
             )
             for role, (x1, x0) in counts.items()
@@ -509,7 +509,7 @@ def partly_before_the_exposure(
         early = [rng.binomial(x, share) for x, share in zip(bought, shares, strict=True)]
         (n1, n0), (x1, x0) = arms, (x - before for x, before in zip(bought, early, strict=True))
         companion = Companion(
-            window_seconds=Policy().window_seconds,
+            window_seconds=Numbers().window_seconds,
             cells=of_one_stratum(n1, bought[0], n0, bought[1]).target,
         )
         read = {Cause.BEFORE_EXPOSURE: companion} if is_read else {}
@@ -569,7 +569,7 @@ def of_two_segments(
             n0=n0.ravel(),
             x0=rng.binomial(n0, rates).ravel(),
         )
-        whole = of_cells(cells, policy=Policy(split_at=SPLIT_AT), as_of=looks * BLOCK + DELAY)
+        whole = of_cells(cells, policy=Numbers(split_at=SPLIT_AT), as_of=looks * BLOCK + DELAY)
         return (
             replace(whole, traits=traits)
             if is_read

@@ -14,11 +14,12 @@ from benchmarks.calibration.traffic import (
     Share,
     constant_share,
 )
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.block import analysis_blocks
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 
 AT_ONCE = 8
@@ -62,7 +63,7 @@ class Strata:
         n1 = rng.binomial(units, self.share(day)[block])
         rate = (self.baseline * (1 + 0.5 * np.sin(2 * np.pi * day)))[block]
         return Series(
-            policy=Policy(),
+            policy=Numbers(),
             start=0,
             as_of=self.days * DAY + DELAY,
             closed_at=None,

@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.calibration.scenario import of_one_stratum, rail
 from benchmarks.calibration.traffic import BLOCK, Floats, Ints
 from benchmarks.report import options, report
+from domain.metric import DAY
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import DAY
 from stats.looks.series import Guardrail
 
 QUANTILES = (0.5, 0.9, 0.95, 0.99)

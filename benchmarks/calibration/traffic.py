@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 from stats.looks.stratification import stratified
 from stats.looks.trace import traced
@@ -64,7 +65,7 @@ class Traffic:
         n0 = units - n1
         cuts = np.flatnonzero(np.diff(share)) + 1
         return Series(
-            policy=Policy(),
+            policy=Numbers(),
             start=0,
             as_of=self.days * DAY + DELAY,
             closed_at=None,

@@ -4,10 +4,10 @@ import numpy as np
 
 from benchmarks.calibration.scenario import Draw, of_one_stratum
 from benchmarks.calibration.traffic import BLOCK, BLOCKS_A_DAY, Ints
+from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.returning_users import ReturningUsers
 from stats.gates.gate import Flags
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 
 DAYS = 14
@@ -59,7 +59,7 @@ def of_a_router(
         drawn = rng.random(user.size)
         rate = rng.beta(RATE * spread, (1 - RATE) * spread, visits.size)[user]
         buys = drawn < rate * (1 + lift * treated)
-        window = Policy().window_seconds
+        window = Numbers().window_seconds
         late = rng.exponential(BUYS_AFTER, user.size)
         late += ANEW_AFTER * (treated & (rng.random(user.size) < cut))
         buys &= late <= window

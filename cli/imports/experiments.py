@@ -54,9 +54,9 @@ class ExperimentPlan:
         """The experiments, in the map's order."""
         return self.layout.experiments
 
-    def metric(self, name: str) -> dict[str, Any]:
-        """Returns the whole definition of a metric."""
-        return metric_definition(name, self.settings.metrics)
+    def sources(self, name: str) -> list[str]:
+        """Returns the names of a metric's events."""
+        return list(metric_definition(name, self.settings.metrics).sources)
 
     def require_named(self, connection: Connection, tally: Tally) -> None:
         """Holds that the file, or the log, has the commits and events that experiments name.
@@ -83,7 +83,7 @@ class ExperimentPlan:
                     )
             known = self._events(tally)
             for member, name in self._metrics(experiment):
-                sources = self.metric(name)["sources"]
+                sources = self.sources(name)
                 if not self._is_logged(connection, events=sources, known=known):
                     raise MapError(
                         f"{place}.{member} is {name!r}, but no event is called"
@@ -109,7 +109,7 @@ class ExperimentPlan:
         return [
             name
             for name in watched_guardrails(self.settings, experiment.guardrails)
-            if not self._is_logged(connection, events=self.metric(name)["sources"], known=known)
+            if not self._is_logged(connection, events=self.sources(name), known=known)
         ]
 
     def _is_logged(
@@ -197,11 +197,11 @@ def _require_amounts(layout: ImportMap, settings: Settings) -> None:
     with_value = {outcome.event for outcome in layout.outcomes.values() if outcome.value}
     for experiment in layout.experiments:
         name = experiment.target_metric
-        metric: dict[str, Any] = {**metric_definition(name, settings.metrics)}
-        if layout.outcomes and metric["kind"] == "mean" and not with_value & {*metric["sources"]}:
+        metric = metric_definition(name, settings.metrics)
+        if layout.outcomes and metric.kind == "mean" and not with_value & {*metric.sources}:
             raise MapError(
                 f"experiment: {name!r} is of kind 'mean', but no column of [metrics] gives its"
-                f" event {name_list(metric['sources'])} an amount: set value = true there"
+                f" event {name_list(metric.sources)} an amount: set value = true there"
             )
 
 

@@ -19,6 +19,7 @@ from cli.imports.map import Experiment
 from cli.imports.spool import Spool
 from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.evidence.counts import Counts, LeftOut
+from domain.policy import Policy
 from orchestration.pipeline.drafts import draft_bound
 from storage.lake.day_engines import day_engine_settings
 from storage.lake.lake import open_lake
@@ -57,7 +58,7 @@ class ExperimentCount:
     """
 
     experiment: Experiment
-    policy: Mapping[str, Any]
+    policy: Policy
     history: HistoryCount
     control: ArmCount
     treatment: ArmCount
@@ -174,16 +175,14 @@ def _arms(reading: ExperimentReading) -> tuple[ArmCount, ArmCount]:
 def _left_out(reading: ExperimentReading) -> list[LeftOut]:
     """Returns the outcomes of counted units that do not count, by reason."""
     outcomes: list[LeftOut] = []
-    for companion in reading.policy["companions"]:
-        cells = reading.cells_by_metric[companion["name"]]
+    for companion in reading.policy.companions:
+        cells = reading.cells_by_metric[companion.name]
         # Of a mean's companion a unit may have several.
         control = int(sum(cells["y0"] or cells["x0"]))
         treatment = int(sum(cells["y1"] or cells["x1"]))
-        if companion["role"] in _REASONS and control + treatment:
+        if companion.role in _REASONS and control + treatment:
             outcomes.append(
-                LeftOut(
-                    reason=companion["role"], of="outcomes", control=control, treatment=treatment
-                )
+                LeftOut(reason=companion.role, of="outcomes", control=control, treatment=treatment)
             )
     return outcomes
 

@@ -1,7 +1,7 @@
 """The report of an import: stored events, counted by arm, and rows left out."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from cli.imports.spool import Tally
 from domain.cause import Cause
 from domain.currency import minor_unit_digits
 from domain.figures import length_of_time
-from domain.metric import DAY, HOUR, LONGEST_WINDOW, MINUTE
+from domain.metric import DAY, HOUR, LONGEST_WINDOW, MINUTE, FrozenMetric
 from domain.wording.left_out import CURES
 from storage.views.history_counts import ArmHistory
 
@@ -93,10 +93,10 @@ class ImportReport:
 
 
 def _experiment_lines(judgement: ExperimentCount) -> Iterator[str]:
-    target = judgement.policy["target"]
+    target = judgement.policy.target
     made = "" if judgement.experiment_id is None else f", registered as {judgement.experiment_id}"
-    window = length_of_time(target["window_seconds"])
-    yield f"{target['name']} within {window} of the exposure{made}, counted of in file:"
+    window = length_of_time(target.window_seconds)
+    yield f"{target.name} within {window} of the exposure{made}, counted of in file:"
     experiment, history = judgement.experiment, judgement.history
     yield _arm_line(
         "control", experiment.control_commit, judgement.control, history.control, target
@@ -117,16 +117,16 @@ def _experiment_lines(judgement: ExperimentCount) -> Iterator[str]:
 
 
 def _arm_line(
-    arm: str, commit: str, count: ArmCount, history: ArmHistory, target: Mapping[str, Any]
+    arm: str, commit: str, count: ArmCount, history: ArmHistory, target: FrozenMetric
 ) -> str:
     share = f" ({100 * count.converting / count.units:.2f} %)" if count.units else ""
     line = (
         f"  {arm:<10} {commit[:12]:<12} {count.units:>10,} of {history.units:,} units"
-        f" {count.converting:>10,} with {' or '.join(target['sources'])}{share}"
+        f" {count.converting:>10,} with {' or '.join(target.sources)}{share}"
     )
-    if target["kind"] != "mean" or not count.units:
+    if target.kind != "mean" or not count.units:
         return line
-    currency = target["currency"]
+    currency = target.currency
     scale = 1.0 if currency is None else 10.0 ** -minor_unit_digits(currency)
     mean = f"{count.total * scale / count.units:,.4g}"
     return f"{line}, {mean}{'' if currency is None else f' {currency}'} a unit"
@@ -147,7 +147,7 @@ _UNCOUNTED = {
 
 def _warnings(judgement: ExperimentCount) -> Iterator[str]:
     """Yields the reasons why the verdict does not count units and events of the file."""
-    history, target = judgement.history, judgement.policy["target"]
+    history, target = judgement.history, judgement.policy.target
     for arm, units in (("control", history.control.units), ("treatment", history.treatment.units)):
         if not units:
             yield f"Warning: no unit of {arm}: no first event of a unit names its commit."
@@ -159,9 +159,9 @@ def _warnings(judgement: ExperimentCount) -> Iterator[str]:
         )
     for outcomes in (row for row in judgement.left_out if row.of == "outcomes"):
         yield f"Warning: {CURES[Cause(outcomes.reason)]}"
-    events = " or ".join(f"`{source}`" for source in target["sources"])
+    events = " or ".join(f"`{source}`" for source in target.sources)
     if history.after:
-        window = length_of_time(target["window_seconds"])
+        window = length_of_time(target.window_seconds)
         yield (
             f"Warning: {history.after:,} of {history.outcomes:,} {events} events fall outside the"
             f" window of {window} after their unit's exposure and do not count; {_wider(judgement)}"
@@ -187,7 +187,7 @@ def _uncounted(judgement: ExperimentCount) -> Iterator[str]:
     counted = judgement.control.units + judgement.treatment.units
     all_units = control.units + treatment.units
     if control.after_horizon + treatment.after_horizon:
-        days = judgement.policy["horizon_seconds"] // DAY
+        days = judgement.policy.horizon_seconds // DAY
         yield (
             f"Warning: counted {counted:,} of {all_units:,} units in the file:"
             f" {control.after_horizon:,} of control and {treatment.after_horizon:,} of treatment"
@@ -223,7 +223,7 @@ def _document(judgement: ExperimentCount) -> dict[str, Any]:
         "control_commit": experiment.control_commit,
         "treatment_commit": experiment.treatment_commit,
         "target_metric": experiment.target_metric,
-        "window_seconds": judgement.policy["target"]["window_seconds"],
+        "window_seconds": judgement.policy.target.window_seconds,
         "arms": {
             arm: {"in_file": asdict(of_file), **asdict(count)}
             for arm, count, of_file in (

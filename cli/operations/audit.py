@@ -10,11 +10,11 @@ import click
 from cli.operations.options import data_dir_option
 from cli.operations.store import store_engine
 from domain.document import document_text
+from domain.policy import UnreadablePolicyError
 from orchestration.pipeline.audit import Audit
 from orchestration.pipeline.audit import audit as audited
 from storage.lake.lake import LakeError, open_lake
 from storage.pipeline.engines.engine import EngineError
-from storage.pipeline.experiments import UnreadablePolicyError
 from storage.pipeline.inputs import TooManyAssignmentsError
 from storage.postgres.refusal import Missing
 

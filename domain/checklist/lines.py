@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from domain.cause import Cause
+from domain.cause import MOST_CROSSED, Cause
 from domain.checklist.setup import (
     Admissions,
     CrowdedUnit,
@@ -17,7 +17,6 @@ from domain.checklist.setup import (
     Traffic,
     UnmatchedFilter,
 )
-from domain.comparison import MOST_CROSSED
 from domain.document import Document
 from domain.figures import counted, first_names, length_of_time
 from domain.wording.base_move import base_move_sentence

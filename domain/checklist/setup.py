@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from domain.comparison import FEWEST_RETURNING, KEPT_HALF_WAY, MANY_RETURNING
+from domain.cause import FEWEST_RETURNING, KEPT_HALF_WAY, MANY_RETURNING
 from domain.evidence.counts import LeftOut
-from domain.evidence.policy import FrozenMetric
 from domain.lineage.control_state import ControlState
+from domain.metric import FrozenMetric
 from domain.registration import ReceivedEvents
 
 # Why an event is refused that names no unit.

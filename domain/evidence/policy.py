@@ -1,85 +1,12 @@
-"""The policy in an evidence document: the numbers that were frozen with its experiment."""
+"""The policy in an evidence document: a view of the numbers that were frozen with it."""
 
-from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from msgspec import Meta
 
 from domain.document import Document
-
-# Standard deviations of the log-odds lift of a change around 0, each with its weight: a fleet of
-# which some changes do nothing, most do little, and a few do much.
-EFFECT_PRIOR = (
-    (0.0, 0.25),
-    (0.005, 0.05),
-    (0.01, 0.10),
-    (0.02, 0.20),
-    (0.05, 0.20),
-    (0.10, 0.12),
-    (0.20, 0.06),
-    (0.50, 0.02),
-)
-
-
-Member = Literal["unit", "cap", "thresholds", "history", "routes"]
-
-
-class FrozenMetric(Document, frozen=True, kw_only=True):
-    """A metric as the policy froze it."""
-
-    cap: Annotated[
-        float | None, Meta(description="Of a mean: the largest value that an event counts.")
-    ]
-    kind: Literal["conversion", "mean", "ratio"]
-    name: str
-    rates: Annotated[
-        dict[str, float] | None,
-        Meta(description="What a unit of another currency counts in the metric's own."),
-    ] = None
-    where: Annotated[
-        dict[str, tuple[str, ...]] | None,
-        Meta(description="The values that an event's properties may have, by property."),
-    ] = None
-    over: Annotated[
-        float | None, Meta(description="What the value of a unit's first event has to exceed.")
-    ] = None
-    quantile: Annotated[
-        str | None, Meta(description="Which quantile of the 28 days before the start that was.")
-    ] = None
-    value_unit: Annotated[
-        Literal["ms"] | None, Meta(description="The unit of its values, where they are durations.")
-    ] = None
-    of: Annotated[
-        str | None, Meta(description="The guardrail that has this threshold among several.")
-    ] = None
-    better: Literal["higher", "lower"]
-    margin: Annotated[
-        float | Literal["default"] | None,
-        Meta(
-            description="Of a guardrail: how much worse still counts as unharmed, absolute; null"
-            " where no keep waits for it."
-        ),
-    ]
-    sources: Annotated[tuple[str, ...], Meta(description="The names of its events.")]
-    per: Annotated[
-        tuple[str, ...] | None, Meta(description="Of a ratio, the events that it is taken over.")
-    ] = None
-    currency: str | None
-    vouched_only: Annotated[bool, Meta(description="Whether only vouched events count.")] = False
-    trusted_only: Annotated[
-        bool,
-        Meta(description="Whether only the write key's events count, as of a server's spans."),
-    ] = False
-    grace_seconds: Annotated[
-        int | None,
-        Meta(
-            description="How long its outcomes are waited for, where that is longer than the grace"
-            " of all."
-        ),
-    ] = None
-    window_seconds: Annotated[
-        int, Meta(description="How long after its exposure a unit's events count.")
-    ]
+from domain.metric import DAY, FrozenMetric
+from domain.policy import EFFECT_PRIOR, FrozenSource, Policy, RoutesBecause
 
 
 class Precisions(Document, frozen=True, kw_only=True):
@@ -88,29 +15,6 @@ class Precisions(Document, frozen=True, kw_only=True):
     day: Annotated[float, Meta(description="Of the smallest typical lift.")]
     fast: Annotated[float, Meta(description="Of the largest lift.")]
     between: Annotated[tuple[float, ...], Meta(description="Of those between.")] = ()
-
-
-class FrozenSource(Document, frozen=True, kw_only=True):
-    """The past that a member of the policy was read from."""
-
-    member: Member
-    metric: str | None = None
-    vouched: Annotated[
-        int,
-        Meta(
-            description="Values, first values, users or sessions that came with the write key, or"
-            " signed by the router."
-        ),
-    ]
-    unvouched: Annotated[
-        int,
-        Meta(
-            description="Those that came with the public key, counted where vouched ones were too"
-            " few: anybody can send these."
-        ),
-    ]
-    since: datetime
-    until: datetime
 
 
 class EvidencePolicy(Document, frozen=True, kw_only=True):
@@ -123,7 +27,7 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
         tuple[str, ...] | None, Meta(description="Patterns that expose a unit; null for all.")
     ]
     routes_because: Annotated[
-        Literal["named", "affected", "all"],
+        RoutesBecause,
         Meta(
             description="Whether the registration named them, the diff affects them, or all count."
         ),
@@ -187,3 +91,15 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
         float | None,
         Meta(description="The e-value at which outcomes after the window hold a verdict."),
     ] = None
+
+    @classmethod
+    def of(cls, policy: Policy) -> Self:
+        """Returns a policy as it is served; members at their defaults are left out."""
+        own = {
+            "rho": Precisions(day=policy.rho_day, fast=policy.rho_fast, between=policy.rho_between),
+            "horizon_days": policy.horizon_seconds // DAY,
+            "reward_days": policy.reward_seconds // DAY,
+            "sample_rate": policy.sample_rate if policy.sample_rate < 1 else None,
+        }
+        shared = {*cls.__struct_fields__} - {*own}
+        return cls(**own, **{name: getattr(policy, name) for name in shared})

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from domain.cause import Cause
 from domain.evidence.counts import LeftOut
 from domain.evidence.document import Evidence
-from domain.evidence.policy import FrozenMetric
 from domain.evidence.results import FlagUnits
 from domain.figures import counted, first_names
+from domain.metric import FrozenMetric
 
 # Public keys can invent values.
 _NAMED, _SHOWN = 10, 40

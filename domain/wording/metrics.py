@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from domain.evidence import results
 from domain.evidence.document import Evidence
-from domain.evidence.policy import FrozenMetric
 from domain.figures import listed
 from domain.measure import Measure
+from domain.metric import FrozenMetric
 from domain.wording.thresholds import threshold_texts
 
 _STATES = {

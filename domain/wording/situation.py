@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import structs
 
 from domain.cause import GateCheck
-from domain.comparison import is_fair
-from domain.contract import Contract
+from domain.contract import Contract, is_fair
 from domain.evidence.breach import breach_action, is_steady_shortfall, is_trusted
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.evidence.results import Candidate

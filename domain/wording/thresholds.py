@@ -1,8 +1,8 @@
 """Thresholds in words: a quantile of both arms, or the shares of units that exceed a value."""
 
-from domain.evidence.policy import FrozenMetric
 from domain.evidence.results import MetricRow, shown_threshold
 from domain.figures import rough_percent
+from domain.metric import FrozenMetric
 
 
 def threshold_texts(

@@ -8,8 +8,7 @@ from itertools import islice
 import msgspec
 from msgspec import structs
 
-from domain.comparison import is_fair
-from domain.contract import Contract
+from domain.contract import Contract, is_fair
 from domain.document import document_text, moment
 from domain.evidence.counts import Arms, LeftOut
 from domain.evidence.document import Evidence as EvidenceDocument
@@ -23,13 +22,11 @@ from domain.wording.left_out import left_out_sentence
 from domain.wording.value import value_range
 from domain.words import Verdict
 from orchestration.pipeline.members.aliasing import TIME, aliased_with
-from orchestration.pipeline.members.effect import dollars_of, effect_at_look
-from orchestration.pipeline.members.policy import is_retrospective, policy_of
+from orchestration.pipeline.members.effect import dollars_of, effect_at_look, is_retrospective
 from orchestration.pipeline.sentence import adjustment_sentence, known_sentence, statement
 from orchestration.pipeline.series import seconds
 from stats.decision.evidence import Evidence
 from stats.gates.vif import MIN_TREATMENT_UNITS
-from stats.looks.policy import Policy
 from storage.verdicts.evidence import ExperimentReading, UnitCounts
 
 # Before so many units, to have seen none is no news of a rare metric.
@@ -53,7 +50,7 @@ def evidence_document(
     state: ControlState,
 ) -> EvidenceDocument:
     """Returns the evidence document of an experiment as of its look."""
-    policy, decided = policy_of(reading), contract.decided
+    policy, decided = EvidencePolicy.of(reading.policy), contract.decided
     arms = Arms(
         control=structs.replace(evidence.arms.control, late=counts.late_control),
         treatment=structs.replace(evidence.arms.treatment, late=counts.late_treatment),
@@ -71,8 +68,7 @@ def evidence_document(
         ending=state.ending,
     )
     fair = is_fair(contract)
-    dollars = dollars_of(policy, evidence.eligible_per_day)
-    signed = reading.policy.get("signed_assignments", False)
+    dollars = dollars_of(reading.policy, evidence.eligible_per_day)
     return EvidenceDocument(
         sentence=said.sentence,
         headline=headline_of(contract).text,
@@ -111,7 +107,9 @@ def evidence_document(
         vouched=evidence.vouched,
         left_out=left_out,
         retrospective=is_retrospective(reading, evidence.as_of),
-        counts=counts.units if signed else structs.replace(counts.units, unsigned=None),
+        counts=counts.units
+        if policy.signed_assignments
+        else structs.replace(counts.units, unsigned=None),
         never_received=tuple(counts.never_received),
         warnings=_warnings(reading, evidence, counts, state),
         ended_because=evidence.decision.ended_because,
@@ -142,7 +140,7 @@ def _aliased_with(
     reading: ExperimentReading, evidence: Evidence, changes: Mapping[str, frozenset[str]]
 ) -> tuple[str, ...]:
     vif, confounded = evidence.vif, evidence.confounded_by
-    if vif is None or vif <= Policy.vif_limit:
+    if vif is None or vif <= reading.policy.vif_limit:
         return confounded
     aliases = aliased_with(reading.cells, reading.strata, changes, before=evidence.closed_until)
     return tuple(sorted({*aliases, *confounded} - ({TIME} if confounded else set[str]())))
@@ -173,10 +171,10 @@ def _warnings(
     late = counts.late_control + counts.late_treatment
     counted = arms.control.conversions + arms.treatment.conversions + late
     open_now = not evidence.decision.decided
-    metrics = [reading.policy["target"], *reading.policy["guardrails"]]
+    policy = reading.policy
     left_out = any(outcomes.control or outcomes.treatment for outcomes in evidence.left_out)
     none_counted = evidence.units_in_cells >= _MANY_UNITS and not counted and not left_out
-    received = metrics[0]["name"] not in counts.never_received
+    received = policy.target.name not in counts.never_received
     warnings = {
         "retrospective": is_retrospective(reading, evidence.as_of),
         "base_assumed": reading.base_assumed,
@@ -190,11 +188,11 @@ def _warnings(
         "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),
         "outcomes_left_out": left_out,
         "values_left_out": any(each.taken_for == "left_out" for each in evidence.flag_values),
-        "control_unseen": reading.policy["flag"] is not None
+        "control_unseen": policy.flag is not None
         and arms.treatment.units >= MIN_TREATMENT_UNITS
         and not arms.control.units,
-        "uncapped": any(metric["kind"] == "mean" and metric["cap"] is None for metric in metrics),
-        "unwatched": bool(reading.policy.get("unwatched")),
+        "uncapped": any(each.kind == "mean" and each.cap is None for each in policy.judged),
+        "unwatched": bool(policy.unwatched),
         # Of a decided experiment `ended_because` says it.
         "base_moved": state.moved is not None and open_now,
         "declaration_differs": state.differs and open_now,
@@ -217,7 +215,7 @@ def _digest(reading: ExperimentReading, evidence: Evidence) -> str:
             for deploy in reading.deploys
             if deploy.recorded_at.timestamp() <= known_at
         ],
-        "policy": dict(sorted(reading.policy.items())),
+        "policy": dict(sorted(reading.frozen.items())),
     }
     text = document_text(others).encode()
     return hashlib.sha256(b'{"cells":' + msgspec.json.encode(closed) + b"," + text[1:]).hexdigest()

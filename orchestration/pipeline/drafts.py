@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from domain.contract import Contract, contract, waiting_contract
 from domain.document import document_text, moment
 from domain.evidence.document import ClosedExperiment
-from domain.metric import seconds_open
+from domain.policy import BLOCK_SECONDS
 from domain.registration import GUARDRAIL_PACE_SECONDS
 from domain.wording.headline import NO_ANSWER, headline_of
 from orchestration.pipeline.document import evidence_document
@@ -22,7 +22,6 @@ from stats.decision.evidence import Evidence, evaluate
 from stats.looks.block import AnalysisBlocks
 from stats.looks.series import Series
 from stats.looks.stratification import Stratification, stratified
-from storage.experiments.policy import BLOCK_SECONDS, first_look_at
 from storage.experiments.serving import seen_before
 from storage.verdicts.evidence import (
     CountsAt,
@@ -156,14 +155,13 @@ def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | Non
         return None
     policy = reading.policy
     # Every metric's closing is a look; the shortest window closes first.
-    grace = policy["grace_seconds"]
-    metrics = (policy["target"], *policy["guardrails"])
-    closes_after = min(seconds_open(metric, grace=grace) for metric in metrics) + grace
+    grace = policy.grace_seconds
+    closes_after = min(metric.seconds_open(grace=grace) for metric in policy.judged) + grace
     read_to = int(reading.as_of.timestamp())
     soonest = moment(
         max(evidence.closed_until + BLOCK_SECONDS + closes_after, read_to + BLOCK_SECONDS)
     )
-    first = first_look_at(reading.starts_at, policy)
+    first = policy.first_look_at(reading.starts_at)
     if soonest >= first:
         return soonest
     return min(first, max(soonest, moment(read_to + GUARDRAIL_PACE_SECONDS)))

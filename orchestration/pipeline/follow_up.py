@@ -6,7 +6,6 @@ from sqlalchemy import Connection
 
 from domain.document import document_text, moment
 from domain.evidence.effect import FollowUpState
-from domain.registration import PORTFOLIO
 from orchestration.pipeline.batch import Patience, work_apart
 from orchestration.pipeline.members.effect import effect_after
 from orchestration.pipeline.series import seconds, series_of
@@ -71,7 +70,7 @@ def _draft(reading: ExperimentReading, plan: PlannedFollowUp) -> FollowUpDraft:
         effect=document_text(effect),
         log_e=result.log_e,
         as_of=None if result.as_of is None else moment(result.as_of),
-        read_to=moment(seconds(reading.as_of) - round(reading.policy["grace_seconds"])),
+        read_to=moment(seconds(reading.as_of) - reading.policy.grace_seconds),
     )
 
 
@@ -80,7 +79,7 @@ def _stop(reading: ExperimentReading, plan: PlannedFollowUp) -> int | None:
 
     Everybody has a portfolio's treatment, but for the units that are held back.
     """
-    if reading.policy[PORTFOLIO]:
+    if reading.policy.portfolio:
         return None
     ends = [
         max(span.begin, plan.begins_at)

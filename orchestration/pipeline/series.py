@@ -5,7 +5,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,8 +12,7 @@ from numpy.typing import NDArray
 
 from domain.lineage.flag import is_segment
 from domain.lineage.takeover import Takeover, takeovers
-from domain.metric import HISTORY, WITH_HISTORY, seconds_open
-from domain.registration import PORTFOLIO
+from domain.metric import HISTORY, WITH_HISTORY
 from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch, UnknownBuilds
 from stats.counts.closed_cells import Adjusted, ClosedCells, Pairs, Values
@@ -22,7 +20,6 @@ from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
 from stats.counts.returning_users import ReturningUsers
 from stats.counts.traits import ABSENT, Traits
-from stats.looks.policy import Policy
 from stats.looks.series import Companion, Guardrail, Series
 from storage.verdicts.evidence import ExperimentReading
 from storage.verdicts.gates import Allocation
@@ -39,15 +36,15 @@ def seconds(moment: datetime) -> int:
 def series_of(reading: ExperimentReading) -> Series:
     """Returns the series of an experiment."""
     policy, units = reading.policy, reading.gates.units
-    open_for = partial(seconds_open, grace=policy["grace_seconds"])
+    grace = policy.grace_seconds
     cells = {
-        metric["name"]: _closed_cells(reading.cells_by_metric[metric["name"]], kind=metric["kind"])
-        for metric in (*policy["guardrails"], *policy["companions"])
+        metric.name: _closed_cells(reading.cells_by_metric[metric.name], kind=metric.kind)
+        for metric in (*policy.guardrails, *policy.companions)
     }
     share_declared = any(span.share for span in reading.allocations)
     return Series(
         # What is closed follows from windows and graces; of graces `stats` knows a single one.
-        policy=Policy.from_json({**policy, "window_seconds": open_for(policy["target"])}),
+        policy=policy.numbers,
         start=seconds(reading.starts_at),
         as_of=seconds(reading.as_of),
         closed_at=None if reading.closed_at is None else seconds(reading.closed_at),
@@ -56,16 +53,16 @@ def series_of(reading: ExperimentReading) -> Series:
         target=_target(reading),
         guardrails=tuple(
             Guardrail(
-                name=guardrail["name"],
-                better=guardrail["better"],
-                window_seconds=open_for(guardrail),
-                margin=guardrail["margin"],
-                over=guardrail.get("over"),
-                quantile=guardrail.get("quantile"),
-                of=guardrail.get("of"),
-                cells=cells[guardrail["name"]],
+                name=guardrail.name,
+                better=guardrail.better,
+                window_seconds=guardrail.seconds_open(grace=grace),
+                margin=guardrail.margin,
+                over=guardrail.over,
+                quantile=guardrail.quantile,
+                of=guardrail.of,
+                cells=cells[guardrail.name],
             )
-            for guardrail in policy["guardrails"]
+            for guardrail in policy.guardrails
         ),
         allocation=_epochs(reading.allocations) if share_declared else None,
         stratum_shares={
@@ -87,11 +84,11 @@ def series_of(reading: ExperimentReading) -> Series:
             _columns(PooledFlag, counts, name=name) for name, counts in reading.gates.pooled
         ),
         companions={
-            companion["role"]: Companion(
-                window_seconds=open_for(companion), cells=cells[companion["name"]]
+            companion.role: Companion(
+                window_seconds=companion.seconds_open(grace=grace), cells=cells[companion.name]
             )
-            for companion in policy["companions"]
-            if companion["role"] != WITH_HISTORY
+            for companion in policy.companions
+            if companion.role != WITH_HISTORY
         },
         traits=_traits(reading),
         endings=tuple(
@@ -129,7 +126,7 @@ def _arrivals(reading: ExperimentReading) -> Arrivals:
 
 def _takeovers(reading: ExperimentReading) -> Iterator[tuple[datetime, Takeover | None]]:
     """Yields the steps by which users got the change all, or none, each since it was known."""
-    if reading.policy["flag"] is not None or reading.policy[PORTFOLIO]:
+    if reading.policy.flag is not None or reading.policy.portfolio:
         return
     for step, takeover in takeovers(
         reading.deploys,
@@ -142,11 +139,9 @@ def _takeovers(reading: ExperimentReading) -> Iterator[tuple[datetime, Takeover 
 
 
 def _traits(reading: ExperimentReading) -> Traits:
-    tested = reading.policy["flag"]
-    own = [flags.get(tested["name"]) if tested else None for flags in reading.flags]
-    names = sorted(
-        {name for flags in reading.flags for name in flags} - {tested and tested["name"]}
-    )
+    tested = reading.policy.flag
+    own = [flags.get(tested.name) if tested else None for flags in reading.flags]
+    names = sorted({name for flags in reading.flags for name in flags} - {tested and tested.name})
     return Traits(
         lineage=_ranks(reading.lineages),
         names=tuple(names),
@@ -155,7 +150,7 @@ def _traits(reading: ExperimentReading) -> Traits:
             [_ranks([flags.get(name) for flags in reading.flags]) for name in names],
             dtype=np.int64,
         ).reshape(len(names), len(reading.strata)),
-        tested=tested["treatment"] if tested else "",
+        tested=tested.treatment if tested else "",
         own_values=tuple(sorted({value for value in own if value is not None})),
         own=_ranks(own),
     )
@@ -176,9 +171,9 @@ def _integers(numbers: Iterable[int]) -> NDArray[np.int64]:
 def _target(reading: ExperimentReading) -> ClosedCells:
     """Returns the target's cells, of a mean that is adjusted with the history of its users."""
     target, policy = reading.cells, reading.policy
-    others = {each["role"]: each["name"] for each in policy["companions"]}
+    others = {each.role: each.name for each in policy.companions}
     if HISTORY not in others:
-        return _closed_cells(target, kind=policy["target"]["kind"])
+        return _closed_cells(target, kind=policy.target.kind)
     history, both = (reading.cells_by_metric[others[role]] for role in (HISTORY, WITH_HISTORY))
     sums = {
         f"{name}{arm}": _numbers(target[f"{name}{arm}"]) for name in ("y", "yy") for arm in "10"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import bdtr
 
+from domain.policy import Numbers
 from stats.counts.cell import Totals
 from stats.decision.decision import Interval
-from stats.looks.policy import Policy
 from stats.looks.trace import Batch, Trace
 from stats.sequential.mixture import confidence_sequence
 
@@ -61,7 +61,7 @@ class Effect:
 
 
 def effect_at(
-    batch: Batch, row: int, policy: Policy, *, is_rate: bool, interval: Interval | None = None
+    batch: Batch, row: int, policy: Numbers, *, is_rate: bool, interval: Interval | None = None
 ) -> Effect | None:
     """Returns the effect at a look of a batch.
 

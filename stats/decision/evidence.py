@@ -26,6 +26,7 @@ from domain.evidence.results import (
 from domain.evidence.results import CountTwin as ServedTwin
 from domain.evidence.results import Totals as ServedTotals
 from domain.metric import HISTORY
+from domain.policy import Numbers
 from domain.words import EndedBecause, Verdict
 from stats.counts.cell import Floats, Ints, number_or_none
 from stats.counts.mean import mean_terms, mean_totals
@@ -44,7 +45,6 @@ from stats.gates.readings import NO_GATES, GateReadings, gate_readings
 from stats.gates.shortfall import Shortfall
 from stats.gates.turnover import is_unseen
 from stats.guardrails.guardrail import GuardrailReading, Watch, guardrail_watches, readings
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.stratification import Split, Stratification, stratified
 from stats.looks.trace import Batch, Trace, target_cells, traced
@@ -628,7 +628,7 @@ def _evidence_before_looks(view: _View, read: _Readings) -> Evidence:
     )
 
 
-def _known(policy: Policy, ci: Interval | None, rate: float, outlook: Outlook) -> Known:
+def _known(policy: Numbers, ci: Interval | None, rate: float, outlook: Outlook) -> Known:
     if ci is None or not abs(rate) > 0:
         worse, better = None, None
     else:

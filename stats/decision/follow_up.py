@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from domain.metric import DAY
 from stats.counts.cell import Floats
 from stats.decision.count_twin import count_twins
 from stats.decision.effect import Effect, effect_at, is_cut
 from stats.decision.ruling import decide
 from stats.gates.readings import gate_readings
-from stats.looks.policy import DAY
 from stats.looks.series import Series
 from stats.looks.stratification import stratified
 from stats.looks.trace import Batch, traced

@@ -10,9 +10,9 @@ from msgspec import structs
 
 from domain.document import moment
 from domain.evidence.counts import Sessions
+from domain.metric import DAY
 from domain.words import Cadence
 from stats.counts.cell import Floats, Ints, number_or_none
-from stats.looks.policy import DAY
 from stats.looks.series import Series
 from stats.looks.trace import Flags, Trace
 from stats.sequential.mixture import Mixture

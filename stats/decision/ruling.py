@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.metric import DAY
+from domain.policy import Numbers
 from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.counts.cell import Ints
 from stats.decision.count_twin import CountTwin
 from stats.gates.readings import GateReadings
 from stats.guardrails.guardrail import Watch
 from stats.looks.closing import arms_left
-from stats.looks.policy import DAY, Policy
 from stats.looks.trace import Trace
 
 CANDIDATE_WAIT = DAY
@@ -63,7 +64,7 @@ class _Rules:
 
     looks: Trace
     gates: GateReadings
-    policy: Policy
+    policy: Numbers
     horizon: Flags
     ends: Flags
     aliased: Flags
@@ -89,7 +90,7 @@ def decide(
     *,
     gates: GateReadings,
     watches: Sequence[Watch],
-    policy: Policy,
+    policy: Numbers,
     horizon_end: int,
     closed_at: int | None,
     closed_because: EndedBecause = EndedBecause.CLOSED,
@@ -137,7 +138,7 @@ def _rules(
     looks: Trace,
     gates: GateReadings,
     watches: Sequence[Watch],
-    policy: Policy,
+    policy: Numbers,
     *,
     horizon_end: int,
     twin: CountTwin | None,
@@ -224,7 +225,7 @@ def _reason(rules: _Rules, look: int, ended: EndedBecause | None) -> AbstainReas
     return AbstainReason.INTERACTING if rules.interacting[look] else AbstainReason.POWER
 
 
-def _is_worse(looks: Trace, policy: Policy) -> Flags:
+def _is_worse(looks: Trace, policy: Numbers) -> Flags:
     """Whether the score lies on the worse side."""
     return (looks.totals.S < 0) == (policy.better == "higher")
 

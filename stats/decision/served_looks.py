@@ -7,9 +7,9 @@ import numpy as np
 
 from domain.document import moment
 from domain.evidence.results import EvidenceLook
+from domain.policy import Numbers
 from stats.counts.cell import Floats, Ints
 from stats.decision.ruling import Ruling
-from stats.looks.policy import Policy
 from stats.looks.trace import Batch, Trace
 from stats.sequential.mixture import confidence_sequence, e_value, p_value
 
@@ -48,7 +48,7 @@ def served_looks(trace: Trace, ruling: Ruling, rows: Ints, ci: Floats) -> tuple[
     )
 
 
-def served_rows(trace: Trace, ruling: Ruling, policy: Policy) -> Ints:
+def served_rows(trace: Trace, ruling: Ruling, policy: Numbers) -> Ints:
     """The numbers of the looks to serve: up to the ruling's, about 500 at most."""
     count = ruling.look + 1
     step = -(-count // MOST_LOOKS)

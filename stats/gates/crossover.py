@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from domain.cause import Cause
-from domain.comparison import MIN_CROSSINGS, MOST_CROSSED
+from domain.cause import MIN_CROSSINGS, MOST_CROSSED, Cause
 from stats.counts.cell import Ints, number_or_none
 from stats.counts.finding import counted_from
 from stats.gates.gate import Gate, Reading, Units, no_reading

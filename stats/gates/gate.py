@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domain.cause import Cause, GateCheck
+from domain.policy import Numbers
 from stats.counts.cell import Floats
 from stats.counts.columns import Columns
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.trace import StageLooks
 from stats.sequential.mixture import e_value
@@ -59,7 +59,7 @@ class Gate(ABC):
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
         """The readings of several experiments, each at all looks of a stage."""
 
-    def spares(self, reading: Reading, policy: Policy) -> Flags:
+    def spares(self, reading: Reading, policy: Numbers) -> Flags:
         """At which looks a harm of the test is real, whatever the alarm says."""
         del policy
         return np.zeros_like(reading.alarm)

@@ -10,11 +10,11 @@ from typing import Self
 import numpy as np
 
 from domain.cause import Cause
+from domain.policy import Numbers
 from stats.counts.cell import Floats, Ints
 from stats.counts.timeline import AnalysisCells, Stream, timeline
 from stats.gates.gate import ALARM, Flags, Gate, Reading
 from stats.looks.block import AnalysisBlocks
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.splits import Dependence
 from stats.looks.stratification import Population
@@ -74,7 +74,7 @@ class Interaction(Gate):
                 tables[id(population)] = _marginal_tables(population)
         return [_reading(looks, tables[id(looks.stage.population)]) for looks in stages]
 
-    def spares(self, reading: Reading, policy: Policy) -> Flags:
+    def spares(self, reading: Reading, policy: Numbers) -> Flags:
         """A harm in each stratum is a harm."""
         if not isinstance(reading, InteractionReading):
             raise TypeError("an interaction is read of strata")

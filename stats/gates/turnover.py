@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from domain.cause import Cause
+from domain.policy import Numbers
 from stats.counts.cell import Floats, Ints, terms
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.timeline import AnalysisCells, Timeline, timeline
 from stats.gates.companions.companion import CompanionGate, CompanionReading, rows_of
 from stats.gates.gate import ALARM, Flags, Reading, Units
 from stats.gates.lateness import SCORE, VARIANCE
-from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 from stats.looks.trace import StageLooks
 
@@ -60,7 +60,7 @@ class Turnover(CompanionGate):
         alarm = reading.alarm & (statistic >= math.log(ALARM))
         return replace(reading, statistic=statistic, alarm=alarm)
 
-    def explains(self, score: Floats, target: Floats, policy: Policy) -> Flags:
+    def explains(self, score: Floats, target: Floats, policy: Numbers) -> Flags:
         """At which looks fewer sessions explain that the arm with the better rate is better."""
         gains = target > 0 if policy.better == "higher" else target < 0
         return super().explains(score, target, policy) & gains
@@ -119,6 +119,6 @@ def is_unseen(series: Series, at: int) -> bool:
     return named < LEAST_NAMED * units
 
 
-def _units(cells: ClosedCells, policy: Policy, at: int) -> int:
+def _units(cells: ClosedCells, policy: Numbers, at: int) -> int:
     closed = cells.block + policy.block_seconds + policy.closes_after <= at
     return int((cells.n1 + cells.n0)[closed].sum())

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from domain.cause import Cause
-from domain.comparison import FEWEST_RETURNING, KEPT_HALF_WAY, MANY_RETURNING
+from domain.cause import FEWEST_RETURNING, KEPT_HALF_WAY, MANY_RETURNING, Cause
 from stats.counts.cell import Floats, Ints, number_or_none
 from stats.counts.returning_users import ReturningUsers
 from stats.gates.gate import Gate, Reading, Units, no_reading

@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.metric import DAY, HOUR
 from stats.counts.cell import Ints
 from stats.counts.finding import NEVER
-from stats.looks.policy import DAY, HOUR
 from stats.looks.series import Series
 
 UNDECLARED_SPAN = 6 * HOUR

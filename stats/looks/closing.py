@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.policy import Numbers
 from domain.words import EndedBecause
 from stats.counts.arrivals import Epoch
 from stats.counts.cell import Floats, Ints
 from stats.counts.timeline import AnalysisCells, Timeline
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 
 GONE_BY_CHANCE = 1e-6
@@ -53,7 +53,7 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     return gone
 
 
-def arms_left(end: Ints, n1: Ints, n0: Ints, look: int, policy: Policy) -> EndedBecause:
+def arms_left(end: Ints, n1: Ints, n0: Ints, look: int, policy: Numbers) -> EndedBecause:
     """Why there is no contrast, by the arms that units still come to."""
     if not n0[look]:
         return EndedBecause.NOTHING_TO_COMPARE

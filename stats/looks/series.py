@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
 import numpy as np
+from msgspec import structs
 
+from domain.policy import Numbers
 from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.cell import Ints
@@ -15,7 +17,6 @@ from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
 from stats.counts.returning_users import ReturningUsers
 from stats.counts.traits import Traits
-from stats.looks.policy import Policy
 
 Margin = float | Literal["default"] | None
 
@@ -103,7 +104,7 @@ class Series:
         ValueError: The arrays contradict each other; the message states the rule.
     """
 
-    policy: Policy
+    policy: Numbers
     start: int
     as_of: int
     closed_at: int | None
@@ -146,7 +147,7 @@ class Series:
         size = self.policy.block_seconds
         return replace(
             self,
-            policy=replace(self.policy, horizon_seconds=max(end - begin, size)),
+            policy=structs.replace(self.policy, horizon_seconds=max(end - begin, size)),
             start=begin,
             closed_at=None,
             target=self.target.between(begin, end),

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from domain.metric import DAY
 from stats.counts.cell import Floats, Ints, Totals
 from stats.counts.columns import Columns
 from stats.counts.timeline import (
@@ -20,7 +21,6 @@ from stats.counts.timeline import (
 )
 from stats.looks.block import AnalysisBlocks
 from stats.looks.closing import contrast_gone
-from stats.looks.policy import DAY
 from stats.looks.series import Companion, Series
 from stats.looks.stratification import Stage, Stratification
 from stats.sequential.mixture import Mixture, log_component, precisions, variance_at

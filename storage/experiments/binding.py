@@ -1,14 +1,15 @@
 """The binding: an experiment meets its deploy, and all that its verdict reads is frozen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from msgspec import structs
+from msgspec import structs, to_builtins
 from sqlalchemy import Connection, Row, or_, select, text, update
 
-from domain.metric import SLOW, Metric
+from domain.metric import SLOW, FrozenMetric, Metric
+from domain.policy import RoutesBecause
 from domain.registration import Registration
 from domain.route import RouteTable
 from storage.experiments.attempts import earlier_attempts, provenance_of
@@ -227,11 +228,11 @@ def bind(
         late_by=start.late_by,
         retrospective=start.is_history,
         caps=lambda metric: events.answered(
-            f"cap of {metric['name']}", lambda: cap_of(events, metric, before=before), default=None
+            f"cap of {metric.name}", lambda: cap_of(events, metric, before=before), default=None
         ),
-        quantiles=lambda metric: events.answered(
-            f"thresholds of {metric['name']}",
-            lambda: first_values(events, metric, by_user=unit == "user", before=before),
+        quantiles=lambda metric, shares: events.answered(
+            f"thresholds of {metric.name}",
+            lambda: first_values(events, metric, shares, by_user=unit == "user", before=before),
             default=None,
         ),
         history=partial(
@@ -254,8 +255,8 @@ def bind(
             bound_at=bound_at,
             declared_at=start.declared_at,
             starts_at=start.starts_at,
-            attempt=policy["attempt"],
-            policy=policy,
+            attempt=policy.attempt,
+            policy=to_builtins(policy),
         )
     )
 
@@ -272,18 +273,18 @@ def _history(
     project_id: int,
     binding: Binding,
     events: PastEvents,
-    definition: Mapping[str, Any],
+    metric: FrozenMetric,
     *,
     start: Start,
     trusted_only: bool,
-) -> list[str] | None:
+) -> tuple[datetime, datetime] | None:
     """Returns from when to when the history was received that predicts a metric of users.
 
     None where a build with the change was served then.
     """
     environment, before = binding.deploy.environment, min(start.began_at, binding.events.past.until)
     since, is_whole = before - HISTORY_DAYS, start.starts_at - start.late_by == start.began_at
-    if binding.flag is not None or definition["cap"] is None or not is_whole:
+    if binding.flag is not None or metric.cap is None or not is_whole:
         return None
     place = {"project_id": project_id, "environment": environment, "since": since, "before": before}
     known = read_history(connection, project_id, environment, known_at=binding.bound_at)
@@ -293,8 +294,8 @@ def _history(
     ):
         return None
     return events.answered(
-        f"history of {definition['name']}",
-        lambda: history_of(events, definition, before=before, trusted_only=trusted_only),
+        f"history of {metric.name}",
+        lambda: history_of(events, metric, before=before, trusted_only=trusted_only),
         default=None,
     )
 
@@ -325,7 +326,7 @@ def _with_slow(
 
 def _routes(
     connection: Connection, binding: Binding, request: Registration, events: PastEvents
-) -> tuple[list[str] | None, str]:
+) -> tuple[list[str] | None, RoutesBecause]:
     """Returns the routes that expose a unit, None for all, and why these.
 
     Where none are named they are the routes that the deploy affects and events have named of late.

@@ -13,6 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from domain.contract import waiting_contract
 from domain.lineage.flag import Flag
 from domain.metric import SLOW, Metric
+from domain.policy import Policy
 from domain.registration import PORTFOLIO, Registration
 from storage.experiments.binding import Binding, bind, binding_of
 from storage.experiments.commit_ids import commit_meant, commit_named, commits_meant, whole_id
@@ -347,7 +348,7 @@ def _require_same(
 ) -> None:
     """Refuses another experiment under the name of an open experiment."""
     chosen: dict[str, object] = {}
-    stored: dict[str, object]
+    held = Policy.of(known.policy) if known.policy else Registration.of_stored(known.request)
     # The binding adds the duration of requests by itself.
     unnamed = {known.target_metric, SLOW} - {*(request.guardrails or ())}
     if request.routes is not None:
@@ -355,18 +356,16 @@ def _require_same(
     if request.guardrails is not None:
         watched = {*watched_guardrails(settings, request.guardrails)} - unnamed
         chosen["guardrails"] = sorted(watched)
-    stored = {
-        "routes": sorted(
-            (known.policy["routes"] if known.policy else known.request.get("routes")) or ()
-        ),
-        "guardrails": sorted({*_guardrails_of(known, settings)} - unnamed),
+    stored: dict[str, object] = {
+        "routes": sorted(held.routes or ()),
+        "guardrails": sorted({*_guardrails_of(held, settings)} - unnamed),
     }
     if request.control_commit is not None:
         chosen["control_commit"] = control_commit
         stored["control_commit"] = known.control_commit
     if request.value_per_conversion is not None:
         chosen["value_per_conversion"] = request.value_per_conversion
-        stored["value_per_conversion"] = (known.policy or known.request).get("value_per_conversion")
+        stored["value_per_conversion"] = held.value_per_conversion
     for member, value in chosen.items():
         if stored[member] != value:
             raise Conflict(
@@ -376,10 +375,10 @@ def _require_same(
             )
 
 
-def _guardrails_of(known: Row[Any], settings: Settings) -> Sequence[str]:
-    if known.policy is None:
-        return watched_guardrails(settings, known.request.get("guardrails"))
-    return [each.get("of", each["name"]) for each in known.policy["guardrails"]]
+def _guardrails_of(held: Policy | Registration, settings: Settings) -> Sequence[str]:
+    if isinstance(held, Registration):
+        return watched_guardrails(settings, held.guardrails)
+    return [each.of or each.name for each in held.guardrails]
 
 
 def _open_experiment(

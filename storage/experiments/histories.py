@@ -4,12 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import Connection, func, select, tuple_, update
+from sqlalchemy import Connection, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.lineage.history import CommitFact, History
 from storage.postgres.rows import value_of
-from storage.schema.tables import commits, experiments
+from storage.schema.policy_columns import FLAG_NAME, HAS_FLAG, IS_DRAWN
+from storage.schema.tables import commits
 
 
 def read_facts(
@@ -30,33 +31,28 @@ def read_facts(
     return facts
 
 
+_FLAGS = text(f"""
+SELECT x.project_id, x.environment, {FLAG_NAME} AS name, min(x.bound_at) AS since
+FROM experiments AS x
+WHERE {HAS_FLAG} AND NOT {IS_DRAWN} AND (x.project_id, x.environment) IN (
+    SELECT * FROM unnest(CAST(:projects AS bigint[]), CAST(:names AS text[]))
+)
+GROUP BY x.project_id, x.environment, name
+""")
+
+
 def read_flags(
     connection: Connection, environments: Iterable[tuple[int, str]]
 ) -> dict[tuple[int, str], dict[str, datetime]]:
     """Returns the flags that split strata in each (project, environment), and since when.
 
-    They are under test there. One that the published draw gives falls evenly into the arms of every
-    other change, and is none of them.
+    They are under test there. A flag that the published draw gives falls evenly into the arms of
+    every other change, and is none of them.
     """
     flags: dict[tuple[int, str], dict[str, datetime]] = defaultdict(dict)
-    name = experiments.c.policy["flag"]["name"].astext
-    rows = connection.execute(
-        select(
-            experiments.c.project_id,
-            experiments.c.environment,
-            name.label("name"),
-            func.min(experiments.c.bound_at).label("since"),
-        )
-        .where(
-            tuple_(experiments.c.project_id, experiments.c.environment).in_(
-                sorted(set(environments))
-            ),
-            name.is_not(None),
-            func.coalesce(experiments.c.policy["drawn"].as_boolean(), False).is_(False),
-        )
-        .group_by(experiments.c.project_id, experiments.c.environment, name)
-    )
-    for row in rows:
+    wanted = sorted(set(environments))
+    bound = {"projects": [each for each, _ in wanted], "names": [name for _, name in wanted]}
+    for row in connection.execute(_FLAGS, bound):
         flags[row.project_id, row.environment][row.name] = row.since
     return flags
 

@@ -1,37 +1,26 @@
-"""The policy: everything that a verdict reads except events and deploys, frozen at the binding."""
+"""The freeze of a policy: from settings, a registration, and readings of the past."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-import msgspec
+from msgspec import structs
 
-from domain.evidence.policy import EFFECT_PRIOR, FrozenSource
 from domain.lineage.flag import Flag
 from domain.measure import precision_of
 from domain.metric import (
     DAY,
     HOUR,
     MINUTE,
+    FrozenMetric,
     Metric,
     companions_of,
     metric_definition,
-    seconds_open,
-    with_own_grace,
 )
-from domain.registration import PORTFOLIO, RETROSPECTIVE
+from domain.policy import FrozenSource, Policy, RoutesBecause
 from storage.postgres.refusal import Conflict
 from storage.tenants.settings import Settings, Unit, ValueRoute
 
-BLOCK_SECONDS = 300
-BLOCK_MIN_UNITS = 50
-UNDECLARED_MIN_UNITS = 20
-# The evidence of dependence from which on another flag splits the strata (docs/statistics.md,
-# 'Many flags in a build').
-SPLIT_AT = 2.0
-# As the gates on interaction and lateness.
-FADING_AT = AFTER_WINDOW_AT = 100.0
 # docs/statistics.md, 'Threshold metrics': quantiles need so many units with a value, and such
 # shares of them exceeded a threshold that is watched.
 FEWEST_UNITS = 1000
@@ -71,7 +60,7 @@ def frozen_policy(
     guardrails: Iterable[str],
     environment: str,
     routes: Sequence[str] | None,
-    routes_because: str,
+    routes_because: RoutesBecause,
     graph_id: str | None,
     value_per_conversion: float | None,
     earlier_attempts: Sequence[str],
@@ -79,12 +68,12 @@ def frozen_policy(
     is_portfolio: bool,
     late_by: timedelta,
     retrospective: bool,
-    caps: Callable[[Mapping[str, Any]], float | None],
-    quantiles: Callable[[Mapping[str, Any]], Quantiles | None],
-    history: Callable[[Mapping[str, Any]], Sequence[str] | None],
+    caps: Callable[[FrozenMetric], float | None],
+    quantiles: Callable[[FrozenMetric, Sequence[str]], Quantiles | None],
+    history: Callable[[FrozenMetric], tuple[datetime, datetime] | None],
     read_from: Sequence[FrozenSource],
     unread: Sequence[str],
-) -> dict[str, Any]:
+) -> Policy:
     """Returns the policy of an experiment that binds now.
 
     Args:
@@ -100,18 +89,17 @@ def frozen_policy(
     """
     unwatched: list[str] = []
 
-    def defined(name: str) -> list[dict[str, Any]]:
-        definition = metric_definition(name, settings.metrics)
+    def defined(name: str) -> list[FrozenMetric]:
+        metric = metric_definition(name, settings.metrics, grace=settings.grace_seconds)
         if settings.signed_assignments:
-            definition["vouched_only"] = True
-        if definition["kind"] == "mean" and definition["cap"] is None:
-            definition["cap"] = caps(definition)
-        metric = settings.metrics.get(name, Metric())
-        if "over" in definition and definition["sources"] == [settings.span_event]:
+            metric = structs.replace(metric, vouched_only=True)
+        if metric.kind == "mean" and metric.cap is None:
+            metric = structs.replace(metric, cap=caps(metric))
+        asked = settings.metrics.get(name, Metric()).thresholds
+        if asked and metric.sources == (settings.span_event,):
             # Spans come by the write key alone.
-            definition |= {"value_unit": "ms", "trusted_only": True}
-        with_own_grace(definition, metric, grace=settings.grace_seconds)
-        return with_thresholds(definition, quantiles, unwatched)
+            metric = structs.replace(metric, value_unit="ms", trusted_only=True)
+        return with_thresholds(metric, asked, quantiles, unwatched)
 
     definition, *others = defined(target) or [None]
     if definition is None or others:
@@ -119,7 +107,7 @@ def frozen_policy(
     watched = [
         each for name in dict.fromkeys(guardrails) if name != target for each in defined(name)
     ]
-    is_adjusted = unit == "user" and definition["kind"] == "mean" and not retrospective
+    is_adjusted = unit == "user" and definition.kind == "mean" and not retrospective
     companions = companions_of(
         definition,
         unit=unit,
@@ -127,67 +115,65 @@ def frozen_policy(
         is_history=retrospective,
         adjusted_by=history(definition) if is_adjusted else None,
     )
-    return {
-        "target": definition,
-        "guardrails": watched,
-        **({"unwatched": unwatched} if unwatched else {}),
-        "companions": companions,
-        "read_from": msgspec.to_builtins(read_from),
-        **({"unread": list(unread)} if unread else {}),
-        "environment": environment,
-        "routes": None if routes is None else list(routes),
-        "routes_because": routes_because,
-        "graph_id": graph_id,
-        "flag": None if flag is None else asdict(flag),
-        "unit": unit,
-        "sample_rate": settings.sample_rate,
-        "drawn": flag is not None and flag.control is not None and settings.verified_draws,
-        "trusted_identity": settings.trusted_identity,
-        "signed_assignments": settings.signed_assignments,
-        "alpha": settings.alpha,
-        "attempt": 1 + len(earlier_attempts),
-        "earlier_attempts": list(earlier_attempts[-_NAMED_ATTEMPTS:]),
-        **_precisions(settings.typical_lifts),
-        "better": definition["better"],
-        "window_seconds": definition["window_seconds"],
-        "grace_seconds": settings.grace_seconds,
-        "warmup_seconds": max(0, settings.warmup_minutes * MINUTE - int(late_by.total_seconds())),
-        "block_seconds": BLOCK_SECONDS,
-        "block_min_units": BLOCK_MIN_UNITS,
-        "undeclared_min_units": UNDECLARED_MIN_UNITS,
-        "split_at": SPLIT_AT,
-        "segments": sorted(set(settings.segments)),
-        "fading_at": FADING_AT,
-        "after_window_at": AFTER_WINDOW_AT,
-        "horizon_seconds": settings.horizon_days * DAY,
-        "reward_seconds": settings.reward_days * DAY,
-        "effect_prior": EFFECT_PRIOR,
-        "contrast_seconds": settings.contrast_hours * HOUR,
-        "futility_margin": None if settings.futility_margin == "none" else settings.futility_margin,
-        "value_per_conversion": value_per_conversion
-        if value_per_conversion is not None
-        else _shared_value(settings.value_routes, metric=target, routes=routes),
+    smallest, *lifts = map(precision_of, sorted(settings.typical_lifts))
+    *between, largest = lifts or [smallest]
+    return Policy(
+        target=definition,
+        guardrails=tuple(watched),
+        unwatched=tuple(unwatched),
+        companions=companions,
+        read_from=tuple(read_from),
+        unread=tuple(unread),
+        environment=environment,
+        routes=None if routes is None else tuple(routes),
+        routes_because=routes_because,
+        graph_id=graph_id,
+        flag=flag,
+        unit=unit,
+        sample_rate=settings.sample_rate,
+        drawn=flag is not None and flag.control is not None and settings.verified_draws,
+        trusted_identity=settings.trusted_identity,
+        signed_assignments=settings.signed_assignments,
+        alpha=settings.alpha,
+        attempt=1 + len(earlier_attempts),
+        earlier_attempts=tuple(earlier_attempts[-_NAMED_ATTEMPTS:]),
+        rho_day=smallest,
+        rho_fast=largest,
+        rho_between=tuple(between),
+        better=definition.better,
+        window_seconds=definition.window_seconds,
+        grace_seconds=settings.grace_seconds,
+        warmup_seconds=max(0, settings.warmup_minutes * MINUTE - int(late_by.total_seconds())),
+        segments=tuple(sorted(set(settings.segments))),
+        horizon_seconds=settings.horizon_days * DAY,
+        reward_seconds=settings.reward_days * DAY,
+        contrast_seconds=settings.contrast_hours * HOUR,
+        futility_margin=None if settings.futility_margin == "none" else settings.futility_margin,
         # The worth of a further event of each unit says nothing of a ratio.
-        **({"value_per_conversion": None} if "per" in definition else {}),
-        PORTFOLIO: is_portfolio,
-        RETROSPECTIVE: retrospective,
-    }
+        value_per_conversion=None
+        if definition.per
+        else _shared_value(settings.value_routes, metric=target, routes=routes)
+        if value_per_conversion is None
+        else value_per_conversion,
+        portfolio=is_portfolio,
+        retrospective=retrospective,
+    )
 
 
 _SINGLE = "a target has a single threshold: name any of them in the metric's `over`"
 
 
 def with_thresholds(
-    definition: dict[str, Any],
-    quantiles: Callable[[Mapping[str, Any]], Quantiles | None],
+    metric: FrozenMetric,
+    asked: Sequence[str | float],
+    quantiles: Callable[[FrozenMetric, Sequence[str]], Quantiles | None],
     unwatched: list[str],
-) -> list[dict[str, Any]]:
+) -> list[FrozenMetric]:
     """Returns a metric once for each of its thresholds, with the number that each of them is."""
-    if not (asked := definition.pop("over", [])):
-        return [definition]
-    if isinstance(asked[0], float):
-        return [{**definition, "over": asked[0]}]
-    history, name = quantiles({**definition, "over": asked}), definition["name"]
+    shares = [each for each in asked if isinstance(each, str)]
+    if not shares:
+        return [structs.replace(metric, over=float(number)) for number in asked] or [metric]
+    history, name = quantiles(metric, shares), metric.name
     if history is None:
         unwatched.append(f"{name} is not watched: its past could not be read in time.")
         return []
@@ -197,33 +183,23 @@ def with_thresholds(
             f" and its quantiles need {FEWEST_UNITS:,}."
         )
         return []
-    frozen: list[dict[str, Any]] = []
-    for quantile, value, exceeded in zip(asked, history.values, history.exceeding, strict=True):
+    frozen: list[FrozenMetric] = []
+    for quantile, value, exceeded in zip(shares, history.values, history.exceeding, strict=True):
         if not FEWEST_EXCEED <= exceeded <= MOST_EXCEED:
             unwatched.append(
                 f"{name} {quantile} is not watched: {100 * exceeded:.2g} % exceeded {value:g} in"
                 f" the 28 days before, not {100 * FEWEST_EXCEED:g} to {100 * MOST_EXCEED:g} %."
             )
-        elif value in (each["over"] for each in frozen):
+        elif value in (each.over for each in frozen):
             unwatched.append(f"{name} {quantile} is not watched: it is {value:g}, as another is.")
         else:
             # The first keeps the name, under which all of them have their values.
             own = f"{name} {quantile}" if frozen else name
-            several = {"of": name} if len(asked) > 1 else {}
-            named = {"name": own, "over": value, "quantile": quantile}
-            frozen.append({**definition, **named, **several})
+            several = name if len(shares) > 1 else None
+            frozen.append(
+                structs.replace(metric, name=own, over=value, quantile=quantile, of=several)
+            )
     return frozen
-
-
-def _precisions(typical_lifts: Sequence[float]) -> dict[str, Any]:
-    """Returns the precisions of the test's components, of the smallest lift and of the largest."""
-    smallest, *others = map(precision_of, sorted(typical_lifts))
-    *between, largest = others or [smallest]
-    return {
-        "rho_day": smallest,
-        "rho_fast": largest,
-        "rho_between": between,
-    }
 
 
 def _shared_value(
@@ -239,20 +215,3 @@ def _shared_value(
     if len(shared) == 1 and None not in shared:
         return shared.pop()
     return values.get("*")
-
-
-def first_look_at(starts_at: datetime, policy: Mapping[str, Any]) -> datetime:
-    """Returns when the first block of the target closes: no look at it can come before."""
-    begins_at = int(starts_at.timestamp()) // BLOCK_SECONDS * BLOCK_SECONDS
-    return datetime.fromtimestamp(begins_at + BLOCK_SECONDS, tz=UTC) + closes_after(policy)
-
-
-def reward_at(starts_at: datetime, policy: Mapping[str, Any]) -> datetime:
-    """Returns when the effect is final, unless the deciding look comes later."""
-    return starts_at + timedelta(seconds=policy["reward_seconds"])
-
-
-def closes_after(policy: Mapping[str, Any]) -> timedelta:
-    """Returns how long after its end a block of the target closes: window and grace."""
-    grace = policy["grace_seconds"]
-    return timedelta(seconds=seconds_open(policy["target"], grace=grace) + grace)

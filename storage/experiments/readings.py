@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Row, TextClause, text
 
+from domain.cause import MANY_RETURNING
 from domain.checklist.setup import ReturningVisitors
-from domain.comparison import MANY_RETURNING
-from domain.currency import RATE_SCALE, conversion_factor
-from domain.evidence.policy import FrozenSource, Member
-from domain.metric import quantile_share
+from domain.currency import RATE_SCALE
+from domain.metric import FrozenMetric, quantile_share
 from domain.millionths import LARGEST_AMOUNT, MILLION, cap_in_millionths
+from domain.policy import FrozenSource, Member
 from domain.route import RouteTable, canonical_route
 from storage.experiments.policy import FEWEST_UNITS, Quantiles
 from storage.schema.past_log import PastLog, UnansweredError
@@ -169,36 +169,32 @@ _CAP = (
 )
 
 
-def _valued(definition: Mapping[str, Any]) -> dict[str, Any]:
+def _valued(metric: FrozenMetric) -> dict[str, Any]:
     """Returns the parameters of `_VALUES` for a mean, but for its days and its senders."""
-    rates: Mapping[str, float] = definition.get("rates", {})
     return {
-        "sources": definition["sources"],
-        "currency": definition["currency"],
-        "asked": json.dumps(definition.get("where", {})),
-        "others": list(rates),
-        "factors": [
-            conversion_factor(rate, of=code, to=definition["currency"])
-            for code, rate in rates.items()
-        ],
+        "sources": list(metric.sources),
+        "currency": metric.currency,
+        "asked": json.dumps(metric.where or {}),
+        "others": list(metric.factors),
+        "factors": list(metric.factors.values()),
     }
 
 
-def cap_of(events: PastEvents, definition: Mapping[str, Any], *, before: datetime) -> float | None:
+def cap_of(events: PastEvents, metric: FrozenMetric, *, before: datetime) -> float | None:
     """Returns the cap of a metric's values, by those before the start; None of too few.
 
     That is the 99th percentile of the values that are not zero; where these are fewer than a
     thousand the larger of twenty times their median and their 95th percentile. Without a cap a
     single extreme value hides the effect on all others.
     """
-    statements = _CAP[:1] if definition.get("vouched_only") else _CAP
+    statements = _CAP[:1] if metric.vouched_only else _CAP
     row, since = events.vouched_first(
-        statements, _valued(definition), before=before, enough=_FEW_VALUES
+        statements, _valued(metric), before=before, enough=_FEW_VALUES
     )
     values = users_of(row)
     if values < _FEW_VALUES:
         return None
-    events.note("cap", row, since, before, metric=definition["name"])
+    events.note("cap", row, since, before, metric=metric.name)
     median, percentile_95, percentile_99 = row.percentiles
     if values >= _MANY_VALUES:
         return percentile_99 / MILLION
@@ -233,18 +229,18 @@ FROM users
 
 def history_of(
     events: PastEvents,
-    definition: Mapping[str, Any],
+    metric: FrozenMetric,
     *,
     before: datetime,
     trusted_only: bool,
-) -> list[str] | None:
+) -> tuple[datetime, datetime] | None:
     """Returns from when to when the history was received that predicts a metric of users.
 
     That is the 28 days before; None where they do not say by themselves that the earlier predict
     the later.
     """
-    since, window = before - HISTORY_DAYS, timedelta(seconds=definition["window_seconds"])
-    chosen = {**_valued(definition), "window": window, "cap": cap_in_millionths(definition["cap"])}
+    since, window = before - HISTORY_DAYS, timedelta(seconds=metric.window_seconds)
+    chosen = {**_valued(metric), "window": window, "cap": cap_in_millionths(metric.cap or 0)}
 
     def read(days: timedelta, *, vouched_only: bool) -> Row[Any]:
         split = before - window - days
@@ -253,7 +249,7 @@ def history_of(
             _EXPLAINED,
             **chosen,
             **asked,
-            vouched_only=vouched_only or definition.get("vouched_only", False),
+            vouched_only=vouched_only or metric.vouched_only,
             trusted_only=vouched_only or trusted_only,
         )
         return row
@@ -266,8 +262,8 @@ def history_of(
     row = first_enough(readings, lambda row: row.vouched >= _FEW_USERS)
     if users_of(row) < _FEW_USERS or _explained(row) < _LEAST_EXPLAINED:
         return None
-    events.note("history", row, since, before, metric=definition["name"])
-    return [since.isoformat(), before.isoformat()]
+    events.note("history", row, since, before, metric=metric.name)
+    return since, before
 
 
 def _explained(row: Row[Any]) -> float:
@@ -322,21 +318,25 @@ FROM frozen
 
 
 def first_values(
-    events: PastEvents, definition: Mapping[str, Any], *, by_user: bool, before: datetime
+    events: PastEvents,
+    metric: FrozenMetric,
+    quantiles: Sequence[str],
+    *,
+    by_user: bool,
+    before: datetime,
 ) -> Quantiles:
     """Returns the quantiles of a metric's first values of units, in the days before the start.
 
     Those of a server's spans are read by the write key alone, with which all spans come.
     """
-    trusted_only = definition.get("trusted_only", False)
     asked = {
-        "sources": definition["sources"],
+        "sources": list(metric.sources),
         "by_user": by_user,
-        "asked": json.dumps(definition.get("where", {})),
-        "shares": [quantile_share(quantile) for quantile in definition["over"]],
-        "trusted_only": trusted_only,
+        "asked": json.dumps(metric.where or {}),
+        "shares": [quantile_share(quantile) for quantile in quantiles],
+        "trusted_only": metric.trusted_only,
     }
-    is_vouched = trusted_only or definition.get("vouched_only", False)
+    is_vouched = metric.trusted_only or metric.vouched_only
     row, since = events.vouched_first(
         [_FIRST_VALUES] if is_vouched else [_FIRST_VALUES] * 2,
         asked,
@@ -345,7 +345,7 @@ def first_values(
     )
     units = users_of(row)
     if units >= FEWEST_UNITS:
-        events.note("thresholds", row, since, before, metric=definition["name"])
+        events.note("thresholds", row, since, before, metric=metric.name)
     return Quantiles(
         units=units,
         values=[value / MILLION for value in row.values or ()],

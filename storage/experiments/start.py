@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import Connection, Row, exists, select, text
 
 from domain.lineage.flag import Flag
+from domain.policy import BLOCK_MIN_UNITS, UNDECLARED_MIN_UNITS
 from domain.registration import Registration
 from storage.experiments.hold_backs import held_back_since
-from storage.experiments.policy import BLOCK_MIN_UNITS, UNDECLARED_MIN_UNITS
 from storage.experiments.readings import PastEvents
 from storage.schema.encoding import compared_value
 from storage.schema.tables import experiments
@@ -67,7 +67,7 @@ class Start:
 def start_of(connection: Connection, project_id: int, binding: Binding, choice: Choice) -> Start:
     """Returns when exposure begins: with the first step of the ramp, or of a flag's being on.
 
-    It begins with the binding where the experiment is a repeated one, and where it was chosen late.
+    It begins with the binding where the experiment is repeated, and where it was chosen late.
     History is registered after its events by its nature: it keeps its past.
     """
     environment, bound_at = binding.deploy.environment, binding.bound_at

@@ -2,26 +2,20 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Row, text
 
 from domain.cause import Cause
-from domain.currency import conversion_factor
 from domain.draw import bound_of
-from domain.lineage.flag import Flag
-from domain.metric import metrics_of
+from domain.metric import Companion, FrozenMetric
 from domain.millionths import MILLION, cap_in_millionths
+from domain.policy import Policy
 from storage.pipeline.assignments import Question
 from storage.pipeline.moments import SECOND, block_of, microseconds
 from storage.pipeline.steps import AHEAD, HALF, KINDS, PROPERTIES, REASONS, asked_values
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import SEEN_FROM
-
-
-class UnreadablePolicyError(ValueError):
-    """A frozen policy lacks members that the pipeline reads: it is broken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,77 +172,57 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
     Raises:
         UnreadablePolicyError: Its policy is broken.
     """
-    policy = row.policy
-    starts_at = microseconds(row.starts_at)
-    try:
-        return value_of(
-            PipelineExperiment,
-            row,
-            number=number,
-            change=frozenset(row.change),
-            starts_at=starts_at,
-            seen_from=microseconds(row.seen_from),
-            graph_id=policy["graph_id"],
-            routes=policy["routes"],
-            flag=None if policy["flag"] is None else Flag(**policy["flag"]),
-            by_user=policy["unit"] == "user",
-            trusted_only=policy["trusted_identity"],
-            signed_only=policy["signed_assignments"],
-            vouched_only=policy["target"].get("vouched_only", False),
-            grace=_span(policy, "grace_seconds"),
-            horizon=starts_at + _span(policy, "horizon_seconds"),
-            warm_at=starts_at + _span(policy, "warmup_seconds"),
-            target_window=_span(policy, "window_seconds"),
-            target_open_for=_open_for(policy["target"], policy),
-            segments=policy["segments"],
-            sample_bound=bound_of(policy["sample_rate"]),
-            drawn=policy.get("drawn", False),
-            metrics=[_metric(named, policy) for named in metrics_of(policy)],
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise UnreadablePolicyError("a policy lacks what the pipeline reads of it") from error
-
-
-def _span(policy: Mapping[str, Any], member: str) -> int:
-    return round(float(policy[member]) * SECOND)
-
-
-def _open_for(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> int:
-    own = _span(definition, "grace_seconds") if "grace_seconds" in definition else None
-    window, grace = _span(definition, "window_seconds"), _span(policy, "grace_seconds")
-    return window + (0 if own is None else own - grace)
-
-
-def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
-    cap, over, role = definition["cap"], definition.get("over"), definition.get("role")
-    where: Mapping[str, Sequence[str]] = definition.get("where", {})
-    history_from, history_to = (
-        moment and microseconds(datetime.fromisoformat(moment))
-        for moment in definition.get("received", (None, None))
+    policy, starts_at = Policy.of(row.policy), microseconds(row.starts_at)
+    return value_of(
+        PipelineExperiment,
+        row,
+        number=number,
+        change=frozenset(row.change),
+        starts_at=starts_at,
+        seen_from=microseconds(row.seen_from),
+        graph_id=policy.graph_id,
+        routes=policy.routes,
+        flag=policy.flag,
+        by_user=policy.unit == "user",
+        trusted_only=policy.trusted_identity,
+        signed_only=policy.signed_assignments,
+        vouched_only=policy.target.vouched_only,
+        grace=policy.grace_seconds * SECOND,
+        horizon=starts_at + policy.horizon_seconds * SECOND,
+        warm_at=starts_at + policy.warmup_seconds * SECOND,
+        target_window=policy.window_seconds * SECOND,
+        target_open_for=policy.target.seconds_open(grace=policy.grace_seconds) * SECOND,
+        segments=policy.segments,
+        sample_bound=bound_of(policy.sample_rate),
+        drawn=policy.drawn,
+        metrics=[_metric(each, grace=policy.grace_seconds) for each in policy.metrics],
     )
+
+
+def _metric(frozen: FrozenMetric, *, grace: int) -> Metric:
+    companion = frozen if isinstance(frozen, Companion) else None
+    role = "" if companion is None else companion.role
+    where = frozen.where or {}
+    received = companion and companion.received
+    history_from, history_to = map(microseconds, received) if received else (None, None)
     return Metric(
-        name=definition["name"],
-        sources=definition["sources"],
-        attribution_window=_span(definition, "window_seconds"),
-        attribution_before=round(definition.get("before_seconds", 0) * SECOND),
-        open_for=_open_for(definition, policy),
-        kind=KINDS.index(definition["kind"]),
-        per=definition.get("per", ()),
-        cap=None if cap is None else cap_in_millionths(cap),
-        threshold=None if over is None else cap_in_millionths(over),
-        amounts_of=definition.get("of", definition["name"]),
-        currency=definition["currency"],
-        vouched_only=2
-        if definition.get("trusted_only")
-        else int(role == "vouched" or definition.get("vouched_only", False)),
+        name=frozen.name,
+        sources=frozen.sources,
+        attribution_window=frozen.window_seconds * SECOND,
+        attribution_before=(0 if companion is None else companion.before_seconds) * SECOND,
+        open_for=frozen.seconds_open(grace=grace) * SECOND,
+        kind=KINDS.index(frozen.kind),
+        per=frozen.per or (),
+        cap=None if frozen.cap is None else cap_in_millionths(frozen.cap),
+        threshold=None if frozen.over is None else cap_in_millionths(frozen.over),
+        amounts_of=frozen.of or frozen.name,
+        currency=frozen.currency,
+        vouched_only=2 if frozen.trusted_only else int(role == "vouched" or frozen.vouched_only),
         by_page=int(role == Cause.CHANNELS),
-        factors={
-            code: conversion_factor(rate, of=code, to=definition["currency"])
-            for code, rate in definition.get("rates", {}).items()
-        },
-        left_out=REASONS.get(str(role), 0),
+        factors=frozen.factors,
+        left_out=REASONS.get(role, 0),
         turnover=int(role == Cause.TURNOVER),
-        also_of=definition.get("also_of"),
+        also_of=companion and companion.also_of,
         history_from=history_from,
         history_to=history_to,
         **dict(zip(PROPERTIES, where, strict=False)),

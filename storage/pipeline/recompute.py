@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from domain.policy import UnreadablePolicyError
 from storage.lake.day_engines import DayEngineSettings, open_day_engine
 from storage.lake.lake import Lake
 from storage.lake.reader import SealedLog, read_apart
@@ -24,7 +25,6 @@ from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
-    UnreadablePolicyError,
     bound_experiment,
 )
 from storage.pipeline.moments import EARLIEST, microseconds, moment_of

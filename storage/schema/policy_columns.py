@@ -5,24 +5,52 @@ a policy is broken: of that policy it reads NULL, unless the column says `strict
 pipeline read policies strictly, each within a batch.
 """
 
+import msgspec
+
 from domain.cause import LEFT_OUT
-from domain.metric import HISTORY
-from domain.registration import PORTFOLIO, RETROSPECTIVE
+from domain.metric import HISTORY, FrozenMetric
+from domain.policy import Policy
+
+_Holder = type[msgspec.Struct]
 
 
-def _number(member: str, *, policy: str = "x.policy") -> str:
+def _json(member: str, holder: _Holder = Policy, *, at: str = "x.policy") -> str:
+    """Returns SQL for a member of a policy, or of another holder.
+
+    Raises:
+        AttributeError: The holder has no such member.
+    """
+    getattr(holder, member)
+    return f"{at} -> '{member}'"
+
+
+def _text(member: str, holder: _Holder = Policy, *, at: str = "x.policy") -> str:
+    """Returns SQL for a member as text."""
+    getattr(holder, member)
+    return f"{at} ->> '{member}'"
+
+
+def _number(member: str, holder: _Holder = Policy, *, at: str = "x.policy") -> str:
     """Returns SQL for a member as a double; NULL where it is no number of a sane size."""
+    number = _json(member, holder, at=at)
     # Cases within each other, since only those are evaluated in order.
     return (
-        f"CASE WHEN jsonb_typeof({policy} -> '{member}') = 'number' THEN"
-        f" CASE WHEN ({policy} -> '{member}')::numeric BETWEEN -1e9 AND 1e9"
-        f" THEN ({policy} ->> '{member}')::float END END"
+        f"CASE WHEN jsonb_typeof({number}) = 'number' THEN"
+        f" CASE WHEN ({number})::numeric BETWEEN -1e9 AND 1e9 THEN ({number})::float END END"
     )
 
 
-def _span(member: str, *, policy: str = "x.policy") -> str:
+def _span(member: str, holder: _Holder = Policy, *, at: str = "x.policy") -> str:
     """Returns SQL for a member in seconds as an interval; NULL where it cannot be read."""
-    return f"make_interval(secs => {_number(member, policy=policy)})"
+    return f"make_interval(secs => {_number(member, holder, at=at)})"
+
+
+def _holds(member: str) -> str:
+    """Returns SQL for whether a member is true."""
+    return f"coalesce({_json(member)} = 'true'::jsonb, false)"
+
+
+TARGET, _GUARDRAILS, _COMPANIONS = map(_json, ("target", "guardrails", "companions"))
 
 
 # From when on the log is read. Units seen from then on until the start are in neither arm: in
@@ -33,61 +61,64 @@ GRACE_SECONDS = _number("grace_seconds")
 GRACE = _span("grace_seconds")
 HORIZON = _span("horizon_seconds")
 # Whether a history of users is read, which nothing of the past may change from then on.
-_ADJUSTED = f"coalesce((x.policy -> 'companions') @? '$[*] ? (@.role == \"{HISTORY}\")', false)"
+_ADJUSTED = f"coalesce(({_COMPANIONS}) @? '$[*] ? (@.role == \"{HISTORY}\")', false)"
 HISTORY_FROM = f"({SEEN_FROM} - CASE WHEN {_ADJUSTED} THEN interval '28 days' ELSE '0' END)"
 # How long the target's outcomes stay open after a block's exposures. A grace that cannot be read
 # hides no window: such an experiment is due, and is set aside.
-_TARGET_GRACE = _span("grace_seconds", policy="x.policy -> 'target'")
+_TARGET_GRACE = _span("grace_seconds", FrozenMetric, at=TARGET)
 TARGET_OPEN_FOR = f"({_span('window_seconds')} + coalesce({_TARGET_GRACE} - {GRACE}, interval '0'))"
-TARGET = "x.policy -> 'target'"
 # Whether a companion of the target counts outcomes that it leaves out.
 _REASONS = " || ".join(f'@.role == "{reason}"' for reason in LEFT_OUT)
-LEAVES_OUT = f"coalesce((x.policy -> 'companions') @? '$[*] ? ({_REASONS})', false)"
-TARGET_SOURCES = "coalesce(x.policy -> 'target' -> 'sources', jsonb_build_array(x.target_metric))"
-JUDGED_METRICS = "jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')"
+LEAVES_OUT = f"coalesce(({_COMPANIONS}) @? '$[*] ? ({_REASONS})', false)"
+_TARGET_SOURCES = _json("sources", FrozenMetric, at=TARGET)
+TARGET_SOURCES = f"coalesce({_TARGET_SOURCES}, jsonb_build_array(x.target_metric))"
+JUDGED_METRICS = f"jsonb_build_array({TARGET}) || ({_GUARDRAILS})"
 # The target and the guardrails that a keep waits for, of whose events none ever came.
-NEVER_RECEIVED = """ARRAY(
+NEVER_RECEIVED = f"""ARRAY(
     SELECT m.metric ->> 'name'
     FROM (
-        SELECT x.policy -> 'target', 0
+        SELECT {TARGET}, 0
         UNION ALL
         SELECT g.metric, g.place
-        FROM jsonb_path_query(x.policy, '$.guardrails[*]') WITH ORDINALITY AS g (metric, place)
-        WHERE g.metric -> 'margin' <> 'null'
+        FROM jsonb_path_query({_GUARDRAILS}, '$[*]') WITH ORDINALITY AS g (metric, place)
+        WHERE {_json("margin", FrozenMetric, at="g.metric")} <> 'null'
     ) AS m (metric, place)
     WHERE m.metric IS NOT NULL AND NOT EXISTS (
-        SELECT FROM jsonb_path_query(m.metric, '$.sources[*]') AS e (event)
-        JOIN seen_names AS s ON s.project_id = x.project_id AND s.event = e.event #>> '{}'
+        SELECT FROM jsonb_path_query({_json("sources", FrozenMetric, at="m.metric")}, '$[*]')
+            AS e (event)
+        JOIN seen_names AS s ON s.project_id = x.project_id AND s.event = e.event #>> '{{}}'
     )
     ORDER BY m.place
 )"""
 ALPHA = _number("alpha")
 ATTEMPT = _number("attempt")
 SAMPLE_RATE = _number("sample_rate")
-CONTRAST_SECONDS = "CAST(x.policy ->> 'contrast_seconds' AS bigint)"
-BLOCK_MIN_UNITS = "(x.policy ->> 'block_min_units')::bigint"  # strict
-UNDECLARED_MIN_UNITS = "(x.policy ->> 'undeclared_min_units')::bigint"  # strict
-GRAPH_ID = "x.policy ->> 'graph_id'"
-ROUTES = "x.policy -> 'routes'"
-BY_USER = "coalesce(x.policy ->> 'unit' = 'user', false)"
-TRUSTED_IDENTITY = """
-CASE WHEN jsonb_typeof(x.policy -> 'trusted_identity') = 'boolean'
-    THEN (x.policy ->> 'trusted_identity')::boolean END
-"""
-IS_DRAWN = "coalesce(x.policy -> 'drawn' = 'true'::jsonb, false)"
-HAS_FLAG = "x.policy ->> 'flag' IS NOT NULL"
-FLAG_NAME = "x.policy -> 'flag' ->> 'name'"
+CONTRAST_SECONDS = f"CAST({_text('contrast_seconds')} AS bigint)"
+BLOCK_MIN_UNITS = f"({_text('block_min_units')})::bigint"  # strict
+UNDECLARED_MIN_UNITS = f"({_text('undeclared_min_units')})::bigint"  # strict
+GRAPH_ID = _text("graph_id")
+ROUTES = _json("routes")
+BY_USER = f"coalesce({_text('unit')} = 'user', false)"
+_TRUSTED = _json("trusted_identity")
+TRUSTED_IDENTITY = f"CASE WHEN jsonb_typeof({_TRUSTED}) = 'boolean' THEN ({_TRUSTED})::boolean END"
+IS_DRAWN = _holds("drawn")
+HAS_FLAG = f"{_text('flag')} IS NOT NULL"
+FLAG_NAME = f"{_json('flag')} ->> 'name'"
 # The build that users have is its treatment, and stays the base of whatever comes.
-IS_PORTFOLIO = f"coalesce(x.policy -> '{PORTFOLIO}' = 'true'::jsonb, false)"
-IS_HISTORY = f"coalesce(x.policy -> '{RETROSPECTIVE}' = 'true'::jsonb, false)"
+IS_PORTFOLIO = _holds("portfolio")
+IS_HISTORY = _holds("retrospective")
 
 
 def _metrics(definitions: str) -> str:
     """Returns SQL for metrics of a policy: their name, and how long their outcomes stay open."""
+    name, window, grace = (
+        _text(member, FrozenMetric, at="definition")
+        for member in ("name", "window_seconds", "grace_seconds")
+    )
     return f"""
-    SELECT definition ->> 'name' AS name,
-        make_interval(secs => (definition ->> 'window_seconds')::float + coalesce(
-            (definition ->> 'grace_seconds')::float - (x.policy ->> 'grace_seconds')::float, 0
+    SELECT {name} AS name,
+        make_interval(secs => ({window})::float + coalesce(
+            ({grace})::float - ({_text("grace_seconds")})::float, 0
         )) AS open_for
     FROM jsonb_array_elements({definitions}) AS definition
     """
@@ -95,4 +126,4 @@ def _metrics(definitions: str) -> str:
 
 # Relations of name and open_for (strict).
 TARGET_AND_GUARDRAILS = _metrics(JUDGED_METRICS)
-COMPANIONS = _metrics("x.policy -> 'companions'")
+COMPANIONS = _metrics(_COMPANIONS)

@@ -12,8 +12,7 @@ from domain.evidence.counts import Counts, LeftOut
 from domain.lineage.flag import flag_change
 from domain.lineage.history import History
 from domain.lineage.serving import ReleaseStep
-from domain.metric import metrics_of
-from domain.registration import PORTFOLIO
+from domain.policy import Policy
 from storage.experiments.histories import joint_with, read_facts
 from storage.experiments.serving import POSTED
 from storage.pipeline.assignments import Question
@@ -58,6 +57,7 @@ class ExperimentReading:
         strata: The names of the strata that were ever exposed, in order; cells hold their places.
         lineages: Of each of them the digest of its lineage alone.
         joint_with: The changes under test that are not the treatment commit's own.
+        frozen: The policy as it is stored, of which evidence shows a digest.
         stratum_shares: By lineage, treatment's declared share of the units of its strata; empty
             where none is declared, and of a mean.
     """
@@ -73,7 +73,8 @@ class ExperimentReading:
     bound_at: datetime
     closed_at: datetime | None
     change: Sequence[str]
-    policy: Mapping[str, Any]
+    policy: Policy
+    frozen: Mapping[str, object]
     as_of: datetime
     strata: Sequence[str]
     lineages: Sequence[str]
@@ -91,7 +92,7 @@ class ExperimentReading:
     @property
     def cells(self) -> Columns:
         """The closed cells of the target."""
-        return self.cells_by_metric[self.policy["target"]["name"]]
+        return self.cells_by_metric[self.policy.target.name]
 
 
 _ACTIVE = text(f"""
@@ -135,15 +136,21 @@ def read_experiments(
     cells = read_cells(connection, ids)
     strata = read_strata(connection, ids)
     deploys = _deploys(connection, active)
-    known = {row.experiment_id: _counted(row, deploys[row.experiment_id]) for row in active}
+    policies = {row.experiment_id: Policy.of(row.policy) for row in active}
+    known = {
+        row.experiment_id: _counted(
+            row, deploys[row.experiment_id], grace=policies[row.experiment_id].grace_seconds
+        )
+        for row in active
+    }
     shares = {
         row.experiment_id: []
-        if row.policy["flag"] is not None
+        if policies[row.experiment_id].flag is not None
         else allocations(
             known[row.experiment_id],
             commit=row.treatment_commit,
             starts_at=row.starts_at,
-            is_portfolio=row.policy[PORTFOLIO],
+            is_portfolio=policies[row.experiment_id].portfolio,
         )
         for row in active
     }
@@ -151,20 +158,23 @@ def read_experiments(
     gates = read_gates(connection, ids, declared=[row.experiment_id for row in declared])
     within = _within_strata(
         connection,
-        [row for row in declared if row.policy["target"]["kind"] == "conversion"],
+        [row for row in declared if policies[row.experiment_id].target.kind == "conversion"],
         known,
         strata,
+        policies,
     )
     return [
         value_of(
             ExperimentReading,
             row,
+            policy=policies[row.experiment_id],
+            frozen=row.policy,
             strata=[stratum.name for stratum in strata[row.experiment_id]],
             lineages=[stratum.lineage for stratum in strata[row.experiment_id]],
             flags=[stratum.flags for stratum in strata[row.experiment_id]],
             cells_by_metric={
-                name: cells.get((row.experiment_id, name), NO_CELLS)
-                for name in (metric["name"] for metric in metrics_of(row.policy))
+                metric.name: cells.get((row.experiment_id, metric.name), NO_CELLS)
+                for metric in policies[row.experiment_id].metrics
             },
             cuts=_cuts(known[row.experiment_id], starts_at=row.starts_at),
             deploys=[
@@ -189,6 +199,7 @@ def _within_strata(
     declared: Sequence[Row[Any]],
     deploys: Mapping[str, Sequence[CountedDeploy]],
     strata: Mapping[str, Sequence[Stratum]],
+    policies: Mapping[str, Policy],
 ) -> dict[str, dict[str, list[Allocation]]]:
     """Returns treatment's share within each lineage of the experiments that declare shares."""
     places = {(row.project_id, row.environment) for row in declared}
@@ -201,7 +212,7 @@ def _within_strata(
             question=Question(change=frozenset(row.change), bound_at=row.bound_at),
             history=histories[row.project_id, row.environment],
             starts_at=row.starts_at,
-            grace_seconds=row.policy["grace_seconds"],
+            grace_seconds=policies[row.experiment_id].grace_seconds,
         )
         for row in declared
     }
@@ -227,13 +238,15 @@ def _deploys(connection: Connection, active: Iterable[Row[Any]]) -> dict[str, li
     }
 
 
-def _counted(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[CountedDeploy]:
+def _counted(
+    experiment: Row[Any], deploys: Iterable[Row[Any]], *, grace: int
+) -> list[CountedDeploy]:
     """Returns the deploys in the order in which they begin to count.
 
     A deploy counts for each block whose close, or the binding, came after its record: a deploy
     posted late counts from the first such block on, unless a later step of its commit does already.
     """
-    close = _BLOCK + timedelta(seconds=experiment.policy["grace_seconds"])
+    close = _BLOCK + timedelta(seconds=grace)
     counted: list[CountedDeploy] = []
     in_force: dict[str, datetime] = {}
     for deploy in reversed(list(deploys)):
@@ -469,7 +482,7 @@ def stratum_changes(
             carried = histories[experiment_id].lineage(stratum.commit) | {
                 flag_change(name, value)
                 for name, value in stratum.flags.items()
-                if name != (experiment.policy["flag"] or {}).get("name")
+                if experiment.policy.flag is None or name != experiment.policy.flag.name
             }
             changes[experiment_id][stratum.name] = carried - frozenset(experiment.change)
     return changes

@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, text
 
+from domain.cause import MIN_CROSSINGS
 from domain.checklist.lines import SILENCE, ChecklistLine, lines
 from domain.checklist.setup import OpenExperiment, ProjectSetup, ReturningVisitors, Traffic
-from domain.comparison import MIN_CROSSINGS
 from domain.evidence.counts import LeftOut
-from domain.evidence.policy import FrozenMetric
 from domain.lineage.control_state import ControlState
-from domain.metric import metric_definition
+from domain.metric import FrozenMetric, metric_definition
 from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
 from storage.experiments.readings import PastEvents, read_returning
@@ -184,7 +183,7 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
     environments = sorted({experiment.environment for experiment in experiments}) or [latest]
     newest_at = _newest(recent.by_environment, environments, row.named_at)
     metric = default_metric(connection, project_id, settings)
-    definition = metric_definition(metric, settings.metrics)
+    sources = metric_definition(metric, settings.metrics).sources
     revenue = connection.execute(_REVENUE, {**bound, "grace": settings.grace_seconds}).one()
     names = list(dict.fromkeys([*recent.names, *read_names(connection, project_id)]))
     past = PastEvents(past=PastLog(connection), project_id=project_id, environment=environments[0])
@@ -193,7 +192,7 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         row,
         grace_seconds=settings.grace_seconds,
         contrast_hours=settings.contrast_hours,
-        target=(metric, definition["sources"]),
+        target=(metric, list(sources)),
         graph=row.current_graph_id is not None,
         deployed=row.latest is not None,
         environments=environments,

@@ -7,7 +7,7 @@ from itertools import accumulate
 from sqlalchemy import Connection, text
 
 from domain.drawing.traffic import Ramp, Step
-from storage.experiments.policy import closes_after
+from domain.policy import Policy, UnreadablePolicyError
 
 # A page shows no finer periods.
 _MOST_PERIODS = 120
@@ -53,8 +53,8 @@ def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) ->
         return None
     since = experiment.starts_at
     try:
-        after = closes_after(experiment.policy)
-    except (KeyError, TypeError, ValueError):
+        after = timedelta(seconds=Policy.of(experiment.policy).numbers.closes_after)
+    except UnreadablePolicyError:
         # An experiment whose policy is broken is set aside; its page says so.
         return None
     blocks = max(until - after - since, _BLOCK) / _BLOCK / _MOST_PERIODS

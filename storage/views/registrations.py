@@ -1,17 +1,17 @@
 """Registrations: an experiment as it is bound, and its needs before it can answer."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from difflib import SequenceMatcher
-from typing import Any
 
 from sqlalchemy import Connection, text
 
 from domain.contract import contract_of
 from domain.evidence.document import evidence_of, looked_at
+from domain.policy import Policy, UnreadablePolicyError
 from domain.registration import RegistrationAnswer
 from storage.experiments.histories import joint_with
-from storage.experiments.policy import first_look_at, reward_at
 from storage.log.received_events import read_name_counts
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
@@ -66,7 +66,7 @@ def read_current(
         nearest = _nearest(connection, project_id, row.environment, row.treatment_commit)
     published = {experiment_id: (contract_of(row.contract), evidence_of(row.evidence))}
     current = read_situations(connection, published, nearest=nearest)[experiment_id]
-    known = looked_at(current.evidence)
+    known, policy = looked_at(current.evidence), _readable(row.policy)
     registration = value_of(
         RegistrationAnswer,
         row,
@@ -74,21 +74,13 @@ def read_current(
         waits_for_deploy=current.awaited,
         base_moved=current.builds.moved,
         nothing_to_compare=current.builds.missing,
-        fires_at=_fires_at(row.policy),
+        fires_at=None if policy is None else policy.attempt**2 / policy.alpha,
         received=tuple(read_name_counts(connection, project_id)),
-        first_look_at=_moment_of(first_look_at, row.starts_at, row.policy),
-        reward_at=_moment_of(reward_at, row.starts_at, row.policy),
+        first_look_at=None if policy is None else policy.first_look_at(row.starts_at),
+        reward_at=None if policy is None else policy.reward_at(row.starts_at),
         situation=current.situation,
     )
     return registration, current
-
-
-def _fires_at(policy: dict[str, Any] | None) -> float | None:
-    """Returns the e-value at which a test fires, where its policy can be read."""
-    try:
-        return None if policy is None else policy["attempt"] ** 2 / policy["alpha"]
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 _START = text("""
@@ -104,24 +96,19 @@ def read_first_look(connection: Connection, project_id: int, experiment_id: str)
     return first_look_of(row.starts_at, row.policy)
 
 
-def first_look_of(starts_at: datetime | None, policy: dict[str, Any] | None) -> datetime | None:
-    """Returns when the target can be looked at first; None where nothing tells."""
-    return _moment_of(first_look_at, starts_at, policy)
-
-
-def _moment_of(
-    moment: Callable[[datetime, dict[str, Any]], datetime],
-    starts_at: datetime | None,
-    policy: dict[str, Any] | None,
+def first_look_of(
+    starts_at: datetime | None, stored: Mapping[str, object] | None
 ) -> datetime | None:
-    """Returns a moment that the policy fixed; None where nothing tells."""
-    if starts_at is None or policy is None:
-        return None
-    try:
-        return moment(starts_at, policy)
-    except (KeyError, TypeError, ValueError):
-        # A policy that cannot be read: its experiment is set aside, and its page says so.
-        return None
+    """Returns when the target can be looked at first; None where nothing tells."""
+    policy = _readable(stored)
+    return None if policy is None or starts_at is None else policy.first_look_at(starts_at)
+
+
+def _readable(stored: Mapping[str, object] | None) -> Policy | None:
+    """Returns a policy; None before the binding, and where an experiment is set aside for it."""
+    with suppress(UnreadablePolicyError):
+        return None if stored is None else Policy.of(stored)
+    return None
 
 
 def _nearest(

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.calibration.proportion import bounds
 from benchmarks.calibration.scenario import evaluated, quiet
 from benchmarks.calibration.traffic import DELAY
-from stats.looks.policy import DAY
+from domain.metric import DAY
 
 Steps = Sequence[tuple[float, float]]
 

@@ -13,8 +13,8 @@ from benchmarks.calibration.many_flags.build import (
     on_one_hash,
 )
 from benchmarks.calibration.proportion import Proportion, bounds
+from domain.policy import SPLIT_AT
 from stats.decision.evidence import Evidence
-from storage.experiments.policy import SPLIT_AT
 
 
 def sizes(small: int, full: int) -> list[Any]:

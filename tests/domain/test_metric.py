@@ -2,16 +2,15 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from domain.metric import Metric, metric_definition, seconds_open, with_own_grace
+from domain.metric import FrozenMetric, Metric, metric_definition
 
 
-def frozen(grace: int, **chosen: Any) -> dict[str, object]:
+def frozen(grace: int, **chosen: Any) -> FrozenMetric:
     metric = Metric(window_seconds=3600, **chosen)
-    definition = metric_definition("order", {"order": metric})
-    with_own_grace(definition, metric, grace=grace)
-    return definition
+    return metric_definition("order", {"order": metric}, grace=grace)
 
 
 @pytest.mark.parametrize("seconds", [-1, 604_801])
@@ -23,8 +22,8 @@ def test_a_grace_lies_between_none_and_seven_days(seconds) -> None:
 @pytest.mark.parametrize("chosen", [{}, {"grace_seconds": 0}, {"grace_seconds": 120}])
 def test_a_grace_no_longer_than_the_project_s_freezes_the_same_bytes(chosen) -> None:
     definition = frozen(120, **chosen)
-    assert "grace_seconds" not in definition
-    assert seconds_open(definition, grace=120) == 3600
+    assert b"grace_seconds" not in msgspec.json.encode(definition)
+    assert definition.seconds_open(grace=120) == 3600
 
 
 @pytest.mark.parametrize(
@@ -32,6 +31,6 @@ def test_a_grace_no_longer_than_the_project_s_freezes_the_same_bytes(chosen) -> 
 )
 def test_a_longer_one_exceeds_the_project_s_by_whole_blocks(own, open_for) -> None:
     definition = frozen(120, grace_seconds=own)
-    assert seconds_open(definition, grace=120) == open_for
+    assert definition.seconds_open(grace=120) == open_for
     assert open_for % 300 == 0
     assert open_for + 120 >= 3600 + own

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from domain.measure import precision_of
+from domain.metric import DAY
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import prospects
@@ -16,7 +17,7 @@ from domain.planning.requirement import (
     excluding_sessions,
     smallest_lift_by_horizon,
 )
-from stats.looks.policy import DAY, Policy
+from domain.policy import Numbers
 from stats.sequential import requirement
 from stats.sequential.mixture import Mixture
 
@@ -26,7 +27,7 @@ RATES, SHARES, LIFTS = (0.001, 0.05, 0.6, 0.95), (0.01, 0.2, 0.5, 0.9), (0.01, 0
 def mixture(boundary: Boundary) -> Mixture:
     day, *others = map(precision_of, boundary.typical_lifts)
     *between, fast = others or [day]
-    policy = Policy(alpha=boundary.alpha, rho_day=day, rho_fast=fast, rho_between=tuple(between))
+    policy = Numbers(alpha=boundary.alpha, rho_day=day, rho_fast=fast, rho_between=tuple(between))
     return Mixture(
         rho=np.array([policy.rho]),
         log_threshold=np.array([policy.log_threshold]),
@@ -34,7 +35,7 @@ def mixture(boundary: Boundary) -> Mixture:
 
 
 def test_its_numbers_are_those_of_a_new_policy() -> None:
-    policy = Policy()
+    policy = Numbers()
     assert policy.rho == tuple(map(precision_of, Boundary.typical_lifts))
     assert (policy.alpha, policy.horizon_seconds) == (Boundary.alpha, HORIZON_DAYS * DAY)
     assert requirement.Z_POWER == Z_POWER

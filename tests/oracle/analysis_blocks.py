@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from stats.looks.policy import DAY
+from domain.metric import DAY
 from stats.looks.series import Series
 
 HOUR = 3600

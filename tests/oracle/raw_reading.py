@@ -10,6 +10,7 @@ from typing import Any
 from domain.evidence.counts import Counts
 from domain.lineage.serving import ReleaseStep
 from domain.millionths import MILLION
+from domain.policy import Policy
 from stats.decision.evidence import Evidence
 from storage.pipeline.moments import moment_of
 from storage.schema.encoding import LEFT_OUT
@@ -65,7 +66,8 @@ def reading_of(
         bound_at=experiment.bound_at,
         closed_at=experiment.closed_at,
         change=experiment.change,
-        policy=experiment.policy,
+        policy=Policy.of(experiment.policy),
+        frozen=experiment.policy,
         as_of=moment_of(calendar.until),
         strata=strata,
         lineages=[standings[stratum].lineage for stratum in strata],

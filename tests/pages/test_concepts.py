@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 from cli.main import main
 from domain.measure import Measure
+from domain.policy import Numbers
 from domain.words import AbstainReason, EndedBecause, Verdict
 from orchestration.pipeline.sentence import statement
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.finding import Findings
 from stats.decision.evidence import Series, evaluate
-from stats.looks.policy import Policy
 from stats.looks.series import Guardrail
 from tests.stores.example import example_evidence
 
@@ -59,7 +59,7 @@ class World:
         (seen,) = evaluate(
             [
                 Series(
-                    policy=Policy(**self.policy),
+                    policy=Numbers(**self.policy),
                     start=START,
                     as_of=int(block[-1]) + BLOCK + 1800 + 120,
                     closed_at=None,

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from cli.main import main
-from domain.evidence.policy import Member
+from domain.policy import Member
 from tests.api.routes.test_tenants import APP, routes_of
 from tests.mutants.test_mutants import names_of_tests
 from tests.pages.test_docs import every_command

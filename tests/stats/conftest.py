@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from domain.policy import Numbers
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.decision.evidence import Evidence
-from stats.looks.policy import Policy
 from stats.looks.series import Guardrail, Margin, Series
 
 Row = tuple[int, ...]
@@ -19,7 +19,7 @@ BLOCK = 300
 def make_series(
     rows: Iterable[Row],
     *,
-    policy: Policy | None = None,
+    policy: Numbers | None = None,
     start: int = 0,
     as_of: int = 10**10,
     closed_at: int | None = None,
@@ -28,7 +28,7 @@ def make_series(
     **read: Any,
 ) -> Series:
     """A series of (block, stratum, n1, x1, n0, x0), where block counts blocks from the epoch."""
-    policy = policy or Policy()
+    policy = policy or Numbers()
     columns = np.array(list(rows), dtype=np.int64).reshape(-1, 6).T
     block, stratum, n1, x1, n0, x0 = np.ascontiguousarray(columns)
     return Series(

@@ -4,7 +4,7 @@ import numpy as np
 
 from benchmarks.calibration.scenario import Draw, evaluated, of_one_stratum, units
 from benchmarks.calibration.traffic import BLOCKS_A_DAY
-from stats.looks.policy import Policy
+from domain.policy import Numbers
 from stats.looks.series import Series
 
 TRIES = 20
@@ -17,7 +17,7 @@ def without_effect(attempt: int) -> Draw:
     def draw(rng: np.random.Generator) -> Series:
         n1, n0 = units(rng, BLOCKS_A_DAY * DAYS, 83, 0.5)
         x1, x0 = rng.binomial(n1, 0.05), rng.binomial(n0, 0.05)
-        return of_one_stratum(n1, x1, n0, x0, policy=Policy(attempt=attempt))
+        return of_one_stratum(n1, x1, n0, x0, policy=Numbers(attempt=attempt))
 
     return draw
 

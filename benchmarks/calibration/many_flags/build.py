@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.metric import DAY
+from domain.policy import SPLIT_AT, Numbers
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
-from storage.experiments.policy import SPLIT_AT
 
 BLOCK = 300
 DELAY = 1920
@@ -100,7 +100,7 @@ class Build:
 
         names = [f"flag {other}" for other in range(carried.shape[1]) if other != flag]
         return Series(
-            policy=Policy(split_at=SPLIT_AT),
+            policy=Numbers(split_at=SPLIT_AT),
             start=0,
             as_of=self.days * DAY + DELAY,
             closed_at=None,

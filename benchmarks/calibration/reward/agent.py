@@ -5,16 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.calibration.reward.population import drawn
+from domain.metric import DAY, HOUR
+from domain.policy import Numbers
 from stats.counts.cell import Floats
 from stats.decision.effect import effect_at
-from stats.looks.policy import DAY, HOUR, Policy
 from stats.looks.stratification import stratified
 from stats.looks.trace import traced
 
 
 def final_effects(count: int, truth: float, *, base: float, seed: int) -> Floats:
     """The relative effects of changes of one truth, after seven days of 24,000 units each."""
-    policy = Policy(horizon_seconds=7 * DAY)
+    policy = Numbers(horizon_seconds=7 * DAY)
     effects = np.zeros(count)
     for number in range(count):
         series = drawn(seed + number, truth, policy, days=7, base=base)
@@ -55,7 +56,7 @@ def harvest(
         per_day: Units a day.
         truth: The true relative effect of each.
     """
-    policy = Policy(horizon_seconds=7 * DAY)
+    policy = Numbers(horizon_seconds=7 * DAY)
     served, kept = np.zeros(count), np.ones(count, dtype=np.bool_)
     for number in range(count):
         series = drawn(seed + number, truth, policy, days=7, per_day=per_day)

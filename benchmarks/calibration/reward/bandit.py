@@ -5,13 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from benchmarks.calibration.reward.population import Change
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.counts.cell import Floats
-from stats.looks.policy import DAY, Policy
 
 MERITS = (-0.02, 0.0, 0.01, 0.02, 0.05)
 SPREAD = 0.05
 BEST = len(MERITS) - 1
-POLICY = Policy(horizon_seconds=3 * DAY)
+POLICY = Numbers(horizon_seconds=3 * DAY)
 
 
 def rewards(changes: list[list[Change]]) -> Mapping[str, Floats]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from domain.evidence.policy import EFFECT_PRIOR
+from domain.policy import EFFECT_PRIOR
 
 CHANGES, HOURS, RATE, THRESHOLD = 6000, 168, 0.05, 0.01
 

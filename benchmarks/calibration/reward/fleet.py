@@ -7,9 +7,10 @@ from msgspec import structs
 
 from benchmarks.calibration.reward.population import hourly
 from domain.ledger.entry import Entry
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.decision.evidence import evaluate
 from stats.decision.follow_up import follow_up
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 
 UNITS_AN_HOUR, BASE, LIFT, DAYS = 400, 0.05, 0.01, 21
@@ -27,7 +28,7 @@ def drawn(
         n0 = UNITS_AN_HOUR - n1
         x1, x0 = generator.binomial(n1, BASE + lift), generator.binomial(n0, BASE)
         counts.append(np.array([n1, x1, n0, x0]))
-    policy = Policy(alpha=alpha, horizon_seconds=HORIZON)
+    policy = Numbers(alpha=alpha, horizon_seconds=HORIZON)
     return hourly(counts, policy, days=DAYS, decided_at=decided_at)
 
 

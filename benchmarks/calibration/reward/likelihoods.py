@@ -13,10 +13,9 @@ from itertools import product
 import numpy as np
 
 from benchmarks.report import options, report
-from domain.evidence.policy import EFFECT_PRIOR
+from domain.policy import EFFECT_PRIOR, Numbers
 from stats.counts.cell import Floats, Totals, terms
 from stats.decision.effect import Posterior, posterior_of
-from stats.looks.policy import Policy
 from stats.sequential.mixture import Mixture, confidence_sequence
 
 LOOKS, HARM = 96, 0.2
@@ -52,7 +51,7 @@ def ends(rate: float, per_day: int, truth: Floats, rng: np.random.Generator) -> 
     x0 = rng.binomial(n0, rate)
     cells = terms(*(column.ravel() for column in (n1, x1, n0, x0)))
     sums = np.cumsum(cells.reshape(-1, *shape), axis=2).reshape(cells.shape[0], -1)
-    totals, policy = Totals.from_rows(sums), Policy()
+    totals, policy = Totals.from_rows(sums), Numbers()
     mixture = Mixture(
         rho=np.tile(policy.rho, (sums.shape[1], 1)),
         log_threshold=np.full(sums.shape[1], policy.log_threshold),

@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import structs
 
+from domain.metric import DAY, HOUR
+from domain.policy import Numbers
 from stats.counts.cell import Floats, Ints
 from stats.counts.closed_cells import ClosedCells
 from stats.decision.effect import Effect
 from stats.decision.evidence import Evidence, evaluate
 from stats.decision.follow_up import FollowUp, follow_up
-from stats.looks.policy import DAY, HOUR, Policy
 from stats.looks.series import Series
 
 BASE = 0.05
@@ -80,7 +82,7 @@ def relative(effect: Effect | None) -> float | None:
 def drawn(
     number: int,
     truth: float,
-    policy: Policy,
+    policy: Numbers,
     *,
     days: int,
     decided_at: int | None = None,
@@ -108,7 +110,7 @@ def drawn(
 
 
 def hourly(
-    counts: Sequence[Ints], policy: Policy, *, days: int, decided_at: int | None = None
+    counts: Sequence[Ints], policy: Numbers, *, days: int, decided_at: int | None = None
 ) -> Series:
     """An hourly canary of some days.
 
@@ -123,7 +125,7 @@ def hourly(
 
 
 def _series(
-    at: Ints, counts: Sequence[Ints], policy: Policy, *, days: int, decided_at: int | None
+    at: Ints, counts: Sequence[Ints], policy: Numbers, *, days: int, decided_at: int | None
 ) -> Series:
     before = at < (days * DAY if decided_at is None else decided_at)
     n1, x1, n0, x0 = np.where(before, *counts)
@@ -137,17 +139,17 @@ def _series(
     )
 
 
-def followed(number: int, truth: float, policy: Policy, *, decided_at: int) -> FollowUp:
+def followed(number: int, truth: float, policy: Numbers, *, decided_at: int) -> FollowUp:
     """A week after the decision, in which a tenth of the units keeps the old build."""
     begin = -(-decided_at // _BLOCK) * _BLOCK
     days = -(-(begin + WEEK) // DAY)
-    longer = replace(policy, horizon_seconds=days * DAY)
+    longer = structs.replace(policy, horizon_seconds=days * DAY)
     series = drawn(number, truth, longer, days=days, decided_at=begin)
     return follow_up(series, begin=begin, end=begin + WEEK)
 
 
 def population(
-    truths: Floats, policy: Policy, *, seed: int, follow: bool = False
+    truths: Floats, policy: Numbers, *, seed: int, follow: bool = False
 ) -> Sequence[Change]:
     """Each change of these true effects, at the end of its experiment.
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from benchmarks.calibration.reward.population import Change, relative
-from stats.looks.policy import DAY, Policy
+from domain.metric import DAY
+from domain.policy import Numbers
 
 DAYS = 14
-POLICY = Policy(horizon_seconds=DAYS * DAY)
+POLICY = Numbers(horizon_seconds=DAYS * DAY)
 
 Number = Callable[[Change], float | None]
 Interval = Callable[[Change], tuple[float, float] | None]

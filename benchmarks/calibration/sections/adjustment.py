@@ -19,9 +19,10 @@ from benchmarks.calibration.traffic import (
     constant_share,
     ramp_of,
 )
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.counts.closed_cells import Adjusted, ClosedCells, Values
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 
 ALPHA = 0.05
@@ -97,7 +98,7 @@ class Buyers:
         block, stratum = np.divmod(np.arange(number), self.strata)
         cells = ClosedCells(block=block * BLOCK, stratum=stratum, values=values, **counts)
         as_of = self.days * DAY + DELAY
-        return Series(policy=Policy(), start=0, as_of=as_of, closed_at=None, cuts=(), target=cells)
+        return Series(policy=Numbers(), start=0, as_of=as_of, closed_at=None, cuts=(), target=cells)
 
     @property
     def difference(self) -> float:

@@ -7,14 +7,11 @@ from msgspec import structs
 from domain.document import Interval, moment
 from domain.evidence import effect as served
 from domain.evidence.effect import AfterDecision, Basis, FollowUpState, Likelihood, Stopped
-from domain.evidence.policy import EvidencePolicy
-from domain.registration import PORTFOLIO
+from domain.policy import BLOCK_SECONDS, Policy
 from domain.words import EndedBecause, Verdict
-from orchestration.pipeline.members.policy import is_retrospective, policy_of
 from stats.decision.effect import Effect
 from stats.decision.evidence import CHOSEN_ENDS, Evidence
 from stats.decision.follow_up import FollowUp
-from storage.experiments.policy import BLOCK_SECONDS, reward_at
 from storage.verdicts.evidence import ExperimentReading
 from storage.verdicts.follow_ups import PlannedFollowUp
 
@@ -27,11 +24,20 @@ _ENDS: dict[EndedBecause | None, Stopped] = {
 }
 
 
-def dollars_of(policy: EvidencePolicy, per_day: float | None) -> float | None:
+def is_retrospective(reading: ExperimentReading, as_of: int | None) -> bool:
+    """Tells whether all that counts at a look, in epoch seconds, could be seen before it was asked.
+
+    That is history, and what was registered after the last outcome that counts had closed.
+    """
+    seen_before = as_of is not None and as_of <= reading.registered_at.timestamp()
+    return reading.policy.retrospective or seen_before
+
+
+def dollars_of(policy: Policy, per_day: float | None) -> float | None:
     """Returns the dollars a day that a further conversion of each unit is worth."""
     if policy.value_per_conversion is None or per_day is None:
         return None
-    return policy.value_per_conversion * (per_day / (policy.sample_rate or 1))
+    return policy.value_per_conversion * (per_day / policy.sample_rate)
 
 
 def effect_at_look(
@@ -44,12 +50,12 @@ def effect_at_look(
     """
     if evidence.as_of is None:
         return None
-    due = reward_at(reading.starts_at, reading.policy)
+    due = reading.policy.reward_at(reading.starts_at)
     at, decision = moment(evidence.as_of), evidence.decision
     effect = evidence.effect if fair else None
     answered = decision.decided and decision.verdict is not Verdict.ABSTAIN
     # After an answer units count on, as long as both arms are served.
-    horizon = reading.starts_at + timedelta(days=policy_of(reading).horizon_days)
+    horizon = reading.starts_at + timedelta(seconds=reading.policy.horizon_seconds)
     final = decision.decided and not (answered and at < min(due, horizon))
     stopped = _stopped(evidence, reading, min(due, at))
     return _document(
@@ -81,7 +87,7 @@ def _starved(reading: ExperimentReading, until: datetime, effect: Effect | None)
 
     Everybody has a portfolio's treatment, but for the units that are held back.
     """
-    if reading.policy[PORTFOLIO]:
+    if reading.policy.portfolio:
         return None
     if effect is not None and effect.cut:
         return "starved"
@@ -104,8 +110,8 @@ def effect_after(
     state: FollowUpState,
 ) -> served.Effect:
     """Returns the effect of a decided experiment by all its units, those after it included."""
-    dollars = dollars_of(policy_of(reading), follow_up.per_day)
-    due = reward_at(reading.starts_at, reading.policy)
+    dollars = dollars_of(reading.policy, follow_up.per_day)
+    due = reading.policy.reward_at(reading.starts_at)
     # The deciding look lies in the block before: a step that follows it at once is no choice.
     decided = plan.begins_at - timedelta(seconds=BLOCK_SECONDS)
     effect = _document(

@@ -24,7 +24,7 @@ def control_state_at(
         look: The look. Deploys of later, and those recorded later, do not enter.
     """
     # Both values of a flag are served by a single build; and before the start there is no look.
-    if reading.policy["flag"] is not None or look < reading.starts_at:
+    if reading.policy.flag is not None or look < reading.starts_at:
         return ControlState()
     known_at = max(look, reading.bound_at)
     serving = Serving(

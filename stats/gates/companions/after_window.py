@@ -3,9 +3,9 @@
 import numpy as np
 
 from domain.cause import Cause
+from domain.policy import Numbers
 from stats.counts.closed_cells import ClosedCells
 from stats.gates.companions.companion import CompanionGate, rows_of
-from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 
 LONG_WINDOW = "long_window"
@@ -28,7 +28,7 @@ class AfterWindow(CompanionGate):
         """The outcomes that the window misses, out of all of them."""
         return missed_outcomes(series.target, companion.cells)
 
-    def alarm_at(self, policy: Policy) -> float:
+    def alarm_at(self, policy: Numbers) -> float:
         """The evidence that a policy froze."""
         return policy.after_window_at
 

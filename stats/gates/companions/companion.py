@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from domain.policy import Numbers
 from stats.counts.cell import Floats, Ints
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.timeline import Timeline, timeline
 from stats.gates.gate import ALARM, Flags, Gate, Reading, Units
-from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 from stats.looks.trace import StageLooks
 from stats.sequential.mixture import Mixture
@@ -51,7 +51,7 @@ class CompanionGate(Gate):
         del series
         return companion.cells
 
-    def explains(self, score: Floats, target: Floats, policy: Policy) -> Flags:
+    def explains(self, score: Floats, target: Floats, policy: Numbers) -> Flags:
         """At which looks more of these outcomes in an arm explain the target's difference.
 
         Args:
@@ -71,7 +71,7 @@ class CompanionGate(Gate):
             return None
         return f"{reading.treatment[look]:,} of treatment, {reading.control[look]:,} of control"
 
-    def alarm_at(self, policy: Policy) -> float:
+    def alarm_at(self, policy: Numbers) -> float:
         """The evidence at which it alarms."""
         del policy
         return ALARM

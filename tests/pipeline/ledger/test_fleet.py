@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.calibration.reward.fleet import LIFT, judged
 from domain.ledger.standing import standing
-from stats.looks.policy import DAY
+from domain.metric import DAY
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.01])

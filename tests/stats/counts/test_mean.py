@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from domain.policy import Numbers
 from domain.words import Verdict
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import Policy
 from stats.looks.series import Guardrail, Series
 from stats.sequential.mixture import Mixture
 from stats.sequential.requirement import required_sessions, smallest_lift_of_mean
@@ -96,7 +96,7 @@ def drawn(seed: int, *, shift: float = 0.0, spread: float = 1.0) -> list[tuple[S
 @given(st.integers(0, 10**6), st.floats(-0.5, 0.5), st.sampled_from([0.5, 1.0, 1.5]))
 def test_the_test_of_a_mean_is_that_of_the_specification(series, seed, shift, spread) -> None:
     blocks = drawn(seed, shift=shift, spread=spread)
-    seen = seen_of(series, blocks, policy=Policy(alpha=1e-300))
+    seen = seen_of(series, blocks, policy=Numbers(alpha=1e-300))
     expected = plain(blocks)
     computed = {"S": seen.totals.S, "W": seen.totals.W, "V": seen.totals.V, "log_e": seen.log_e}
     assert computed == pytest.approx(expected, rel=1e-6, abs=1e-6)
@@ -287,7 +287,7 @@ def test_the_yes_no_twin_of_a_mean_shows_what_a_whale_hides(whale, series) -> No
     rows = [(block, 0, 2000, 90, 2000, 60) for block in range(12)]
     values = Values(y1=y1, yy1=yy1, y0=y0, yy0=yy0)
     (mean,) = evaluate([series(rows, as_of=3600 + 1920, values=values)])
-    (rate,) = evaluate([series(rows, as_of=3600 + 1920, policy=Policy(alpha=1e-290))])
+    (rate,) = evaluate([series(rows, as_of=3600 + 1920, policy=Numbers(alpha=1e-290))])
     assert (mean.decision.verdict == "abstain") == (whale > 0)
     assert mean.yes_no is not None
     assert mean.yes_no.ci[0] > 0

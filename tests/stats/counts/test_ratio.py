@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration.ratios import Requests, evaluated
+from domain.policy import Numbers
 from stats.decision.evidence import evaluate
-from stats.looks.policy import Policy
 
 
 def plain(cells: Any) -> dict[str, float]:
@@ -46,7 +46,7 @@ def plain(cells: Any) -> dict[str, float]:
 def test_the_test_of_a_ratio_is_that_of_the_specification(times, lift) -> None:
     requests = Requests(units=200, times=times, lift=lift, swing=0.3)
     series = requests.series(np.random.default_rng(7))
-    (evidence,) = evaluate([replace(series, policy=Policy(alpha=1e-300))])
+    (evidence,) = evaluate([replace(series, policy=Numbers(alpha=1e-300))])
     totals, treatment = evidence.totals, evidence.arms.treatment
     computed = {"lift": totals.lift, "W": totals.W, "V": totals.V, "log_e": evidence.log_e}
     assert computed == pytest.approx(plain(series.target), rel=1e-9)

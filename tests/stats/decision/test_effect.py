@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from domain.evidence.policy import EFFECT_PRIOR
+from domain.policy import EFFECT_PRIOR
 from stats.counts.cell import Totals
 from stats.decision.effect import Posterior, posterior_of
 

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.finding import Findings, LateUnits
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Guardrail, Series
 from tests.oracle.analysis_blocks import joined
 from tests.stats.conftest import look_times, make_guardrail
@@ -125,7 +127,7 @@ def findings(draw: st.DrawFn, rows: list[Row]) -> dict[str, Any]:
 @st.composite
 def experiments(draw: st.DrawFn) -> dict[str, Any]:
     rows = draw(histories())
-    policy = Policy(
+    policy = Numbers(
         better=draw(st.sampled_from(["higher", "lower"])),
         attempt=draw(st.sampled_from([1, 3])),
         horizon_seconds=draw(st.sampled_from([28 * DAY, 28 * DAY, 2 * DAY, 6000])),
@@ -201,7 +203,7 @@ def test_the_running_p_never_rises_and_gated_looks_do_not_enter_it(series, exper
 
 @given(experiments())
 def test_swapping_the_arms_mirrors_verdict_and_sign(series, experiment) -> None:
-    policy = replace(experiment["policy"], vif_limit=math.inf)
+    policy = structs.replace(experiment["policy"], vif_limit=math.inf)
     swapped = [(b, s, n0, x0, n1, x1) for b, s, n1, x1, n0, x0 in experiment["rows"]]
     plain: dict[str, Any] = {"policy": policy, "guardrails": (), "allocation": None}
     late = experiment.get("late")
@@ -277,7 +279,7 @@ def test_names_of_strata_do_not_matter(series, rows, names) -> None:
 @given(histories(strata=1))
 def test_counts_add_within_an_analysis_block(series, rows) -> None:
     """Halves of a block in two blocks of an analysis block count as the block itself."""
-    wide = Policy(block_min_units=10**9, undeclared_min_units=10**9)
+    wide = Numbers(block_min_units=10**9, undeclared_min_units=10**9)
     whole = [(2 * b, s, *counts) for b, s, *counts in rows]
     halves: list[Row] = []
     for b, s, *counts in whole:
@@ -349,7 +351,7 @@ def test_strong_evidence_is_served_capped_and_logged_whole(series) -> None:
 def test_what_is_known_is_relative_to_control_and_told_by_the_better_side(series) -> None:
     rows = [(0, 0, 5000, 250, 5000, 250)]
     higher, lower = (
-        evaluate([series(rows, as_of=3000, policy=Policy(better=better))])[0]
+        evaluate([series(rows, as_of=3000, policy=Numbers(better=better))])[0]
         for better in ("higher", "lower")
     )
     assert higher.totals.ci is not None

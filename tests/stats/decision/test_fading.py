@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from domain.policy import Numbers
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 
 Maker = Callable[..., Series]
@@ -18,7 +18,7 @@ def seen_of(
     series: Maker, cells: list[tuple[int, int, int, int]], *, alpha: float = 1e-9
 ) -> Evidence:
     rows = [(number, 0, *cell) for number, cell in enumerate(cells)]
-    own = series(rows, policy=Policy(alpha=alpha), as_of=len(cells) * 300 + DELAY)
+    own = series(rows, policy=Numbers(alpha=alpha), as_of=len(cells) * 300 + DELAY)
     (seen,) = evaluate([own])
     return seen
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.decision.follow_up import follow_up
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 
 Maker = Callable[..., Series]
@@ -28,7 +29,7 @@ def drawn(
     x1, x0 = generator.binomial(n1, BASE + lift), generator.binomial(n0, BASE)
     rows = zip(hour * HOURS, np.zeros_like(hour), n1, x1, n0, x0, strict=True)
     cuts = () if decided_at is None else (-(-decided_at // 3600) * 3600,)
-    return series(list(rows), cuts=cuts, policy=Policy(), as_of=40 * DAY)
+    return series(list(rows), cuts=cuts, policy=Numbers(), as_of=40 * DAY)
 
 
 def of_a_keep(series: Maker) -> tuple[Series, int]:
@@ -53,7 +54,7 @@ def test_it_runs_until_the_outcomes_of_its_last_block_have_closed(series) -> Non
     rows = list(
         zip(cells.block // 300, cells.stratum, cells.n1, cells.x1, cells.n0, cells.x0, strict=True)
     )
-    until = end + Policy().window_seconds + Policy().grace_seconds
+    until = end + Numbers().window_seconds + Numbers().grace_seconds
     for as_of, ended in ((until - 1, False), (until, True)):
         known = [row for row in rows if row[0] * 300 + 300 <= as_of]
         result = follow_up(series(known, as_of=as_of, cuts=whole.cuts), begin=begin, end=end)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
+from domain.policy import Numbers
 from stats.decision.evidence import evaluate
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 
 Maker = Callable[..., Series]
@@ -14,7 +14,7 @@ MANY = 4_000_000
 
 def test_a_difference_that_is_small_and_certain_is_an_answer_first(series) -> None:
     rows = [(0, 0, MANY, 202_500, MANY, 200_000)]
-    (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=0.05))])
+    (seen,) = evaluate([series(rows, as_of=4000, policy=Numbers(futility_margin=0.05))])
     assert seen.totals.ci is not None
     assert 0 < seen.totals.ci[0] < seen.totals.ci[1] < 0.05 * 0.05
     assert seen.decision.verdict == "keep"
@@ -23,7 +23,7 @@ def test_a_difference_that_is_small_and_certain_is_an_answer_first(series) -> No
 @pytest.mark.parametrize("converted", [9760, 10_240])
 def test_both_ends_of_the_interval_lie_inside(converted, series) -> None:
     rows = [(0, 0, 200_000, converted, 200_000, 10_000)]
-    (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=0.05))])
+    (seen,) = evaluate([series(rows, as_of=4000, policy=Numbers(futility_margin=0.05))])
     assert seen.totals.ci is not None
     assert min(map(abs, seen.totals.ci)) < 0.05 * 0.05 < max(map(abs, seen.totals.ci))
     assert not seen.decision.decided
@@ -32,7 +32,7 @@ def test_both_ends_of_the_interval_lie_inside(converted, series) -> None:
 def test_the_margin_is_relative_to_controls_rate_at_the_weights_of_the_lift(series) -> None:
     rows = [(0, 0, 400_000, 40_000, MANY, 400_000)]
     for margin, ended in ((0.0185, False), (0.0195, True)):
-        (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=margin))])
+        (seen,) = evaluate([series(rows, as_of=4000, policy=Numbers(futility_margin=margin))])
         assert seen.totals.ci is not None
         assert (seen.totals.ci[1] < margin * 0.1) == ended
         assert (seen.decision.ended_because == "futility") == ended
@@ -42,7 +42,7 @@ def test_a_gated_look_is_no_ground_for_futility(series) -> None:
     # The shares of two hours are each other's mirror, so that time explains the treatment.
     leaking = [(0, 0, MANY, 200_000, 50_000, 2500), (1, 0, 50_000, 2500, MANY, 200_000)]
     for limit, ended in ((10.0, None), (100.0, "futility")):
-        policy = Policy(futility_margin=0.06, vif_limit=limit, horizon_seconds=86_400)
+        policy = Numbers(futility_margin=0.06, vif_limit=limit, horizon_seconds=86_400)
         narrow = evaluate([series(leaking[:1], as_of=300 + 1920, policy=policy)])
         assert narrow[0].decision.ended_because is None
         (seen,) = evaluate([series(leaking, as_of=600 + 1920, policy=policy)])

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration.many_flags.build import Build, correlated
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import DAY, Policy
 from stats.sequential.mixture import Mixture
 from stats.sequential.requirement import required_sessions
 
 BLOCKS = 288
-POLICY = Policy(split_at=3.0)
+POLICY = Numbers(split_at=3.0)
 MIXTURE = Mixture(
     rho=np.array([POLICY.rho]),
     log_threshold=np.array([POLICY.log_threshold]),

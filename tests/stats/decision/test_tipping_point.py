@@ -5,10 +5,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.decision.evidence import Evidence, evaluate
 from stats.decision.tipping_point import TippingPoint
-from stats.looks.policy import Policy
 from tests.stats.conftest import make_series
 
 Counts = tuple[int, int, int, int]
@@ -20,7 +20,7 @@ def seen_of(cell: Counts, *, share: float | None = None) -> Evidence:
     arrivals = Arrivals(block=zero, treatment=zero + n1, others=zero + n0)
     series = make_series(
         [(0, 0, n1, x1, n0, x0)],
-        policy=Policy(alpha=1e-6),
+        policy=Numbers(alpha=1e-6),
         allocation=(Epoch(start=0, end=None, share=share),),
         arrivals=arrivals,
     )

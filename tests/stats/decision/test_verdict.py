@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.decision.evidence import Decision, evaluate
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 
 Maker = Callable[..., Series]
@@ -42,7 +43,7 @@ def decided(series: Maker, rows: list[Row], **options: object) -> Decision:
     ],
 )
 def test_a_crossing_decides_by_the_side_that_is_better(better, cell, verdict, series) -> None:
-    decision = decided(series, hourly([cell]), as_of=4000, policy=Policy(better=better))
+    decision = decided(series, hourly([cell]), as_of=4000, policy=Numbers(better=better))
     assert (decision.verdict, decision.decided) == (verdict, True)
     assert decision.lift == pytest.approx((cell[1] - cell[3]) / 2000)
     assert decision.at == 300 + DELAY
@@ -50,7 +51,7 @@ def test_a_crossing_decides_by_the_side_that_is_better(better, cell, verdict, se
 
 @pytest.mark.parametrize("cell", [BETTER, WORSE, NULL])
 def test_with_a_day_that_differs_from_the_log_only_its_ends_decide(cell, series) -> None:
-    rows, policy = hourly([cell] * 60), Policy(horizon_seconds=2 * DAY, futility_margin=0.5)
+    rows, policy = hourly([cell] * 60), Numbers(horizon_seconds=2 * DAY, futility_margin=0.5)
     assert decided(series, rows, as_of=DAY, policy=policy).decided
     kept_open = decided(series, rows, as_of=DAY, policy=policy, day_unequal=True)
     assert (kept_open.verdict, kept_open.decided) == ("abstain", False)
@@ -71,7 +72,7 @@ def test_the_first_crossing_wins_whatever_comes_later(series) -> None:
 
 
 def test_the_horizon_decides_also_without_a_crossing(series) -> None:
-    policy = Policy(horizon_seconds=2 * DAY)
+    policy = Numbers(horizon_seconds=2 * DAY)
     rows = hourly([EVEN] * 60)
     before = decided(series, rows, as_of=2 * DAY + DELAY - 1, policy=policy)
     assert not before.decided
@@ -110,10 +111,10 @@ def test_a_gated_look_neither_fires_nor_enters_the_running_minimum(series) -> No
     leaking = hourly([(20, 0, 20_000, 2000), (20_000, 6000, 20, 0)])
     even = hourly([(30_000, 6000, 30_000, 3000)], first=2)
     rows = [*leaking, *even]
-    (gated,) = evaluate([series(rows, as_of=2 * 3600, policy=Policy(alpha=0.9))])
+    (gated,) = evaluate([series(rows, as_of=2 * 3600, policy=Numbers(alpha=0.9))])
     assert [look.gated for look in gated.looks] == [False, True]
     assert gated.decision.abstain_reason == "non_identifiable"
-    (free,) = evaluate([series(rows, as_of=4 * 3600, policy=Policy(alpha=0.9))])
+    (free,) = evaluate([series(rows, as_of=4 * 3600, policy=Numbers(alpha=0.9))])
     assert [look.gated for look in free.looks] == [False, True, False]
     assert free.looks[1].p_running_min == free.looks[0].p_running_min
     assert free.decision.verdict == "keep"
@@ -151,7 +152,7 @@ def test_closing_by_hand_before_any_look_is_a_decision_of_that_moment(series) ->
 
 
 def test_a_crossing_at_the_horizon_itself_comes_too_late(series) -> None:
-    policy = Policy(horizon_seconds=600)
+    policy = Numbers(horizon_seconds=600)
     rows = [(0, 0, *EVEN), (1, 0, *BETTER)]
     assert decided(series, rows, as_of=10**4, policy=policy).ended_because == "horizon"
 

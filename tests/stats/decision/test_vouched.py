@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from domain.policy import Numbers
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.decision.evidence import Evidence, evaluate
 from stats.decision.vouched import VOUCHED
-from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 from tests.stats.conftest import look_times, make_series
 
@@ -19,7 +19,7 @@ MORE = (4000, 560, 4000, 400)
 
 
 def vouched_only(cells: ClosedCells) -> dict[str, Companion]:
-    return {VOUCHED: Companion(window_seconds=Policy().window_seconds, cells=cells)}
+    return {VOUCHED: Companion(window_seconds=Numbers().window_seconds, cells=cells)}
 
 
 def seen_of(cell: Cell, vouched: tuple[int, int] | None, *, hours: int = 4) -> Evidence:

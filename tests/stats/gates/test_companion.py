@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from domain.cause import LEFT_OUT, Cause
+from domain.policy import Numbers
 from stats.counts.closed_cells import Values
 from stats.decision.evidence import Evidence, evaluate
 from stats.gates.companions.after_window import LONG_WINDOW, missed_outcomes
 from stats.gates.companions.channels import VOUCHED
-from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 from tests.stats.conftest import plain_e_value
 
@@ -45,7 +46,7 @@ def series_of(
 ) -> Series:
     """Hours that are alike but for the outcomes that do not count."""
     hours, (n1, x1, n0, x0) = len(uncounted), cell
-    policy = Policy(better=better, alpha=alpha)  # pyright: ignore[reportArgumentType] - parametrized
+    policy = Numbers(better=better, alpha=alpha)  # pyright: ignore[reportArgumentType] - parametrized
     own = series(
         [(hour * HOUR, 0, *cell) for hour in range(hours)],
         policy=policy,
@@ -92,7 +93,7 @@ def with_turnover(
 ) -> Series:
     """The same hours: a fifth of the sessions name a user, and some users have two sessions."""
     own = series_of(series, Cause.OTHER_CURRENCY, cell, [Uncounted(units=(0, 0))] * HOURS)
-    policy = replace(own.policy, better=better)  # pyright: ignore[reportArgumentType] - parametrized
+    policy = structs.replace(own.policy, better=better)  # pyright: ignore[reportArgumentType] - parametrized
     rows = [(hour * HOUR, 0, named[0], again[0], named[1], again[1]) for hour in range(HOURS)]
     companion = Companion(window_seconds=WINDOW, cells=series(rows).target)
     return replace(own, policy=policy, companions={Cause.TURNOVER: companion})
@@ -191,7 +192,7 @@ def test_fewer_sessions_hold_a_keep_back_and_more_of_them_warn_of_a_rollback(
 )
 def test_other_logins_hold_no_keep_back(named, again, series) -> None:
     own = with_turnover(series, MORE, again, better="higher", named=named)
-    (seen, longer) = evaluate([own, replace(own, policy=replace(own.policy, alpha=1e-200))])
+    (seen, longer) = evaluate([own, replace(own, policy=structs.replace(own.policy, alpha=1e-200))])
     assert (seen.decision.verdict, seen.gates.interacting_because) == ("keep", ())
     assert not any(look.gated for look in longer.looks)
     assert longer.gates.turnover_e < 100

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.finding import Findings, LateUnits
 from stats.decision.evidence import Evidence, evaluate
 from stats.gates.sample_ratio import log_one_sided, log_two_sided
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Guardrail, Series
 from tests.stats.conftest import plain_e_value
 
@@ -241,7 +242,7 @@ def test_a_stratum_is_compared_once_each_arm_has_ten_conversions(cell, series) -
 def test_interaction_is_told_as_it_is_now(series) -> None:
     even = [scaled(0.1, 1.0, 40_000)] * 4
     seen = seen_of(
-        series, [[scaled(0.1, 1.5), *even], [scaled(0.1, 0.8), *even]], policy=Policy(alpha=1e-9)
+        series, [[scaled(0.1, 1.5), *even], [scaled(0.1, 0.8), *even]], policy=Numbers(alpha=1e-9)
     )
     assert seen.looks[0].gated
     assert not seen.looks[-1].gated
@@ -254,7 +255,7 @@ def test_strata_that_differ_do_not_hold_back_harm_that_is_in_all_of_them(series)
     assert seen.gates.interacting_because == ("interaction",)
     mixed = seen_of(series, [[scaled(0.1, 1.1)] * 3, [scaled(0.1, 0.4)] * 3])
     assert mixed.decision.abstain_reason == "interacting"
-    lower = Policy(better="lower")
+    lower = Numbers(better="lower")
     flipped = seen_of(series, [[scaled(0.1, 1.1)] * 3, [scaled(0.1, 1.8)] * 3], policy=lower)
     assert flipped.decision.verdict == "rollback"
     good = seen_of(series, [[scaled(0.1, 1.1)] * 3, [scaled(0.1, 1.8)] * 3])
@@ -309,7 +310,7 @@ def test_the_evidence_shows_every_gate_also_where_one_masks_the_others(series) -
 
 
 def test_closing_comes_before_a_gate_and_keeps_its_reason(series) -> None:
-    policy = Policy(horizon_seconds=4 * 3600)
+    policy = Numbers(horizon_seconds=4 * 3600)
     seen = seen_of(series, [[BETTER] * 6], crossings=crossed(9000), policy=policy, as_of=2 * DAY)
     assert (seen.decision.ended_because, seen.decision.abstain_reason) == ("horizon", "interacting")
     assert seen.decision.decided

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.returning_users import ReturningUsers
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 
 Maker = Callable[..., Series]
@@ -40,7 +40,7 @@ def seen_of(
     hours = returns.block.size
     rows = [(hour * HOUR, 0, *cell) for hour in range(hours)]
     # No answer of the test ends the looks.
-    policy = Policy(alpha=1e-9)
+    policy = Numbers(alpha=1e-9)
     (seen,) = evaluate(
         [series(rows, policy=policy, as_of=hours * 3600 + 1920, returning=returns, **read)]
     )

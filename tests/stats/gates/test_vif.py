@@ -8,9 +8,9 @@ import statsmodels.api as sm
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from domain.policy import Numbers
 from orchestration.pipeline.regression import regressed_inflation
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.stratification import stratified
 from stats.looks.trace import target_cells
@@ -24,7 +24,7 @@ def seen_of(series: Maker, arms: Arms, **options: object) -> Evidence:
     rows = [(i, 0, n1, 0, n0, 0) for i, (n1, n0) in enumerate(arms)]
     as_of = 300 * len(arms) + 1920
     (seen,) = evaluate(
-        [series(rows, as_of=as_of, policy=Policy(undeclared_min_units=1), **options)]
+        [series(rows, as_of=as_of, policy=Numbers(undeclared_min_units=1), **options)]
     )
     return seen
 
@@ -59,7 +59,7 @@ def test_with_one_stratum_it_is_that_of_a_weighted_regression(series, arms) -> N
 @example(cells=[(i % 4, 30 + i % 50, 70) for i in range(700)])
 def test_with_any_strata_it_is_that_of_the_regression_that_the_check_takes(series, cells) -> None:
     rows = [(i, stratum, n1, 0, n0, 0) for i, (stratum, n1, n0) in enumerate([*cells, (0, 30, 70)])]
-    own = series(rows, as_of=300 * len(rows) + 1920, policy=Policy(undeclared_min_units=1))
+    own = series(rows, as_of=300 * len(rows) + 1920, policy=Numbers(undeclared_min_units=1))
     (seen,) = evaluate([own])
     assert seen.as_of is not None
     assert seen.vif == pytest.approx(

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from domain.document import moment
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Guardrail, Series
 from stats.sequential.harm import log_harm
 from tests.stats.conftest import look_times
@@ -113,7 +114,7 @@ def test_a_breach_is_told_before_the_target_has_closed_and_stays(series, guardra
 def test_several_guardrails_share_their_level(series, guardrail) -> None:
     names = ["error", "bounce", "slow"]
     rails = tuple(guardrail(hourly([UNSURE]), name=name) for name in names)
-    seen = seen_of(series, [EVEN], rails, as_of=4000, policy=Policy(guardrail_alpha=0.06))
+    seen = seen_of(series, [EVEN], rails, as_of=4000, policy=Numbers(guardrail_alpha=0.06))
     assert [rail.threshold for rail in seen.guardrails] == pytest.approx([50.0] * 3)
 
 
@@ -181,7 +182,7 @@ def test_a_candidate_that_turns_out_worse_is_rolled_back(series, guardrail) -> N
 def test_a_waiting_candidate_is_not_ended_by_futility(series, guardrail) -> None:
     many = (4_000_000, 400_000, 4_000_000, 400_000)
     rail = guardrail(hourly([UNSURE] * 2), margin=1e-4)
-    policy = Policy(futility_margin=0.05)
+    policy = Numbers(futility_margin=0.05)
     alone = seen_of(series, [EVEN, many], (rail,), policy=policy, as_of=9000)
     assert alone.decision.ended_because == "futility"
     waiting = seen_of(series, [BETTER, many], (rail,), policy=policy, as_of=9000)
@@ -199,7 +200,7 @@ def test_a_breach_while_waiting_is_to_be_iterated(series, guardrail) -> None:
 def test_a_waiting_candidate_is_answered_at_the_horizon_only_by_its_own_rule(
     *, hours, kept, series, guardrail
 ) -> None:
-    policy = Policy(horizon_seconds=hours * 3600)
+    policy = Numbers(horizon_seconds=hours * 3600)
     # The other units come in the last block before the horizon: the wait ends there or never.
     last = hours * HOUR - 1
     rail = guardrail([(0, 0, *UNSURE), (last, 0, *UNSURE)], margin=1e-4)

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domain.metric import DAY, HOUR
+from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.finding import NEVER
 from stats.decision.evidence import evaluate
 from stats.looks.block import analysis_blocks
-from stats.looks.policy import DAY, HOUR, Policy
 from stats.looks.series import Series
 from tests.oracle.analysis_blocks import Joined, joined
 from tests.stats.conftest import look_times
@@ -51,7 +52,7 @@ def test_an_analysis_block_without_a_unit_closes_nothing(series) -> None:
 
 
 def test_a_day_without_a_unit_is_looked_at_and_so_is_the_horizon(series) -> None:
-    policy = Policy(horizon_seconds=4 * DAY + 1000)
+    policy = Numbers(horizon_seconds=4 * DAY + 1000)
     (seen,) = evaluate(
         [series(few(3, 50), policy=policy, start=299, as_of=10 * DAY, **declared(0.5))]
     )
@@ -101,7 +102,7 @@ def traffic(draw: st.DrawFn) -> dict[str, Any]:
         "rows": sorted(rows.values()),
         "as_of": draw(st.sampled_from([40 * DAY, 3 * DAY]) | st.integers(0, 5 * DAY)),
         "cuts": tuple(draw(st.lists(moments, max_size=3))),
-        "policy": Policy(horizon_seconds=draw(st.sampled_from([DAY + 700, 28 * DAY]))),
+        "policy": Numbers(horizon_seconds=draw(st.sampled_from([DAY + 700, 28 * DAY]))),
         **({"allocation": epochs, "arrivals": NOBODY} if draw(st.booleans()) else {}),
     }
 

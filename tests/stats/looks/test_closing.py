@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.decision.evidence import Decision, evaluate
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 
 Maker = Callable[..., Series]
@@ -16,7 +17,7 @@ Row = tuple[int, ...]
 HOUR = 12  # blocks
 WHOLE_HOUR = 3600
 # Every block is an analysis block, so that each row is a cell.
-POLICY = Policy(block_min_units=1)
+POLICY = Numbers(block_min_units=1)
 
 
 def decided(series: Maker, rows: list[Row], *steps: tuple[int, float | None]) -> Decision:

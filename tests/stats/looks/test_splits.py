@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration.many_flags.build import BLOCK, Build, correlated, independent, leaning
+from domain.metric import DAY
+from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.traits import Traits
 from stats.decision.evidence import evaluate
-from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 from stats.looks.splits import MOST_STRATA
 from stats.looks.stratification import stratified
@@ -101,7 +102,7 @@ def many_lineages(lineages: int, units: int) -> Series:
     at = np.arange(lineages * units)
     own = at % lineages
     return Series(
-        policy=Policy(split_at=3.0),
+        policy=Numbers(split_at=3.0),
         start=0,
         as_of=10 * DAY,
         closed_at=None,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
+from domain.metric import DAY
 from stats.decision.evidence import evaluate
-from stats.looks.policy import DAY
 from stats.looks.series import Series
 from stats.sequential.mixture import Mixture
 from stats.sequential.requirement import required_sessions, smallest_lift

@@ -1,0 +1,219 @@
+"""The policy: everything that a verdict reads except events and deploys, frozen with the start."""
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal, Self
+
+import msgspec
+from msgspec import Meta, structs
+
+from domain.document import Document
+from domain.lineage.flag import Flag
+from domain.metric import DAY, Companion, FrozenMetric
+
+Seconds = Annotated[int, Meta(ge=0)]
+Precision = Annotated[float, Meta(gt=0)]
+Evidence = Annotated[float, Meta(gt=1)]
+RoutesBecause = Literal["named", "affected", "all"]
+Member = Literal["unit", "cap", "thresholds", "history", "routes"]
+
+BLOCK_SECONDS = 300
+BLOCK_MIN_UNITS = 50
+UNDECLARED_MIN_UNITS = 20
+# The evidence of dependence from which on another flag splits the strata (docs/statistics.md,
+# 'Many flags in a build').
+SPLIT_AT = 2.0
+# Standard deviations of the log-odds lift of a change around 0, each with its weight: a fleet of
+# which some changes do nothing, most do little, and a few do much.
+EFFECT_PRIOR = (
+    (0.0, 0.25),
+    (0.005, 0.05),
+    (0.01, 0.10),
+    (0.02, 0.20),
+    (0.05, 0.20),
+    (0.10, 0.12),
+    (0.20, 0.06),
+    (0.50, 0.02),
+)
+
+
+class UnreadablePolicyError(ValueError):
+    """A stored policy lacks a member, or has a member of another type or range."""
+
+
+class FrozenSource(Document, frozen=True, kw_only=True):
+    """The past that a member of the policy was read from."""
+
+    member: Member
+    metric: str | None = None
+    vouched: Annotated[
+        int,
+        Meta(
+            description="Values, first values, users or sessions that came with the write key, or"
+            " signed by the router."
+        ),
+    ]
+    unvouched: Annotated[
+        int,
+        Meta(
+            description="Those that came with the public key, counted where vouched ones were too"
+            " few: anybody can send these."
+        ),
+    ]
+    since: datetime
+    until: datetime
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of a policy that the test depends on.
+
+    Attributes:
+        alpha: The project's level of the test, in (0, 1).
+        attempt: 1 for the first experiment of a project on this change and metric, 2 for the next.
+        rho_day: Mixture precision of the day cadence, 1 / (relative lift to close)².
+        better: The direction of the metric that is an improvement, `higher` or `lower`.
+        window_seconds: Attribution window of the target metric, a whole multiple of a block.
+        block_min_units: Units at which an analysis block ends while treatment's share is declared.
+        undeclared_min_units: The same where it is not declared.
+        futility_margin: The lift, relative to control's rate, inside which a change makes no
+            difference; None where that ends nothing.
+        sample_rate: The share of all units that are measured, in (0, 1].
+        split_at: The evidence that the arms carry the values of another flag unequally from which
+            on the strata are split by it.
+        fading_at: The evidence that the effect differs between the halves of the experiment from
+            which on the verdict carries a warning.
+        effect_prior: Standard deviations of the log-odds lift around 0, each with its weight.
+        after_window_at: The evidence that outcomes come after the window more often in an arm
+            from which on that arm's lower rate is no answer.
+    """
+
+    alpha: Annotated[float, Meta(gt=0, lt=1)] = 0.05
+    attempt: Annotated[int, Meta(ge=1)] = 1
+    rho_day: Precision = 25.0
+    rho_fast: Precision = 4.0
+    rho_between: tuple[Precision, ...] = ()
+    better: Literal["higher", "lower"] = "higher"
+    window_seconds: Seconds = 1800
+    grace_seconds: Seconds = 120
+    block_seconds: Annotated[int, Meta(ge=1)] = BLOCK_SECONDS
+    block_min_units: Annotated[int, Meta(ge=1)] = BLOCK_MIN_UNITS
+    undeclared_min_units: Annotated[int, Meta(ge=1)] = UNDECLARED_MIN_UNITS
+    horizon_seconds: Annotated[int, Meta(ge=1)] = 28 * DAY
+    contrast_seconds: Annotated[int, Meta(ge=1)] = DAY
+    vif_limit: Annotated[float, Meta(ge=1)] = 10.0
+    futility_margin: Annotated[float, Meta(gt=0)] | None = None
+    guardrail_alpha: Annotated[float, Meta(gt=0, lt=1)] = 0.05
+    value_per_conversion: float | None = None
+    sample_rate: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    split_at: Evidence = SPLIT_AT
+    fading_at: Evidence = 100.0
+    after_window_at: Evidence = 100.0
+    effect_prior: tuple[tuple[float, float], ...] = EFFECT_PRIOR
+    reward_seconds: Seconds = 7 * DAY
+
+    @property
+    def level(self) -> float:
+        """The level that this attempt tests at, α/j²: registering again is no lucky draw."""
+        return self.alpha / self.attempt**2
+
+    @property
+    def closes_after(self) -> int:
+        """How long after its end a block of the target closes, in seconds."""
+        return self.window_seconds + self.grace_seconds
+
+    @property
+    def rho(self) -> tuple[float, ...]:
+        """The precisions of the mixture's components: day, fast, and those between."""
+        return (self.rho_day, self.rho_fast, *self.rho_between)
+
+    @property
+    def log_threshold(self) -> float:
+        """The logarithm of 1/level: where the e-process crosses."""
+        return -math.log(self.level)
+
+
+class Policy(Numbers, frozen=True, kw_only=True):
+    """Everything that a verdict reads except events and deploys.
+
+    Attributes:
+        routes: Patterns that expose a unit; None for all.
+        drawn: Whether the published draw gives the arms of its flag.
+        unwatched: Guardrails without a threshold that could be frozen, each in a sentence.
+        unread: Members at their default, since their past could not be read in time.
+        retrospective: Whether events that count came by import or replay.
+    """
+
+    version: Literal[1] = 1
+    target: FrozenMetric
+    guardrails: tuple[FrozenMetric, ...]
+    companions: tuple[Companion, ...]
+    unwatched: tuple[str, ...]
+    read_from: tuple[FrozenSource, ...]
+    unread: tuple[str, ...]
+    environment: str
+    routes: tuple[str, ...] | None
+    routes_because: RoutesBecause
+    graph_id: str | None
+    flag: Flag | None
+    unit: Literal["session", "user"]
+    drawn: bool
+    trusted_identity: bool
+    signed_assignments: bool
+    earlier_attempts: tuple[str, ...]
+    warmup_seconds: Seconds
+    segments: tuple[str, ...]
+    portfolio: bool
+    retrospective: bool
+
+    @classmethod
+    def of(cls, stored: Mapping[str, object]) -> Self:
+        """Returns a policy as it leaves the store.
+
+        Raises:
+            UnreadablePolicyError: It is of another version, or broken; the message names a member.
+        """
+        # No member is taken from this release's defaults: those of a policy are frozen.
+        written = stored if "version" in stored else {**_UNVERSIONED, **stored}
+        if lacking := [name for name in cls.__struct_fields__ if name not in written]:
+            raise UnreadablePolicyError(f"the policy lacks {lacking[0]}")
+        try:
+            return msgspec.convert(written, cls)
+        except msgspec.ValidationError as error:
+            raise UnreadablePolicyError(f"the policy cannot be read: {error}") from error
+
+    @property
+    def judged(self) -> tuple[FrozenMetric, ...]:
+        """The target and the guardrails."""
+        return (self.target, *self.guardrails)
+
+    @property
+    def metrics(self) -> tuple[FrozenMetric, ...]:
+        """All of its metrics: the target, the guardrails, and the target's companions."""
+        return (*self.judged, *self.companions)
+
+    @property
+    def numbers(self) -> Self:
+        """The same, its window longer by as much as the target's own grace exceeds the policy's."""
+        open_for = self.target.seconds_open(grace=self.grace_seconds)
+        return structs.replace(self, window_seconds=open_for)
+
+    def first_look_at(self, starts_at: datetime) -> datetime:
+        """Returns when the first block of the target closes: no look at it can come before."""
+        begins_at = int(starts_at.timestamp()) // self.block_seconds * self.block_seconds
+        closes_at = begins_at + self.block_seconds + self.numbers.closes_after
+        return datetime.fromtimestamp(closes_at, tz=UTC)
+
+    def reward_at(self, starts_at: datetime) -> datetime:
+        """Returns when the effect is final, unless the deciding look comes later."""
+        return starts_at + timedelta(seconds=self.reward_seconds)
+
+
+# What policies meant that were written before they said their version.
+_UNVERSIONED: Mapping[str, object] = {
+    "version": 1,
+    "unwatched": (),
+    "unread": (),
+    "vif_limit": 10.0,
+    "guardrail_alpha": 0.05,
+}
