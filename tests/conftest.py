@@ -31,7 +31,7 @@ from tests.world import World
 for _name in [name for name in os.environ if name.startswith("SERVICE_") and name[8:] != "PG_BIN"]:
     del os.environ[_name]
 
-# The lake of all stores of the tests; each file's name is its own.
+# The lakes of the tests' stores, each in a folder of its own.
 _LAKE = tempfile.TemporaryDirectory(prefix="deploy-reward-lake-")
 os.environ["SERVICE_LAKE"] = _LAKE.name
 
@@ -146,9 +146,11 @@ def fresh_store(server: str, model: str) -> Generator[Store]:
     statement = "CREATE DATABASE {name} TEMPLATE {model} STRATEGY file_copy"
     _administer(server, statement, name=name, model=model)
     engine = open_engine(_database_url(server, name))
+    before, os.environ["SERVICE_LAKE"] = os.environ["SERVICE_LAKE"], f"{_LAKE.name}/{name}"
     try:
         yield Store(url=_database_url(server, name), engine=engine)
     finally:
+        os.environ["SERVICE_LAKE"] = before
         engine.dispose()
         _administer(server, "DROP DATABASE {name} WITH (FORCE)", name=name)
 

@@ -22,7 +22,7 @@ from domain.evidence.counts import Counts, LeftOut
 from domain.policy import Policy
 from orchestration.pipeline.drafts import draft_bound
 from storage.lake.day_engines import day_engine_settings
-from storage.lake.lake import open_lake
+from storage.lake.lake import store_lake
 from storage.lake.reader import Extent, LogRows, SealedLog, open_log
 from storage.log.events import note_history
 from storage.pipeline.experiments import open_experiments
@@ -117,7 +117,7 @@ def _computed(
     """Computes whole lives into a separate reading, and returns the history of each."""
     as_of = microseconds(closed_instant(separate))
     experiments = open_experiments(separate, only=ids)
-    with open_log(separate, open_lake()) as stored:
+    with open_log(separate, store_lake(separate.engine)) as stored:
         log = _FileLog(**vars(stored), spool=spool, read_to=as_of)
         with recomputed(
             log, experiments, as_of=as_of, settings=day_engine_settings(), wanted=evidence_rows

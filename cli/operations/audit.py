@@ -13,7 +13,7 @@ from domain.document import document_text
 from domain.policy import UnreadablePolicyError
 from orchestration.pipeline.audit import Audit
 from orchestration.pipeline.audit import audit as audited
-from storage.lake.lake import LakeError, open_lake
+from storage.lake.lake import LakeError, store_lake
 from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.inputs import TooManyAssignmentsError
 from storage.postgres.refusal import Missing
@@ -52,7 +52,8 @@ def audit(ctx: click.Context, experiment: str, as_json: bool, data_dir: Path) ->
     """
     try:
         with store_engine(data_dir) as engine, explained_failures(experiment):
-            result = audited(engine, experiment, lake=open_lake(data_dir=data_dir))
+            lake = store_lake(engine, data_dir=data_dir)
+            result = audited(engine, experiment, lake=lake)
     except Missing as missing:
         raise click.BadParameter(str(missing), param_hint="EXPERIMENT") from missing
     click.echo(_document(result) if as_json else _as_text(result))

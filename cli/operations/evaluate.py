@@ -19,7 +19,7 @@ from domain.contract import Contract, contract_of
 from domain.document import document_text
 from orchestration.pipeline.recompute import evaluate_as_of
 from storage.experiments.experiments import experiments_of_project
-from storage.lake.lake import open_lake
+from storage.lake.lake import store_lake
 from storage.lake.verification import WrongFileError
 from storage.postgres.engine import opened_engine
 from storage.schema.clock import closed_instant
@@ -85,7 +85,7 @@ def evaluate(
                 Console(stderr=True).status("Reading the log"),
             ):
                 decided = decided_without_events(connection, as_of=as_of)
-                lake = open_lake(data_dir=data_dir)
+                lake = store_lake(engine, data_dir=data_dir)
                 drafted = evaluate_as_of(
                     connection, as_of=as_of, lake=lake, leave_out=broken.__setitem__
                 )

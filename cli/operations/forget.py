@@ -13,7 +13,7 @@ from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import store_engine
 from domain.document import document_text
 from domain.figures import counted
-from storage.lake.lake import open_lake
+from storage.lake.lake import store_lake
 from storage.schema.clock import is_rebuilding
 from storage.tenants.projects import find_project
 from storage.tenants.secret import Pseudonyms, store_secret
@@ -60,8 +60,6 @@ def forget(
     if (user_ref is None) == (session is None):
         raise click.UsageError("name the person by either --user-ref or --session")
 
-    lake = open_lake(data_dir=data_dir)
-
     def erase(engine: Engine, limit: int | None) -> Forgotten:
         with engine.begin() as connection:
             project_id = find_project(connection, project).project_id
@@ -71,6 +69,7 @@ def forget(
             if user_ref is not None:
                 secret = store_secret(connection, data_dir, make=False)
                 person = Pseudonyms(secret).of(project_id, user_ref)
+            lake = store_lake(engine, data_dir=data_dir)
             return forget_person(
                 connection, project_id, person, by=command_actor(), lake=lake, limit=limit
             )

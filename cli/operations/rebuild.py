@@ -11,7 +11,7 @@ from cli.operations.options import data_dir_option, json_option
 from cli.operations.store import store_engine
 from domain.contract import contract_of
 from orchestration.pipeline.full_rebuild import Rebuilt, rebuild_all
-from storage.lake.lake import open_lake
+from storage.lake.lake import store_lake
 from storage.upkeep.day_check import Difference
 from storage.verdicts.publication import all_contracts
 
@@ -36,7 +36,7 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
     """
     with store_engine(data_dir) as engine:
         with named_where_gone(), Console(stderr=True).status("Computing all from the log"):
-            lake = open_lake(data_dir=data_dir)
+            lake = store_lake(engine, data_dir=data_dir)
             rebuilt = rebuild_all(engine, waiting=_say_waiting, lake=lake)
         with engine.begin() as connection:
             contracts = all_contracts(connection)

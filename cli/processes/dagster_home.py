@@ -6,7 +6,10 @@ from pathlib import Path
 
 import click
 
+from storage.lake.lake import MARK, store_identity, store_lake
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
+from storage.postgres.data_dir import ACCEPT, loss_word
+from storage.postgres.engine import opened_engine
 
 # dagster.yaml names it, so that no password stands in a file.
 POSTGRES_VARIABLE = "SERVICE_DAGSTER_POSTGRES_URL"
@@ -29,6 +32,27 @@ def write_dagster_home(data_dir: Path) -> Path:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     _rewrite(home / "dagster.yaml", _HEAD + _INSTANCE.read_text())
     return home
+
+
+def claim_folders(url: str, data_dir: Path) -> None:
+    """Note the store in the data directory's `dagster`, and refuse another's, or another's lake.
+
+    Raises:
+        click.ClickException: It is another store's, whose processes would load this store's code.
+        storage.lake.lake.LakeError: The lake cannot be opened here, or is not this store's.
+    """
+    with opened_engine(url) as engine:
+        store_lake(engine, data_dir=data_dir, is_read_alone=False)
+        identity = store_identity(engine)
+    mark = data_dir / "dagster" / MARK
+    other = mark.read_text() if mark.exists() else identity
+    if other != identity and (word := loss_word(identity, other)):
+        raise click.ClickException(
+            f"{mark.parent} is another store's: name this store's folder by --data-dir;"
+            f" {ACCEPT}={word} takes it"
+        )
+    mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _rewrite(mark, identity)
 
 
 def write_workspace(home: Path, *, code_server_port: int) -> Path:

@@ -10,7 +10,12 @@ from sqlalchemy.exc import OperationalError
 from cli.operations.options import data_dir_option
 from cli.operations.store import any_store_url, store_url
 from cli.processes import children
-from cli.processes.dagster_home import dagster_environment, write_dagster_home, write_workspace
+from cli.processes.dagster_home import (
+    claim_folders,
+    dagster_environment,
+    write_dagster_home,
+    write_workspace,
+)
 from cli.processes.supervisor import Supervisor, stop_on_signals
 from storage.postgres.embedded import make_data_dir
 from storage.postgres.engine import opened_engine
@@ -81,6 +86,7 @@ def dagster(port: int, data_dir: Path) -> None:
             # Without it webhooks wait; another's would sign them.
             if written_secret(data_dir) is not None:
                 store_secret(connection, data_dir, make=False)
+        claim_folders(url, data_dir)
         home = write_dagster_home(data_dir)
         web_url = f"http://127.0.0.1:{port}"
         workspace = write_workspace(home, code_server_port=code_port)

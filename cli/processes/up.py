@@ -20,7 +20,12 @@ from cli.operations.dashboard import sign_in_link
 from cli.operations.options import data_dir_option
 from cli.operations.projects import exported_keys
 from cli.processes import children
-from cli.processes.dagster_home import dagster_environment, write_dagster_home, write_workspace
+from cli.processes.dagster_home import (
+    claim_folders,
+    dagster_environment,
+    write_dagster_home,
+    write_workspace,
+)
 from cli.processes.supervisor import Child, StopRequest, Supervisor, stop_on_signals
 from storage.postgres.durability import refuse_weak_store
 from storage.postgres.embedded import EmbeddedPostgres, make_data_dir
@@ -160,6 +165,7 @@ class Start:
         upgrade(self.url)
         with opened_engine(self.url) as engine, engine.begin() as connection:
             store_secret(connection, self._plan.data_dir)
+        claim_folders(self.url, self._plan.data_dir)
 
     def _servers(self) -> Generator[Child]:
         plan, code_port = self._plan, children.free_port()

@@ -143,7 +143,7 @@ def _of_day(day: "SealedDay") -> dict[str, Any]:
 
 def _sealed(store: Store, *, seals: bool) -> tuple["SealedRun", str | None]:
     """Seals the hours that have ended; a failure is noted, and later hours go on."""
-    from storage.lake.lake import open_lake
+    from storage.lake.lake import store_lake
     from storage.lake.removal import delete_unlisted
     from storage.lake.sealing import SealedRun, Sealer
     from storage.log.status import note_sealing
@@ -152,7 +152,7 @@ def _sealed(store: Store, *, seals: bool) -> tuple["SealedRun", str | None]:
     if not seals:
         return run, error
     try:
-        lake = open_lake()
+        lake = store_lake(store.engine)
         run = Sealer(engine=store.engine, lake=lake).seal(most_seconds=_MOST_SECONDS) or run
         delete_unlisted(store.engine, lake)
     except Exception as failure:  # noqa: BLE001 - a bucket fails by errors of its own library
@@ -167,10 +167,10 @@ def _looked_at(
 ) -> Iterator[Any]:
     """Yields the results of the check, of days on which a file was or is wrong as well."""
     from storage.lake.comparison import compare_files, days_with_faults
-    from storage.lake.lake import open_lake
+    from storage.lake.lake import store_lake
     from storage.lake.scrubbing import scrub
 
-    lake = open_lake()
+    lake = store_lake(store.engine)
     with store.reading() as connection:
         before = days_with_faults(connection)
     with store.reading() as connection:

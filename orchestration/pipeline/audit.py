@@ -14,7 +14,7 @@ from domain.document import document_text
 from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings
-from storage.lake.lake import Lake, open_lake
+from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import SealedLog, open_log
 from storage.pipeline.comparison import Reach, compare
 from storage.pipeline.engines.engine import EngineError
@@ -70,7 +70,7 @@ def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Au
         until = _read_until(experiment, served, followed)
         if gone := days_gone(separate, experiment, until=moment_of(until)):
             return Audit(experiment_id=experiment_id, as_of=served.as_of, gone=gone)
-        with open_log(separate, lake or open_lake()) as log:
+        with open_log(separate, lake or store_lake(separate.engine)) as log:
             reaches = _reaches(experiment, served, followed)
             events = _recompute(log, experiment, reaches, until=until)
             return _compared(separate, served, followed, reaches, experiment_id, events=events)

@@ -10,7 +10,7 @@ from orchestration.pipeline.batch import work_apart
 from orchestration.pipeline.follow_up import differing_follow_ups
 from orchestration.pipeline.recompute import PATIENCE, stage_drafts
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings
-from storage.lake.lake import Lake, open_lake
+from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import open_log
 from storage.pipeline.comparison import (
     Differences,
@@ -121,7 +121,7 @@ def compare_days(
         decided=decided,
         as_of=as_of,
         settings=settings,
-        lake=open_lake(),
+        lake=store_lake(separate.engine),
         swap=swap,
     )
     return replace(comparison, gone=gone)

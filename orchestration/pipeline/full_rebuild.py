@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 
 from orchestration.pipeline.day_check import swap_whole_lives
 from orchestration.pipeline.steps import close_cells, expose, publish, stage
-from storage.lake.lake import Lake, open_lake
+from storage.lake.lake import Lake, store_lake
 from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.upkeep.check_results import note_rebuilt
 from storage.upkeep.day_check import Difference, differing_verdicts
@@ -52,7 +52,7 @@ def rebuild_all(
         EventsGone: Raw events that a verdict rests on are gone; nothing was changed.
     """
     with rebuilding(engine, waiting=waiting) as connection:
-        rebuilt = _swapped(connection, lake or open_lake(), attempts=_ATTEMPTS)
+        rebuilt = _swapped(connection, lake or store_lake(engine), attempts=_ATTEMPTS)
         with connection.begin():
             claim_derived_tables(connection)
             unlike = [each for each in rebuilt.differences if not each.in_evidence_alone]

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from orchestration.pipeline.batch import Patience, work_apart
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from storage.lake.day_engines import day_engine_settings
-from storage.lake.lake import Lake, open_lake
+from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import open_log
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.recompute import evidence_rows, recompute
@@ -35,7 +35,7 @@ def evaluate_as_of(
         The drafts of all experiments that the reading does not hold for decided.
     """
     settings = day_engine_settings()
-    with open_log(separate, lake or open_lake()) as log:
+    with open_log(separate, lake or store_lake(separate.engine)) as log:
 
         def computed(only: Sequence[str]) -> None:
             experiments = open_experiments(separate, only=only)

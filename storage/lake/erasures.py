@@ -109,7 +109,7 @@ def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
     Returns:
         The result; None where hours are being sealed: the next run does it.
     """
-    with sealing_alone(engine) as connection:
+    with sealing_alone(engine, lake) as connection:
         if connection is None:
             return None
         with connection.begin():

@@ -1,4 +1,4 @@
-"""The lake: the folder, or the bucket, that holds the files of the sealed log."""
+"""The lake: the folder, or the bucket, that holds the files of a store's sealed log."""
 
 import hashlib
 import logging
@@ -15,11 +15,15 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from storage.postgres.data_dir import default_data_dir
+from sqlalchemy import Engine, text
+
+from storage.postgres.data_dir import ACCEPT, default_data_dir, loss_word
 
 VARIABLE = "SERVICE_LAKE"
 # Of files that are being written, which no list names.
 _UNFINISHED = ".unfinished"
+# The file that names the store which the others belong to, and its last claim.
+MARK = "store.txt"
 # Of folders that an engine keeps files in while it computes.
 _SCRATCH = "scratch"
 _LOG = logging.getLogger(__name__)
@@ -27,6 +31,10 @@ _LOG = logging.getLogger(__name__)
 
 class LakeError(RuntimeError):
     """The lake cannot be opened, read or written; the message says what to do."""
+
+
+class WrongLakeError(LakeError):
+    """The lake is another store's, another state's of the store, or has lost its files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +86,7 @@ class Lake(ABC):
 
     @abstractmethod
     def names(self) -> Iterator[tuple[str, datetime]]:
-        """Yields every file with the time of its last change, those left unfinished included."""
+        """Yields every file but the mark, unfinished ones too, with the time of its last change."""
 
     @contextmanager
     def scratch(self) -> Generator[str]:
@@ -283,9 +291,10 @@ class BucketLake(Lake):
         if not self.filesystem.exists(str(self._root)):
             return
         for path in sorted(self.filesystem.find(str(self._root))):
-            changed = self.filesystem.modified(path)
-            name = PurePosixPath(path).relative_to(self._root)
-            yield str(name), changed if changed.tzinfo else changed.replace(tzinfo=UTC)
+            name = str(PurePosixPath(path).relative_to(self._root))
+            if name != MARK:
+                changed = self.filesystem.modified(path)
+                yield name, changed if changed.tzinfo else changed.replace(tzinfo=UTC)
 
     def files(self, folder: str) -> list[str]:
         """Returns the names of the objects below a name."""
@@ -319,3 +328,88 @@ def open_lake(address: str | None = None, *, data_dir: Path | None = None) -> La
     if "://" not in named:
         return FolderLake(Path(named).expanduser().resolve())
     return BucketLake(named)
+
+
+_OWN = text("""
+SELECT identity, lake_claimed_at,
+    EXISTS (SELECT FROM sealed_hours WHERE file IS NOT NULL) AS has_files
+FROM installation
+""")
+# Later than any claim before, whatever the clock does.
+_CLAIM = text("""
+UPDATE installation SET lake_claimed_at = greatest(
+    lake_claimed_at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+) RETURNING identity, lake_claimed_at
+""")
+
+
+def store_lake(engine: Engine, *, data_dir: Path | None = None, is_read_alone: bool = True) -> Lake:
+    """Opens the lake of a store, as `open_lake` does.
+
+    A bucket that is away cannot be asked whose it is: its files can be neither read nor written.
+
+    Args:
+        is_read_alone: PostgreSQL has the events of a lake that is not there, for a while.
+
+    Raises:
+        LakeError: It cannot be opened here, or is not this store's.
+    """
+    lake = open_lake(data_dir=data_dir)
+    try:
+        refuse_wrong_lake(engine, lake, is_read_alone=is_read_alone)
+    except WrongLakeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a bucket fails by errors of its library
+        _LOG.warning("the lake cannot be asked whose it is: %s", type(error).__name__)
+    return lake
+
+
+def claim_lake(engine: Engine, lake: Lake) -> None:
+    """Notes in a lake that this state of the store is about to write it.
+
+    Raises:
+        WrongLakeError: It is not this store's.
+    """
+    refuse_wrong_lake(engine, lake)
+    # The store is never behind its own lake, wherever this ends.
+    with engine.begin() as connection:
+        claim = connection.execute(_CLAIM).one()
+    with lake.writing(MARK) as path:
+        path.write_text(f"{claim.identity} {claim.lake_claimed_at}\n")
+
+
+def store_identity(engine: Engine) -> str:
+    """Returns the name that a store got when it was made, and a copy of it has too."""
+    with engine.connect() as connection:
+        return connection.execute(_OWN).one().identity
+
+
+def refuse_wrong_lake(engine: Engine, lake: Lake, *, is_read_alone: bool = False) -> None:
+    """Refuses a lake that is not the store's, unless the operator accepts it.
+
+    Raises:
+        WrongLakeError: A later state of the store, or a copy, wrote it; it is another store's; or
+            it is empty, and the store lists files.
+    """
+    try:
+        with lake.reading(MARK) as path:
+            mark = path.read_text()
+    except FileNotFoundError:
+        mark = ""
+    # Afterwards, and of no older snapshot: a claim is in the store before it is in the lake.
+    with engine.connect() as connection:
+        own = connection.execute(_OWN).one()
+    identity, _, claimed_at = mark.partition(" ")
+    if not mark and own.has_files and not is_read_alone:
+        fault = "is empty or not mounted, and the store lists files in it: put them back"
+    elif mark and identity != own.identity:
+        fault = "is another store's: name this store's"
+    elif mark and int(claimed_at) > own.lake_claimed_at:
+        fault = "was written by a later state of the store, or a copy: restore both of a time"
+    else:
+        return
+    if word := loss_word(own.identity, str(own.lake_claimed_at), mark):
+        raise WrongLakeError(
+            f"the lake {lake.uri('')} {fault}; {ACCEPT}={word} takes it as it is, and a file that"
+            " the store does not list is deleted after a day"
+        )

@@ -11,7 +11,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from storage.lake.lake import Lake, file_sha256
+from storage.lake.lake import Lake, claim_lake, file_sha256
 from storage.lake.parquet import (
     SnapshotReader,
     count_rows,
@@ -74,7 +74,7 @@ class Sealer:
         Raises:
             LakeError, OSError: The lake cannot be written; hours sealed before stay.
         """
-        with sealing_alone(self.engine) as connection:
+        with sealing_alone(self.engine, self.lake) as connection:
             if connection is None:
                 return None
             run = SealedRun()
@@ -134,8 +134,10 @@ def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> Written |
 
 
 @contextmanager
-def sealing_alone(engine: Engine) -> Generator[Connection | None]:
+def sealing_alone(engine: Engine, lake: Lake) -> Generator[Connection | None]:
     """Yields a connection that alone writes and lists files, None where another connection does.
+
+    The lake is claimed for the store before.
 
     Files are listed on this very connection: a lost connection, and its lock with it, lists none.
     """
@@ -147,6 +149,8 @@ def sealing_alone(engine: Engine) -> Generator[Connection | None]:
                 text("SELECT pg_try_advisory_lock(:key)"), {"key": _SEALING_LOCK}
             ).scalar_one()
         try:
+            if claimed:
+                claim_lake(engine, lake)
             yield connection if claimed else None
         finally:
             # PostgreSQL ends a session some time after it is closed. A lost session has ended.

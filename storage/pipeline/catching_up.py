@@ -13,7 +13,7 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 from storage.lake.day_engines import DayEngineSettings
-from storage.lake.lake import open_lake
+from storage.lake.lake import store_lake
 from storage.lake.reader import read_apart
 from storage.lake.sealed_hours import moved_to
 from storage.pipeline.cursors import read_cursors, set_cursors
@@ -75,7 +75,7 @@ def catch_up(
         for number, each in enumerate(behind.values())
     ]
     with (
-        read_apart(connection.engine, open_lake()) as log,
+        read_apart(connection.engine, store_lake(connection.engine)) as log,
         recomputed(
             log,
             experiments,

@@ -1,7 +1,16 @@
-"""The data directory: where the service keeps its data on this machine."""
+"""The data directory: where the service keeps its data on this machine, and what belongs to it."""
 
+import hashlib
 import os
 from pathlib import Path
+
+ACCEPT = "SERVICE_ACCEPT"
+
+
+def loss_word(*texts: str) -> str | None:
+    """Returns the word that accepts the loss of these texts; None where the operator gave it."""
+    word = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
+    return None if word in os.environ.get(ACCEPT, "").split(",") else word
 
 
 def default_data_dir() -> Path:

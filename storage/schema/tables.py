@@ -715,11 +715,14 @@ admissions = _table(
 )
 
 # The outside of the store that belongs to it; a single row. Of the secret a check value, which
-# tells nothing of it.
+# tells nothing of it; the identity and the time of the last claim stand in the lake too.
 installation = _table(
     "installation",
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
-    Column("secret_check", LargeBinary, nullable=False),
+    Column("secret_check", LargeBinary),
+    Column("identity", Text, nullable=False, server_default=text("gen_random_uuid()")),
+    # In microseconds since the epoch.
+    Column("lake_claimed_at", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("place = 1", name="one"),
 )
 

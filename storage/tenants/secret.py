@@ -12,15 +12,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sqlalchemy import Connection, text
 
-from storage.postgres.data_dir import sync_folder
+from storage.postgres.data_dir import ACCEPT, loss_word, sync_folder
 
-ACCEPT = "SERVICE_ACCEPT_SECRET"
 LEAST_BYTES = 32
 
 _CHECK = text("SELECT secret_check FROM installation")
-_BIND = text("""
-INSERT INTO installation (secret_check) VALUES (:own) ON CONFLICT (place) DO NOTHING
-""")
+_BIND = text("UPDATE installation SET secret_check = :own WHERE secret_check IS NULL")
 _ACCEPT = text("UPDATE installation SET secret_check = :own")
 
 
@@ -91,8 +88,7 @@ def bind_secret(connection: Connection, secret: bytes, *, make: bool = True) -> 
     bound = connection.execute(_CHECK).scalar_one_or_none()
     if bound is None or hmac.compare_digest(bound, own):
         return
-    word = own.hex()[:12]
-    if os.environ.get(ACCEPT) != word:
+    if word := loss_word(own.hex()):
         raise SecretError(
             f"this is not the secret that the store was made with: {_CURE}; if that is lost for"
             f" good, {ACCEPT}={word} takes this secret in its place"

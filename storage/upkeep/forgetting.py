@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, text
 from domain.metric import BEFORE_CANARY
 from storage.lake.day_engines import day_engine_settings, open_day_engine
 from storage.lake.erasures import note_erasure
-from storage.lake.lake import Lake, LakeError, open_lake
+from storage.lake.lake import Lake, LakeError, store_lake
 from storage.lake.reader import Extent, read_apart
 from storage.lake.sealed_hours import moved_to
 from storage.pipeline.derived import AMOUNTS, UNIT_TABLES
@@ -502,7 +502,7 @@ def _forget(
     by: Actor,
     lake: Lake | None,
 ) -> Forgotten:
-    lake = lake or open_lake()
+    lake = lake or store_lake(connection.engine)
     bound = _bound(project_id, person)
     kept = _kept_sessions(connection, project_id, person, lake)
     shared = person.places | kept | _hex(person.others)

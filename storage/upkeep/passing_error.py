@@ -4,7 +4,7 @@ import psycopg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from storage.lake.lake import LakeError
+from storage.lake.lake import LakeError, WrongLakeError
 from storage.lake.verification import WrongFileError
 from storage.pipeline.engines.engine import EngineError, EngineMemoryError
 from storage.postgres.engine import StoreUnavailable
@@ -20,7 +20,7 @@ def is_passing(error: Exception) -> bool:
         state = error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
         lost = isinstance(error, OperationalError | InterfaceError) and state is None
         return lost or error.connection_invalidated or (state or "").startswith(_STATES)
-    if isinstance(error, EngineMemoryError | WrongFileError):
+    if isinstance(error, EngineMemoryError | WrongFileError | WrongLakeError):
         return False
     return isinstance(error, EngineError | LakeError | StoreUnavailable | PoolTimeoutError)
 

@@ -92,10 +92,11 @@ def drop_days(context: dg.OpExecutionContext, store: Store) -> None:
 def move_days(context: dg.OpExecutionContext, store: Store) -> None:
     """Each in a transaction of its own, after its files were read back."""
     from storage.lake.hot_days import move_old_days
-    from storage.lake.lake import open_lake
+    from storage.lake.lake import store_lake
 
     days = hot_days()
-    done = move_old_days(store.engine, open_lake(), as_of=datetime.now(UTC), hot_days=days)
+    lake = store_lake(store.engine)
+    done = move_old_days(store.engine, lake, as_of=datetime.now(UTC), hot_days=days)
     if done.held:
         context.log.warning(
             "%s days stay until tomorrow: they are in use, or a file of theirs cannot be read back",
@@ -165,10 +166,10 @@ def expire_names(context: dg.OpExecutionContext, store: Store) -> None:
 def tend_lake(context: dg.OpExecutionContext, store: Store) -> None:
     """After the days that went: their files go with them."""
     from storage.lake.erasures import Rewriting, rewrite_files
-    from storage.lake.lake import open_lake
+    from storage.lake.lake import store_lake
     from storage.lake.removal import delete_unlisted, sweep
 
-    lake = open_lake()
+    lake = store_lake(store.engine)
     rewriting = rewrite_files(store.engine, lake)
     deleted = delete_unlisted(store.engine, lake)
     if rewriting is None or deleted is None:

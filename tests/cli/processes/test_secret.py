@@ -82,13 +82,11 @@ def test_its_loss_is_accepted_by_a_word_that_names_the_new_secret(
     folder, command, monkeypatch
 ) -> None:
     (folder / "secret").write_text(ANOTHER)
-    word = re.search(
-        r"SERVICE_ACCEPT_SECRET=(\w+)", command("keys", "webhook", "-p", "shop").output
-    )
+    word = re.search(r"SERVICE_ACCEPT=(\w+)", command("keys", "webhook", "-p", "shop").output)
     assert word is not None
-    monkeypatch.setenv("SERVICE_ACCEPT_SECRET", "0" * 12)
+    monkeypatch.setenv("SERVICE_ACCEPT", "0" * 12)
     assert command("keys", "webhook", "-p", "shop").exit_code == 1
-    monkeypatch.setenv("SERVICE_ACCEPT_SECRET", word[1])
+    monkeypatch.setenv("SERVICE_ACCEPT", word[1])
     assert command("keys", "webhook", "-p", "shop").exit_code == 0
     (folder / "secret").write_text(SECRET)
     assert command("keys", "webhook", "-p", "shop").exit_code == 1

@@ -133,7 +133,7 @@ class World:
 
     def files(self) -> list[Path]:
         """Every file of the lake, listed or not."""
-        return sorted(path for path in self.lake.folder.rglob("*") if path.is_file())
+        return sorted(self.lake.folder.rglob("*.parquet*"))
 
     def execute(self, statement: str, **values: Any) -> Any:
         with self.engine.begin() as connection:

@@ -3,7 +3,7 @@
 from alembic import op
 
 from storage.schema.migrate import VERSION
-from storage.schema.tables import metadata
+from storage.schema.tables import installation, metadata
 
 revision = VERSION
 down_revision = None
@@ -11,3 +11,4 @@ down_revision = None
 
 def upgrade() -> None:
     metadata.create_all(op.get_bind(), checkfirst=False)
+    op.execute(installation.insert())
