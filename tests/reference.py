@@ -100,11 +100,8 @@ def _contents(operations: Sequence[tuple[str, Any]]) -> Iterator[str]:
     yield "| endpoint | |"
     yield "| --- | --- |"
     for name, each in operations:
-        yield f"| [`{name}`](#{_anchor(name)}) | {each['summary']} |"
-
-
-def _anchor(title: str) -> str:
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        anchor = re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-")
+        yield f"| [`{name}`](#{anchor}) | {each['summary']} |"
 
 
 def _common_codes(operations: Sequence[Any]) -> set[str]:

@@ -46,7 +46,8 @@ def interval_plot(evidence: Evidence) -> "Text | None":
     plot = Text()
     plot.append(f"Treatment minus control, {measure.per}\n", style="italic")
     for row in range(math.ceil(high / step), math.floor(low / step) - 1, -1):
-        plot.append(_label(row * step * scale) if row % 2 == 0 else " " * _LABEL_WIDTH)
+        label = f"{row * step * scale:+.4g} " if row else "0 "
+        plot.append(("" if row % 2 else label).rjust(_LABEL_WIDTH))
         plot.append("┤" if row % 2 == 0 else "│")
         for place, estimate in enumerate(columns):
             band = "·" if estimate.at in gated else "░"
@@ -87,10 +88,6 @@ def _mark(estimate: Estimate, row: int, step: float, *, band: str, lift: str) ->
     if row == 0:
         return "─"
     return band if round(estimate.low / step) <= row <= round(estimate.high / step) else " "
-
-
-def _label(value: float) -> str:
-    return f"{value:+.4g} ".rjust(_LABEL_WIDTH) if value else "0 ".rjust(_LABEL_WIDTH)
 
 
 def _legend(fired: float | None, *, is_gated: bool) -> str:

@@ -72,9 +72,10 @@ def interval_drawing(
         traffic = traffic_strip(ramp, scene.time, below, picture.measure.unit, scene.text)
         below += HEIGHT
     height = below + _LANE * len(picture.lanes)
+    held = (_span(scene, "held", span, _TOP, _PLOT) for span in picture.held)
     shapes = [
         *_grid(scene),
-        window(scene.time, (_TOP, _PLOT), [*_held(scene), *_band(scene)]),
+        window(scene.time, (_TOP, _PLOT), [*held, *_band(scene)]),
         line("zero", (scene.time.start, y := scene.value.at(0.0)), (scene.time.end, y)),
         *(shape for mark in picture.marks for shape in _mark(scene, mark)),
         *traffic,
@@ -185,10 +186,6 @@ def _grid(scene: _Scene) -> list[str]:
     for at, label in time_steps(scene.time.low, scene.time.high, limit=limit):
         shapes.append(scene.text((scene.time.at(at), bottom + 18), label, anchor="middle"))
     return shapes
-
-
-def _held(scene: _Scene) -> list[str]:
-    return [_span(scene, "held", span, _TOP, _PLOT) for span in scene.picture.held]
 
 
 def _span(scene: _Scene, name: str, span: tuple[float, float], top: float, height: float) -> str:

@@ -104,12 +104,10 @@ def _marks(drawn: Sequence[Estimate], fired: float | None, decided: float | None
     if fired is not None and fired == decided:
         named = [("fired and decided", fired)]
     return [
-        Mark(words=words, at=at, lift=_lift_at(drawn, at)) for words, at in named if at is not None
+        Mark(words=words, at=at, lift=next((e.lift for e in reversed(drawn) if e.at <= at), None))
+        for words, at in named
+        if at is not None
     ]
-
-
-def _lift_at(drawn: Sequence[Estimate], at: float) -> float | None:
-    return next((estimate.lift for estimate in reversed(drawn) if estimate.at <= at), None)
 
 
 def _gates(evidence: Evidence, looks: Sequence[Look], held: Sequence[tuple[float, float]]) -> Lane:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 # Changes a part of the source, and returns in how many places.
 Edit = Callable[[ast.AST], int]
@@ -156,7 +155,7 @@ def _swap_statements(old: Sequence[ast.stmt], new: Sequence[ast.stmt]) -> Edit:
             value
             for node in ast.walk(part)
             for _, value in ast.iter_fields(node)
-            if _is_body(value)
+            if isinstance(value, list) and value and isinstance(value[0], ast.stmt)
         ]
         places = [
             (body, begin)
@@ -171,7 +170,3 @@ def _swap_statements(old: Sequence[ast.stmt], new: Sequence[ast.stmt]) -> Edit:
         return len(places)
 
     return edit
-
-
-def _is_body(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], ast.stmt)

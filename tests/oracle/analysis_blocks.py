@@ -40,7 +40,8 @@ def _of_stratum(
     series: Series, stratum: int, came: dict[tuple[int, int], int], closes_after: int
 ) -> list[Joined]:
     size = series.policy.block_seconds
-    cuts = {moment - moment % size for moment in _cuts(series)}
+    moments = [*series.cuts, *(epoch.start for epoch in series.allocation or ())]
+    cuts = {moment - moment % size for moment in moments}
     result: list[Joined] = []
     begin = block = series.begin
     own = everybody = 0
@@ -59,10 +60,6 @@ def _of_stratum(
         result.append(Joined(stratum=stratum, begin=begin, end=block, units=own))
         begin, own = block, 0
     return [*result, Joined(stratum=stratum, begin=begin, end=None, units=own)]
-
-
-def _cuts(series: Series) -> list[int]:
-    return [*series.cuts, *(epoch.start for epoch in series.allocation or ())]
 
 
 def _ends(series: Series, begin: int, end: int, own: int, everybody: int) -> bool:

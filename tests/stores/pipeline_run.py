@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import Connection, Engine
 
@@ -20,26 +21,17 @@ def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
     Args:
         as_of: How far the log is read; None for now, as a run of the fast schedule does.
     """
-    steps = _steps_of_now() if as_of is None else _steps_as_of(as_of)
+    steps: Sequence[Step] = (
+        lambda connection: extend_exposures(connection, as_of=as_of),
+        extend_cells,
+        lambda connection: stage_due(connection, as_of=as_of),
+        publish,
+    )
+    if as_of is None:
+        steps = [partial(step, patience=FAST) for step in (expose, close_cells, stage_due, publish)]
     for stage, step in zip(PIPELINE, steps, strict=True):
         with engine.begin() as connection:
             claim_derived_tables(connection)
             step(connection)
             note_step(connection, stage=stage, seconds=0.0)
     advance_places(engine.begin)
-
-
-def _steps_of_now() -> Sequence[Step]:
-    return [
-        lambda connection, step=step: step(connection, patience=FAST)
-        for step in (expose, close_cells, stage_due, publish)
-    ]
-
-
-def _steps_as_of(as_of: datetime) -> Sequence[Step]:
-    return (
-        lambda connection: extend_exposures(connection, as_of=as_of),
-        extend_cells,
-        lambda connection: stage_due(connection, as_of=as_of),
-        publish,
-    )

@@ -233,15 +233,13 @@ def digest_of(shown: object) -> str:
 
 
 def _meanwhile(field: Field, texts: Texts, stored: Texts | None) -> str | None:
-    if stored is None or field.secret or _same(field, texts[field.name], stored[field.name]):
+    if stored is None or field.secret:
+        return None
+    if field.reads(texts[field.name]) == field.reads(stored[field.name]):
         return None
     if field.control == "check":
         return "on" if stored[field.name] else "off"
     return ", ".join(stored[field.name].splitlines()) or "nothing"
-
-
-def _same(field: Field, text: str, other: str) -> bool:
-    return field.reads(text) == field.reads(other)
 
 
 def _text_of(field: Field, stored: Mapping[str, Any]) -> str:

@@ -124,7 +124,7 @@ def require_own_origin(request: Request) -> None:
         own = relation == "same-origin"
     else:
         origin = urlsplit(request.headers.get("Origin", ""))
-        known = {request.headers.get("Host"), _host(public_address_of(request))}
+        known = {request.headers.get("Host"), urlsplit(public_address_of(request)).netloc}
         own = origin.scheme in ("http", "https") and origin.netloc in known
     if not own:
         raise Problem("origin_not_allowed", "this was not sent by a page of this dashboard")
@@ -133,7 +133,3 @@ def require_own_origin(request: Request) -> None:
 def public_address_of(request: Request) -> str:
     """Returns the address under which users reach us."""
     return public_address(request, runtime(request).settings)
-
-
-def _host(address: str) -> str:
-    return address.partition("://")[2].partition("/")[0]

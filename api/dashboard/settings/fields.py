@@ -8,7 +8,7 @@ shown; `mentions`, further words by which a refusal means it.
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 from msgspec import inspect
@@ -51,7 +51,7 @@ def _field(
     default: Any = "" if member.default is msgspec.NODEFAULT else member.default
     if member.default_factory is not msgspec.NODEFAULT:
         default = member.default_factory()
-    can_be_none = any("none" in each.values for each in others if _is_literal(each))
+    can_be_none = any("none" in getattr(each, "values", ()) for each in others)
     if choices := marks.get("choices", {}):
         control = _WITH_CHOICES.get(control, control)
     return Field(
@@ -67,10 +67,6 @@ def _field(
         keyboard="text" if can_be_none else _KEYBOARDS.get(reads, "text"),
         **marks,
     )
-
-
-def _is_literal(kind: inspect.Type) -> TypeGuard[inspect.LiteralType]:
-    return isinstance(kind, inspect.LiteralType)
 
 
 def _whole(text: str) -> object:

@@ -201,7 +201,10 @@ def test_scripts_in_what_was_sent_never_run(context, world, hostile) -> None:
             text(
                 "UPDATE verdicts SET next_look_at = NULL, contract = :told WHERE project_id = :id"
             ),
-            {"told": json.dumps({**_contract(world), "verdict": "keep"}), "id": _id(hostile)},
+            {
+                "told": json.dumps({**_contract(world), "verdict": "keep"}),
+                "id": hostile.project.project_id,
+            },
         )
     page.evaluate("dispatchEvent(new Event('focus'))")
     expect(page.locator("[data-live]")).to_have_attribute("data-asked", "1")
@@ -221,10 +224,6 @@ def test_scripts_in_what_was_sent_never_run(context, world, hostile) -> None:
 
 def _contract(world: Pages) -> dict[str, Any]:
     return world.served.contract(world.experiments["iterate"])
-
-
-def _id(served: Served) -> int:
-    return served.project.project_id
 
 
 _INSERTED = """(payloads) => {
