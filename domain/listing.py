@@ -32,8 +32,12 @@ class ListedVerdict(ListedExperiment, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Whether a workflow may take that step: not where it rests on a breach of"
-            " events that anybody can send, unless the project's settings allow it."
+            " events that anybody can send, unless the project's settings allow it; and not of a"
+            " flag, which no deploy turns."
         ),
+    ]
+    treatment_flag: Annotated[
+        str | None, Meta(description="The flag's value under test, `NAME=VALUE`; null of a commit.")
     ]
     allocation: Annotated[
         float | None,

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from domain.contract import waiting_contract
 from domain.lineage.flag import Flag
-from domain.metric import SLOW, Metric
+from domain.metric import SLOW, metric_definition
 from domain.policy import Policy
 from domain.registration import PORTFOLIO, Registration
 from storage.experiments.binding import Binding, bind, binding_of
@@ -57,8 +57,8 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     require_unlocked(settings, _chosen(settings, request))
     require_control(settings, request.treatment_flag, of="/treatment_flag")
     metric = request.target_metric or settled_metric(connection, project_id, settings)
-    if request.value_per_conversion is not None and metric in settings.metrics:
-        _require_worth(settings.metrics[metric])
+    if request.value_per_conversion is not None:
+        _require_worth(settings, metric, request.value_per_conversion)
     deploy = _deploy(connection, project_id, request)
     if deploy is None:
         return _register_waiting(connection, project_id, request, settings=settings, metric=metric)
@@ -333,13 +333,25 @@ def _is_flag(flag: Flag | None) -> ColumnElement[bool]:
     return and_(*same)
 
 
-def _require_worth(metric: Metric) -> None:
-    """Refuses a value of what has none: the events of a ratio are over others, not a unit's."""
-    if metric.kind == "ratio":
+def _require_worth(settings: Settings, name: str, value: float) -> None:
+    """Refuses a value of what has none, or a loss by each event of which more is better.
+
+    The events of a ratio are over others, not a unit's.
+    """
+    definition = metric_definition(name, settings.metrics)
+    pointer = "/target_metric/value_per_conversion"
+    if definition.kind == "ratio":
         raise Invalid(
             "ratio_has_no_value",
             "a ratio counts events over other events, so none of them has a value: leave it out",
-            pointer="/target_metric/value_per_conversion",
+            pointer=pointer,
+        )
+    if value < 0 and definition.better == "higher":
+        raise Invalid(
+            "negative_value",
+            f"of {name} more is better, so that no event of it costs: name what one brings, from 0"
+            " on; a metric of which less is better may have a value below 0",
+            pointer=pointer,
         )
 
 

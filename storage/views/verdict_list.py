@@ -25,6 +25,7 @@ from sqlalchemy import (
 from domain.contract import Contract, contract_of
 from domain.evidence.breach import is_trusted
 from domain.evidence.document import AnyEvidence, evidence_of
+from domain.lineage.flag import Flag
 from domain.listing import ListedVerdict
 from domain.words import Action
 from storage.experiments.commit_ids import commit_named
@@ -45,7 +46,7 @@ class VerdictFilter:
         status: `open` or `decided`.
         pending: Those that ask for a step that nobody took yet: decided, or a guardrail is
             breached, and the commit is still the declared canary that it was. Since the look
-            nobody posted that it is promoted, withdrawn or not declared.
+            nobody posted that it is promoted, withdrawn or not declared. Of a flag, a breach.
     """
 
     status: str | None = None
@@ -63,11 +64,12 @@ _OWN_DEPLOYS = """
 _ALLOCATION = f"""(SELECT d.allocation {_OWN_DEPLOYS}
     ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1)"""
 _FLAG = "experiments.request -> 'treatment_flag' IS NOT NULL"
-# A flag's change is no commit's: no deploy of a commit acts on it.
-_PENDING = f"""(NOT {_FLAG} AND {_ALLOCATION} > 0 AND {_ALLOCATION} < 1
-    AND NOT EXISTS (SELECT {_OWN_DEPLOYS}
+# A flag's change is no commit's: no deploy of a commit acts on it, and it asks for a step until its
+# experiment ends.
+_PENDING = f"""CASE WHEN {_FLAG} THEN NOT verdicts.decided AND experiments.closed_at IS NULL
+    ELSE {_ALLOCATION} > 0 AND {_ALLOCATION} < 1 AND NOT EXISTS (SELECT {_OWN_DEPLOYS}
       AND (d.allocation IS NULL OR d.allocation IN (0, 1))
-      AND d.deployed_at > coalesce(verdicts.as_of, verdicts.published_at)))"""
+      AND d.deployed_at > coalesce(verdicts.as_of, verdicts.published_at)) END"""
 # A commit came after the canary where its first deploy did, or where it was put before everybody
 # since: a hotfix, a promotion, an older commit deployed again. What is withdrawn came not at all.
 _SUPERSEDED_BY = f"""(
@@ -171,11 +173,17 @@ def list_verdicts(
             metric=row.target_metric,
             headline=current[row.experiment_id].situation.headline,
             action=current[row.experiment_id].situation.action,
-            by_itself=trusts or is_trusted(*published[row.experiment_id]),
+            treatment_flag=None if (flag := _flag(row)) is None else flag.change,
+            by_itself=flag is None and (trusts or is_trusted(*published[row.experiment_id])),
             contract=published[row.experiment_id][0],
         )
         for row in rows
     ]
+
+
+def _flag(row: Row[Any]) -> Flag | None:
+    stored = row.request.get("treatment_flag")
+    return None if stored is None else Flag(**stored)
 
 
 def _to_take_back(connection: Connection, project_id: int) -> list[str]:

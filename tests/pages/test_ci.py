@@ -27,7 +27,7 @@ from tests.clients.gitlab import serving_gitlab
 from tests.clients.page import blocks, page
 from tests.pipeline.scenarios.test_thresholds import REQUEST, slow_for
 from tests.processes.action import ActionRun, run_action, runner_path
-from tests.world import A, K
+from tests.world import DAY, A, K
 
 pytestmark = [
     pytest.mark.process,
@@ -442,22 +442,52 @@ def test_an_open_experiment_is_kept_up_to_date_with_its_picture(tenant, runner) 
     assert check["status"] == "in_progress"
 
 
-def test_a_canary_that_got_slower_is_taken_back_while_its_target_is_open(tenant, act) -> None:
+def got_slower(tenant: Any, base: str = A, sha: str = K) -> str:
+    """Lets requests of a canary take longer, and returns its experiment, whose target is open."""
     slow = {"sources": [REQUEST], "over": ["p95", "p99"], "better": "lower"}
     tenant.settings(metrics={"slow": slow}, guardrails=["slow"], default_metric="order")
-    tenant.canary()
-    for commit, start, units, times in ((A, -310, 1100, 1), (A, 0, 1500, 1), (K, 0, 1500, 1.2756)):
+    tenant.deploy(base, minutes=-DAY)
+    tenant.deploy(sha, 0.5, minutes=0, base=base)
+    for commit, start, units, times in (
+        *((base, -310, 1100, 1), (base, 0, 1500, 1)),
+        (sha, 0, 1500, 1.2756),
+    ):
         slow_for(tenant, commit, start=start, units=units, every=1, times=times, median=108.1)
-    experiment = tenant.register(treatment_commit=K)
+    experiment = tenant.register(treatment_commit=sha)
     tenant.tick(minutes=400)
     contract = tenant.contract(experiment)
     assert (contract["verdict"], contract["guardrail_breaches"]) == ("abstain", ["slow"])
     said = tenant.evidence(experiment)["sentence"]
     lead = r"slow got worse: p95 404 → 51\d ms\. Take it back\. On order: 3,000 sessions counted\."
     assert re.match(lead, said), said
+    return experiment
+
+
+def test_a_canary_that_got_slower_is_taken_back_while_its_target_is_open(tenant, act) -> None:
+    experiment = got_slower(tenant)
+    # Its commit is of another repository: GitHub knows nothing of it, and it is taken back once.
     assert act() == [f"roll-back {K}"]
     assert tenant.bound(experiment)["situation"]["state"] == "withdrawn"
     assert act() == []
+
+
+@pytest.mark.nightly
+def test_a_breach_is_said_on_its_commit_and_pull_request_while_its_target_is_open(
+    tenant, runner
+) -> None:
+    runner.github.push(BASE)
+    runner.github.push(SHA, pull=7)
+    got_slower(tenant, BASE, SHA)
+    ran = acted(runner)
+    assert (ran.code, f"roll-back {SHA}" in ran.log) == (0, True), ran.log
+    (check,) = runner.github.checks.values()
+    (comment,) = runner.github.comments[7]
+    assert (check["status"], check["conclusion"]) == ("completed", "failure")
+    assert "slow got worse" in check["output"]["title"]
+    said = (check["output"]["summary"], comment["body"])
+    assert all("slow got worse: p95 404 → 51" in text for text in said), said
+    assert all("Leave the canary running" not in text for text in said)
+    assert [made["pullRequestId"] for made in runner.github.reverts] == ["PR_7"]
 
 
 def test_a_breach_that_anybody_can_send_is_acted_on_where_the_project_allows_it(

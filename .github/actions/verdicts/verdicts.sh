@@ -16,7 +16,8 @@ record() { # COMMIT ENVIRONMENT SHARE
 
 revert() { # COMMIT: asks for a revert of the pull request that brought it, once
   local pull head
-  pull=$(pull_request "$1")
+  # Of a commit of another repository, say, GitHub knows nothing; it was taken back all the same.
+  pull=$(pull_request "$1") || { echo "::warning::no revert of $1: GitHub does not say what brought it" && return 0; }
   [ -n "$pull" ] && [ "$(jq -r .merged_at <<< "$pull")" != null ] || {
     echo "$1 came by no merged pull request: there is none to revert"
     return 0

@@ -98,7 +98,8 @@ async def of_an_agent(url: str, key: str, experiment: str) -> Mapping[str, str]:
         each = {"experiment_id": experiment}
         polled = await client.call_tool("get_verdict", each)
         explained = await client.call_tool("explain", each)
-        listed = await client.call_tool("list_experiments", {})
+        state = "decided" if polled.structured_content["power_state"]["decided"] else "open"
+        listed = await client.call_tool("list_experiments", {"status": state})
     evidence = explained.structured_content["evidence"]
     sessions = evidence["sessions"]
     assert sessions["projected_decision_at"] is None or sessions["required"] is not None
@@ -162,6 +163,17 @@ def test_a_deploy_is_said_by_each_face_before_the_next_look(live, faces, step, w
     assert {face for face in sentences if leads[:40] not in said[face]} == set()
     assert live.evidence(experiment)["advice"] == live.bound(experiment)["situation"]["advice"]
     assert live.evidence(experiment)["sessions"]["required"] is None
+
+
+def test_a_canary_that_got_its_share_again_goes_on_and_every_sentence_says_since_when(
+    live, faces
+) -> None:
+    experiment = compared(live)
+    live.deploy(K, 0, minutes=6 * HOURS + 40)
+    live.deploy(K, 0.5, minutes=6 * HOURS + 55)
+    said = faces(experiment)
+    lists = {"list", "cli list", "mcp list", "/deploys", "", "reason"}
+    assert {face for face, shown in said.items() if "its share again since" not in shown} <= lists
 
 
 def test_a_closing_is_said_by_each_face_before_the_next_look(live, faces) -> None:
@@ -242,6 +254,21 @@ def test_a_breach_while_the_target_is_open_leads_every_face(live, faces) -> None
     require(faces(experiment), "withdrawn")
 
 
+def test_a_rollback_is_said_by_each_face_until_it_is_acted_on(live, faces) -> None:
+    experiment = compared(live, order=0.02)
+    assert live.contract(experiment)["verdict"] == "rollback"
+    # Dagster shows open experiments.
+    require(faces(experiment), "roll back", but=("dagster",))
+    pending = {"pending": True}
+    (row,) = live.get("/v1/reward", params=pending).json()["experiments"]
+    assert (row["action"], row["by_itself"]) == ("roll_back", True)
+    live.deploy(K, 0, minutes=6 * HOURS + 55)
+    assert live.get("/v1/reward", params=pending).json()["experiments"] == []
+    said = faces(experiment)
+    require(said, "roll back", but=("dagster",))
+    assert not [face for face, shown in said.items() if "Take it back" in shown]
+
+
 def test_a_breach_with_a_candidate_asks_to_revise_and_is_nobody_s_to_take_back(live) -> None:
     experiment = compared(live)
     candidate = {
@@ -277,3 +304,11 @@ def test_a_flag_that_harms_is_turned_off(live) -> None:
     situation = live.bound(experiment)["situation"]
     assert "Turn it off." in situation["sentence"]
     assert situation["advice"][0].startswith("Turn it off: ")
+    # No workflow acts on its commit, also where the project allows that; its end ends the call.
+    live.settings(act_on_unvouched_breaches=True)
+    pending = {"pending": True}
+    (row,) = live.get("/v1/reward", params=pending).json()["experiments"]
+    step = (row["treatment_flag"], row["action"], row["by_itself"])
+    assert step == ("cart=true", "roll_back", False)
+    assert live.post(f"/v1/reward/{experiment}/close", {}).status_code == 200
+    assert live.get("/v1/reward", params=pending).json()["experiments"] == []
