@@ -252,11 +252,6 @@ class ReadExperiment:
         return self.to_block + self.experiment.grace
 
     @property
-    def in_flight_from(self) -> int:
-        """The earliest time of occurrence that is read."""
-        return self.experiment.seen_from
-
-    @property
     def is_whole_life(self) -> bool:
         """Whether these are all blocks that are ever read of the experiment."""
         return self.from_block == _first_block(self.experiment) and self.to_block == _end_block(

@@ -32,6 +32,7 @@ from storage.pipeline.inputs import (
     read_environments,
     register_assignments,
     register_deploy_times,
+    register_forgotten_names,
     register_metrics,
     register_routes,
     register_scope,
@@ -47,12 +48,16 @@ from storage.pipeline.steps import (
     HISTORY,
     IDENTITY,
     NAMED_USERS,
+    NAMELESS_SESSIONS,
     NEW_AMOUNTS,
     NEW_CELLS,
     NEW_CONVERSIONS,
+    OUTCOME_SESSIONS,
     OUTCOMES,
     PAID,
     RETURNED,
+    SESSION_USER_COLUMNS,
+    SESSION_USERS,
     TURNOVER,
     USER_EXPOSURES,
 )
@@ -103,7 +108,7 @@ _BURIED_SIGHTINGS = _buried(
 _IDENTITY = f"interval '{IDENTITY // 1_000_000} seconds'"
 _IDENTITY_ROWS = f"""
 SELECT e.project_id, e.environment, e.session_id, {_OCCURRED} AS occurred, {_RECEIVED} AS received,
-    e.pseudonym, e.trusted, e.signed
+    e.pseudonym, encode(e.pseudonym, 'hex') AS user_unit, e.trusted, e.signed
 FROM runtime_events AS e
 WHERE e.pseudonym IS NOT NULL
   AND e.received_at > timestamptz '{{begins}}' - {_IDENTITY}
@@ -116,9 +121,9 @@ _LOOKED_UP = 5_000
 _IDENTITIES_LOOKED_UP = f"""
 SELECT i.*
 FROM (
-    SELECT DISTINCT s.project_id, s.environment, c.unit AS session_id
-    FROM candidates AS c JOIN scope AS s ON s.number = c.number
-    WHERE s.by_user = 0
+    SELECT DISTINCT s.project_id, s.environment, c.{{session}} AS session_id
+    FROM {{sessions}} AS c JOIN scope AS s ON s.number = c.number
+    WHERE s.by_user = {{by_user}}
     OFFSET 0
 ) AS c
 CROSS JOIN LATERAL (
@@ -194,6 +199,7 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
     register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
+    _find_session_users(engine, experiments, "log", ends=ends)
     for name, sql in (
         ("known_exposures", EXPOSURES.stored),
         ("known_in_flight", _KNOWN_IN_FLIGHT),
@@ -203,9 +209,7 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
         engine.view(name, sql)
     for step in (*EXPOSURE_STEPS, RETURNED, *EXPOSED_COUNTS):
         if step is NAMED_USERS:
-            few = engine.few or engine.count("candidates") < _LOOKED_UP
-            rows = _IDENTITIES_LOOKED_UP if few else _IDENTITY_ROWS
-            engine.view("identities", rows.format(**span))
+            _find_identities(engine, "candidates", session="unit", by_user=0, **span)
         if step is RETURNED:
             engine.view("user_exposures", USER_EXPOSURES)
         engine.run(step)
@@ -219,6 +223,28 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
     for table in ("exposures", "sightings"):
         sample_grown(connection, table, added[table])
     return added["exposures"]
+
+
+def _find_identities(engine: PostgresEngine, sessions: str, **asked: object) -> None:
+    few = engine.few or engine.count(sessions) < _LOOKED_UP
+    rows = _IDENTITIES_LOOKED_UP if few else _IDENTITY_ROWS
+    engine.view("identities", rows.format(sessions=sessions, **asked))
+
+
+def _find_session_users(
+    engine: PostgresEngine, experiments: Sequence[PipelineExperiment], events: str, *, ends: int
+) -> None:
+    """Finds the users of the sessions whose events name none, where users are units."""
+    if not any(experiment.by_user for experiment in experiments):
+        engine.register(SESSION_USERS.name, SESSION_USER_COLUMNS, ())
+        return
+    register_forgotten_names(engine, engine.connection, experiments)
+    engine.view("nameless_events", f"SELECT * FROM {events}")
+    engine.run(NAMELESS_SESSIONS)
+    ((earliest,),) = engine.rows(f"SELECT min(block) FROM {NAMELESS_SESSIONS.name}")
+    span = {"begins": moment_of(earliest or ends), "ends": moment_of(ends)}
+    _find_identities(engine, NAMELESS_SESSIONS.name, session="session_id", by_user=1, **span)
+    engine.run(SESSION_USERS)
 
 
 # --- Cells -------------------------------------------------------------------------------------
@@ -385,6 +411,7 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     properties = "e.properties" if asks else "CAST(NULL AS jsonb)"
     engine.define("outcome_events", _OUTCOME_EVENTS.format(**span, properties=properties))
     engine.define("revenue", _REVENUE.format(**span))
+    _find_session_users(engine, [part.experiment for part in read], OUTCOME_SESSIONS, ends=ends)
     for name, sql in (
         ("exposed_units", EXPOSURES.stored),
         ("exposed_users", EXPOSURES.stored),

@@ -53,7 +53,7 @@ from storage.pipeline.steps import (
 )
 from storage.postgres.engine import SCHEMA
 from storage.postgres.rows import value_of
-from storage.schema.encoding import ARMS
+from storage.schema.encoding import ARMS, epoch_microseconds
 
 EnvironmentKey = tuple[int, str]
 
@@ -71,16 +71,14 @@ _SCOPE = {
     **dict.fromkeys(("environment", "flag", "flag_treatment", "flag_control"), "text"),
     **dict.fromkeys(("treatment_commit", "sample_bound"), "text"),
     **dict.fromkeys(("starts_at", "bound_at", "grace", "target_window", "horizon"), "bigint"),
-    **dict.fromkeys(("warm_at", "in_flight_from", "from_block", "to_block"), "bigint"),
+    **dict.fromkeys(("warm_at", "seen_from", "from_block", "to_block"), "bigint"),
     **dict.fromkeys(("received_from", "received_to"), "bigint"),
 }
-_OF_READING = frozenset(
-    ("in_flight_from", "from_block", "to_block", "received_from", "received_to")
-)
+_OF_READING = frozenset(("from_block", "to_block", "received_from", "received_to"))
 # The columns of it that the steps from outcomes to cells read.
 _OUTCOME_SCOPE = (
     *("number", "experiment", "project_id", "environment", "by_user", "trusted_only"),
-    *("starts_at", "grace", "from_block", "to_block"),
+    *("vouched_only", "starts_at", "seen_from", "grace", "from_block", "to_block"),
 )
 
 
@@ -157,6 +155,27 @@ def _scope_row(
         value = given[name] if name in given else getattr(of, name)
         row.append(int(value) if isinstance(value, bool) else value)
     return tuple(row)
+
+
+_FORGOTTEN_NAMES = {
+    "project_id": "int",
+    **dict.fromkeys(("environment", "session_id"), "text"),
+    **dict.fromkeys(("trusted", "signed"), "bool"),
+    "received": "bigint",
+}
+_FORGOTTEN = text(f"""
+SELECT {", ".join(_FORGOTTEN_NAMES).replace("received", epoch_microseconds("received_at"))}
+FROM forgotten_names WHERE project_id = ANY(:projects)
+""")
+
+
+def register_forgotten_names(
+    engine: Engine, connection: Connection, experiments: Iterable[PipelineExperiment]
+) -> None:
+    """Registers when sessions named somebody who is forgotten since."""
+    projects = sorted({experiment.project_id for experiment in experiments if experiment.by_user})
+    rows = connection.execute(_FORGOTTEN, {"projects": projects})
+    engine.register("forgotten_names", _FORGOTTEN_NAMES, map(tuple, rows))
 
 
 # --- Flags and assignments ----------------------------------------------------------------------

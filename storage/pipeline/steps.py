@@ -40,6 +40,7 @@ from storage.schema.encoding import (
 AHEAD = 180_000_000
 # How far before a block's close a session is searched for the user that it named.
 IDENTITY = 2_419_200_000_000
+DAY = 86_400_000_000
 # How far before a block the log is read for it.
 LOOK_BACK = IDENTITY + AHEAD
 # An exposure is packed as (its time since the start) · SPOTS + its assignment's spot: 45 bits of
@@ -113,15 +114,23 @@ class Step:
 
 _CLOSED = f"(e.occurred - e.occurred % {BLOCK} + {BLOCK} + s.grace)"
 
-# The unit that an event is of: its session, or the user that it names.
+# The unit that an event names: its session, or its user.
 _UNIT = """CASE WHEN s.by_user = 0 THEN e.session_id
          WHEN s.trusted_only = 0 OR e.trusted THEN e.user_unit END"""
+
+
+def _session_user(event: str) -> str:
+    """Returns the join that finds the user `n.user_unit` of an event that names none."""
+    return f"""LEFT JOIN session_users AS n ON n.number = s.number
+        AND n.session_id = {event}.session_id
+        AND n.block = {event}.occurred - {event}.occurred % {BLOCK}"""
+
 
 # Whether an experiment reads an event now. Of a range between two columns PostgreSQL's planner
 # expects a two-hundredth of the rows, as of a CASE that equals 1, and would look an input up anew
 # for each event, or hash the events; of a CASE that is not 0 it expects nearly all.
 _READ = """CASE WHEN e.received >= s.received_from AND e.received <= s.received_to
-      AND e.occurred >= s.in_flight_from AND e.occurred < s.to_block THEN 1 ELSE 0 END <> 0"""
+      AND e.occurred >= s.seen_from AND e.occurred < s.to_block THEN 1 ELSE 0 END <> 0"""
 
 # Stands for the value of the flag `s.flag` of the event `e`, as `flag_value` has it.
 FLAG_VALUE = "<value of the flag>"
@@ -220,7 +229,8 @@ JOIN (
     FROM (
         SELECT e.project_id, e.environment, e.occurred, e.commit_sha, e.context,
             coalesce(concat(e.flags, ''), '') AS flags,
-            CASE WHEN s.by_user = 0 THEN e.session_id ELSE e.user_unit END AS unit
+            CASE WHEN s.by_user = 0 THEN e.session_id ELSE coalesce(e.user_unit, e.session_id) END
+                AS unit
         FROM log AS e
         JOIN (
             SELECT DISTINCT project_id, environment, by_user FROM scope
@@ -269,6 +279,66 @@ JOIN (SELECT DISTINCT project_id, environment FROM scope WHERE by_route = 1) AS 
 WHERE e.route IS NOT NULL
 """
 
+# --- The users of sessions -----------------------------------------------------------------------
+
+# With users as units: the sessions of the events that name none, and the blocks of these events.
+NAMELESS_SESSIONS = Step(
+    name="nameless_sessions",
+    sql=f"""
+SELECT DISTINCT s.number, e.session_id, e.occurred - e.occurred % {BLOCK} AS block
+FROM scope AS s
+JOIN nameless_events AS e ON e.project_id = s.project_id
+    AND coalesce(e.environment, s.environment) = s.environment
+    AND e.occurred >= s.seen_from AND e.occurred < s.to_block
+WHERE s.by_user = 1 AND e.session_id IS NOT NULL
+  AND (e.user_unit IS NULL OR s.trusted_only = 1 AND NOT e.trusted)
+""",
+)
+
+# Each has the user whom the session named first, as it was received by the block's close: the empty
+# text where that user is forgotten. Of each day a session's first event that names a user is
+# enough: a server may send all in one session.
+SESSION_USERS = Step(
+    name="session_users",
+    sql=f"""
+SELECT number, session_id, block, {_words('min(named COLLATE "C")')} AS user_unit
+FROM (
+    SELECT c.number, c.session_id, c.block, i.named, i.received,
+        c.block + {BLOCK} + s.grace AS closed
+    FROM nameless_sessions AS c
+    JOIN scope AS s ON s.number = c.number
+    JOIN (
+        SELECT project_id, environment, session_id, trusted, signed, min(received) AS received,
+            min({_timed("received", "user_unit")} COLLATE "C") AS named
+        FROM (
+            SELECT project_id, environment, session_id, trusted, signed, received, user_unit
+            FROM identities
+            UNION ALL
+            SELECT project_id, environment, session_id, trusted, signed, received, ''
+            FROM forgotten_names
+        ) AS said
+        GROUP BY project_id, environment, session_id, trusted, signed, received - received % {DAY}
+    ) AS i ON i.session_id = c.session_id AND i.project_id = s.project_id
+        AND i.environment = s.environment
+    WHERE (s.trusted_only = 0 OR i.trusted) AND (s.vouched_only = 0 OR i.trusted OR i.signed)
+) AS met
+WHERE received <= closed AND received >= closed - closed % {DAY} - {IDENTITY - DAY}
+GROUP BY number, session_id, block
+""",
+)
+# The sessions of outcomes, which payments name too.
+OUTCOME_SESSIONS = """(
+    SELECT project_id, environment, session_id, user_unit, trusted, occurred FROM outcome_events
+    UNION ALL
+    SELECT project_id, environment, session_id, user_unit, true, occurred FROM revenue
+) AS sent"""
+SESSION_USER_COLUMNS = {
+    "number": "int",
+    "session_id": "text",
+    "block": "bigint",
+    "user_unit": "text",
+}
+
 # --- From the log to exposures -------------------------------------------------------------------
 
 # By its kind, the column of a sighting; crossovers have a step of their own.
@@ -282,6 +352,11 @@ _NAMES_NO_BUILD = "coalesce(replace(e.commit_sha, '0', ''), '') = ''"
 _IS_ANONYMOUS = f"""e.occurred >= s.starts_at AND (s.by_route = 0 OR r.exposing = 1) AND {_VOUCHED}
     AND e.received <= {_CLOSED} AND a.arm <= 1"""
 
+# An event that names no user is lent to its session's. It exposes that user where no event of the
+# block does that names the user: whoever is not logged in may be served another build. For the same
+# reason it is no crossover; and of a flag that is drawn for users it says nothing.
+_LENT = 11
+
 # A single reading of the events finds, of each unit, the first event of each kind, as the time at
 # which it was known · 4 + the arm that served it.
 SEEN = Step(
@@ -290,8 +365,10 @@ SEEN = Step(
     sql=f"""
 SELECT number, unit,
     min(CASE WHEN kind = 6 THEN (occurred - starts_at) * {SPOTS} + spot END) AS first_exposure,
+    min(CASE WHEN kind = {_LENT} THEN (occurred - starts_at) * {SPOTS} + spot END) AS first_lent,
     {", ".join(f"min(CASE WHEN kind = {kind} THEN known_at END) AS {at}" for kind, at in _KINDS)},
     min(CASE WHEN kind = 6 THEN {_timed("occurred", "event")} END COLLATE "C") AS exposed_by,
+    min(CASE WHEN kind = {_LENT} THEN {_timed("occurred", "event")} END COLLATE "C") AS lent_by,
     min(CASE WHEN kind = {_UNKNOWN_BUILD} THEN {_timed("known_at", "event")} END COLLATE "C")
         AS arrived_by,
     max(CASE WHEN arm = {TREATMENT} THEN 1 ELSE 0 END) AS saw_treatment,
@@ -299,36 +376,48 @@ SELECT number, unit,
 FROM (
     SELECT number, unit, event, occurred, starts_at, spot, arm, known_at, kind
     FROM (
-        SELECT s.number, coalesce({_UNIT}, e.session_id) AS unit, s.project_id, s.sample_bound,
-            e.event, e.occurred, s.starts_at,
-            a.spot, a.arm,
+        SELECT s.number, coalesce({_UNIT}, n.user_unit, e.session_id) AS unit, s.project_id,
+            s.sample_bound, e.event, e.occurred, s.starts_at, a.spot,
+            CASE WHEN {_UNIT} IS NOT NULL THEN a.arm END AS arm,
             CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END * 4
                 + {_SERVING_ARM} AS known_at,
             CASE
-                WHEN {_UNIT} IS NULL THEN CASE WHEN {_IS_ANONYMOUS} THEN {_UNKNOWN_USER} ELSE 0 END
+                WHEN {_UNIT} IS NULL AND n.user_unit IS NULL
+                    THEN CASE WHEN {_IS_ANONYMOUS} THEN {_UNKNOWN_USER} ELSE 0 END
                 WHEN e.occurred < s.starts_at
                     THEN CASE WHEN e.received <= {_CLOSED} THEN 1 ELSE 0 END
                 WHEN s.by_route = 1 AND r.number IS NULL THEN 0
                 WHEN s.by_route = 1 AND r.exposing = 0 THEN 2
                 WHEN NOT {_VOUCHED} THEN 3
-                WHEN a.arm = {UNASSIGNED} THEN 0
+                WHEN a.arm = {UNASSIGNED} OR ({_UNIT} IS NULL AND s.drawn = 1) THEN 0
                 WHEN e.received > {_CLOSED} THEN 4
                 WHEN a.number IS NULL AND {_NAMES_NO_BUILD} THEN {_UNKNOWN_BUILD}
                 WHEN a.number IS NULL THEN 5
                 WHEN a.arm = {AMBIGUOUS_ARM} THEN 8
+                WHEN {_UNIT} IS NULL THEN {_LENT}
                 ELSE 6
             END AS kind
         FROM scope AS s
         JOIN log AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
         LEFT JOIN routes AS r ON r.number = s.number AND r.route = e.route
         LEFT JOIN assignments AS a ON {_ASSIGNED}
+        {_session_user("e")}
     ) AS events
-    WHERE unit IS NOT NULL AND {IN_PART} AND {IN_SAMPLE}
+    WHERE unit <> '' AND {IN_PART} AND {IN_SAMPLE}
     {COMPUTED_ONCE}
 ) AS classified
 GROUP BY number, unit
 """,
 )
+
+
+def _moment_of(packed: str) -> str:
+    return f"(b.starts_at + CAST(({packed} - {packed} % {SPOTS}) / {SPOTS} AS BIGINT))"
+
+
+_LENT_AT, _OWN_AT = _moment_of("u.first_lent"), _moment_of("u.first_exposure")
+_IS_LENT = f"""(u.first_exposure IS NULL
+    OR {_LENT_AT} - {_LENT_AT} % {BLOCK} < {_OWN_AT} - {_OWN_AT} % {BLOCK})"""
 
 # The first exposure of each unit that has none yet. Units that have an exposure are left out last:
 # of what is left PostgreSQL's planner knows nothing.
@@ -352,10 +441,14 @@ FROM (
     SELECT u.number, u.exposed_by, b.experiment, b.horizon, b.warm_at,
         CASE WHEN b.drawn = 1 THEN concat(b.flag, '=', b.flag_treatment) END AS salt,
         u.unit, u.in_flight_at, u.saw_treatment, u.saw_control, u.first_exposure % {SPOTS} AS spot,
-        b.starts_at
-            + CAST((u.first_exposure - u.first_exposure % {SPOTS}) / {SPOTS} AS BIGINT)
-            AS exposed_at
-    FROM seen AS u
+        {_moment_of("u.first_exposure")} AS exposed_at
+    FROM (
+        SELECT u.number, u.unit, u.in_flight_at, u.saw_treatment, u.saw_control,
+            CASE WHEN {_IS_LENT} THEN u.first_lent ELSE u.first_exposure END AS first_exposure,
+            CASE WHEN {_IS_LENT} THEN u.lent_by ELSE u.exposed_by END AS exposed_by
+        FROM seen AS u
+        JOIN scope AS b ON b.number = u.number
+    ) AS u
     JOIN scope AS b ON b.number = u.number
     WHERE u.first_exposure IS NOT NULL
     {COMPUTED_ONCE}
@@ -719,6 +812,9 @@ def _read_outcome(event: str) -> str:
           THEN 1 ELSE 0 END <> 0"""
 
 
+# A history is of events that name their user themselves.
+_LENDER = "CASE WHEN m.history_to IS NULL THEN n.user_unit END"
+
 # Revenue events that an experiment's metric reads, with the unit that they name, if any. An amount
 # in a currency with a rate is multiplied by its factor, a whole number of 10⁻¹²ths, and cut off
 # towards zero: in two parts, since an engine that divides by way of doubles is exact up to 2⁵³.
@@ -742,7 +838,7 @@ FROM (
                 * CAST(x.factor AS DECIMAL(38, 0))
         END AS product,
         r.session_id, r.pseudonym, s.by_user,
-        CASE WHEN s.by_user = 1 THEN r.user_unit ELSE r.session_id END AS unit,
+        CASE WHEN s.by_user = 0 THEN r.session_id ELSE coalesce(r.user_unit, {_LENDER}) END AS unit,
         m.attribution_window, m.attribution_before, m.open_for + s.grace AS closes_after, m.kind,
         m.cap, m.history_to
     FROM revenue AS r
@@ -751,6 +847,7 @@ FROM (
         AND s.environment = coalesce(r.environment, s.environment)
     JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
     LEFT JOIN rates AS x ON x.number = m.number AND x.metric = m.metric AND x.currency = r.currency
+    {_session_user("r")}
     WHERE m.by_page = 0 AND m.threshold IS NULL AND CASE WHEN m.left_out = CASE
               WHEN m.kind <> 1 THEN 0
               WHEN r.value IS NULL THEN {_NO_VALUE}
@@ -773,7 +870,7 @@ GROUP BY number, pseudonym
 # The runtime events that an experiment's metric reads, with the unit that they are of.
 _EVENTS = f"""
 SELECT s.number, s.experiment, m.metric, m.attribution_window, m.attribution_before,
-    {_UNIT} AS unit, e.occurred, e.received,
+    coalesce({_UNIT}, {_LENDER}) AS unit, e.occurred, e.received,
     {EVENT_KEY} AS event_key,
     {_counted("e")} AS value,
     m.open_for + s.grace AS closes_after, m.kind, m.cap, m.threshold
@@ -782,6 +879,7 @@ JOIN sources AS o ON o.event = e.event
 JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
     AND s.environment = e.environment
 JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
+{_session_user("e")}
 WHERE {_read_outcome("e")}
   AND (m.vouched_only = 0 OR e.trusted OR m.vouched_only = 1 AND e.signed)
   AND (m.by_page = 0 OR NOT (e.trusted OR e.signed))

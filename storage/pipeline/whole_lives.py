@@ -21,6 +21,7 @@ from storage.pipeline.inputs import (
     read_environments,
     register_assignments,
     register_deploy_times,
+    register_forgotten_names,
     register_metrics,
     register_routes,
     register_scope,
@@ -35,17 +36,22 @@ from storage.pipeline.steps import (
     FIRSTS,
     HISTORY,
     IDENTITY,
+    NAMELESS_SESSIONS,
     NEW_AMOUNTS,
     NEW_CELLS,
     NEW_CONVERSIONS,
+    OUTCOME_SESSIONS,
     OUTCOME_USERS,
     OUTCOMES,
     PAID,
     RETURNED,
+    SESSION_USER_COLUMNS,
+    SESSION_USERS,
     TURNOVER,
     USER_EXPOSURES,
     Step,
 )
+from storage.schema.encoding import BLOCK
 
 # --- What no event stands behind any more ---------------------------------------------------------
 
@@ -193,7 +199,9 @@ def _attach_extent(
     engine.define("rows_and_history", rows)
     engine.define("log_rows", f"{rows} WHERE e.received >= {extent.received_from}")
     engine.define(
-        "identities", f"SELECT e.* FROM {_UNIT_EVENTS} AS e WHERE e.pseudonym IS NOT NULL"
+        "identities",
+        f"SELECT e.*, e.pseudonym AS user_unit FROM {_UNIT_EVENTS} AS e"
+        " WHERE e.pseudonym IS NOT NULL",
     )
     engine.define(
         "revenue",
@@ -223,11 +231,33 @@ def _bounds_of_readings(
     yield sum(events.get(experiment.environment_key, 0) for experiment in experiments)
 
 
-def distribute_events(engine: DayEngine, experiments: Iterable[PipelineExperiment]) -> None:
+# Each with the user whom its session names, if it names none that every experiment takes.
+_EVENTS_OF_USERS = f"""
+SELECT e.*, n.user_unit AS session_user
+FROM events AS e
+LEFT JOIN (
+    SELECT DISTINCT s.project_id, s.environment, n.session_id, n.block, n.user_unit
+    FROM session_users AS n JOIN scope AS s ON s.number = n.number
+) AS n ON n.project_id = e.project_id AND n.environment = e.environment
+    AND n.session_id = e.session_id AND n.block = e.occurred - e.occurred % {BLOCK}
+    AND (e.pseudonym IS NULL OR NOT e.trusted)
+"""
+
+
+def distribute_events(
+    engine: DayEngine, connection: Connection, experiments: Sequence[PipelineExperiment]
+) -> None:
     """Deals the log's events to the parts of their sessions, and of the users that are units."""
-    by_user = any(experiment.by_user for experiment in experiments)
-    keys = ("session_id", "pseudonym") if by_user else ("session_id",)
-    engine.distribute(_UNIT_EVENTS, "SELECT * FROM events", keys)
+    if not any(experiment.by_user for experiment in experiments):
+        engine.register(SESSION_USERS.name, SESSION_USER_COLUMNS, ())
+        engine.distribute(_UNIT_EVENTS, "SELECT * FROM events", ("session_id",))
+        return
+    register_forgotten_names(engine, connection, experiments)
+    engine.define("outcome_events", "SELECT * FROM log_rows")
+    engine.define("nameless_events", f"SELECT * FROM {OUTCOME_SESSIONS}")
+    engine.run(NAMELESS_SESSIONS)
+    engine.run(SESSION_USERS)
+    engine.distribute(_UNIT_EVENTS, _EVENTS_OF_USERS, ("session_id", "pseudonym", "session_user"))
 
 
 def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
@@ -236,7 +266,7 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
         connection, {experiment.environment_key for experiment in experiments}
     )
     register_scope(engine, read, environments)
-    distribute_events(engine, experiments)
+    distribute_events(engine, connection, experiments)
     register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)

@@ -971,6 +971,18 @@ forgettings = _table(
     Index(None, "project_id"),
 )
 
+# That a session named somebody who is forgotten since, and goes on: whom it names later is another.
+forgotten_names = _table(
+    "forgotten_names",
+    _project(),
+    Column("environment", Text, nullable=False),
+    Column("session_id", Text, nullable=False),
+    _moment("received_at"),
+    Column("trusted", Boolean, nullable=False),
+    Column("signed", Boolean, nullable=False),
+    Index(None, "project_id"),
+)
+
 # --- What people read --------------------------------------------------------------------------
 
 

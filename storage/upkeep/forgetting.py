@@ -334,6 +334,17 @@ def _by_write_key_in_lake(
 
 _ERASED = text("CREATE TEMP TABLE erased (source text, key text) ON COMMIT DROP")
 
+_KEEP_NAMES = text("""
+WITH gone AS (
+    DELETE FROM forgotten_names
+    WHERE project_id = :project_id AND session_id = ANY(:gone)
+)
+INSERT INTO forgotten_names
+SELECT DISTINCT project_id, environment, session_id, received_at, trusted, signed
+FROM runtime_events
+WHERE project_id = :project_id AND pseudonym = ANY(:users) AND session_id <> ALL(:gone)
+""")
+
 _ERASE_EVENTS = text(f"""
 WITH gone AS (
     DELETE FROM runtime_events AS e
@@ -519,6 +530,8 @@ def _forget(
         is_passing=is_passing,
     )
     connection.execute(_ERASED)
+    gone = person.sessions | person.claimed - kept
+    connection.execute(_KEEP_NAMES, {**bound, "gone": list(gone)})
     connection.execute(_ERASE_EVENTS, bound)
     connection.execute(_ERASE_REVENUE, bound)
     note_erasure(

@@ -71,6 +71,9 @@ _FORGET_REPLAYS = text("DELETE FROM replayed_days WHERE day = :day")
 _FORGET_SEEN = text("""
 DELETE FROM seen_commits WHERE block < (CAST(:day AS date) + 1) AT TIME ZONE 'UTC'
 """)
+_FORGET_NAMES = text("""
+DELETE FROM forgotten_names WHERE received_at < (CAST(:day AS date) + 1) AT TIME ZONE 'UTC'
+""")
 
 
 def drop_day(
@@ -101,6 +104,7 @@ def drop_day(
     in_files = unlist_day(connection, day)
     connection.execute(_FORGET_REPLAYS, {"day": day})
     connection.execute(_FORGET_SEEN, {"day": day})
+    connection.execute(_FORGET_NAMES, {"day": day})
     if had:
         connection.execute(_NOTE_DROPPED, {"day": day, "at": dropped_at})
     return DroppedDay(day=day, events=max(taken.events, in_files) if had else 0, size=taken.size)

@@ -140,7 +140,7 @@ def attribution_of(
         list(log.events()),
         log.revenue(),
         log.sightings(
-            since=experiment.starts_at - IDENTITY,
+            since=log.since - IDENTITY,
             trusted_only=policy["trusted_identity"],
             vouched_only=policy["target"].get("vouched_only", False),
         ),

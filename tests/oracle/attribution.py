@@ -29,6 +29,9 @@ BY_BLOCK = ("unknown_commit", "ambiguous_commit", "unknown_build")
 IN_FLIGHT = timedelta(minutes=30)
 # How far before its exposure a session is searched for the user that it named.
 IDENTITY = timedelta(days=28)
+DAY = 86_400 * SECOND
+# By unit the order of its first event, where that stands, and what the event is called.
+Candidates = dict[str, tuple[tuple[Any, ...], Standing, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +120,10 @@ class Attributor:
         self._signed_only: bool = policy["signed_assignments"]
         self._metrics = metrics_of(policy)
         self._warm_at: int = calendar.start + policy["warmup_seconds"] * SECOND
-        self._candidates: dict[str, tuple[tuple[Any, ...], Standing]] = {}
-        self._exposing: dict[str, tuple[int, str]] = {}
+        # Of units, by what they name and by what their sessions lend them.
+        self._candidates: Candidates = {}
+        self._lent: Candidates = {}
+        self._users: dict[str, list[Sighting]] = defaultdict(list)
         self._buried: set[str] = set()
         self._facts = Attribution(outcomes=[Outcomes(metric=metric) for metric in self._metrics])
 
@@ -131,9 +136,10 @@ class Attributor:
         history: tuple[Sequence[RawEvent], Sequence[RawRevenue]],
     ) -> Attribution:
         """Returns the attribution of what was received, the history before the start too."""
+        self._meet(sightings)
         for event in events:
             self._admit(event)
-        self._expose(sightings)
+        self._expose()
         self._unearth(tombstones)
         if self._calendar.has_closed(block_of(self._calendar.start)):
             self._remember(*history)
@@ -160,8 +166,28 @@ class Attributor:
         named = event.pseudonym if event.trusted or not self._trusted_only else None
         return None if named is None else named.hex()
 
+    def _meet(self, sightings: Iterable[Sighting]) -> None:
+        for seen in sightings:
+            self._users[seen.session_id].append(seen)
+
+    def _session_user(self, session_id: str | None, occurred_at: int) -> str | None:
+        """Returns the user that a session names first by the close of a block."""
+        closes = self._calendar.closes(block_of(occurred_at))
+        named = [
+            (each.received_at, each.pseudonym.hex())
+            for each in self._users.get(session_id or "", ())
+            if closes - closes % DAY - 27 * DAY <= each.received_at <= closes
+        ]
+        has_closed = closes <= self._calendar.until
+        return min(named)[1] if self._by_user and named and has_closed else None
+
+    def _unit_or_lent(self, event: RawEvent) -> str | None:
+        if (named := self._unit(event)) is not None:
+            return named
+        return self._session_user(event.session_id, event.occurred_at)
+
     def _admit(self, event: RawEvent) -> None:
-        unit = self._unit(event)
+        unit = self._unit_or_lent(event)
         if unit is None:
             self._admit_anonymous(event)
         else:
@@ -169,7 +195,8 @@ class Attributor:
 
     def _admit_unit(self, event: RawEvent, unit: str) -> None:
         block = block_of(event.occurred_at)
-        if not self._calendar.has_closed(block) or not self._samples(unit):
+        # Nothing stands for somebody who is forgotten.
+        if not unit or not self._calendar.has_closed(block) or not self._samples(unit):
             return
         in_time = event.received_at <= self._calendar.closes(block)
         if event.occurred_at < self._calendar.start:
@@ -212,6 +239,8 @@ class Attributor:
 
     def _is_unassigned(self, event: RawEvent, block: int) -> bool:
         """Tells whether the event does not carry the flag under test."""
+        if self._unit(event) is None and self._experiment.policy.get("drawn"):
+            return True
         standing = self._standings.of(event, known_at=self._calendar.known_at(block))
         return standing is not None and standing.arm == UNASSIGNED
 
@@ -243,25 +272,27 @@ class Attributor:
             standing.arm,
             standing.stratum,
         )
-        _earliest(self._exposing, unit, (event.occurred_at, event.event))
-        if unit not in self._candidates or order < self._candidates[unit][0]:
-            self._candidates[unit] = (order, standing)
+        candidates = self._lent if self._unit(event) is None else self._candidates
+        known = candidates.get(unit, (order, standing, event.event))
+        name = min((known[0][0], known[2]), (event.occurred_at, event.event))[1]
+        first = min(known, (order, standing), key=lambda each: each[0])
+        candidates[unit] = (first[0], first[1], name)
 
-    def _expose(self, sightings: Iterable[Sighting]) -> None:
-        users: dict[str, list[Sighting]] = defaultdict(list)
-        for seen in () if self._by_user else sightings:
-            if seen.session_id in self._candidates:
-                users[seen.session_id].append(seen)
-        for unit, (order, standing) in self._candidates.items():
+    def _expose(self) -> None:
+        for unit, lent in self._lent.items():
+            own = self._candidates.get(unit)
+            if own is None or block_of(lent[0][0]) < block_of(own[0][0]):
+                self._candidates[unit] = lent
+        for unit, (order, standing, name) in self._candidates.items():
             at = order[0]
             exposed = Exposed(
                 at=at,
                 block=block_of(at),
                 arm=standing.arm,
                 standing=standing,
-                pseudonym=self._user(users.get(unit, ()), block_of(at)),
+                pseudonym=None if self._by_user else self._user(unit, block_of(at)),
                 as_drawn=self._as_drawn(unit, standing),
-                event=self._exposing[unit][1],
+                event=name,
             )
             if unit in self._facts.in_flight:
                 exposed = replace(exposed, arm=f"in_flight_{standing.arm}")
@@ -280,13 +311,13 @@ class Attributor:
         place = hashlib.sha256(f"{salt}:{unit}".encode()).digest()
         return (place[0] < 128) == (standing.arm == TREATMENT)
 
-    def _user(self, seen: Iterable[Sighting], block: int) -> bytes | None:
+    def _user(self, session_id: str, block: int) -> bytes | None:
         closes = self._calendar.closes(block)
         opens = closes - IDENTITY // timedelta(microseconds=1)
         named = [
             (each.occurred_at, each.pseudonym)
-            for each in seen
-            if opens < each.received_at <= closes
+            for each in self._users.get(session_id, ())
+            if each.pseudonym and opens < each.received_at <= closes
         ]
         return min(named)[1] if named else None
 
@@ -357,7 +388,7 @@ class Attributor:
     # --- What became of the units -------------------------------------------------------------
 
     def _follow(self, event: RawEvent) -> None:
-        unit = self._unit(event)
+        unit = self._unit_or_lent(event)
         exposed = None if unit is None else self._facts.exposures.get(unit)
         if unit is None or exposed is None or not exposed.counts:
             return
@@ -367,12 +398,14 @@ class Attributor:
             if metric.reads(event) and metric.holds(
                 event.occurred_at, exposed_at=exposed.at, start=self._calendar.start
             ):
-                key = event.event_id or (event.event, event.occurred_at, event.value)
+                sent = event.event, event.occurred_at, event.value
+                # As a tombstone has it: another delivery may be left of what was erased.
+                key: Any = metric.kept_as, event.event_id or " ".join(map(_text, sent))
                 if metric.over is not None:
                     key = event.occurred_at
                 value = metric.pair(event.event, event.properties) if metric.per else event.value
                 outcomes.note(unit, event.received_at, key, value)
-        if 0 < since <= self._metrics[0].window:
+        if 0 < since <= self._metrics[0].window and self._unit(event) is not None:
             self._watch(event, unit, exposed)
 
     def _watch(self, event: RawEvent, unit: str, exposed: Exposed) -> None:
@@ -456,10 +489,16 @@ class Attributor:
         user = paid.pseudonym
         if not self._by_user and paid.session_id is None:
             return () if user is None else by_pseudonym.get(user, ())
-        unit = (user and user.hex()) if self._by_user else paid.session_id
+        unit = paid.session_id
+        if self._by_user:
+            unit = user.hex() if user else self._session_user(paid.session_id, paid.occurred_at)
         exposed = None if unit is None else self._facts.exposures.get(unit)
         return () if unit is None or exposed is None or not exposed.counts else [(exposed.at, unit)]
 
 
 def _earliest(known: dict[str, Any], unit: str, at: Any) -> None:
     known[unit] = min(at, known.get(unit, at))
+
+
+def _text(member: object) -> str:
+    return "" if member is None else str(member)

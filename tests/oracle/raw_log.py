@@ -45,7 +45,7 @@ class RawRevenue(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """A user that an event of a session named; times in microseconds since the epoch."""
+    """A user that an event of a session named, who may be forgotten (b""), in microseconds."""
 
     session_id: str
     occurred_at: int
@@ -92,6 +92,11 @@ FROM runtime_events
 WHERE project_id = :project_id AND environment = :environment
   AND received_at >= :since AND received_at <= :until
   AND pseudonym IS NOT NULL AND (trusted OR NOT :trusted_only)
+  AND (trusted OR signed OR NOT :vouched_only)
+UNION ALL
+SELECT session_id, 0, {_micros("received_at")}, '' FROM forgotten_names
+WHERE project_id = :project_id AND environment = :environment
+  AND received_at >= :since AND received_at <= :until AND (trusted OR NOT :trusted_only)
   AND (trusted OR signed OR NOT :vouched_only)
 """)
 

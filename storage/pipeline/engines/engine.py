@@ -9,8 +9,8 @@ from storage.pipeline.steps import Dialect, Step
 Batch: TypeAlias = Any
 Batches: TypeAlias = Iterable[Any]
 
-# The columns of an input and their types: `int`, `bigint`, `text`, or `json` (text of JSON, which
-# PostgreSQL holds as JSONB) and `experiment` (what the derived relations know an experiment by).
+# The columns of an input and their types: `int`, `bigint`, `bool`, `text`, or `json` (text of JSON,
+# which PostgreSQL holds as JSONB) and `experiment` (what derived relations know it by).
 Columns = Mapping[str, str]
 
 

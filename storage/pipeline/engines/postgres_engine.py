@@ -32,6 +32,7 @@ _TYPES = {
     "int": "integer",
     "bigint": "bigint",
     "text": "text",
+    "bool": "boolean",
     "json": "jsonb",
     "experiment": "text",
 }

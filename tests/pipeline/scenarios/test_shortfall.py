@@ -169,6 +169,33 @@ def test_a_base_that_names_no_build_arrives_beside_its_canary(
     assert story.evidence(experiment)["counts"]["unknown_build"] > 0.9 * units * (1 - share)
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_session_that_logs_in_after_its_page_view_is_of_the_user_that_it_names(
+    story, kept
+) -> None:
+    story.settings(unit="user")
+    story.canary()
+    for commit, rate in ((A, 0.1), (K, 0.2)):
+        story.crowd(commit, start=0, minutes=600, units=3000, rates={"order": rate})
+    if kept:
+        # A router that keeps users serves the base before they log in, and the canary from then on.
+        views = [event for event in story.events if event["commit"] == K]
+        story.events += [{**view, "commit": A, "event": "visit"} for view in views]
+    views = [event for event in story.events if event["event"] == "page_view"]
+    story.events += [
+        {**view, "event": "login", "user_ref": f"u{number // 3}"}
+        | {"commit": view["commit"] if kept else None}
+        for number, view in enumerate(views)
+    ]
+    experiment = story.judged(minutes=4 * DAY)
+    evidence = story.evidence(experiment)
+    assert story.answer(experiment) == ("keep", None, True)
+    assert (evidence["left_out"], evidence["counts"]["crossover"]) == ([], 0)
+    # Of users with three sessions each; their orders name none.
+    assert [round(arm["rate"], 1) for arm in evidence["arms"].values()] == [0.3, 0.6]
+    story.require_the_counts_to_add_up()
+
+
 def test_sessions_of_nobody_are_counted_and_accuse_no_build(story) -> None:
     story.settings(unit="user")
     story.canary()
