@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import structs
 from sqlalchemy import Connection
 
 from domain.contract import contract
@@ -18,14 +19,20 @@ def publish(
     document: dict[str, Any],
     *,
     next_look_at: datetime | None = None,
-) -> None:
-    """Publish what an experiment's contract and evidence document shall say."""
+    wrong: dict[str, Any] | None = None,
+) -> str:
+    """Publishes an experiment's contract, with wrong members too, and its evidence document.
+
+    Returns the contract's text.
+    """
+    members = structs.asdict(contract(experiment_id, **answer)) | (wrong or {})
     draft = Draft(
         experiment_id=experiment_id,
         document=document_text(example_document(**document)),
-        contract=document_text(contract(experiment_id, **answer)),
+        contract=document_text(members),
         as_of=datetime.now(UTC),
         next_look_at=next_look_at,
     )
     stage_evidence(connection, [draft])
     publish_verdicts(connection)
+    return draft.contract

@@ -6,19 +6,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from msgspec import structs
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from domain.contract import Contract, contract
-from domain.document import document_text
+from domain.contract import Contract
 from domain.metric import MONETARY
 from storage.tenants.audit_trail import read_trail
-from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from storage.views.recent_traffic import read_names
 from tests.mcp_server.contracts import WAITING
 from tests.processes.api_process import eventually
 from tests.stores.example import example_document
+from tests.stores.publication import publish
 from tests.world import T
 
 REGISTER = "/v1/reward/register"
@@ -32,32 +30,12 @@ def published(
     tenant: Any, experiment_id: str, *, next_look: timedelta | None = None, **members: Any
 ) -> str:
     """Publishes a verdict, decided unless there is a next look, with members even if not valid."""
-    verdict = contract(
-        experiment_id,
-        verdict="keep",
-        abstain_reason=None,
-        decided=next_look is None,
-        lift=0.1,
-        confidence=0.999,
-        ci=(0.05, 0.15),
-        cadence="fast",
+    answer = {"verdict": "keep", "abstain_reason": None, "decided": next_look is None}
+    answer |= {"lift": 0.1, "confidence": 0.999, "ci": (0.05, 0.15), "cadence": "fast"}
+    at = None if next_look is None else datetime.now(UTC) + next_look
+    return tenant.in_store(
+        lambda c: publish(c, experiment_id, answer, {}, next_look_at=at, wrong=members)
     )
-    text = document_text({**structs.asdict(verdict), **members})
-    now = datetime.now(UTC)
-    draft = Draft(
-        experiment_id=experiment_id,
-        document=document_text(example_document()),
-        contract=text,
-        as_of=now,
-        next_look_at=None if next_look is None else now + next_look,
-    )
-
-    def publish(connection: Any) -> None:
-        stage_evidence(connection, [draft])
-        publish_verdicts(connection)
-
-    tenant.in_store(publish)
-    return text
 
 
 class TestRegistering:
