@@ -52,11 +52,11 @@ from storage.pipeline.steps import (
     NEW_AMOUNTS,
     NEW_CELLS,
     NEW_CONVERSIONS,
+    NO_SESSION_USERS,
     OUTCOME_SESSIONS,
     OUTCOMES,
     PAID,
     RETURNED,
-    SESSION_USER_COLUMNS,
     SESSION_USERS,
     TURNOVER,
     USER_EXPOSURES,
@@ -236,7 +236,7 @@ def _find_session_users(
 ) -> None:
     """Finds the users of the sessions whose events name none, where users are units."""
     if not any(experiment.by_user for experiment in experiments):
-        engine.register(SESSION_USERS.name, SESSION_USER_COLUMNS, ())
+        engine.view(SESSION_USERS.name, NO_SESSION_USERS)
         return
     register_forgotten_names(engine, engine.connection, experiments)
     engine.view("nameless_events", f"SELECT * FROM {events}")

@@ -157,10 +157,10 @@ def _scope_row(
     return tuple(row)
 
 
-_FORGOTTEN_NAMES = {
+_FORGOTTEN_NAMES = dict.fromkeys(("environment", "session_id"), "text") | {
     "project_id": "int",
-    **dict.fromkeys(("environment", "session_id"), "text"),
-    **dict.fromkeys(("trusted", "signed"), "bool"),
+    "trusted": "bool",
+    "signed": "bool",
     "received": "bigint",
 }
 _FORGOTTEN = text(f"""

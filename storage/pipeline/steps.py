@@ -247,11 +247,7 @@ JOIN (
  AND t.occurred = e.occurred AND t.commit_sha = e.commit_sha
 """
 
-LOG_WITH_TIES = """
-SELECT e.*, coalesce(k.context, 0) AS context, coalesce(t.route_rank, 0) AS route_rank
-FROM log_rows AS e
-LEFT JOIN contexts AS k
-  ON k.project_id = e.project_id AND k.environment = e.environment AND k.flags = e.flags
+LOG_WITH_TIES = f"""{LOG_WITH_CONTEXTS.replace("0 AS route", "coalesce(t.route_rank, 0) AS route")}
 LEFT JOIN tied_routes AS t
   ON t.project_id = e.project_id AND t.environment = e.environment
  AND t.route = coalesce(e.route, '')
@@ -332,12 +328,8 @@ OUTCOME_SESSIONS = """(
     UNION ALL
     SELECT project_id, environment, session_id, user_unit, true, occurred FROM revenue
 ) AS sent"""
-SESSION_USER_COLUMNS = {
-    "number": "int",
-    "session_id": "text",
-    "block": "bigint",
-    "user_unit": "text",
-}
+# Where users are no units.
+NO_SESSION_USERS = "SELECT 0 AS number, '' AS session_id, 0 AS block, '' AS user_unit WHERE 1 = 0"
 
 # --- From the log to exposures -------------------------------------------------------------------
 
@@ -560,6 +552,13 @@ WHERE (k.arm = {TREATMENT} AND u.saw_control = 1) OR (k.arm = {CONTROL} AND u.sa
 """,
 )
 
+_SEEN_AGAIN = """
+SELECT m.number, m.unit, m.exposed_at, m.block, m.arm, m.stratum, l.project_id, l.environment,
+    l.occurred, l.received, l.commit_sha, l.flags, l.context, l.route_rank, l.trusted, l.signed,
+    {1} AS by_user
+FROM moved AS m JOIN log AS l ON l.{0} = m.unit
+"""
+
 # A unit in both arms within its window, with no deploy between the sightings: the router is not
 # sticky. A deploy may rightly move units, so a deploy in between explains it.
 CROSSOVERS = Step(
@@ -572,17 +571,7 @@ FROM (
     SELECT e.number, e.unit, e.exposed_at, e.block, e.arm, e.stratum, e.occurred,
         s.project_id, s.environment, s.bound_at, {_CLOSED} AS closed_at,
         CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END AS known_at
-    FROM (
-        SELECT m.number, m.unit, m.exposed_at, m.block, m.arm, m.stratum, l.project_id,
-            l.environment, l.occurred, l.received, l.commit_sha, l.flags, l.context,
-            l.route_rank, l.trusted, l.signed, 0 AS by_user
-        FROM moved AS m JOIN log AS l ON l.session_id = m.unit
-        UNION ALL
-        SELECT m.number, m.unit, m.exposed_at, m.block, m.arm, m.stratum, l.project_id,
-            l.environment, l.occurred, l.received, l.commit_sha, l.flags, l.context,
-            l.route_rank, l.trusted, l.signed, 1
-        FROM moved AS m JOIN log AS l ON l.user_unit = m.unit
-    ) AS e
+    FROM ({_SEEN_AGAIN.format("session_id", 0)} UNION ALL {_SEEN_AGAIN.format("user_unit", 1)}) AS e
     JOIN scope AS s ON s.number = e.number AND s.by_user = e.by_user
         AND s.project_id = e.project_id AND s.environment = e.environment AND {_READ}
         AND e.occurred > e.exposed_at AND e.occurred <= e.exposed_at + s.target_window
@@ -1064,6 +1053,12 @@ WHERE place = 1
 """,
 )
 
+_SUMS = ", ".join(
+    f"sum(CASE WHEN arm = {arm} THEN {each} ELSE 0 END)"
+    for arm in (1, 0)
+    for each in ("amount", "high * high", "high * low", "low * low")
+)
+
 # All units are counted, and beside them those few of whom anything came. Whether a user began
 # another session is asked of sessions that name a user. Sums are of whole numbers, so that their
 # order never matters. A unit's amount a is kept as a = high · HALF + low, and its square by the
@@ -1117,14 +1112,7 @@ GROUP BY number, metric, block, stratum
 UNION ALL
 SELECT number, metric, block, stratum, 0, sum(has_history * arm), 0, sum(has_history * (1 - arm)),
     0,
-    sum(CASE WHEN arm = 1 THEN amount ELSE 0 END),
-    sum(CASE WHEN arm = 1 THEN high * high ELSE 0 END),
-    sum(CASE WHEN arm = 1 THEN high * low ELSE 0 END),
-    sum(CASE WHEN arm = 1 THEN low * low ELSE 0 END),
-    sum(CASE WHEN arm = 0 THEN amount ELSE 0 END),
-    sum(CASE WHEN arm = 0 THEN high * high ELSE 0 END),
-    sum(CASE WHEN arm = 0 THEN high * low ELSE 0 END),
-    sum(CASE WHEN arm = 0 THEN low * low ELSE 0 END)
+    {_SUMS}
 FROM (
     SELECT number, metric, block, stratum, arm, has_history, amount,
         CAST(CAST((amount - amount % {HALF}) / {HALF} AS BIGINT) AS DECIMAL(38, 0)) AS high,

@@ -40,12 +40,12 @@ from storage.pipeline.steps import (
     NEW_AMOUNTS,
     NEW_CELLS,
     NEW_CONVERSIONS,
+    NO_SESSION_USERS,
     OUTCOME_SESSIONS,
     OUTCOME_USERS,
     OUTCOMES,
     PAID,
     RETURNED,
-    SESSION_USER_COLUMNS,
     SESSION_USERS,
     TURNOVER,
     USER_EXPOSURES,
@@ -249,7 +249,7 @@ def distribute_events(
 ) -> None:
     """Deals the log's events to the parts of their sessions, and of the users that are units."""
     if not any(experiment.by_user for experiment in experiments):
-        engine.register(SESSION_USERS.name, SESSION_USER_COLUMNS, ())
+        engine.define(SESSION_USERS.name, NO_SESSION_USERS)
         engine.distribute(_UNIT_EVENTS, "SELECT * FROM events", ("session_id",))
         return
     register_forgotten_names(engine, connection, experiments)
