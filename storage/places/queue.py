@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, insert, text, update
+import msgspec
+from sqlalchemy import Connection, and_, insert, text, update
 
-from domain.contract import contract_of
+from domain.contract import Contract, contract_of
 from domain.evidence.document import Evidence, evidence_of
 from domain.lineage.flag import Flag
 from domain.measure import excludes_loss
@@ -35,6 +36,7 @@ from storage.experiments.serving import standing_commit
 from storage.places.capacity import read_capacity
 from storage.places.listing import read_place
 from storage.postgres.refusal import Conflict, Missing, Refusal
+from storage.postgres.rows import value_of
 from storage.releases.canary import declared_canaries
 from storage.schema.clock import store_time
 from storage.schema.tables import places
@@ -162,8 +164,9 @@ WHERE places.project_id = :id AND ended_at IS NULL
 ORDER BY experiment_id FOR NO KEY UPDATE OF experiments
 """)
 _OPEN = text("""
-SELECT p.*, v.verdict, v.decided, v.contract::text AS contract, v.evidence::text AS evidence,
-    x.closed_at
+SELECT place_id, kind, share, experiment_id, placed_at, closed_at, verdict, decided,
+    v.contract::text AS contract, v.evidence::text AS evidence,
+    p.request || jsonb_build_object('environment', p.environment, 'change', p.change) AS request
 FROM places AS p LEFT JOIN experiments AS x USING (experiment_id)
 LEFT JOIN verdicts AS v USING (experiment_id)
 WHERE p.project_id = :project_id AND p.ended_at IS NULL
@@ -200,6 +203,22 @@ def advance(
     return queue.advance(given_back, only, {} if refused is None else refused)
 
 
+class _OpenPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that has not ended, with the verdict on its change."""
+
+    place_id: str
+    request: PlaceRequest
+    kind: PlaceKind | None
+    share: float | None
+    experiment_id: str | None
+    placed_at: datetime | None
+    closed_at: datetime | None
+    verdict: str | None
+    decided: bool | None
+    contract: str | None
+    evidence: str | None
+
+
 @dataclass(kw_only=True)
 class _Queue:
     """The open places of a project."""
@@ -207,10 +226,11 @@ class _Queue:
     connection: Connection
     project_id: int
     now: datetime
-    rows: list[Row[Any]] = field(init=False)
+    rows: list[_OpenPlace] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rows = list(self.connection.execute(_OPEN, {"project_id": self.project_id}))
+        rows = self.connection.execute(_OPEN, {"project_id": self.project_id})
+        self.rows = [value_of(_OpenPlace, row) for row in rows]
 
     @cached_property
     def settings(self) -> Settings:
@@ -223,7 +243,7 @@ class _Queue:
     def advance(
         self, given_back: str | None, only: str | None, refused: dict[str, Refusal]
     ) -> bool:
-        open_rows: list[Row[Any]] = []
+        open_rows: list[_OpenPlace] = []
         closed = False
         for row in self.rows:
             outcome = "given_back" if row.place_id == given_back else _outcome(row, self.now)
@@ -238,24 +258,26 @@ class _Queue:
         )
 
     def _turns(
-        self, open_rows: Sequence[Row[Any]]
-    ) -> Iterator[tuple[Row[Any], PlaceKind, dict[str, float | None]]]:
+        self, open_rows: Sequence[_OpenPlace]
+    ) -> Iterator[tuple[_OpenPlace, PlaceKind, dict[str, float | None]]]:
         """Yields the changes that can be placed, and the placed ones that can be registered."""
         placed = [row for row in open_rows if row.kind is not None]
-        for environment in {row.environment for row in open_rows}:
-            here = [row for row in placed if row.environment == environment]
+        for environment in {row.request.environment for row in open_rows}:
+            here = [row for row in placed if row.request.environment == environment]
             waiting = [
-                row for row in open_rows if row.kind is None and row.environment == environment
+                row
+                for row in open_rows
+                if row.kind is None and row.request.environment == environment
             ]
             for row, kind, share, hours in self._free(environment, here, waiting):
                 yield row, kind, {"share": share, "expected_hours": hours}
         for row in placed:
-            if row.experiment_id is None and self._deployed(row) is not None:
+            if row.kind and row.experiment_id is None and self._deployed(row) is not None:
                 yield row, row.kind, {}
 
     def _free(
-        self, environment: str, placed: Sequence[Row[Any]], waiting: Sequence[Row[Any]]
-    ) -> Iterator[tuple[Row[Any], PlaceKind, float, float | None]]:
+        self, environment: str, placed: Sequence[_OpenPlace], waiting: Sequence[_OpenPlace]
+    ) -> Iterator[tuple[_OpenPlace, PlaceKind, float, float | None]]:
         """Yields the changes that get a free flag or share, the longest wait first."""
         if not waiting:
             return
@@ -267,7 +289,7 @@ class _Queue:
         for row in waiting:
             if flags <= 0 and room <= 0:
                 return
-            request, metric = row.request, row.request["metric"] or self.default_metric
+            request, metric = row.request, row.request.metric or self.default_metric
             if metric not in capacities:
                 capacities[metric] = read_capacity(
                     self.connection,
@@ -276,19 +298,19 @@ class _Queue:
                     metric=metric,
                     settings=self.settings,
                 )
-            capacity, harm = capacities[metric], request["accept_harm"]
-            if request["flag"] is not None and flags > 0:
+            capacity, harm = capacities[metric], request.accept_harm
+            if request.flag is not None and flags > 0:
                 flags -= 1
                 yield row, "flag", FLAG_SHARE, capacity.hours("flag", FLAG_SHARE, harm)
-            elif request["commit"] is not None and (commit := self._known(row)) not in taken:
+            elif request.commit is not None and (commit := self._known(row)) not in taken:
                 taken.add(commit)
-                share = capacity.canary_share(harm, request["patience_hours"])
+                share = capacity.canary_share(harm, request.patience_hours)
                 # Whoever needs a large share is not passed by those that come later.
                 room -= share
                 if room >= -1e-9:
                     yield row, "canary", share, capacity.hours("canary", share, harm)
 
-    def _flags_taken(self, environment: str, placed: Sequence[Row[Any]]) -> int:
+    def _flags_taken(self, environment: str, placed: Sequence[_OpenPlace]) -> int:
         bound = {
             "project_id": self.project_id,
             "environment": environment,
@@ -297,7 +319,7 @@ class _Queue:
         others = self.connection.execute(_OTHER_FLAGS, bound).scalar_one()
         return others + sum(row.kind == "flag" for row in placed)
 
-    def _share_taken(self, environment: str, placed: Sequence[Row[Any]]) -> float:
+    def _share_taken(self, environment: str, placed: Sequence[_OpenPlace]) -> float:
         own = [row for row in placed if row.kind == "canary"]
         commits = {self._known(row) for row in own}
         declared = declared_canaries(self.connection, self.project_id, environment)
@@ -308,7 +330,7 @@ class _Queue:
             if canary.commit != standing
             and commits.isdisjoint(self._brought(environment, canary.commit))
         ]
-        return sum(others) + sum(row.share for row in own)
+        return sum(others) + sum(row.share or 0.0 for row in own)
 
     def _brought(self, environment: str, commit: str) -> Collection[str]:
         """Returns a commit and the changes that it brings."""
@@ -316,23 +338,24 @@ class _Queue:
         changes = self.connection.execute(_CHANGES, bound).scalar_one_or_none()
         return {commit, *(changes or ())}
 
-    def _known(self, row: Row[Any]) -> str:
+    def _known(self, row: _OpenPlace) -> str:
+        commit = row.request.commit or ""
         try:
-            return commit_named(self.connection, self.project_id, row.request["commit"])
+            return commit_named(self.connection, self.project_id, commit)
         except Conflict:
-            return row.request["commit"]
+            return commit
 
-    def _deployed(self, row: Row[Any]) -> str | None:
+    def _deployed(self, row: _OpenPlace) -> str | None:
         """Returns the newest commit that was deployed with a canary's change, and no other."""
         bound = {
             "project_id": self.project_id,
-            "environment": row.environment,
+            "environment": row.request.environment,
             "commit": self._known(row),
         }
         return self.connection.execute(_DEPLOYED, bound).scalar_one_or_none()
 
     def _tried(
-        self, row: Row[Any], refused: dict[str, Refusal], kind: PlaceKind, **given: float | None
+        self, row: _OpenPlace, refused: dict[str, Refusal], kind: PlaceKind, **given: float | None
     ) -> bool:
         """Places a change, and tells whether it was registered; a refusal ends its place alone."""
         try:
@@ -342,17 +365,17 @@ class _Queue:
             refused[row.place_id] = refusal
             return self._end(row, "refused", detail=refusal.detail)
 
-    def _place(self, row: Row[Any], kind: PlaceKind, **given: float | None) -> bool:
+    def _place(self, row: _OpenPlace, kind: PlaceKind, **given: float | None) -> bool:
         request = row.request
         commit = self._deployed(row) if kind == "canary" else None
         experiment_id = None
         if kind == "flag" or commit is not None:
             registration = Registration(
                 treatment_commit=commit,
-                treatment_flag=Flag(**request["flag"]) if kind == "flag" else None,
-                target_metric=request["metric"],
-                actor=request["actor"],
-                environment=row.environment,
+                treatment_flag=request.flag if kind == "flag" else None,
+                target_metric=request.metric,
+                actor=request.actor,
+                environment=row.request.environment,
             )
             experiment_id = register(self.connection, self.project_id, registration).experiment_id
         changed = {"experiment_id": experiment_id, **given}
@@ -363,7 +386,7 @@ class _Queue:
             self._announce(row)
         return experiment_id is not None
 
-    def _end(self, row: Row[Any], outcome: PlaceOutcome, *, detail: str | None = None) -> bool:
+    def _end(self, row: _OpenPlace, outcome: PlaceOutcome, *, detail: str | None = None) -> bool:
         """Ends a place, and tells whether that closed its experiment."""
         self._update(row, {"ended_at": self.now, "outcome": outcome, "detail": detail})
         self._announce(row)
@@ -372,11 +395,11 @@ class _Queue:
         close(self.connection, self.project_id, row.experiment_id)
         return True
 
-    def _update(self, row: Row[Any], changed: Mapping[str, Any]) -> None:
+    def _update(self, row: _OpenPlace, changed: Mapping[str, Any]) -> None:
         own = and_(places.c.project_id == self.project_id, places.c.place_id == row.place_id)
         self.connection.execute(update(places).where(own).values(**changed))
 
-    def _announce(self, row: Row[Any]) -> None:
+    def _announce(self, row: _OpenPlace) -> None:
         place = read_place(self.connection, self.project_id, row.place_id)
         metric = place.metric or self.default_metric
         announce_place(self.connection, self.project_id, place, metric=metric)
@@ -401,23 +424,22 @@ ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1
 """)
 
 
-def _outcome(row: Row[Any], now: datetime) -> PlaceOutcome | None:
+def _outcome(row: _OpenPlace, now: datetime) -> PlaceOutcome | None:
     """Returns how a place ends; None while it does not."""
     if row.placed_at is None:
         return None
-    if row.verdict in _ANSWERS:
-        return _ANSWERS[row.verdict]
-    if row.contract is not None and _is_harmless(row):
+    if (answer := _ANSWERS.get(row.verdict or "")) is not None:
+        return answer
+    if row.contract is not None and _is_harmless(contract_of(row.contract), row):
         return "harmless"
-    is_over = now >= row.placed_at + timedelta(hours=row.request["patience_hours"])
+    is_over = now >= row.placed_at + timedelta(hours=row.request.patience_hours)
     return "unanswered" if row.decided or row.closed_at is not None or is_over else None
 
 
-def _is_harmless(row: Row[Any]) -> bool:
+def _is_harmless(contract: Contract, row: _OpenPlace) -> bool:
     """Whether a loss beyond the accepted share is excluded, as for `wait --accept-harm`."""
-    contract = contract_of(row.contract)
     if contract.guardrail_breaches or contract.abstain_reason != AbstainReason.POWER:
         return False
     evidence = evidence_of(row.evidence)
-    harm = row.request["accept_harm"]
+    harm = row.request.accept_harm
     return excludes_loss(evidence if isinstance(evidence, Evidence) else None, harm)
