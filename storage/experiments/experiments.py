@@ -88,7 +88,7 @@ def _register_bound(
     )
     if known is not None:
         _require_same(known, request, settings=settings, control_commit=binding.control_commit)
-        return Registered(experiment_id=known.experiment_id, created=False)
+        return _registered_again(connection, known, request)
     if request.control_commit is None and request.treatment_flag is None:
         _require_no_hold_back(connection, project_id, binding.deploy)
     if not binding.change:
@@ -245,7 +245,7 @@ def _register_waiting(
     ).one_or_none()
     if known is not None:
         _require_same(known, request, settings=settings, control_commit=request.control_commit)
-        return Registered(experiment_id=known.experiment_id, created=False)
+        return _registered_again(connection, known, request)
     registered_at = connection.execute(select(func.clock_timestamp())).scalar_one()
     experiment_id = _insert(
         connection,
@@ -391,6 +391,23 @@ def _guardrails_of(held: Policy | Registration, settings: Settings) -> Sequence[
     if isinstance(held, Registration):
         return watched_guardrails(settings, held.guardrails)
     return [each.of or each.name for each in held.guardrails]
+
+
+def _registered_again(connection: Connection, known: Row[Any], request: Registration) -> Registered:
+    """Adds to an experiment who asks for it, and members of its metadata, where none were said.
+
+    No verdict reads them, apart from the mark of a portfolio, which stays as it was registered.
+    """
+    said, own = known.request, known.request.get("metadata", {})
+    metadata = {
+        name: value for name, value in (request.metadata or {}).items() if name != PORTFOLIO
+    }
+    more = {"actor": said.get("actor") or request.actor, "metadata": metadata | own}
+    stored = said | {name: value for name, value in more.items() if value}
+    if stored != said:
+        this = experiments.c.experiment_id == known.experiment_id
+        connection.execute(update(experiments).where(this).values(request=stored))
+    return Registered(experiment_id=known.experiment_id, created=False)
 
 
 def _open_experiment(

@@ -31,8 +31,11 @@ def judged(story, monkeypatch) -> dict[str, str]:
     story.send()
     experiments = {
         "bot": story.register(treatment_commit=K, deploy_id=kept["deploy_id"]),
-        "grace": story.register(deploy_id=other["deploy_id"], actor="grace"),
+        "grace": story.register(deploy_id=other["deploy_id"]),
     }
+    # Who asks may be said later; whoever comes after that is not who asked.
+    for actor in ("grace", "eve"):
+        assert story.register(deploy_id=other["deploy_id"], actor=actor) == experiments["grace"]
     story.as_live()
     return experiments
 
