@@ -13,8 +13,6 @@ from types import FrameType
 from storage.postgres.child_process import cut_log
 
 TURN_SECONDS = 0.05
-FIRST_BACKOFF_SECONDS = 0.5
-LONGEST_BACKOFF_SECONDS = 30.0
 
 
 class ChildFailedError(RuntimeError):
@@ -58,6 +56,7 @@ class Child:
 
     Attributes:
         ends_itself: whether it may end with code 0, to be started again without a word.
+        first_backoff_seconds: how long it stays away once it has died twice, doubled at each death.
         longest_backoff_seconds: how long it stays away at most, however often it has died; a
             process that lived longer is started again at once.
     """
@@ -71,7 +70,8 @@ class Child:
     stop_seconds: float = 4.0
     stop_signal: signal.Signals = signal.SIGTERM
     ends_itself: bool = False
-    longest_backoff_seconds: float = LONGEST_BACKOFF_SECONDS
+    first_backoff_seconds: float = 0.5
+    longest_backoff_seconds: float = 30.0
 
 
 class _Watched:
@@ -83,8 +83,8 @@ class _Watched:
         self.started_at = 0.0
         self.due_at = 0.0
         self.failures = 0
-        # Why its log cannot be tended, once that was reported.
-        self.log_error: str | None = None
+        # What was reported of its log, and of its start, since either last succeeded.
+        self.complaints: dict[str, str] = {}
         self.is_silent = False
 
     @property
@@ -103,7 +103,7 @@ class _Watched:
         longest = self.child.longest_backoff_seconds
         if time.monotonic() - self.started_at > longest:
             self.failures = 0
-        wait = min(FIRST_BACKOFF_SECONDS * (2**self.failures - 1), longest)
+        wait = min(self.child.first_backoff_seconds * (2**self.failures - 1), longest)
         self.failures += 1
         self.due_at = time.monotonic() + wait
         return wait
@@ -197,12 +197,15 @@ class Supervisor:
     def _tend_log(self, watched: _Watched) -> None:
         try:
             cut_log(watched.child.log)
-            error = None
+            watched.complaints.pop("log", None)
         except OSError as failure:
-            error = f"the log of {watched.child.name} is not cut: {failure.strerror}"
-        if error is not None and error != watched.log_error:
-            self._report(error)
-        watched.log_error = error
+            line = f"the log of {watched.child.name} is not cut: {failure.strerror}"
+            self._report_once(watched, "log", line)
+
+    def _report_once(self, watched: _Watched, part: str, line: str) -> None:
+        if watched.complaints.get(part) != line:
+            watched.complaints[part] = line
+            self._report(line)
 
     def _report(self, line: str) -> None:
         # The terminal may be gone, or a file on a full disk.
@@ -214,8 +217,10 @@ class Supervisor:
             watched.launch()
         except Exception as error:  # noqa: BLE001 (whatever it is, the other children go on)
             wait = watched.bury()
-            self._report(f"{watched.child.name} does not start: {error}; again in {wait:g} s")
+            line = f"{watched.child.name} does not start: {error}; again in {wait:g} s"
+            self._report_once(watched, "start", line)
         else:
+            watched.complaints.pop("start", None)
             if not watched.is_silent:
                 self._report(f"{watched.child.name} started again")
 

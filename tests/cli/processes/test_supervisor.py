@@ -6,11 +6,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from cli.processes import supervisor
 from cli.processes.children import Servers, postgres
 from cli.processes.supervisor import (
     Child,
@@ -53,7 +54,12 @@ class Room:
     def child(self, name: str, code: str, *arguments: str, **changes: object) -> Child:
         log = self.folder / f"{name}.log"
         command = [sys.executable, "-c", code, *arguments]
-        known = {"name": name, "log": log, "start": lambda: spawn(command, log=log)}
+        known = {
+            "name": name,
+            "log": log,
+            "start": lambda: spawn(command, log=log),
+            "first_backoff_seconds": 0.01,
+        }
         return Child(**{**known, **changes})  # pyright: ignore[reportArgumentType]
 
     def add(self, child: Child) -> int:
@@ -87,8 +93,7 @@ class Room:
 
 
 @pytest.fixture
-def room(tmp_path, monkeypatch) -> Iterator[Room]:
-    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 0.01)
+def room(tmp_path) -> Iterator[Room]:
     made = Room(tmp_path)
     yield made
     made.supervisor.stop()
@@ -111,46 +116,56 @@ def test_a_child_that_keeps_dying_is_started_ever_less_often(room) -> None:
 
 @pytest.mark.parametrize(("name", "seconds"), [("API", 2), ("PostgreSQL", 1)])
 def test_whoever_takes_events_is_soon_started_again_however_often_it_died(
-    room, monkeypatch, name, seconds
+    room, name, seconds
 ) -> None:
-    # As after many deaths.
-    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 60.0)
     servers = Servers(data_dir=room.folder, env={}, workspace=room.folder)
     api = servers.api(host="127.0.0.1", port=1, workers=1)
     store = postgres(EmbeddedPostgres(room.folder), room.folder)
     (child,) = (child for child in (api, store) if child.name == name)
-    room.add_mortal(name, longest_backoff_seconds=child.longest_backoff_seconds)
+    longest = child.longest_backoff_seconds
+    # As after many deaths.
+    room.add_mortal(name, first_backoff_seconds=60.0, longest_backoff_seconds=longest)
     room.run_until(lambda: len(room.reports) >= 3)
     assert room.reports[2] == f"{name} ended with code 0; starting it again in {seconds} s"
 
 
-@pytest.mark.parametrize("error", [OSError(28, "no room"), RuntimeError("no"), ValueError("no")])
-def test_nothing_that_fails_in_tending_a_child_ends_the_others(room, monkeypatch, error) -> None:
-    def fails(*_: object) -> None:
-        raise error
-
+def test_nothing_that_fails_in_tending_a_child_ends_the_others(room, small_disk) -> None:
     first = room.add(room.child("neighbour", SLEEP))
-    room.add(room.child("worker", SLEEP))
+    log = small_disk / "api.log"
+    log.write_bytes(b"x" * (LOG_BYTES + 1))
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    starts = iter([room.folder])
+
+    def start() -> subprocess.Popen[bytes]:
+        # Once, then on the disk that takes nothing.
+        return spawn(["sleep", "600"], log=next(starts, small_disk / "no") / "log")
+
+    room.add(room.child("worker", "", log=log, start=start, longest_backoff_seconds=0.01))
     os.kill(room.supervisor.processes["worker"], signal.SIGKILL)
-    if isinstance(error, OSError):
-        # Of a log, and of the terminal.
-        monkeypatch.setattr(supervisor, "cut_log", fails)
-        room.run_until(lambda: any("worker started again" in report for report in room.reports))
-        assert room.reports.count("the log of worker is not cut: no room") == 1
-        monkeypatch.setattr(room.supervisor, "_reports", fails)
-        os.kill(room.supervisor.processes["worker"], signal.SIGKILL)
-        room.run_until(lambda: "worker" not in room.supervisor.processes)
-    else:
-        monkeypatch.setattr(supervisor._Watched, "launch", fails)
-        room.run_until(lambda: any("does not start" in report for report in room.reports))
+    room.run_until(lambda: any("; again in 0.01 s" in report for report in room.reports))
+    room.add_mortal("other")
+    room.run_until(lambda: any("other ended" in report for report in room.reports))
+    for line in ("the log of worker is not cut: Read-only file system", "; again in 0.01 s"):
+        assert sum(line in report for report in room.reports) == 1, room.reports
     assert room.supervisor.processes["neighbour"] == first
 
 
-def test_a_child_that_lived_longer_than_its_backoff_is_started_again_at_once(
-    room, monkeypatch
-) -> None:
-    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 60.0)
-    room.add(room.child("worker", "import time; time.sleep(0.1)", longest_backoff_seconds=0.05))
+def test_a_terminal_that_takes_no_line_ends_nothing(room) -> None:
+    with Path("/dev/full").open("w") as full:
+        room.supervisor = Supervisor(report=partial(print, file=full, flush=True))
+        first = room.add(room.child("neighbour", SLEEP))
+        worker = room.add(room.child("worker", SLEEP))
+        os.kill(worker, signal.SIGKILL)
+        room.run_until(lambda: room.supervisor.processes.get("worker", worker) != worker)
+        assert room.supervisor.processes["neighbour"] == first
+        with suppress(OSError):
+            full.close()
+
+
+def test_a_child_that_lived_longer_than_its_backoff_is_started_again_at_once(room) -> None:
+    briefly = "import time; time.sleep(0.1)"
+    waits = {"first_backoff_seconds": 60.0, "longest_backoff_seconds": 0.05}
+    room.add(room.child("worker", briefly, **waits))
     room.run_until(lambda: len(room.reports) >= 5)
     waits = {report.split()[-2] for report in room.reports if "again in" in report}
     assert waits == {"0"}
