@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from itertools import repeat
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import astuple
@@ -23,6 +24,7 @@ from domain.metric import composed_name
 from domain.millionths import LARGEST_VALUE, VALUE_RULE, value_in_millionths
 from domain.route import canonical_route
 from storage.log.events import EventColumns, EventLines, RuntimeEvent
+from storage.schema.encoding import SKEW
 from storage.tenants.sample import Sample
 from storage.tenants.secret import Pseudonyms
 
@@ -31,7 +33,7 @@ StoredT = TypeVar("StoredT")
 
 MOST_EVENTS = 500
 PRODUCTION = "production"
-_SKEW = timedelta(seconds=5)
+_SKEW = timedelta(microseconds=SKEW)
 _FUTURE = timedelta(minutes=2)
 _FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 _MOST_IGNORED = 50
@@ -156,6 +158,17 @@ class Batch:
         return sorted({name[:_LONGEST_IGNORED] for name in self.ignored})[:_MOST_IGNORED]
 
 
+class _Clock(NamedTuple):
+    """The sender's clock: its time as the request was sent, and how far it was behind ours.
+
+    A slow request looks like a clock that is behind, so that no event is moved by it here: how
+    far a session's are, its requests together tell (`storage.pipeline.steps`).
+    """
+
+    sent_at: str | None = None
+    behind: timedelta = timedelta(0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EventReader:
     """Reads the events of a request.
@@ -208,15 +221,16 @@ class EventReader:
         if not isinstance(known, _KnownBatch):
             return None
         around: list[Fault] = []
-        if self._skew(known.sent_at, around) or around:
+        clock = self._clock(known.sent_at, around)
+        if clock.behind or around:
             return None
         try:
-            return self._columns(zip(*map(astuple, known.events), strict=True))
+            return self._columns(zip(*map(astuple, known.events), strict=True), clock.sent_at)
         except _RefusedError:
             return None
 
     def _columns(
-        self, columns: Iterable[Sequence[Any]]
+        self, columns: Iterable[Sequence[Any]], sent_at: str | None
     ) -> tuple[EventColumns, Counter[str]] | None:
         """Returns events by the columns of their members, in the order of `_KnownEvent`.
 
@@ -254,6 +268,7 @@ class EventReader:
             values=_each(_in_millionths, values),
             flags=_each(_encoded_flags, flags),
             properties=_each(_encoded, properties),
+            sent_at=["" if text is None else sent_at for text in texts] if sent_at else repeat(""),
         )
         return read, +unknown
 
@@ -272,13 +287,13 @@ class EventReader:
         """Returns the events of a body in which there is nothing to explain but times and sizes."""
         single = isinstance(known, _KnownEvent)
         around: list[Fault] = []
-        skew = timedelta(0) if single else self._skew(known.sent_at, around)
+        clock = _Clock() if single else self._clock(known.sent_at, around)
         if around:
             raise invalid(around)
         batch = Batch()
         for index, event in enumerate([known] if single else known.events):
             try:
-                self._keep(self._stored(event, skew, batch.unknown), batch)
+                self._keep(self._stored(event, clock, batch.unknown), batch)
             except _RefusedError as refused:
                 faults = [refused.fault("" if single else f"/events/{index}")]
                 batch.rejected.append(Rejected(index=index, faults=faults))
@@ -290,13 +305,13 @@ class EventReader:
         if not isinstance(document, dict):
             raise invalid(faults or [Fault(at="", code="object_type", detail="must be an object")])
         if "events" not in document:
-            return self._read([(document, "", faults)], skew=timedelta(0))
+            return self._read([(document, "", faults)], _Clock())
         events = document["events"]
         around, of_events = _sorted_faults(faults)
         if not isinstance(events, list) or not 1 <= len(events) <= MOST_EVENTS:
             detail = f"must be an array of 1 to {MOST_EVENTS} events"
             around.append(Fault(at="/events", code="events_count", detail=detail))
-        skew = self._skew(document.get("sent_at"), around)
+        clock = self._clock(document.get("sent_at"), around)
         if around:
             raise invalid(around)
         batch = self._read(
@@ -304,28 +319,28 @@ class EventReader:
                 (event, f"/events/{index}", of_events.get(index, ()))
                 for index, event in enumerate(events)
             ],
-            skew=skew,
+            clock,
         )
         batch.ignored |= document.keys() - _BATCH_MEMBERS
         return batch
 
-    def _skew(self, sent_at: object, around: list[Fault]) -> timedelta:
-        """Returns how far the client's clock is behind the store's, when that is much."""
+    def _clock(self, sent_at: object, around: list[Fault]) -> _Clock:
         if sent_at is None:
-            return timedelta(0)
+            return _Clock()
         try:
-            skew = self.now - moment(sent_at)
+            shown = moment(sent_at)
         except ValueError:
             around.append(Fault(at="/sent_at", code="invalid_time", detail=MOMENT_RULE))
-            return timedelta(0)
-        return skew if abs(skew) > _SKEW and not self.history else timedelta(0)
+            return _Clock()
+        behind = self.now - shown
+        if self.history:
+            return _Clock()
+        return _Clock(shown.isoformat(), behind if abs(behind) > _SKEW else timedelta(0))
 
-    def _read(
-        self, documents: Sequence[tuple[Any, str, Sequence[Fault]]], *, skew: timedelta
-    ) -> Batch:
+    def _read(self, documents: Sequence[tuple[Any, str, Sequence[Fault]]], clock: _Clock) -> Batch:
         batch = Batch()
         for index, (document, pointer, faults) in enumerate(documents):
-            read = faults or self._event(document, pointer, skew, batch.unknown)
+            read = faults or self._event(document, pointer, clock, batch.unknown)
             if isinstance(read, RuntimeEvent):
                 self._keep(read, batch)
             else:
@@ -341,17 +356,17 @@ class EventReader:
             batch.sampled_out += 1
 
     def _event(
-        self, document: object, pointer: str, skew: timedelta, unknown: Counter[str]
+        self, document: object, pointer: str, clock: _Clock, unknown: Counter[str]
     ) -> RuntimeEvent | Sequence[Fault]:
         try:
-            return self._stored(msgspec.convert(document, RuntimeEventBody), skew, unknown)
+            return self._stored(msgspec.convert(document, RuntimeEventBody), clock, unknown)
         except msgspec.ValidationError as error:
             return [_fault(str(error), pointer)]
         except _RefusedError as refused:
             return [refused.fault(pointer)]
 
     def _stored(
-        self, event: RuntimeEventBody, skew: timedelta, unknown: Counter[str]
+        self, event: RuntimeEventBody, clock: _Clock, unknown: Counter[str]
     ) -> RuntimeEvent:
         """Returns an event as it is stored; of its members that say nothing it counts each.
 
@@ -361,7 +376,7 @@ class EventReader:
         for member in _NAMES:
             _require_values(member, (getattr(event, member),))
         _require_values("flags", event.flags or ())
-        occurred_at, occurred_text = self._occurred(event.occurred_at, skew)
+        occurred_at, occurred_text = self._occurred(event.occurred_at, clock.behind)
         sent = {name: text for name in self._forms if (text := getattr(event, name)) is not None}
         known = {name: self._forms[name](text) for name, text in sent.items()}
         stored = RuntimeEvent(
@@ -381,6 +396,7 @@ class EventReader:
             properties=None if event.properties is None else _encoded(event.properties),
             signed=event.assignment is not None
             and self._is_signed(event, event.assignment, known.get("commit")),
+            sent_at=None if event.occurred_at is None else clock.sent_at,
         )
         unknown.update(name for name, text in known.items() if text is None)
         return stored
@@ -400,8 +416,8 @@ class EventReader:
             flags=event.flags,
         )
 
-    def _occurred(self, text: str | None, skew: timedelta) -> tuple[datetime, str]:
-        """Returns when an event occurred by the store's clock, and as PostgreSQL reads it.
+    def _occurred(self, text: str | None, behind: timedelta) -> tuple[datetime, str]:
+        """Returns when an event occurred by our clock, and by its sender's as PostgreSQL reads it.
 
         Raises:
             _RefusedError: It does not say so, or not by the rules.
@@ -410,22 +426,20 @@ class EventReader:
             if self.history:
                 raise _RefusedError("/occurred_at", "missing", "history must say when it occurred")
             return self.now, self._now_text
-        if not skew and (plain := plain_moment(text, latest=self.latest)) is not None:
+        if not behind and (plain := plain_moment(text, latest=self.latest)) is not None:
             return plain, text
-        occurred_at = self._explained_moment(text, skew)
-        return occurred_at, occurred_at.isoformat()
+        occurred_at = self._explained_moment(text, behind)
+        return occurred_at, (occurred_at - behind).isoformat()
 
     @cached_property
     def _now_text(self) -> str:
         return time_text(self.now)
 
-    def _explained_moment(self, text: str, skew: timedelta) -> datetime:
+    def _explained_moment(self, text: str, behind: timedelta) -> datetime:
         try:
-            occurred_at = moment(text)
+            occurred_at = moment(text) + behind
         except ValueError:
             raise _RefusedError("/occurred_at", "invalid_time", MOMENT_RULE) from None
-        if skew:
-            occurred_at += skew
         if occurred_at > self.latest:
             detail = "more than 2 minutes in the future"
             raise _RefusedError("/occurred_at", "in_the_future", detail)

@@ -17,6 +17,7 @@ from storage.log.events import COLUMNS as FIELDS
 from storage.log.events import EventLines
 
 _BLOCK = 1 << 20
+_TIMES = {"occurred": "occurred_at", "received": "received_at", "sent": "sent_at"}
 _compute: Any = pyarrow.compute
 _csv: Any = csv
 # In this order: the last has made all others of its own.
@@ -80,7 +81,7 @@ class Spool:
         if not self.tally.events:
             return
         self._file.seek(0)
-        times = dict.fromkeys(("occurred_at", "received_at"), pa.timestamp("us", "UTC"))
+        times = dict.fromkeys(_TIMES.values(), pa.timestamp("us", "UTC"))
         types = {field.name: field.type for field in COLUMNS if field.name in FIELDS}
         reader = _csv.open_csv(
             self._file,
@@ -107,7 +108,7 @@ class Spool:
 
 def _column(batch: Any, field: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     """Returns a member of lines of COPY's text as the sealed log has it."""
-    name = {"occurred": "occurred_at", "received": "received_at"}.get(field.name, field.name)
+    name = _TIMES.get(field.name, field.name)
     array = batch.column(name)
     if field.type != pa.string():
         return array.cast(field.type)

@@ -24,6 +24,7 @@ from domain.millionths import LARGEST_AMOUNT, MILLION, cap_in_millionths
 from domain.policy import FrozenSource, Member
 from domain.route import RouteTable, canonical_route
 from storage.experiments.policy import FEWEST_UNITS, Quantiles
+from storage.schema.encoding import on_our_clock
 from storage.schema.past_log import PastLog, UnansweredError
 from storage.tenants.settings import Settings, Unit
 
@@ -129,9 +130,10 @@ def has_values(properties: str, asked: str = "CAST(:asked AS jsonb)") -> str:
 )"""
 
 
+_AT = on_our_clock("runtime_events")
 _AMOUNT = f"div(amount_value::numeric * coalesce(x.factor, {RATE_SCALE}), {RATE_SCALE // MILLION})"
 _VALUES = f"""
-    SELECT pseudonym, session_id AS sender, occurred_at, received_at, value,
+    SELECT pseudonym, session_id AS sender, {_AT} AS occurred_at, received_at, value,
         trusted OR signed AS vouched
     FROM runtime_events
     WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
@@ -205,7 +207,7 @@ _EXPLAINED = text(f"""
 -- Users as an experiment would have met them that began at :split, what they brought from then on,
 -- and what before.
 WITH met AS (
-    SELECT pseudonym, min(occurred_at) AS met_at, bool_or(trusted) AS vouched FROM runtime_events
+    SELECT pseudonym, min({_AT}) AS met_at, bool_or(trusted) AS vouched FROM runtime_events
     WHERE project_id = :project_id AND environment = :environment AND pseudonym IS NOT NULL
       AND (trusted OR NOT :trusted_only) AND received_at >= :split AND received_at < :met_until
     GROUP BY pseudonym
@@ -294,7 +296,7 @@ WITH firsts AS (
     SELECT DISTINCT ON (unit) value, vouched
     FROM (
         SELECT CASE WHEN :by_user THEN encode(pseudonym, 'hex') ELSE session_id END AS unit, value,
-            occurred_at, received_at, trusted OR signed AS vouched
+            {_AT} AS occurred_at, received_at, trusted OR signed AS vouched
         FROM runtime_events
         WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
           AND received_at >= :since AND received_at < :before AND value IS NOT NULL
@@ -398,9 +400,9 @@ _MOST_SESSIONS = 200_000
 # a second build is what browsers kept of an earlier release, and nobody draws.
 _RETURNED = text(f"""
 WITH sessions AS (
-    SELECT session_id, min(occurred_at) AS began,
-        (array_agg(commit_sha ORDER BY occurred_at, commit_sha))[1] AS build,
-        (array_agg(pseudonym ORDER BY occurred_at, pseudonym) FILTER (
+    SELECT session_id, min({_AT}) AS began,
+        (array_agg(commit_sha ORDER BY {_AT}, commit_sha))[1] AS build,
+        (array_agg(pseudonym ORDER BY {_AT}, pseudonym) FILTER (
             WHERE pseudonym IS NOT NULL AND (trusted OR NOT :trusted_only)
         ))[1] AS pseudonym,
         coalesce(bool_or(trusted) FILTER (WHERE pseudonym IS NOT NULL), false) AS vouched

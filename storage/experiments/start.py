@@ -13,7 +13,7 @@ from domain.policy import BLOCK_MIN_UNITS, UNDECLARED_MIN_UNITS
 from domain.registration import Registration
 from storage.experiments.hold_backs import held_back_since
 from storage.experiments.readings import PastEvents
-from storage.schema.encoding import compared_value
+from storage.schema.encoding import compared_value, on_our_clock
 from storage.schema.tables import experiments
 from storage.tenants.settings import Settings, frozen_settings
 
@@ -112,9 +112,9 @@ def place_of(project_id: int, deploy: Row[Any]) -> dict[str, Any]:
 
 
 _FIRST_FLAGGED = text(f"""
-SELECT min(occurred_at) AS occurred_at FROM runtime_events
+SELECT min({on_our_clock("e")}) FROM runtime_events AS e
 WHERE project_id = :project_id AND environment = :environment
-  AND occurred_at >= :since AND received_at >= :since
+  AND {on_our_clock("e")} >= :since AND received_at >= :since
   AND {compared_value("(flags ->> :name)")} = :treatment
   AND (trusted OR signed OR NOT :signed_only)
 """)

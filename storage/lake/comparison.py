@@ -37,7 +37,7 @@ _SUMS = """
 SELECT count(*), sum(project_id), sum(occurred), sum(received), sum(value),
     count(commit_sha), count(route), count(pseudonym), count(event_id), count(value),
     count(flags), count(properties), count(*) FILTER (WHERE trusted),
-    count(*) FILTER (WHERE signed), sum({digest})
+    count(*) FILTER (WHERE signed), count(sent), sum(sent), sum({digest})
 FROM {source}
 """
 # Which of them counts events with flags.
@@ -57,7 +57,8 @@ _SINCE_HOUR = "(date_part('epoch', {column} - timestamptz '{hour}') * 1000000)::
 _AS_IN_FILE = """
 (SELECT project_id, environment, event, session_id,
     {seconds} * 1000000::bigint + {occurred} AS occurred,
-    {seconds} * 1000000::bigint + {received} AS received, commit_sha, route,
+    {seconds} * 1000000::bigint + {received} AS received,
+    {seconds} * 1000000::bigint + {sent} AS sent, commit_sha, route,
     encode(pseudonym, 'hex') AS pseudonym, trusted, signed, event_id, value, flags,
     properties::text AS properties
 FROM runtime_events WHERE {condition} OFFSET 0) AS e
@@ -151,6 +152,7 @@ def _sums_of_log(connection: Connection, events: UnsealedRange) -> Any:  # noqa:
         seconds=round(events.begins.timestamp()),
         occurred=_SINCE_HOUR.format(column="occurred_at", hour=hour),
         received=_SINCE_HOUR.format(column="received_at", hour=hour),
+        sent=_SINCE_HOUR.format(column="sent_at", hour=hour),
     )
     sums = connection.execute(text(_SUMS.format(digest=_DIGEST_IN_LOG, source=source))).one()
     if not sums[_FLAGGED]:

@@ -18,6 +18,7 @@ from storage.pipeline.steps import IDENTITY
 from storage.postgres.engine import SCHEMA
 from storage.postgres.lock_waits import BRIEFLY, is_locked, unless_locked
 from storage.schema.clock import receipt_time
+from storage.schema.encoding import on_our_clock
 from storage.schema.partitions import claim_past_days, partition_name, present_days
 from storage.schema.policy_columns import SEEN_FROM
 
@@ -126,9 +127,9 @@ WITH names AS (
         (project_id, environment, route)
     )
 ), flagged AS (
-    SELECT project_id, environment, flags, trusted, signed, min(occurred_at) AS occurred_at
-    FROM {day} WHERE flags IS NOT NULL
-    GROUP BY project_id, environment, flags, trusted, signed, date_trunc('hour', occurred_at)
+    SELECT project_id, environment, flags, trusted, signed, min({at}) AS at
+    FROM {day} AS e WHERE flags IS NOT NULL
+    GROUP BY project_id, environment, flags, trusted, signed, date_trunc('hour', {at})
 ), needed AS (
     SELECT ctid AS place FROM {day} WHERE value <> 0
     UNION
@@ -147,8 +148,8 @@ WITH names AS (
     GROUP BY project_id, environment, e.route
     UNION
     SELECT max(e.ctid) FROM {day} AS e
-    JOIN flagged AS f USING (project_id, environment, flags, trusted, signed, occurred_at)
-    GROUP BY project_id, environment, flags, trusted, signed, occurred_at
+    JOIN flagged AS f USING (project_id, environment, flags, trusted, signed) WHERE f.at = {at}
+    GROUP BY project_id, environment, flags, trusted, signed, f.at
 )
 SELECT e.* FROM {day} AS e JOIN needed AS n ON n.place = e.ctid
 ORDER BY e.received_at;
@@ -255,6 +256,7 @@ class _Move:
         begin = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
         words = {
             "day": name,
+            "at": on_our_clock("e"),
             "kept": f"{name}_kept",
             "begin": begin.isoformat(),
             "end": (begin + timedelta(days=1)).isoformat(),

@@ -42,6 +42,7 @@ COLUMNS = pa.schema(
         pa.field("event_id", pa.string()),
         pa.field("value", pa.int64()),
         pa.field("flags", pa.string()),
+        pa.field("sent", pa.int64()),
         pa.field("properties", pa.string()),
     ]
 )
@@ -67,6 +68,7 @@ REVENUE_COLUMNS = pa.schema(
 _SENT = {
     "occurred": "occurred_at",
     "received": "received_at",
+    "sent": "sent_at",
     "pseudonym": "encode(pseudonym, 'hex')",
     "flags": "flags::text",
     "properties": "properties::text",
@@ -241,7 +243,7 @@ def _writer(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
         compression="zstd",
         compression_level=1,
         use_dictionary=_TEXTS,
-        column_encoding={"occurred": "DELTA_BINARY_PACKED", "received": "DELTA_BINARY_PACKED"},
+        column_encoding=dict.fromkeys(("occurred", "received", "sent"), "DELTA_BINARY_PACKED"),
     )
 
 

@@ -34,9 +34,9 @@ _LARGE_ROUND = 2**15
 class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event as it is stored, but for its time of receipt.
 
-    `flags` and `properties` are JSON, `value` is in whole millionths. `occurred_text` is
-    `occurred_at` as its sender wrote it, where PostgreSQL reads it alike: to write a time costs as
-    much as to write all the other members.
+    `flags` and `properties` are JSON, `value` is in whole millionths. `occurred_at` is by our
+    clock, as far as its request alone tells. The log stores `occurred_text`, if any: the time as
+    its sender wrote it, by a clock that showed `sent_at` when the request was sent.
     """
 
     project_id: int
@@ -54,6 +54,7 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     flags: str | None = None
     properties: str | None = None
     signed: bool = False
+    sent_at: str | None = None
 
     def fields(self) -> tuple[str, ...]:
         """Returns the members as texts, in the order of COLUMNS, but for the last."""
@@ -72,6 +73,7 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             self.flags or "",
             self.properties or "",
             "t" if self.signed else "f",
+            self.sent_at or "",
         )
 
 
@@ -106,7 +108,8 @@ class EventColumns:
     """Events of a project as they are stored, column by column, but for their time of receipt.
 
     Many events cost half as much by their columns as row by row. Members are those of
-    `RuntimeEvent`; `occurred_texts` are texts that PostgreSQL reads as the times themselves.
+    `RuntimeEvent`; `occurred_texts` are texts that PostgreSQL reads as the times themselves, and
+    `sent_at` is "" of an event that does not say when it occurred, or whose request was not dated.
     """
 
     project_id: int
@@ -123,6 +126,7 @@ class EventColumns:
     values: Sequence[int | None]
     flags: Sequence[str | None]
     properties: Sequence[str | None]
+    sent_at: Iterable[str]
 
     def lines(self, *, history: bool = False) -> EventLines:
         """Returns the events as lines; those of the past are received when they occurred."""
@@ -152,6 +156,7 @@ class EventColumns:
                 _texts(self.flags, str),
                 _texts(self.properties, str),
                 repeat("f"),
+                self.sent_at,
                 strict=False,
             )
         )

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
+from storage.schema.encoding import on_our_clock
+
 # A tick that comes after a longer pause reads so much of the log: nobody asks what was served
 # before the last hour.
 _LONGEST = timedelta(hours=1)
@@ -24,6 +26,7 @@ _NOTE = text("""
 INSERT INTO seen_marks (read_to) VALUES (:read_to)
 ON CONFLICT (place) DO UPDATE SET read_to = excluded.read_to
 """)
+_AT = on_our_clock("e")
 _KEEP = text(f"""
 WITH closed AS (
     SELECT project_id, block, block + interval '5 minutes' + grace AS closed_at,
@@ -44,13 +47,13 @@ WITH closed AS (
         e.trusted OR e.signed AS vouched
     FROM closed AS c
     JOIN runtime_events AS e
-      ON e.project_id = c.project_id AND e.occurred_at >= c.block
-        AND e.occurred_at < c.block + interval '5 minutes' AND e.received_at <= c.closed_at
+      ON e.project_id = c.project_id AND {_AT} >= c.block
+        AND {_AT} < c.block + interval '5 minutes' AND e.received_at <= c.closed_at
     -- A sender's clock may run ahead by two minutes.
     WHERE e.received_at >= (SELECT min(block) FROM closed) - interval '2 minutes'
       AND e.received_at <= :as_of AND e.commit_sha IS NOT NULL
       AND (e.trusted OR e.signed OR NOT c.signed_only)
-    ORDER BY c.project_id, e.environment, c.block, e.session_id, e.occurred_at, e.commit_sha
+    ORDER BY c.project_id, e.environment, c.block, e.session_id, {_AT}, e.commit_sha
 ), counted AS (
     SELECT project_id, environment, block, closed_at, commit_sha, count(*) AS sessions,
         count(*) FILTER (WHERE vouched) AS vouched

@@ -41,6 +41,7 @@ from storage.pipeline.inputs import (
 from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.steps import (
     AHEAD,
+    CLOCKS,
     COUNTED,
     EXPOSED_COUNTS,
     EXPOSURE_STEPS,
@@ -60,6 +61,8 @@ from storage.pipeline.steps import (
     SESSION_USERS,
     TURNOVER,
     USER_EXPOSURES,
+    requests_from,
+    session_times,
 )
 from storage.pipeline.sums import CELLS, COMPUTED_CELLS, stored_cell
 from storage.postgres.samples import sample_grown
@@ -88,12 +91,25 @@ def _sharing(read: Sequence[ReadExperiment] | Sequence[ReadOutcomes]) -> int:
 
 # The log's events that any experiment of the batch may read; `log` adds what else it asks.
 _LOG_ROWS = f"""
-SELECT e.project_id, e.environment, e.event, e.session_id, {_OCCURRED} AS occurred,
-    {_RECEIVED} AS received, e.commit_sha, e.route, e.pseudonym,
+SELECT e.project_id, e.environment, e.event, e.session_id, {_OCCURRED} AS stamped,
+    {_RECEIVED} AS received, e.sent_at AS sent, e.commit_sha, e.route, e.pseudonym,
     encode(e.pseudonym, 'hex') AS user_unit, e.trusted, e.signed, e.flags{{segments}}
 FROM runtime_events AS e
 WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
   AND EXISTS (
+      SELECT FROM scope AS s WHERE s.project_id = e.project_id AND s.environment = e.environment
+  )
+"""
+
+# Each time is made a number once.
+_ONCE = "OFFSET 0"
+
+_REQUESTS = f"""
+SELECT e.project_id, e.environment, e.session_id, {_RECEIVED} AS received,
+    {epoch_microseconds("e.received_at - e.sent_at")} AS delay
+FROM runtime_events AS e
+WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
+  AND e.sent_at IS NOT NULL AND EXISTS (
       SELECT FROM scope AS s WHERE s.project_id = e.project_id AND s.environment = e.environment
   )
 """
@@ -195,7 +211,8 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
     )
     register_scope(engine, read, environments)
     segments = segments_column(engine, segments_of(read))
-    engine.view("log_rows", _LOG_ROWS.format(**span, segments=segments))
+    _compare_clocks(engine, begins, ends)
+    engine.view("log_rows", session_times(_LOG_ROWS.format(**span, segments=segments) + _ONCE))
     register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
@@ -247,13 +264,19 @@ def _find_session_users(
     engine.run(SESSION_USERS)
 
 
+def _compare_clocks(engine: PostgresEngine, begins: int, ends: int) -> None:
+    first, last = moment_of(requests_from(begins)).isoformat(), moment_of(ends).isoformat()
+    engine.view("requests", _REQUESTS.format(begins=first, ends=last))
+    engine.run(CLOCKS)
+
+
 # --- Cells -------------------------------------------------------------------------------------
 
 # The events that may be an outcome: some metric names them as its source.
 _OUTCOME_EVENTS = f"""
-SELECT e.project_id, e.environment, e.event, e.session_id, {_OCCURRED} AS occurred,
-    {_RECEIVED} AS received, encode(e.pseudonym, 'hex') AS user_unit, e.trusted, e.signed,
-    e.event_id, e.value, {{properties}} AS properties
+SELECT e.project_id, e.environment, e.event, e.session_id, {_OCCURRED} AS stamped,
+    {_RECEIVED} AS received, e.sent_at AS sent, encode(e.pseudonym, 'hex') AS user_unit,
+    e.trusted, e.signed, e.event_id, e.value, {{properties}} AS properties
 FROM runtime_events AS e
 WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
   AND e.event = ANY(ARRAY(SELECT DISTINCT event FROM sources))
@@ -396,11 +419,11 @@ def _unread_outcomes(
 
 
 def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int) -> int:
-    begins = min(
-        part.history_from
-        or part.from_block - max(metric.attribution_before for metric in part.experiment.metrics)
+    first = [
+        part.from_block - max(metric.attribution_before for metric in part.experiment.metrics)
         for part in read
-    )
+    ]
+    begins = min(part.history_from or at for part, at in zip(read, first, strict=True))
     ends = max(part.to_block + part.experiment.grace for part in read)
     span = {"begins": moment_of(begins - AHEAD).isoformat(), "ends": moment_of(ends).isoformat()}
     engine = PostgresEngine(connection, experiments=_sharing(read), at_once=at_once)
@@ -409,7 +432,10 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     engine.register("closing_blocks", _CLOSING_BLOCKS, closing)
     asks = asks_for_properties(part.experiment for part in read)
     properties = "e.properties" if asks else "CAST(NULL AS jsonb)"
-    engine.define("outcome_events", _OUTCOME_EVENTS.format(**span, properties=properties))
+    # A history is summed whatever its times are.
+    _compare_clocks(engine, min(first) - AHEAD, ends)
+    outcomes = _OUTCOME_EVENTS.format(**span, properties=properties)
+    engine.define("outcome_events", session_times(outcomes + _ONCE))
     engine.define("revenue", _REVENUE.format(**span))
     _find_session_users(engine, [part.experiment for part in read], OUTCOME_SESSIONS, ends=ends)
     for name, sql in (

@@ -5,6 +5,8 @@ whole numbers, equi-joins, `CASE`, window functions. Times are microseconds sinc
 microseconds, values whole millionths, flags of an input 0 or 1. An engine gives the inputs under
 their names and materializes each step under its own; `inputs` makes the small inputs.
 
+Input of the clocks: `requests`, from `requests_from` on. The events of `log` and `outcome_events`
+have their times by `session_times`.
 Inputs of the exposures: `scope`, `log`, `identities`, `routes`, `assignments`, `stratum_flags`,
 `deploy_times`, `known_exposures`, `known_in_flight`, `buried_exposures`, `buried_sightings`.
 Inputs of the cells: `scope`, `metrics`, `rates`, `sources`, `outcome_events`, `revenue`,
@@ -24,6 +26,7 @@ from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.currency import RATE_SCALE
 from domain.draw import DIGITS, FLAG_SHARE, bound_of
 from domain.millionths import MILLION
+from storage.pipeline.moments import EARLIEST, LATEST
 from storage.schema.encoding import (
     ARMS,
     BLOCK,
@@ -31,6 +34,7 @@ from storage.schema.encoding import (
     LEFT_OUT,
     SIGHTING_KINDS,
     SIGHTINGS,
+    SKEW,
     TREATMENT,
     arms,
     compared_value,
@@ -157,8 +161,87 @@ _SERVING_ARM = f"""CASE WHEN a.arm <= 1 AND {_VOUCHED} AND e.occurred >= s.start
 # What makes another delivery of the same event the same: its own id, else when it occurred and
 # what it said.
 EVENT_KEY = (
-    "coalesce(e.event_id, concat(e.event, ' ', e.occurred, ' ', coalesce(concat(e.value, ''), '')))"
+    "coalesce(e.event_id, concat(e.event, ' ', e.stamped, ' ', coalesce(concat(e.value, ''), '')))"
 )
+
+# --- Whose clock an event was dated by -----------------------------------------------------------
+
+# A session's requests are compared with those of its visit: of the same half hour, and of those
+# before and after it.
+VISIT = 1_800_000_000
+
+
+def requests_from(received: int) -> int:
+    """Returns from when on requests tell of the clocks of events that are received from then on."""
+    return received - received % VISIT - VISIT
+
+
+_CLOCK = "project_id, environment, session_id, visit"
+
+# By how much the times of a session that its senders stamped are moved: by the smallest delay of
+# its requests, from the stamp to the receipt, where that is no right clock's. A slow request has a
+# longer delay than the others, and moves nothing. The smallest is known ever better: times that
+# `moved` puts into a block that has ended stand, whatever comes later; those that it doesn't are
+# moved by the next, never back into a block that had ended (`opens`). So the times of a session
+# keep their order, and what a closed block holds stays.
+CLOCKS = Step(
+    name="clocks",
+    sql=f"""
+SELECT {_CLOCK}, moved, CASE WHEN earlier IS NULL THEN {EARLIEST} ELSE block END AS opens,
+    CASE WHEN earlier IS NULL THEN {EARLIEST} ELSE block - earlier END AS stamped_from,
+    coalesce(next_block - moved, {LATEST}) AS stamped_to
+FROM (
+    SELECT {_CLOCK}, moved, earlier, block, lead(block) OVER (
+        PARTITION BY {_CLOCK} ORDER BY received
+    ) AS next_block
+    FROM (
+        SELECT {_CLOCK}, received, received - received % {BLOCK} AS block, moved, lag(moved) OVER (
+            PARTITION BY {_CLOCK} ORDER BY received
+        ) AS earlier
+        FROM (
+            SELECT {_CLOCK}, received, CASE
+                WHEN min(delay) OVER known BETWEEN -{SKEW} AND {SKEW} THEN 0
+                ELSE min(delay) OVER known END AS moved
+            FROM (
+                SELECT r.project_id, r.environment, r.session_id,
+                    r.received - r.received % {VISIT} + k.ahead AS visit, r.received,
+                    min(r.delay) AS delay
+                FROM requests AS r
+                JOIN (
+                    SELECT DISTINCT project_id, environment, session_id FROM requests
+                    WHERE delay < -{SKEW} OR delay > {SKEW}
+                ) AS s ON s.project_id = r.project_id AND s.environment = r.environment
+                    AND s.session_id = r.session_id
+                CROSS JOIN (
+                    SELECT -{VISIT} AS ahead UNION ALL SELECT 0 UNION ALL SELECT {VISIT}
+                ) AS k
+                GROUP BY r.project_id, r.environment, r.session_id, visit, r.received
+            ) AS delays
+            WINDOW known AS (PARTITION BY {_CLOCK} ORDER BY received)
+        ) AS smallest
+    ) AS compared
+    WHERE earlier IS NULL OR moved < earlier
+) AS changes
+WHERE moved <> 0 OR earlier <> 0
+""",
+)
+
+
+def session_times(rows: str) -> str:
+    """Returns SQL for rows of the log with the time of each by the clock of its session.
+
+    Args:
+        rows: A statement of events, the time that each is dated by in `stamped`.
+    """
+    return f"""
+SELECT e.*, CASE WHEN c.moved IS NULL THEN e.stamped
+    ELSE greatest(e.stamped + c.moved, c.opens) END AS occurred
+FROM ({rows}) AS e
+LEFT JOIN clocks AS c ON c.project_id = e.project_id AND c.environment = e.environment
+    AND c.session_id = e.session_id AND c.visit = e.received - e.received % {VISIT}
+    AND e.sent IS NOT NULL AND e.stamped >= c.stamped_from AND e.stamped < c.stamped_to
+"""
+
 
 # --- What the small inputs are made of -----------------------------------------------------------
 
@@ -790,11 +873,11 @@ def _read_outcome(event: str) -> str:
     """Returns SQL for whether an experiment's metric reads an event now.
 
     A unit's exposure is known after the events before it, which are therefore read again; those
-    before the start are no outcome of either arm.
+    before the start are no outcome of either arm. Of a block that has not ended no time is final.
     """
     return f"""CASE WHEN CASE WHEN m.history_to IS NULL
                   THEN {event}.received > s.from_block - m.attribution_before - {AHEAD}
-                  AND {event}.received <= s.to_block + s.grace
+                  AND {event}.received <= s.to_block + s.grace AND {event}.occurred < s.to_block
                   AND (m.attribution_before = 0 OR {event}.occurred >= s.starts_at)
                   ELSE {_READ_HISTORY.format(event=event)} END
               AND (o.otherwise IS NOT NULL OR {has_asked_values(event)})

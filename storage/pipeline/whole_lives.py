@@ -30,6 +30,7 @@ from storage.pipeline.inputs import (
 from storage.pipeline.log_relations import attach_log
 from storage.pipeline.moments import block_of
 from storage.pipeline.steps import (
+    CLOCKS,
     COUNTED,
     EXPOSED_COUNTS,
     EXPOSURE_STEPS,
@@ -50,6 +51,8 @@ from storage.pipeline.steps import (
     TURNOVER,
     USER_EXPOSURES,
     Step,
+    requests_from,
+    session_times,
 )
 from storage.schema.encoding import BLOCK
 
@@ -166,7 +169,7 @@ def _extent_of(read: Sequence[ReadExperiment]) -> Extent:
     """Returns the part of the log that the exposures of these blocks, and their outcomes, need."""
     return Extent(
         named_from=min(part.from_block for part in read) - IDENTITY,
-        received_from=min(part.received_from for part in read),
+        received_from=requests_from(min(part.received_from for part in read)),
         received_to=max(part.received_to for part in read),
         environments=frozenset(part.experiment.environment_key for part in read),
         with_properties=bool(segments_of(read))
@@ -181,6 +184,9 @@ def _reads_history(read: Iterable[ReadExperiment]) -> bool:
 
 # This relation holds the log's events, of all units or of the part that is computed.
 _UNIT_EVENTS = "unit_events"
+# And this relation those of all units.
+_TIMED_EVENTS = "timed_events"
+_STAMPED = {"occurred": "e.occurred AS stamped"}
 
 
 def _attach_extent(
@@ -189,7 +195,16 @@ def _attach_extent(
     """Defines the log's relations, with the properties of events that experiments read."""
     with log.rows(extent) as rows:
         attach_log(engine, rows)
-    engine.define(_UNIT_EVENTS, "SELECT * FROM events")
+    engine.define(
+        "requests",
+        "SELECT e.project_id, e.environment, e.session_id, e.received, e.received - e.sent AS delay"
+        f" FROM events AS e WHERE e.received >= {extent.received_from} AND e.sent IS NOT NULL",
+    )
+    # Of all units at once: a part may hold a user's events of a session alone.
+    engine.run(CLOCKS)
+    stamped = ", ".join(_STAMPED.get(name, f"e.{name}") for name in extent.columns.names)
+    engine.define(_TIMED_EVENTS, session_times(f"SELECT {stamped} FROM events AS e"))
+    engine.define(_UNIT_EVENTS, f"SELECT * FROM {_TIMED_EVENTS}")
     unread = "" if extent.with_properties else ", CAST(NULL AS STRING) AS properties"
     rows = (
         f"SELECT e.*, e.pseudonym AS user_unit{unread}{segments_column(engine, segments)}"
@@ -200,8 +215,9 @@ def _attach_extent(
     engine.define("log_rows", f"{rows} WHERE e.received >= {extent.received_from}")
     engine.define(
         "identities",
-        f"SELECT e.*, e.pseudonym AS user_unit FROM {_UNIT_EVENTS} AS e"
-        " WHERE e.pseudonym IS NOT NULL",
+        "SELECT e.project_id, e.environment, e.session_id, e.stamped AS occurred, e.received,"
+        " e.pseudonym, e.pseudonym AS user_unit, e.trusted, e.signed"
+        f" FROM {_UNIT_EVENTS} AS e WHERE e.pseudonym IS NOT NULL",
     )
     engine.define(
         "revenue",
@@ -234,7 +250,7 @@ def _bounds_of_readings(
 # Each with the user whom its session names, if it names none that every experiment takes.
 _EVENTS_OF_USERS = f"""
 SELECT e.*, n.user_unit AS session_user
-FROM events AS e
+FROM {_TIMED_EVENTS} AS e
 LEFT JOIN (
     SELECT DISTINCT s.project_id, s.environment, n.session_id, n.block, n.user_unit
     FROM session_users AS n JOIN scope AS s ON s.number = n.number
@@ -250,7 +266,7 @@ def distribute_events(
     """Deals the log's events to the parts of their sessions, and of the users that are units."""
     if not any(experiment.by_user for experiment in experiments):
         engine.define(SESSION_USERS.name, NO_SESSION_USERS)
-        engine.distribute(_UNIT_EVENTS, "SELECT * FROM events", ("session_id",))
+        engine.distribute(_UNIT_EVENTS, f"SELECT * FROM {_TIMED_EVENTS}", ("session_id",))
         return
     register_forgotten_names(engine, connection, experiments)
     engine.define("outcome_events", "SELECT * FROM log_rows")

@@ -26,6 +26,8 @@ SIGHTING_KINDS = {
 # By its words, the number of a kind.
 SIGHTINGS = {name: number for number, name in SIGHTING_KINDS.items()}
 BLOCK = 300_000_000
+# A sender's clock that differs by less is taken to be right.
+SKEW = 5_000_000
 
 
 def epoch_microseconds(time: str) -> str:
@@ -35,6 +37,19 @@ def epoch_microseconds(time: str) -> str:
     2106, which the cast rounds away. `extract` would be exact, and takes six times as long.
     """
     return f"(date_part('epoch', {time}) * 1000000)::bigint"
+
+
+def on_our_clock(event: str) -> str:
+    """Returns SQL for when an event of the log occurred, as far as its own request tells.
+
+    Good enough for readers of single events; the pipeline compares those of a session.
+    """
+    span = f"{event}.received_at - {event}.sent_at"
+    right = f"interval '-{SKEW} microseconds' AND interval '{SKEW} microseconds'"
+    return (
+        f"({event}.occurred_at + CASE WHEN {span} NOT BETWEEN {right} THEN {span}"
+        " ELSE interval '0' END)"
+    )
 
 
 def moment(microseconds: str) -> str:

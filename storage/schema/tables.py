@@ -274,6 +274,8 @@ runtime_events = _table(
     Column("properties", JSONB),
     # A router's token holds for what the event says of its session: `signed_assignments` asks.
     Column("signed", Boolean, nullable=False, server_default=text("false")),
+    # What the sender's clock showed when it sent the request; `occurred_at` is by the same clock.
+    _moment("sent_at", nullable=True),
     # Of which further part of its hour it is, where the hour was closed when history brought it;
     # null of all others, which costs them nothing: see storage/log/parts.py.
     Column("part", SmallInteger),

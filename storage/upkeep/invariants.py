@@ -9,7 +9,7 @@ from domain.route import RouteTable, canonical_route
 from storage.experiments.graphs import graph_patterns
 from storage.pipeline.engines.postgres_engine import POSTGRESQL
 from storage.pipeline.steps import IN_SAMPLE
-from storage.schema.encoding import moment, sightings
+from storage.schema.encoding import SIGHTINGS, moment, on_our_clock, sightings
 from storage.schema.policy_columns import BY_USER, GRACE, GRAPH_ID, ROUTES, TRUSTED_IDENTITY
 from storage.tenants.sample import BOUND_OF_POLICY
 from storage.verdicts.evidence import UNKNOWN
@@ -136,7 +136,7 @@ FROM (
 JOIN runtime_events AS e
   ON e.project_id = s.project_id AND e.environment = s.environment
  AND e.received_at > s.at - interval '1 hour' AND e.received_at <= s.at
- AND e.occurred_at >= s.starts_at
+ AND {on_our_clock("e")} >= s.starts_at
 """
 _ROUTES = text(f"""
 SELECT DISTINCT s.experiment_id, s.project_id, s.graph_id, s.routes, e.route
@@ -149,7 +149,7 @@ WITH exposing AS (
     SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:routes AS text[])) AS _ (experiment_id, route)
 ), seen AS (
     SELECT DISTINCT s.experiment_id, s.project_id, s.sample_bound, {UNIT} AS unit
-    {_LOG} WHERE date_bin('5 minutes', e.occurred_at, 'epoch') < s.at AND (
+    {_LOG} WHERE date_bin('5 minutes', {on_our_clock("e")}, 'epoch') < s.at AND (
         s.routes = 'null' OR (s.experiment_id, e.route) IN (TABLE exposing)
     )
 )
@@ -163,7 +163,7 @@ WHERE s.unit IS NOT NULL AND {POSTGRESQL.written(IN_SAMPLE)}
   AND NOT EXISTS (
       SELECT FROM sightings AS g
       WHERE g.experiment_id = s.experiment_id AND g.unit = s.unit
-        AND g.kind IN {_UNEXPOSED}
+        AND (g.kind IN {_UNEXPOSED} OR g.kind = {SIGHTINGS["in_flight"]})
   )
 GROUP BY s.experiment_id
 ORDER BY s.experiment_id

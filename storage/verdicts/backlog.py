@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection, text
 
-from storage.schema.encoding import epoch_microseconds
+from storage.schema.encoding import epoch_microseconds, on_our_clock
 from storage.schema.policy_columns import COMPANIONS, GRACE, HORIZON, SEEN_FROM, TARGET_OPEN_FOR
 from storage.verdicts.set_aside import ANY_DUE
 
@@ -80,7 +80,7 @@ WITH open AS MATERIALIZED (
     WHERE o.from_block < r.to_block
 ), recent AS MATERIALIZED (
     SELECT DISTINCT e.project_id, e.environment,
-        date_bin('5 minutes', e.occurred_at, 'epoch') AS block
+        date_bin('5 minutes', {on_our_clock("e")}, 'epoch') AS block
     FROM runtime_events AS e
     WHERE e.received_at > (
         SELECT min(new_from) - interval '{_AHEAD}' FROM moved WHERE new_from < to_block

@@ -16,6 +16,7 @@ from storage.experiments.commit_ids import event_commits
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.readings import has_values
 from storage.postgres.rows import value_of
+from storage.schema.encoding import on_our_clock
 from storage.schema.partitions import newest_partitions
 from storage.tenants.settings import Settings
 
@@ -31,11 +32,11 @@ _SOME = 20
 # A hundredth of fewer is no event.
 _MANY = 100
 
-_TAIL = """
-SELECT environment, event, session_id, occurred_at, received_at, commit_sha, route, pseudonym,
-    properties
-FROM {name}
-WHERE ctid >= '({page},0)'::tid AND project_id = :project_id
+_TAIL = f"""
+SELECT environment, event, session_id, {on_our_clock("e")} AS occurred_at, received_at, commit_sha,
+    route, pseudonym, properties
+FROM {{name}} AS e
+WHERE ctid >= '({{page}},0)'::tid AND project_id = :project_id
   -- History is received when it occurred, and shows nothing of the senders of now.
   AND received_at <> occurred_at
 """

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from storage.postgres.rows import value_of
+from storage.schema.encoding import on_our_clock
 from storage.schema.policy_columns import GRACE_SECONDS
 
 
@@ -44,7 +45,7 @@ WHERE {received} > statement_timestamp() - interval '1 hour'
   AND {received} <= statement_timestamp()
 """
 _SOURCES = {
-    "runtime_events": ("received_at", "occurred_at"),
+    "runtime_events": ("received_at", on_our_clock("runtime_events")),
     "revenue_events": ("received_at", "occurred_at"),
     "deploys": ("recorded_at", "deployed_at"),
     "graphs": ("uploaded_at", "uploaded_at"),
@@ -74,7 +75,7 @@ WITH grace AS (
 )
 SELECT p.name AS project, g.environment, g.seconds AS grace_seconds, count(*) AS events,
     percentile_cont(0.99) WITHIN GROUP (
-        ORDER BY extract(epoch FROM e.received_at - e.occurred_at)
+        ORDER BY extract(epoch FROM e.received_at - {on_our_clock("e")})
     )::float AS lag_seconds
 FROM grace AS g
 JOIN projects AS p USING (project_id)

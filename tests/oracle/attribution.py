@@ -376,7 +376,7 @@ class Attributor:
                     continue
                 if isinstance(sent, RawEvent):
                     reads, unit, value = metric.reads(sent), self._unit(sent), sent.value
-                    key: Any = sent.event_id or (sent.event, sent.occurred_at, sent.value)
+                    key: Any = sent.event_id or (sent.event, sent.stamped_at, sent.value)
                 else:
                     user = sent.pseudonym
                     reads, unit = metric.counts(sent), user and user.hex()
@@ -390,7 +390,8 @@ class Attributor:
     def _follow(self, event: RawEvent) -> None:
         unit = self._unit_or_lent(event)
         exposed = None if unit is None else self._facts.exposures.get(unit)
-        if unit is None or exposed is None or not exposed.counts:
+        has_closed = self._calendar.has_closed(block_of(event.occurred_at))
+        if unit is None or exposed is None or not (exposed.counts and has_closed):
             return
         since = event.occurred_at - exposed.at
         for outcomes in self._facts.outcomes:
@@ -398,7 +399,7 @@ class Attributor:
             if metric.reads(event) and metric.holds(
                 event.occurred_at, exposed_at=exposed.at, start=self._calendar.start
             ):
-                sent = event.event, event.occurred_at, event.value
+                sent = event.event, event.stamped_at, event.value
                 # As a tombstone has it: another delivery may be left of what was erased.
                 key: Any = metric.kept_as, event.event_id or " ".join(map(_text, sent))
                 if metric.over is not None:
@@ -412,7 +413,7 @@ class Attributor:
         """Notes a unit that is now seen in the other arm, unless a deploy explains it."""
         block = block_of(event.occurred_at)
         known_at = self._calendar.known_at(block)
-        if not self._calendar.has_closed(block) or not self._is_vouched_for(event):
+        if not self._is_vouched_for(event):
             return
         standing = self._standings.of(event, known_at=known_at)
         if standing is None or standing.arm not in ARMS or standing.arm == exposed.arm:
@@ -467,7 +468,7 @@ class Attributor:
         exposures = self._payers(paid, by_pseudonym)
         for outcomes in self._facts.outcomes:
             metric = outcomes.metric
-            if not metric.counts(paid):
+            if not (metric.counts(paid) and self._calendar.has_closed(block_of(paid.occurred_at))):
                 continue
             # Before which of its user's sessions a payment came, only its session could say.
             unit = next(

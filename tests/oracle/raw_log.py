@@ -1,19 +1,29 @@
 """The raw log of an experiment, as the oracle reads it: row by row, from PostgreSQL."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, TextClause, text
 
+from storage.pipeline.moments import microseconds
+from tests.oracle.calendar import BLOCK, SECOND, block_of
+
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
 _AHEAD = timedelta(minutes=3)
 _ROWS_AT_ONCE = 10_000
+# The requests of a session are compared within the half hour of each, and those beside it.
+_VISIT = 1800 * SECOND
+_SKEW = 5 * SECOND
 
 
 class RawEvent(NamedTuple):
-    """A runtime event as received; times in microseconds since the epoch, `value` in millionths."""
+    """A runtime event as received; times in microseconds since the epoch, `value` in millionths.
+
+    `stamped_at` is by the sender's clock, which showed `sent_at`; `occurred_at` by its session's.
+    """
 
     event: str
     session_id: str
@@ -28,6 +38,8 @@ class RawEvent(NamedTuple):
     flags: Mapping[str, object] | None
     signed: bool
     properties: Mapping[str, object] | None
+    sent_at: int | None
+    stamped_at: int
 
 
 class RawRevenue(NamedTuple):
@@ -72,10 +84,11 @@ def _micros(column: str) -> str:
 
 _EVENTS = text(f"""
 SELECT event, session_id, {_micros("occurred_at")}, {_micros("received_at")}, commit_sha, route,
-    pseudonym, trusted, event_id, value, flags, signed, properties
+    pseudonym, trusted, event_id, value, flags, signed, properties, {_micros("sent_at")},
+    {_micros("occurred_at")}
 FROM runtime_events
 WHERE project_id = :project_id AND environment = :environment
-  AND received_at >= :received_from AND received_at <= :until AND occurred_at >= :since
+  AND received_at >= :received_from AND received_at <= :until
 """)
 
 _REVENUE = text(f"""
@@ -110,6 +123,38 @@ ORDER BY deployed_at, recorded_at, deploy_id
 """)
 
 
+def _in_session_time(events: Iterable[RawEvent]) -> Iterator[RawEvent]:
+    """Moves the events of each session by the smallest delay of its requests."""
+    sessions: dict[str, list[RawEvent]] = defaultdict(list)
+    for event in events:
+        sessions[event.session_id].append(event)
+    for own in sessions.values():
+        requests = sorted(
+            (each.received_at, each.received_at - each.sent_at)
+            for each in own
+            if each.sent_at is not None
+        )
+        for event in own:
+            visit = event.received_at // _VISIT
+            beside = [each for each in requests if abs(each[0] // _VISIT - visit) <= 1]
+            yield event if event.sent_at is None else _moved(event, beside)
+
+
+def _moved(event: RawEvent, requests: Iterable[tuple[int, int]]) -> RawEvent:
+    """Moves an event by the clock of its sender, as known when its block ended."""
+    occurred, moved, smallest = None, 0, 0
+    for received, delay in requests:
+        if occurred is not None and received >= block_of(occurred) + BLOCK:
+            break
+        smallest = delay if occurred is None else min(smallest, delay)
+        before, moved = moved, smallest if abs(smallest) > _SKEW else 0
+        if occurred is None:
+            occurred = event.stamped_at + moved
+        elif moved < before:
+            occurred = max(event.stamped_at + moved, block_of(received))
+    return event._replace(occurred_at=occurred)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RawLog:
     """The log of a project's environment over a span of time."""
@@ -133,7 +178,12 @@ class RawLog:
 
     def events(self) -> Iterator[RawEvent]:
         """Yields the runtime events, in no order."""
-        return map(RawEvent._make, self._rows(_EVENTS, received_from=self.since - _AHEAD))
+        since, begins = microseconds(self.since), self.since - _AHEAD
+        read_from = begins - timedelta(microseconds=2 * _VISIT)
+        rows = map(RawEvent._make, self._rows(_EVENTS, received_from=read_from))
+        for event in _in_session_time(rows):
+            if event.received_at >= microseconds(begins) and event.occurred_at >= since:
+                yield event
 
     def revenue(self) -> Iterator[RawRevenue]:
         """Yields the revenue events, in no order."""

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, CursorResult, text
 from storage.pipeline.engines.engine import Columns
 from storage.pipeline.steps import (
     CANDIDATES,
+    CLOCKS,
     EVENT_KEY,
     SEEN,
     Dialect,
@@ -49,13 +50,13 @@ AT_ONCE = 5_000
 # Steps that others are joined to by unit: even of few rows they are tables. Of a clause with many
 # conditions the planner expects a single row, and would look every unit up for every other; of
 # a table that it has not sampled it expects ten pages.
-_COUNTED = (SEEN, CANDIDATES)
+_COUNTED = (CLOCKS, SEEN, CANDIDATES)
 
 _READ = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 
 
 # The key of an event of the log as it is stored, `e`.
-STORED_EVENT_KEY = EVENT_KEY.replace("e.occurred", epoch_microseconds("e.occurred_at"))
+STORED_EVENT_KEY = EVENT_KEY.replace("e.stamped", epoch_microseconds("e.occurred_at"))
 
 
 @dataclass(frozen=True, kw_only=True)

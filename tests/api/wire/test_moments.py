@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from storage.schema.encoding import on_our_clock
+
 EVENTS, REPLAY, REVENUE = "/v1/events", "/v1/events?replay=true", "/v1/revenue/events"
 
 # Each with whether it is a time of ours: RFC 3339 with seconds and offset, of a year 2000 to 2100.
@@ -176,17 +178,18 @@ def test_a_clock_however_wrong_tells_when_an_event_occurred(service) -> None:
         assert (answer.status_code, answer.json()["accepted"]) == (202, 1)
         times[str(skew)] = before, datetime.now(UTC)
     stored = service.in_store(
-        lambda c: c.execute(text("SELECT session_id, occurred_at FROM runtime_events")).all()
+        lambda c: c.execute(
+            text(f"SELECT *, {on_our_clock('e')} AS at FROM runtime_events AS e")
+        ).all()
     )
-    occurred_at = {row.session_id: row.occurred_at for row in stored}
-    # The service estimates the store's time at its last commit, to within the time that this took.
-    late = max(after - before for before, after in times.values())
-    for skew in SKEWS:
-        before, after = times[str(skew)]
+    for row in stored:
+        skew = next(each for each in SKEWS if str(each) == row.session_id)
+        before, after = times[row.session_id]
+        assert (row.sent_at, row.occurred_at) == (before + skew, before + skew - 10 * SECOND)
         # Below five seconds, what the client says stands.
         corrected = timedelta(0) if abs(skew) < 5 * SECOND else skew
-        true = occurred_at[str(skew)] - (skew - corrected)
-        assert before - 10 * SECOND - late <= true <= after - 10 * SECOND, skew
+        true = row.at - (skew - corrected)
+        assert before - 10 * SECOND <= true <= after - 10 * SECOND, skew
 
 
 def test_without_sent_at_a_clock_that_is_ahead_is_refused_from_two_minutes_on(service) -> None:

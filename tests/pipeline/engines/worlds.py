@@ -105,7 +105,8 @@ EARLIER = """
 INSERT INTO runtime_events
 SELECT (jsonb_populate_record(e, jsonb_build_object(
     'occurred_at', e.occurred_at - interval '10 hours',
-    'received_at', e.received_at - interval '10 hours'))).*
+    'received_at', e.received_at - interval '10 hours',
+    'sent_at', e.sent_at - interval '10 hours'))).*
 FROM runtime_events AS e WHERE e.project_id = :project
 """
 EARLIER_REVENUE = """
@@ -159,7 +160,7 @@ def build_world(connection: Connection, seed: int) -> World:
     if unit == "session" and draw.random() < 0.3:
         chosen["signed_assignments"] = True
     apply_settings(connection, project_id, {"locked": [], **chosen})
-    _store_events(connection, project_id, draw)
+    _store_events(connection, project_id, draw, clocks=Random(f"{seed}"))
     _store_revenue(connection, project_id, draw)
     _record_deploys(connection, project_id, draw)
     # Registered after its events, it keeps its past as history does.
@@ -174,7 +175,7 @@ def build_world(connection: Connection, seed: int) -> World:
     return World(seed=seed, project_id=project_id, experiments=experiments)
 
 
-def _store_events(connection: Connection, project_id: int, draw: Random) -> None:
+def _store_events(connection: Connection, project_id: int, draw: Random, *, clocks: Random) -> None:
     rows: list[dict[str, Any]] = []
     for number in range(draw.randint(20, 60)):
         begins = draw.uniform(-3000, HOURS * 3000)
@@ -182,6 +183,8 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
         route = draw.choice(ROUTES[:3] * 3 + ROUTES)
         flags = _flags(draw)
         others = draw.choice([[0], [0], [0, 1]])
+        # By how much its sender's clock is behind; None where none of its requests is dated.
+        behind = clocks.choice([None, None, 0, 0, 7, 90, 119, 5000, -30, -4000])
         for _ in range(draw.randint(1, 5)):
             if draw.random() < 0.15:
                 commit, flags = draw.choice(COMMITS), _flags(draw)
@@ -210,7 +213,12 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
             }
             for _ in range(1 + (draw.random() < 0.2)):
                 delay = draw.choice([0, 0, 0, 20.5, 200, 650, 4000, -100])
-                rows.append({**row, "received_at": occurred + timedelta(seconds=delay)})
+                received = occurred + timedelta(seconds=delay)
+                rows.append({**row, "received_at": received, "sent_at": None})
+                if behind is not None and clocks.random() < 0.8:
+                    slow = clocks.choice([0.2, 0.2, 3, 22, 70]) if delay > 0 else 0.2
+                    rows[-1]["sent_at"] = received - timedelta(seconds=behind + slow)
+                    rows[-1]["occurred_at"] = occurred - timedelta(seconds=behind)
     create_days(connection, {row["received_at"].date() for row in rows})
     names = list(rows[0])
     values = ", ".join(

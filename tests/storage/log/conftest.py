@@ -55,7 +55,8 @@ AS_STORED = """
 SELECT project_id, environment, event, session_id,
     (extract(epoch FROM occurred_at) * 1000000)::bigint,
     (extract(epoch FROM received_at) * 1000000)::bigint, commit_sha, route,
-    encode(pseudonym, 'hex'), trusted, signed, event_id, value, flags::text
+    encode(pseudonym, 'hex'), trusted, signed, event_id, value, flags::text,
+    (extract(epoch FROM sent_at) * 1000000)::bigint
 FROM runtime_events
 """
 
