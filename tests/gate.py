@@ -64,9 +64,10 @@ STATISTICS = pytest_stage("statistics", *_STATISTICS, *paths("pages/test_docs.py
 # three workers took 621 s, four 505 and five 538.
 TESTS = pytest_stage(
     "tests",
-    *paths("browser", "reliability", "orchestration", "pages", "cli", "mcp_server"),
-    *paths("api", "pipeline", "storage"),
+    *paths("browser"),
     "packages",
+    *paths("reliability", "orchestration", "pages", "cli", "mcp_server"),
+    *paths("api", "pipeline", "storage"),
     *_STATISTICS,
     workers=CORES + 2,
 )

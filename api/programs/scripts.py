@@ -14,9 +14,9 @@ from api.wire.documentation import PlainRoute, reading
 
 router = APIRouter(route_class=PlainRoute, tags=["scripts"])
 
-FOLDER = Path(__file__).parent / "static"
-# The programs of route graphs are a package of their own, whose files a wheel has in FOLDER.
-_PACKAGE = Path(__file__).parents[2] / "packages" / "route-graph"
+# The scripts are packages of their own, whose files a wheel has in this folder.
+_INSTALLED = Path(__file__).parent / "static"
+_PACKAGES = Path(__file__).parents[2] / "packages"
 # A new version reaches everybody within the hour, and nobody waits for it.
 _CACHED = "public, max-age=3600, stale-while-revalidate=86400"
 
@@ -80,28 +80,29 @@ def without_comments(source: str) -> str:
     return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
 
 
-def _route_graph(name: str) -> bytes:
-    folder = _PACKAGE if _PACKAGE.is_dir() else FOLDER
-    return (folder / name).read_bytes()
+def source_of(name: str) -> str:
+    """Returns the text of a script, from its package or as it is installed."""
+    package = _PACKAGES / ("browser-sdk" if name == "sdk.js" else "route-graph")
+    return ((package if package.is_dir() else _INSTALLED) / name).read_text()
 
 
 SDK = Script(
     name="sdk.js",
     summary="The browser's SDK",
     description="Answer with the file that sends a page's events.",
-    plain=without_comments((FOLDER / "sdk.js").read_text()).encode(),
+    plain=without_comments(source_of("sdk.js")).encode(),
 )
 ROUTE_GRAPH = Script(
     name="route-graph.mjs",
     summary="The static graph of an app of Next.js, React Router or SvelteKit",
     description="Answer with the program that writes the graph of an app's routes, for Node.",
-    plain=_route_graph("route-graph.mjs"),
+    plain=source_of("route-graph.mjs").encode(),
 )
 PYTHON_ROUTE_GRAPH = Script(
     name="route_graph.py",
     summary="The static graph of an app of FastAPI or Django",
     description="Answer with the program that writes the graph of an app's routes, for Python.",
-    plain=_route_graph("route_graph.py"),
+    plain=source_of("route_graph.py").encode(),
     kind=Python,
 )
 _PARAMETERS = [{"name": "If-None-Match", "in": "header", "schema": {"type": "string"}}]

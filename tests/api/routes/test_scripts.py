@@ -4,9 +4,8 @@ import gzip
 from typing import Any
 
 import pytest
-from programs import PACKAGE
 
-from api.programs.scripts import FOLDER, without_comments
+from api.programs.scripts import source_of, without_comments
 
 SCRIPTS = {
     "sdk.js": "text/javascript",
@@ -28,7 +27,7 @@ def test_a_script_is_served_to_every_origin_without_a_key(service, name) -> None
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
     assert answer.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    source = ((FOLDER if name == "sdk.js" else PACKAGE) / name).read_text()
+    source = source_of(name)
     assert answer.text == (without_comments(source) if name == "sdk.js" else source)
 
 

@@ -8,9 +8,8 @@ import pytest
 from cli.traffic.posting import PASSING
 from tests.clients.page import blocks, page
 
-ROOT = Path(__file__).parents[2]
 PAGE = page("browser.md")
-SOURCE = (ROOT / "api" / "programs" / "static" / "sdk.js").read_text()
+SOURCE = (Path(__file__).parents[1] / "sdk.js").read_text()
 
 
 def rows(heading: str) -> list[str]:
