@@ -26,6 +26,11 @@ CURES = {
     " both arms out with `where`, and import it anew.",
 }
 
+UNIT_OF_SESSIONS = (
+    "Or count sessions, where the router keeps a session in its build and no visitor: set the"
+    " project's `unit` to `session`, and register the change again."
+)
+
 
 def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str | None:
     """Returns how many outcomes of the target's units, and sessions of nobody, do not count.

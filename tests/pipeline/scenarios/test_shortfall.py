@@ -214,6 +214,14 @@ def test_sessions_of_nobody_are_counted_and_accuse_no_build(story) -> None:
     assert (evidence["counts"]["unknown_user"], evidence["left_out"]) == (6000, [left])
     assert "3,000 sessions of control, that name a build and no user" in evidence["sentence"]
     assert "unknown_user" in evidence["warnings"]
+    situation, nobody = (
+        story.bound(experiment)["situation"],
+        "6,000 sessions named a build and no user",
+    )
+    assert (situation["state"], situation["action"]) == ("arriving", "fix")
+    assert "send user_ref with each event" in situation["advice"][0]
+    for said in (situation, explanation(story.decoded(experiment), None)["evidence"]):
+        assert nobody in said["sentence"]
     story.require_the_counts_to_add_up()
 
 
