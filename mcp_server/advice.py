@@ -17,7 +17,6 @@ FAST_PACE_SECONDS = 300
 # The service looks at new events every 30 seconds: no answer changes sooner.
 SOONEST_SECONDS = 30
 
-_ALMOST = "Almost (abstain, power): it is better, and a keep waits for what is not shown yet."
 ACTIONS = {
     Verdict.KEEP: "Ship the treatment.",
     Verdict.ROLLBACK: "Revert the treatment.",
@@ -55,7 +54,9 @@ def advice(
         doing = f"{history}{step} Log abstain_reason. {_next_look(contract, retry_after)}"
     said = situation.sentence
     if is_awaited(situation):
-        first = _ALMOST if situation.state is State.ALMOST else _sentence(contract)
+        # The sentence says why a keep waits, and needs the room of the contract's words.
+        is_almost = situation.state is State.ALMOST and said
+        first = f"{situation.headline}:" if is_almost else _sentence(contract)
         said = " ".join(filter(None, [first, said]))
     return _cut(said or _sentence(contract), doing)
 
