@@ -74,63 +74,42 @@ def step(git, story, monkeypatch) -> Iterator[Callable[[str], None]]:
 # Each commit reverts the last: v is the revert of m, w of v, x of w.
 V, W, X = (f"revert --no-edit {of};tag {name}" for of, name in ("mv", "vw", "wx"))
 PICK = "cherry-pick -x k;tag c"
+SQUASHED = f"{SQUASH};deploy m a"
+BACK = f"{SQUASHED};{V};deploy v m"
+ASIDE = f"{SQUASHED};checkout -b t;{V};checkout main"
+STORIES = {
+    "a squash": (SQUASHED, "promoted"),
+    "a merge": (f"{MERGE};deploy m a", "promoted"),
+    "an amend": ("checkout -b r k;commit --amend -m Reworded;tag m;deploy m a", "promoted"),
+    "a rebase": (f"{OTHER};checkout -b r k;rebase main;tag m;deploy m o", "promoted"),
+    "a cherry-pick": (f"{PICK};deploy c a", "promoted"),
+    "a cherry-pick beside it": (f"{OTHER};{PICK};deploy c a 0.1", "arriving"),
+    "a squash, after its end": (f"{SQUASH};deploy k a 0;deploy m a", "promoted"),
+    "a squash, then its end": (f"{SQUASHED};deploy k a 0", "promoted"),
+    "a revert": (BACK, "withdrawn"),
+    "a merge's revert": (f"{MERGE};deploy m a;{VM};deploy v m", "withdrawn"),
+    "its own revert": (
+        "deploy k a 1;checkout canary;revert --no-edit k;tag v;deploy v k",
+        "withdrawn",
+    ),
+    "a revert's revert": (f"{BACK};{W};deploy w v", "promoted"),
+    "both at once": (f"{SQUASHED};{V};{W};deploy w m", "promoted"),
+    "three at once": (f"{SQUASHED};{V};{W};{X};deploy x m", "withdrawn"),
+    "two more": (f"{BACK};{W};{X};deploy x v", "withdrawn"),
+    "picked again": (f"{BACK};{PICK};deploy c v", "promoted"),
+    "and reverted again": (
+        f"{BACK};{PICK};deploy c v;revert --no-edit c;tag d;deploy d c",
+        "withdrawn",
+    ),
+    "a squashed revert": (
+        f"{ASIDE};merge --squash t;commit --no-edit;tag s;deploy s m",
+        "withdrawn",
+    ),
+    "a merged revert": (f"{ASIDE};merge --no-ff -m Back t;tag s;deploy s m", "withdrawn"),
+}
 
 
-@pytest.mark.parametrize(
-    ("steps", "state"),
-    [
-        pytest.param(f"{SQUASH};deploy m a", "promoted", id="a squash"),
-        pytest.param(f"{MERGE};deploy m a", "promoted", id="a merge"),
-        pytest.param(
-            "checkout -b r k;commit --amend -m Reworded;tag m;deploy m a", "promoted", id="an amend"
-        ),
-        pytest.param(
-            f"{OTHER};checkout -b r k;rebase main;tag m;deploy m o", "promoted", id="a rebase"
-        ),
-        pytest.param(f"{PICK};deploy c a", "promoted", id="a cherry-pick"),
-        pytest.param(f"{OTHER};{PICK};deploy c a 0.1", "arriving", id="a cherry-pick beside it"),
-        pytest.param(f"{SQUASH};deploy k a 0;deploy m a", "promoted", id="a squash, after its end"),
-        pytest.param(f"{SQUASH};deploy m a;deploy k a 0", "promoted", id="a squash, then its end"),
-        pytest.param(f"{SQUASH};deploy m a;{V};deploy v m", "withdrawn", id="a revert"),
-        pytest.param(f"{MERGE};deploy m a;{VM};deploy v m", "withdrawn", id="a merge's revert"),
-        pytest.param(
-            "deploy k a 1;checkout canary;revert --no-edit k;tag v;deploy v k",
-            "withdrawn",
-            id="its own revert",
-        ),
-        pytest.param(
-            f"{SQUASH};deploy m a;{V};deploy v m;{W};deploy w v", "promoted", id="a revert's revert"
-        ),
-        pytest.param(f"{SQUASH};deploy m a;{V};{W};deploy w m", "promoted", id="both at once"),
-        pytest.param(
-            f"{SQUASH};deploy m a;{V};{W};{X};deploy x m", "withdrawn", id="three at once"
-        ),
-        pytest.param(
-            f"{SQUASH};deploy m a;{V};deploy v m;{W};{X};deploy x v", "withdrawn", id="two more"
-        ),
-        pytest.param(
-            f"{SQUASH};deploy m a;{V};deploy v m;{PICK};deploy c v", "promoted", id="picked again"
-        ),
-        pytest.param(
-            f"{SQUASH};deploy m a;{V};deploy v m;{PICK};deploy c v;"
-            "revert --no-edit c;tag d;deploy d c",
-            "withdrawn",
-            id="and reverted again",
-        ),
-        pytest.param(
-            f"{SQUASH};deploy m a;checkout -b t;{V};checkout main;merge --squash t;"
-            "commit --no-edit;tag s;deploy s m",
-            "withdrawn",
-            id="a squashed revert",
-        ),
-        pytest.param(
-            f"{SQUASH};deploy m a;checkout -b t;{V};checkout main;merge --no-ff -m Back t;tag s;"
-            "deploy s m",
-            "withdrawn",
-            id="a merged revert",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("steps", "state"), STORIES.values(), ids=STORIES)
 def test_what_git_does_to_a_change_is_known_from_its_deploys(
     story, git, step, steps, state
 ) -> None:
@@ -145,8 +124,8 @@ def test_what_git_does_to_a_change_is_known_from_its_deploys(
 @pytest.mark.parametrize(
     ("steps", "because"),
     [
-        (f"{SQUASH};deploy m a;deploy k a 0", "promoted"),
-        (f"{SQUASH};deploy m a;{V};{W};{X};deploy x m", "withdrawn"),
+        STORIES["a squash, then its end"],
+        STORIES["three at once"],
     ],
 )
 def test_what_git_does_to_a_change_ends_its_experiment(story, git, step, steps, because) -> None:
