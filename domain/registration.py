@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -102,6 +103,17 @@ class Arrivals:
     events: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Starting:
+    """The wait of a bound experiment for a run of the pipeline, which freezes its policy.
+
+    Attributes:
+        ran_at: When the pipeline ran last; None where it never did.
+    """
+
+    ran_at: datetime | None
+
+
 class Situation(Document, frozen=True, kw_only=True):
     """The state of an experiment, and what to do about it."""
 
@@ -159,9 +171,18 @@ class RegistrationAnswer(ListedExperiment, frozen=True, kw_only=True):
     attempt: int
     fires_at: Annotated[
         float | None,
-        Meta(description="The e-value at which its test fires, 1 / level; null before the deploy."),
+        Meta(description="The e-value at which its test fires, 1 / level; null until frozen."),
     ] = None
-    starts_at: Moment | None
+    frozen_at: Annotated[
+        Moment | None,
+        Meta(
+            description="When the pipeline froze its policy, from the log as of its binding; null"
+            " before."
+        ),
+    ]
+    starts_at: Annotated[
+        Moment | None, Meta(description="When its exposure begins; null until it is frozen.")
+    ]
     declared_at: Annotated[
         Moment | None,
         Meta(description="When its canary began, where it counts from a late registration alone."),
@@ -180,20 +201,20 @@ class RegistrationAnswer(ListedExperiment, frozen=True, kw_only=True):
     ]
     first_look_at: Annotated[
         Moment | None,
-        Meta(description="When the target can be looked at first; null before the deploy."),
+        Meta(description="When the target can be looked at first; null until it is frozen."),
     ]
     reward_at: Annotated[
         Moment | None,
         Meta(
-            description="When its effect is final, unless it is decided later; null before the"
-            " deploy."
+            description="When its effect is final, unless it is decided later; null until it is"
+            " frozen."
         ),
     ]
     never_received: Annotated[
         tuple[str, ...],
         Meta(
             description="The target and the guardrails that a keep waits for, of whose events none"
-            " ever came; empty before the deploy."
+            " ever came; empty until it is frozen."
         ),
     ] = ()
     received: Annotated[

@@ -31,6 +31,7 @@ class EndedBecause(StrEnum):
     FUTILITY = "futility"
     CLOSED = "closed"
     PLACE_ENDED = "place_ended"
+    CANNOT_START = "cannot_start"
 
 
 class Cadence(StrEnum):
@@ -47,6 +48,7 @@ class State(StrEnum):
     NOTHING_TO_COMPARE = "nothing_to_compare"
     WITHDRAWN = "withdrawn"
     PROMOTED = "promoted"
+    STARTING = "starting"
     HELD = "held"
     BASE_GONE = "base_gone"
     ARRIVING = "arriving"

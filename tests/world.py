@@ -25,7 +25,7 @@ from storage.tenants.keys import KeyKind, create_key
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
 from storage.upkeep.invariants import lost_sessions, units_that_do_not_add_up
-from tests.stores.pipeline_run import run_pipeline
+from tests.stores.pipeline_run import freeze_registered, run_pipeline
 from tests.stores.publication import publish
 
 if TYPE_CHECKING:
@@ -78,13 +78,17 @@ def record_deploy(
         allocation=allocation,
         idempotency_key=None,
     )
-    return deploys.record_deploy(connection, project_id, request).record["deploy_id"]
+    record = deploys.record_deploy(connection, project_id, request).record
+    freeze_registered(connection)
+    return record["deploy_id"]
 
 
 def register_experiment(connection: Connection, project_id: int, **members: Any) -> str:
-    """Registers an experiment, and returns its id."""
+    """Registers an experiment, freezes its policy, and returns its id."""
     registration = Registration(**members)
-    return experiments.register(connection, project_id, registration).experiment_id
+    experiment_id = experiments.register(connection, project_id, registration).experiment_id
+    freeze_registered(connection)
+    return experiment_id
 
 
 @dataclass(kw_only=True)
@@ -250,7 +254,12 @@ class World:
 
     def as_live(self) -> None:
         """Lets each experiment be as if it had been registered when its exposure began."""
+        self.freeze()
         self.in_store(lambda connection: connection.execute(AS_LIVE))
+
+    def freeze(self) -> None:
+        """Freezes the policies of what was registered, as the next run of the pipeline does."""
+        self.in_store(freeze_registered)
 
     def tick(self, *, minutes: float | None = None) -> None:
         """Runs the pipeline once, now or as of so many minutes after its beginning."""
@@ -303,8 +312,15 @@ class World:
         assert isinstance(evidence, Evidence)
         return evidence
 
+    def policy(self, experiment_id: str) -> dict[str, Any]:
+        """The policy, frozen by now."""
+        self.freeze()
+        read = text("SELECT policy FROM experiments WHERE experiment_id = :id")
+        return self.in_store(lambda c: c.execute(read, {"id": experiment_id}).scalar_one())
+
     def bound(self, experiment_id: str) -> dict[str, Any]:
-        """The registration as it is bound to deploys."""
+        """The registration as it is bound to deploys, its policy frozen."""
+        self.freeze()
         return self._read(f"/v1/reward/{experiment_id}/registration").json()
 
     def listed(self) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from cli.imports.rehearsal import ExperimentCount, judged
 from cli.imports.spool import Spool
 from storage.log.events import copy_history, note_history, note_names, require_open_history
 from storage.log.parts import next_part, note_part_of_days
-from storage.schema.clock import binding_time, receipt_time
+from storage.schema.clock import receipt_time
 from storage.schema.partitions import MOST_DAYS, write_past_days
 from storage.tenants.projects import lock_project
 
@@ -54,16 +54,12 @@ class Storing:
             copy_history(connection, self._blocks(), part=part)
             note_part_of_days(connection, part, tally.days)
             note_names(connection, {self.plan.project_id: tally.events}, live=False)
-            # Only now the log's lock, for which the service's writers would wait: a registration
-            # that came during the copy is seen under it.
-            if not self.plan.experiments:
-                receipt_time(connection)
-                self._note_history(connection)
-                return []
+            # Only now, so that nobody waits for the copy: a registration that came during it is
+            # seen under the project's lock.
             lock_project(connection, self.plan.project_id)
-            binding_time(connection)
+            receipt_time(connection)
             self._note_history(connection)
-            return self.plan.register(connection, tally)
+            return self.plan.register(connection, tally) if self.plan.experiments else []
 
     def _require_open_history(self, connection: Connection) -> None:
         require_open_history(connection, self.plan.project_id, self.spool.tally.last.items())

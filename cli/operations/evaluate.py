@@ -26,6 +26,7 @@ from storage.schema.clock import closed_instant
 from storage.tenants.projects import find_project
 from storage.upkeep.gone_events import EventsGone, decided_without_events
 from storage.upkeep.reading import separate_reading
+from storage.upkeep.rehearsal import freeze_apart
 from storage.verdicts.publication import all_contracts
 from storage.verdicts.set_aside import error_line
 
@@ -77,13 +78,14 @@ def evaluate(
                 contracts = all_contracts(connection, asked)
             print_contracts([contract_of(text) for text in contracts], as_json=as_json)
         else:
-            _require_past(engine, as_of)
+            now = _require_past(engine, as_of)
             broken: dict[str, Exception] = {}
             with (
                 separate_reading(engine) as connection,
                 named_where_gone(),
                 Console(stderr=True).status("Reading the log"),
             ):
+                freeze_apart(connection, as_of=now)
                 decided = decided_without_events(connection, as_of=as_of)
                 lake = store_lake(engine, data_dir=data_dir)
                 drafted = evaluate_as_of(
@@ -135,11 +137,12 @@ def materialize_once(url: str) -> None:
         raise click.ClickException("a step failed; its error stands above")
 
 
-def _require_past(engine: Engine, as_of: datetime) -> None:
+def _require_past(engine: Engine, as_of: datetime) -> datetime:
     with engine.connect() as connection:
         now = closed_instant(connection)
     if as_of > now:
         raise click.BadParameter(f"{as_of.isoformat()} has not come yet", param_hint="--as-of")
+    return now
 
 
 class EventsAreGone(click.ClickException):

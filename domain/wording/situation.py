@@ -21,6 +21,7 @@ from domain.registration import (
     Arrivals,
     MissingDeploy,
     Situation,
+    Starting,
 )
 from domain.wording.base_move import base_move_advice, base_move_sentence, promotion_clause
 from domain.wording.count_twin import awaited_count, router_sentence
@@ -48,6 +49,8 @@ _ENDED = {
     EndedBecause.FUTILITY: "The difference, if any, is {}. The metric cannot say whether"
     " to ship it: decide on the code.",
     EndedBecause.CLOSED: "It was closed by hand. Register the change again to go on measuring.",
+    EndedBecause.CANNOT_START: "Its target has too short a history for its threshold. Name another"
+    " metric or a number in `over`, or register again once the history is there.",
     EndedBecause.PLACE_ENDED: "Its place ended: the loss that it was to exclude is excluded, or its"
     " time was over. The place says which, and whether to promote the change.",
 }
@@ -84,6 +87,10 @@ _PROBE = (
 )
 # Nothing was counted for so long: no night of a shop.
 _LONG = timedelta(hours=12)
+# The pipeline runs, or finds nothing to do, each minute.
+_RARELY = timedelta(minutes=10)
+_STARTS = "It starts with the next run of the pipeline."
+_RUN = "See that the pipeline runs: deploy-reward doctor."
 # So many breached guardrails are named with their numbers.
 _NAMED = 3
 # A step that ended the comparison comes before the numbers until then.
@@ -91,7 +98,7 @@ _GONE = (
     *(State.WITHDRAWN, State.PROMOTED, State.BASE_GONE, State.NOTHING_TO_COMPARE),
     State.ENDED,
 )
-_BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.ARRIVING)
+_BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.STARTING, State.ARRIVING)
 _BREACHED = (Action.ROLL_BACK, Action.REVISE)
 # Endings after which no canary is left to take back.
 _CANARY_GONE = (EndedBecause.WITHDRAWN, EndedBecause.PROMOTED, EndedBecause.SUPERSEDED)
@@ -115,6 +122,7 @@ def situation(
     *,
     now: datetime,
     awaited: MissingDeploy | None = None,
+    starting: Starting | None = None,
     environment: str = PRODUCTION,
     contrast_seconds: int | None = None,
     arrivals: Arrivals | None = None,
@@ -128,6 +136,7 @@ def situation(
     Args:
         evidence: The evidence document; None before the first look.
         awaited: The deploy that it waits for; None once that has come.
+        starting: Its wait for a run of the pipeline; None once its policy is frozen.
         contrast_seconds: After so long without a comparison it ends; None where that is unknown.
         arrivals: The traffic so far; None once a unit is complete.
         last_unit_at: When the last block with a unit ended; None where none has.
@@ -159,7 +168,8 @@ def situation(
         if current.state is State.PROMOTED:
             current = _breached(current, contract, known, back)
     else:
-        current = _open(contract, known, builds, arrivals, now=now, last_unit_at=last_unit_at)
+        progress = _progress(known, arrivals, starting, now)
+        current = _open(contract, known, builds, progress, now=now, last_unit_at=last_unit_at)
         current = _breached(current, contract, known, back)
     return structs.replace(current, headline=headline_of(contract, current).text)
 
@@ -221,7 +231,7 @@ def _open(
     contract: Contract,
     evidence: Evidence | None,
     builds: ControlState,
-    arrivals: Arrivals | None,
+    progress: Situation,
     *,
     now: datetime,
     last_unit_at: datetime | None,
@@ -248,7 +258,7 @@ def _open(
             ),
             sentence=base_move_sentence(moved.rebase_on),
         )
-    current = _progress(evidence, arrivals, now)
+    current = progress
     if (again := builds.resumed_at) is not None:
         goes_on = (
             f"The canary has had its share again since {_time(again)}: this experiment goes on,"
@@ -324,8 +334,21 @@ def _time(at: datetime) -> str:
     return f"{at.astimezone(UTC):%d %b %H:%M} UTC"
 
 
-def _progress(evidence: Evidence | None, arrivals: Arrivals | None, now: datetime) -> Situation:
+def _starting(starting: Starting, now: datetime) -> Situation:
+    """Returns how an experiment waits for a run, and since when none came where that is long."""
+    sentence, steps, ran_at = _STARTS, _WHILE_ARRIVING, starting.ran_at
+    if ran_at is None or now - ran_at >= _RARELY:
+        since = "" if ran_at is None else f" since {_time(ran_at)}"
+        sentence, steps = f"{_STARTS} The pipeline has not run{since or ' yet'}.", (_RUN,)
+    return Situation(state=State.STARTING, action=Action.WAIT, advice=steps, sentence=sentence)
+
+
+def _progress(
+    evidence: Evidence | None, arrivals: Arrivals | None, starting: Starting | None, now: datetime
+) -> Situation:
     """Returns how far a fair comparison has come that has no answer."""
+    if starting is not None:
+        return _starting(starting, now)
     if evidence is not None and evidence.sessions.accumulated:
         return _compared(evidence, now)
     units = arrivals.units if arrivals else 0

@@ -1,9 +1,9 @@
-"""The assets: the four steps from the log to a verdict, each a transaction of its own."""
+"""The assets: the steps from the log to a verdict, each a transaction of its own."""
 
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -11,10 +11,12 @@ from orchestration.dagster.cells import session_cells
 from orchestration.dagster.keys import (
     DEPLOYS,
     EVIDENCE,
+    EXPERIMENTS,
     EXPOSURES,
     FRESHNESS,
     OWNERS,
     PREFIX,
+    REVENUE_EVENTS,
     RUNTIME_EVENTS,
     SEALED_LOG,
     SESSION_CELLS,
@@ -25,6 +27,9 @@ from orchestration.dagster.keys import (
 )
 from orchestration.dagster.partitions import asked_to_close, patience
 from orchestration.dagster.resources import Engine, Store
+
+if TYPE_CHECKING:
+    from domain.policy import FrozenSource
 
 # This tag of a run names the experiments whose answers it changed.
 TURNED_TAG = f"{PREFIX}/turned"
@@ -69,8 +74,65 @@ def _step(
 
 
 @_step(
+    EXPERIMENTS,
+    deps=[RUNTIME_EVENTS, REVENUE_EVENTS, DEPLOYS, STATIC_GRAPHS],
+    group="units",
+    kinds={"python", "postgres"},
+)
+def experiments(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+    """Each registered change with its start and its frozen policy: the experiments.
+
+    A registration binds its deploy, settings and earlier attempts at once; unit, caps, thresholds,
+    history and routes are read here, from the log as of that time.
+
+    - **Final** once frozen. A target whose threshold cannot be frozen ends without a verdict.
+    - **Backfill**: none. Whenever a run freezes, it reads the log as of the registration.
+    - **Served** at `GET /v1/reward/{experiment_id}/registration`, and with the evidence.
+    """
+    from orchestration.dagster.report import MOST_SHOWN
+    from orchestration.dagster.table import markdown
+    from orchestration.outbound.links import experiment_link
+    from orchestration.pipeline.steps import freeze_bound, note_seen
+    from storage.views.registrations import frozen_lately
+
+    _await_closing(context, store)
+    begun = time.monotonic()
+    with store.step("experiments") as connection:
+        as_of = note_seen(connection)
+    counts = freeze_bound(store.reading, as_of=as_of)
+    context.log.info("experiments: %s frozen, %s wait", counts.frozen, counts.waiting)
+    with store.reading() as connection:
+        newest = frozen_lately(connection, limit=MOST_SHOWN)
+    return dg.MaterializeResult(
+        metadata={
+            "frozen_now": counts.frozen,
+            "waiting": counts.waiting,
+            "frozen_from": markdown(
+                [
+                    {
+                        "experiment": experiment_link(each.experiment_id),
+                        "starts": each.starts_at.isoformat(timespec="minutes"),
+                        "counts": f"{each.unit}s",
+                        "": ", ".join(map(_source, each.read_from)),
+                    }
+                    for each in newest
+                ]
+            ),
+            "seconds": _since(begun),
+        }
+    )
+
+
+def _source(source: "FrozenSource") -> str:
+    """Returns a member of a policy with the number of events or users that it was read from."""
+    member = source.member if source.metric is None else f"{source.member} of {source.metric}"
+    unvouched = f" and {source.unvouched:,} unvouched" if source.unvouched else ""
+    return f"{member} from {source.vouched:,} vouched{unvouched}"
+
+
+@_step(
     EXPOSURES,
-    deps=[RUNTIME_EVENTS, SEALED_LOG, DEPLOYS, STATIC_GRAPHS],
+    deps=[EXPERIMENTS, RUNTIME_EVENTS, SEALED_LOG, DEPLOYS, STATIC_GRAPHS],
     group="units",
     kinds={"python", "postgres"},
 )
@@ -88,7 +150,6 @@ def exposures(
     from orchestration.pipeline.steps import expose
     from storage.views.counts import open_units
 
-    _await_closing(context, store)
     begun = time.monotonic()
     with store.step("exposures") as connection:
         exposed = expose(connection, settings=engine.settings, patience=patience(context.run.tags))
@@ -211,4 +272,4 @@ def _tag(context: dg.AssetExecutionContext, experiments: Sequence[str]) -> None:
     context.instance.add_run_tags(context.run.run_id, {TURNED_TAG: ", ".join(named)})
 
 
-STEPS = (exposures, session_cells, evidence, verdicts)
+STEPS = (experiments, exposures, session_cells, evidence, verdicts)

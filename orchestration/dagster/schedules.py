@@ -68,15 +68,14 @@ def _request(work: "DueWork") -> dg.RunRequest:
 def _due(store: Store, *, ahead: timedelta) -> "list[DueWork] | str":
     """Returns the blocks that are due, or why no run is to be launched."""
     from orchestration.pipeline.steps import note_seen
-    from storage.schema.clock import closed_instant, try_claim_derived_tables
+    from storage.schema.clock import try_claim_derived_tables
     from storage.verdicts.backlog import due_work, note_nothing_due
 
     with store.reading() as connection:
         if not try_claim_derived_tables(connection):
             return UNDER_WAY
-        as_of = closed_instant(connection)
         # Environments without an experiment are noted too: their first asks what users have.
-        note_seen(connection, as_of=as_of)
+        as_of = note_seen(connection)
         due = due_work(connection, as_of=as_of, ahead=ahead)
         if not due:
             note_nothing_due(connection, as_of=as_of)

@@ -14,6 +14,7 @@ from domain.evidence.document import ClosedExperiment
 from domain.policy import BLOCK_SECONDS
 from domain.registration import GUARDRAIL_PACE_SECONDS
 from domain.wording.headline import NO_ANSWER, headline_of
+from domain.words import EndedBecause
 from orchestration.pipeline.document import evidence_document
 from orchestration.pipeline.members.serving import control_state_at
 from orchestration.pipeline.sentence import of_the_experiment
@@ -72,8 +73,9 @@ def _no_collection() -> Generator[None]:
 
 
 def draft_waited_out(connection: Connection, *, as_of: datetime) -> list[Drafted]:
-    """Returns the drafts of the experiments that no deploy came for until a time."""
-    return [_waited_out(name) for name in experiments_waited_out(connection, as_of=as_of)]
+    """Returns the drafts of the experiments that never start, as of a time."""
+    waited = experiments_waited_out(connection, as_of=as_of)
+    return [_waited_out(name, cause) for name, cause in waited.items()]
 
 
 def _drafts(
@@ -198,9 +200,10 @@ def _conditions(series: Series, blocks: AnalysisBlocks) -> NextLook:
     )
 
 
-def _waited_out(experiment_id: str) -> Drafted:
+def _waited_out(experiment_id: str, cause: str | None) -> Drafted:
     answer = waiting_contract(experiment_id, decided=True)
-    said = of_the_experiment(NO_ANSWER, "no deploy came for this experiment.")
+    words = "no deploy came for this experiment." if cause is None else f"it cannot start: {cause}"
+    said = of_the_experiment(NO_ANSWER, words)
     document = ClosedExperiment(
         sentence=said.sentence,
         headline=headline_of(answer).text,
@@ -208,6 +211,7 @@ def _waited_out(experiment_id: str) -> Drafted:
         advice=(),
         experiment_id=experiment_id,
         as_of=None,
+        ended_because=None if cause is None else EndedBecause.CANNOT_START,
     )
     draft = Draft(
         experiment_id=experiment_id,

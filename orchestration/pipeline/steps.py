@@ -1,4 +1,4 @@
-"""The pipeline's four steps from the log to a verdict."""
+"""The pipeline's steps from the log to a verdict."""
 
 import logging
 import time
@@ -13,6 +13,7 @@ from orchestration.pipeline.batch import RUN, Patience, compute
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
+from storage.experiments.freezing import experiments_to_freeze, freeze
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings
 from storage.log.seen_commits import note_seen_commits
 from storage.pipeline.catching_up import catch_up
@@ -31,24 +32,69 @@ from storage.verdicts.set_aside import (
     experiments_to_publish,
 )
 
-# How long a run goes on with the places of a project, in seconds.
-_PLACES_SECONDS = 20.0
+# How long a run goes on with the places of a project, and with its policies, in seconds.
+_PLACES_SECONDS = _FREEZE_SECONDS = 20.0
 _LOG = logging.getLogger(__name__)
 
 
-def note_seen(connection: Connection, *, as_of: datetime) -> None:
+def note_seen(connection: Connection) -> datetime:
     """Notes which builds users were served, and announces where that moved the base of a canary.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
+
+    Returns:
+        How far it read the log.
     """
+    as_of = closed_instant(connection)
     environments = note_seen_commits(connection, as_of=as_of)
     announce_seen_base_moves(connection, environments, known_at=as_of)
+    return as_of
+
+
+Begin = Callable[[], AbstractContextManager[Connection]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frozen:
+    """How many experiments got their policy in a run, and how many wait for the next."""
+
+    frozen: int
+    waiting: int
+
+
+def freeze_bound(begin: Begin, *, as_of: datetime) -> Frozen:
+    """Freezes the policies of the experiments that were bound up to a time, each by itself.
+
+    A project gets its share of a run's time; an error of an experiment's data stops it alone.
+
+    Args:
+        begin: Begins a transaction, which no other writer of derived tables waits for.
+        as_of: A time up to which the log is final, and the builds that users had are noted.
+    """
+    with begin() as connection:
+        rows = experiments_to_freeze(connection, as_of=as_of)
+    left = dict.fromkeys({row.project_id for row in rows}, _FREEZE_SECONDS)
+    frozen = 0
+    for row in rows:
+        if left[row.project_id] <= 0:
+            continue
+        begun = time.monotonic()
+        try:
+            with begin() as connection:
+                freeze(connection, row.experiment_id)
+            frozen += 1
+        except Exception as error:
+            if is_passing(error):
+                raise
+            _LOG.warning("%s waits for its policy: %s", row.experiment_id, error_line(error))
+        left[row.project_id] -= time.monotonic() - begun
+    return Frozen(frozen=frozen, waiting=len(rows) - frozen)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exposed:
-    """The result of the first step: how far it read the log, and the exposures that it added."""
+    """How far the log was read, and the exposures that were added."""
 
     as_of: datetime
     added: int
@@ -57,7 +103,7 @@ class Exposed:
 def expose(
     connection: Connection, *, settings: DayEngineSettings | None = None, patience: Patience = RUN
 ) -> Exposed:
-    """Takes the first step: the exposures of the blocks that have closed.
+    """Takes the step of exposures: those of the blocks that have closed.
 
     As each step, in a transaction that is the only writer of derived tables. Whole steps of
     several runs may follow each other in any order: each reads its input from the store. An
@@ -66,9 +112,7 @@ def expose(
     Args:
         settings: Which engine reads whole days; None for that of the environment.
     """
-    as_of = closed_instant(connection)
-    settings = settings or day_engine_settings()
-    note_seen(connection, as_of=as_of)
+    as_of, settings = closed_instant(connection), settings or day_engine_settings()
 
     def added(ids: Sequence[str]) -> int:
         caught_up = catch_up(connection, as_of=as_of, only=ids, settings=settings)
@@ -84,7 +128,7 @@ def expose(
 def close_cells(
     connection: Connection, *, settings: DayEngineSettings | None = None, patience: Patience = RUN
 ) -> int:
-    """Takes the second step: the cells whose outcomes have closed; returns how many came."""
+    """Takes the step of cells: those whose outcomes have closed; returns how many came."""
     as_of, settings = closed_instant(connection), settings or day_engine_settings()
 
     def added(ids: Sequence[str]) -> int:
@@ -97,14 +141,14 @@ def close_cells(
 
 
 def stage(connection: Connection, *, patience: Patience = RUN) -> list[Drafted]:
-    """Takes the third step: evidence and contract of each open experiment, seen by no reader."""
+    """Takes the step of evidence: that of each open experiment, with its contract, unpublished."""
     return _staged(connection, lambda ids: ids, as_of=None, patience=patience)
 
 
 def stage_due(
     connection: Connection, *, as_of: datetime | None = None, patience: Patience = RUN
 ) -> list[Drafted]:
-    """Takes the third step for the experiments alone of which a look may have come.
+    """Takes the step of evidence for the experiments alone of which a look may have come.
 
     Of all others it would write the same once more. Changes of a new release come with
     the next run or the next look.
@@ -167,12 +211,11 @@ def publish(connection: Connection, *, patience: Patience = RUN) -> list[Publish
     return published
 
 
-def advance_places(begin: Callable[[], AbstractContextManager[Connection]]) -> None:
+def advance_places(begin: Begin) -> None:
     """Ends the places that verdicts answered, and gives them to the changes that wait.
 
-    Each registration has a transaction of its own: it takes the lock of all who write the log. A
-    project gets its share of a run's time, and goes on in the next; an error of its data stops it
-    alone.
+    Each registration has a transaction of its own. A project gets its share of a run's time, and
+    goes on in the next; an error of its data stops it alone.
 
     Args:
         begin: Begins a transaction, which no other writer of derived tables waits for.

@@ -12,6 +12,8 @@ from domain.cause import Cause
 from storage.schema.policy_columns import HAS_FLAG
 
 WITHIN = timedelta(days=28)
+# A policy names the newest of the attempts before it.
+NAMED = 20
 # A branch of more commits is shared by many changes.
 MOST_COMMITS = 20
 # Besides the project's default branch: what teams share under other names.

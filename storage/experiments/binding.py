@@ -1,44 +1,75 @@
-"""The binding: an experiment meets its deploy, and all that its verdict reads is frozen."""
+"""The binding: an experiment meets its deploy, and its facts are kept for the freeze.
+
+It reads no event: so a request that binds is answered in milliseconds, and holds nobody up.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
 
-from msgspec import structs, to_builtins
-from sqlalchemy import Connection, Row, or_, select, text, update
+import msgspec
+from sqlalchemy import Connection, Row, exists, or_, select, text, update
 
-from domain.metric import SLOW, FrozenMetric, Metric
-from domain.policy import RoutesBecause
+from domain.lineage.flag import Flag
+from domain.lineage.history import History
+from domain.metric import Metric
 from domain.registration import Registration
-from domain.route import RouteTable
-from storage.experiments.attempts import earlier_attempts, provenance_of
+from storage.experiments.attempts import NAMED, earlier_attempts, provenance_of
 from storage.experiments.commit_ids import commit_meant, remember_commit_ids
-from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_history, remember_base
-from storage.experiments.policy import frozen_policy, watched_guardrails
-from storage.experiments.readings import (
-    HISTORY_DAYS,
-    PastEvents,
-    affected_routes,
-    cap_of,
-    first_values,
-    fitting_unit,
-    history_of,
-    sends_requests,
-)
+from storage.experiments.hold_backs import held_back_since
+from storage.experiments.readings import HISTORY_DAYS
 from storage.experiments.serving import AHEAD, read_serving
-from storage.experiments.start import Binding, Choice, Start, place_of, start_of
 from storage.postgres.refusal import Conflict
-from storage.schema.past_log import PastLog
 from storage.schema.tables import experiments, verdicts
-from storage.tenants.settings import Settings, read_settings, stored_settings
+from storage.tenants.settings import Settings, frozen_settings, parse_settings, stored_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """The scope of an experiment: its deploy, its control and the change between them.
+
+    Attributes:
+        history: The lineages of its environment as known at the binding; None for a flag.
+    """
+
+    deploy: Row[Any]
+    control_commit: str | None
+    change: list[str]
+    bound_at: datetime
+    history: History | None = None
+    flag: Flag | None = None
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings, deploys and experiments that a binding knew, which change afterwards.
+
+    Attributes:
+        began_at: When its declaration began; the deploy of a flag, which is on later.
+        earlier_attempts: The newest of the experiments that it tries again.
+        held_back_since: Of a portfolio, since when a share of the hold-back is declared.
+        history_until: Up to when events of its environment came by import or replay.
+        is_repeated: Whether there was an experiment on its change and metric before.
+        served_before: Whether a build with the change was served in the days of its history.
+    """
+
+    settings: Settings
+    chose_guardrails: bool
+    unseen_guardrails: Sequence[str]
+    began_at: datetime
+    attempt: int
+    earlier_attempts: Sequence[str]
+    held_back_since: datetime | None
+    history_until: datetime | None
+    is_repeated: bool
+    served_before: bool
 
 
 def bind_waiting(
-    connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime, past: PastLog
+    connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime
 ) -> None:
-    """Binds the experiments that wait for such a deploy."""
+    """Binds the experiments that wait for such a deploy, in the order of their registrations."""
     waiting = connection.execute(
         select(experiments)
         .join_from(experiments, verdicts)
@@ -58,40 +89,30 @@ def bind_waiting(
     for experiment in waiting:
         request = Registration.of_stored(experiment.request)
         try:
-            binding = binding_of(
-                connection,
-                project_id,
-                deploy,
-                request,
-                bound_at=bound_at,
-                past=past,
-            )
+            scope = scope_of(connection, project_id, deploy, request, bound_at=bound_at)
             # A deploy that carries nothing new is not the awaited deploy.
-            if binding.change:
+            if scope.change:
                 bind(
                     connection,
                     project_id,
                     experiment.experiment_id,
                     request,
-                    binding=binding,
+                    scope=scope,
                     metric=experiment.target_metric,
-                    registered_at=experiment.registered_at,
                 )
         except Conflict:
-            # Its control's id begins several commits by now, or its target has too short a history:
-            # it waits, and the deploy is recorded.
+            # Its control's id begins several commits by now: it waits, and the deploy is recorded.
             continue
 
 
-def binding_of(
+def scope_of(
     connection: Connection,
     project_id: int,
     deploy: Row[Any],
     request: Registration,
     *,
     bound_at: datetime,
-    past: PastLog,
-) -> Binding:
+) -> Scope:
     """Returns the scope of an experiment on this deploy, as known at the binding.
 
     A control that is named gives the treatment the base that it may lack; so does, until a post
@@ -101,15 +122,13 @@ def binding_of(
         Conflict: Its id begins several commits.
     """
     control_commit, flag = request.control_commit, request.treatment_flag
-    events = PastEvents(past=past, project_id=project_id, environment=deploy.environment)
     if flag is not None:
         # A single build, two behaviours: what differs is the flag alone.
-        return Binding(
+        return Scope(
             deploy=deploy,
             control_commit=deploy.commit_sha,
             change=[flag.change],
             bound_at=bound_at,
-            events=events,
             flag=flag,
         )
     environment, treatment = deploy.environment, deploy.commit_sha
@@ -143,13 +162,25 @@ def binding_of(
         history = read_history(connection, project_id, environment, known_at=bound_at)
     carried = history.lineage(treatment)
     lacking = frozenset[str]() if control is None else history.lineage(control)
-    return Binding(
+    return Scope(
         deploy=deploy,
         control_commit=control,
         change=sorted(carried - lacking),
         bound_at=bound_at,
-        events=events,
+        history=history,
     )
+
+
+def _place_of(project_id: int, deploy: Row[Any]) -> dict[str, Any]:
+    """Returns the parameters of a statement for a deploy's place in its environment."""
+    return {
+        "project_id": project_id,
+        "environment": deploy.environment,
+        "commit": deploy.commit_sha,
+        "deployed_at": deploy.deployed_at,
+        "recorded_at": deploy.recorded_at,
+        "deploy_id": deploy.deploy_id,
+    }
 
 
 _IS_LAST_STEP = text("""
@@ -170,7 +201,7 @@ def _last_served(
     Of a canary that was promoted or withdrawn before it was registered, as in history that is
     replayed, that is when the step began.
     """
-    is_last = connection.execute(_IS_LAST_STEP, place_of(project_id, deploy)).scalar_one()
+    is_last = connection.execute(_IS_LAST_STEP, _place_of(project_id, deploy)).scalar_one()
     return max(bound_at + AHEAD, deploy.deployed_at) if is_last else deploy.deployed_at
 
 
@@ -180,68 +211,48 @@ def bind(
     experiment_id: str,
     request: Registration,
     *,
-    binding: Binding,
+    scope: Scope,
     metric: str,
-    registered_at: datetime,
 ) -> None:
-    """Freezes the policy that the experiment's verdict reads."""
-    settings = read_settings(connection, project_id)
-    deploy, bound_at = binding.deploy, binding.bound_at
+    """Binds an experiment; the pipeline freezes its policy later, as of now."""
+    deploy, bound_at = scope.deploy, scope.bound_at
+    stored = stored_settings(connection, project_id)
+    # Those alone that a policy freezes: others hold addresses and secrets.
+    read = frozen_settings("whole", "named", "shown")
+    settings = parse_settings({name: stored[name] for name in read & stored.keys()})
     earlier = earlier_attempts(
         connection,
         project_id,
         experiment_id,
         environment=deploy.environment,
-        change=binding.change,
+        change=scope.change,
         provenance=None
-        if binding.flag is not None
+        if scope.flag is not None
         else provenance_of(deploy.commit, default_branch=settings.default_branch),
         bound_at=bound_at,
     )
-    guardrails = watched_guardrails(settings, request.guardrails)
-    choice = Choice(
-        request=request,
-        settings=settings,
-        metric=metric,
-        guardrails=guardrails,
-        registered_at=registered_at,
+    place = {"project_id": project_id, "environment": deploy.environment}
+    began_at = (
+        deploy.deployed_at
+        if scope.flag is not None
+        else _first_step(connection, project_id, deploy)
     )
-    start = start_of(connection, project_id, binding, choice)
-    events = binding.events
-    settings, guardrails = _with_slow(connection, project_id, choice, events, at=start.starts_at)
-    unit = fitting_unit(events, settings, is_history=start.is_history)
-    before = min(start.starts_at - start.late_by, binding.events.past.until)
-    routes, because = _routes(connection, binding, request, events)
-    policy = frozen_policy(
-        settings,
-        unit=unit,
-        target=metric,
-        guardrails=[name for name in guardrails if name not in request.unseen_guardrails],
-        environment=deploy.environment,
-        routes=routes,
-        routes_because=because,
-        graph_id=deploy.graph_id,
-        value_per_conversion=request.value_per_conversion,
-        earlier_attempts=earlier,
-        flag=binding.flag,
-        is_portfolio=request.is_portfolio,
-        late_by=start.late_by,
-        retrospective=start.is_history,
-        caps=lambda metric: events.answered(
-            f"cap of {metric.name}", lambda: cap_of(events, metric, before=before), default=None
-        ),
-        quantiles=lambda metric, shares: events.answered(
-            f"thresholds of {metric.name}",
-            lambda: first_values(events, metric, shares, by_user=unit == "user", before=before),
-            default=None,
-        ),
-        history=partial(
-            *(_history, connection, project_id, binding, events),
-            start=start,
-            trusted_only=settings.trusted_identity,
-        ),
-        read_from=events.read_from,
-        unread=events.unread,
+    binding = Binding(
+        settings=settings,
+        chose_guardrails="guardrails" in stored,
+        unseen_guardrails=request.unseen_guardrails,
+        began_at=began_at,
+        attempt=1 + len(earlier),
+        earlier_attempts=earlier[-NAMED:],
+        held_back_since=held_back_since(
+            connection, project_id, deploy.environment, scope.control_commit, known_at=bound_at
+        )
+        if request.is_portfolio
+        else None,
+        history_until=connection.execute(_HISTORY_UNTIL, place).scalar_one_or_none(),
+        is_repeated=_is_repeated(connection, project_id, scope.change, metric),
+        served_before=settings.metrics.get(metric, Metric()).kind == "mean"
+        and _was_served(connection, scope, place, before=min(began_at, bound_at)),
     )
     connection.execute(
         update(experiments)
@@ -249,16 +260,62 @@ def bind(
         .values(
             environment=deploy.environment,
             treatment_commit=deploy.commit_sha,
-            control_commit=binding.control_commit,
-            change=binding.change,
+            control_commit=scope.control_commit,
+            change=scope.change,
             deploy_id=deploy.deploy_id,
             bound_at=bound_at,
-            declared_at=start.declared_at,
-            starts_at=start.starts_at,
-            attempt=policy.attempt,
-            policy=to_builtins(policy),
+            attempt=binding.attempt,
+            binding=msgspec.to_builtins(binding),
         )
     )
+
+
+_HISTORY_UNTIL = text("""
+SELECT newest_at FROM histories WHERE project_id = :project_id AND environment = :environment
+""")
+
+
+_FIRST_STEP = text("""
+-- A declaration goes on from step to step of a commit's ramp. It is broken by a share of 0, 1 or
+-- none, and by another commit that takes over: deployed to everybody, or with no share declared.
+WITH earlier AS (
+    SELECT commit_sha = :commit AS own, allocation, deployed_at,
+        row_number() OVER (ORDER BY deployed_at DESC, recorded_at DESC, deploy_id DESC) AS back
+    FROM deploys
+    WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
+      AND (deployed_at, recorded_at, deploy_id) < (:deployed_at, :recorded_at, :deploy_id)
+), broken AS (
+    SELECT min(back) AS back FROM earlier
+    WHERE CASE WHEN own THEN coalesce(allocation IN (0, 1), true)
+        ELSE coalesce(allocation = 1, true) END
+)
+SELECT min(deployed_at) FROM earlier, broken
+WHERE own AND (broken.back IS NULL OR earlier.back < broken.back)
+""")
+
+
+def _first_step(connection: Connection, project_id: int, deploy: Row[Any]) -> datetime:
+    """Returns when the unbroken declaration began that a deploy belongs to."""
+    if deploy.allocation is None or not 0 < deploy.allocation < 1:
+        return deploy.deployed_at
+    first = connection.execute(_FIRST_STEP, _place_of(project_id, deploy)).scalar_one()
+    return first or deploy.deployed_at
+
+
+def _is_repeated(
+    connection: Connection, project_id: int, change: Sequence[str], metric: str
+) -> bool:
+    """Tells whether an experiment on this change and metric was there before: it is not open."""
+    return connection.execute(
+        select(
+            exists().where(
+                experiments.c.project_id == project_id,
+                experiments.c.change == list(change),
+                experiments.c.target_metric == metric,
+                experiments.c.cannot_start.is_(None),
+            )
+        )
+    ).scalar_one()
 
 
 _DEPLOYED_BEFORE = text("""
@@ -268,79 +325,14 @@ WHERE project_id = :project_id AND environment = :environment AND withdrawn_at I
 """)
 
 
-def _history(
-    connection: Connection,
-    project_id: int,
-    binding: Binding,
-    events: PastEvents,
-    metric: FrozenMetric,
-    *,
-    start: Start,
-    trusted_only: bool,
-) -> tuple[datetime, datetime] | None:
-    """Returns from when to when the history was received that predicts a metric of users.
-
-    None where a build with the change was served then.
-    """
-    environment, before = binding.deploy.environment, min(start.began_at, binding.events.past.until)
-    since, is_whole = before - HISTORY_DAYS, start.starts_at - start.late_by == start.began_at
-    if binding.flag is not None or metric.cap is None or not is_whole:
-        return None
-    place = {"project_id": project_id, "environment": environment, "since": since, "before": before}
-    known = read_history(connection, project_id, environment, known_at=binding.bound_at)
-    if any(
-        not known.lineage(commit).isdisjoint(binding.change)
-        for commit in connection.execute(_DEPLOYED_BEFORE, place).scalars()
-    ):
-        return None
-    return events.answered(
-        f"history of {metric.name}",
-        lambda: history_of(events, metric, before=before, trusted_only=trusted_only),
-        default=None,
+def _was_served(
+    connection: Connection, scope: Scope, place: dict[str, Any], *, before: datetime
+) -> bool:
+    """Tells whether a build with the change was served in the days before; of a flag nobody can."""
+    if scope.history is None:
+        return True
+    bounds = {**place, "since": before - HISTORY_DAYS, "before": before}
+    return any(
+        not scope.history.lineage(commit).isdisjoint(scope.change)
+        for commit in connection.execute(_DEPLOYED_BEFORE, bounds).scalars()
     )
-
-
-def _with_slow(
-    connection: Connection, project_id: int, choice: Choice, events: PastEvents, *, at: datetime
-) -> tuple[Settings, Sequence[str]]:
-    """Returns settings and guardrails, with `slow` where none were chosen and requests come."""
-    settings, guardrails = choice.settings, choice.guardrails
-    if (
-        "guardrails" in stored_settings(connection, project_id)
-        or SLOW in settings.metrics
-        or not {*guardrails} >= {*settings.guardrails}
-        or not events.answered(
-            SLOW, lambda: sends_requests(events, settings.span_event, at=at), default=False
-        )
-    ):
-        return settings, guardrails
-    slow = Metric(
-        sources=[settings.span_event],
-        over=["p50", "p90", "p95", "p99"],
-        better="lower",
-        window_seconds=300,
-    )
-    metrics = {**settings.metrics, SLOW: slow}
-    return structs.replace(settings, metrics=metrics), [*guardrails, SLOW]
-
-
-def _routes(
-    connection: Connection, binding: Binding, request: Registration, events: PastEvents
-) -> tuple[list[str] | None, RoutesBecause]:
-    """Returns the routes that expose a unit, None for all, and why these.
-
-    Where none are named they are the routes that the deploy affects and events have named of late.
-    """
-    deploy = binding.deploy
-    if request.routes is not None:
-        return list(request.routes), "named"
-    # The deploy brought the last of a portfolio's changes: its routes are that change's.
-    if request.is_portfolio or not deploy.affected_routes or deploy.graph_id is None:
-        return None, "all"
-    table = RouteTable(graph_patterns(connection, events.project_id, deploy.graph_id))
-    since = min(deploy.deployed_at, events.past.until)
-    named = deploy.affected_routes
-    affected = events.answered(
-        "routes", lambda: affected_routes(events, table, named, since=since), default=None
-    )
-    return (affected, "affected") if affected else (None, "all")

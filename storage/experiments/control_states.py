@@ -12,7 +12,8 @@ from storage.schema.clock import store_time
 from storage.schema.policy_columns import IS_PORTFOLIO
 
 _OPEN = text(f"""
-SELECT x.experiment_id, x.treatment_commit, x.control_commit, x.change, x.starts_at,
+SELECT x.experiment_id, x.treatment_commit, x.control_commit, x.change,
+    coalesce(x.starts_at, x.bound_at) AS starts_at,
     coalesce((v.evidence #>> '{{totals,W}}')::float, 0) > 0 AS compared
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.project_id = :project_id AND x.environment = :environment AND x.bound_at IS NOT NULL

@@ -28,7 +28,7 @@ from storage.experiments.graphs import (
 from storage.experiments.histories import read_history, remember_commit
 from storage.experiments.serving import AHEAD, read_serving, standing_commit
 from storage.postgres.refusal import Conflict, Invalid, Missing
-from storage.schema.past_log import PastLog
+from storage.schema.clock import receipt_time
 from storage.schema.tables import deploys
 from storage.tenants.projects import lock_project
 
@@ -107,20 +107,14 @@ def record_deploy(
     previous = graph_id = current_graph_id(connection, project_id)
     if request.stored_graph is not None:
         graph_id = store_graph(connection, project_id, request.stored_graph).graph_id
-    past = PastLog(connection)
-
-    def bound(recorded_at: datetime) -> RecordedDeploy:
-        return _record(
-            connection,
-            project_id,
-            request,
-            graph_id=graph_id,
-            previous=previous,
-            recorded_at=recorded_at,
-            past=past,
-        )
-
-    return past.bound(bound)
+    return _record(
+        connection,
+        project_id,
+        request,
+        graph_id=graph_id,
+        previous=previous,
+        recorded_at=receipt_time(connection),
+    )
 
 
 def _record(
@@ -131,7 +125,6 @@ def _record(
     graph_id: str | None,
     previous: str | None,
     recorded_at: datetime,
-    past: PastLog,
 ) -> RecordedDeploy:
     """Records a deploy that was not posted before."""
     deployed_at = request.deployed_at or recorded_at
@@ -196,7 +189,7 @@ def _record(
         )
         .returning(deploys)
     ).one()
-    bind_waiting(connection, project_id, row, bound_at=recorded_at, past=past)
+    bind_waiting(connection, project_id, row, bound_at=recorded_at)
     return RecordedDeploy(record=deploy_record(row), replayed=False)
 
 

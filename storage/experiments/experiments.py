@@ -12,17 +12,16 @@ from sqlalchemy.dialects.postgresql import insert
 
 from domain.contract import waiting_contract
 from domain.lineage.flag import Flag
-from domain.metric import SLOW, metric_definition
+from domain.metric import SLOW, Metric, metric_definition
 from domain.policy import Policy
 from domain.registration import PORTFOLIO, Registration
-from storage.experiments.binding import Binding, bind, binding_of
+from storage.experiments.binding import Scope, bind, scope_of
 from storage.experiments.commit_ids import commit_meant, commit_named, commits_meant, whole_id
 from storage.experiments.deploys import NOT_WITHDRAWN
 from storage.experiments.hold_backs import later_build, nothing_to_judge
-from storage.experiments.policy import watched_guardrails
+from storage.experiments.policy import SINGLE, watched_guardrails
 from storage.postgres.refusal import Conflict, Invalid, Locked, Missing
-from storage.schema.clock import binding_time
-from storage.schema.past_log import PastLog
+from storage.schema.clock import receipt_time
 from storage.schema.tables import deploys, experiments, verdicts
 from storage.tenants.audit_trail import PROGRAM, Actor, record_action
 from storage.tenants.default_metric import settled_metric
@@ -44,7 +43,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     Raises:
         Invalid: The deploy is unknown, contradicts the treatment, or carries no change.
         Conflict: The open experiment has other routes, guardrails or control; or the id of a commit
-            begins several.
+            begins several; or the target has several thresholds.
     """
     lock_project(connection, project_id)
     if request.treatment_flag is not None and request.treatment_commit is not None:
@@ -57,41 +56,20 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     require_unlocked(settings, _chosen(settings, request))
     require_control(settings, request.treatment_flag, of="/treatment_flag")
     metric = request.target_metric or settled_metric(connection, project_id, settings)
-    if request.value_per_conversion is not None:
-        _require_worth(settings, metric, request.value_per_conversion)
+    _require_target(settings, metric, request.value_per_conversion)
     deploy = _deploy(connection, project_id, request)
     if deploy is None:
         return _register_waiting(connection, project_id, request, settings=settings, metric=metric)
-    past = PastLog(connection)
-
-    def register_bound(bound_at: datetime) -> Registered:
-        binding = binding_of(connection, project_id, deploy, request, bound_at=bound_at, past=past)
-        return _register_bound(
-            connection, project_id, request, binding=binding, settings=settings, metric=metric
-        )
-
-    return past.bound(register_bound)
-
-
-def _register_bound(
-    connection: Connection,
-    project_id: int,
-    request: Registration,
-    *,
-    binding: Binding,
-    settings: Settings,
-    metric: str,
-) -> Registered:
-    """Registers an experiment on a deploy that was recorded."""
+    scope = scope_of(connection, project_id, deploy, request, bound_at=receipt_time(connection))
     known = _open_experiment(
-        connection, project_id, binding, metric=metric, is_portfolio=request.is_portfolio
+        connection, project_id, scope, metric=metric, is_portfolio=request.is_portfolio
     )
     if known is not None:
-        _require_same(known, request, settings=settings, control_commit=binding.control_commit)
+        _require_same(known, request, settings=settings, control_commit=scope.control_commit)
         return _registered_again(connection, known, request)
     if request.control_commit is None and request.treatment_flag is None:
-        _require_no_hold_back(connection, project_id, binding.deploy)
-    if not binding.change:
+        _require_no_hold_back(connection, project_id, scope.deploy)
+    if not scope.change:
         raise Invalid(
             "no_change",
             "the treatment carries no change that the control lacks: nothing can be measured",
@@ -102,18 +80,10 @@ def _register_bound(
         project_id,
         request,
         metric=metric,
-        environment=binding.deploy.environment,
-        registered_at=binding.bound_at,
+        environment=deploy.environment,
+        registered_at=scope.bound_at,
     )
-    bind(
-        connection,
-        project_id,
-        experiment_id,
-        request,
-        binding=binding,
-        metric=metric,
-        registered_at=binding.bound_at,
-    )
+    bind(connection, project_id, experiment_id, request, scope=scope, metric=metric)
     return Registered(experiment_id=experiment_id, created=True)
 
 
@@ -333,11 +303,15 @@ def _is_flag(flag: Flag | None) -> ColumnElement[bool]:
     return and_(*same)
 
 
-def _require_worth(settings: Settings, name: str, value: float) -> None:
-    """Refuses a value of what has none, or a loss by each event of which more is better.
+def _require_target(settings: Settings, name: str, value: float | None) -> None:
+    """Refuses several thresholds, a value of what has none, or a loss by what is better.
 
     The events of a ratio are over others, not a unit's.
     """
+    if len(settings.metrics.get(name, Metric()).thresholds) > 1:
+        raise Conflict("no_threshold", f"{name}: {SINGLE}")
+    if value is None:
+        return
     definition = metric_definition(name, settings.metrics)
     pointer = "/target_metric/value_per_conversion"
     if definition.kind == "ratio":
@@ -411,19 +385,19 @@ def _registered_again(connection: Connection, known: Row[Any], request: Registra
 
 
 def _open_experiment(
-    connection: Connection, project_id: int, binding: Binding, *, metric: str, is_portfolio: bool
+    connection: Connection, project_id: int, scope: Scope, *, metric: str, is_portfolio: bool
 ) -> Row[Any] | None:
     """Returns the open experiment of the same change, or of the same commit.
 
     The control of a commit was frozen at its first binding: later deploys make no other experiment
     of it.
     """
-    same = and_(experiments.c.change == binding.change, _is_flag(binding.flag))
-    if binding.flag is None:
+    same = and_(experiments.c.change == scope.change, _is_flag(scope.flag))
+    if scope.flag is None:
         own = and_(
-            experiments.c.treatment_commit == binding.deploy.commit_sha,
+            experiments.c.treatment_commit == scope.deploy.commit_sha,
             experiments.c.control_commit.is_distinct_from(experiments.c.treatment_commit),
-            experiments.c.policy[PORTFOLIO].as_boolean() == is_portfolio,
+            experiments.c.request.contains({"metadata": {PORTFOLIO: True}}).is_(is_portfolio),
         )
         same = or_(same, own)
     return connection.execute(
@@ -431,7 +405,7 @@ def _open_experiment(
         .join_from(experiments, verdicts)
         .where(
             experiments.c.project_id == project_id,
-            experiments.c.environment == binding.deploy.environment,
+            experiments.c.environment == scope.deploy.environment,
             same,
             experiments.c.bound_at.is_not(None),
             experiments.c.target_metric == metric,
@@ -440,7 +414,7 @@ def _open_experiment(
         )
         # This very commit's goes before that of a commit that the change was rebased from.
         .order_by(
-            (experiments.c.treatment_commit == binding.deploy.commit_sha).desc(),
+            (experiments.c.treatment_commit == scope.deploy.commit_sha).desc(),
             experiments.c.bound_at,
         )
         .limit(1)
@@ -509,7 +483,7 @@ def close(
     connection.execute(
         update(experiments)
         .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
-        .values(closed_at=binding_time(connection))
+        .values(closed_at=receipt_time(connection))
     )
     record_action(connection, project_id, "experiment_closed", by=by, subject=experiment_id)
 

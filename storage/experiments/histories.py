@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from domain.lineage.history import CommitFact, History
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import FLAG_NAME, HAS_FLAG, IS_DRAWN
+from storage.schema.policy_columns import CHECKS_DRAWS, FLAG_NAME, HAS_FLAG
 from storage.schema.tables import commits
 
 
@@ -34,9 +34,10 @@ def read_facts(
 _FLAGS = text(f"""
 SELECT x.project_id, x.environment, {FLAG_NAME} AS name, min(x.bound_at) AS since
 FROM experiments AS x
-WHERE {HAS_FLAG} AND NOT {IS_DRAWN} AND (x.project_id, x.environment) IN (
-    SELECT * FROM unnest(CAST(:projects AS bigint[]), CAST(:names AS text[]))
-)
+WHERE {HAS_FLAG} AND x.bound_at IS NOT NULL AND NOT {CHECKS_DRAWS}
+  AND (x.project_id, x.environment) IN (
+      SELECT * FROM unnest(CAST(:projects AS bigint[]), CAST(:names AS text[]))
+  )
 GROUP BY x.project_id, x.environment, name
 """)
 

@@ -25,8 +25,6 @@ from storage.tenants.settings import Settings, Unit, ValueRoute
 # shares of them exceeded a threshold that is watched.
 FEWEST_UNITS = 1000
 FEWEST_EXCEED, MOST_EXCEED = 0.002, 0.6
-# A policy names the newest of the attempts before it.
-_NAMED_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +61,7 @@ def frozen_policy(
     routes_because: RoutesBecause,
     graph_id: str | None,
     value_per_conversion: float | None,
+    attempt: int,
     earlier_attempts: Sequence[str],
     flag: Flag | None,
     is_portfolio: bool,
@@ -74,14 +73,14 @@ def frozen_policy(
     read_from: Sequence[FrozenSource],
     unread: Sequence[str],
 ) -> Policy:
-    """Returns the policy of an experiment that binds now.
+    """Returns the policy of an experiment, from settings, a registration, and readings.
 
     Args:
         unit: Its unit, or by `auto` the router's.
         guardrails: Names of the guardrail metrics; the target is never its own guardrail.
         routes: Patterns that expose a unit; None for all.
         routes_because: `named`, `affected`, or `all`: how the routes were chosen.
-        earlier_attempts: Experiments that this experiment tries again, the oldest first.
+        earlier_attempts: The newest experiments that it tries again, the oldest first.
         unread: Receives the members that could not be read in time, and have their default.
 
     Raises:
@@ -103,7 +102,7 @@ def frozen_policy(
 
     definition, *others = defined(target) or [None]
     if definition is None or others:
-        raise Conflict("no_threshold", unwatched[-1] if unwatched else f"{target}: {_SINGLE}")
+        raise Conflict("no_threshold", unwatched[-1] if unwatched else f"{target}: {SINGLE}")
     watched = [
         each for name in dict.fromkeys(guardrails) if name != target for each in defined(name)
     ]
@@ -135,8 +134,8 @@ def frozen_policy(
         trusted_identity=settings.trusted_identity,
         signed_assignments=settings.signed_assignments,
         alpha=settings.alpha,
-        attempt=1 + len(earlier_attempts),
-        earlier_attempts=tuple(earlier_attempts[-_NAMED_ATTEMPTS:]),
+        attempt=attempt,
+        earlier_attempts=tuple(earlier_attempts),
         rho_day=smallest,
         rho_fast=largest,
         rho_between=tuple(between),
@@ -160,7 +159,7 @@ def frozen_policy(
     )
 
 
-_SINGLE = "a target has a single threshold: name any of them in the metric's `over`"
+SINGLE = "a target has a single threshold: name any of them in the metric's `over`"
 
 
 def with_thresholds(

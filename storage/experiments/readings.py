@@ -361,7 +361,7 @@ SELECT route, count(DISTINCT session_id) AS sessions,
     count(DISTINCT session_id) FILTER (WHERE NOT trusted) AS unvouched
 FROM runtime_events
 WHERE project_id = :project_id AND environment = :environment AND route IS NOT NULL
-  AND received_at >= :since
+  AND received_at >= :since AND received_at < :until
 GROUP BY GROUPING SETS ((route), ())
 """)
 
@@ -375,7 +375,7 @@ def affected_routes(
     leave an experiment to a route that nobody visits.
     """
     since -= _ROUTES_SEEN_WITHIN
-    rows = events.rows(_ROUTES_SEEN, since=since)
+    rows = events.rows(_ROUTES_SEEN, since=since, until=events.past.until)
     (total,) = (row for row in rows if row.route is None)
     seen: Counter[str | None] = Counter()
     for row in rows:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, select, text, update
 from domain.figures import first_names
 from storage.experiments.deploys import deploy_record
 from storage.postgres.refusal import Conflict, Missing
-from storage.schema.clock import binding_time
+from storage.schema.clock import receipt_time
 from storage.schema.tables import deploys
 from storage.tenants.audit_trail import PROGRAM, Actor, record_action
 from storage.tenants.projects import lock_project
@@ -41,7 +41,7 @@ def withdraw_deploy(
     if deploy.withdrawn_at is not None:
         return deploy_record(deploy), deploy.withdrawn_at
     _refuse_if_in_use(connection, deploy)
-    withdrawn_at = binding_time(connection)
+    withdrawn_at = receipt_time(connection)
     connection.execute(
         update(deploys).where(deploys.c.deploy_id == deploy_id).values(withdrawn_at=withdrawn_at)
     )

@@ -36,7 +36,7 @@ JOIN {SCHEMA}.verdicts AS v USING (experiment_id)
 LEFT JOIN {SCHEMA}.follow_ups AS f ON f.experiment_id = x.experiment_id AND f.state = 'running'
 LEFT JOIN {SCHEMA}.cursors AS c
   ON c.experiment_id = x.experiment_id AND c.stage IN ('exposures', 'conversions')
-WHERE x.bound_at IS NOT NULL AND (NOT v.decided OR f.experiment_id IS NOT NULL)
+WHERE x.frozen_at IS NOT NULL AND (NOT v.decided OR f.experiment_id IS NOT NULL)
 GROUP BY x.experiment_id
 """
 

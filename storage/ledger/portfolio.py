@@ -53,7 +53,7 @@ WITH newest AS (
     LEFT JOIN follow_ups AS f USING (experiment_id)
     LEFT JOIN deploys AS d USING (deploy_id)
     WHERE x.project_id = :project_id AND x.environment = :environment
-      AND x.bound_at IS NOT NULL AND NOT {IS_PORTFOLIO}
+      AND x.frozen_at IS NOT NULL AND NOT {IS_PORTFOLIO}
       AND x.target_metric = :metric AND x.change <@ CAST(:change AS text[])
       AND x.change <> ARRAY[]::text[]
     ORDER BY x.change, x.bound_at DESC, x.experiment_id

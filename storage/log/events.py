@@ -23,6 +23,7 @@ from storage.postgres.rows import value_of
 from storage.schema.clock import LOG_LOCK, receipt_time
 from storage.schema.partitions import MOST_NEW_DAYS, create_days, write_past_days
 from storage.schema.policy_columns import HISTORY_FROM
+from storage.tenants.projects import lock_project
 
 MemberT = TypeVar("MemberT")
 
@@ -250,10 +251,13 @@ def _create_days(url: str, today: date) -> None:
 
 
 _CLOSED = text(f"""
-SELECT DISTINCT ON (x.environment) x.experiment_id, x.environment, x.starts_at,
-    {HISTORY_FROM} AS closed_from
+SELECT DISTINCT ON (x.environment) x.experiment_id, x.environment,
+    coalesce(x.starts_at, b.began_at) AS starts_at,
+    coalesce({HISTORY_FROM}, b.began_at - interval '30 minutes') AS closed_from
 FROM experiments AS x
-WHERE x.project_id = :project_id AND x.bound_at IS NOT NULL
+-- Until its start is frozen it may be any time since then.
+CROSS JOIN LATERAL (SELECT CAST(x.binding ->> 'began_at' AS timestamptz) AS began_at) AS b
+WHERE x.project_id = :project_id AND x.bound_at IS NOT NULL AND x.cannot_start IS NULL
 ORDER BY x.environment, closed_from
 """)
 
@@ -273,6 +277,7 @@ def append_history(
     days = {hour.date() for hour in hours}
     write_past_days(connection, days, most_new=most_new_days)
     part = next_part(connection, days)
+    lock_project(connection, events[0].project_id, shared=True)
     receipt_time(connection)
     moments = [(event.environment, event.occurred_at) for event in events]
     require_open_history(connection, events[0].project_id, moments)
@@ -399,7 +404,7 @@ def require_open_history(
     """Refuses what would change the past of a bound experiment.
 
     Args:
-        connection: In the transaction that stores; final once its receipt time is taken.
+        connection: In the transaction that stores; final once it has locked its project.
 
     Raises:
         Conflict: An event falls at or after the start of an experiment that is bound.

@@ -128,7 +128,7 @@ SELECT x.experiment_id, x.project_id, x.environment, x.change, x.treatment_commi
     x.starts_at, {SEEN_FROM} AS seen_from, x.policy
 FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
-WHERE x.bound_at IS NOT NULL AND (NOT coalesce(v.decided, false) OR f.state = 'running')
+WHERE x.frozen_at IS NOT NULL AND (NOT coalesce(v.decided, false) OR f.state = 'running')
   AND (CAST(:only AS text[]) IS NULL OR x.experiment_id = ANY(CAST(:only AS text[])))
 ORDER BY x.experiment_id
 """)
@@ -152,7 +152,7 @@ def open_experiments(
 _BOUND = text(f"""
 SELECT x.experiment_id, x.project_id, x.environment, x.change, x.treatment_commit, x.bound_at,
     x.starts_at, {SEEN_FROM} AS seen_from, x.policy
-FROM experiments AS x WHERE x.experiment_id = :id AND x.bound_at IS NOT NULL
+FROM experiments AS x WHERE x.experiment_id = :id AND x.frozen_at IS NOT NULL
 """)
 
 

@@ -14,7 +14,7 @@ _FLAGS = text(f"""
 -- From the registration on: a flag's experiment begins when its treatment is first seen.
 SELECT DISTINCT ON (x.request -> 'treatment_flag' ->> 'name')
     x.experiment_id, x.request -> 'treatment_flag' AS flag,
-    CASE WHEN x.bound_at IS NOT NULL THEN CASE WHEN {BY_USER} THEN 'user' ELSE 'session' END END
+    CASE WHEN x.frozen_at IS NOT NULL THEN CASE WHEN {BY_USER} THEN 'user' ELSE 'session' END END
         AS unit
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.project_id = :project_id AND x.environment = :environment AND NOT v.decided

@@ -1,10 +1,11 @@
 """The store's clock, and the lock that makes an instant of it final.
 
 Whatever enters the log takes its time of receipt under a shared lock that it holds until its
-commit; a reader that has held the lock exclusively for an instant knows that nothing can
-commit later with an earlier time of receipt.
+commit. A reader waits for the holders that it finds: nothing can commit later with an earlier time
+of receipt. Nobody takes the lock alone, so no writer waits for another, nor for a reader.
 """
 
+import time
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -21,24 +22,32 @@ def receipt_time(connection: Connection) -> datetime:
     return connection.execute(text("SELECT clock_timestamp()")).scalar_one()
 
 
-def binding_time(connection: Connection) -> datetime:
-    """Returns the time of a binding: until its commit, no other writer of the log is under way."""
-    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOG_LOCK})
-    return connection.execute(text("SELECT clock_timestamp()")).scalar_one()
-
-
 def store_time(connection: Connection) -> datetime:
     """Returns the time by the store's clock, which a simulation moves."""
     return connection.execute(text("SELECT clock_timestamp()")).scalar_one()
 
 
+_WRITERS = text("""
+SELECT virtualtransaction FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND classid = 0 AND objid = :key AND objsubid = 1
+""")
+_PAUSE = 0.005
+
+
 def closed_instant(connection: Connection) -> datetime:
     """Returns a time up to which the log is final, waiting for the writers under way."""
-    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": LOG_LOCK})
-    try:
-        return connection.execute(text("SELECT clock_timestamp()")).scalar_one()
-    finally:
-        connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": LOG_LOCK})
+    instant = store_time(connection)
+
+    def writers() -> set[str]:
+        return {*connection.execute(_WRITERS, {"key": LOG_LOCK}).scalars()}
+
+    earlier = writers()
+    while earlier:
+        time.sleep(_PAUSE)
+        earlier &= writers()
+    return instant
 
 
 def seconds_until(connection: Connection, moment: datetime) -> float:

@@ -102,10 +102,15 @@ BY_USER = f"coalesce({_text('unit')} = 'user', false)"
 _TRUSTED = _json("trusted_identity")
 TRUSTED_IDENTITY = f"CASE WHEN jsonb_typeof({_TRUSTED}) = 'boolean' THEN ({_TRUSTED})::boolean END"
 IS_DRAWN = _holds("drawn")
-HAS_FLAG = f"{_text('flag')} IS NOT NULL"
-FLAG_NAME = f"{_json('flag')} ->> 'name'"
+# As requested, so that they are known before a policy is frozen.
+HAS_FLAG = "x.request -> 'treatment_flag' IS NOT NULL"
+FLAG_NAME = "x.request -> 'treatment_flag' ->> 'name'"
+CHECKS_DRAWS = """(
+    x.request #>> '{treatment_flag,control}' IS NOT NULL
+    AND CAST(x.binding #>> '{settings,verified_draws}' AS boolean)
+)"""
 # The build that users have is its treatment, and stays the base of whatever comes.
-IS_PORTFOLIO = _holds("portfolio")
+IS_PORTFOLIO = '(x.request @> \'{"metadata": {"portfolio": true}}\')'
 IS_HISTORY = _holds("retrospective")
 
 

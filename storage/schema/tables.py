@@ -329,19 +329,36 @@ experiments = _table(
     Column("change", ARRAY(Text)),
     Column("deploy_id", Text, ForeignKey("deploys.deploy_id")),
     _moment("bound_at", nullable=True),
+    # What the binding knew and the freeze could no longer read as it was.
+    Column("binding", JSONB),
+    # When the pipeline froze its policy, from the log as of the binding.
+    _moment("frozen_at", nullable=True),
+    # Why it has no policy: its target's threshold could not be frozen.
+    Column("cannot_start", Text),
     _moment("starts_at", nullable=True),
     # When its canary began, where exposure begins with a late registration instead.
     _moment("declared_at", nullable=True),
-    # Everything that the verdict reads except events and deploys, frozen at the binding.
+    # Everything that the verdict reads except events and deploys.
     Column("policy", JSONB),
     Column("attempt", Integer, nullable=False, server_default=text("1")),
     _moment("closed_at", nullable=True),
     # What the team wants to remember of it: no verdict reads it.
     Column("note", Text),
     CheckConstraint(
-        "(bound_at IS NULL) = (policy IS NULL) AND (bound_at IS NULL) = (starts_at IS NULL)"
-        " AND (bound_at IS NULL) = (change IS NULL) AND (bound_at IS NULL) = (deploy_id IS NULL)",
+        "(bound_at IS NULL) = (binding IS NULL) AND (bound_at IS NULL) = (change IS NULL)"
+        " AND (bound_at IS NULL) = (deploy_id IS NULL)",
         name="bound",
+    ),
+    CheckConstraint(
+        "(frozen_at IS NULL) = (policy IS NULL) AND (frozen_at IS NULL) = (starts_at IS NULL)"
+        " AND (frozen_at IS NULL OR bound_at IS NOT NULL AND cannot_start IS NULL)",
+        name="frozen",
+    ),
+    # Those that wait for the pipeline.
+    Index(
+        "experiments_to_freeze",
+        "bound_at",
+        postgresql_where=text("frozen_at IS NULL AND cannot_start IS NULL"),
     ),
     Index(None, "project_id", "registered_at"),
 )

@@ -67,13 +67,17 @@ def list_projects(connection: Connection) -> list[Project]:
     return [value_of(Project, row) for row in rows]
 
 
-def lock_project(connection: Connection, project_id: int) -> None:
-    """Lets a single transaction at a time record deploys and register experiments of a project."""
+def lock_project(connection: Connection, project_id: int, *, shared: bool = False) -> None:
+    """Lets a single transaction at a time record deploys and register experiments of a project.
+
+    Args:
+        shared: Whether others that ask for that go on too: none of them binds an experiment.
+    """
     connection.execute(
         select(projects.c.project_id)
         .where(projects.c.project_id == project_id)
-        # Not its key: revenue events, which refer to it, hold the log's lock that is asked next.
-        .with_for_update(key_share=True)
+        # Not its key: revenue events refer to it.
+        .with_for_update(read=shared, key_share=not shared)
     )
 
 

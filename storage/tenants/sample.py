@@ -68,7 +68,9 @@ class Sample:
 
 _OPEN_RATES = text(f"""
 SELECT CASE WHEN {BY_USER} THEN 'user' ELSE 'session' END AS unit,
-    max(coalesce({SAMPLE_RATE}, 1)) AS rate
+    max(coalesce(
+        {SAMPLE_RATE}, CAST(x.binding #>> '{{settings,sample_rate}}' AS double precision), 1
+    )) AS rate
 FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
 WHERE v.project_id = :project_id AND x.bound_at IS NOT NULL

@@ -19,7 +19,7 @@ END AS decided
 FROM {SCHEMA}.experiments AS x
 JOIN {SCHEMA}.verdicts AS v USING (experiment_id)
 JOIN {SCHEMA}.cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
-WHERE x.bound_at IS NOT NULL AND x.starts_at < :to_block AND c.at > :from_block
+WHERE x.frozen_at IS NOT NULL AND x.starts_at < :to_block AND c.at > :from_block
   -- An experiment that is set aside cannot be computed here either.
   AND NOT EXISTS (SELECT FROM {SCHEMA}.set_aside AS s WHERE s.experiment_id = x.experiment_id)
 ORDER BY x.experiment_id

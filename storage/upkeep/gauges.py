@@ -20,7 +20,7 @@ _TAIL_PAGES = 128
 _MOST_COMMITS = 500
 
 # Where an error can end a tick of the fast schedule, or a step of a run.
-PIPELINE = ("exposures", "session_cells", "evidence", "verdicts")
+PIPELINE = ("experiments", "exposures", "session_cells", "evidence", "verdicts")
 TICK_STAGES = ("backlog", *PIPELINE)
 
 _STEP_ENDED = text("""
@@ -267,7 +267,7 @@ WITH progress AS MATERIALIZED (
     LEFT JOIN cursors AS exposed
       ON exposed.stage = 'exposures' AND exposed.experiment_id = x.experiment_id
     LEFT JOIN publication_progress AS done ON done.experiment_id = x.experiment_id
-    WHERE NOT v.decided AND x.bound_at IS NOT NULL
+    WHERE NOT v.decided AND x.frozen_at IS NOT NULL
       -- Whoever is set aside has a gauge of their own.
       AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = x.experiment_id)
 ), overdue AS MATERIALIZED (

@@ -30,7 +30,7 @@ class ServedVerdict:
 
 _SERVED = text(f"""
 SELECT v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.as_of,
-    x.bound_at IS NOT NULL AS bound, x.closed_at
+    x.frozen_at IS NOT NULL AS bound, x.closed_at
 FROM {SCHEMA}.verdicts AS v JOIN experiments AS x USING (experiment_id)
 WHERE v.experiment_id = :id
 """)

@@ -1,10 +1,12 @@
 """A rehearsal: rows that a transaction wrote and then undid, laid over a separate reading."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, insert, select, text, tuple_
 
+from storage.experiments.freezing import experiments_to_freeze, freeze
 from storage.postgres.engine import SCHEMA
 from storage.schema.tables import commit_ids, commits, deploys, experiments
 
@@ -26,6 +28,19 @@ def written_rows(connection: Connection) -> Rows:
         ]
         for table in _TABLES
     }
+
+
+def freeze_apart(separate: Connection, *, as_of: datetime) -> None:
+    """Freezes the policies that wait for the pipeline in a separate reading alone."""
+    if waiting := experiments_to_freeze(separate, as_of=as_of):
+        separate.execute(
+            text(
+                f"CREATE TEMP TABLE {experiments.name} ON COMMIT DROP AS"
+                f" SELECT * FROM {SCHEMA}.{experiments.name}"
+            )
+        )
+        for row in waiting:
+            freeze(separate, row.experiment_id)
 
 
 def lay_over(separate: Connection, project_id: int, rows: Rows) -> None:

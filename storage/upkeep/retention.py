@@ -173,7 +173,7 @@ _SETTLED_FOR = timedelta(days=2)
 _EXPIRED = text(f"""
 SELECT x.experiment_id
 FROM ({READ}) AS x
-WHERE x.decided AND x.bound_at IS NOT NULL AND x.published_at < :settled_before
+WHERE x.decided AND x.frozen_at IS NOT NULL AND x.published_at < :settled_before
   AND NOT EXISTS (
       SELECT FROM unnest(CAST(:present AS date[])) AS kept (day)
       WHERE kept.day + 1 > x.counts_from

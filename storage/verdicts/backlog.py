@@ -64,7 +64,7 @@ WITH open AS MATERIALIZED (
     LEFT JOIN next_looks AS look ON look.experiment_id = x.experiment_id
     LEFT JOIN follow_ups AS f
       ON f.experiment_id = x.experiment_id AND f.state = 'running'
-    WHERE (NOT v.decided OR f.experiment_id IS NOT NULL) AND x.bound_at IS NOT NULL
+    WHERE (NOT v.decided OR f.experiment_id IS NOT NULL) AND x.frozen_at IS NOT NULL
       -- An experiment that is set aside reaches no end; it is tried again by a time of its own.
       AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = x.experiment_id)
 ), moved AS MATERIALIZED (
@@ -140,6 +140,11 @@ WITH open AS MATERIALIZED (
     UNION ALL
     SELECT experiment_id, 'set aside, tried again', NULL FROM ({ANY_DUE}) AS retried
     UNION ALL
+    SELECT x.experiment_id, 'registered', NULL
+    FROM verdicts AS v
+    JOIN experiments AS x USING (experiment_id)
+    WHERE NOT v.decided AND x.bound_at <= :as_of AND x.frozen_at IS NULL
+    UNION ALL
     SELECT x.experiment_id, 'no deploy came', NULL
     FROM verdicts AS v
     JOIN experiments AS x USING (experiment_id)
@@ -166,8 +171,9 @@ def due_work(
 
     An open experiment is due where a block closed that holds an event which may make a unit, or
     whose outcomes closed; where a look comes without traffic, as at the end of an hour, after
-    a deploy or at the horizon; before its first evaluation; after it was closed by hand; and where
-    a run broke off or a stage is tried again. So is a decided experiment that is followed up.
+    a deploy or at the horizon; before its policy is frozen and before its first evaluation; after
+    it was closed by hand; and where a run broke off or a stage is tried again. So is a decided
+    experiment that is followed up.
 
     Args:
         ahead: Count also what closes so soon after: experiments of different graces close at
@@ -195,7 +201,7 @@ SELECT x.experiment_id,
     date_bin('5 minutes', CAST(:as_of AS timestamptz) - {GRACE}, 'epoch')
         + {GRACE} + interval '5 minutes' AS at
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
-WHERE x.bound_at IS NOT NULL AND NOT v.decided
+WHERE x.frozen_at IS NOT NULL AND NOT v.decided
 """
 _PUT_OFF = [
     text(f"""
@@ -228,7 +234,7 @@ WITH read AS (
     JOIN verdicts AS v USING (experiment_id)
     JOIN cursors AS c USING (experiment_id)
     LEFT JOIN follow_ups AS f USING (experiment_id)
-    WHERE x.bound_at IS NOT NULL
+    WHERE x.frozen_at IS NOT NULL
       -- A companion of four windows would settle a day of a metric of two weeks in two months.
       AND NOT EXISTS (
           SELECT FROM ({COMPANIONS}) AS m WHERE c.stage = 'cells/' || m.name

@@ -491,16 +491,20 @@ def stratum_changes(
 # So long an experiment waits for the deploy that it tests.
 WAITS_FOR_DEPLOY = timedelta(days=28)
 _WAITED_OUT = text("""
-SELECT x.experiment_id
+SELECT x.experiment_id, x.cannot_start
 FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
-WHERE x.bound_at IS NULL AND NOT coalesce(v.decided, false)
-  AND (x.registered_at <= CAST(:as_of AS timestamptz) - CAST(:waits AS interval)
-       OR x.closed_at <= :as_of)
+WHERE NOT coalesce(v.decided, false) AND (
+    x.cannot_start IS NOT NULL
+    OR x.bound_at IS NULL
+       AND (x.registered_at <= CAST(:as_of AS timestamptz) - CAST(:waits AS interval)
+            OR x.closed_at <= :as_of)
+)
 ORDER BY x.experiment_id
 """)
 
 
-def experiments_waited_out(connection: Connection, *, as_of: datetime) -> list[str]:
-    """Returns the experiments that no deploy came for in time, or that were closed before."""
+def experiments_waited_out(connection: Connection, *, as_of: datetime) -> dict[str, str | None]:
+    """Returns the experiments that never start, and why: None where no deploy came in time."""
     bound = {"as_of": as_of, "waits": WAITS_FOR_DEPLOY}
-    return list(connection.execute(_WAITED_OUT, bound).scalars())
+    rows = connection.execute(_WAITED_OUT, bound)
+    return {row.experiment_id: row.cannot_start for row in rows}

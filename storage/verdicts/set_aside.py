@@ -27,7 +27,7 @@ _OPEN = text("""
 SELECT x.experiment_id
 FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
-WHERE x.bound_at IS NOT NULL
+WHERE x.frozen_at IS NOT NULL
   AND (NOT coalesce(v.decided, false) OR (f.state = 'running' AND :counts))
   AND NOT EXISTS (
       SELECT FROM set_aside AS s
@@ -49,7 +49,7 @@ def experiments_to_compute(connection: Connection, stage: str) -> list[str]:
 
 _BOUND = text("""
 SELECT x.experiment_id FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
-WHERE x.bound_at IS NOT NULL AND NOT coalesce(v.decided, false)
+WHERE x.frozen_at IS NOT NULL AND NOT coalesce(v.decided, false)
 ORDER BY x.experiment_id
 """)
 

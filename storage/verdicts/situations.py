@@ -12,7 +12,7 @@ from domain.contract import Contract
 from domain.evidence.document import AnyEvidence
 from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
-from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
+from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation, Starting
 from domain.wording.situation import as_of_now, situation
 from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
@@ -53,7 +53,9 @@ _READ = text(f"""
 SELECT x.experiment_id, x.project_id, x.environment, x.treatment_commit, x.deploy_id,
     x.request -> 'treatment_flag' IS NOT NULL AS is_flag, {CONTRAST_SECONDS} AS contrast,
     {ELSEWHERE} AS elsewhere, {ARRIVALS} AS arrivals, {ACTED} AS acted,
-    {LAST_UNIT_AT} AS last_unit_at, x.closed_at
+    {LAST_UNIT_AT} AS last_unit_at, x.closed_at,
+    x.bound_at IS NOT NULL AND x.frozen_at IS NULL AS starting,
+    (SELECT succeeded_at FROM ticks) AS ran_at
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.experiment_id = ANY(:ids)
 """)
@@ -125,6 +127,7 @@ def _current(
         builds,
         now=now,
         awaited=awaited,
+        starting=Starting(ran_at=row.ran_at) if row.starting else None,
         environment=row.environment,
         contrast_seconds=row.contrast,
         arrivals=None if row.arrivals is None else Arrivals(**row.arrivals),

@@ -103,7 +103,7 @@ WITH fresh AS (
     FROM fresh AS f
     LEFT JOIN (
         SELECT x.* FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
-        WHERE NOT v.decided AND x.bound_at IS NOT NULL AND x.project_id = :project_id
+        WHERE NOT v.decided AND x.frozen_at IS NOT NULL AND x.project_id = :project_id
           -- Of one that was over when it was first read no new revenue counts.
           AND NOT EXISTS (SELECT FROM whole_lives AS w WHERE w.experiment_id = x.experiment_id)
     ) AS x ON x.starts_at <= f.received_at

@@ -1,15 +1,16 @@
 """Registrations: an experiment as it is bound, and its needs before it can answer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from difflib import SequenceMatcher
 
 from sqlalchemy import Connection, text
 
 from domain.contract import contract_of
 from domain.evidence.document import evidence_of, looked_at
-from domain.policy import Policy, UnreadablePolicyError
+from domain.policy import FrozenSource, Policy, UnreadablePolicyError
 from domain.registration import RegistrationAnswer
 from storage.experiments.histories import joint_with
 from storage.log.received_events import read_name_counts
@@ -21,15 +22,43 @@ from storage.verdicts.situations import SituationReading, read_situations
 # Two ids of forty digits by chance share about half of them; a slip of the finger leaves most.
 _LIKENESS = 0.8
 _RECENT_COMMITS = 500
+_EACH_RUN = timedelta(minutes=1)
 
 _READ = text(f"""
 SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric AS metric,
     x.treatment_commit, x.control_commit, x.deploy_id, x.change, {joint_with("x")} AS joint_with,
-    x.attempt, x.starts_at, x.declared_at, x.policy, v.decided, v.contract::text AS contract,
-    {NEVER_RECEIVED} AS never_received, v.evidence::text AS evidence
+    x.attempt, x.frozen_at, x.starts_at, x.declared_at, x.policy, v.decided,
+    v.contract::text AS contract, {NEVER_RECEIVED} AS never_received, v.evidence::text AS evidence
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 """)
+
+_FROZEN = text("""
+SELECT experiment_id, starts_at, policy FROM experiments
+WHERE frozen_at IS NOT NULL
+ORDER BY frozen_at DESC, experiment_id LIMIT :limit
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenExperiment:
+    """An experiment that has its policy, and the events that the policy was frozen from."""
+
+    experiment_id: str
+    starts_at: datetime
+    unit: str
+    read_from: Sequence[FrozenSource]
+
+
+def frozen_lately(connection: Connection, *, limit: int) -> list[FrozenExperiment]:
+    """Returns the experiments whose policy was frozen last, the last first."""
+    rows = connection.execute(_FROZEN, {"limit": limit}).all()
+    policies = [(row, policy) for row in rows if (policy := _readable(row.policy)) is not None]
+    return [
+        value_of(FrozenExperiment, row, unit=policy.unit, read_from=policy.read_from)
+        for row, policy in policies
+    ]
+
 
 _COMMITS = text("""
 SELECT commit_sha FROM commits
@@ -84,15 +113,20 @@ def read_current(
 
 
 _START = text("""
-SELECT starts_at, policy FROM experiments
+SELECT starts_at, policy, CASE WHEN frozen_at IS NULL THEN bound_at END AS bound_at FROM experiments
 WHERE project_id = :project_id AND experiment_id = :experiment_id
 """)
 
 
 def read_first_look(connection: Connection, project_id: int, experiment_id: str) -> datetime | None:
-    """Returns when an experiment's target can be looked at first; None where nothing tells."""
+    """Returns when to ask for an experiment first; None where nothing tells.
+
+    That is when its target can be looked at, or the pipeline's next run, which freezes its policy.
+    """
     bound = {"project_id": project_id, "experiment_id": experiment_id}
     row = connection.execute(_START, bound).one()
+    if row.bound_at is not None:
+        return row.bound_at + _EACH_RUN
     return first_look_of(row.starts_at, row.policy)
 
 
@@ -105,7 +139,7 @@ def first_look_of(
 
 
 def _readable(stored: Mapping[str, object] | None) -> Policy | None:
-    """Returns a policy; None before the binding, and where an experiment is set aside for it."""
+    """Returns a policy; None before it is frozen, and where an experiment is set aside for it."""
     with suppress(UnreadablePolicyError):
         return None if stored is None else Policy.of(stored)
     return None

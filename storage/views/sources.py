@@ -70,7 +70,7 @@ _LAGS = text(f"""
 WITH grace AS (
     SELECT x.project_id, x.environment, min({GRACE_SECONDS}) AS seconds
     FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
-    WHERE x.bound_at IS NOT NULL AND NOT v.decided
+    WHERE x.frozen_at IS NOT NULL AND NOT v.decided
     GROUP BY x.project_id, x.environment
 )
 SELECT p.name AS project, g.environment, g.seconds AS grace_seconds, count(*) AS events,

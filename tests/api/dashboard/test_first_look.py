@@ -43,6 +43,8 @@ def verdict(owner: Owner, experiment: str) -> str:
 
 
 def test_from_the_first_event_on_the_page_says_that_traffic_comes(owner, experiment) -> None:
+    assert "It starts with the next run of the pipeline." in verdict(owner, experiment)
+    owner.service.freeze()
     assert "Nothing was measured yet. What to do now Send traffic" in verdict(owner, experiment)
     send(owner, 0)
     # The API notes every few seconds whose events came.
@@ -54,6 +56,7 @@ def test_from_the_first_event_on_the_page_says_that_traffic_comes(owner, experim
 
 
 def test_units_are_told_as_soon_as_their_block_has_closed(owner, experiment) -> None:
+    owner.service.freeze()
     known = owner.service.client.get(f"/dashboard/experiments/{experiment}/live").headers["ETag"]
     with owner.service.store.engine.begin() as connection:
         connection.exec_driver_sql(

@@ -131,10 +131,8 @@ def test_a_post_registers_a_deployed_commit_once_and_a_get_never_does(canary) ->
     assert experiments(canary) == []
 
     answer = flagged(canary, {})
-    assert (answer.status_code, answer.text) == (
-        403,
-        "Hold: keep is not shown yet. Nothing was measured yet.",
-    )
+    starts = "It starts with the next run of the pipeline. The pipeline has not run yet."
+    assert (answer.status_code, answer.text) == (403, f"Hold: keep is not shown yet. {starts}")
     flagged(canary, {"treatment_commit": B[:7]})
     (experiment,) = experiments(canary)
     assert (experiment["treatment_commit"], experiment["control_commit"]) == (B, A)

@@ -20,6 +20,7 @@ def canary(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
 
 def frozen(story: Any, experiment: str) -> Any:
     """The row of a bound experiment."""
+    story.freeze()
     statement = text("SELECT policy, starts_at FROM experiments WHERE experiment_id = :id")
     return story.in_store(lambda c: c.execute(statement, {"id": experiment}).one())
 

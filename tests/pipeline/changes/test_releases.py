@@ -114,7 +114,7 @@ class Release(World):
 def note_served(connection: Connection) -> None:
     """Notes the builds that sessions were served, as a tick does."""
     claim_derived_tables(connection)
-    note_seen(connection, as_of=closed_instant(connection))
+    note_seen(connection)
 
 
 @pytest.fixture(scope="module")

@@ -48,6 +48,7 @@ def registered(story, *, predicts: bool = True, deployed_before: bool = False) -
                 story.events.append({**visit, "event": event, "occurred_at": at, **more})
     story.send(live=True)
     experiment = story.register(treatment_commit=K, target_metric="spent")
+    story.freeze()
     story.in_store(lambda connection: connection.execute(_IN_TIME))
     story.tick(minutes=DAY)
     return experiment

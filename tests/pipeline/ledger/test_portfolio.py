@@ -160,7 +160,7 @@ def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_cl
     assert (begun["treatment"], begun["hold_back"], begun["changes"]) == (L, A, 2)
     assert (begun["attempt"], begun["effect"]) == (3, None)
     # Units that still had the old build before it was held back had it by chance.
-    starts_at = datetime.fromisoformat(begun["starts_at"])
+    starts_at = datetime.fromisoformat(story.bound(begun["experiment_id"])["starts_at"])
     assert starts_at == datetime(2026, 10, 3, tzinfo=UTC)
     story.tick(minutes=5 * DAY)
 

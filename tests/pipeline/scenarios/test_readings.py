@@ -85,8 +85,7 @@ def registered(shop, *, unvouched: str) -> str:
 
 def frozen(shop, experiment: str) -> dict[str, Any]:
     """What was frozen of the past, and how many vouched and unvouched values it rests on."""
-    read = text("SELECT policy FROM experiments WHERE experiment_id = :id")
-    policy = shop.in_store(lambda c: c.execute(read, {"id": experiment}).scalar_one())
+    policy = shop.policy(experiment)
     metrics = [policy["target"], *policy["guardrails"], *policy["companions"]]
     return {
         **{name: policy[name] for name in ("unit", "routes")},

@@ -140,8 +140,23 @@ def test_a_choice_that_could_follow_a_look_counts_no_past(served, settings, memb
 def test_the_page_says_why_no_past_counts(served) -> None:
     served.send(live=True)
     experiment = served.register(treatment_commit=K, target_metric="basket")
+    served.freeze()
     page = Owner(served).page(f"/dashboard/experiments/{experiment}")
     assert "its canary runs since 2026-10-01 00:00 UTC" in page
+
+
+def test_however_late_a_policy_is_frozen_it_is_that_of_the_registration(story) -> None:
+    story.settings(alpha=0.01)
+    story.deploy(A, minutes=-DAY)
+    experiment = story.register(treatment_flag={"name": "cart", "treatment": True})
+    waiting = story.get(f"/v1/reward/{experiment}/registration").json()
+    assert (waiting["frozen_at"], waiting["starts_at"]) == (None, None)
+    assert waiting["situation"]["state"] == "starting"
+    flagged = {"event": "page_view", "session_id": "s", "commit": A, "flags": {"cart": True}}
+    assert story.post("/v1/events", flagged).status_code == 202
+    story.settings(alpha=0.05)
+    frozen = story.bound(experiment)
+    assert (frozen["starts_at"], frozen["fires_at"]) == (frozen["registered_at"], 100)
 
 
 @pytest.mark.parametrize(("units", "late"), [(20, False), (60, True)])

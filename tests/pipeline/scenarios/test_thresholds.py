@@ -124,11 +124,23 @@ def test_a_threshold_that_cannot_be_frozen_is_left_out_by_name(
 
 
 def test_a_target_needs_a_single_threshold_that_its_history_gives(story) -> None:
-    story.settings(metrics={"slow": {**SLOW, "over": "p95"}, "big": {**SLOW, "over": 5}})
+    metrics = {"slow": "p95", "big": 5, "both": ["p50", "p95"]}
+    story.settings(metrics={name: {**SLOW, "over": over} for name, over in metrics.items()})
     story.canary()
-    refused = story.post("/v1/reward/register", {"treatment_commit": K, "target_metric": "slow"})
+    refused = story.post("/v1/reward/register", {"treatment_commit": K, "target_metric": "both"})
     assert (refused.status_code, refused.json()["code"]) == (409, "no_threshold")
+    short = story.register(treatment_commit=K, target_metric="slow")
+    assert story.answer(short) == ("abstain", "power", True)
+    ended = story.evidence(short)
+    assert ended["ended_because"] == "cannot_start"
+    assert "0 units had a value in the 28 days before" in ended["sentence"]
+    assert (
+        "register again once the history is there" in story.bound(short)["situation"]["advice"][0]
+    )
+    # It was no attempt.
     story.register(treatment_commit=K, target_metric="big")
+    (_, again) = story.listed()[::-1]
+    assert (story.bound(again["experiment_id"])["attempt"], len(story.listed())) == (1, 2)
     # A list is a guardrail's.
     for over, rule in (("p0", "p0.1 to p99.9"), ([1, 2], "names 2"), ("p50 p60 p70 p80 p90", "5")):
         with pytest.raises(Exception, match=rule):

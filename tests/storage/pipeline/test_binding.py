@@ -1,9 +1,8 @@
-"""A binding reads no event under the lock that every writer of the log waits for."""
+"""A binding reads no event, and no reader of the log holds up a writer."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,17 +10,17 @@ import pytest
 from sqlalchemy import Connection, event, text
 
 from domain.lineage.flag import Flag
-from orchestration.pipeline.steps import advance_places
-from storage.experiments import deploys
+from domain.registration import Registration
+from storage.experiments import deploys, experiments
+from storage.experiments.freezing import experiments_to_freeze
 from storage.experiments.readings import PastEvents
-from storage.places.queue import PlaceRequest, ask
-from storage.schema.clock import LOG_LOCK
+from storage.schema.clock import LOG_LOCK, closed_instant, receipt_time, store_time
 from storage.schema.past_log import PastLog
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from tests.conftest import Store
-from tests.processes.api_process import eventually
-from tests.world import World, record_deploy, register_experiment
+from tests.stores.pipeline_run import freeze_registered
+from tests.world import record_deploy, register_experiment
 
 OLD, NEW = "aaaaaaa1", "ccccccc3"
 GRAPH = {
@@ -37,58 +36,27 @@ SESSIONS = {
 MEANS = {f"m{number}": {"kind": "mean", "sources": ["pay", f"x{number}"]} for number in range(49)}
 MANY = {"metrics": {"spent": {"kind": "mean"}, **MEANS}, "guardrails": [*MEANS]}
 USERS = {"unit": "user", "metrics": {"spent": {"kind": "mean", "cap": 100}}}
-# What a binding reads of events, by words of its statement.
+# What a freeze reads of events, by words of its statement.
 CAP, QUANTILES, UNIT = "ORDER BY abs(value)", "firsts AS", "WITH sessions"
 HISTORY, REQUESTS, ROUTES = "sum(earlier * later)", "LIMIT 1", "GROUPING SETS"
-LATE, FLAGGED = "seen_commits", "min(occurred_at) AS occurred_at"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The statements that read events, in a transaction that binds."""
-
-    locked: list[str] = field(default_factory=list)
-    free: list[str] = field(default_factory=list)
-    bindings: list[str] = field(default_factory=list)
-
-
-class Watch:
-    """Listens to the statements of a store, and to whether the log's lock is held."""
-
-    def __init__(self) -> None:
-        self.asked, self.is_locked = Asked(), False
-
-    def ended(self, _connection: Any) -> None:
-        self.is_locked = False
-
-    def before(
-        self, _c: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: Any
-    ) -> None:
-        if statement.startswith("ROLLBACK TO SAVEPOINT"):
-            self.is_locked = False
-        elif "pg_advisory_xact_lock(" in statement and LOG_LOCK in parameters.values():
-            self.is_locked = True
-        elif "runtime_events" in statement or "revenue_events" in statement:
-            (self.asked.locked if self.is_locked else self.asked.free).append(statement)
-        elif "UPDATE experiments SET" in statement and self.is_locked:
-            self.asked.bindings.append(statement)
+LATE, FLAGGED = "seen_commits", "flags ->>"
 
 
 @contextmanager
-def watched(store: Store) -> Iterator[Asked]:
-    watch = Watch()
-    listeners = [
-        ("before_cursor_execute", watch.before),
-        ("commit", watch.ended),
-        ("rollback", watch.ended),
-    ]
-    for name, listener in listeners:
-        event.listen(store.engine, name, listener)
+def watched(store: Store) -> Iterator[list[str]]:
+    """Yields the statements of a store that read events, or hold the log's lock alone."""
+    read: list[str] = []
+
+    def before(_c: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        alone = "pg_advisory" in statement and "shared" not in statement
+        if "_events" in statement or (alone and LOG_LOCK in parameters.values()):
+            read.append(statement)
+
+    event.listen(store.engine, "before_cursor_execute", before)
     try:
-        yield watch.asked
+        yield read
     finally:
-        for name, listener in listeners:
-            event.remove(store.engine, name, listener)
+        event.remove(store.engine, "before_cursor_execute", before)
 
 
 def canary(deployed_at: datetime | None) -> Callable[[Connection, int], Any]:
@@ -107,22 +75,11 @@ def canary(deployed_at: datetime | None) -> Callable[[Connection, int], Any]:
 
 
 def registration(**members: Any) -> Callable[[Connection, int], Any]:
-    return lambda connection, project_id: register_experiment(
-        connection, project_id, target_metric="spent", **members
-    )
+    asked = Registration(target_metric="spent", **members)
+    return lambda connection, project_id: experiments.register(connection, project_id, asked)
 
 
 DAYS_AGO = datetime.now(UTC) - timedelta(days=2)
-PLACE = PlaceRequest(
-    change="cart",
-    environment="production",
-    flag=None,
-    commit=None,
-    metric="spent",
-    actor=None,
-    accept_harm=0.1,
-    patience_hours=24,
-)
 FLAG = Flag(name="f", treatment="on", control="off")
 
 
@@ -151,68 +108,53 @@ OF_COMMIT, OF_FLAG = registration(treatment_commit=NEW), registration(treatment_
         *("50 metrics", "50 metrics of each that waits for a deploy"),
     ],
 )
-def test_it_reads_events_before_it_takes_the_lock(store, settings, earlier, binding, read) -> None:
+def test_a_request_binds_without_the_log_that_the_pipeline_freezes_from(
+    store, settings, earlier, binding, read
+) -> None:
     with store.engine.begin() as connection:
         project_id = create_project(connection, "shop").project_id
         apply_settings(connection, project_id, settings)
         record_deploy(connection, project_id, OLD, DAYS_AGO - timedelta(days=1), graph=GRAPH)
         earlier(connection, project_id)
-    with watched(store) as asked, store.engine.begin() as connection:
+    with watched(store) as bound, store.engine.begin() as connection:
         binding(connection, project_id)
-    assert asked.bindings, "nothing was bound"
-    assert asked.locked == []
-    assert {words for words in read if not any(words in each for each in asked.free)} == set()
-
-
-def test_places_are_registered_one_by_one(store) -> None:
-    with store.engine.begin() as connection:
-        project_id = create_project(connection, "shop").project_id
-        apply_settings(connection, project_id, {**SESSIONS, "flag_places": 0})
-        record_deploy(connection, project_id, OLD, DAYS_AGO)
-        for name in ("cart", "search", "footer"):
-            flag = Flag(name=name, treatment="on", control="off")
-            ask(connection, project_id, replace(PLACE, change=name, flag=flag))
-        apply_settings(connection, project_id, {"flag_places": 25})
-    with watched(store) as asked:
-        advance_places(store.engine.begin)
-    assert (len(asked.bindings), asked.locked) == (3, [])
+    with watched(store) as frozen, store.engine.begin() as connection:
+        assert experiments_to_freeze(connection, as_of=store_time(connection))
+        freeze_registered(connection)
+    assert bound == []
+    assert {words for words in read if not any(words in each for each in frozen)} == set()
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["/v1/reward/register", "/v1/places", "/v1/deploys"],
+    ("path", "body"),
+    [
+        ("/v1/reward/register", {"treatment_commit": NEW}),
+        ("/v1/places", {"flag": {"name": "cart", "treatment": True}}),
+        ("/v1/deploys", {"commit": {"sha": NEW}, "allocation": 0.1}),
+    ],
     ids=["register", "places", "deploys"],
 )
-def test_a_neighbour_is_answered_while_a_project_reads_its_past(service, path) -> None:
+def test_a_project_is_answered_while_nobody_can_read_the_log(service, path, body) -> None:
     service.settings(default_metric="spent", **SESSIONS)
     service.deploy(OLD, minutes=-60)
-    waiting = path == "/v1/deploys"
-    if waiting:
+    if path == "/v1/deploys":
         service.register(treatment_commit=NEW)
     else:
         service.deploy(NEW, 0.1, base=OLD)
-    bodies = {
-        "/v1/reward/register": {"treatment_commit": NEW},
-        "/v1/places": {"flag": {"name": "cart", "treatment": True}},
-        "/v1/deploys": {"commit": {"sha": NEW}, "allocation": 0.1},
-    }
-    neighbour = World.new(service.store, service.client, "neighbour")
-    with ThreadPoolExecutor(1) as pool, service.store.engine.begin() as connection:
-        # Whoever reads the past reads payments.
-        connection.execute(text("LOCK TABLE revenue_events IN ACCESS EXCLUSIVE MODE"))
-        answer = pool.submit(service.post, path, bodies[path])
-        eventually(lambda: connection.execute(WAITS).scalar_one())
-        event = {"event": "page_view", "session_id": "s"}
-        assert neighbour.post("/v1/events", event).status_code == 202
-        connection.rollback()
-        assert answer.result().status_code == 201
+    with service.store.engine.begin() as connection:
+        connection.execute(text("LOCK runtime_events, revenue_events IN ACCESS EXCLUSIVE MODE"))
+        assert service.post(path, body).status_code == 201
 
 
-WAITS = text("""
-SELECT EXISTS (
-    SELECT FROM pg_locks WHERE relation = 'revenue_events'::regclass AND NOT granted
-)
-""")
+def test_a_reader_of_the_log_waits_for_writers_and_no_writer_for_a_reader(service) -> None:
+    page_view = {"event": "page_view", "session_id": "s"}
+    with ThreadPoolExecutor(1) as pool, service.store.engine.begin() as writer:
+        received_at = receipt_time(writer)
+        instant = pool.submit(service.in_store, closed_instant)
+        assert service.post("/v1/events", page_view).status_code == 202
+        assert not instant.done()
+        writer.rollback()
+        assert instant.result() > received_at
 
 
 def test_a_member_whose_past_cannot_be_read_in_time_has_its_default_and_is_named(store) -> None:

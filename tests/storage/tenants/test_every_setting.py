@@ -301,10 +301,8 @@ def of_verified_draws(service: World, chosen: bool) -> str:
     return frozen(service, service.register(treatment_flag=flag, **ON_ORDERS), "drawn")
 
 
-def frozen(service: World, experiment: str, member: str) -> str:
-    statement = text("SELECT policy ->> :member FROM experiments WHERE experiment_id = :id")
-    where = {"member": member, "id": experiment}
-    return service.in_store(lambda c: c.execute(statement, where).scalar_one())
+def frozen(service: World, experiment: str, member: str) -> Any:
+    return service.policy(experiment)[member]
 
 
 def of_origins(service: World, origins: Any) -> int:
@@ -476,6 +474,7 @@ def policies(world: World, chosen: Chosen) -> list[Any]:
     flag = {"name": "cart", "treatment": True}
     registered.append(world.register(treatment_flag=flag, guardrails=["refund"]))
     read = text("SELECT policy FROM experiments WHERE experiment_id = ANY(:ids) ORDER BY bound_at")
+    world.freeze()
     frozen = world.in_store(lambda c: c.execute(read, {"ids": registered}).scalars().all())
     return [{**policy, "earlier_attempts": len(policy["earlier_attempts"])} for policy in frozen]
 

@@ -1,0 +1,372 @@
+"""The freeze: a bound experiment gets its start and its policy, from the log as of its binding.
+
+The pipeline freezes, in a transaction that no writer waits for; whenever it does, it reads alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import structs
+from sqlalchemy import Connection, Row, func, select, text, update
+
+from domain.metric import SLOW, FrozenMetric, Metric
+from domain.policy import BLOCK_MIN_UNITS, UNDECLARED_MIN_UNITS, RoutesBecause
+from domain.registration import Registration
+from domain.route import RouteTable
+from storage.experiments.binding import Binding
+from storage.experiments.graphs import graph_patterns
+from storage.experiments.policy import (
+    frozen_policy,
+    watched_guardrails,
+)
+from storage.experiments.readings import (
+    PastEvents,
+    affected_routes,
+    cap_of,
+    first_values,
+    fitting_unit,
+    history_of,
+    sends_requests,
+)
+from storage.postgres.refusal import Conflict
+from storage.schema.encoding import compared_value, on_our_clock
+from storage.schema.past_log import PastLog
+from storage.schema.tables import deploys, experiments
+from storage.tenants.settings import Settings, frozen_settings
+
+# How many units an analysis block waits for, and how long (docs/statistics.md, 'Counts').
+_DECLARED = (BLOCK_MIN_UNITS, timedelta(hours=24))
+_UNDECLARED = (UNDECLARED_MIN_UNITS, timedelta(hours=6))
+
+_TO_FREEZE = text("""
+SELECT experiment_id, project_id FROM experiments
+WHERE bound_at <= :as_of AND frozen_at IS NULL AND cannot_start IS NULL
+ORDER BY row_number() OVER (PARTITION BY project_id ORDER BY bound_at, experiment_id),
+    bound_at, experiment_id
+""")
+
+
+def experiments_to_freeze(connection: Connection, *, as_of: datetime) -> Sequence[Row[Any]]:
+    """Returns the bound experiments without a policy: the oldest of each project first.
+
+    Args:
+        as_of: A time up to which the log is final.
+    """
+    return connection.execute(_TO_FREEZE, {"as_of": as_of}).all()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """An experiment as it was bound: all that its policy is frozen from, besides the log."""
+
+    row: Row[Any]
+    deploy: Row[Any]
+    request: Registration
+    binding: Binding
+
+    @property
+    def metric(self) -> str:
+        """The target metric."""
+        return self.row.target_metric
+
+    @property
+    def guardrails(self) -> Sequence[str]:
+        """The guardrails that its registration asked for, or its project's."""
+        return watched_guardrails(self.binding.settings, self.request.guardrails)
+
+
+def freeze(connection: Connection, experiment_id: str) -> None:
+    """Freezes the policy that a bound experiment's verdict reads, or why it cannot start."""
+    bound = _bound(connection, experiment_id)
+    try:
+        frozen = _frozen(connection, bound)
+    except Conflict as conflict:
+        frozen = {"cannot_start": conflict.detail}
+    own = experiments.c
+    connection.execute(
+        update(experiments)
+        # Two runs freeze alike: the first stays.
+        .where(own.experiment_id == experiment_id, own.frozen_at.is_(None))
+        .values(frozen)
+    )
+
+
+def _bound(connection: Connection, experiment_id: str) -> Bound:
+    query = select(experiments).where(experiments.c.experiment_id == experiment_id)
+    row = connection.execute(query).one()
+    deploy = connection.execute(select(deploys).where(deploys.c.deploy_id == row.deploy_id)).one()
+    return Bound(
+        row=row,
+        deploy=deploy,
+        request=Registration.of_stored(row.request),
+        binding=msgspec.convert(row.binding, Binding),
+    )
+
+
+def _frozen(connection: Connection, bound: Bound) -> dict[str, Any]:
+    """Returns the columns of a frozen experiment.
+
+    Raises:
+        Conflict: The target's threshold cannot be frozen.
+    """
+    row, binding = bound.row, bound.binding
+    past = PastLog(connection, until=row.bound_at)
+    events = PastEvents(past=past, project_id=row.project_id, environment=row.environment)
+    start = _start_of(connection, bound, events)
+    settings, guardrails = _with_slow(bound, events, at=start.starts_at)
+    unit = fitting_unit(events, settings, is_history=start.is_history)
+    before = min(start.starts_at - start.late_by, past.until)
+    routes, because = _routes(connection, bound, events)
+    policy = frozen_policy(
+        settings,
+        unit=unit,
+        target=bound.metric,
+        guardrails=[name for name in guardrails if name not in binding.unseen_guardrails],
+        environment=row.environment,
+        routes=routes,
+        routes_because=because,
+        graph_id=bound.deploy.graph_id,
+        value_per_conversion=bound.request.value_per_conversion,
+        attempt=binding.attempt,
+        earlier_attempts=binding.earlier_attempts,
+        flag=bound.request.treatment_flag,
+        is_portfolio=bound.request.is_portfolio,
+        late_by=start.late_by,
+        retrospective=start.is_history,
+        caps=lambda metric: events.answered(
+            f"cap of {metric.name}", lambda: cap_of(events, metric, before=before), default=None
+        ),
+        quantiles=lambda metric, shares: events.answered(
+            f"thresholds of {metric.name}",
+            lambda: first_values(events, metric, shares, by_user=unit == "user", before=before),
+            default=None,
+        ),
+        history=lambda metric: _history(bound, events, metric, start=start),
+        read_from=events.read_from,
+        unread=events.unread,
+    )
+    return {
+        "frozen_at": func.clock_timestamp(),
+        "declared_at": start.declared_at,
+        "starts_at": start.starts_at,
+        "policy": msgspec.to_builtins(policy),
+    }
+
+
+def _history(
+    bound: Bound, events: PastEvents, metric: FrozenMetric, *, start: "Start"
+) -> tuple[datetime, datetime] | None:
+    """Returns from when to when the history was received that predicts a metric of users.
+
+    None where a build with the change was served then.
+    """
+    is_whole = start.starts_at - start.late_by == start.began_at
+    if bound.binding.served_before or metric.cap is None or not is_whole:
+        return None
+    before = min(start.began_at, events.past.until)
+    trusted_only = bound.binding.settings.trusted_identity
+    return events.answered(
+        f"history of {metric.name}",
+        lambda: history_of(events, metric, before=before, trusted_only=trusted_only),
+        default=None,
+    )
+
+
+def _with_slow(bound: Bound, events: PastEvents, *, at: datetime) -> tuple[Settings, Sequence[str]]:
+    """Returns settings and guardrails, with `slow` where none were chosen and requests come."""
+    settings, guardrails = bound.binding.settings, bound.guardrails
+    if (
+        bound.binding.chose_guardrails
+        or SLOW in settings.metrics
+        or not {*guardrails} >= {*settings.guardrails}
+        or not events.answered(
+            SLOW, lambda: sends_requests(events, settings.span_event, at=at), default=False
+        )
+    ):
+        return settings, guardrails
+    slow = Metric(
+        sources=[settings.span_event],
+        over=["p50", "p90", "p95", "p99"],
+        better="lower",
+        window_seconds=300,
+    )
+    metrics = {**settings.metrics, SLOW: slow}
+    return structs.replace(settings, metrics=metrics), [*guardrails, SLOW]
+
+
+def _routes(
+    connection: Connection, bound: Bound, events: PastEvents
+) -> tuple[list[str] | None, RoutesBecause]:
+    """Returns the routes that expose a unit, None for all, and why these.
+
+    Where none are named they are the routes that the deploy affects and events have named of late.
+    """
+    deploy, request = bound.deploy, bound.request
+    if request.routes is not None:
+        return list(request.routes), "named"
+    # The deploy brought the last of a portfolio's changes: its routes are that change's.
+    if request.is_portfolio or not deploy.affected_routes or deploy.graph_id is None:
+        return None, "all"
+    table = RouteTable(graph_patterns(connection, events.project_id, deploy.graph_id))
+    since = min(deploy.deployed_at, events.past.until)
+    named = deploy.affected_routes
+    affected = events.answered(
+        "routes", lambda: affected_routes(events, table, named, since=since), default=None
+    )
+    return (affected, "affected") if affected else (None, "all")
+
+
+# --- The start: when exposure begins, and whether the registration came after a look --------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """When the exposure of an experiment begins.
+
+    Attributes:
+        declared_at: The same, where exposure begins with a late registration alone.
+    """
+
+    starts_at: datetime
+    began_at: datetime
+    declared_at: datetime | None
+    is_history: bool
+
+    @property
+    def late_by(self) -> timedelta:
+        """How long after its canary it starts, where it was registered late."""
+        return timedelta() if self.declared_at is None else self.starts_at - self.declared_at
+
+
+def _start_of(connection: Connection, bound: Bound, events: PastEvents) -> Start:
+    """Returns when exposure begins: with the first step of the ramp, or of a flag's being on.
+
+    It begins with the binding where the experiment is repeated, and where it was chosen late.
+    History is registered after its events by its nature: it keeps its past.
+    """
+    binding, bound_at = bound.binding, bound.row.bound_at
+    began_at, brought = _began_at(bound, events), bound.binding.history_until
+    starts_at, is_late = began_at, False
+    if bound.request.is_portfolio:
+        # Users had the treatment long before: units of the old build that came then had it by
+        # chance. The binding is meant where no share of the hold-back is declared yet.
+        starts_at = max(began_at, binding.held_back_since or bound_at)
+    elif brought is None or brought < began_at:
+        is_late = _is_chosen_late(connection, bound, events, since=began_at)
+    if is_late or binding.is_repeated:
+        starts_at = bound_at
+    return Start(
+        starts_at=starts_at,
+        began_at=began_at,
+        declared_at=began_at if is_late else None,
+        is_history=brought is not None and brought >= starts_at,
+    )
+
+
+_FIRST_FLAGGED = text(f"""
+SELECT min({on_our_clock("e")}) FROM runtime_events AS e
+WHERE project_id = :project_id AND environment = :environment
+  AND {on_our_clock("e")} >= :since AND received_at >= :since AND received_at < :until
+  AND {compared_value("(flags ->> :name)")} = :treatment
+  AND (trusted OR signed OR NOT :signed_only)
+""")
+
+
+def _began_at(bound: Bound, events: PastEvents) -> datetime:
+    """Returns when the declaration began: with its first step; of a flag, when it was first on."""
+    binding, flag = bound.binding, bound.request.treatment_flag
+    if flag is None:
+        return binding.began_at
+    asked = {
+        "since": min(binding.began_at, events.past.until),
+        "until": events.past.until,
+        "name": flag.name,
+        "treatment": flag.treatment,
+        "signed_only": binding.settings.signed_assignments,
+    }
+    first = events.answered(
+        "start", lambda: events.rows(_FIRST_FLAGGED, **asked)[0][0], default=None
+    )
+    return first or bound.row.bound_at
+
+
+_FIRST_CLOSING = text("""
+SELECT least(
+    (SELECT min(closed_at) FROM (
+        SELECT closed_at, sum(sum(sessions)) OVER (ORDER BY block) AS units
+        FROM seen_commits
+        WHERE project_id = :project_id AND environment = :environment
+          AND block > CAST(:since AS timestamptz) - interval '5 minutes'
+        GROUP BY block, closed_at
+    ) AS seen WHERE units >= :enough),
+    -- Where no event came nobody could look.
+    (SELECT CAST(:latest AS timestamptz) WHERE EXISTS (
+        SELECT FROM runtime_events
+        WHERE project_id = :project_id AND environment = :environment
+          AND received_at >= :since AND received_at <= :latest
+    ))
+)
+""")
+
+
+def _is_chosen_late(
+    connection: Connection, bound: Bound, events: PastEvents, *, since: datetime
+) -> bool:
+    """Tells whether something that the verdict reads was chosen when it could be seen already.
+
+    By then the exposures of the first analysis block since the declaration had closed.
+    """
+    deploy, request, settings = bound.deploy, bound.request, bound.binding.settings
+    is_declared = deploy.allocation is not None and 0 < deploy.allocation < 1
+    enough, longest = _DECLARED if is_declared else _UNDECLARED
+    since = min(since, events.past.until)
+    latest = since + longest + timedelta(seconds=settings.grace_seconds)
+    bounds = {"since": since, "enough": enough, "latest": latest}
+    # Who cannot be shown to have come before a look came after it.
+    closed = events.answered(
+        "start", lambda: events.rows(_FIRST_CLOSING, **bounds)[0][0], default=since
+    )
+    if closed is None or events.past.until <= closed:
+        return False
+    asked = {"project_id": bound.row.project_id, "since": closed, "until": events.past.until}
+    rows = connection.execute(_SETTINGS_BEFORE, asked)
+    before = {row.member: row.before for row in rows}
+    held = {*before.get("guardrails", settings.guardrails)}
+    control = request.control_commit and bound.row.control_commit
+    named = bound.row.registered_at > closed and (
+        bound.metric != before.get("default_metric", settings.default_metric)
+        or request.routes is not None
+        or control not in (None, deploy.base_commit)
+        or not held <= {bound.metric, *bound.guardrails}
+    )
+    return named or _has_changed(before, bound)
+
+
+# The settings that were changed since a time, as they were then.
+_SETTINGS_BEFORE = text("""
+SELECT DISTINCT ON (changed.member) changed.member, changed.before
+FROM audit_trail AS a
+CROSS JOIN LATERAL jsonb_to_recordset(a.changes) AS changed (member text, before jsonb)
+WHERE a.project_id = :project_id AND a.action = 'settings_changed'
+  AND a.happened_at > :since AND a.happened_at <= :until
+ORDER BY changed.member, a.entry_id
+""")
+
+
+def _has_changed(before: Mapping[str, Any], bound: Bound) -> bool:
+    """Tells whether settings that the verdict reads are no longer as they were."""
+    now = msgspec.to_builtins(bound.binding.settings)
+    if any(
+        member in before and before[member] != now[member] for member in frozen_settings("whole")
+    ):
+        return True
+    # A new guardrail takes nothing away.
+    return any(
+        member == f"metrics.{name}" or member.startswith(f"metrics.{name}.")
+        for member, value in before.items()
+        for name in (bound.metric, *bound.guardrails)
+        if name == bound.metric or value is not None
+    )
