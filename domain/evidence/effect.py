@@ -43,9 +43,9 @@ class Likelihood(Document, frozen=True, kw_only=True):
     estimate: Annotated[
         float,
         Meta(
-            description="The lift divided by the rate or mean of both arms; in the metric's unit"
-            " where `relative` is null. Where something stopped the comparison it is too large on"
-            " average. Multiply it into a prior once, and never the effect too."
+            description="The lift divided by both arms' rate or mean; in the metric's unit where"
+            " `relative` is null. Too large on average where something stopped the comparison."
+            " Multiply it into a prior once, and never the effect too."
         ),
     ]
     standard_error: Annotated[float, Meta(description="Of the estimate.")]
@@ -76,7 +76,7 @@ class Effect(Document, frozen=True, kw_only=True):
         float | None,
         Meta(
             description="The estimate divided by control's rate or mean; null where that is 0, or"
-            " the arms' means have not the same sign."
+            " the arms' signs differ."
         ),
     ]
     likelihood: Annotated[
@@ -113,15 +113,15 @@ class Effect(Document, frozen=True, kw_only=True):
     stopped: Annotated[
         Stopped | None,
         Meta(
-            description="The event that took the comparison away before a decision and before"
-            " reward_at; null where none did. Such an effect is never trainable."
+            description="The event that ended the comparison before a decision and reward_at, or"
+            " null. Such an effect is never trainable."
         ),
     ]
     reward_at: Annotated[
         Moment,
         Meta(
-            description="When it is final, fixed when the experiment began; the deciding look where"
-            " that is later."
+            description="When it is final, fixed at the start; the deciding look where that is"
+            " later."
         ),
     ]
     as_of: Moment | None
