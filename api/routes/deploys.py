@@ -248,7 +248,7 @@ async def post_deploy(
         )
         return recorded
 
-    recorded = await shared.store.run(recording)
+    recorded = await shared.store.run_in_turn(caller.project_id, recording)
     return answer(
         {
             "deploy": recorded.record,

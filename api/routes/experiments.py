@@ -182,7 +182,8 @@ async def post_registration(
         return id_, read_first_look(connection, caller.project_id, id_)
 
     await runtime(request).rate_limit.admit_registration(caller)
-    id_, first_look_at = await runtime(request).store.run(registering)
+    store = runtime(request).store
+    id_, first_look_at = await store.run_in_turn(caller.project_id, registering)
     headers = _first_look(first_look_at)
     return answer(RegisteredExperiment(experiment_id=id_), status=201, headers=headers)
 

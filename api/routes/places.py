@@ -110,7 +110,7 @@ async def post_place(
         return read_place(connection, caller.project_id, place_id), created
 
     await runtime(request).rate_limit.admit_registration(caller)
-    place, created = await runtime(request).store.run(asking)
+    place, created = await runtime(request).store.run_in_turn(caller.project_id, asking)
     return answer(place, status=201 if created else 200)
 
 

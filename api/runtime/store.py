@@ -1,7 +1,9 @@
 """The API's store: a transaction a request, and the same error whenever it is away."""
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import psycopg
 from sqlalchemy import Connection
@@ -13,6 +15,8 @@ from storage.postgres.engine import StoreUnavailable, unavailable
 
 ResultT = TypeVar("ResultT")
 
+# As long as a connection waits for a lock.
+_TURN_SECONDS = 8.0
 # Errors that psycopg raises where SQLAlchemy does not wrap them.
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, OSError)
 
@@ -22,6 +26,26 @@ class Store:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._turns = WeakValueDictionary[int, asyncio.Lock]()
+
+    async def run_in_turn(self, project_id: int, work: Callable[[Connection], ResultT]) -> ResultT:
+        """Returns as `run` does, after the project's earlier calls.
+
+        Work that locks the project waits here: it would hold a connection that others need.
+
+        Raises:
+            StoreUnavailable: As of `run`; or too many calls of the project are before this.
+        """
+        turn = self._turns.setdefault(project_id, asyncio.Lock())
+        try:
+            async with asyncio.timeout(_TURN_SECONDS):
+                await turn.acquire()
+        except TimeoutError as error:
+            raise StoreUnavailable("too many changes of this project wait") from error
+        try:
+            return await self.run(work)
+        finally:
+            turn.release()
 
     async def run(self, work: Callable[[Connection], ResultT]) -> ResultT:
         """Returns what `work` returns, once its transaction is committed to disk.

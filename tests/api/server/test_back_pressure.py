@@ -9,6 +9,8 @@ import pytest
 from sqlalchemy import text
 
 from storage.tenants.keys import KeyKind
+from storage.tenants.projects import lock_project
+from tests.world import K
 
 pytestmark = pytest.mark.usefixtures("service")
 
@@ -45,3 +47,21 @@ def test_what_cannot_wait_is_refused_and_what_waits_is_stored(service) -> None:
     with service.store.engine.begin() as connection:
         stored = connection.execute(text("SELECT count(*) FROM runtime_events")).scalar_one()
     assert stored == 250 * (result[202] + 1)
+
+
+def test_changes_that_wait_for_their_project_leave_connections_to_others(service) -> None:
+    service.canary()
+    other = service.new_project("other").keys[KeyKind.PROJECT]
+
+    def registered(number: int) -> Any:
+        body = {"treatment_commit": K, "target_metric": f"metric-{number}"}
+        return service.client.post("/v1/reward/register", json=body, headers=service.reward)
+
+    # More than a worker has connections.
+    with ThreadPoolExecutor(14) as clients, service.store.engine.begin() as connection:
+        lock_project(connection, service.project.project_id)
+        answers = [clients.submit(registered, number) for number in range(14)]
+        for _ in range(30):
+            headers = {"X-Service-Project-Key": other}
+            assert service.client.get("/v1/reward", headers=headers).status_code == 200
+    assert 201 in {answer.result().status_code for answer in answers}
