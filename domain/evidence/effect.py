@@ -61,8 +61,8 @@ class Effect(Document, frozen=True, kw_only=True):
     estimate: Annotated[
         float | None,
         Meta(
-            description="Treatment minus control: the posterior mean over all units that were"
-            " compared, those after the decision included, under the policy's prior."
+            description="Treatment minus control: the posterior mean, by the policy's prior, over"
+            " all units compared, those after the decision too."
         ),
     ]
     standard_error: Annotated[
@@ -82,8 +82,8 @@ class Effect(Document, frozen=True, kw_only=True):
     likelihood: Annotated[
         Likelihood | None,
         Meta(
-            description="What the same units say without a prior, whoever ended the experiment;"
-            " null where the estimate is null, and of a retrospective experiment."
+            description="What these units say without a prior; null where the estimate is null,"
+            " and of a retrospective experiment."
         ),
     ]
     value_per_day: Annotated[
@@ -128,7 +128,7 @@ class Effect(Document, frozen=True, kw_only=True):
     after_decision: Annotated[
         AfterDecision | UnsetType | None,
         Meta(
-            description="Units that were exposed after the deciding look alone, for people to"
-            " compare; null while open, and after an end without an answer."
+            description="Only units exposed after the deciding look, for people to compare; null"
+            " while open, and after an end without an answer."
         ),
     ] = UNSET
