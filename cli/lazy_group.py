@@ -68,7 +68,7 @@ class LazyGroup(click.Group):
         """Tells whether this distribution holds it: the client holds those that speak HTTP."""
         module = self.places[command].partition(":")[0]
         room = module.rpartition(".")[0]
-        # Of a module in a room that is not there, find_spec raises.
+        # find_spec raises where the module's room is missing.
         return find_spec(room) is not None and find_spec(module) is not None
 
 

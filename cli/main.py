@@ -51,7 +51,7 @@ GROUPS = {
 }
 COMMANDS = {name: place for group in GROUPS.values() for name, place in group.items()}
 
-# What people type who know the thing and not its word here.
+# Words that people may type for a command.
 MEANT = {
     **dict.fromkeys(("verdict", "verdicts", "reward", "result", "show"), ("wait", "explain")),
     **dict.fromkeys(("status", "check", "health"), ("doctor", "explain")),

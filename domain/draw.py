@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Of the digest, in hexadecimal: a share is kept to 1 in 2^32.
+# Hexadecimal digits of the digest that a draw reads: a share is exact to 1 in 2^32.
 DIGITS = 8
 POSITIONS = 16**DIGITS
 # Each thousandth unit may be off the draw, as clients with an older answer are; two always may.

@@ -388,7 +388,7 @@ def empty_event(event: str) -> str:
     return f"{event[: LONGEST_NAME - len(_EMPTY)]}{_EMPTY}"
 
 
-# What a companion counts of units that have an event, whatever the target's values are.
+# A companion counts units that have an event, whatever the target's values are.
 _YES_OR_NO = {
     **dict.fromkeys(("cap", "over", "currency", "rates", "where", "per")),
     "kind": "conversion",

@@ -25,7 +25,7 @@ PORTFOLIO = "portfolio"
 RETROSPECTIVE = "retrospective"
 
 
-# What is stored of a registration as it was requested, beside its commit and metric.
+# Members of a registration that are stored as requested, beside its commit and metric.
 _STORED = (
     *("control_commit", "treatment_flag", "routes", "guardrails", "value_per_conversion"),
     *("metadata", "actor"),
@@ -47,7 +47,7 @@ class Registration:
     metadata: Mapping[str, Any] | None = None
     # Who, or which agent, asks.
     actor: str | None = None
-    # Whose deploys are meant where no command is named.
+    # The environment whose deploys are meant where no commit is named.
     environment: str = PRODUCTION
     # Guardrails without an event in an import: only an import may leave them out.
     unseen_guardrails: Sequence[str] = ()

@@ -146,7 +146,7 @@ def answer_schema(answer: type[msgspec.Struct]) -> dict[str, Any]:
             members = parts[document.__name__]["properties"]
             parts[document.__name__] |= {
                 "properties": {name: members[name] for name in names},
-                # Of an experiment that ended before it was computed no more is known.
+                # An experiment that ended before it was computed has no more members.
                 "required": list(SHOWN[ClosedExperiment] if document is Evidence else names),
             }
     return written_out({**parts[answer.__name__], "$defs": parts})

@@ -37,7 +37,7 @@ class CallersApi(RewardApi):
         state: Mapping[str, Any] = request.scope.get("state", {})
 
         async def within(scope: Scope, receive: Receive, send: Send) -> None:
-            # What the server made at its start, which a request of ours would lack.
+            # State that the server made at its start, which a request of ours would lack.
             await self._application({**scope, "state": {**state}}, receive, send)
 
         transport = httpx2.ASGITransport(app=within, raise_app_exceptions=False)
@@ -56,7 +56,7 @@ class HttpServer:
             streamable_http_path=PATH,
             json_response=True,
             stateless_http=True,
-            # Whoever mounts it has checked both.
+            # The API has checked host and origin before it mounts this app.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
 

@@ -58,7 +58,7 @@ def set_up(lines: Sequence[ChecklistLine], *, url: str) -> dict[str, Any]:
     Args:
         lines: In the order of a set-up.
     """
-    # What is red comes before what cannot be judged yet.
+    # Red lines come before those that cannot be judged yet.
     left = [line for ok in (False, None) for line in lines if line.ok is ok]
     example = _example(left[0]) if left else None
     step = SetUp(

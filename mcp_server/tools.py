@@ -376,7 +376,7 @@ def _reading(title: str) -> ToolAnnotations:
 async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
     answer = await api.experiment(experiment_id)
     contract = _shaped(Contract, answer, api)
-    # Of an experiment that ended without an answer the contract says all.
+    # The contract says everything about an experiment that ended without an answer.
     is_over = contract.abstain_reason is not None and contract.decided
     registration = None if is_over else await _registration(api, experiment_id)
     return _result(contract, advice(contract, answer.retry_after, registration))

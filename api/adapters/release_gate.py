@@ -201,7 +201,7 @@ async def post_gate(
     ] = "go",
 ) -> Response:
     """Answer 200 to go on and 403 to hold, as Flagger's webhooks read it."""
-    # Who sends no body of ours is asked for the key first, as everywhere.
+    # A request without a JSON body is asked for its key first, as everywhere.
     if HEADER in request.headers or not announces_json(request):
         await admitted(request, KeyKind.PROJECT)
     body = await _BODY(request)

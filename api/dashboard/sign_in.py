@@ -58,7 +58,7 @@ async def get_sign_in(request: Request) -> Response:
 async def post_sign_in(request: Request) -> Response:
     """Exchange the code of a link, or a project key, for a cookie."""
     form = await posted(request)
-    # Which project's proxies to believe is not known yet: its clients share a limit.
+    # No project's proxies are known yet, so clients behind a proxy share a limit.
     await runtime(request).rate_limit.admit_sign_in(address=client_address(request, ()))
     after = page_after(form.text("next"))
     if form.text("project"):

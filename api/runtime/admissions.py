@@ -31,7 +31,7 @@ _PATIENCE_SECONDS = 3.0
 _MOST_NAMES, _MOST_HELD = 100, 1000
 # Then all names are noted again, since the store says to an hour when each came last.
 _FORGOTTEN_SECONDS = 600.0
-# Of a process: by project, whether a write key sent the name, or a metric reads it; and the names.
+# Names by project, and by whether a write key sent them or a metric reads them.
 Names = Mapping[tuple[int, bool], Sequence[str]]
 _MEMBER = re.compile(r"(?:/events/\d+)?/(\w+)", re.ASCII)
 

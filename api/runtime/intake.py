@@ -69,7 +69,7 @@ async def take_events(
             late = await _store(shared, caller, batch)
         shared.meters.accepted.inc(batch.accepted)
     except Problem as problem:
-        # What is replayed says nothing about today's senders.
+        # A replayed event says nothing about today's senders.
         if not history:
             shared.admissions.refused(caller.project_id, problem)
         raise

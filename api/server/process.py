@@ -33,7 +33,7 @@ _log = logging.getLogger("api")
 
 # A client that keeps its connection busy sends its next request within this time after SIGTERM.
 _LAST_REQUEST_SECONDS = 1.0
-# What is then unanswered after these is answered 503. Orchestrators commonly kill after 10.
+# Requests still unanswered after these get 503. Orchestrators commonly kill after 10.
 _UNANSWERED_SECONDS = 6
 _BACKLOG = 2048
 # The most of a request's head that comes in parts: path, query and header fields.
@@ -123,7 +123,7 @@ def serve(
         log_config=None,
         # The application writes its own, without query strings.
         access_log=False,
-        # Whose word on the client's address counts is a setting of each project.
+        # Each project's settings name the proxies whose address of the client counts.
         proxy_headers=False,
         server_header=False,
         backlog=_BACKLOG,
@@ -273,7 +273,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stops listening, answers everybody who was let in, and ends the application."""
         _log.info("stopping")
-        # Of the answers under way too: they share the list.
+        # Responses already under way share this list, so they get the header too.
         self.server_state.default_headers.append((b"connection", b"close"))
         for _ in range(_BACKLOG):
             # Connections that the kernel has completed and nobody has accepted would be reset.

@@ -76,7 +76,7 @@ async def read_body(
 
 async def _received(request: Request, limit: int) -> bytearray:
     state = request.scope["state"]
-    # Who asks is known by now, where a key says so.
+    # The project is known by now, where a key named it.
     state["reservation"] = reservation = Reservation(state["queue"], state.get("project_id"))
     loop = asyncio.get_running_loop()
     began, raw = loop.time(), bytearray()
@@ -92,7 +92,7 @@ async def _received(request: Request, limit: int) -> bytearray:
                 latest = min(loop.time(), began + len(raw) / BODY_RATE) + BODY_SECONDS
                 deadline.reschedule(latest)
     except TimeoutError:
-        # What is left of the body would be read as the next request.
+        # The rest of the body would be read as the next request.
         close = {"Connection": "close"}
         detail = "the request's body stalled, or came too slowly"
         raise Problem("request_timeout", detail, headers=close) from None

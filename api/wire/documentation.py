@@ -52,7 +52,7 @@ _HEADERS_BY_STATUS: Mapping[int, Sequence[str]] = {
     429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
     503: ("Retry-After",),
 }
-# What can befall any request before an operation sees it. A fault of ours (500) is none of the
+# Failures of any request before an operation sees it. A fault of ours (500) is not part of the
 # interface.
 _OF_EVERY_REQUEST = (
     "request_timeout",
@@ -166,7 +166,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     """Returns the OpenAPI document of the app, with the models that its routes name."""
     for route in app.routes:
         if isinstance(route, APIRoute):
-            # What a generated client calls the operation: FastAPI's own id holds the path too.
+            # Name of the operation in generated clients: FastAPI's own id holds the path too.
             route.operation_id = route.name
     described = FastAPI.openapi(app)
     components = described.setdefault("components", {})

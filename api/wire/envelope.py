@@ -138,7 +138,7 @@ class Envelope:
         # A tool's request is part of its agent's.
         is_part = "request_id" in state
         state.update(request_id=os.urandom(12).hex(), origin_allowed=True)
-        # Who reads a body enters the queue, and leaves it when the answer is sent.
+        # A request with a body enters the queue, and leaves it when the answer is sent.
         state.update(queue=self._queue, reservation=None)
         answer = _Answer(request, self._refusals, send)
         began = time.perf_counter()

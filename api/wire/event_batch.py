@@ -113,7 +113,7 @@ class _KnownBatch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 _KNOWN_EVENT = msgspec.json.Decoder(_KnownEvent)
 _KNOWN_BATCH = msgspec.json.Decoder(_KnownBatch)
-# What identifies or names something: a word for nothing is none of them.
+# Identifiers and names, which no word for nothing can be.
 _NAMES = ("session_id", "event_id", "environment")
 EVENT_MEMBERS = frozenset(RuntimeEventBody.__struct_fields__)
 _BATCH_MEMBERS = frozenset(RuntimeEventBatch.__struct_fields__)

@@ -5,7 +5,7 @@ from collections import deque
 
 from api.wire.problem import Problem
 
-# Of bodies, of their inflated forms, and of the values that are built of them.
+# Bytes of bodies, their inflated forms and the values built of them.
 _CAPACITY_BYTES = 128 * 2**20
 # A project has so many bytes carried out at once, or a single request, where others send too.
 _SHARE_BYTES = 160 * 1024

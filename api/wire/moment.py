@@ -12,7 +12,7 @@ _FORM = re.compile(
     r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:[0-5]\d)",
     re.ASCII,
 )
-# Of these, what PostgreSQL reads as Python does: in UTC, no digit more than it keeps.
+# Times that PostgreSQL reads as Python does: in UTC, with no digit more than it keeps.
 _PLAIN = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z", re.ASCII)
 _PLAIN_LINES = re.compile(rf"(?:{_PLAIN.pattern}\n)*", re.ASCII)
 _FIRST = datetime(2000, 1, 1, tzinfo=UTC)

@@ -69,7 +69,7 @@ class Fault:
     at: str
     code: str
     detail: str
-    # What `at` is: a JSON pointer into the body, or the name of a parameter or header.
+    # Kind of `at`: a JSON pointer into the body, or the name of a parameter or header.
     place: Literal["pointer", "parameter", "header"] = "pointer"
 
     def document(self) -> dict[str, str]:
@@ -94,7 +94,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
         self.detail = detail
         self.faults = faults
         self.headers = dict(headers or {})
-        # What another protocol wants to read beside ours.
+        # Members that another protocol reads beside ours.
         self.members = dict(members or {})
 
     @property

@@ -132,7 +132,7 @@ MetricName = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(
 Actor = Annotated[str, Field(min_length=1, max_length=256)]
 RoutePattern = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(named)]
 FreeForm = Annotated[dict[str, Any], AfterValidator(_small)]
-# Of a list whose length has no limit of its own, the first item that breaks a rule ends the check.
+# A list without a limit of its own is checked up to the first item that breaks a rule.
 _ItemT = TypeVar("_ItemT")
 LongList = Annotated[list[_ItemT], Field(fail_fast=True)]
 # A link that a browser may be sent to: no other scheme, and nothing that ends an attribute.

@@ -13,7 +13,7 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 _MOST_DIGITS = 20
 # A longer name is not repeated in an answer.
 _LONGEST_NAME = 128
-# What the fast reader is blind to: a colon in disguise, and a character that is none.
+# Sequences that the fast reader cannot see: an escaped colon, and NUL.
 _ESCAPED = (rb"\u003a", rb"\u003A", rb"\u0000")
 
 
@@ -59,7 +59,7 @@ def _undoubted_document(raw: bytes) -> object:
     if any(escape in raw for escape in _ESCAPED):
         raise _DoubtfulError
     document = msgspec.json.decode(raw)
-    # Of a member named twice the last remains: then the text has a colon too many.
+    # The last of two members of the same name remains, so the text has a colon too many.
     if raw.count(b":") != msgspec.json.encode(document).count(b":") or not plain(document):
         raise _DoubtfulError
     return document

@@ -43,7 +43,7 @@ def reverted(commit: str, *, base: str | None) -> list[str]:
     since = f"{before}..{commit}"
     log = ["log", "--reverse", "--topo-order", "--format=%H %B%x00", "--end-of-options", since]
     taken_back: dict[str, None] = {}
-    # What each revert takes back, and what it brings back.
+    # Changes that each revert takes back, and those that it brings back.
     effects: dict[str, tuple[list[str], list[str]]] = {}
     for entry in (_output([*log, "--"], b"") or b"").decode(errors="replace").split("\0"):
         sha, _, message = entry.strip().partition(" ")

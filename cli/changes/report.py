@@ -19,7 +19,7 @@ _WORDS = {
     Exit.TIMEOUT: "Can't say yet",
     Exit.FAULT: "The set-up is at fault",
 }
-# What JUnit has for an end; a pass has nothing.
+# JUnit's elements by ending; a pass has none.
 _ELEMENTS = {
     Exit.ROLLBACK: "failure",
     Exit.ITERATE: "failure",

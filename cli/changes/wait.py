@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mcp_server.client import Answer
 
-# What was published can change with each tick, whatever the next look of the target is.
+# Any tick may publish a change, whenever the target's next look is.
 TICK_SECONDS = 60.0
 OUTAGE_SECONDS = 300.0
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)", re.ASCII)

@@ -12,7 +12,7 @@ from cli.imports.map import Outcome
 from cli.imports.tables import Table, literal, quoted
 from domain.absence import WORDS
 
-# What databases and pandas write for NULL in a file of text.
+# Words that databases and pandas write for NULL in text files.
 NULL_WORDS = ("", "NULL", "null", "None", "NaN", "nan", "NA", "N/A", "<NA>", "NaT", r"\N")
 _NEITHER = (
     "is neither yes nor no: true, yes, t, y, on or a number, false, no, f, n, off or 0; other words"

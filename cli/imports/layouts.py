@@ -20,11 +20,11 @@ from cli.imports.units import UnitCount, read_identifiers, settle_arms
 from domain.currency import minor_unit_digits
 from domain.metric import empty_event
 
-# Of other values of the arm column than the map names, so many are listed by name.
+# At most this many values of the arm column that the map lacks are listed by name.
 _MOST_ARMS = 1000
 # Files of more rows hold no totals of days.
 _MOST_TOTALS = 10_000
-# What the reader says of a member by its pattern, said for people.
+# Rules of members in words, in place of the reader's patterns.
 _RULES: Mapping[str, str] = {
     "event": "an event's name has 1 to 128 characters",
     "session_id": "a session_id has 1 to 128 characters",
@@ -88,7 +88,7 @@ class Layout:
         if self.map.times.spread_days is not None:
             draws = np.random.default_rng(self.map.times.seed)
             seconds = draws.uniform(0, self.map.times.spread_days * 86_400, self.rows)
-            # Of every row, taken or not, so that `where` moves no other row.
+            # Every row is drawn, taken or not, so that `where` moves no other row.
             drawn = pa.table({"drawn#": np.rint(seconds * 1e6).astype(np.int64)})
             database.register("draws", drawn)
             database.execute("CREATE TABLE drawn AS SELECT * FROM draws")
@@ -298,7 +298,7 @@ class Layout:
         if self.map.exposures:
             tests.append(f"{members['event']} IN ({_listed(self.map.exposures)})")
         if self.repetition is not None and self.repetition.in_both_arms:
-            # What a unit did under the arm that does not count, such as an order, is still its own.
+            # An order under the arm that does not count is still the unit's own.
             tests.append(f"{ROW} NOT IN (SELECT row FROM unsettled)")
         if tests:
             members["commit"] = f"CASE WHEN {' AND '.join(tests)} THEN {members['commit']} END"

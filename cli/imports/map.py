@@ -27,7 +27,7 @@ UNIT_MEMBERS = frozenset({"route", "environment", "user_ref"})
 _DURATION = re.compile(r"(\d+) ?(s|m|min|h|d)", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
-# Of the codes of strptime, those that say the year.
+# Codes of strptime that say the year.
 _WITH_YEAR = re.compile(r"(?<!%)(?:%%)*%[YyGcx]")
 
 

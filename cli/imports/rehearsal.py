@@ -35,7 +35,7 @@ from storage.upkeep.rehearsal import lay_over, written_rows
 from storage.verdicts.evidence import CountsAt, ExperimentReading, count_units, read_experiments
 from storage.views.history_counts import HistoryCount, count_history
 
-# Of those in an experiment's policy: the events of a file are all vouched for.
+# Reasons that an import counts: all events of a file are vouched for.
 _REASONS = (*LEFT_OUT_OF_MEANS, Cause.EMPTY)
 
 
@@ -180,7 +180,7 @@ def _left_out(reading: ExperimentReading) -> list[LeftOut]:
     outcomes: list[LeftOut] = []
     for companion in reading.policy.companions:
         cells = reading.cells_by_metric[companion.name]
-        # Of a mean's companion a unit may have several.
+        # A unit may have several events of a mean's companion.
         control = int(sum(cells["y0"] or cells["x0"]))
         treatment = int(sum(cells["y1"] or cells["x1"]))
         if companion.role in _REASONS and control + treatment:

@@ -36,7 +36,7 @@ def stop_on_signals() -> Generator[StopRequest]:
     """Turn SIGINT, SIGTERM and SIGHUP into a stop request, until the context ends."""
     request = StopRequest()
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # Whoever starts us by `nohup` wants us to outlive the terminal.
+    # A service started by `nohup` is to outlive the terminal.
     heard = [number for number in numbers if not _hung_up_ignored(number)]
     before = {number: signal.signal(number, request.make) for number in heard}
     try:

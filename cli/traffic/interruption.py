@@ -4,7 +4,7 @@ import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 
-# What a shell reports of a program that Ctrl-C ended.
+# Exit code that a shell reports after Ctrl-C.
 INTERRUPTED = 130
 
 

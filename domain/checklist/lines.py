@@ -375,7 +375,7 @@ def _routes_matched(setup: ProjectSetup) -> _Judgment:
 def _both_arms(setup: ProjectSetup) -> _Judgment:
     if not setup.experiments:
         return _no_experiment()
-    # What everybody gets has nothing to be compared with, and stands in no canary's way.
+    # A build that everybody gets is compared with nothing, and hinders no canary.
     compared = [
         each
         for each in setup.experiments

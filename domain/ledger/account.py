@@ -14,7 +14,7 @@ from domain.ledger.entry import Entry, LedgerKeep, Standing
 from domain.ledger.standing import FALSE_DISCOVERY_RATE, standing
 
 DAYS = 28
-# Of the keeps the newest are listed; the sums are those of all.
+# A ledger lists its newest keeps; its sums count all of them.
 MOST_KEEPS = 200
 
 Key = TypeVar("Key", bound=str | None)

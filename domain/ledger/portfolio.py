@@ -16,8 +16,8 @@ from domain.words import Verdict
 
 # The build that users had so long ago is held back by default.
 DAYS = 7
-# Of these the least that finds a lift within those days; of more users than the last nobody asks
-# to have an old build, however long it takes.
+# Candidate hold-back shares: the smallest that finds the lift within DAYS is taken, and never more
+# than the last, however long that takes.
 SHARES = (0.05, 0.1, 0.2)
 DEFAULT_SHARE = 0.1
 # The lift that is looked for where nothing was claimed.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from domain.ledger.entry import Entry, Standing
 
-# Of the keeps that stand, so many are false on average, at most.
+# Largest average share of false keeps among those that stand.
 FALSE_DISCOVERY_RATE = 0.1
 
 

@@ -17,8 +17,8 @@ from domain.document import Document
 from domain.lineage.history import History
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
-# What was seen is read from the newest closed blocks that hold so many sessions together, and no
-# further back than so far.
+# Traffic is read from the newest closed blocks until they hold this many sessions, and no further
+# back than LOOK_BACK.
 _SESSIONS = 20
 LOOK_BACK = timedelta(hours=1)
 # The least part of the sessions: of a served build, of the build that most users have, and of a
@@ -272,7 +272,7 @@ class Serving:
             control: The commit it is compared with; None where none was known.
         """
         own = self._last.get(treatment)
-        # Of a base that nobody deployed only a canary's declared rest tells before it is seen.
+        # Before its first session, an undeployed base is known by the canary's share alone.
         is_known = control in self._last or (own is not None and own.is_partial)
         others = self.served() - {treatment}
         if control is not None and self.is_served(control, named=is_known):

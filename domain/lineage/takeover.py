@@ -48,7 +48,7 @@ def takeovers(
             if step.allocation != 0 or not is_had:
                 over.append((step, _own(step)))
         elif step.allocation == 1 or (step.allocation is None and is_declared):
-            # What a step carries is read from what was known when it was recorded.
+            # The lineage of a step is read as it was known when the step was recorded.
             known = [each for each in steps if each.recorded_at <= step.recorded_at]
             fate, beside = _fate(step, known, treatment, frozenset(change), patches)
             is_news = last is None or (fate is not None and last.because is not fate)

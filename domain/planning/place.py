@@ -16,13 +16,13 @@ PlaceOutcome = Literal[
     "keep", "rollback", "iterate", "harmless", "unanswered", "given_back", "refused"
 ]
 PlaceAction = Literal["wait", "serve", "promote", "withdraw", "none"]
-# What a request that names neither is taken to accept, and how long it waits.
+# Defaults of a request: the harm that it accepts, and how long it waits.
 ACCEPT_HARM, PATIENCE_HOURS = 0.2, 24.0
 # A flag is on for half of the units, independently of every other.
 FLAG_SHARE = 0.5
 # So much of the traffic stays with the build that users have: canaries are compared with it.
 _STANDING = 0.5
-# Of a canary, the smallest first: many small canaries give more answers a day than few large ones.
+# Shares of a canary, smallest first: many small canaries give more answers a day than few large.
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 _USUAL_SHARE = 0.1
 _ACTIONS: dict[PlaceOutcome, PlaceAction] = {

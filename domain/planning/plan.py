@@ -69,7 +69,7 @@ def prospects(design: Design, boundary: Boundary) -> list[Prospect]:
 def _prospect(design: Design, lift: float, boundary: Boundary) -> Prospect:
     relative = lift * design.changes
     decide = deciding_sessions(design, relative, boundary)
-    # What loses more than it has is excluded from the first.
+    # A loss of more than everything is excluded from the start.
     exclude = excluding_sessions(design, min(relative, 1.0), boundary)
     return Prospect(
         relative_lift=lift,

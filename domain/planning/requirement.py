@@ -6,7 +6,7 @@ from collections.abc import Callable
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 
-# What a new experiment's policy has, by test; a project's settings may choose others.
+# Defaults of a new experiment's policy, held by a test; a project's settings may differ.
 HORIZON_DAYS = 28
 Z_POWER = 0.8416  # the normal quantile of 80 % power
 

@@ -20,7 +20,7 @@ FAR = "For an earlier figure name another metric, or give this a shorter `window
 _SHOWN, _NAMED = 12, 5
 
 
-# Of an experiment on imported or replayed events, or registered after its last outcome had closed.
+# Said of imported or replayed events, and of a registration after the last outcome had closed.
 HISTORY = "It is on history: take it as a hint, and train nothing on it."
 
 
@@ -58,7 +58,7 @@ def unseen_sentence(registration: RegistrationAnswer) -> str | None:
     return " ".join(filter(None, (silent, waited))) or None
 
 
-# What ends the wait for a guardrail that nobody sends.
+# The cure of a guardrail whose event nobody sends.
 SEND_OR_DROP = "Send it, or drop it in the settings: `guardrails`."
 
 

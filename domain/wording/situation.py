@@ -323,7 +323,7 @@ def _silent_since(
 ) -> datetime | None:
     """Returns since when nothing was counted, where that is long or a date passed meanwhile."""
     due = None if evidence is None else evidence.sessions.projected_decision_at
-    # Of history no more is to come.
+    # No further event of an imported history is to come.
     if last_unit_at is None or (evidence is not None and evidence.retrospective):
         return None
     missed = due is not None and last_unit_at < due <= now

@@ -94,7 +94,7 @@ class Store(dg.ConfigurableResource[Any]):
         if self.runs_are_processes or run.job_name.startswith(PREFIX):
             self._lock = RunLock(engine, run.run_id)
             self._lock.hold()
-            # Whoever has the tag had the lock.
+            # A run with the tag has held the lock.
             context.instance.add_run_tags(run.run_id, {STORE_TAG: place_of(engine)})
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002

@@ -176,7 +176,7 @@ def _looked_at(
     with store.reading() as connection:
         compared = compare_files(connection, lake)
     with store.reading() as connection:
-        # What PostgreSQL holds no longer is compared with nothing: it must be as it is listed.
+        # Files of days that PostgreSQL no longer holds are compared with their listing alone.
         scrubbed = scrub(connection, lake, days=days if whole else ())
     by_day: dict[date, dict[str, DifferentFile]] = {day: {} for day in (*days, *before)}
     for file in (*compared.different, *scrubbed):

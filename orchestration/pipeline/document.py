@@ -193,7 +193,7 @@ def _warnings(
         and not arms.control.units,
         "uncapped": any(each.kind == "mean" and each.cap is None for each in policy.judged),
         "unwatched": bool(policy.unwatched),
-        # Of a decided experiment `ended_because` says it.
+        # A decided experiment says it by `ended_because`.
         "base_moved": state.moved is not None and open_now,
         "declaration_differs": state.differs and open_now,
     }

@@ -43,7 +43,7 @@ def series_of(reading: ExperimentReading) -> Series:
     }
     share_declared = any(span.share for span in reading.allocations)
     return Series(
-        # What is closed follows from windows and graces; of graces `stats` knows a single one.
+        # Windows and graces decide when a block closes; `stats` knows a single grace.
         policy=policy.numbers,
         start=seconds(reading.starts_at),
         as_of=seconds(reading.as_of),

@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TERMS = 8
-# Of a unit's spread: what has a smaller level hardly has any.
+# Smallest level, in a unit's standard deviations, that a relative effect is divided by.
 LEAST_LEVEL = 0.05
 
 

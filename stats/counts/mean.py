@@ -9,7 +9,7 @@ MEAN_TERMS = 12
 MIN_UNITS = 100
 # Below this share of the sum of squares, a spread is rounding error.
 ROUNDING = 1e-12
-# Of a precision, which is multiplied by some more.
+# Largest precision: it is multiplied further and must not overflow.
 _LARGEST = 1e300
 
 

@@ -487,7 +487,7 @@ def _decision(
         lift=lift,
         confidence=1.0 - last.p_running_min,
         ci=ci,
-        # Of all units, not only of those that are measured.
+        # Value of all units, not only of the measured ones.
         value_at_risk=None
         if value is None or traffic is None
         else lift * (traffic / policy.sample_rate) * value,

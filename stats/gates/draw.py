@@ -128,7 +128,7 @@ def _log_beside(flag: PooledFlag, at: Ints, *, rho: Sequence[float]) -> Floats:
     as_drawn, off_draw = (
         np.concatenate(([0.0], np.cumsum(column))) for column in (flag.as_drawn, flag.off_draw)
     )
-    # Which flags are read depends on later units too: each counts from its own blocks on.
+    # Later units decide too which flags are read: each counts from its own blocks on.
     suspected = (off_draw > FEW_OFF) & (off_draw * ONE_OFF_IN > as_drawn + off_draw)
     closed = np.searchsorted(flag.closes, at, side="right")
     sums = np.cumsum(terms(flag.n1, flag.x1, flag.n0, flag.x0), axis=1)

@@ -206,7 +206,7 @@ def _of_all(tables: Sequence[_Table], looks: Ints) -> InteractionReading:
     count = compared.sum(axis=0)
     largest = np.where(compared, log_e, -np.inf).max(axis=0)
     some = compared.any(axis=0)
-    # Of the tables in which strata can be compared.
+    # Counts only the tables in which strata can be compared.
     return InteractionReading.of(
         np.where(count > 0, largest - np.log(np.maximum(count, 1)), np.nan),
         rises=some & np.all(~compared | np.stack([table.rises for table in read]), axis=0),

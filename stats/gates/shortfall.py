@@ -11,7 +11,7 @@ from stats.gates.sample_ratio import CountedEpoch, closed_blocks, counted_epochs
 from stats.sequential.harm import log_harm
 
 FALL_ALARM = 1000.0
-# Of falls by 20 % and by 50 %, on the scale of log odds, as the test of the target expects lifts.
+# Mixture precisions for falls by 20 % and 50 % on the scale of log odds, as for the target's lifts.
 FALL_RHO_DAY, FALL_RHO_FAST = 25.0, 4.0
 # An epoch is parted where its first, and where its last, 2^-k of its units came.
 PARTINGS = 16

@@ -21,8 +21,8 @@ from stats.sequential.harm import log_harm
 from stats.sequential.mixture import e_value, precisions
 
 DEFAULT_RELATIVE_MARGIN = 0.2
-# Of a rate at most half a point, and no more than it is itself, or a thousandth where it is less:
-# half a point alone let errors triple from 0.1 % in most runs.
+# Floors of a rate's margin: half a point, but no more than the rate itself, nor less than a
+# thousandth: half a point alone let errors triple from 0.1 % in most runs.
 LARGEST_FLOOR, SMALLEST_FLOOR = 0.005, 0.001
 # A guardrail as of a look: its test of harm, and its levels in both arms.
 GuardrailReading = tuple[EvidenceGuardrail, MetricRow]

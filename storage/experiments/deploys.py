@@ -381,7 +381,7 @@ def read_deploy(connection: Connection, project_id: int, deploy_id: str) -> dict
     return deploy_record(row)
 
 
-# Of an experiment x that waits for its deploy: where else its commit is deployed.
+# Other environments in which the commit of a waiting experiment x is deployed.
 ELSEWHERE = """
 ARRAY(
     SELECT DISTINCT d.environment FROM deploys AS d

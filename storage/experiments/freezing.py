@@ -325,7 +325,7 @@ def _is_chosen_late(
     since = min(since, events.past.until)
     latest = since + longest + timedelta(seconds=settings.grace_seconds)
     bounds = {"since": since, "enough": enough, "latest": latest}
-    # Who cannot be shown to have come before a look came after it.
+    # A registration that cannot be shown to precede a look counts as later than it.
     closed = events.answered(
         "start", lambda: events.rows(_FIRST_CLOSING, **bounds)[0][0], default=since
     )

@@ -16,7 +16,7 @@ Environment = tuple[int, str]
 # How far a sender's clock may run ahead of the store's, as for events.
 AHEAD = timedelta(minutes=2)
 
-# What a deploy says of its commit.
+# Members of a deploy's commit that lineage reads.
 POSTED = """commit ->> 'patch_id' AS patch_id, coalesce(commit -> 'changes', '[]') AS changes,
     coalesce(commit -> 'reverts', '[]') AS reverts"""
 _STEPS = text(f"""

@@ -40,7 +40,7 @@ SELECT count(*), sum(project_id), sum(occurred), sum(received), sum(value),
     count(*) FILTER (WHERE signed), count(sent), sum(sent), sum({digest})
 FROM {source}
 """
-# Which of them counts events with flags.
+# Index of the count of events with flags.
 _FLAGGED = 10
 _TEXTS = (
     "md5(concat_ws(chr(31), environment, event, session_id, coalesce(commit_sha, ''),"

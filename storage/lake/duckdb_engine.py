@@ -141,8 +141,8 @@ class DuckDBEngine:
             duckdb.InterruptException: It took longer than a step may.
         """
         sql = self._in_words(step.sql)
-        # Of a left join to an empty relation DuckDB expects no row, and would hash the other side.
-        # The text's own order of joins is kept.
+        # DuckDB expects no row of a left join to an empty relation and would hash the other side:
+        # the statement's own order of joins is kept.
         kept = "build_side_probe_side,join_order" if step.small_right else ""
         self.database.execute(f"SET disabled_optimizers = '{kept}'")
         with self._limited():

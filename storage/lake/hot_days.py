@@ -113,8 +113,8 @@ class DayMove:
     held: list[date]
 
 
-# What is read of old days by the row: who a session's user was, the values that a cap is taken of,
-# which names were ever used, and when a flag's value was first seen.
+# Rows of old days that are still read singly: a session's user, the values behind a cap, every
+# name that was used, and when a flag's value was first seen.
 _KEEP = """
 CREATE TABLE {kept} (LIKE runtime_events INCLUDING ALL);
 INSERT INTO {kept}
@@ -158,7 +158,7 @@ ALTER TABLE {kept} ADD CONSTRAINT of_its_day
 """
 
 _ALL_NAMED = "SELECT ctid FROM {day} WHERE pseudonym IS NOT NULL"
-# Who is forgotten is known by the sessions that named him.
+# A forgotten person is known by the sessions that named them.
 _TIES = """
     SELECT min(ctid) FROM {day} WHERE pseudonym IS NOT NULL
     GROUP BY project_id, environment, session_id, pseudonym, trusted

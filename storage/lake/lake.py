@@ -20,11 +20,11 @@ from sqlalchemy import Engine, text
 from storage.postgres.data_dir import ACCEPT, default_data_dir, loss_word
 
 VARIABLE = "SERVICE_LAKE"
-# Of files that are being written, which no list names.
+# Suffix of files that are being written, which no list names.
 _UNFINISHED = ".unfinished"
 # The file that names the store which the others belong to, and its last claim.
 MARK = "store.txt"
-# Of folders that an engine keeps files in while it computes.
+# Folder in which an engine keeps files while it computes.
 _SCRATCH = "scratch"
 _LOG = logging.getLogger(__name__)
 
@@ -266,7 +266,7 @@ class BucketLake(Lake):
     def stamps(self, names: Iterable[str]) -> dict[str, FileStamp]:
         """Lists each day's objects once: to ask for each of them would take a request an hour."""
         wanted = set(names)
-        # What was listed before may be remembered, and lack the files of the last hour.
+        # A remembered listing may lack the files of the last hour.
         self.filesystem.invalidate_cache()
         present: dict[str, dict[str, Any]] = {}
         for day in {name.rpartition("/")[0] for name in wanted}:
@@ -280,7 +280,7 @@ class BucketLake(Lake):
                 str(PurePosixPath(path).relative_to(self._root)): details
                 for path, details in found.items()
             }
-        # What a store tells of an object (a tag, a generation, a time) changes with its bytes.
+        # An object's tag, generation or time changes with its bytes.
         return {
             name: FileStamp(size=present[name]["size"], version=str(present[name]))
             for name in wanted & present.keys()
@@ -306,7 +306,7 @@ class BucketLake(Lake):
         """An object store has no folders of its own."""
 
     def _delete_scratch(self, name: str) -> None:
-        # What others wrote there was not listed by this process.
+        # This process has not listed the files that others wrote there.
         self.filesystem.invalidate_cache()
         if self.filesystem.exists(str(self._root / name)):
             self.filesystem.rm(str(self._root / name), recursive=True)

@@ -46,9 +46,9 @@ COLUMNS = pa.schema(
         pa.field("properties", pa.string()),
     ]
 )
-# What most computations read of them: few ask for `properties`.
+# Columns that most computations read: few need `properties`.
 EVENT_COLUMNS = pa.schema([field for field in COLUMNS if field.name != "properties"])
-# Of revenue, `amount` is in minor units.
+# Revenue: `amount` is in minor units.
 REVENUE_COLUMNS = pa.schema(
     [
         pa.field("project_id", pa.int32(), nullable=False),
@@ -64,7 +64,7 @@ REVENUE_COLUMNS = pa.schema(
         pa.field("attributes", pa.string()),
     ]
 )
-# What PostgreSQL sends: it takes it longer to make an integer of a time than to send the time.
+# Columns as PostgreSQL sends them: it sends a time faster than it makes an integer of it.
 _SENT = {
     "occurred": "occurred_at",
     "received": "received_at",

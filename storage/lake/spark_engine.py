@@ -130,7 +130,7 @@ def _client() -> Any:  # noqa: ANN401 - an optional package
     main.__spec__ = main.__spec__ or ModuleSpec("__main__", None)
     try:
         with warnings.catch_warnings():
-            # Of pandas 3, which it asks for and we never hand it.
+            # pyspark warns about pandas 3; no pandas object is passed to it.
             warnings.simplefilter("ignore", FutureWarning)
             client = import_module("pyspark.sql.connect.session")
     except ImportError as error:

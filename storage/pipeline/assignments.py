@@ -23,7 +23,7 @@ FlagItems = tuple[tuple[str, str], ...]
 NO_FLAGS: FlagValues = {}
 # The arm of an event whose commit id begins several known commits.
 AMBIGUOUS = "ambiguous"
-# Of the flags that experiments of an environment test, so many newest ones distinguish strata.
+# Only this many flags under test, the newest, distinguish strata.
 MOST_FLAGS = 64
 
 

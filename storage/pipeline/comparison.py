@@ -144,7 +144,7 @@ r.block >= b.from_block AND EXISTS (
 )
 """,
 }
-# What a person calls a row.
+# Names of rows for people.
 _ROWS = {
     "exposures": "exposure",
     "strata": "stratum",
@@ -322,7 +322,7 @@ def _columns(table: Table) -> tuple[list[str], list[str]]:
     return keys, [column.name for column in table.columns if column.name not in {*keys, *chosen}]
 
 
-# Of other units the engine that computed the rows has seen that they are equal.
+# The engine that computed the rows has already compared all other units.
 _DIFFERS = "(r.experiment_id, r.unit) IN (SELECT experiment_id, unit FROM differing_units)"
 
 
@@ -335,7 +335,7 @@ def _differing(table: Table, *, any_over: bool) -> str:
         differs = f"(b.is_over OR {_DIFFERS})" if any_over else _DIFFERS
         within = {schema: f"{differs} AND {condition}" for schema, condition in within.items()}
     elif table.name == "strata":
-        # Of units that do not differ the served exposures alone name theirs.
+        # Strata of equal units are named by the served exposures alone.
         within = dict.fromkeys(within, f"({' OR '.join(within.values())})")
     served, computed = (
         f"SELECT r.* FROM {schema}.{table.name} AS r JOIN reaches AS b USING (experiment_id)"
@@ -369,7 +369,7 @@ def _swaps(table: Table) -> Sequence[str]:
     surplus = f"""
 DELETE FROM {SCHEMA}.{table.name} AS r USING differing AS d WHERE d.surplus AND {of_key}
 """
-    # Of a unit that is stored with a block of another day, the row is missing on its own day.
+    # A unit stored with a block of another day is missing on its own day.
     missing = f"""
 INSERT INTO {SCHEMA}.{table.name} ({columns})
 SELECT {of_row} FROM pg_temp.{table.name} AS r JOIN differing AS d ON {of_key}

@@ -21,7 +21,7 @@ from storage.schema.tables import (
     strata,
 )
 
-# What an engine's input calls the types of the store.
+# Names of the store's types in an engine's input.
 _INPUTS = {"SMALLINT": "int", "BIGINT": "bigint"}
 
 

@@ -247,7 +247,7 @@ def register_assignments(
     )
 
 
-# Of units whose events are gone, only the served strata still say what flags they carried.
+# Only the served strata still say which flags a unit carried whose events are gone.
 _BURIED_STRATA = text(f"""
 SELECT s.experiment_id, s.stratum, s.lineage, s.flags::text AS flags
 FROM {SCHEMA}.strata AS s
@@ -543,7 +543,7 @@ def register_deploy_times(
 
 _CLOSED = dict.fromkeys(("closed_from", "closed_to"), "bigint")
 _METRICS = {"number": "int", "metric": "text", **Metric.COLUMNS, **_CLOSED}
-# Of an amount in a currency: what it is multiplied by, and the largest that counts whole.
+# An amount's factor by currency, and the largest amount that counts whole.
 _FACTORS = dict.fromkeys(("factor", "largest"), "bigint")
 _RATES = {"number": "int", "metric": "text", "currency": "text", **_FACTORS}
 _LARGEST = 2**63 - 1

@@ -152,7 +152,7 @@ def copy_aside(lives: WholeLives, connection: Connection, *, differing: bool = F
     copy_rows(connection, "cursors (stage, experiment_id, at)", cursors_of(lives.read))
 
 
-# Of an EXISTS among alternatives DuckDB would first hash all rows.
+# DuckDB would first hash all rows for an EXISTS among alternatives.
 _DIFFERS = "(r.number, r.unit) IN (SELECT number, unit FROM differing_units)"
 # The log's rows are of all environments of a project.
 _EVENTS_READ = """

@@ -91,7 +91,7 @@ def _words(timed: str) -> str:
     return f"substring({timed}, {_DIGITS + 1})"
 
 
-# Of an assignment alone: its events expose no unit.
+# Index of an assignment without an arm: its events expose no unit.
 UNASSIGNED = len(ARMS)
 # Likewise: their commit's id begins several known commits.
 AMBIGUOUS_ARM = UNASSIGNED + 1
@@ -140,7 +140,7 @@ _READ = """CASE WHEN e.received >= s.received_from AND e.received <= s.received_
 FLAG_VALUE = "<value of the flag>"
 _NOTHING = ", ".join(f"'{word}'" for word in sorted({"", "false", *map(str.lower, WORDS)}))
 
-# Of a flag that is drawn, the values of the event as its experiment tells them apart.
+# Values of a drawn flag on an event, as its experiment tells them apart.
 ABSENT_VALUE, TREATMENT_VALUE, CONTROL_VALUE, FURTHER_VALUE = range(4)
 _OWN_VALUE = f"""CASE WHEN s.flag IS NULL OR {FLAG_VALUE} IS NULL THEN {ABSENT_VALUE}
          WHEN {FLAG_VALUE} = s.flag_treatment THEN {TREATMENT_VALUE}
@@ -158,8 +158,7 @@ _VOUCHED = "(s.signed_only = 0 OR e.trusted OR e.signed)"
 _SERVING_ARM = f"""CASE WHEN a.arm <= 1 AND {_VOUCHED} AND e.occurred >= s.starts_at THEN a.arm
     ELSE 2 END"""
 
-# What makes another delivery of the same event the same: its own id, else when it occurred and
-# what it said.
+# Key by which a second delivery is the same event: its own id, else its time, name and value.
 EVENT_KEY = (
     "coalesce(e.event_id, concat(e.event, ' ', e.stamped, ' ', coalesce(concat(e.value, ''), '')))"
 )
@@ -336,7 +335,7 @@ LEFT JOIN tied_routes AS t
  AND t.route = coalesce(e.route, '')
 """
 
-# What events name at all, by environment: once for all its experiments.
+# Commits that events name, by environment: read once for all its experiments.
 NAMED_COMMITS = """
 SELECT e.*
 FROM (
@@ -752,7 +751,7 @@ WHERE u.block >= s.from_block AND NOT EXISTS (
 """,
 )
 
-# Of an exposure, what the columns of `block_units` count.
+# Conditions on an exposure that the columns of `block_units` count.
 _UNITS = {
     name: f"CASE WHEN {holds} THEN 1 ELSE 0 END"
     for name, holds in {
@@ -959,7 +958,7 @@ WHERE {_read_outcome("e")}
   AND (m.threshold IS NULL OR e.value IS NOT NULL)
 """
 
-# What users with a history did before the canary, whether they are exposed or not.
+# Events of users with a history before the canary, exposed or not.
 HISTORY = Step(
     name="history",
     temporary=True,
@@ -1028,7 +1027,7 @@ WHERE arm <= 1
 # The sessions whose user began another within the target's window, and when that was known: once
 # the other's block had closed, which is before the session's outcomes close. Of a user's sessions
 # only the next is looked at, so that a reference that thousands of sessions share costs no more.
-# Of two tombstones, whose times are no finer than their blocks, the outcome is a tombstone as well.
+# Tombstones keep only block times, so a turnover between two of them is stored as a tombstone.
 TURNOVER = Step(
     name="turnover",
     sql=f"""
@@ -1053,7 +1052,7 @@ WHERE t.next_at - t.next_at % {BLOCK} >= s.from_block
 """,
 )
 
-# Of a metric with a threshold a unit's first event counts. Which that is changes while earlier ones
+# A metric with a threshold counts a unit's first event. Which that is changes while earlier ones
 # are still received: each event is kept that was the first as far as was received by then, so that
 # rows do not depend on the rhythm of the readings. Its key is when it occurred.
 FIRSTS = Step(

@@ -59,7 +59,7 @@ from storage.schema.encoding import BLOCK
 # --- What no event stands behind any more ---------------------------------------------------------
 
 
-# Which tombstones of each table are read: of the blocks that are, or what was received by then.
+# Tombstones that are read: those of the blocks that are read, or received by the moment.
 _IS_READ: Mapping[Derived, Callable[[ReadExperiment, RowMapping], bool]] = {
     EXPOSURES: lambda part, row: part.from_block <= row["block"] < part.to_block,
     SIGHTINGS: lambda part, row: part.from_block <= row["sighted_at"] <= part.received_to,

@@ -305,7 +305,7 @@ class _Queue:
             elif request.commit is not None and (commit := self._known(row)) not in taken:
                 taken.add(commit)
                 share = capacity.canary_share(harm, request.patience_hours)
-                # Whoever needs a large share is not passed by those that come later.
+                # A request for a large share is not overtaken by later ones.
                 room -= share
                 if room >= -1e-9:
                     yield row, "canary", share, capacity.hours("canary", share, harm)

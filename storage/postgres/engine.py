@@ -35,7 +35,7 @@ def unavailable(error: BaseException) -> StoreUnavailable:
     return StoreUnavailable(f"the store cannot be written: {reason}")
 
 
-# Of those who answer requests: a table that somebody locks is no reason to hang.
+# Limit for processes that answer requests: a locked table is no reason to hang.
 PATIENCE = "-c lock_timeout=8s"
 
 

@@ -10,7 +10,7 @@ from storage.experiments.freezing import experiments_to_freeze, freeze
 from storage.postgres.engine import SCHEMA
 from storage.schema.tables import commit_ids, commits, deploys, experiments
 
-# What deploys and registrations write that evidence is computed from.
+# Tables that deploys and registrations write and evidence reads.
 _TABLES = (deploys, commits, commit_ids, experiments)
 # Savepoints have younger ids of their own. So have rows that others stored since, which are laid
 # over themselves.

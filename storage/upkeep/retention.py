@@ -141,7 +141,7 @@ def drop_old_days(
         except OperationalError as error:
             if not is_locked(error):
                 raise
-            # Who reads the log for so long reads all of it: the other days are in use too.
+            # A reader that holds the log so long reads all of it: the other days are in use too.
             return DayDrop(dropped=dropped, held=wanted[number:])
         if outcome is not None:
             dropped.append(outcome)
@@ -167,7 +167,7 @@ _UNIT_TABLES = tuple(
     for tombstone in tombstones
     for name in (tombstone.name.removeprefix("tombstone_"), tombstone.name)
 )
-# What was published within a day is still checked against its units.
+# Verdicts are checked against their units for a day after publication.
 _SETTLED_FOR = timedelta(days=2)
 
 _EXPIRED = text(f"""

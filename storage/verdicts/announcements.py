@@ -128,7 +128,7 @@ def announce_seen_base_moves(
         announce_base_moves(connection, row.project_id, row.environment, known_at=known_at)
 
 
-# Of a place, or of no experiment.
+# Announces a place, or a fact of no experiment.
 _ANNOUNCE_ALONE = text("""
 INSERT INTO announcements (
     announcement_id, project_id, experiment_id, kind, subject, announced_at, contract, sentence,

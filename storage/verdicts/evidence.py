@@ -413,7 +413,7 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
     for row in connection.execute(_COUNTS, bound):
         at = evaluated[row.experiment_id]
         excluded, alone = sum(at.excluded), sum(at.compared_with_none)
-        # What is exposed and closed is in cells, is left out of them, or is still open.
+        # An exposed, closed unit is in cells, left out of them, or still open.
         units = value_of(
             Counts,
             row,

@@ -16,7 +16,7 @@ from storage.postgres.rows import value_of
 Columns = Mapping[str, "array[Any]"]
 
 _WHOLE = ("at", "place", "n1", "x1", "n0", "x0")
-# Of a mean, and of a ratio all of them; empty columns of others.
+# Sums of a mean and, all of them, of a ratio; other kinds have empty columns.
 _SUMS = ("y1", "yy1", "y0", "yy0", "d1", "dd1", "yd1", "d0", "dd0", "yd0")
 _CALLED = {"at": "block", "place": "stratum"}
 NO_CELLS: Columns = {_CALLED.get(name, name): array("q") for name in _WHOLE} | {

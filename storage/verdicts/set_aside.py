@@ -79,8 +79,8 @@ def experiments_to_publish(connection: Connection) -> list[str]:
     return list(connection.execute(_PUBLISHABLE).scalars())
 
 
-# Whoever breaks a stage for the first time is tried again after a minute, then after two, and so
-# on up to an hour. By hand it may have been closed meanwhile, or what broke it forgotten.
+# An experiment that breaks a stage is tried again after a minute, then after two, and so on up to
+# an hour. Somebody may have closed it meanwhile, or forgotten the data that broke it.
 _DUE = """
 (s.last_tried_at + least(interval '1 hour', interval '1 minute' * 2 ^ least(s.tries - 1, 6))
     <= clock_timestamp() OR x.closed_at >= s.last_tried_at)

@@ -59,7 +59,7 @@ LEFT JOIN deploys AS d USING (deploy_id)
 WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 """)
 
-# What changes as often as any part of a finding does, and is read without its evidence.
+# A version that changes with any part of a finding, read without its evidence.
 _VERSION = text(f"""
 SELECT md5(concat_ws(
     ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, x.note, {ELSEWHERE},

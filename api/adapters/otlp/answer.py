@@ -13,7 +13,7 @@ from api.wire.envelope import LOGS_PATH
 from api.wire.problem import Problem
 
 TRACES_PATH = "/v1/traces"
-# Of a receipt in JSON, the member that counts what is not stored.
+# Member of a JSON receipt that counts the records that are not stored.
 REJECTED = {LOGS_PATH: "rejectedLogRecords", TRACES_PATH: "rejectedSpans"}
 _RECEIPTS = {LOGS_PATH: ExportLogsServiceResponse, TRACES_PATH: ExportTraceServiceResponse}
 

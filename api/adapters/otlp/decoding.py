@@ -85,7 +85,7 @@ _PARENT, _LOCAL = 0x300, 0x100
 _SERVER, _FAILED = (2, "SPAN_KIND_SERVER"), (2, "STATUS_CODE_ERROR")
 _LOGS = ("resource_logs", "scope_logs", "log_records")
 _TRACES = ("resource_spans", "scope_spans", "spans")
-# Of the parts that are built.
+# Classes of the parts that are built.
 _KINDS: Mapping[str, Any] = {
     "resource": Resource,
     "log_records": logs_pb2.LogRecord,
@@ -103,7 +103,7 @@ _NUMBERS = {
     )
     for field in kind.DESCRIPTOR.fields
 }
-# What a smaller part holds is built within milliseconds, whatever it is.
+# A smaller part is built within milliseconds, whatever it holds.
 _LARGE_PART = 2**16
 _MOST_ATTRIBUTES = 2**18
 

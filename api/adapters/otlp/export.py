@@ -31,7 +31,7 @@ _STATUS: dict[str, Any] = {
 }
 
 
-# Of each record the events that it becomes, or why it becomes none.
+# The events of each record, or the reason why it becomes none.
 Drafts = Iterable[list[Draft] | Fault]
 
 

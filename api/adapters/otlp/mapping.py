@@ -19,8 +19,8 @@ EVALUATION = "feature_flag.evaluation"
 _OLDER_EVALUATION = "feature_flag"
 COMMIT = "commit"
 
-# Of each member, the attributes that may hold it, the first that is there. Earlier names stand
-# behind their successors: OpenTelemetry's conventions 1.27 had `vcs.repository.ref.revision`.
+# Attributes that may hold each member: the first present counts. Earlier names stand behind
+# their successors: OpenTelemetry's conventions 1.27 had `vcs.repository.ref.revision`.
 # `vercel.sha` is @vercel/otel's, whose `service.version` is no commit.
 ATTRIBUTES: Mapping[str, Sequence[str]] = {
     "event": ("event.name",),
@@ -61,7 +61,7 @@ _SAYS_NOTHING: Mapping[str, Callable[[str], bool]] = {
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 _TEXTS = tuple(member for member in ATTRIBUTES if member != "route")
-# What a span may say beside its unit, and the event of a failed span.
+# Members of a span beside its unit, and the event of a failed span.
 _OF_SPANS = ("user_ref", "commit", "environment", "assignment")
 _ERROR = "error"
 _NO_UNIT = (
@@ -152,7 +152,7 @@ def _member(attributes: Mapping[str, Scalar], member: str) -> str:
         build = _COMMIT.fullmatch(as_text(attributes.get("service.version", "")))
         texts[ATTRIBUTES[member].index("service.version")] = build[1] if build else ""
     says_nothing = _SAYS_NOTHING.get(member, is_nothing)
-    # What says nothing stands where nothing better does: the reader refuses or counts it.
+    # A word for nothing stands only where no better value does: the reader refuses or counts it.
     return next(
         (text for text in texts if text and not says_nothing(text)), next(filter(None, texts), "")
     )

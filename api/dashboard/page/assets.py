@@ -40,7 +40,7 @@ def _read(path: Path) -> Asset:
 _ASSETS: Mapping[str, Asset] = {
     path.name: _read(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _MEDIA
 }
-# What a page was made with: of another version, a page that is open must be loaded anew.
+# Version of a page's files: an open page of another version must be loaded anew.
 VERSION = hashlib.sha256("".join(asset.digest for asset in _ASSETS.values()).encode()).hexdigest()[
     :16
 ]

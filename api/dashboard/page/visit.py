@@ -19,7 +19,7 @@ from storage.tenants.sign_ins import LIFETIMES, Role, Visitor, visitor
 
 ResultT = TypeVar("ResultT")
 
-# Of a page of ours, so that a sign-in leads nowhere else.
+# Paths of the dashboard, so that a sign-in leads nowhere else.
 _PAGE = re.compile(r"/dashboard(?:/[0-9A-Za-z_-]{1,128}){0,2}", re.ASCII)
 HOME = "/dashboard"
 

@@ -21,7 +21,7 @@ from storage.tenants.keys import (
 from storage.tenants.settings import lock_settings
 from storage.tenants.sign_ins import Visitor
 
-# What is listed of a key: never less, which could mean a key that was not shown.
+# Characters of a key that are listed: fewer could mean another key.
 _DISPLAY = re.compile(r"(?:wk|pk|rk|ro)_[0-9A-Za-z]{5}", re.ASCII)
 _MADE = (
     "No key was made: a key was, after this form was loaded. A key is shown once, by the page that"

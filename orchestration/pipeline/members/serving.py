@@ -33,7 +33,7 @@ def control_state_at(
         history=history,
         at=look,
     )
-    # Of a deploy that was withdrawn since, nothing but its commit is known.
+    # Only the commit of a deploy that was withdrawn since is known.
     deployed = [
         CommitFact(
             commit=deploy.commit,

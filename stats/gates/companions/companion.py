@@ -106,7 +106,7 @@ class CompanionGate(Gate):
         row = line.row_at(number, looks.trace.at)
         totals, size = line.events.gathered(row), row.size
         log_e = looks.mixture(size).log_e(totals.S, totals.V0)
-        # Of a mean's companion a unit may have several.
+        # A unit may have several events of a mean's companion.
         treatment, control = (
             np.append(column, 0)[row].astype(np.int64)
             for column in (line.compared.y1, line.compared.y0)

@@ -97,7 +97,7 @@ class PostgresEngine:
 
     def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
         """Makes a small input of rows."""
-        # Whoever makes them may read the store by this connection.
+        # The rows may be read from the store by this same connection.
         made = list(rows)
         if len(made) > _FEW_INPUTS or not self.few:
             self._copy_in(name, columns, made)
