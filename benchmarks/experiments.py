@@ -16,10 +16,9 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import text
 
 from benchmarks.report import options, report
-from benchmarks.store import MeasuredStore, deploy, measured_store
+from benchmarks.store import MeasuredStore, deploy, measured_store, register_frozen
 from domain.registration import Registration
 from orchestration.pipeline.steps import publish, stage_due
-from storage.experiments.experiments import register
 from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
 from storage.schema.encoding import epoch_microseconds
@@ -140,7 +139,7 @@ def lay(store: MeasuredStore, experiments: int, shape: Shape) -> None:
             deploy(connection, project, TREATMENT, STARTS, base=CONTROL, share=0.5)
             for metric in metrics[: experiments - A_PROJECT * number]:
                 asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
-                register(connection, project, asked)
+                register_frozen(connection, project, asked)
     laid = {"starts": STARTS, "ends": shape.ends, "step": shape.step, "units": shape.units}
     with store.engine.begin() as connection:
         # The digest of the evidence tells whether a deploy was recorded by the binding's second.

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, text
 
-from domain.registration import PRODUCTION
+from domain.registration import PRODUCTION, Registration
 from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.experiments.freezing import freeze
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
 from storage.schema.migrate import upgrade
@@ -90,3 +92,8 @@ def deploy(
         idempotency_key=None,
     )
     return record_deploy(connection, project_id, request).record["deploy_id"]
+
+
+def register_frozen(connection: Connection, project_id: int, asked: Registration) -> None:
+    """Registers an experiment and freezes its policy, as the next run of the pipeline does."""
+    freeze(connection, register(connection, project_id, asked).experiment_id)

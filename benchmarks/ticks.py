@@ -18,10 +18,9 @@ from statistics import median
 from sqlalchemy import Connection, text
 
 from benchmarks.report import options, report
-from benchmarks.store import MeasuredStore, deploy, measured_store
+from benchmarks.store import MeasuredStore, deploy, measured_store, register_frozen
 from domain.registration import PRODUCTION, Registration
 from orchestration.pipeline.steps import publish, stage_due
-from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables
 from storage.schema.partitions import create_days, partition_name
@@ -131,7 +130,7 @@ class World:
             for number in self.projects:
                 for metric in metrics:
                     asked = Registration(treatment_commit=commit, target_metric=metric)
-                    register(connection, number, asked)
+                    register_frozen(connection, number, asked)
 
     def walk(self, as_of: datetime) -> dict[str, float]:
         """Takes the steps, each in a transaction of its own, and returns their seconds."""

@@ -17,10 +17,9 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Connection, Engine, text
 
-from benchmarks.store import deploy, measured_store
+from benchmarks.store import deploy, measured_store, register_frozen
 from domain.registration import Registration
 from orchestration.pipeline.drafts import draft_bound
-from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
@@ -132,7 +131,7 @@ class Service:
                 late = f"UPDATE {table} SET recorded_at = :now WHERE recorded_at > :now"
                 connection.execute(text(late), {"now": self.now})
             asked = Registration(treatment_commit=self.canary, target_metric="activation")
-            register(connection, self.project, asked)
+            register_frozen(connection, self.project, asked)
             connection.execute(
                 text("UPDATE experiments SET bound_at = :now WHERE bound_at > :now"),
                 {"now": self.now},

@@ -17,10 +17,9 @@ from statistics import median
 from sqlalchemy import Connection, text
 
 from benchmarks.report import numbers, options, report
-from benchmarks.store import MeasuredStore, deploy, measured_store
+from benchmarks.store import MeasuredStore, deploy, measured_store, register_frozen
 from domain.registration import PRODUCTION, Registration
 from orchestration.pipeline.day_check import compare_days
-from storage.experiments.experiments import register
 from storage.lake.lake import open_lake
 from storage.lake.sealing import Sealer
 from storage.log.events import note_history
@@ -101,7 +100,7 @@ def stored(store: MeasuredStore, *, events: int, experiments: int, days: int = 1
         note_history(connection, project_id, [(PRODUCTION, today)])
         for metric in METRICS[:experiments]:
             asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
-            register(connection, project_id, asked)
+            register_frozen(connection, project_id, asked)
     store.vacuum()
     return Laid(store=store, midnight=midnight, events=events)
 

@@ -49,7 +49,7 @@ COPY (
         CASE WHEN n % 5 = 0 THEN sha256(concat('u', n // 10 * 10)) END AS pseudonym,
         false AS trusted, false AS signed, CAST(NULL AS VARCHAR) AS event_id,
         CAST(NULL AS BIGINT) AS value, CAST(NULL AS VARCHAR) AS flags,
-        CAST(NULL AS VARCHAR) AS properties
+        CAST(NULL AS VARCHAR) AS properties, CAST(NULL AS BIGINT) AS sent
     FROM (
         SELECT n, k, dice, CAST(md5(concat(n, '{begin}')) AS UUID)::VARCHAR AS session_id,
             {begin} + 1000000 + n * {gap} + k * 12000000 AS occurred,
