@@ -13,18 +13,18 @@ _KNOWN = """
 account actions address advice agents alert aliasing amount answer api app application are asset
 attribute axis batch batching because body boundary bucket chain changed check child children clause
 cli client close cluster column command compared comparison component computed conflict contract
-copying counted created cron currency daemon dagster dashboard data dataclass day db decision
+copying count counted created cron currency daemon dagster dashboard data dataclass day db decision
 definitions delivery deployed derived design diff difference different dir doctor document
 documentation domain doubtful drafted drop dropped duck duckdb due duplicate durability duration
 editor embedded empty ended entry env envelope erasure error estimate evaluate event exit explain
 explanation fact failed failures fault field figures file filter flag folder forget forgotten form
 forwarded found frozen full future gone group guard harm headline health holder home hours
 housekeeping http import increment inflation input interruption interval invalid java job json
-judged keep kind lacking lane last lazy limit line links list listed listing lives main many map
-mark markup matcher mcp measure measurement member memory meters migrate missing named needed needs
-no not now numbers once open operations operator options orchestration outbound outcome own page
-pairs parquet partitions passing patch payload pending person picture plain plan planned planning
-plot polling posted postgres posting problem provenance publication published pull python question
+judged keep kind lacking lane last lazy limit links list listed listing lives main many map mark
+markup matcher mcp measure measurement member memory meters migrate missing named needed needs no
+not now numbers once open operations operator options orchestration outbound outcome own page pairs
+parquet partitions passing patch payload pending person picture plain plan planned planning plot
+polling posted postgres posting problem provenance publication published pull python question
 quicker range rate raw read reader rebuild rebuilt receipt receiver recent recorded redaction
 refusal refused register registered registration regression rejected relations release remaining
 remote removal reply report request requirement resource resources result retention returning

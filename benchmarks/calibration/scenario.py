@@ -11,7 +11,7 @@ from domain.cause import Cause
 from domain.metric import DAY
 from domain.policy import SPLIT_AT, Numbers
 from stats.counts.arrivals import Arrivals, Epoch
-from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.closed_cells import ClosedCells, Pairs, Values
 from stats.counts.finding import LateUnits
 from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
@@ -628,7 +628,8 @@ def with_empty_units(
     lift: float = 0.0,
     days: int = 14,
     beside: float = 0.0,
-    twin: bool = True,
+    kind: str = "conversion",
+    line: bool = True,
 ) -> Draw:
     """24,000 units a day at a declared share, and units of control alone that never convert.
 
@@ -640,7 +641,9 @@ def with_empty_units(
         empty: How many empty units come to control, out of its own.
         lift: What treatment adds to the rate, relative to control.
         beside: The share of a canary beside it, whose units are in another stratum.
-        twin: Whether its conversions are counted too.
+        kind: `conversion`; `mean`, where each conversion is worth 1; or `ratio`, where each unit
+            makes an attempt.
+        line: Whether the declared shares are read beside the rate.
     """
     within = share / (1 - beside)
     epochs = ramp_declared(within)
@@ -657,10 +660,20 @@ def with_empty_units(
             x0,
             allocation=epochs,
             arrivals=Arrivals(block=block, treatment=n1, others=n0),
-            **({"stratum_shares": {0: epochs}} if twin else {}),
+            values=_worth(kind, n1, x1, n0, x0),
+            **({"stratum_shares": {0: epochs}} if line else {}),
         )
 
     return draw
+
+
+def _worth(kind: str, n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Values | None:
+    """The sums of conversions that are worth 1 each."""
+    sums = {f"{name}{arm}": 1.0 * x for arm, x in ((1, x1), (0, x0)) for name in ("y", "yy")}
+    if kind == "mean":
+        return Values(**sums)
+    sums |= {f"{name}{arm}": 1.0 * n for arm, n in ((1, n1), (0, n0)) for name in ("d", "dd")}
+    return None if kind == "conversion" else Pairs(**sums, yd1=1.0 * x1, yd0=1.0 * x0)
 
 
 def with_a_lagging_router(base: float, *, empty: float, days: int = 8) -> Draw:

@@ -127,8 +127,8 @@ def _yes_no(yes_no: YesNo | None) -> str:
 def _candidate(evidence: Evidence, candidate: Candidate | None) -> str:
     if candidate is None:
         return ""
-    twin = evidence.count_twin
-    others = {"the test": candidate.holds, "the number of conversions": twin is None or twin.holds}
+    surplus = evidence.surplus
+    others = {"the test": candidate.holds, "the surplus line": surplus is None or surplus.holds}
     waits = ", ".join(
         [*candidate.waits_for, *(name for name, holds in others.items() if not holds)]
     )

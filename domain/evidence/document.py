@@ -12,7 +12,6 @@ from domain.evidence.policy import EvidencePolicy
 from domain.evidence.results import (
     Adjustment,
     Candidate,
-    CountTwin,
     EvidenceDraw,
     EvidenceGates,
     EvidenceGuardrail,
@@ -21,6 +20,7 @@ from domain.evidence.results import (
     FlagUnits,
     Known,
     MetricRow,
+    Surplus,
     Totals,
     YesNo,
 )
@@ -95,9 +95,9 @@ class Evidence(EvidenceWords, frozen=True, kw_only=True):
     ] = ()
     guardrails: tuple[EvidenceGuardrail, ...]
     candidate: Candidate | None
-    count_twin: Annotated[
-        CountTwin | None,
-        Meta(description="Null where no share is declared for most of the units, and of a mean."),
+    surplus: Annotated[
+        Surplus | None,
+        Meta(description="Null where no share is declared for most of the units."),
     ]
     sessions: Sessions
     tipping_point: TippingPoint | None

@@ -207,10 +207,10 @@ class Candidate(Document, frozen=True, kw_only=True):
     ]
 
 
-class CountTwin(Document, frozen=True, kw_only=True):
-    """The test of whose conversions there are, which a keep at declared shares waits for too.
+class Surplus(Document, frozen=True, kw_only=True):
+    """Treatment's units beyond its declared share, and the test beside them.
 
-    Units of an arm that never convert move a rate, and not this.
+    A keep waits for it too: units of a single arm that do nothing move a rate, and hardly this.
     """
 
     e_value: Annotated[float, Meta(description="The evidence, on either side.")]

@@ -24,7 +24,6 @@ from domain.registration import (
     Starting,
 )
 from domain.wording.base_move import base_move_advice, base_move_sentence, promotion_clause
-from domain.wording.count_twin import awaited_count, router_sentence
 from domain.wording.headline import headline_of
 from domain.wording.left_out import CURES, UNIT_OF_SESSIONS, UNKNOWN_USER
 from domain.wording.metrics import metric_rows, never_received
@@ -33,6 +32,7 @@ from domain.wording.registration import (
     nothing_to_compare_advice,
     nothing_to_compare_sentence,
 )
+from domain.wording.surplus import awaited_line, router_sentence
 from domain.words import AbstainReason, Action, EndedBecause, State, Verdict
 
 _ENDED = {
@@ -394,8 +394,8 @@ def _compared(evidence: Evidence, now: datetime) -> Situation:
         )
     shown = [f"it is sure that {name} did not get worse" for name in candidate.waits_for]
     again = [] if candidate.holds else ["the difference is beyond chance again"]
-    count, router = awaited_count(evidence.count_twin), router_sentence(evidence.count_twin)
-    awaits = listed([*shown, *again, *filter(None, [count])])
+    line, router = awaited_line(evidence.surplus), router_sentence(evidence.surplus)
+    awaits = listed([*shown, *again, *filter(None, [line])])
     awaits = awaits or "it is sure that its guardrails did not get worse"
     silent = never_received(evidence.never_received, candidate)
     probe = [f"{silent} {_PROBE}"] if silent else []
@@ -433,8 +433,8 @@ def _waiting(
             f"Waiting {f'{units}, ' if units else ''}to be sure that {listed(candidate.waits_for)}"
             " did not get worse."
         )
-    if (count := awaited_count(evidence.count_twin)) is not None:
-        said.append(f"Waiting until {count}.")
+    if (line := awaited_line(evidence.surplus)) is not None:
+        said.append(f"Waiting until {line}.")
     return " ".join(filter(None, [*said, silent])) or None
 
 

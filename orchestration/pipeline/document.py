@@ -101,7 +101,7 @@ def evidence_document(
         flag_values=evidence.flag_values,
         guardrails=evidence.guardrails,
         candidate=evidence.candidate,
-        count_twin=evidence.count_twin,
+        surplus=evidence.surplus,
         sessions=evidence.sessions,
         tipping_point=evidence.tipping_point,
         vouched=evidence.vouched,

@@ -11,11 +11,11 @@ from domain.lineage.serving import MissingControl
 from domain.lineage.takeover import Takeover
 from domain.measure import Measure, too_small
 from domain.wording.base_move import promotion_clause
-from domain.wording.count_twin import awaited_count
 from domain.wording.headline import NO_ANSWER, VERDICTS
 from domain.wording.left_out import unclear_sentence
 from domain.wording.metrics import never_received
 from domain.wording.registration import nothing_to_compare_sentence
+from domain.wording.surplus import awaited_line
 from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.decision.evidence import DAY_UNEQUAL, Evidence
 from stats.gates.readings import CONTRAST, GATES
@@ -178,12 +178,12 @@ def _waiting(evidence: Evidence, measure: Measure) -> str:
 
 
 def _held_back(evidence: Evidence, silent: Sequence[str]) -> str | None:
-    """Returns the guardrails and the count that a keep waited for in vain; None without any."""
+    """Returns the guardrails and the line that a keep waited for in vain; None without any."""
     candidate = evidence.candidate
     if candidate is None:
         return None
-    count, guardrails = awaited_count(evidence.count_twin), listed(candidate.waits_for)
-    waited = [f"for {guardrails}" if guardrails else None, f"until {count}" if count else None]
+    line, guardrails = awaited_line(evidence.surplus), listed(candidate.waits_for)
+    waited = [f"for {guardrails}" if guardrails else None, f"until {line}" if line else None]
     if not any(waited):
         return None
     since = f"It was beyond chance at {candidate.at:%d %b %H:%M} UTC, and waited"

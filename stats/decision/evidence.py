@@ -23,20 +23,20 @@ from domain.evidence.results import (
     MetricRow,
     YesNo,
 )
-from domain.evidence.results import CountTwin as ServedTwin
+from domain.evidence.results import Surplus as ServedSurplus
 from domain.evidence.results import Totals as ServedTotals
 from domain.metric import HISTORY
 from domain.policy import Numbers
 from domain.words import EndedBecause, Verdict
 from stats.counts.cell import Floats, Ints, number_or_none
 from stats.counts.mean import mean_terms, mean_totals
-from stats.decision.count_twin import CountTwin, count_twins
 from stats.decision.decision import Decision, Interval, cadence_fired
 from stats.decision.effect import Effect, effect_at, is_cut
 from stats.decision.fading import fading_log_e
 from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
 from stats.decision.ruling import CANDIDATE_UNITS, CANDIDATE_WAIT, Ruling, decide
 from stats.decision.served_looks import served_intervals, served_looks, served_rows
+from stats.decision.surplus import Surplus, surpluses
 from stats.decision.tipping_point import tipping_point
 from stats.decision.vouched import vouched_outcomes
 from stats.gates.companions.left_out import LeftOutReading
@@ -106,7 +106,7 @@ class Evidence:
             the target that has closed; in other strata the last may end earlier.
         guardrails: Test of each guardrail; `arrival` last, where shares are declared.
         shortfall: Treatment's share of arrivals; None unless `arrival` is breached.
-        count_twin: The test of whose conversions there are; None where none is asked.
+        surplus: The test beside units of a single arm; None where none is asked.
         candidate: The test that first held on the better side; None where it did not.
         yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
             where nothing was compared.
@@ -151,7 +151,7 @@ class Evidence:
     compared_with_none: tuple[int, int] = (0, 0)
     tipping_point: TippingPoint | None = None
     vouched: Vouched | None = None
-    count_twin: ServedTwin | None = None
+    surplus: ServedSurplus | None = None
 
     @property
     def guardrail_breaches(self) -> tuple[str, ...]:
@@ -190,11 +190,17 @@ def _parts(strata: Sequence[Stratification]) -> Iterator[Sequence[Stratification
 def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
     batch = traced(strata)
     read = zip(
-        strata, gate_readings(batch), guardrail_watches(batch), count_twins(batch), strict=True
+        strata, gate_readings(batch), guardrail_watches(batch), surpluses(batch), strict=True
     )
     views = [
-        _View(strata=own, trace=batch.trace[batch.rows(i)], gates=gates, rails=rails, twin=twin)
-        for i, (own, gates, rails, twin) in enumerate(read)
+        _View(
+            strata=own,
+            trace=batch.trace[batch.rows(i)],
+            gates=gates,
+            rails=rails,
+            surplus=own_surplus,
+        )
+        for i, (own, gates, rails, own_surplus) in enumerate(read)
     ]
     rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
     intervals = served_intervals(batch, rows)
@@ -225,7 +231,7 @@ class _View:
     trace: Trace
     gates: GateReadings
     rails: tuple[Watch, ...]
-    twin: CountTwin
+    surplus: Surplus
 
     @property
     def series(self) -> Series:
@@ -251,20 +257,13 @@ class _View:
             closed_at=None if closed_at is None or closed_at > series.as_of else closed_at,
             closed_because=series.closed_because,
             day_unequal=series.day_unequal,
-            twin=self.twin,
+            surplus=self.surplus,
         )
 
     @cached_property
     def now(self) -> Trace:
         """The trace at the ruling's look alone."""
         return self.trace[self.ruling.look : self.ruling.look + 1]
-
-    def twin_disagrees(self, look: int) -> bool:
-        """Whether the counts show less than half of the difference of the rates."""
-        now = self.trace[look : look + 1]
-        rate = now.compared.conversions / np.maximum(now.compared.units, 1)
-        here = self.twin[look : look + 1]
-        return bool(here.disagrees(now.totals.S, now.totals.V0, rate)[0])
 
     @property
     def guardrails(self) -> tuple[tuple[Watch, int], ...]:
@@ -413,7 +412,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         guardrails=read.tests,
         guardrail_rows=tuple(row for _, row in read.guardrails),
         candidate=candidate,
-        count_twin=_count_twin(view),
+        surplus=_surplus(view),
         warnings=_warnings(view, read),
         decision=_decision(view, looks[-1], outlook, read.tests),
         left_out=view.gates.left_out(ruling.look),
@@ -560,18 +559,17 @@ def _arm(
     return Arm(units=n, conversions=x, rate=rate, total=total, per=over, mean=level, late=0)
 
 
-def _count_twin(view: _View) -> ServedTwin | None:
-    """The count twin at the ruling's look; None where none is asked."""
-    look, twin = view.ruling.look, view.twin
-    if not twin.is_asked[look]:
+def _surplus(view: _View) -> ServedSurplus | None:
+    """The line beside units of a single arm at the ruling's look; None where none is asked."""
+    look, surplus = view.ruling.look, view.surplus
+    if not surplus.is_asked[look]:
         return None
-    stands = twin.stands(view.trace.totals.S, view.series.policy.log_threshold)
-    return ServedTwin(
-        e_value=float(e_value(twin.log_e[look : look + 1])[0]),
-        holds=bool(stands[look]),
-        declared=float(twin.declared[look]),
-        served=float(twin.served[look]),
-        units=int(twin.units[look]),
+    return ServedSurplus(
+        e_value=float(e_value(surplus.log_e[look : look + 1])[0]),
+        holds=bool(surplus.log_e[look] >= view.series.policy.log_threshold),
+        declared=float(surplus.declared[look]),
+        served=float(surplus.served[look]),
+        units=int(surplus.units[look]),
     )
 
 
@@ -579,17 +577,14 @@ def _warnings(view: _View, read: _Readings) -> tuple[str, ...]:
     series, ruling, look, vouched = view.series, view.ruling, view.ruling.look, read.vouched
     shares = [epoch.share for epoch in series.allocation or ()]
     undeclared = bool(series.allocation) and not any(share is not None for share in shares)
-    is_rate = series.target.values is None
-    asked = look >= 0 and bool(view.twin.is_asked[look])
+    asked = look >= 0 and bool(view.surplus.is_asked[look])
     warnings = {
         DAY_UNEQUAL: series.day_unequal,
         TWIN_UNKNOWN: ruling.verdict is Verdict.KEEP
-        and is_rate
         and not asked
         and any(share and share < 1 for share in shares),
         UNITS_MAY_EXPLAIN: ruling.verdict is Verdict.ROLLBACK
-        and asked
-        and view.twin_disagrees(look),
+        and bool(view.surplus.may_explain[look]),
         GUARDRAILS_UNPROVEN: ruling.unproven,
         ALLOCATION_UNDECLARED: undeclared,
         FADING: read.fading,

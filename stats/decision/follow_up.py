@@ -12,9 +12,9 @@ import numpy as np
 
 from domain.metric import DAY
 from stats.counts.cell import Floats
-from stats.decision.count_twin import count_twins
 from stats.decision.effect import Effect, effect_at, is_cut
 from stats.decision.ruling import decide
+from stats.decision.surplus import surpluses
 from stats.gates.readings import gate_readings
 from stats.looks.series import Series
 from stats.looks.stratification import stratified
@@ -31,8 +31,8 @@ class FollowUp:
         lift: Treatment minus control; None where nothing was compared, or a gate holds.
         per_day: Units of both arms a day since the decision; None before the first look.
         log_e: Logarithm of the e-value of the whole experiment, units before the decision
-            included, at the last look at which no gate holds, and of the count twin where that is
-            asked, whichever is smaller; None where there is none.
+            included, at the last look at which no gate holds, and of the line beside it where
+            that is asked, whichever is smaller; None where there is none.
         effect: The effect by all of these units, at the last such look until it was due; None
             where nothing was compared.
     """
@@ -133,11 +133,11 @@ def _of_all_units(series: Series, due: int, *, decided: int) -> FollowUp:
     fair = np.flatnonzero(~gated & (trace.totals.W > 0))
     if not fair.size:
         return FollowUp()
-    (twin,) = count_twins(batch)
+    (surplus,) = surpluses(batch)
     log_e = float(trace.log_e[fair[-1]])
-    if twin.is_asked[fair[-1]]:
+    if surplus.is_asked[fair[-1]]:
         # The smaller of two e-processes is an e-process.
-        log_e = min(log_e, float(twin.log_e[fair[-1]]))
+        log_e = min(log_e, float(surplus.log_e[fair[-1]]))
     in_time = fair[trace.at[fair] <= due]
     is_rate = series.target.values is None
     effect = None

@@ -10,7 +10,7 @@ from domain.metric import DAY
 from domain.policy import Numbers
 from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.counts.cell import Ints
-from stats.decision.count_twin import CountTwin
+from stats.decision.surplus import Surplus
 from stats.gates.readings import GateReadings
 from stats.guardrails.guardrail import Watch
 from stats.looks.closing import arms_left
@@ -95,7 +95,7 @@ def decide(
     closed_at: int | None,
     closed_because: EndedBecause = EndedBecause.CLOSED,
     day_unequal: bool = False,
-    twin: CountTwin | None = None,
+    surplus: Surplus | None = None,
 ) -> Ruling:
     """The ruling of the first look that decides, else of the last look.
 
@@ -109,7 +109,7 @@ def decide(
        outcomes after the window, or left out of a mean, hold back a single side;
     4. E(0) ≥ 1/α → `rollback` on the worse side, decided. The first such look on the better side
        makes a candidate; from then on, at a look at which E(0) ≥ 1/α holds too, `iterate` if a
-       guardrail is breached, `keep` if its count twin stands at that look and harm to each is
+       guardrail is breached, `keep` if the line beside it holds at that look and harm to each is
        excluded, or waited for in vain; both decided. Until then `abstain / power`, open;
     5. futility → `abstain / power`, decided;
     6. else `abstain / power`, open.
@@ -118,9 +118,9 @@ def decide(
         closed_at: When it was closed by hand or by its place, if that is known by the last look's
             time.
         day_unequal: Whether a day is known to differ from the log: then rules 4 and 5 wait.
-        twin: The test of whose conversions there are; None where no keep waits for it.
+        surplus: The units beyond declared shares; None where no keep waits for their line.
     """
-    rules = _rules(looks, gates, watches, policy, horizon_end=horizon_end, twin=twin)
+    rules = _rules(looks, gates, watches, policy, horizon_end=horizon_end, surplus=surplus)
     futile = looks.futile & ~rules.gated & ~_from(rules.candidate, len(looks))
     decisive = np.flatnonzero(rules.ends | ((rules.answered | futile) & (not day_unequal)))
     known = _seen_before(looks, closed_at)
@@ -141,7 +141,7 @@ def _rules(
     policy: Numbers,
     *,
     horizon_end: int,
-    twin: CountTwin | None,
+    surplus: Surplus | None,
 ) -> _Rules:
     reached = looks.log_e >= policy.log_threshold
     worse = _is_worse(looks, policy)
@@ -158,8 +158,8 @@ def _rules(
     proven = _all_since(looks.at, [watch.non_inferior_at for watch in watches if watch.awaited])
     ready = proven | _waited(looks, candidate)
     counted = np.ones(len(looks), dtype=np.bool_)
-    if twin is not None:
-        counted = ~twin.is_asked | twin.stands(looks.totals.S, policy.log_threshold)
+    if surplus is not None:
+        counted = ~surplus.is_asked | (surplus.log_e >= policy.log_threshold)
     return _Rules(
         looks=looks,
         gates=gates,

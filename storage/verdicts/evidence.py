@@ -59,7 +59,7 @@ class ExperimentReading:
         joint_with: The changes under test that are not the treatment commit's own.
         frozen: The policy as it is stored, of which evidence shows a digest.
         stratum_shares: By lineage, treatment's declared share of the units of its strata; empty
-            where none is declared, and of a mean.
+            where none is declared.
     """
 
     experiment_id: str
@@ -156,13 +156,7 @@ def read_experiments(
     }
     declared = [row for row in active if any(span.share for span in shares[row.experiment_id])]
     gates = read_gates(connection, ids, declared=[row.experiment_id for row in declared])
-    within = _within_strata(
-        connection,
-        [row for row in declared if policies[row.experiment_id].target.kind == "conversion"],
-        known,
-        strata,
-        policies,
-    )
+    within = _within_strata(connection, declared, known, strata, policies)
     return [
         value_of(
             ExperimentReading,

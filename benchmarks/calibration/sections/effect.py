@@ -92,8 +92,9 @@ LOGINS = """
 Logins through the service (`python -m benchmarks.calibration.reward.logins`, two seeds): a build
 that sells 10 % more at a rate of 60 %, and that has more of its visitors log in, or fewer; six in
 ten come back within the window in a session drawn anew; sessions are the units, 160 an hour, for
-two days. With 40 % named in both arms 9 of 16 were kept (the count twin asks for more), with 40 %
-in control and 50 % in treatment 10 of 16, with 30 % in treatment 7 of 16, and `turnover` held none.
+two days. With 40 % named in both arms 9 of 16 were kept (the count twin, which a keep waited for
+then, asked for more), with 40 % in control and 50 % in treatment 10 of 16, with 30 % in treatment
+7 of 16, and `turnover` held none.
 (When the gate compared all sessions alone, it held 4 of 6 with 30 % in treatment, and 2 were kept.
 When it compared all sessions and all named sessions, it held 2 of 16, and 9 were kept: where fewer
 visitors log in, more of the named sessions are second ones, and no visitor of this simulation has a

@@ -383,14 +383,17 @@ def _empty_units(counted: Counted) -> None:
     for base in (0.05, 0.2, 0.6, 0.9):
         for share in (0.5, 0.05):
             case = f"2 % empty units in control, base {base:.0%}, share {share:.0%}"
-            draw = with_empty_units(base, share=share, empty=0.02, twin=False)
+            draw = with_empty_units(base, share=share, empty=0.02, line=False)
             counted(f"{case}, by the rate alone: kept", draw, 200, is_kept)
             draw = with_empty_units(base, share=share, empty=0.02)
-            counted(f"{case}, with the count twin: kept", draw, 200, is_kept, at_most=0.03)
+            counted(f"{case}, with the line: kept", draw, 200, is_kept, at_most=0.1)
+    for kind in ("mean", "ratio"):
+        draw = with_empty_units(0.9, share=0.5, empty=0.02, kind=kind)
+        counted(f"2 %, a {kind} of 90 %: kept", draw, 200, is_kept, at_most=0.1)
     draw = with_empty_units(0.6, share=0.1, beside=0.1, empty=0.05)
-    counted("5 %, base 60 %, a canary of 10 % beside it: kept", draw, 200, is_kept, at_most=0.03)
+    counted("5 %, base 60 %, a canary of 10 % beside it: kept", draw, 200, is_kept, at_most=0.1)
     draw = with_a_lagging_router(0.6, empty=0.05)
-    counted("5 %, base 60 %, a ramp that lags: kept", draw, 200, is_kept, at_most=0.03)
+    counted("5 %, base 60 %, a ramp that lags: kept", draw, 200, is_kept, at_most=0.1)
     for base, lift in ((0.05, 0.2), (0.2, 0.1), (0.6, 0.05)):
         draw = with_empty_units(base, share=0.5, lift=lift)
         counted(

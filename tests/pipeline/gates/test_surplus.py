@@ -1,8 +1,10 @@
-"""The count twin through REST: units of an arm that never convert make no keep."""
+"""The surplus line through REST: units of one arm that do nothing make no keep."""
 
 from typing import Any
 
 import pytest
+
+from tests.repetition import also_nightly
 
 A, K, OTHER = "aaaaaaa1", "ccccccc3", "ddddddd4"
 DAY = 1440.0
@@ -18,15 +20,25 @@ def served(
         story.deploy(OTHER, minutes=-5, base=A, allocation=shares["beside"])
     story.deploy(K, minutes=0, base=A, allocation=shares.get("own", 0.5))
     for commit, units, rate in ((A, control, rates[0]), (K, treatment, rates[1])):
-        story.crowd(commit, start=0, minutes=600, units=units, rates={"order": rate})
+        visits = {"units": units, "rates": {"order": rate}, "value": 5.0}
+        story.crowd(commit, start=0, minutes=600, **visits)
     story.send()
     return story.register(treatment_commit=K)
 
 
-def test_empty_sessions_of_control_make_no_keep_and_the_page_says_which_number_it_waits_for(
-    story,
+@pytest.mark.parametrize(
+    "kind",
+    also_nightly(
+        [{"kind": "conversion"}, {"kind": "ratio", "per": ["page_view"]}],
+        [{"kind": "mean", "cap": 9.0}],
+    ),
+    ids=lambda kind: kind["kind"],
+)
+def test_empty_sessions_of_control_make_no_keep_and_the_page_says_what_it_waits_for(
+    story, kind
 ) -> None:
     # 3,600 orders in each arm, and 360 sessions of control that never order.
+    story.settings(metrics={"order": {"sources": ["order"], "window_seconds": 1800, **kind}})
     experiment = served(story, control=6360, treatment=6000, rates=(3600 / 6360, 0.6))
     story.tick(minutes=DAY)
     evidence = story.evidence(experiment)
@@ -34,8 +46,8 @@ def test_empty_sessions_of_control_make_no_keep_and_the_page_says_which_number_i
     assert evidence["gates"]["sample_ratio_e"] < 1000
     assert story.contract(experiment)["abstain_reason"] == "power"
     assert evidence["candidate"] is not None
-    assert evidence["count_twin"]["holds"] is False
-    waits = "the number of conversions shows the gain too, not their rate alone"
+    assert evidence["surplus"]["holds"] is False
+    waits = "the gain is more than empty visits to one arm could explain"
     assert waits in evidence["sentence"]
     assert evidence["advice"][0] == f"Leave the canary running until {waits}."
     story.tick(minutes=29 * DAY)
@@ -45,13 +57,13 @@ def test_empty_sessions_of_control_make_no_keep_and_the_page_says_which_number_i
 
 
 @pytest.mark.nightly
-def test_a_gain_that_the_counts_show_too_is_kept(story) -> None:
+def test_a_gain_that_empty_sessions_could_not_explain_is_kept(story) -> None:
     experiment = served(story, control=6000, treatment=6000, rates=(0.55, 0.62))
     story.tick(minutes=DAY)
     assert story.contract(experiment)["verdict"] == "keep"
     evidence = story.evidence(experiment)
-    twin = evidence["count_twin"]
-    assert (twin["holds"], twin["declared"], twin["served"]) == (True, 0.5, 0.5)
+    line = evidence["surplus"]
+    assert (line["holds"], line["declared"], line["served"]) == (True, 0.5, 0.5)
     assert not {"twin_unknown", "units_may_explain"} & set(evidence["warnings"])
 
 
@@ -74,9 +86,9 @@ def test_a_canary_beside_it_takes_its_share_from_the_builds_that_are_compared(
     experiment = served(story, control=8000, treatment=1000, rates=rates, own=0.1, beside=0.1)
     story.tick(minutes=DAY)
     assert story.contract(experiment)["verdict"] == verdict
-    twin = story.evidence(experiment)["count_twin"]
-    assert twin["declared"] == pytest.approx(1 / 9)
-    assert twin["served"] == pytest.approx(1 / 9, rel=0.01)
+    line = story.evidence(experiment)["surplus"]
+    assert line["declared"] == pytest.approx(1 / 9)
+    assert line["served"] == pytest.approx(1 / 9, rel=0.03)
 
 
 @pytest.mark.nightly
@@ -98,5 +110,7 @@ def test_a_platform_that_the_router_shares_otherwise_takes_no_part(story) -> Non
     experiment = served(story, control=0, treatment=0, rates=(0, 0))
     story.tick(minutes=DAY)
     assert story.contract(experiment)["verdict"] == "keep"
-    twin = story.evidence(experiment)["count_twin"]
-    assert (twin["holds"], twin["units"], twin["served"]) == (True, 5_000, 0.5)
+    line = story.evidence(experiment)["surplus"]
+    units = sum(arm["units"] for arm in story.evidence(experiment)["arms"].values())
+    assert (line["holds"], line["served"]) == (True, 0.5)
+    assert line["units"] == pytest.approx(10_000 / 13_000 * units, rel=0.03)

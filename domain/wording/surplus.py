@@ -1,0 +1,28 @@
+"""The surplus in words: the line that a keep waits for beside its guardrails."""
+
+import math
+
+from domain.evidence.results import Surplus
+
+# So many standard errors of a share are no chance of the draw.
+_OFF = 3.0
+
+
+def awaited_line(surplus: Surplus | None) -> str | None:
+    """Returns the line that a keep waits for; None where it waits for none."""
+    if surplus is None or surplus.holds:
+        return None
+    return "the gain is more than empty visits to one arm could explain"
+
+
+def router_sentence(surplus: Surplus | None) -> str | None:
+    """Returns by how much the router misses the declared share; None where it does not."""
+    if surplus is None or surplus.holds or not surplus.units:
+        return None
+    error = math.sqrt(surplus.declared * (1 - surplus.declared) / surplus.units)
+    if abs(surplus.served - surplus.declared) <= _OFF * error:
+        return None
+    return (
+        f"The router serves {100 * surplus.served:.3g} % where {100 * surplus.declared:.3g} % is"
+        " declared: correct its weights, or declare what it serves."
+    )

@@ -1,0 +1,176 @@
+"""The surplus line: whether a keep holds beside units that a single arm got.
+
+Units that come to a single arm and never convert, a bot on its build or a beacon that loses
+bouncers, move a rate, a mean and a ratio, and hardly the sample ratio.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+
+from stats.counts.arrivals import counted_blocks
+from stats.counts.cell import Floats, Ints
+from stats.counts.closed_cells import ClosedCells
+from stats.counts.columns import Columns
+from stats.counts.timeline import timeline
+from stats.gates.sample_ratio import ALARM, log_two_sided
+from stats.looks.series import Companion, Series
+from stats.looks.trace import Batch, StageLooks, in_turn
+from stats.sequential.line import log_line
+
+Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+# Below this part of the information a declared share says too little.
+ENOUGH = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surplus(Columns):
+    """Treatment's units beyond its declared share, and the test beside them, an entry a look.
+
+    Attributes:
+        log_e: Of the line; 0 where it says nothing, or the opposite of the measured difference.
+        score: The measured score S of the cells whose share is declared.
+        moved: By how much surplus units without an outcome would have moved S.
+        is_asked: Whether shares are declared for enough of the information.
+        declared: Treatment's declared share, on average over the units that are read.
+        served: Its share of them.
+    """
+
+    log_e: Floats
+    score: Floats
+    moved: Floats
+    is_asked: Flags
+    declared: Floats
+    served: Floats
+    units: Floats
+
+    @property
+    def may_explain(self) -> Flags:
+        """Whether such units would explain more than half of the difference, at each look."""
+        return self.is_asked & (2 * np.sign(self.score) * self.moved > np.abs(self.score))
+
+
+def surpluses(batch: Batch) -> list[Surplus]:
+    """Returns the surplus of each experiment of a batch."""
+    return [
+        in_turn([_read(looks) for looks in own], [looks.trace.at for looks in own], own)
+        for own in batch.stages
+    ]
+
+
+def _read(looks: StageLooks) -> Surplus:
+    series, cells, last = looks.series, looks.series.target, looks.trace.end.max(initial=-1)
+    end, share = looks.stage.blocks.end_of(cells.stratum, cells.block), _declared_shares(series)
+    order = np.argsort(end, kind="stable")
+    closed = np.searchsorted(end[order], looks.trace.end, side="right")
+    n1, n0 = (column[order].astype(np.float64) for column in (cells.n1, cells.n0))
+    left = np.empty(cells.block.size, dtype=np.int64)
+    left[order] = _left_at(looks, cells.stratum[order], share[order], (n1, n0), closed)
+    whole, since, read = _running(n1 * n0 / np.maximum(n1 + n0, 1.0), closed), 0, list[Surplus]()
+    for look in np.union1d(left, len(looks.trace)).tolist():
+        kept = (share > 0) & (left >= look) & (end <= last)
+        read.append(_line(looks, cells[kept], end[kept], share[kept], whole)[since:look])
+        since = look
+    return reduce(Surplus.then, read)
+
+
+def _declared_shares(series: Series) -> Floats:
+    """Treatment's declared share in each cell of the target; 0 where none counts."""
+    cells, share = series.target, np.zeros(series.target.block.size)
+    for code, epochs in series.stratum_shares.items():
+        size = series.policy.block_seconds
+        for declared, inside in counted_blocks(epochs, cells.block, block_seconds=size):
+            share[inside & (cells.stratum == code)] = declared
+    return share
+
+
+def _line(
+    looks: StageLooks, cells: ClosedCells, end: Ints, share: Floats, whole: Floats
+) -> Surplus:
+    """The surplus of the cells whose share counts, at all looks."""
+    window, until = looks.series.policy.window_seconds, looks.trace.end
+    line = timeline([looks.stream(Companion(window_seconds=window, cells=cells))])
+    row = line.row_at(0, looks.trace.at)
+    totals = line.totals.gathered(row)
+    t, n = cells.n1.astype(np.float64), (cells.n1 + cells.n0).astype(np.float64)
+    units = np.stack((t - share * n, n * share * (1 - share), n, share * n, t))
+    both = line.cells
+    m = np.maximum(both.n1 + both.n0, 1)
+    levels = np.stack((both.n1 * both.n0 / m, both.y0 * both.d1 / m, both.d1 * both.d0 / m))
+    weight, count, declared, served, product = np.zeros((5, until.size))
+    surplus, information, moved, spread = np.zeros((4, until.size))
+    of_strata = zip(
+        _by_stratum(cells.stratum, end, units, until),
+        _by_stratum(both.stratum, line.end[both.row], levels, until),
+        strict=True,
+    )
+    for (beyond, expected, came, due, treated), (w, own, of_both) in of_strata:
+        level = np.divide(own, w, out=np.zeros_like(w), where=w > 0)
+        surplus, information = surplus + beyond, information + expected
+        moved, spread = moved - level * beyond, spread + level**2 * expected
+        weight, product = weight + w, product + of_both
+        count, declared, served = count + came, declared + due, served + treated
+    # Of a ratio the score is divided by the mean of both arms' other count.
+    scale = np.divide(weight, product, out=np.ones_like(weight), where=product > 0)
+    log_e = log_line(
+        looks.mixture(until.size).rho * np.append(line.factor, 1.0)[row][:, None],
+        totals.S,
+        totals.V0,
+        surplus=surplus,
+        information=information,
+        moved=moved * scale,
+        spread=spread * scale**2,
+    )
+    return Surplus(
+        log_e=log_e,
+        score=totals.S,
+        moved=moved * scale,
+        is_asked=(whole > 0) & (weight >= ENOUGH * whole),
+        declared=declared / np.maximum(count, 1.0),
+        served=served / np.maximum(count, 1.0),
+        units=count,
+    )
+
+
+def _by_stratum(stratum: Ints, end: Ints, columns: Floats, until: Ints) -> Iterator[Floats]:
+    """Yields the sums of each stratum's columns by how far each look covers, (columns, looks)."""
+    order = np.lexsort((end, stratum))
+    for own in np.split(order, np.flatnonzero(np.diff(stratum[order])) + 1):
+        sums = np.cumsum(columns[:, own], axis=1, dtype=np.float64)
+        yield np.pad(sums, [(0, 0), (1, 0)])[:, np.searchsorted(end[own], until, side="right")]
+
+
+def _running(column: Floats, closed: Ints) -> Floats:
+    """The sum of the cells that have closed by each look, by how many they are."""
+    return np.concatenate((np.zeros(1), np.cumsum(column)))[closed]
+
+
+def _left_at(
+    looks: StageLooks, stratum: Ints, share: Floats, units: tuple[Floats, Floats], closed: Ints
+) -> Ints:
+    """The look from which on each cell takes no part; of others the number of looks.
+
+    A value of a split flag whose own sample ratio alarms is shared otherwise than declared.
+    """
+    dependence, size = looks.stage.population.dependence, len(looks.trace)
+    left = np.full(stratum.size, size)
+    if dependence is None:
+        return left
+    codes = dependence.strata(looks.stage.flags)
+    for flag in looks.stage.flags:
+        classes = np.zeros(int(codes.max()) + 1, dtype=np.int64)
+        classes[codes[codes >= 0]] = dependence.classes[flag][codes >= 0]
+        for value in np.unique(classes).tolist():
+            carried, log_e = classes[stratum] == value, np.zeros(size)
+            for declared in np.unique(share[carried & (share > 0)]).tolist():
+                there = carried & (share == declared)
+                treated, others = (
+                    _running(np.where(there, column, 0.0), closed) for column in units
+                )
+                log_e += log_two_sided(treated, others, declared)
+            alarms = np.flatnonzero(log_e >= math.log(ALARM))
+            left[carried] = np.minimum(left[carried], alarms[0] if alarms.size else size)
+    return left
