@@ -65,6 +65,17 @@ class FrozenSource(Document, frozen=True, kw_only=True):
     until: datetime
 
 
+class FrozenAnswer(Document, frozen=True, kw_only=True):
+    """The answer of a reading of the past, as JSON in whole numbers, and the days of its events."""
+
+    question: str
+    answer: object
+    read_from: FrozenSource | None = None
+    is_default: bool = False
+    since: datetime | None = None
+    until: datetime | None = None
+
+
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a policy that the test depends on.
 
@@ -141,6 +152,7 @@ class Policy(Numbers, frozen=True, kw_only=True):
         drawn: Whether the published draw gives the arms of its flag.
         unwatched: Guardrails without a threshold that could be frozen, each in a sentence.
         unread: Members at their default, since their past could not be read in time.
+        frozen_from: The answers of its readings, of which it is frozen again.
         retrospective: Whether events that count came by import or replay.
     """
 
@@ -151,6 +163,7 @@ class Policy(Numbers, frozen=True, kw_only=True):
     unwatched: tuple[str, ...]
     read_from: tuple[FrozenSource, ...]
     unread: tuple[str, ...]
+    frozen_from: tuple[FrozenAnswer, ...]
     environment: str
     routes: tuple[str, ...] | None
     routes_because: RoutesBecause
@@ -214,6 +227,7 @@ _UNVERSIONED: Mapping[str, object] = {
     "version": 1,
     "unwatched": (),
     "unread": (),
+    "frozen_from": (),
     "vif_limit": 10.0,
     "guardrail_alpha": 0.05,
 }

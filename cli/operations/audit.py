@@ -91,6 +91,7 @@ def _document(result: Audit) -> str:
             "equal": result.equal,
             "events": result.events,
             "gone": list(result.gone),
+            "touched": list(result.touched),
             "difference_count": result.count,
             "differences": list(result.differences),
         }
@@ -102,13 +103,15 @@ def _as_text(result: Audit) -> str:
     subject = f"{result.experiment_id}, {as_of}, from {result.events:,} raw events"
     if result.gone:
         return f"{result.experiment_id}, {as_of}: raw events are gone: {', '.join(result.gone)}"
+    touched = [f"  not compared: {each}" for each in result.touched]
     if result.equal:
-        return f"{subject}: equal to the byte."
+        return "\n".join([f"{subject}: equal to the byte.", *touched])
     more = result.count - _SHOWN
     return "\n".join(
         [
             f"{subject}: different.",
             *(f"  {difference}" for difference in result.differences[:_SHOWN]),
             *([f"  and {more:,} more"] if more > 0 else []),
+            *touched,
         ]
     )

@@ -5,14 +5,17 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 from sqlalchemy import Connection, Engine
 
 from domain.contract import waiting_contract
 from domain.document import document_text
+from domain.policy import Policy
 from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
+from storage.experiments.freezing import frozen_again, is_touched
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings
 from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import SealedLog, open_log
@@ -42,6 +45,7 @@ class Audit:
     as_of: datetime | None
     events: int = 0
     gone: Sequence[str] = ()
+    touched: Sequence[str] = ()
     count: int = 0
     differences: Sequence[str] = ()
 
@@ -73,7 +77,8 @@ def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Au
         with open_log(separate, lake or store_lake(separate.engine)) as log:
             reaches = _reaches(experiment, served, followed)
             events = _recompute(log, experiment, reaches, until=until)
-            return _compared(separate, served, followed, reaches, experiment_id, events=events)
+            compared = _compared(separate, served, followed, reaches, experiment_id, events=events)
+            return _with_policy(separate, compared)
 
 
 def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
@@ -175,6 +180,37 @@ def _compared(
         events=events,
         count=count,
         differences=differences,
+    )
+
+
+def _with_policy(connection: Connection, compared: Audit) -> Audit:
+    """Adds in which members a policy differs that is frozen again, and in which readings.
+
+    By its kept answers it is the same, always. By the log it is, unless events of the days that a
+    reading read were dropped, forgotten or brought since: these are named.
+    """
+    experiment_id = compared.experiment_id
+    stored, by_kept, by_log = frozen_again(connection, experiment_id)
+    differences = list(_different_members("policy", stored, by_kept))
+    touched: list[str] = []
+    for kept, read in zip_longest(Policy.of(stored).frozen_from, by_log.frozen_from):
+        answer = kept or read
+        if read is not None and read.is_default:
+            touched.append(f"{answer.question}: the log did not answer in time")
+        elif kept != read and not (kept and kept.is_default):
+            days = f"events of {answer.since:%Y-%m-%d} to {answer.until:%Y-%m-%d}"
+            if is_touched(connection, experiment_id, answer):
+                touched.append(
+                    f"{answer.question}: {days} were dropped, forgotten or brought since"
+                )
+            else:
+                both = [None if each is None else _short(each.answer) for each in (kept, read)]
+                differences.append(f"{answer.question} ({days}): kept {both[0]}, read {both[1]}")
+    return replace(
+        compared,
+        touched=touched,
+        count=compared.count + len(differences),
+        differences=[*compared.differences, *differences],
     )
 
 

@@ -3,6 +3,7 @@
 The pipeline freezes, in a transaction that no writer waits for; whenever it does, it reads alike.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,17 +13,21 @@ import msgspec
 from msgspec import structs
 from sqlalchemy import Connection, Row, func, select, text, update
 
+from domain.document import document_text
 from domain.metric import SLOW, FrozenMetric, Metric
-from domain.policy import BLOCK_MIN_UNITS, UNDECLARED_MIN_UNITS, RoutesBecause
+from domain.policy import BLOCK_MIN_UNITS, UNDECLARED_MIN_UNITS, FrozenAnswer, Policy, RoutesBecause
 from domain.registration import Registration
 from domain.route import RouteTable
 from storage.experiments.binding import Binding
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.policy import (
+    Quantiles,
     frozen_policy,
     watched_guardrails,
 )
 from storage.experiments.readings import (
+    HISTORY_DAYS,
+    HistorySums,
     PastEvents,
     affected_routes,
     cap_of,
@@ -94,6 +99,42 @@ def freeze(connection: Connection, experiment_id: str) -> None:
     )
 
 
+def frozen_again(
+    connection: Connection, experiment_id: str
+) -> tuple[dict[str, Any], dict[str, Any], Policy]:
+    """Returns a policy as it is stored, frozen again by its kept answers, and by the log as of now.
+
+    Nothing is stored.
+    """
+    bound = _bound(connection, experiment_id)
+    stored = bound.row.policy
+    by_kept, by_log = (
+        _frozen(connection, bound, kept)["policy"] for kept in (Policy.of(stored).frozen_from, None)
+    )
+    return stored, by_kept, Policy.of(by_log)
+
+
+_TOUCHED = text("""
+SELECT EXISTS (
+    SELECT FROM dropped_days
+    WHERE dropped_at >= x.bound_at AND day + 1 > CAST(:since AS timestamptz) AND day <= :until
+) OR EXISTS (
+    SELECT FROM forgettings AS f WHERE f.project_id = x.project_id AND f.forgotten_at >= x.bound_at
+) OR EXISTS (
+    SELECT FROM histories AS h
+    WHERE h.project_id = x.project_id AND h.environment = x.environment
+      AND h.newest_at IS DISTINCT FROM (x.binding ->> 'history_until')::timestamptz
+)
+FROM experiments AS x WHERE x.experiment_id = :experiment_id
+""")
+
+
+def is_touched(connection: Connection, experiment_id: str, answer: FrozenAnswer) -> bool:
+    """Tells whether events that a reading read were dropped, forgotten or brought since."""
+    days = {"since": answer.since, "until": answer.until}
+    return connection.execute(_TOUCHED, {"experiment_id": experiment_id, **days}).scalar_one()
+
+
 def _bound(connection: Connection, experiment_id: str) -> Bound:
     query = select(experiments).where(experiments.c.experiment_id == experiment_id)
     row = connection.execute(query).one()
@@ -106,19 +147,25 @@ def _bound(connection: Connection, experiment_id: str) -> Bound:
     )
 
 
-def _frozen(connection: Connection, bound: Bound) -> dict[str, Any]:
-    """Returns the columns of a frozen experiment.
+def _frozen(
+    connection: Connection, bound: Bound, kept: Sequence[FrozenAnswer] | None = None
+) -> dict[str, Any]:
+    """Returns the columns of a frozen experiment, read from the log, or from kept answers.
 
     Raises:
         Conflict: The target's threshold cannot be frozen.
     """
     row, binding = bound.row, bound.binding
-    past = PastLog(connection, until=row.bound_at)
-    events = PastEvents(past=past, project_id=row.project_id, environment=row.environment)
+    events = PastEvents(
+        past=PastLog(connection, until=row.bound_at),
+        project_id=row.project_id,
+        environment=row.environment,
+        kept=None if kept is None else iter(kept),
+    )
     start = _start_of(connection, bound, events)
     settings, guardrails = _with_slow(bound, events, at=start.starts_at)
     unit = fitting_unit(events, settings, is_history=start.is_history)
-    before = min(start.starts_at - start.late_by, past.until)
+    before = min(start.starts_at - start.late_by, events.past.until)
     routes, because = _routes(connection, bound, events)
     policy = frozen_policy(
         settings,
@@ -137,22 +184,25 @@ def _frozen(connection: Connection, bound: Bound) -> dict[str, Any]:
         late_by=start.late_by,
         retrospective=start.is_history,
         caps=lambda metric: events.answered(
-            f"cap of {metric.name}", lambda: cap_of(events, metric, before=before), default=None
+            f"cap of {metric.name}",
+            lambda: cap_of(events, metric, before=before),
+            default=None,
+            kind=int | None,
         ),
         quantiles=lambda metric, shares: events.answered(
             f"thresholds of {metric.name}",
             lambda: first_values(events, metric, shares, by_user=unit == "user", before=before),
             default=None,
+            kind=Quantiles | None,
         ),
         history=lambda metric: _history(bound, events, metric, start=start),
-        read_from=events.read_from,
-        unread=events.unread,
+        answers=events.answers,
     )
     return {
         "frozen_at": func.clock_timestamp(),
         "declared_at": start.declared_at,
         "starts_at": start.starts_at,
-        "policy": msgspec.to_builtins(policy),
+        "policy": json.loads(document_text(policy)),
     }
 
 
@@ -168,11 +218,13 @@ def _history(
         return None
     before = min(start.began_at, events.past.until)
     trusted_only = bound.binding.settings.trusted_identity
-    return events.answered(
+    sums = events.answered(
         f"history of {metric.name}",
         lambda: history_of(events, metric, before=before, trusted_only=trusted_only),
         default=None,
+        kind=HistorySums | None,
     )
+    return (before - HISTORY_DAYS, before) if sums is not None and sums.predicts else None
 
 
 def _with_slow(bound: Bound, events: PastEvents, *, at: datetime) -> tuple[Settings, Sequence[str]]:
@@ -183,7 +235,10 @@ def _with_slow(bound: Bound, events: PastEvents, *, at: datetime) -> tuple[Setti
         or SLOW in settings.metrics
         or not {*guardrails} >= {*settings.guardrails}
         or not events.answered(
-            SLOW, lambda: sends_requests(events, settings.span_event, at=at), default=False
+            SLOW,
+            lambda: sends_requests(events, settings.span_event, at=at),
+            default=False,
+            kind=bool,
         )
     ):
         return settings, guardrails
@@ -214,7 +269,10 @@ def _routes(
     since = min(deploy.deployed_at, events.past.until)
     named = deploy.affected_routes
     affected = events.answered(
-        "routes", lambda: affected_routes(events, table, named, since=since), default=None
+        "routes",
+        lambda: affected_routes(events, table, named, since=since),
+        default=None,
+        kind=list[str] | None,
     )
     return (affected, "affected") if affected else (None, "all")
 
@@ -269,7 +327,7 @@ def _start_of(connection: Connection, bound: Bound, events: PastEvents) -> Start
 _FIRST_FLAGGED = text(f"""
 SELECT min({on_our_clock("e")}) FROM runtime_events AS e
 WHERE project_id = :project_id AND environment = :environment
-  AND {on_our_clock("e")} >= :since AND received_at >= :since AND received_at < :until
+  AND {on_our_clock("e")} >= :since AND received_at >= :since AND received_at < :before
   AND {compared_value("(flags ->> :name)")} = :treatment
   AND (trusted OR signed OR NOT :signed_only)
 """)
@@ -282,13 +340,15 @@ def _began_at(bound: Bound, events: PastEvents) -> datetime:
         return binding.began_at
     asked = {
         "since": min(binding.began_at, events.past.until),
-        "until": events.past.until,
         "name": flag.name,
         "treatment": flag.treatment,
         "signed_only": binding.settings.signed_assignments,
     }
     first = events.answered(
-        "start", lambda: events.rows(_FIRST_FLAGGED, **asked)[0][0], default=None
+        "start",
+        lambda: events.rows(_FIRST_FLAGGED, **asked)[0][0],
+        default=None,
+        kind=datetime | None,
     )
     return first or bound.row.bound_at
 
@@ -327,7 +387,10 @@ def _is_chosen_late(
     bounds = {"since": since, "enough": enough, "latest": latest}
     # A registration that cannot be shown to precede a look counts as later than it.
     closed = events.answered(
-        "start", lambda: events.rows(_FIRST_CLOSING, **bounds)[0][0], default=since
+        "start",
+        lambda: events.rows(_FIRST_CLOSING, **bounds)[0][0],
+        default=since,
+        kind=datetime | None,
     )
     if closed is None or events.past.until <= closed:
         return False

@@ -17,7 +17,8 @@ from domain.metric import (
     companions_of,
     metric_definition,
 )
-from domain.policy import FrozenSource, Policy, RoutesBecause
+from domain.millionths import MILLION
+from domain.policy import FrozenAnswer, Policy, RoutesBecause
 from storage.postgres.refusal import Conflict
 from storage.tenants.settings import Settings, Unit, ValueRoute
 
@@ -32,12 +33,13 @@ class Quantiles:
     """The first values of units before the start.
 
     Attributes:
-        exceeding: The share of units that exceeded each of these values.
+        values: In millionths, a quantile each.
+        exceeding: How many units exceeded each of them.
     """
 
     units: int
-    values: Sequence[float]
-    exceeding: Sequence[float]
+    values: Sequence[int]
+    exceeding: Sequence[int]
 
 
 def watched_guardrails(settings: Settings, named: Sequence[str] | None) -> Sequence[str]:
@@ -67,11 +69,10 @@ def frozen_policy(
     is_portfolio: bool,
     late_by: timedelta,
     retrospective: bool,
-    caps: Callable[[FrozenMetric], float | None],
+    caps: Callable[[FrozenMetric], int | None],
     quantiles: Callable[[FrozenMetric, Sequence[str]], Quantiles | None],
     history: Callable[[FrozenMetric], tuple[datetime, datetime] | None],
-    read_from: Sequence[FrozenSource],
-    unread: Sequence[str],
+    answers: Sequence[FrozenAnswer],
 ) -> Policy:
     """Returns the policy of an experiment, from settings, a registration, and readings.
 
@@ -81,7 +82,7 @@ def frozen_policy(
         routes: Patterns that expose a unit; None for all.
         routes_because: `named`, `affected`, or `all`: how the routes were chosen.
         earlier_attempts: The newest experiments that it tries again, the oldest first.
-        unread: Receives the members that could not be read in time, and have their default.
+        answers: Receives those of the readings that it asks for.
 
     Raises:
         Conflict: The target's threshold cannot be frozen.
@@ -93,7 +94,8 @@ def frozen_policy(
         if settings.signed_assignments:
             metric = structs.replace(metric, vouched_only=True)
         if metric.kind == "mean" and metric.cap is None:
-            metric = structs.replace(metric, cap=caps(metric))
+            cap = caps(metric)
+            metric = structs.replace(metric, cap=None if cap is None else cap / MILLION)
         asked = settings.metrics.get(name, Metric()).thresholds
         if asked and metric.sources == (settings.span_event,):
             # Spans come by the write key alone.
@@ -121,8 +123,9 @@ def frozen_policy(
         guardrails=tuple(watched),
         unwatched=tuple(unwatched),
         companions=companions,
-        read_from=tuple(read_from),
-        unread=tuple(unread),
+        read_from=tuple(each.read_from for each in answers if each.read_from is not None),
+        unread=tuple(each.question for each in answers if each.is_default),
+        frozen_from=tuple(answers),
         environment=environment,
         routes=None if routes is None else tuple(routes),
         routes_because=routes_because,
@@ -183,7 +186,10 @@ def with_thresholds(
         )
         return []
     frozen: list[FrozenMetric] = []
-    for quantile, value, exceeded in zip(shares, history.values, history.exceeding, strict=True):
+    read = zip(shares, history.values, history.exceeding, strict=True)
+    for quantile, value, exceeded in (
+        (quantile, value / MILLION, count / history.units) for quantile, value, count in read
+    ):
         if not FEWEST_EXCEED <= exceeded <= MOST_EXCEED:
             unwatched.append(
                 f"{name} {quantile} is not watched: {100 * exceeded:.2g} % exceeded {value:g} in"

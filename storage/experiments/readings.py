@@ -8,12 +8,13 @@ and sums are exact, so that every engine reads the same.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 from sqlalchemy import Row, TextClause, text
 
 from domain.cause import MANY_RETURNING
@@ -21,7 +22,7 @@ from domain.checklist.setup import ReturningVisitors
 from domain.currency import RATE_SCALE
 from domain.metric import FrozenMetric, quantile_share
 from domain.millionths import LARGEST_AMOUNT, MILLION, cap_in_millionths
-from domain.policy import FrozenSource, Member
+from domain.policy import FrozenAnswer, FrozenSource, Member
 from domain.route import RouteTable, canonical_route
 from storage.experiments.policy import FEWEST_UNITS, Quantiles
 from storage.schema.encoding import on_our_clock
@@ -58,27 +59,52 @@ class PastEvents:
     """The events of an environment that a policy is frozen from.
 
     Attributes:
-        unread: Receives the members that have their default, since the log was not read in time.
+        kept: The answers that a policy kept, in order, to freeze it again; None to read the log.
+        answers: Receives each answer.
     """
 
     past: PastLog
     project_id: int
     environment: str
-    read_from: list[FrozenSource] = field(default_factory=list[FrozenSource])
-    unread: list[str] = field(default_factory=list[str])
+    kept: Iterator[FrozenAnswer] | None = None
+    answers: list[FrozenAnswer] = field(default_factory=list[FrozenAnswer])
+    _days: list[datetime] = field(default_factory=list[datetime])
+    _noted: list[FrozenSource] = field(default_factory=list[FrozenSource])
 
-    def rows(self, statement: TextClause, **parameters: object) -> Sequence[Row[Any]]:
-        """Returns the rows of a statement on this environment."""
+    def rows(self, statement: TextClause, **parameters: Any) -> Sequence[Row[Any]]:  # noqa: ANN401 - of SQL
+        """Returns the rows of a statement on this environment, received within some days."""
+        asked = {"before": self.past.until, "since": self.past.until, **parameters}
+        self._days.extend((asked["since"], asked["before"]))
         place = {"project_id": self.project_id, "environment": self.environment}
-        return self.past.rows(statement, {**place, **parameters})
+        return self.past.rows(statement, {**place, **asked})
 
-    def answered(self, member: str, read: Callable[[], ReadT], *, default: ReadT) -> ReadT:
-        """Returns what a reading gives for a member, else its default, which is noted."""
+    def answered(
+        self, question: str, read: Callable[[], ReadT], *, default: ReadT, kind: object
+    ) -> ReadT:
+        """Returns what a reading gives for a member, else its default, and keeps it.
+
+        Args:
+            kind: The type of the answer.
+        """
+        answer = self._read(question, read, default) if self.kept is None else next(self.kept)
+        self.answers.append(answer)
+        return msgspec.convert(answer.answer, kind)  # pyright: ignore[reportCallIssue, reportArgumentType] - of its kind
+
+    def _read(self, question: str, read: Callable[[], ReadT], default: ReadT) -> FrozenAnswer:
+        self._days.clear()
+        self._noted.clear()
         try:
-            return read()
+            value, is_default = read(), False
         except UnansweredError:
-            self.unread.append(member)
-            return default
+            value, is_default = default, True
+        return FrozenAnswer(
+            question=question,
+            answer=msgspec.to_builtins(value),
+            read_from=next(iter(self._noted), None),
+            is_default=is_default,
+            since=min(self._days, default=None),
+            until=max(self._days, default=None),
+        )
 
     def vouched_first(
         self,
@@ -105,7 +131,7 @@ class PastEvents:
 
     def note(self, member: Member, row: Row[Any], *days: datetime, metric: str | None) -> None:
         """Notes which events a member of the policy rests on, received within some days."""
-        self.read_from.append(
+        self._noted.append(
             FrozenSource(
                 member=member,
                 metric=metric,
@@ -182,8 +208,8 @@ def _valued(metric: FrozenMetric) -> dict[str, Any]:
     }
 
 
-def cap_of(events: PastEvents, metric: FrozenMetric, *, before: datetime) -> float | None:
-    """Returns the cap of a metric's values, by those before the start; None of too few.
+def cap_of(events: PastEvents, metric: FrozenMetric, *, before: datetime) -> int | None:
+    """Returns the cap of a metric's values before the start, in millionths; None of too few.
 
     That is the 99th percentile of the values that are not zero; where these are fewer than a
     thousand the larger of twenty times their median and their 95th percentile. Without a cap a
@@ -199,8 +225,8 @@ def cap_of(events: PastEvents, metric: FrozenMetric, *, before: datetime) -> flo
     events.note("cap", row, since, before, metric=metric.name)
     median, percentile_95, percentile_99 = row.percentiles
     if values >= _MANY_VALUES:
-        return percentile_99 / MILLION
-    return max(_MEDIANS * median, percentile_95) / MILLION
+        return percentile_99
+    return max(_MEDIANS * median, percentile_95)
 
 
 _EXPLAINED = text(f"""
@@ -229,17 +255,35 @@ FROM users
 """)
 
 
+class HistorySums(NamedTuple):
+    """Exact sums over users, in decimal digits: they may need more than 64 bits."""
+
+    users: int
+    x: str
+    y: str
+    xx: str
+    yy: str
+    xy: str
+
+    @property
+    def predicts(self) -> bool:
+        """Whether the earlier of enough users explains enough of the later."""
+        users, (x, y, xx, yy, xy) = self.users, map(int, self[1:])
+        spread = (users * xx - x * x) * (users * yy - y * y)
+        explained = (users * xy - x * y) ** 2 / spread if spread else 0.0
+        return users >= _FEW_USERS and explained >= _LEAST_EXPLAINED
+
+
 def history_of(
     events: PastEvents,
     metric: FrozenMetric,
     *,
     before: datetime,
     trusted_only: bool,
-) -> tuple[datetime, datetime] | None:
-    """Returns from when to when the history was received that predicts a metric of users.
+) -> HistorySums:
+    """Returns the sums of what users did before and after a time in the 28 days before the start.
 
-    That is the 28 days before; None where they do not say by themselves that the earlier predict
-    the later.
+    Those of a metric, which tell by themselves whether the earlier predict the later.
     """
     since, window = before - HISTORY_DAYS, timedelta(seconds=metric.window_seconds)
     chosen = {**_valued(metric), "window": window, "cap": cap_in_millionths(metric.cap or 0)}
@@ -262,18 +306,11 @@ def history_of(
 
     readings = (newest(vouched_only=each) for each in (True, False))
     row = first_enough(readings, lambda row: row.vouched >= _FEW_USERS)
-    if users_of(row) < _FEW_USERS or _explained(row) < _LEAST_EXPLAINED:
-        return None
-    events.note("history", row, since, before, metric=metric.name)
-    return since, before
-
-
-def _explained(row: Row[Any]) -> float:
-    """Returns the square of the correlation, from exact sums."""
-    users = users_of(row)
-    x, y, xx, yy, xy = (int(each) for each in (row.x, row.y, row.xx, row.yy, row.xy))
-    spread = (users * xx - x * x) * (users * yy - y * y)
-    return (users * xy - x * y) ** 2 / spread if spread else 0.0
+    sums = (str(getattr(row, name) or 0) for name in ("x", "y", "xx", "yy", "xy"))
+    users = HistorySums(users_of(row), *sums)
+    if users.predicts:
+        events.note("history", row, since, before, metric=metric.name)
+    return users
 
 
 _SENDS_REQUESTS = text("""
@@ -350,8 +387,8 @@ def first_values(
         events.note("thresholds", row, since, before, metric=metric.name)
     return Quantiles(
         units=units,
-        values=[value / MILLION for value in row.values or ()],
-        exceeding=[count / units for count in row.exceeding],
+        values=row.values or (),
+        exceeding=row.exceeding,
     )
 
 
@@ -499,5 +536,10 @@ def fitting_unit(events: PastEvents, settings: Settings, *, is_history: bool) ->
     if settings.signed_assignments or settings.sample_rate < 1 or is_history:
         return "session"
     nobody = ReturningVisitors()
-    returning = events.answered("unit", lambda: read_returning(events, settings), default=nobody)
+    returning = events.answered(
+        "unit",
+        lambda: read_returning(events, settings),
+        default=nobody,
+        kind=ReturningVisitors,
+    )
     return returning.unit or "session"

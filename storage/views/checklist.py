@@ -216,7 +216,10 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         # A token vouches for a session.
         unit="session" if settings.signed_assignments else settings.unit,
         returning=past.answered(
-            "unit", lambda: read_returning(past, settings), default=ReturningVisitors()
+            "unit",
+            lambda: read_returning(past, settings),
+            default=ReturningVisitors(),
+            kind=ReturningVisitors,
         ),
         set_aside=[
             (failure.experiment_id, failure.sentence)

@@ -12,7 +12,7 @@ from domain.policy import Numbers, Policy, UnreadablePolicyError
 FROZEN = Policy(
     **dict.fromkeys(("routes", "graph_id", "flag")),
     **dict.fromkeys(("guardrails", "companions", "unwatched", "read_from", "unread"), ()),
-    **dict.fromkeys(("earlier_attempts", "segments"), ()),
+    **dict.fromkeys(("frozen_from", "earlier_attempts", "segments"), ()),
     **dict.fromkeys(("drawn", "trusted_identity", "signed_assignments"), False),
     **dict.fromkeys(("portfolio", "retrospective"), False),
     target=metric_definition("order", {}),
@@ -30,7 +30,7 @@ def test_a_policy_leaves_the_store_as_it_was_frozen() -> None:
 
 
 def test_what_an_earlier_version_did_not_write_is_as_it_was_then() -> None:
-    unsaid = ("version", "unwatched", "unread", "vif_limit", "guardrail_alpha")
+    unsaid = ("version", "unwatched", "unread", "frozen_from", "vif_limit", "guardrail_alpha")
     assert Policy.of({each: STORED[each] for each in STORED if each not in unsaid}) == FROZEN
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 
+from domain.policy import Policy
 from orchestration.pipeline.batch import FAST
 from orchestration.pipeline.steps import (
     advance_places,
@@ -16,7 +17,7 @@ from orchestration.pipeline.steps import (
     publish,
     stage_due,
 )
-from storage.experiments.freezing import experiments_to_freeze, freeze
+from storage.experiments.freezing import experiments_to_freeze, freeze, frozen_again
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables, closed_instant, store_time
 from storage.upkeep.gauges import PIPELINE, note_step
@@ -28,6 +29,20 @@ def freeze_registered(connection: Connection) -> None:
     """Freezes the policies of bound experiments, as a run of the pipeline would by now."""
     for row in experiments_to_freeze(connection, as_of=store_time(connection)):
         freeze(connection, row.experiment_id)
+        _require_kept(connection, row.experiment_id)
+
+
+_FROZEN = text("SELECT policy IS NOT NULL FROM experiments WHERE experiment_id = :id")
+
+
+def _require_kept(connection: Connection, experiment_id: str) -> None:
+    """Holds that a policy is frozen again to the byte, by its kept answers and by the log."""
+    if connection.execute(_FROZEN, {"id": experiment_id}).scalar_one():
+        stored, by_kept, by_log = frozen_again(connection, experiment_id)
+        assert stored == by_kept
+        frozen = Policy.of(stored)
+        # Under load a reading may not be answered in time.
+        assert by_log == frozen or frozen.unread or by_log.unread
 
 
 def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
@@ -53,5 +68,10 @@ def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
             result = step(connection)
             note_step(connection, stage=stage, seconds=0.0)
         if isinstance(result, datetime):
+            with engine.connect() as connection:
+                bound = experiments_to_freeze(connection, as_of=result)
             freeze_bound(engine.begin, as_of=result)
+            with engine.connect() as connection:
+                for row in bound:
+                    _require_kept(connection, row.experiment_id)
     advance_places(engine.begin)

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from orchestration.pipeline.audit import audit
+from storage.upkeep.forgetting import forget_person
 from tests.world import DAY, A, K
 
 L = "ddddddd4"
@@ -144,6 +146,29 @@ def test_a_stranger_s_users_are_not_the_unit_of_sessions_that_name_none(shop) ->
     customers(shop, users=100, named=False, each=10)
     strangers(shop, users=40, builds=(L, L))
     assert frozen(shop, registered(shop, unvouched="stranger%"))["unit"] == "session"
+
+
+def audited(shop, experiment: str) -> tuple[list[str], list[str]]:
+    """The readings of a policy that differ by now, and those that are not compared."""
+    result = audit(shop.store.engine, experiment)
+    return [line.split(" (")[0] for line in result.differences], [*result.touched]
+
+
+def test_a_policy_is_audited_by_its_kept_answers_and_by_the_log(shop) -> None:
+    customers(shop)
+    experiment = registered(shop, unvouched="stranger%")
+    shop.tick()
+    assert audited(shop, experiment) == ([], [])
+    gone = text("DELETE FROM runtime_events WHERE event = 'paid' AND session_id LIKE 's1_ %'")
+    shop.in_store(lambda connection: connection.execute(gone))
+    assert audited(shop, experiment) == (["cap of spent", "history of spent"], [])
+    shop.in_store(lambda connection: forget_person(connection, shop.project_id, f"s5 {FIRST}"))
+    differences, touched = audited(shop, experiment)
+    assert differences == []
+    assert {"cap of spent", "history of spent"} <= {line.split(":")[0] for line in touched}
+    changed = text("""UPDATE experiments SET policy = policy || '{"alpha": 0.06}'""")
+    shop.in_store(lambda connection: connection.execute(changed))
+    assert "policy.alpha: served 0.06, raw 0.05" in audited(shop, experiment)[0]
 
 
 # --- The cap of a mean: so that no whale hides a change -------------------------------------------
