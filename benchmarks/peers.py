@@ -287,10 +287,7 @@ class Peers:
     def table(self) -> list[str]:
         """The lines of a Markdown table."""
         oracle = self.sessions(ORACLE)[0]
-        lines = [
-            f"| | {' | '.join(COLUMNS)} |",
-            f"| --- {'| --- ' * len(COLUMNS)}|",
-        ]
+        lines = [f"| | {' | '.join(COLUMNS)} |", f"| --- {'| --- ' * len(COLUMNS)}|"]
         for name in self.methods:
             median, low, high = self.sessions(name)
             shown = f"{median:,.0f}" + ("" if name == PLANNED else f" ({low:,.0f}–{high:,.0f})")

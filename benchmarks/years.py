@@ -182,9 +182,7 @@ class Service:
             sizes = {row.part: row.size for row in connection.execute(text(_SIZES))}
             days = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'runtime_events'::regclass"
             return Reading(
-                ticks=self.ticks,
-                **sizes,
-                days=connection.execute(text(days)).scalar_one(),
+                ticks=self.ticks, **sizes, days=connection.execute(text(days)).scalar_one()
             )
 
 

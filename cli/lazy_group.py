@@ -35,11 +35,7 @@ class LazyGroup(click.Group):
         """The commands' names."""
         return list(filter(self.is_held, self.places))
 
-    def get_command(
-        self,
-        ctx: click.Context,
-        cmd_name: str,
-    ) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name.
 
         Raises:

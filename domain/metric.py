@@ -111,8 +111,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     better: Annotated[
         Literal["higher", "lower"] | None,
         form_field(
-            "Which is better",
-            choices={"": "By its name", "higher": "Higher", "lower": "Lower"},
+            "Which is better", choices={"": "By its name", "higher": "Higher", "lower": "Lower"}
         ),
     ] = None
     grace_seconds: Annotated[
@@ -147,8 +146,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = None
     cap: Annotated[
-        float | None,
-        form_field("Cap", "Of a mean: the most that a unit counts for.", folded=True),
+        float | None, form_field("Cap", "Of a mean: the most that a unit counts for.", folded=True)
     ] = None
     over: Annotated[
         str | float | list[str | float] | None,
@@ -334,8 +332,7 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
     currency: str | None
     vouched_only: Annotated[bool, Meta(description="Whether only vouched events count.")] = False
     trusted_only: Annotated[
-        bool,
-        Meta(description="Whether only the write key's events count, as of a server's spans."),
+        bool, Meta(description="Whether only the write key's events count, as of a server's spans.")
     ] = False
     grace_seconds: Annotated[
         int | None,

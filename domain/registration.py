@@ -130,8 +130,7 @@ class Situation(Document, frozen=True, kw_only=True):
         Moment | None, Meta(description="When a state without comparison ends the experiment.")
     ] = None
     silent_since: Annotated[
-        Moment | None,
-        Meta(description="Since when nothing was counted, where that is for long."),
+        Moment | None, Meta(description="Since when nothing was counted, where that is for long.")
     ] = None
 
 
@@ -158,8 +157,7 @@ class RegistrationAnswer(ListedExperiment, frozen=True, kw_only=True):
 
     control_commit: str | None
     change: Annotated[
-        tuple[str, ...] | None,
-        Meta(description="The changes under test; null before its deploy."),
+        tuple[str, ...] | None, Meta(description="The changes under test; null before its deploy.")
     ]
     joint_with: Annotated[
         tuple[str, ...],

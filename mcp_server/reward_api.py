@@ -109,9 +109,7 @@ class RewardApi(Client):
 def _step(experiment_id: str) -> str:
     """The identifier as a step of a path."""
     if experiment_id in NOT_EXPERIMENTS:
-        raise ToolError(
-            f"{experiment_id!r} is no experiment's identifier. {FIND}",
-        )
+        raise ToolError(f"{experiment_id!r} is no experiment's identifier. {FIND}")
     return quote(experiment_id, safe="", errors="replace")
 
 

@@ -9,10 +9,7 @@ from orchestration.dagster.resources import Engine, Store
 from orchestration.definitions import definitions
 
 # The loggers come last: the configuration has a member `loggers` of its own, which is empty.
-_CONFIG = {
-    **INCREMENT.to_config_dict(),
-    "loggers": {"console": {"config": {"log_level": "ERROR"}}},
-}
+_CONFIG = {**INCREMENT.to_config_dict(), "loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
 def materialize_pipeline(url: str) -> bool:

@@ -165,9 +165,7 @@ async def _judge(
     openapi_extra=reading(),
 )
 async def get_gate(
-    request: Request,
-    caller: Reader,
-    question: Annotated[Question, Query()],
+    request: Request, caller: Reader, question: Annotated[Question, Query()]
 ) -> Response:
     """Always answer 200, as a web metric of Argo Rollouts needs; `phase` holds the judgment."""
     judged = await _judge(request, caller.project_id, question, registers=False)

@@ -109,11 +109,7 @@ async def get_deploy(request: Request) -> Response:
     def reading(
         connection: Connection, visitor: Visitor
     ) -> tuple[
-        dict[str, Any],
-        ListedRamp | None,
-        dict[str, list[str]],
-        list[ListedFinding],
-        list[str],
+        dict[str, Any], ListedRamp | None, dict[str, list[str]], list[ListedFinding], list[str]
     ]:
         deploy = read_deploy(connection, visitor.project_id, deploy_id)
         ramp = read_ramp_of(connection, visitor.project_id, deploy)

@@ -319,20 +319,13 @@ async def get_deploys(
     def listing(connection: Connection) -> list[dict[str, Any]]:
         # A row more than shown says that there is a next page.
         return list_deploys(
-            connection,
-            caller.project_id,
-            environment=environment,
-            limit=limit + 1,
-            before=cursor,
+            connection, caller.project_id, environment=environment, limit=limit + 1, before=cursor
         )
 
     deploys = await runtime(request).store.run(listing)
     page = deploys[:limit]
     return answer(
-        {
-            "deploys": page,
-            "next_cursor": page[-1]["deploy_id"] if len(deploys) > limit else None,
-        }
+        {"deploys": page, "next_cursor": page[-1]["deploy_id"] if len(deploys) > limit else None}
     )
 
 

@@ -106,8 +106,7 @@ class RegistrationBody(Shape):
         default=None, description="By default those that the deploy affects."
     )
     guardrails: Annotated[list[MetricName], Field(max_length=50)] | None = Field(
-        default=None,
-        description="Beside the project's, which always hold unless it unlocks them.",
+        default=None, description="Beside the project's, which always hold unless it unlocks them."
     )
     actor: Actor | None = Field(default=None, description="Who, or which agent, asks.")
     metadata: FreeForm | None = None
@@ -166,7 +165,7 @@ _EXAMPLES = {
         body=json_body(RegistrationBody),
         examples=_EXAMPLES,
         problems=[
-            *("ambiguous_commit", "experiment_open", "locked", "no_threshold", "rate_limited"),
+            *("ambiguous_commit", "experiment_open", "locked", "no_threshold", "rate_limited")
         ],
     ),
 )

@@ -104,12 +104,7 @@ router.add_api_route(
     openapi_extra=reading(
         problems=["unknown_experiment", "method_not_allowed"],
         parameters=[
-            {
-                "name": "experiment_id",
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string"},
-            },
+            {"name": "experiment_id", "in": "path", "required": True, "schema": {"type": "string"}},
             {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}},
         ],
     ),

@@ -25,11 +25,7 @@ class Recent(Generic[KeyT, ReadT]):
         return key in self._kept
 
     async def read(
-        self,
-        key: KeyT,
-        reading: Callable[[], Coroutine[Any, Any, ReadT]],
-        *,
-        fresh: bool = False,
+        self, key: KeyT, reading: Callable[[], Coroutine[Any, Any, ReadT]], *, fresh: bool = False
     ) -> ReadT:
         """Returns the reading of a key, by a function where it was not read lately.
 

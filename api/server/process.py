@@ -68,13 +68,7 @@ LOGGING: Mapping[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {
-        "stderr": {
-            "()": LogLines,
-            "formatter": "line",
-            "stream": "ext://sys.stderr",
-        }
-    },
+    "handlers": {"stderr": {"()": LogLines, "formatter": "line", "stream": "ext://sys.stderr"}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {
         "api": {"level": "INFO"},

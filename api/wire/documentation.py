@@ -54,11 +54,7 @@ _HEADERS_BY_STATUS: Mapping[int, Sequence[str]] = {
 }
 # Failures of any request before an operation sees it. A fault of ours (500) is not part of the
 # interface.
-_OF_EVERY_REQUEST = (
-    "request_timeout",
-    "overloaded",
-    "stopping",
-)
+_OF_EVERY_REQUEST = ("request_timeout", "overloaded", "stopping")
 _OF_A_KEY = ("missing_key", "malformed_key", "unknown_key", "differing_keys", "wrong_key_kind")
 _OF_A_BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "invalid_request")
 # The models of bodies and answers that routes name, by their names in the document.

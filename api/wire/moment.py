@@ -80,7 +80,5 @@ def _validated(value: object) -> datetime:
 
 
 Moment = Annotated[
-    datetime,
-    PlainValidator(_validated),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
+    datetime, PlainValidator(_validated), WithJsonSchema({"type": "string", "format": "date-time"})
 ]

@@ -57,15 +57,7 @@ from benchmarks.calibration.traffic import (
     ramp,
     ramp_of,
 )
-from benchmarks.peers import (
-    GBSTATS,
-    METHODS,
-    PLANNED,
-    SIGNED,
-    Peers,
-    compared,
-    found_gbstats,
-)
+from benchmarks.peers import GBSTATS, METHODS, PLANNED, SIGNED, Peers, compared, found_gbstats
 from stats.decision.evidence import evaluate
 
 DOCS = Path(__file__).parents[2] / "docs"

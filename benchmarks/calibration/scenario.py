@@ -48,14 +48,7 @@ def of_one_stratum(
 
 def of_cells(target: ClosedCells, **read: Any) -> Series:
     return Series(
-        **{
-            "policy": Numbers(),
-            "start": 0,
-            "closed_at": None,
-            "cuts": (),
-            "target": target,
-            **read,
-        }
+        **{"policy": Numbers(), "start": 0, "closed_at": None, "cuts": (), "target": target, **read}
     )
 
 

@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.calibration.traffic import (
-    BLOCK,
-    BLOCKS_A_DAY,
-    DELAY,
-    Floats,
-    Share,
-    constant_share,
-)
+from benchmarks.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Floats, Share, constant_share
 from domain.metric import DAY
 from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch

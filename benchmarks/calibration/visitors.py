@@ -76,10 +76,7 @@ def of_a_router(
 def _counted(block: Ints, treated: Flags, buys: Flags) -> tuple[Counts, Counts]:
     """Units and buyers of treatment, and those of control, by block."""
     treatment, control = (
-        (
-            np.bincount(block[arm], minlength=LOOKS),
-            np.bincount(block[arm & buys], minlength=LOOKS),
-        )
+        (np.bincount(block[arm], minlength=LOOKS), np.bincount(block[arm & buys], minlength=LOOKS))
         for arm in (treated, ~treated)
     )
     return treatment, control

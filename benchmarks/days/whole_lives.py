@@ -79,10 +79,7 @@ def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
         copying = CopyCost(duck)
         begun, at = time.process_time(), time.perf_counter()
         lives = compute_whole_lives(
-            duck,
-            log,
-            open_experiments(log.connection, only=None),
-            as_of=microseconds(as_of),
+            duck, log, open_experiments(log.connection, only=None), as_of=microseconds(as_of)
         )
         spent, seconds = time.process_time() - begun, time.perf_counter() - at
         ((events,),) = lives.engine.rows("SELECT count(*) FROM log_rows")

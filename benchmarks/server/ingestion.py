@@ -202,12 +202,7 @@ def ingestion(stage: Stage, trees: dict[str, Path], seconds: float) -> list[Meas
             with serving(stage, tree=tree, label=label, workers=workers, stored=True) as server:
                 measured += [
                     loaded(
-                        stage,
-                        server,
-                        what="events",
-                        path="/v1/events",
-                        seconds=seconds,
-                        rows=rows,
+                        stage, server, what="events", path="/v1/events", seconds=seconds, rows=rows
                     )
                     for rows in SIZES
                 ]

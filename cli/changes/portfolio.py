@@ -12,11 +12,7 @@ from cli.operations.remote import READING_KEY, decoded, remote
 from cli.table import table
 from domain.figures import percent
 from domain.ledger.portfolio import Portfolio, PortfolioMeasurement
-from domain.ledger.sentences import (
-    portfolio_headline,
-    portfolio_notes,
-    portfolio_steps,
-)
+from domain.ledger.sentences import portfolio_headline, portfolio_notes, portfolio_steps
 from domain.registration import PRODUCTION
 from domain.wording.effect import MOMENTS
 

@@ -42,13 +42,7 @@ from storage.tenants.secret import Pseudonyms, store_secret
 @click.option("--json", "as_json", is_flag=True, help="Print what was stored as JSON.")
 @data_dir_option
 def import_history(
-    file: Path,
-    *,
-    project: str,
-    map_file: Path | None,
-    dry_run: bool,
-    as_json: bool,
-    data_dir: Path,
+    file: Path, *, project: str, map_file: Path | None, dry_run: bool, as_json: bool, data_dir: Path
 ) -> None:
     """Read historical data from NDJSON, CSV or Parquet."""
     try:

@@ -72,9 +72,7 @@ class ExperimentPlan:
                 if len(whole := _whole(written)) > 1:
                     raise MapError(f"{place}.{member}: in the file, {ambiguous(commit, whole)}")
                 if not self._is_logged(
-                    connection,
-                    commits=written or [commit],
-                    known=tally.commits,
+                    connection, commits=written or [commit], known=tally.commits
                 ):
                     raise MapError(
                         f"{place}.{member} is {commit!r}, which no event names:"

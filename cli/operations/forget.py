@@ -17,13 +17,7 @@ from storage.lake.lake import store_lake
 from storage.schema.clock import is_rebuilding
 from storage.tenants.projects import find_project
 from storage.tenants.secret import Pseudonyms, store_secret
-from storage.upkeep.forgetting import (
-    MOST_USERS,
-    Forgotten,
-    TooManyUsers,
-    forget_person,
-    vacuum,
-)
+from storage.upkeep.forgetting import MOST_USERS, Forgotten, TooManyUsers, forget_person, vacuum
 
 # Erased, but for files that cannot be written anew.
 INCOMPLETE = 4

@@ -49,11 +49,7 @@ class _Scene:
 
 
 def interval_drawing(
-    picture: Picture,
-    *,
-    width: int,
-    ramp: Ramp | None = None,
-    write: Callable[[str], str] = str,
+    picture: Picture, *, width: int, ramp: Ramp | None = None, write: Callable[[str], str] = str
 ) -> str:
     """Returns a picture as an SVG whose colours are those of the page that holds it, by class.
 

@@ -53,8 +53,7 @@ class Evidence(EvidenceWords, frozen=True, kw_only=True):
 
     as_of: Annotated[Moment | None, Meta(description="Null where it ended before any look.")]
     change: Annotated[
-        tuple[str, ...],
-        Meta(description="The change under test: lineage of treatment − control."),
+        tuple[str, ...], Meta(description="The change under test: lineage of treatment − control.")
     ]
     joint_with: Annotated[
         tuple[str, ...],
@@ -96,8 +95,7 @@ class Evidence(EvidenceWords, frozen=True, kw_only=True):
     guardrails: tuple[EvidenceGuardrail, ...]
     candidate: Candidate | None
     surplus: Annotated[
-        Surplus | None,
-        Meta(description="Null where no share is declared for most of the units."),
+        Surplus | None, Meta(description="Null where no share is declared for most of the units.")
     ]
     sessions: Sessions
     tipping_point: TippingPoint | None

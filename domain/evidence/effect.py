@@ -66,8 +66,7 @@ class Effect(Document, frozen=True, kw_only=True):
         ),
     ]
     standard_error: Annotated[
-        float | None,
-        Meta(description="The estimate's standard deviation. Make no interval of it."),
+        float | None, Meta(description="The estimate's standard deviation. Make no interval of it.")
     ]
     interval: Annotated[
         Interval | None, Meta(description="The always-valid interval of the difference.")

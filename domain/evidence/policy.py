@@ -70,8 +70,7 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
     ] = False
     earlier_attempts: Annotated[tuple[str, ...], Meta(description="Their experiments.")] = ()
     split_at: Annotated[
-        float | None,
-        Meta(description="The e-value at which a flag or segment splits the strata."),
+        float | None, Meta(description="The e-value at which a flag or segment splits the strata.")
     ] = None
     segments: tuple[str, ...] = ()
     warmup_seconds: int = 0

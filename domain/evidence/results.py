@@ -37,8 +37,7 @@ class YesNo(Document, frozen=True, kw_only=True):
     """
 
     lift: Annotated[
-        float,
-        Meta(description="The share of treatment's units with the event minus control's."),
+        float, Meta(description="The share of treatment's units with the event minus control's.")
     ]
     e_value: float
     ci: Interval
@@ -119,12 +118,10 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
         ),
     ]
     turnover_e: Annotated[
-        EValue,
-        Meta(description="Whether visitors begin another session more often in either arm."),
+        EValue, Meta(description="Whether visitors begin another session more often in either arm.")
     ]
     channels_e: Annotated[
-        EValue,
-        Meta(description="Whether the page of an arm loses more of the vouched outcomes."),
+        EValue, Meta(description="Whether the page of an arm loses more of the vouched outcomes.")
     ]
     before_exposure_e: Annotated[
         EValue,
@@ -138,8 +135,7 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
         ),
     ]
     left_out_e: Annotated[
-        dict[str, float],
-        Meta(description="Of each reason for which outcomes are left out."),
+        dict[str, float], Meta(description="Of each reason for which outcomes are left out.")
     ]
     interacting_because: tuple[Cause, ...]
     held_throughout: Annotated[

@@ -95,8 +95,7 @@ class Ledger(LedgerCounts, frozen=True, kw_only=True):
     as_of: Moment
     days: int
     false_discovery_rate: Annotated[
-        float,
-        Meta(description="Of the keeps that stand, so many are false on average, at most."),
+        float, Meta(description="Of the keeps that stand, so many are false on average, at most.")
     ]
     queued: Annotated[int, Meta(description="Changes that wait for a place now.")]
     placed: Annotated[int, Meta(description="Changes that have a place now.")]

@@ -98,8 +98,7 @@ class Portfolio(Document, frozen=True, kw_only=True):
     verdict: Verdict | None
     decided: bool | None
     follow_up: Annotated[
-        FollowUpState | None,
-        Meta(description="The week after its decision: null before that."),
+        FollowUpState | None, Meta(description="The week after its decision: null before that.")
     ]
     effect: PortfolioEffect | None
 

@@ -49,11 +49,7 @@ class History:
     """
 
     def __init__(
-        self,
-        facts: Iterable[CommitFact],
-        *,
-        known_at: datetime,
-        bound_at: datetime | None = None,
+        self, facts: Iterable[CommitFact], *, known_at: datetime, bound_at: datetime | None = None
     ) -> None:
         self._facts: Mapping[str, CommitFact] = {
             fact.commit: fact for fact in facts if fact.recorded_at <= known_at

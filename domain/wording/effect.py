@@ -6,11 +6,7 @@ from domain.evidence.effect import Effect
 from domain.figures import rough_percent
 from domain.measure import measure_of
 
-MOMENTS = {
-    "open": "so far",
-    "at_decision": "at the decision",
-    "at_reward": "over its full time",
-}
+MOMENTS = {"open": "so far", "at_decision": "at the decision", "at_reward": "over its full time"}
 
 # Why an estimate is not trained on.
 _STOPPED = {

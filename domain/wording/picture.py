@@ -9,15 +9,7 @@ from domain.evidence.document import Evidence
 from domain.evidence.results import EvidenceGates, EvidenceGuardrail
 from domain.measure import Measure, measure_of, typical_lift
 from domain.wording.headline import Headline, headline_of
-from domain.wording.looks import (
-    Estimate,
-    Look,
-    estimates,
-    extent,
-    fired_at,
-    held_spans,
-    looks_of,
-)
+from domain.wording.looks import Estimate, Look, estimates, extent, fired_at, held_spans, looks_of
 from domain.wording.metrics import metric_rows
 
 _MOST_LANES = 4

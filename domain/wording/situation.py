@@ -16,13 +16,7 @@ from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
 from domain.lineage.takeover import Takeover
 from domain.measure import too_small, typical_lift
-from domain.registration import (
-    PRODUCTION,
-    Arrivals,
-    MissingDeploy,
-    Situation,
-    Starting,
-)
+from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation, Starting
 from domain.wording.base_move import base_move_advice, base_move_sentence, promotion_clause
 from domain.wording.headline import headline_of
 from domain.wording.left_out import CURES, UNIT_OF_SESSIONS, UNKNOWN_USER
@@ -94,10 +88,7 @@ _RUN = "See that the pipeline runs: deploy-reward doctor."
 # So many breached guardrails are named with their numbers.
 _NAMED = 3
 # A step that ended the comparison comes before the numbers until then.
-_GONE = (
-    *(State.WITHDRAWN, State.PROMOTED, State.BASE_GONE, State.NOTHING_TO_COMPARE),
-    State.ENDED,
-)
+_GONE = (*(State.WITHDRAWN, State.PROMOTED, State.BASE_GONE, State.NOTHING_TO_COMPARE), State.ENDED)
 _BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.STARTING, State.ARRIVING)
 _BREACHED = (Action.ROLL_BACK, Action.REVISE)
 # Endings after which no canary is left to take back.

@@ -50,11 +50,7 @@ def _await_closing(context: dg.AssetExecutionContext, store: Store) -> None:
 
 
 def _step(
-    key: dg.AssetKey,
-    *,
-    deps: Sequence[dg.AssetKey],
-    group: str,
-    kinds: set[str],
+    key: dg.AssetKey, *, deps: Sequence[dg.AssetKey], group: str, kinds: set[str]
 ) -> Callable[[Callable[..., dg.MaterializeResult[Any]]], dg.AssetsDefinition]:
     """Returns the decorator that makes an asset of a step."""
     with warnings.catch_warnings():

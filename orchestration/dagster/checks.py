@@ -142,8 +142,7 @@ def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
         if not inflation.is_equal
     ][:MOST_ROWS]
     return dg.AssetCheckResult(
-        passed=not unequal,
-        metadata={"experiments": len(inflations), **filled(unequal=unequal)},
+        passed=not unequal, metadata={"experiments": len(inflations), **filled(unequal=unequal)}
     )
 
 

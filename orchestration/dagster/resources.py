@@ -175,13 +175,7 @@ class Engine(dg.ConfigurableResource[Any]):
         Raises:
             storage.pipeline.engines.engine.EngineError: An engine cannot be used.
         """
-        from storage.lake.day_engines import (
-            ENGINE,
-            MEMORY,
-            REMOTE,
-            THREADS,
-            day_engine_settings,
-        )
+        from storage.lake.day_engines import ENGINE, MEMORY, REMOTE, THREADS, day_engine_settings
 
         chosen = {
             ENGINE: self.name,

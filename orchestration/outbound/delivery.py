@@ -124,11 +124,7 @@ class _Sending:
             self._tls = open_tls()
         try:
             answer = await post(
-                webhook.url,
-                body,
-                headers=headers,
-                private=webhook.may_be_private,
-                tls=self._tls,
+                webhook.url, body, headers=headers, private=webhook.may_be_private, tls=self._tls
             )
         except Unanswered as reason:
             await self._failed(attempt, f"{webhook.host}: {reason}")
@@ -177,12 +173,7 @@ class _Sending:
         }
 
     async def _failed(
-        self,
-        attempt: Attempt,
-        problem: str,
-        *,
-        wait: timedelta = timedelta(0),
-        final: bool = False,
+        self, attempt: Attempt, problem: str, *, wait: timedelta = timedelta(0), final: bool = False
     ) -> None:
         self._round.problems[problem] += 1
         over = await self._in_store(

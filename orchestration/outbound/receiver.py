@@ -72,12 +72,7 @@ def open_tls() -> ssl.SSLContext:
 
 
 async def _exchange(
-    url: str,
-    body: bytes,
-    *,
-    headers: Mapping[str, str],
-    private: bool,
-    tls: ssl.SSLContext | None,
+    url: str, body: bytes, *, headers: Mapping[str, str], private: bool, tls: ssl.SSLContext | None
 ) -> Receipt:
     """Posts to the first address that answers of those that were judged; none is looked up again.
 

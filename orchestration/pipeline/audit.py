@@ -91,9 +91,7 @@ def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
 
 
 def _read_until(
-    experiment: PipelineExperiment,
-    served: ServedVerdict,
-    followed: ServedFollowUp | None,
+    experiment: PipelineExperiment, served: ServedVerdict, followed: ServedFollowUp | None
 ) -> int:
     """Returns how far the log is read: to the verdict's look, and to where it was closed by hand.
 

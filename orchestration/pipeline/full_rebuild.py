@@ -31,10 +31,7 @@ class Rebuilt:
 
 
 def rebuild_all(
-    engine: Engine,
-    *,
-    waiting: Callable[[], None],
-    lake: Lake | None = None,
+    engine: Engine, *, waiting: Callable[[], None], lake: Lake | None = None
 ) -> Rebuilt:
     """Computes all that is derived from raw events, and serves it, in a single transaction.
 

@@ -147,8 +147,7 @@ def _traits(reading: ExperimentReading) -> Traits:
         names=tuple(names),
         segments=frozenset(filter(is_segment, names)),
         values=np.array(
-            [_ranks([flags.get(name) for flags in reading.flags]) for name in names],
-            dtype=np.int64,
+            [_ranks([flags.get(name) for flags in reading.flags]) for name in names], dtype=np.int64
         ).reshape(len(names), len(reading.strata)),
         tested=tested.treatment if tested else "",
         own_values=tuple(sorted({value for value in own if value is not None})),

@@ -120,8 +120,7 @@ def expose(
 
     ids = experiments_to_compute(connection, "exposures")
     return Exposed(
-        as_of=as_of,
-        added=sum(compute(connection, "exposures", added, ids=ids, patience=patience)),
+        as_of=as_of, added=sum(compute(connection, "exposures", added, ids=ids, patience=patience))
     )
 
 

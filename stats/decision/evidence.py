@@ -452,10 +452,7 @@ def _yes_no(series: Series, now: Trace) -> YesNo | None:
     if series.target.values is None or not now.events.W[0] > 0:
         return None
     policy, events = series.policy, now.events
-    mixture = Mixture(
-        rho=np.array([policy.rho]),
-        log_threshold=np.array([policy.log_threshold]),
-    )
+    mixture = Mixture(rho=np.array([policy.rho]), log_threshold=np.array([policy.log_threshold]))
     low, high = np.clip(confidence_sequence(events, mixture)[0], -1.0, 1.0).tolist()
     return YesNo(
         lift=float(events.lift[0]),
@@ -465,10 +462,7 @@ def _yes_no(series: Series, now: Trace) -> YesNo | None:
 
 
 def _decision(
-    view: _View,
-    last: EvidenceLook,
-    outlook: Outlook,
-    guardrails: Sequence[EvidenceGuardrail],
+    view: _View, last: EvidenceLook, outlook: Outlook, guardrails: Sequence[EvidenceGuardrail]
 ) -> Decision:
     ruling, trace = view.ruling, view.trace
     breaches = tuple(

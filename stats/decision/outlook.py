@@ -52,12 +52,8 @@ class Outlook:
 
 NO_OUTLOOK = Outlook(
     sessions=Sessions(
-        accumulated=0,
-        required=None,
-        required_fast=None,
-        per_day=None,
-        projected_decision_at=None,
-    ),
+        accumulated=0, required=None, required_fast=None, per_day=None, projected_decision_at=None
+    )
 )
 
 

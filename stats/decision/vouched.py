@@ -12,9 +12,7 @@ from stats.looks.trace import Trace, stream_at
 from stats.sequential.mixture import Mixture, e_value, precisions
 
 
-def vouched_outcomes(
-    read: Sequence[tuple[Stratification, Trace]],
-) -> list[Vouched | None]:
+def vouched_outcomes(read: Sequence[tuple[Stratification, Trace]]) -> list[Vouched | None]:
     """The vouched outcomes of each experiment at a look; None where that is not read.
 
     The test is the target's, in the same cells of the same units.

@@ -88,8 +88,7 @@ class Draw(Gate):
         ):
             return None
         return EvidenceDraw(
-            verified=int(reading.as_drawn[look]),
-            mismatched=int(reading.off_draw[look]),
+            verified=int(reading.as_drawn[look]), mismatched=int(reading.off_draw[look])
         )
 
 

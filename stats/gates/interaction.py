@@ -261,8 +261,5 @@ def _table(
         ]
     )
     by_class = replace(line.cells, stratum=class_of[line.cells.stratum])
-    mixture = Mixture(
-        rho=np.tile(policy.rho, (closed, 1)),
-        log_threshold=np.zeros(closed),
-    )
+    mixture = Mixture(rho=np.tile(policy.rho, (closed, 1)), log_threshold=np.zeros(closed))
     return line.at, interaction(by_class, first_row=0, mixture=mixture)

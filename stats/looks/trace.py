@@ -90,8 +90,7 @@ class StageLooks:
     def mixture(self, entries: int) -> Mixture:
         """The precisions of the experiment's test, so many times over; no threshold."""
         return Mixture(
-            rho=np.tile(self.series.policy.rho, (entries, 1)),
-            log_threshold=np.zeros(entries),
+            rho=np.tile(self.series.policy.rho, (entries, 1)), log_threshold=np.zeros(entries)
         )
 
 

@@ -16,10 +16,7 @@ EVER = datetime.max.replace(tzinfo=UTC)
 
 
 def read_commit_ids(
-    connection: Connection,
-    projects: Iterable[int],
-    *,
-    like: Collection[str] | None = None,
+    connection: Connection, projects: Iterable[int], *, like: Collection[str] | None = None
 ) -> dict[int, CommitIds]:
     """Returns the commits of each project by their ids.
 

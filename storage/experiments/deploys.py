@@ -214,8 +214,7 @@ def _posted_before(
             return row
         if request.idempotency_key and row.idempotency_key == request.idempotency_key:
             raise Conflict(
-                "idempotency_conflict",
-                "this Idempotency-Key was used with another deploy",
+                "idempotency_conflict", "this Idempotency-Key was used with another deploy"
             )
         raise Conflict(
             "deploy_conflict",
@@ -264,12 +263,7 @@ def _base(
         base = history.base(sha)
         return base, base is not None and history.named_base(sha) is None
     serving = read_serving(
-        connection,
-        project_id,
-        environment,
-        at=recorded_at,
-        until=deployed_at,
-        history=history,
+        connection, project_id, environment, at=recorded_at, until=deployed_at, history=history
     )
     standing = serving.standing(besides=sha)
     return (None, False) if standing is None else (standing.commit, True)

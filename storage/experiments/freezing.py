@@ -20,11 +20,7 @@ from domain.registration import Registration
 from domain.route import RouteTable
 from storage.experiments.binding import Binding
 from storage.experiments.graphs import graph_patterns
-from storage.experiments.policy import (
-    Quantiles,
-    frozen_policy,
-    watched_guardrails,
-)
+from storage.experiments.policy import Quantiles, frozen_policy, watched_guardrails
 from storage.experiments.readings import (
     HISTORY_DAYS,
     HistorySums,

@@ -228,8 +228,7 @@ def routes_reaching(
 ) -> list[str]:
     """Returns the routes, sorted, whose code in any of the graphs is reachable from a file."""
     paths = connection.execute(
-        _REACHING,
-        {"project_id": project_id, "graph_ids": list(graph_ids), "files": list(files)},
+        _REACHING, {"project_id": project_id, "graph_ids": list(graph_ids), "files": list(files)}
     )
     # By code point, as Python sorts: the database may collate.
     return sorted(paths.scalars())

@@ -8,15 +8,7 @@ from msgspec import structs
 
 from domain.lineage.flag import Flag
 from domain.measure import precision_of
-from domain.metric import (
-    DAY,
-    HOUR,
-    MINUTE,
-    FrozenMetric,
-    Metric,
-    companions_of,
-    metric_definition,
-)
+from domain.metric import DAY, HOUR, MINUTE, FrozenMetric, Metric, companions_of, metric_definition
 from domain.millionths import MILLION
 from domain.policy import FrozenAnswer, Policy, RoutesBecause
 from storage.postgres.refusal import Conflict

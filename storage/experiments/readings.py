@@ -275,11 +275,7 @@ class HistorySums(NamedTuple):
 
 
 def history_of(
-    events: PastEvents,
-    metric: FrozenMetric,
-    *,
-    before: datetime,
-    trusted_only: bool,
+    events: PastEvents, metric: FrozenMetric, *, before: datetime, trusted_only: bool
 ) -> HistorySums:
     """Returns the sums of what users did before and after a time in the 28 days before the start.
 
@@ -385,11 +381,7 @@ def first_values(
     units = users_of(row)
     if units >= FEWEST_UNITS:
         events.note("thresholds", row, since, before, metric=metric.name)
-    return Quantiles(
-        units=units,
-        values=row.values or (),
-        exceeding=row.exceeding,
-    )
+    return Quantiles(units=units, values=row.values or (), exceeding=row.exceeding)
 
 
 _ROUTES_SEEN = text("""
@@ -537,9 +529,6 @@ def fitting_unit(events: PastEvents, settings: Settings, *, is_history: bool) ->
         return "session"
     nobody = ReturningVisitors()
     returning = events.answered(
-        "unit",
-        lambda: read_returning(events, settings),
-        default=nobody,
-        kind=ReturningVisitors,
+        "unit", lambda: read_returning(events, settings), default=nobody, kind=ReturningVisitors
     )
     return returning.unit or "session"

@@ -187,10 +187,7 @@ class SealedLog:
         return self._lazily(stack, REVENUE_COLUMNS, lambda cursor: read_revenue(cursor, condition))
 
     def _lazily(
-        self,
-        stack: ExitStack,
-        columns: Schema,
-        read: Callable[["adbc.Cursor"], Iterator[Batch]],
+        self, stack: ExitStack, columns: Schema, read: Callable[["adbc.Cursor"], Iterator[Batch]]
     ) -> Batches:
         def batches() -> Generator[Batch]:
             with self.reader.cursor(self.snapshot) as cursor:

@@ -24,12 +24,7 @@ from storage.pipeline.assignments import (
     tested_values,
 )
 from storage.pipeline.engines.engine import Engine
-from storage.pipeline.experiments import (
-    Metric,
-    PipelineExperiment,
-    ReadExperiment,
-    segments_of,
-)
+from storage.pipeline.experiments import Metric, PipelineExperiment, ReadExperiment, segments_of
 from storage.pipeline.moments import EARLIEST, LATEST, block_of, microseconds, moment_of
 from storage.pipeline.steps import (
     ABSENT_VALUE,
@@ -220,10 +215,7 @@ def register_assignments(
     experiments; never with the events.
     """
     contexts = _register_contexts(
-        engine,
-        environments,
-        segments_of(read),
-        drawn=any(part.experiment.drawn for part in read),
+        engine, environments, segments_of(read), drawn=any(part.experiment.drawn for part in read)
     )
     named = _named_commits(engine)
     flags = _buried_stratum_flags(connection, [part.experiment for part in read])
@@ -361,10 +353,7 @@ class _NamedAssignment(NamedTuple):
 
 
 def _ordered_assignments(
-    read: ReadExperiment,
-    named: Iterable[_NamedCommit],
-    contexts: Contexts,
-    history: KnownHistory,
+    read: ReadExperiment, named: Iterable[_NamedCommit], contexts: Contexts, history: KnownHistory
 ) -> list[_NamedAssignment]:
     """Returns an experiment's assignments in the order that breaks ties."""
     experiment = read.experiment

@@ -22,11 +22,7 @@ from storage.pipeline.derived import COPIED_TABLES, UNIT_TABLES, Derived
 from storage.pipeline.differing_units import find_differing_units
 from storage.pipeline.engines.copying import copy_into_store, copy_rows
 from storage.pipeline.engines.engine import DayEngine
-from storage.pipeline.experiments import (
-    PipelineExperiment,
-    ReadExperiment,
-    bound_experiment,
-)
+from storage.pipeline.experiments import PipelineExperiment, ReadExperiment, bound_experiment
 from storage.pipeline.moments import EARLIEST, microseconds, moment_of
 from storage.pipeline.sums import CELLS, COMPUTED_CELLS, stored_cell
 from storage.pipeline.whole_lives import WholeLives, compute_whole_lives
@@ -82,11 +78,7 @@ def recomputed(
     """
     with open_day_engine(settings, lake=log.lake) as engine:
         lives = compute_whole_lives(
-            engine,
-            log,
-            experiments,
-            as_of=as_of,
-            units=None if units is None else frozenset(units),
+            engine, log, experiments, as_of=as_of, units=None if units is None else frozenset(units)
         )
         numbered = [(part.experiment, wanted(part.experiment)) for part in lives.read]
         engine.register(

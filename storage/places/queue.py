@@ -26,12 +26,7 @@ from domain.planning.place import (
 from domain.registration import Registration
 from domain.words import AbstainReason, Verdict
 from storage.experiments.commit_ids import commit_named
-from storage.experiments.experiments import (
-    close,
-    register,
-    require_control,
-    require_unlocked,
-)
+from storage.experiments.experiments import close, register, require_control, require_unlocked
 from storage.experiments.serving import standing_commit
 from storage.places.capacity import read_capacity
 from storage.places.listing import read_place
@@ -107,11 +102,7 @@ def ask(
     require_control(settings, request.flag, of="/flag")
     if request.commit is not None:
         commit_named(connection, project_id, request.commit)
-    where = {
-        "project_id": project_id,
-        "environment": request.environment,
-        "change": request.change,
-    }
+    where = {"project_id": project_id, "environment": request.environment, "change": request.change}
     known = connection.execute(_NEWEST, where).one_or_none()
     same = known is not None and {**known.request, "actor": request.actor} == request.members
     if known is not None and known.open and not same:

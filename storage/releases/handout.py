@@ -59,11 +59,7 @@ def read_handout(connection: Connection, project_id: int, environment: str) -> H
         # By their first deploy: a step of a ramp moves no unit of another canary.
         canaries=canaries_by_first_deploy(connection, project_id, environment),
         flags=[
-            FlagExperiment(
-                experiment_id=row.experiment_id,
-                unit=row.unit,
-                flag=Flag(**row.flag),
-            )
+            FlagExperiment(experiment_id=row.experiment_id, unit=row.unit, flag=Flag(**row.flag))
             for row in connection.execute(_FLAGS, where)
         ],
     )

@@ -49,7 +49,7 @@ metadata = MetaData(
         "ck": "ck_%(table_name)s_%(constraint_name)s",
         "fk": "fk_%(table_name)s_%(column_0_N_name)s",
         "pk": "pk_%(table_name)s",
-    },
+    }
 )
 
 
@@ -90,11 +90,7 @@ def _arm(*, nullable: bool = False) -> Column[object]:
 
 def _exposure_of_unit() -> tuple[Column[object], ...]:
     """Block, arm and stratum of the unit's exposure, so that no reader joins all units."""
-    return (
-        _microseconds("block", nullable=True),
-        _arm(nullable=True),
-        Column("stratum", Text),
-    )
+    return (_microseconds("block", nullable=True), _arm(nullable=True), Column("stratum", Text))
 
 
 # --- Who may speak -------------------------------------------------------------------------
@@ -907,9 +903,7 @@ replayed_hours = _table(
 
 # Files of the lake that were listed once, until they are deleted.
 unlisted_files = _table(
-    "unlisted_files",
-    Column("file", Text, primary_key=True),
-    _moment("unlisted_at"),
+    "unlisted_files", Column("file", Text, primary_key=True), _moment("unlisted_at")
 )
 
 # Who was forgotten since files were last rewritten: readers of files leave these events out.
@@ -947,11 +941,7 @@ replayed_days = _table(
 )
 
 # A day of runtime events that is gone, and when it went; of a day that went twice the last time.
-dropped_days = _table(
-    "dropped_days",
-    Column("day", Date, primary_key=True),
-    _moment("dropped_at"),
-)
+dropped_days = _table("dropped_days", Column("day", Date, primary_key=True), _moment("dropped_at"))
 
 # --- What the log can tell no longer: people who were forgotten ---------------------------------
 

@@ -73,8 +73,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     actor: Actor
     action: Action
     subject: Annotated[
-        str | None,
-        Meta(description="To what: the beginning of a key, an experiment, a deploy."),
+        str | None, Meta(description="To what: the beginning of a key, an experiment, a deploy.")
     ]
     whole_service: Annotated[
         bool, Meta(description="True of freezes, which stand in each project's trail.")

@@ -9,14 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Sequence
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 # The operator's word for all projects; any other value than `allow` refuses.
 SWITCH = "SERVICE_WEBHOOK_PRIVATE"

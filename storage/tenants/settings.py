@@ -270,23 +270,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     trusted_proxies: Annotated[
         list[str],
         form_field(
-            "Trusted proxies",
-            "Networks whose X-Forwarded-For is believed.",
-            example="10.0.0.0/8",
+            "Trusted proxies", "Networks whose X-Forwarded-For is believed.", example="10.0.0.0/8"
         ),
     ] = []
     owner_groups: Annotated[
         Groups,
         form_field(
-            "Groups of owners",
-            "Groups of your directory whose members may change settings.",
+            "Groups of owners", "Groups of your directory whose members may change settings."
         ),
     ] = []
     reader_groups: Annotated[
         Groups,
         form_field(
-            "Groups of readers",
-            "Groups of your directory whose members may read these pages.",
+            "Groups of readers", "Groups of your directory whose members may read these pages."
         ),
     ] = []
     name_header: Annotated[
@@ -524,11 +520,7 @@ def store_settings(connection: Connection, project_id: int, chosen: Mapping[str,
 
 
 def apply_settings(
-    connection: Connection,
-    project_id: int,
-    chosen: Mapping[str, object],
-    *,
-    by: Actor = PROGRAM,
+    connection: Connection, project_id: int, chosen: Mapping[str, object], *, by: Actor = PROGRAM
 ) -> Settings:
     """Replaces the named members of a project's settings; the others stay as they are.
 

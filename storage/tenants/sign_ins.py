@@ -165,10 +165,7 @@ def visitor(connection: Connection, token: str) -> Visitor | None:
     if row is None:
         return None
     return value_of(
-        Visitor,
-        row,
-        role=Role(row.role),
-        identity=_digest(token).hex()[:_SHOWN_DIGITS],
+        Visitor, row, role=Role(row.role), identity=_digest(token).hex()[:_SHOWN_DIGITS]
     )
 
 

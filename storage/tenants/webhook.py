@@ -49,24 +49,18 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     format: Annotated[
         Format,
         form_field(
-            "Format",
-            choices={"raw": "Raw, signed", "slack": "Slack", "github": "GitHub dispatch"},
+            "Format", choices={"raw": "Raw, signed", "slack": "Slack", "github": "GitHub dispatch"}
         ),
     ] = "raw"
     url: Annotated[
         str,
         msgspec.Meta(max_length=2048),
         form_field(
-            "Address",
-            example="https://hooks.example/verdicts",
-            secret=True,
-            mentions=("address",),
+            "Address", example="https://hooks.example/verdicts", secret=True, mentions=("address",)
         ),
     ]
     events: Annotated[
-        list[Event],
-        msgspec.Meta(min_length=1),
-        form_field("Events", choices=_MEANINGS),
+        list[Event], msgspec.Meta(min_length=1), form_field("Events", choices=_MEANINGS)
     ] = msgspec.field(default_factory=lambda: list(EVENTS))
     token_variable: Annotated[
         str | None,

@@ -27,12 +27,7 @@ from storage.postgres.rows import value_of
 from storage.schema.clock import await_rebuild, claim_derived_tables, closed_instant
 from storage.schema.encoding import BLOCK, TREATMENT, epoch_microseconds
 from storage.schema.partitions import share_past_days
-from storage.schema.policy_columns import (
-    COMPANIONS,
-    GRACE,
-    TARGET_AND_GUARDRAILS,
-    TRUSTED_IDENTITY,
-)
+from storage.schema.policy_columns import COMPANIONS, GRACE, TARGET_AND_GUARDRAILS, TRUSTED_IDENTITY
 from storage.tenants.audit_trail import PROGRAM, Actor, Change, record_action
 from storage.upkeep.passing_error import is_passing
 from storage.verdicts.set_aside import retry_soon
@@ -535,11 +530,7 @@ def _forget(
     connection.execute(_ERASE_EVENTS, bound)
     connection.execute(_ERASE_REVENUE, bound)
     note_erasure(
-        connection,
-        project_id,
-        sessions=person.sessions,
-        claimed=person.claimed,
-        users=person.users,
+        connection, project_id, sessions=person.sessions, claimed=person.claimed, users=person.users
     )
     units = sorted(person.units - kept)
     connection.execute(_FORGOTTEN, {"project_id": project_id, "units": units})

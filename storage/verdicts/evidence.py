@@ -37,13 +37,7 @@ from storage.verdicts.gates import (
     block_begin,
     read_gates,
 )
-from storage.verdicts.packed_cells import (
-    NO_CELLS,
-    Columns,
-    Stratum,
-    read_cells,
-    read_strata,
-)
+from storage.verdicts.packed_cells import NO_CELLS, Columns, Stratum, read_cells, read_strata
 from storage.verdicts.stratum_shares import stratum_shares
 
 _BLOCK = timedelta(minutes=5)

@@ -5,13 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import (
-    Connection,
-    Text,
-    cast,
-    select,
-    text,
-)
+from sqlalchemy import Connection, Text, cast, select, text
 
 from domain.contract import Contract, contract_of
 from domain.evidence.effect import Effect

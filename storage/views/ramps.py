@@ -4,24 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    FromClause,
-    Row,
-    and_,
-    exists,
-    func,
-    not_,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, and_, exists, func, not_, select
 
-from storage.experiments.deploys import (
-    NEWEST_FIRST,
-    NOT_WITHDRAWN,
-    deploy_record,
-    listed_after,
-)
+from storage.experiments.deploys import NEWEST_FIRST, NOT_WITHDRAWN, deploy_record, listed_after
 from storage.schema.tables import deploys
 
 _MOST_STEPS = 24

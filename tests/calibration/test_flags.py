@@ -37,8 +37,7 @@ def information(evidence: Evidence) -> float:
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [10, pytest.param(40, marks=[pytest.mark.calibration, pytest.mark.timeout(3600)])],
+    "flags", [10, pytest.param(40, marks=[pytest.mark.calibration, pytest.mark.timeout(3600)])]
 )
 def test_independent_flags_of_one_build_are_told_apart(flags) -> None:
     build = Build(draw=independent(flags), lifts=(0.5, *[0.0] * (flags - 1)))

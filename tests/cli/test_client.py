@@ -64,10 +64,7 @@ def client(wheel, tmp_path_factory) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet"]
     constraints = ["--constraint", str(ROOT / "constraints.txt")]
     done = subprocess.run(
-        [*pip, *constraints, str(wheel)],
-        capture_output=True,
-        text=True,
-        check=False,
+        [*pip, *constraints, str(wheel)], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         pytest.skip("the client's four dependencies can't be had: no registry answers")

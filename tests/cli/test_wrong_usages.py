@@ -55,10 +55,7 @@ def test_a_name_that_is_taken_is_told_how_to_get_a_key_of_that_project(command) 
     [
         (["deploy", "abcdef1", "--allocation", "10"], "10 % is 0.1"),
         (["deploy", "abcdef1", "--allocation", "2.5%"], "2.5 % is 0.025"),
-        (
-            ["plan", "--sessions-per-day", "9", "--share", "50", "--rate", "0.1"],
-            "50 % is 0.5",
-        ),
+        (["plan", "--sessions-per-day", "9", "--share", "50", "--rate", "0.1"], "50 % is 0.5"),
         (["plan", "--sessions-per-day", "9", "--share", "0.5", "--rate", "9"], "9 % is 0.09"),
         (["wait", NOBODY, "--accept-harm", "20"], "20 % is 0.2"),
     ],

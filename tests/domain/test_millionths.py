@@ -6,12 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from domain.millionths import (
-    LARGEST_AMOUNT,
-    LARGEST_VALUE,
-    cap_in_millionths,
-    value_in_millionths,
-)
+from domain.millionths import LARGEST_AMOUNT, LARGEST_VALUE, cap_in_millionths, value_in_millionths
 
 VALUES = st.floats(min_value=-LARGEST_VALUE, max_value=LARGEST_VALUE)
 

@@ -28,10 +28,7 @@ def mixture(boundary: Boundary) -> Mixture:
     day, *others = map(precision_of, boundary.typical_lifts)
     *between, fast = others or [day]
     policy = Numbers(alpha=boundary.alpha, rho_day=day, rho_fast=fast, rho_between=tuple(between))
-    return Mixture(
-        rho=np.array([policy.rho]),
-        log_threshold=np.array([policy.log_threshold]),
-    )
+    return Mixture(rho=np.array([policy.rho]), log_threshold=np.array([policy.log_threshold]))
 
 
 def test_its_numbers_are_those_of_a_new_policy() -> None:

@@ -34,12 +34,7 @@ class Service(ThreadingHTTPServer):
         self.closing = threading.Event()
 
     def answers_with(
-        self,
-        path: str,
-        body: Any,
-        *,
-        status: int = 200,
-        headers: dict[str, str] | None = None,
+        self, path: str, body: Any, *, status: int = 200, headers: dict[str, str] | None = None
     ) -> None:
         """Answer `path` so from now on; a body that is no text goes out as JSON."""
         text = body if isinstance(body, str) else json.dumps(body)

@@ -23,11 +23,7 @@ from tests.oracle.attribution import IDENTITY, IN_FLIGHT, Attribution, Attributo
 from tests.oracle.calendar import Calendar
 from tests.oracle.frozen import FrozenExperiment
 from tests.oracle.raw_log import RawLog
-from tests.oracle.raw_reading import (
-    reading_of,
-    stratum_contents,
-    units_beside_cells,
-)
+from tests.oracle.raw_reading import reading_of, stratum_contents, units_beside_cells
 from tests.oracle.standings import Standings, route_test
 from tests.oracle.tombstones import read_tombstones
 
@@ -68,10 +64,7 @@ def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: d
         changes=stratum_contents(experiment, answer),
         state=_control_state(connection, experiment, reading, result),
     )
-    return Answers(
-        contract=document_text(contract),
-        evidence=document_text(document),
-    )
+    return Answers(contract=document_text(contract), evidence=document_text(document))
 
 
 def _never_received(
@@ -145,10 +138,7 @@ def attribution_of(
             vouched_only=policy["target"].get("vouched_only", False),
         ),
         read_tombstones(
-            connection,
-            experiment.experiment_id,
-            until=until,
-            grace_seconds=policy["grace_seconds"],
+            connection, experiment.experiment_id, until=until, grace_seconds=policy["grace_seconds"]
         ),
         history=(list(past.events()), list(past.revenue())),
     )

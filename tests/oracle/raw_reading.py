@@ -14,12 +14,7 @@ from domain.policy import Policy
 from stats.decision.evidence import Evidence
 from storage.pipeline.moments import moment_of
 from storage.schema.encoding import LEFT_OUT
-from storage.verdicts.evidence import (
-    CountsAt,
-    ExperimentReading,
-    UnitCounts,
-    units_left_out,
-)
+from storage.verdicts.evidence import CountsAt, ExperimentReading, UnitCounts, units_left_out
 from storage.verdicts.gates import (
     NAMELESS,
     NO_UNITS,

@@ -58,10 +58,7 @@ def test_a_run_whose_process_is_killed_fails_within_two_ticks_and_a_living_one_g
 ) -> None:
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     environment = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
-    with (
-        dg.DagsterInstance.from_config(str(tmp_path)) as instance,
-        canary.engine.begin() as other,
-    ):
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance, canary.engine.begin() as other:
         # The run waits in its first step, as for another run.
         claim_derived_tables(other)
         holding = dg.RunsFilter(tags={"deploy_reward/store": place_of(canary.engine)})

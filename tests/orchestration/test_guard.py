@@ -71,11 +71,7 @@ def post(**headers: str) -> Sent:
 
 
 def followed(site: str, destination: str = "document") -> dict[str, str]:
-    return {
-        "Sec-Fetch-Site": site,
-        "Sec-Fetch-Mode": "navigate",
-        "Sec-Fetch-Dest": destination,
-    }
+    return {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": destination}
 
 
 REFUSED = {

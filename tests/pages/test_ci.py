@@ -340,10 +340,7 @@ CONCLUSIONS = {
 
 @pytest.mark.parametrize(
     ("answer", "code"),
-    [
-        *DECIDED[:2],
-        *(pytest.param(*each, marks=pytest.mark.nightly) for each in DECIDED[2:]),
-    ],
+    [*DECIDED[:2], *(pytest.param(*each, marks=pytest.mark.nightly) for each in DECIDED[2:])],
     ids=lambda each: str(each)[:8],
 )
 def test_the_second_workflow_acts_on_each_end_by_its_exit_code(

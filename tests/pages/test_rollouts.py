@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.routes.test_release_gate import (
-    ABSTAIN,
-    BREACHED,
-    LIFT,
-    published,
-)
+from tests.api.routes.test_release_gate import ABSTAIN, BREACHED, LIFT, published
 from tests.clients.rollout_controllers import argo_measurement, flagger_webhooks, resources
 
 A, B = "a" * 40, "b" * 40

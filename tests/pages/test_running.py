@@ -255,10 +255,7 @@ KUSTOMIZATIONS = {"production": DEPLOYMENT, "trial": DEPLOYMENT / "kubernetes" /
 def rendered(name: str) -> list[dict[str, Any]]:
     """The manifests as kubectl would apply them."""
     done = subprocess.run(
-        ["kubectl", "kustomize", KUSTOMIZATIONS[name]],
-        check=False,
-        capture_output=True,
-        text=True,
+        ["kubectl", "kustomize", KUSTOMIZATIONS[name]], check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))

@@ -98,13 +98,7 @@ ORDER_OF_SNOWPLOW = {
 PING = {"event": "page_ping", "event_name": "page_ping", "domain_sessionid": "1e3a9b1c"}
 
 SENT = {
-    "of_segment": [
-        PAGE_OF_SEGMENT,
-        ORDER_OF_SEGMENT,
-        VIEWED_OF_RUDDERSTACK,
-        IDENTIFY,
-        NOBODY,
-    ],
+    "of_segment": [PAGE_OF_SEGMENT, ORDER_OF_SEGMENT, VIEWED_OF_RUDDERSTACK, IDENTIFY, NOBODY],
     "of_snowplow": [VIEW_OF_SNOWPLOW, ORDER_OF_SNOWPLOW, PING],
 }
 MAPPED: dict[str, list[Any]] = {

@@ -24,10 +24,7 @@ STOP_SECONDS = 10
 
 
 def eventually(
-    condition: Callable[[], Any],
-    *,
-    seconds: float = PATIENCE_SECONDS,
-    pause: float | None = None,
+    condition: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS, pause: float | None = None
 ) -> Any:
     """Returns what the condition returns as soon as it is true.
 

@@ -32,11 +32,7 @@ pytestmark = pytest.mark.process
 _SESSIONS, _HOURS = 720, 20
 # Of each ten in turn, how many do what in control and treatment: by the first half of the sessions
 # `order` is kept and `sign_up` rolled back; of `browse` nothing can be said at the end either.
-_RATES = {
-    "order": (3, 6),
-    "sign_up": (5, 1),
-    "browse": (4, 4),
-}
+_RATES = {"order": (3, 6), "sign_up": (5, 1), "browse": (4, 4)}
 _IMPORTED = 3000
 # Between two rounds of questions, so that a core is left for whom they are asked about.
 _PAUSE_SECONDS = 0.1

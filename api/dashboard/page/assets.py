@@ -31,9 +31,7 @@ class Asset:
 def _read(path: Path) -> Asset:
     content = path.read_bytes()
     return Asset(
-        content=content,
-        media=_MEDIA[path.suffix],
-        digest=hashlib.sha256(content).hexdigest()[:16],
+        content=content, media=_MEDIA[path.suffix], digest=hashlib.sha256(content).hexdigest()[:16]
     )
 
 

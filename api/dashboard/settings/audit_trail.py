@@ -12,13 +12,7 @@ from api.dashboard.page.markup import page
 from api.dashboard.page.visit import read_for_visitor
 from api.wire.problem import Problem
 from storage.postgres.refusal import Missing
-from storage.tenants.audit_trail import (
-    Actor,
-    ActorKind,
-    AuditEntry,
-    Change,
-    read_trail,
-)
+from storage.tenants.audit_trail import Actor, ActorKind, AuditEntry, Change, read_trail
 from storage.tenants.sign_ins import Role, Visitor
 
 _ON_A_PAGE = 50

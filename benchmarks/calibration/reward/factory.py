@@ -161,10 +161,7 @@ def main() -> None:
     chosen.add_argument("--seed", type=int, default=38)
     asked = chosen.parse_args()
     author, all_trials = shipped(
-        asked.changes,
-        commits_per_day=asked.commits_per_day,
-        places=asked.places,
-        seed=asked.seed,
+        asked.changes, commits_per_day=asked.commits_per_day, places=asked.places, seed=asked.seed
     )
     rows = [
         Row(

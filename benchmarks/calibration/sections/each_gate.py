@@ -101,7 +101,5 @@ def each_gate(page: Sequence[str]) -> Section:
         cells = ["–" if name is None else shares.get(name, "not measured") for name in names]
         lines.append(f"| `{gate}` | {' | '.join(cells)} |")
     return Section(
-        title="Each gate",
-        text=" ".join(TEXT.split()),
-        after=[*lines, "", " ".join(OTHERS.split())],
+        title="Each gate", text=" ".join(TEXT.split()), after=[*lines, "", " ".join(OTHERS.split())]
     )

@@ -9,11 +9,7 @@ TIME = "time"
 
 
 def aliased_with(
-    cells: Columns,
-    strata: Sequence[str],
-    changes: Mapping[str, frozenset[str]],
-    *,
-    before: int,
+    cells: Columns, strata: Sequence[str], changes: Mapping[str, frozenset[str]], *, before: int
 ) -> list[str]:
     """Returns the other changes by which the arms differ, or time where there are none.
 

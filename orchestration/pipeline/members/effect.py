@@ -103,11 +103,7 @@ def _starved(reading: ExperimentReading, until: datetime, effect: Effect | None)
 
 
 def effect_after(
-    follow_up: FollowUp,
-    reading: ExperimentReading,
-    *,
-    plan: PlannedFollowUp,
-    state: FollowUpState,
+    follow_up: FollowUp, reading: ExperimentReading, *, plan: PlannedFollowUp, state: FollowUpState
 ) -> served.Effect:
     """Returns the effect of a decided experiment by all its units, those after it included."""
     dollars = dollars_of(reading.policy, follow_up.per_day)

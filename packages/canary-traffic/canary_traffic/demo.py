@@ -41,10 +41,7 @@ GRAPH = {
     "schema_version": "1",
     "routes": [
         {"path": "/", "files": ["app/page.tsx", "components/Hero.tsx"]},
-        {
-            "path": "/products/[id]",
-            "files": ["app/products/[id]/page.tsx", "components/Price.tsx"],
-        },
+        {"path": "/products/[id]", "files": ["app/products/[id]/page.tsx", "components/Price.tsx"]},
         {
             "path": "/cart",
             "files": ["app/cart/page.tsx", "components/Price.tsx", "components/Address.tsx"],
@@ -297,11 +294,7 @@ def _replay(console: Console, client: httpx2.Client, keys: Keys, staged: Story) 
 
 
 def _decided(
-    console: Console,
-    client: httpx2.Client,
-    keys: Keys,
-    experiments: dict[str, str],
-    timeout: float,
+    console: Console, client: httpx2.Client, keys: Keys, experiments: dict[str, str], timeout: float
 ) -> list[dict[str, Any]]:
     """The contracts once all are decided, or as they stand when the time is up."""
     began = time.monotonic()

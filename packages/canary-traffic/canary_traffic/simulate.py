@@ -62,9 +62,7 @@ class Summary:
     help="Where the service is; SERVICE_API_URL.",
 )
 @click.option(
-    "--key",
-    required=True,
-    help="The write key; a public key does for --live without --deploys.",
+    "--key", required=True, help="The write key; a public key does for --live without --deploys."
 )
 @click.option("--replay/--live", default=True, help="Past events at once, or as time passes.")
 @click.option(

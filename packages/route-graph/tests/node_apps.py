@@ -89,7 +89,7 @@ REACT_ROUTER = App(
         },
         ("/shop/account/*", "page"): {"app/pages/account/lost.tsx"},
         ("/shop/api/stock/:sku", "api"): {
-            *("app/pages/stock.ts", "app/lib/cart.ts", "app/lib/stock.ts"),
+            *("app/pages/stock.ts", "app/lib/cart.ts", "app/lib/stock.ts")
         },
     },
     everywhere={
@@ -195,14 +195,12 @@ SVELTE_KIT = App(
         ("/shop/about", "page"): {"src/routes/[[lang]]/about/+page.svelte"},
         ("/shop/[lang]/about", "page"): {"src/routes/[[lang]]/about/+page.svelte"},
         ("/shop/docs/[[...path]]", "page"): {
-            *("src/routes/docs/[...path]/+page.ts", "src/routes/docs/[...path]/+page.svelte"),
+            *("src/routes/docs/[...path]/+page.ts", "src/routes/docs/[...path]/+page.svelte")
         },
         ("/shop/api/stock", "api"): {"src/routes/api/stock/+server.ts", "src/lib/cart.ts"},
         ("/shop/[img_size_]", "api"): {"src/routes/img-[size]/+server.ts"},
     },
-    everywhere={
-        *("src/app.html", "src/hooks.server.ts", "src/lib/session.ts", "svelte.config.js"),
-    },
+    everywhere={*("src/app.html", "src/hooks.server.ts", "src/lib/session.ts", "svelte.config.js")},
 )
 # Around each page, but around nothing that answers by itself.
 SVELTE_LAYOUT = {"src/routes/+layout.svelte", "src/routes/+layout.ts", "src/routes/+error.svelte"}

@@ -10,14 +10,7 @@ import psycopg
 from sqlalchemy import Connection, CursorResult, text
 
 from storage.pipeline.engines.engine import Columns
-from storage.pipeline.steps import (
-    CANDIDATES,
-    CLOCKS,
-    EVENT_KEY,
-    SEEN,
-    Dialect,
-    Step,
-)
+from storage.pipeline.steps import CANDIDATES, CLOCKS, EVENT_KEY, SEEN, Dialect, Step
 from storage.schema.encoding import epoch_microseconds
 
 POSTGRESQL = Dialect(

@@ -61,10 +61,7 @@ def test_an_open_experiment_is_closed_and_a_decided_one_asked_again(owner, deplo
     assert "Close without a verdict" not in text
     again = owner.post(page, {"action": "anew"})
     assert again.status_code == 303
-    first, second = sorted(
-        owner.service.listed(),
-        key=lambda listed: listed["registered_at"],
-    )
+    first, second = sorted(owner.service.listed(), key=lambda listed: listed["registered_at"])
     assert again.headers["Location"].endswith(second["experiment_id"])
     assert first["experiment_id"] == experiment_id
     for member in ("metric", "treatment_commit", "control_commit", "environment"):

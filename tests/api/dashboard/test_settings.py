@@ -113,11 +113,7 @@ class TestSimpleSettings:
             "allowed_origins": ["https://shop.example", "https://www.shop.example"],
             "trusted_identity": True,
             "assignment_epochs": [2, 1],
-            "rate_limits": {
-                "per_key": 100,
-                "per_address": 60_000,
-                "registrations_per_key": 120,
-            },
+            "rate_limits": {"per_key": 100, "per_address": 60_000, "registrations_per_key": 120},
         }
         assert "Saved." in owner.page(f"{GENERAL}?saved")
         # A box that is not ticked is sent by no browser.

@@ -29,10 +29,7 @@ def faults(answer: Any) -> list[tuple[str, str]]:
 
 class TestAStaticGraph:
     @pytest.mark.requirement(
-        "graph.document",
-        "graph.current",
-        "endpoint.static-graphs",
-        "endpoint.static-graphs.effect",
+        "graph.document", "graph.current", "endpoint.static-graphs", "endpoint.static-graphs.effect"
     )
     def test_becomes_the_projects_current_graph_and_comes_back_unchanged(self, tenant) -> None:
         tenant.post(GRAPHS, {"schema_version": 1, "routes": [{"path": "/old"}]})
@@ -128,10 +125,7 @@ class TestAStaticGraph:
             "first": [
                 {"pointer": "/routes/4", "detail": no_path},
                 {"pointer": "/routes/5", "detail": length},
-                {
-                    "pointer": "/routes/6",
-                    "detail": "it has the path, method and kind of /routes/1",
-                },
+                {"pointer": "/routes/6", "detail": "it has the path, method and kind of /routes/1"},
                 {"pointer": "/routes/8", "detail": no_path},
                 {"pointer": "/routes/9", "detail": no_path},
                 {"pointer": "/routes/10", "detail": length},

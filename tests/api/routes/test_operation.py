@@ -245,7 +245,7 @@ class TestTheOpenApiDocument:
         # No path, a fault of ours, what only the store's own readers learn, what pages alone
         # refuse, and a fault of /mcp, whose protocol describes itself.
         assert CODES.keys() - answer == {
-            *("not_found", "internal_error", "unknown_graph", "read_only", "host_not_allowed"),
+            *("not_found", "internal_error", "unknown_graph", "read_only", "host_not_allowed")
         }
 
 

@@ -79,12 +79,7 @@ PHASES = [
     ("no-harm:0.2", ABSTAIN, {"not_worse_than": 0.19, "better": "lower"}, GO),
     ("no-harm:0.2", ABSTAIN, {"not_worse_than": 0.21, "better": "lower"}, HOLD),
     ("no-harm:0.2", {**ABSTAIN, **BREACHED}, {"not_worse_than": -0.1}, BACK),
-    (
-        "no-harm:0.2",
-        {**ABSTAIN, "abstain_reason": "interacting"},
-        {"not_worse_than": -0.1},
-        HOLD,
-    ),
+    ("no-harm:0.2", {**ABSTAIN, "abstain_reason": "interacting"}, {"not_worse_than": -0.1}, HOLD),
     ("no-harm:1", {"verdict": "rollback", **LIFT}, {"not_worse_than": -0.1}, BACK),
     ("no-breach", ABSTAIN, {}, GO),
     ("no-breach", {**ABSTAIN, **BREACHED}, {}, BACK),

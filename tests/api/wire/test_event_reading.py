@@ -49,8 +49,7 @@ TIMES = st.sampled_from(
     ]
 )
 PROPERTIES = st.one_of(
-    st.dictionaries(TEXT, st.one_of(ANYTHING, LARGE), max_size=3),
-    st.just({"long": "x" * 4096}),
+    st.dictionaries(TEXT, st.one_of(ANYTHING, LARGE), max_size=3), st.just({"long": "x" * 4096})
 )
 MEMBERS = {
     "occurred_at": TIMES,

@@ -48,12 +48,7 @@ ENDPOINTS = [
         free="properties",
         status=202,
     ),
-    Endpoint(
-        path=OFREP,
-        kind=KeyKind.PUBLIC,
-        body={"context": {"targetingKey": "s"}},
-        status=200,
-    ),
+    Endpoint(path=OFREP, kind=KeyKind.PUBLIC, body={"context": {"targetingKey": "s"}}, status=200),
     Endpoint(
         path="/v1/static-graphs",
         kind=KeyKind.WRITE,
@@ -70,11 +65,7 @@ ENDPOINTS = [
         status=201,
     ),
     Endpoint(
-        path="/v1/revenue/events",
-        kind=KeyKind.WRITE,
-        body=REVENUE,
-        free="attributes",
-        status=200,
+        path="/v1/revenue/events", kind=KeyKind.WRITE, body=REVENUE, free="attributes", status=200
     ),
     Endpoint(
         path=GATE,
@@ -84,11 +75,7 @@ ENDPOINTS = [
         status=403,
     ),
     Endpoint(
-        path="/v1/reward/register",
-        kind=KeyKind.PROJECT,
-        body={},
-        free="metadata",
-        status=201,
+        path="/v1/reward/register", kind=KeyKind.PROJECT, body={}, free="metadata", status=201
     ),
 ]
 every_endpoint = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
@@ -302,9 +289,5 @@ def test_an_unknown_member_is_refused_where_the_shape_is_ours(service, endpoint)
     else:
         assert answer.status_code == 422
         assert answer.json()["errors"] == [
-            {
-                "pointer": "/a~1b~0c",
-                "code": "unknown_member",
-                "detail": "there is no such member",
-            }
+            {"pointer": "/a~1b~0c", "code": "unknown_member", "detail": "there is no such member"}
         ]

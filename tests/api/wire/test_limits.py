@@ -57,12 +57,7 @@ TEXTS: list[tuple[str, str, int, Callable[[str], Any]]] = [
     (EVENTS, "/flags", 256, lambda value: {**_EVENT, "flags": {"f": value}}),
     (REVENUE, "/user_ref", 256, _in_revenue("user_ref")),
     (REVENUE, "/idempotency_key", 255, _in_revenue("idempotency_key")),
-    (
-        DEPLOYS,
-        "/environment",
-        64,
-        lambda name: {**_in_commit("author")("a"), "environment": name},
-    ),
+    (DEPLOYS, "/environment", 64, lambda name: {**_in_commit("author")("a"), "environment": name}),
     (DEPLOYS, "/commit/message", 65_536, _in_commit("message")),
     (DEPLOYS, "/commit/author", 256, _in_commit("author")),
     (DEPLOYS, "/commit/branch", 256, _in_commit("branch")),
@@ -158,11 +153,7 @@ def bomb() -> bytes:
 
 def test_a_gigabyte_in_a_megabyte_of_gzip_is_413_and_never_inflated(service) -> None:
     content = bomb()
-    headers = {
-        **service.public,
-        "Content-Type": "application/json",
-        "Content-Encoding": "gzip",
-    }
+    headers = {**service.public, "Content-Type": "application/json", "Content-Encoding": "gzip"}
     tracemalloc.start()
     try:
         answer = service.client.post(EVENTS, content=content, headers=headers)

@@ -87,11 +87,7 @@ BODIES: dict[str, Any] = {
         "guardrails": ["?"],
         "metadata": {"a": "?"},
     },
-    "/v1/reward/gate": {
-        "name": "?",
-        "checksum": "?",
-        "metadata": {"target_metric": "?"},
-    },
+    "/v1/reward/gate": {"name": "?", "checksum": "?", "metadata": {"target_metric": "?"}},
     "/v1/reward/{experiment_id}/close": {},
     "/v1/places": {
         **dict.fromkeys(("change", "environment", "target_metric", "actor"), "?"),

@@ -101,12 +101,7 @@ def _unfair(gallery: Gallery) -> None:
             moved = datetime.fromisoformat(begun["occurred_at"]).timestamp() + 300
             again = datetime.fromtimestamp(moved, tz=datetime.fromisoformat(at(0)).tzinfo)
             gallery.story.events.append(
-                {
-                    **begun,
-                    "commit": other,
-                    "event": "page_view",
-                    "occurred_at": again.isoformat(),
-                }
+                {**begun, "commit": other, "event": "page_view", "occurred_at": again.isoformat()}
             )
     _register(gallery, "crossing", deploy)
 

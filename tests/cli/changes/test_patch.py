@@ -8,8 +8,7 @@ from cli.changes.patch import patch_id
 
 
 @pytest.mark.parametrize(
-    "setting",
-    ["diff.noprefix=true", "diff.context=9", "color.ui=always", "diff.external=true"],
+    "setting", ["diff.noprefix=true", "diff.context=9", "color.ui=always", "diff.external=true"]
 )
 def test_settings_of_git_do_not_change_the_identity(tmp_path, monkeypatch, setting) -> None:
     monkeypatch.chdir(tmp_path)

@@ -429,8 +429,7 @@ def test_times_are_read_in_every_form_that_is_unambiguous(
 
 
 @pytest.mark.parametrize(
-    ("time", "word"),
-    [("2026-10-25 02:30:00", "ambiguous"), ("2026-03-29 02:30:00", "nonexistent")],
+    ("time", "word"), [("2026-10-25 02:30:00", "ambiguous"), ("2026-03-29 02:30:00", "nonexistent")]
 )
 def test_an_hour_that_is_twice_or_never_is_refused_by_its_row(
     run, stored, tmp_path, time, word

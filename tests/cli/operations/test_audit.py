@@ -124,7 +124,7 @@ TAMPERINGS: dict[str, dict[str, str]] = {
     },
     "an event is a microsecond later": {
         "UPDATE runtime_events SET occurred_at = occurred_at + interval '1 microsecond'"
-        " WHERE session_id = 's13'": "exposure s13: served 2026",
+        " WHERE session_id = 's13'": "exposure s13: served 2026"
     },
 }
 

@@ -48,10 +48,7 @@ def test_all_sign_ins_to_a_project_end_at_once_and_no_others(service, monkeypatc
         return service.in_store(lambda c: visitor(c, token)) is not None
 
     key = service.project.keys[KeyKind.PROJECT]
-    ours = [
-        token_of(service.project_id),
-        service.in_store(lambda c: sign_in_by_key(c, key)),
-    ]
+    ours = [token_of(service.project_id), service.in_store(lambda c: sign_in_by_key(c, key))]
     theirs, waiting, their_link = (
         token_of(other.project_id),
         link_to(service.project_id),

@@ -65,10 +65,7 @@ def backfills(draw: st.DrawFn) -> Backfill:
     ],
     walked_before=False,
 )
-@given(
-    backfilled=st.lists(backfills(), min_size=1, max_size=4),
-    walked_before=st.booleans(),
-)
+@given(backfilled=st.lists(backfills(), min_size=1, max_size=4), walked_before=st.booleans())
 @settings(
     examples(gate=0, deep=200),
     deadline=None,

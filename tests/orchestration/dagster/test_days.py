@@ -134,8 +134,7 @@ def test_an_experiment_with_a_day_unlike_the_log_decides_once_that_is_cured(
 @pytest.mark.nightly
 def test_a_day_whose_log_is_gone_is_unknown_and_holds_nothing_back(walked, instance) -> None:
     walked.tamper(
-        f"INSERT INTO dropped_days SELECT '{day_of(walked)}', now()",
-        "UPDATE cells SET x1 = n1",
+        f"INSERT INTO dropped_days SELECT '{day_of(walked)}', now()", "UPDATE cells SET x1 = n1"
     )
 
     check = check_after(walked, instance, day_of(walked))

@@ -156,17 +156,10 @@ def test_a_run_is_due_for_new_units_and_for_what_comes_whatever_the_traffic(quie
             set(),
         ),
         ("outcomes", [earlier(10), outcomes], {"outcomes"}),
-        (
-            "a look",
-            [earlier(5), f"UPDATE next_looks SET forced_at = now() {of_view}"],
-            set(),
-        ),
+        ("a look", [earlier(5), f"UPDATE next_looks SET forced_at = now() {of_view}"], set()),
         (
             "a look that has come",
-            [
-                earlier(5),
-                f"UPDATE next_looks SET forced_at = now() - interval '8 min' {of_view}",
-            ],
+            [earlier(5), f"UPDATE next_looks SET forced_at = now() - interval '8 min' {of_view}"],
             {"look"},
         ),
         ("closed by hand", ["UPDATE experiments SET closed_at = now()"], {"closed by hand"}),

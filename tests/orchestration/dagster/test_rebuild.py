@@ -220,9 +220,7 @@ def test_other_facts_of_the_same_verdict_are_said_and_are_no_failure(shop) -> No
     assert served(shop.engine) == before
 
 
-def test_what_ticks_add_while_a_rebuild_computes_is_neither_lost_nor_doubled(
-    walked,
-) -> None:
+def test_what_ticks_add_while_a_rebuild_computes_is_neither_lost_nor_doubled(walked) -> None:
     canary = walked
     with swapped_and_waiting(canary.engine) as waiting:
         holder = waiting.holder

@@ -122,11 +122,7 @@ def test_what_git_does_to_a_change_is_known_from_its_deploys(
 
 
 @pytest.mark.parametrize(
-    ("steps", "because"),
-    [
-        STORIES["a squash, then its end"],
-        STORIES["three at once"],
-    ],
+    ("steps", "because"), [STORIES["a squash, then its end"], STORIES["three at once"]]
 )
 def test_what_git_does_to_a_change_ends_its_experiment(story, git, step, steps, because) -> None:
     step("deploy a")

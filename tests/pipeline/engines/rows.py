@@ -78,10 +78,7 @@ def recomputed_rows(
     store: Store, *, as_of: datetime, settings: DayEngineSettings, lake: Lake | None = None
 ) -> tuple[dict[str, Rows], dict[str, datetime]]:
     """Returns the rows that another engine computes, by experiment, and up to when each is read."""
-    with (
-        separate_reading(store.engine) as separate,
-        open_log(separate, lake or open_lake()) as log,
-    ):
+    with separate_reading(store.engine) as separate, open_log(separate, lake or open_lake()) as log:
         experiments = open_experiments(separate, only=None)
         recompute(log, separate, experiments, as_of=as_of, settings=settings, wanted=every_row)
         read = blocks_to_expose(experiments, read_to={}, as_of=microseconds(as_of))

@@ -179,10 +179,7 @@ def unequal_worlds(
     """Returns the rows that any two sides hold otherwise, by world and experiment."""
     worlds = built(store, seeds)
     extended(store, worlds, Random(seeds[0]), decided=decided, settings=settings)
-    return {
-        **unequal_rows(store, worlds, settings=settings),
-        **unequal_answers(store, worlds),
-    }
+    return {**unequal_rows(store, worlds, settings=settings), **unequal_answers(store, worlds)}
 
 
 def unequal_rows(

@@ -348,10 +348,7 @@ def _move_knowledge(connection: Connection, project_id: int, draw: Random) -> No
             _RECORDED.format(after="37 minutes", which=f"IN ('{LATER}', '{TWIN}')"),
             (later := draw.choice([90, 150])),
         ),
-        (
-            _RECORDED.format(after="11 seconds", which=f"NOT IN ('{LATER}', '{TWIN}')"),
-            0,
-        ),
+        (_RECORDED.format(after="11 seconds", which=f"NOT IN ('{LATER}', '{TWIN}')"), 0),
         (_WRITTEN.format(which=f"IN ('{LATER}', '{TWIN}', '{B_WHOLE}')"), later),
         (_WRITTEN.format(which=f"NOT IN ('{LATER}', '{TWIN}', '{B_WHOLE}')"), 0),
         (

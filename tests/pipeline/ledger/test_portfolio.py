@@ -63,10 +63,7 @@ def live(story: World) -> Week:
     serve(story, 2 * DAY, 4 * DAY, a=500, l=4500)
     story.send()
     return Week(
-        project=story.project,
-        units=story.units,
-        begun=begun,
-        promoted=promoted["deploy_id"],
+        project=story.project, units=story.units, begun=begun, promoted=promoted["deploy_id"]
     )
 
 
@@ -215,10 +212,7 @@ def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so
         story.send()
         measure(story, week)
         experiment = story.register(
-            deploy_id=week.promoted,
-            control_commit=A,
-            metadata={"portfolio": True},
-            guardrails=None,
+            deploy_id=week.promoted, control_commit=A, metadata={"portfolio": True}, guardrails=None
         )
         story.tick(minutes=7 * DAY)
         with running(story) as run:

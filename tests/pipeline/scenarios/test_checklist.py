@@ -387,7 +387,7 @@ def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(shops, wrong, check, 
     assert seen in lines[check]["seen"]
     assert fix in lines[check]["fix"]
     of_experiments = {
-        *("canary and control both get traffic", "target seen", "guardrails seen", "crossover"),
+        *("canary and control both get traffic", "target seen", "guardrails seen", "crossover")
     }
     assert {name for name in red if "experiment_id" in lines[name]} == red & of_experiments
 

@@ -305,6 +305,6 @@ def test_without_traffic_on_both_arms_it_is_stopped_at_the_latest_at_its_end(sto
 
 
 def differences(story, experiment: str) -> list[str]:
-    found = audit(story.store.engine, experiment).differences
+    differences = audit(story.store.engine, experiment).differences
     # A live registration's policy is a test's own (`as_live`).
-    return [line for line in found if not line.startswith("policy.retrospective")]
+    return [line for line in differences if not line.startswith("policy.retrospective")]

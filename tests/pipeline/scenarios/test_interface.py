@@ -205,10 +205,7 @@ def polled_until_resolved(story, experiment_id: str, *, since: float) -> list[di
 
 
 @pytest.mark.requirement(
-    "endpoint.poll.until",
-    "transition.power-to-verdict",
-    "cadence.thin-traffic",
-    "status.abstain",
+    "endpoint.poll.until", "transition.power-to-verdict", "cadence.thin-traffic", "status.abstain"
 )
 def test_a_thin_canary_abstains_on_each_poll_until_its_sessions_have_come(story) -> None:
     start = deploy_canary(story)

@@ -94,10 +94,7 @@ def test_a_rebased_change_is_compared_on_both_bases(story, stratum) -> None:
     story.units_of(B, minutes=11, units=4, converting=1)
     story.units_of(L, minutes=12, units=5, converting=2)
     experiment = story.judged()
-    assert story.cells(experiment) == [
-        (0, stratum(A), 3, 1, 3, 0),
-        (10, stratum(A, B), 5, 2, 4, 1),
-    ]
+    assert story.cells(experiment) == [(0, stratum(A), 3, 1, 3, 0), (10, stratum(A, B), 5, 2, 4, 1)]
 
 
 def test_sessions_in_mid_flight_at_the_start_are_left_out_and_counted(story, stratum) -> None:

@@ -115,8 +115,6 @@ def test_a_gzipped_file_is_told_by_its_bytes_not_by_its_name(run, tmp_path) -> N
     plain.write_bytes(b"\n".join(rows))
     packed.write_bytes(gzip.compress(b"\n".join(rows)))
     layout = tmp_path / "map.toml"
-    layout.write_text(
-        (MAPS / "hillstrom.toml").read_text().split("[[experiment]]")[0],
-    )
+    layout.write_text((MAPS / "hillstrom.toml").read_text().split("[[experiment]]")[0])
     counts = [run("import", str(path), "--map", str(layout))["events"] for path in (plain, packed)]
     assert counts[0] == counts[1] > 0

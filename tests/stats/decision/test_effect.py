@@ -47,8 +47,7 @@ def integrated(cell: tuple[int, ...], power: int) -> float:
 
 
 @pytest.mark.parametrize(
-    "cell",
-    [(12_000, 720, 12_000, 600), (500, 20, 9_500, 500), (3_000, 200, 3_000, 100)],
+    "cell", [(12_000, 720, 12_000, 600), (500, 20, 9_500, 500), (3_000, 200, 3_000, 100)]
 )
 def test_the_effect_is_the_posterior_under_the_prior(cell) -> None:
     sums, effect = totals(*cell), known(*cell)

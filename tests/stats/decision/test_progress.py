@@ -12,10 +12,7 @@ from stats.sequential.requirement import required_sessions
 
 BLOCKS = 288
 POLICY = Numbers(split_at=3.0)
-MIXTURE = Mixture(
-    rho=np.array([POLICY.rho]),
-    log_threshold=np.array([POLICY.log_threshold]),
-)
+MIXTURE = Mixture(rho=np.array([POLICY.rho]), log_threshold=np.array([POLICY.log_threshold]))
 
 
 def alone(seen: Evidence) -> float:

@@ -100,8 +100,7 @@ def with_turnover(
 
 
 @pytest.mark.parametrize(
-    ("cause", "cell"),
-    [(Cause.CHANNELS, LESS), (Cause.BEFORE_EXPOSURE, (4000, 240, 4000, 400))],
+    ("cause", "cell"), [(Cause.CHANNELS, LESS), (Cause.BEFORE_EXPOSURE, (4000, 240, 4000, 400))]
 )
 def test_lost_outcomes_hold_no_harm_back_that_other_outcomes_show(cause, cell, series) -> None:
     """Servers show the harm by themselves; or the outcomes together with those before exposure."""

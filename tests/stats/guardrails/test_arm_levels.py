@@ -97,8 +97,4 @@ def test_before_any_comparison_there_is_no_interval() -> None:
         [20.0],
     )
     ((_, row),) = readings([(rail_watch, 300)])
-    assert (row.interval, row.control, row.treatment) == (
-        None,
-        None,
-        pytest.approx(0.2),
-    )
+    assert (row.interval, row.control, row.treatment) == (None, None, pytest.approx(0.2))

@@ -116,9 +116,7 @@ def many_lineages(lineages: int, units: int) -> Series:
             x0=np.full(at.size, 1),
         ),
         traits=Traits(
-            lineage=np.arange(lineages),
-            names=(),
-            values=np.zeros((0, lineages), dtype=np.int64),
+            lineage=np.arange(lineages), names=(), values=np.zeros((0, lineages), dtype=np.int64)
         ),
     )
 

@@ -1,4 +1,4 @@
-"""The line: a likelihood ratio under one prior of the units that came to an arm alone."""
+"""The line: a likelihood ratio under a single prior of the units that came to an arm alone."""
 
 import math
 
@@ -57,6 +57,6 @@ def test_the_line_is_the_ratio_of_two_marginal_likelihoods(score, surplus) -> No
 
 
 def test_a_difference_that_the_surplus_turns_round_says_nothing() -> None:
-    one = {name: np.array([value]) for name, value in (("surplus", -900.0), ("moved", 540.0))}
+    values = {name: np.array([value]) for name, value in (("surplus", -900.0), ("moved", 540.0))}
     known = {"information": np.array([30_000.0]), "spread": np.array([0.36 * 30_000])}
-    assert log_line(RHO, np.array([90.0]), np.array([700.0]), **one, **known)[0] == 0
+    assert log_line(RHO, np.array([90.0]), np.array([700.0]), **values, **known)[0] == 0

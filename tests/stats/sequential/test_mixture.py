@@ -30,10 +30,7 @@ def columns(table: list[Cell]) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def mixture(alpha: float = ALPHA) -> Mixture:
-    return Mixture(
-        rho=np.array([[25.0, 4.0]]),
-        log_threshold=np.array([-math.log(alpha)]),
-    )
+    return Mixture(rho=np.array([[25.0, 4.0]]), log_threshold=np.array([-math.log(alpha)]))
 
 
 def plain_log_e(table: list[Cell], delta: float) -> float:
@@ -114,10 +111,7 @@ def test_that_holds_at_every_level_also_at_the_very_edge(table, alpha) -> None:
     for threshold in (edge, math.nextafter(edge, math.inf), -math.log(alpha)):
         if threshold <= 0:
             continue
-        mix = Mixture(
-            rho=np.array([[25.0, 4.0]]),
-            log_threshold=np.array([threshold]),
-        )
+        mix = Mixture(rho=np.array([[25.0, 4.0]]), log_threshold=np.array([threshold]))
         low, high = confidence_sequence(totals, mix)[0]
         assert (edge >= threshold) == (low > 0 or high < 0)
 

@@ -18,10 +18,7 @@ Z = 0.8416
 
 
 def mixture(count: int = 1) -> Mixture:
-    return Mixture(
-        rho=np.tile((25.0, 4.0), (count, 1)),
-        log_threshold=np.full(count, math.log(20)),
-    )
+    return Mixture(rho=np.tile((25.0, 4.0), (count, 1)), log_threshold=np.full(count, math.log(20)))
 
 
 def required(p: float, share: float = 0.5, relative: float = 0.2) -> float:

@@ -5,20 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from storage.tenants.keys import (
-    KeyKind,
-    is_well_formed,
-    key_digest,
-    list_keys,
-    new_key,
-    note_use,
-)
+from storage.tenants.keys import KeyKind, is_well_formed, key_digest, list_keys, new_key, note_use
 from storage.tenants.projects import create_project
 
 
 @pytest.mark.parametrize(
-    ("kind", "prefix"),
-    [(KeyKind.WRITE, "wk_"), (KeyKind.PUBLIC, "pk_"), (KeyKind.PROJECT, "rk_")],
+    ("kind", "prefix"), [(KeyKind.WRITE, "wk_"), (KeyKind.PUBLIC, "pk_"), (KeyKind.PROJECT, "rk_")]
 )
 def test_a_new_key_has_its_kind_s_prefix_and_forty_characters(kind, prefix) -> None:
     key = new_key(kind)

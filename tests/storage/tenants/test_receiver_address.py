@@ -5,12 +5,7 @@ from ipaddress import ip_address
 import pytest
 
 from storage.postgres.refusal import Invalid
-from storage.tenants.receiver_address import (
-    SWITCH,
-    RefusedAddressError,
-    judged,
-    range_of,
-)
+from storage.tenants.receiver_address import SWITCH, RefusedAddressError, judged, range_of
 from storage.tenants.settings import chosen_settings
 
 PUBLIC = ["93.184.216.34", "2606:2800:21f:cb07::1", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"]
