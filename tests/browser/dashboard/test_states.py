@@ -56,7 +56,7 @@ STATES = {
         "Leave the canary running",
         "Ends in any case",
     ),
-    "mean_kept": Told("Keep", "spent rose by 0.1013 USD per session", "Ship it: send all traffic"),
+    "mean_kept": Told("Keep", "spent rose by 0.1 USD per session", "Ship it: send all traffic"),
     "futility": Told(
         "No answer",
         "the difference, if any, is smaller than the 60 % that this project set",
@@ -245,7 +245,7 @@ def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(rea
 
 def test_a_mean_tells_in_what_it_is_counted(reader, world) -> None:
     page = reader.get(world.gallery.path("mean_kept")).text
-    assert "+0.1013 USD per session" in part(page, "verdict")
+    assert "+0.1 USD per session" in part(page, "verdict")
     assert "intervals are in USD per session" in part(page, "looks")
     assert "Mean, USD" in part(page, "arms")
 
