@@ -128,12 +128,9 @@ def register(service: World, *, target: str) -> str:
 def neighbours(service) -> Neighbours:
     other = World(store=service.store, client=service.client, project=service.new_project("b"))
     service.settings(metrics={"worth": {"kind": "mean", "sources": ["order"]}})
-    return Neighbours(
-        guilty=service,
-        guilty_experiment=canary(service, target="worth"),
-        clean=other,
-        clean_experiment=canary(other, target="order"),
-    )
+    guilty, clean = canary(service, target="worth"), canary(other, target="order")
+    service.freeze()
+    return Neighbours(guilty=service, guilty_experiment=guilty, clean=other, clean_experiment=clean)
 
 
 @pytest.fixture

@@ -476,7 +476,11 @@ def policies(world: World, chosen: Chosen) -> list[Any]:
     read = text("SELECT policy FROM experiments WHERE experiment_id = ANY(:ids) ORDER BY bound_at")
     world.freeze()
     frozen = world.in_store(lambda c: c.execute(read, {"ids": registered}).scalars().all())
-    return [{**policy, "earlier_attempts": len(policy["earlier_attempts"])} for policy in frozen]
+    # Its answers are in its members, but say of which days they are.
+    return [
+        {**policy, "earlier_attempts": len(policy["earlier_attempts"]), "frozen_from": []}
+        for policy in frozen
+    ]
 
 
 @pytest.fixture(scope="module")
