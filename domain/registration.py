@@ -169,7 +169,7 @@ class RegistrationAnswer(ListedExperiment, frozen=True, kw_only=True):
     attempt: int
     fires_at: Annotated[
         float | None,
-        Meta(description="The e-value at which its test fires, 1 / level; null until frozen."),
+        Meta(description="The e-value at which its test fires, 1 / level; null before the deploy."),
     ] = None
     frozen_at: Annotated[
         Moment | None,

@@ -16,7 +16,7 @@ from storage.experiments.histories import joint_with
 from storage.log.received_events import read_name_counts
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import NEVER_RECEIVED
+from storage.schema.policy_columns import ALPHA, NEVER_RECEIVED
 from storage.verdicts.situations import SituationReading, read_situations
 
 # Two ids of forty digits by chance share about half of them; a slip of the finger leaves most.
@@ -28,6 +28,7 @@ _READ = text(f"""
 SELECT x.experiment_id, x.registered_at, x.environment, x.target_metric AS metric,
     x.treatment_commit, x.control_commit, x.deploy_id, x.change, {joint_with("x")} AS joint_with,
     x.attempt, x.frozen_at, x.starts_at, x.declared_at, x.policy, v.decided,
+    coalesce({ALPHA}, CAST(x.binding #>> '{{settings,alpha}}' AS double precision)) AS alpha,
     v.contract::text AS contract, {NEVER_RECEIVED} AS never_received, v.evidence::text AS evidence
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
@@ -103,7 +104,7 @@ def read_current(
         waits_for_deploy=current.awaited,
         base_moved=current.builds.moved,
         nothing_to_compare=current.builds.missing,
-        fires_at=None if policy is None else policy.attempt**2 / policy.alpha,
+        fires_at=None if row.alpha is None else row.attempt**2 / row.alpha,
         received=tuple(read_name_counts(connection, project_id)),
         first_look_at=None if policy is None else policy.first_look_at(row.starts_at),
         reward_at=None if policy is None else policy.reward_at(row.starts_at),

@@ -157,6 +157,9 @@ def test_before_any_look_it_says_so(served, command) -> None:
     for sha in ("ccccccc", "ddddddd"):
         deploy = served.deploy(sha, environment="staging")
     experiment_id = served.register(deploy_id=deploy["deploy_id"])
+    starts = command("explain", experiment_id)
+    assert "It starts with the next run of the pipeline." in starts.stderr
+    served.freeze()
     result = command("explain", experiment_id)
     assert result.exit_code == 1
     assert "Nothing was measured yet" in result.stderr

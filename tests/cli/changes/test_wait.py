@@ -51,7 +51,9 @@ def evidence(**members: Any) -> dict[str, Any]:
 def registered(service: Any) -> str:
     for sha in ("aaaaaaa", "bbbbbbb"):
         service.deploy(sha)
-    return service.register()
+    experiment_id = service.register()
+    service.freeze()
+    return experiment_id
 
 
 def published(service: Any, experiment_id: str, answer: dict[str, Any], document: Any) -> None:

@@ -32,7 +32,9 @@ def send(service: Any, commit: str | None, count: int, **members: Any) -> None:
 def open_experiment(service: Any) -> str:
     service.deploy("a" * 40)
     service.deploy("b" * 40, base="a" * 40)
-    return service.register(target_metric="order")
+    experiment = service.register(target_metric="order")
+    service.freeze()
+    return experiment
 
 
 def in_store(service: Any, *statements: str, **values: Any) -> None:
