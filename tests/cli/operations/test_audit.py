@@ -45,6 +45,7 @@ def audited_shop(store: Store) -> tuple[CreatedProject, str]:
         experiment_id = world.register(
             treatment_commit=K, target_metric="order", guardrails=["basket", "paid"]
         )
+        world.freeze()
         # Block by block, as though it had been there all the time.
         walk_to(store.engine, world.in_store(closed_instant))
     return world.project, experiment_id
