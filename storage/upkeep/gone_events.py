@@ -17,7 +17,7 @@ _LOOK_BACK = f"{LOOK_BACK // 1_000_000} seconds"
 # From when on a rebuild or an audit reads the log of an experiment; a decided experiment has read
 # it up to its last look.
 READ = f"""
-SELECT x.experiment_id, x.bound_at, v.decided, v.as_of, v.published_at,
+SELECT x.experiment_id, x.bound_at, x.frozen_at, v.decided, v.as_of, v.published_at,
     NOT v.decided OR coalesce(f.state = 'running', false) AS is_read,
     coalesce({SEEN_FROM}, x.registered_at) AS counts_from,
     coalesce({SEEN_FROM}, x.registered_at) - interval '{_LOOK_BACK}' AS reads_from,

@@ -10,20 +10,21 @@ import pytest
 from cli.processes.dagster_home import write_dagster_home
 from orchestration.definitions import definitions
 
+SOURCES = {"runtime_events", "revenue_events", "deploys", "static_graphs"}
 # What a platform engineer sees: asset, group, partitioned or not, what it is made from.
 GRAPH = {
-    "runtime_events": ("log", False, set()),
-    "revenue_events": ("log", False, set()),
-    "deploys": ("log", False, set()),
-    "static_graphs": ("log", False, set()),
+    **dict.fromkeys(SOURCES, ("log", False, set())),
     "sealed_log": ("units", True, {"runtime_events"}),
-    "exposures": ("units", False, {"sealed_log", "runtime_events", "deploys", "static_graphs"}),
+    "experiments": ("units", False, SOURCES),
+    "exposures": (
+        *("units", False),
+        {"experiments", "sealed_log", "runtime_events", "deploys", "static_graphs"},
+    ),
     "session_cells": ("units", True, {"exposures", "runtime_events", "revenue_events"}),
     "evidence": ("answers", False, {"session_cells", "exposures", "deploys"}),
     "verdicts": ("answers", False, {"evidence"}),
     "ledger": ("answers", False, {"verdicts"}),
 }
-SOURCES = {name for name, (group, _, _) in GRAPH.items() if group == "log"}
 CHECKS = {
     "runtime_events": {"source_lag_is_under_the_grace"},
     "sealed_log": {"sealed_hours_hold_what_the_log_held"},
