@@ -29,7 +29,7 @@ from storage.verdicts.set_aside import read_set_aside
 from tests.orchestration.conftest import TREATMENT
 from tests.stores.barrier import await_waiting
 from tests.stores.derived import between, derived_of
-from tests.stores.pipeline_run import run_pipeline
+from tests.stores.pipeline_run import freeze_registered, run_pipeline
 
 _SERVED = text("""
 SELECT experiment_id, contract::text, evidence::text, published_at FROM verdicts ORDER BY 1
@@ -226,6 +226,7 @@ def test_what_ticks_add_while_a_rebuild_computes_is_neither_lost_nor_doubled(wal
         holder = waiting.holder
         asked = Registration(treatment_commit=TREATMENT, target_metric="page_view")
         meanwhile = register(holder, canary.project_id, asked).experiment_id
+        freeze_registered(holder)
         for step in (expose, close_cells, stage, publish):
             step(holder)
         holder.commit()
