@@ -41,6 +41,8 @@ def restored(walked, postgres_url, monkeypatch, tmp_path) -> Iterator[Any]:
     monkeypatch.setenv("SERVICE_DATA_DIR", str(tmp_path / "data"))
     walked.engine.dispose()
     with fresh_store(postgres_url, make_url(walked.url).database or "") as copy:
+        # A fresh store names a lake of its own.
+        monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
         assert Sealer(engine=walked.engine, lake=open_lake()).seal()
         # Old enough to be swept where no list names them.
         for path in (tmp_path / "lake").rglob("*.parquet"):

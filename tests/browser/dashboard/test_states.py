@@ -234,7 +234,7 @@ def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(rea
     assert kept.index("At least +") < kept.index("Best estimate") < kept.index("Measured")
     assert kept.count("true difference between") == 1
     assert "leave 10 % of units on the old build for 7 days" in kept
-    assert "the effect is measured afresh: 360 sessions so far" in kept
+    assert "the effect is measured afresh: 420 sessions so far" in kept
     shipped = part(reader.get(world.gallery.path("shipped")).text, "verdict")
     assert "leave 10 %" not in shipped
     assert "measured afresh" not in shipped
