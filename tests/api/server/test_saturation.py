@@ -101,7 +101,7 @@ def refused(answers: Sequence[Answer]) -> list[Answer]:
 def test_a_pool_without_a_free_connection_is_answered_503_and_events_are_taken(
     api, safe_postgres, safe_project
 ) -> None:
-    # Deploys of one project wait in turn, without a connection.
+    # Deploys of a project wait in turn, without a connection.
     with opened_engine(safe_postgres.url) as engine, engine.begin() as connection:
         crowd = [create_project(connection, secrets.token_hex(6)) for _ in range(CROWD)]
     with ExitStack() as stack:
