@@ -231,11 +231,11 @@ def _arms(handout: Handout, units: Mapping[str, str | None], chosen: str) -> Ite
 
     Args:
         units: The session, and the user as the pipeline names it; None while nobody knows it.
-        chosen: The project's unit; by `auto` it is the session until an experiment has bound.
+        chosen: The project's unit, which draws builds; by `auto` it is the session.
     """
     yield _build_arm(handout, units.get(chosen, units["session"]))
     for tested in handout.flags:
-        yield _flag_arm(tested, units.get(tested.unit or chosen, units["session"]))
+        yield _flag_arm(tested, None if tested.unit is None else units[tested.unit])
 
 
 def _build_arm(handout: Handout, unit: str | None) -> _Arm | None:
@@ -264,7 +264,11 @@ def _flag_arm(tested: FlagExperiment, unit: str | None) -> _Arm:
         value=flag.treatment if inside else flag.control,
         variant="treatment" if inside else "control",
         reason=_reason(unit),
-        facts={"experiment_id": tested.experiment_id, "share": FLAG_SHARE, **_lack(unit)},
+        facts={
+            "experiment_id": tested.experiment_id,
+            "share": FLAG_SHARE,
+            **({"waits_for": "start"} if tested.unit is None else _lack(unit)),
+        },
     )
 
 
@@ -285,13 +289,13 @@ def _token(
     commit: _Arm | None,
     flags: list[_Arm],
 ) -> dict[str, str]:
-    """Returns the signed assignment of these arms, where a build is recorded and all are drawn.
+    """Returns the signed assignment of these arms, where a build is recorded and the unit known.
 
     Nobody knows whether a session that the public key names was ever served: none is signed for.
     """
     if caller.kind is not KeyKind.WRITE:
         return {}
-    if commit is None or any("waits_for" in arm.facts for arm in (commit, *flags)):
+    if commit is None or any(arm.facts.get("waits_for") == "user_ref" for arm in (commit, *flags)):
         return {}
     message = assignment_message(
         environment=context.environment,

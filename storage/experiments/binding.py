@@ -47,6 +47,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         began_at: When its declaration began; the deploy of a flag, which is on later.
+        is_handed_out: Whether OFREP gives the arms of its flag: control alone until the freeze.
         earlier_attempts: The newest of the experiments that it tries again.
         held_back_since: Of a portfolio, since when a share of the hold-back is declared.
         history_until: Up to when events of its environment came by import or replay.
@@ -58,6 +59,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     chose_guardrails: bool
     unseen_guardrails: Sequence[str]
     began_at: datetime
+    is_handed_out: bool = False
     attempt: int
     earlier_attempts: Sequence[str]
     held_back_since: datetime | None
@@ -242,6 +244,9 @@ def bind(
         chose_guardrails="guardrails" in stored,
         unseen_guardrails=request.unseen_guardrails,
         began_at=began_at,
+        is_handed_out=parse_settings(stored).ofrep != "off"
+        and scope.flag is not None
+        and scope.flag.control is not None,
         attempt=1 + len(earlier),
         earlier_attempts=earlier[-NAMED:],
         held_back_since=held_back_since(

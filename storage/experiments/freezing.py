@@ -33,6 +33,7 @@ from storage.experiments.readings import (
     sends_requests,
 )
 from storage.postgres.refusal import Conflict
+from storage.schema.clock import store_time
 from storage.schema.encoding import compared_value, on_our_clock
 from storage.schema.past_log import PastLog
 from storage.schema.tables import deploys, experiments
@@ -312,6 +313,9 @@ def _start_of(connection: Connection, bound: Bound, events: PastEvents) -> Start
         is_late = _is_chosen_late(connection, bound, events, since=began_at)
     if is_late or binding.is_repeated:
         starts_at = bound_at
+    if binding.is_handed_out and began_at >= bound_at:
+        # Units got control until now, those too that are in treatment from here on.
+        starts_at = bound.row.frozen_at or store_time(connection)
     return Start(
         starts_at=starts_at,
         began_at=began_at,

@@ -11,7 +11,7 @@ from storage.releases.canary import Canary, canaries_by_first_deploy
 from storage.schema.policy_columns import BY_USER
 
 _FLAGS = text(f"""
--- From the registration on: a flag's experiment begins when its treatment is first seen.
+-- From the registration on; nobody gets the treatment before the unit is known that draws.
 SELECT DISTINCT ON (x.request -> 'treatment_flag' ->> 'name')
     x.experiment_id, x.request -> 'treatment_flag' AS flag,
     CASE WHEN x.frozen_at IS NOT NULL THEN CASE WHEN {BY_USER} THEN 'user' ELSE 'session' END END
@@ -30,7 +30,7 @@ class FlagExperiment:
     """A flag that an open experiment compares two values of.
 
     Attributes:
-        unit: `session` or `user`; None until it is bound.
+        unit: `session` or `user`; None until its policy is frozen.
     """
 
     experiment_id: str

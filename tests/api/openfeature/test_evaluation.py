@@ -94,9 +94,32 @@ FLAG = {"name": "one-step", "treatment": "true"}
 
 @pytest.fixture
 def tested(service) -> str:
-    """An experiment on a flag."""
+    """An experiment on a flag, which a run of the pipeline has begun."""
     service.deploy(BASE)
-    return service.register(treatment_flag=FLAG, target_metric="activation")
+    experiment = service.register(treatment_flag=FLAG, target_metric="activation")
+    service.freeze()
+    return experiment
+
+
+def test_before_its_policy_is_frozen_everybody_gets_control_and_counts_from_then_on(
+    service,
+) -> None:
+    service.settings(unit="auto", verified_draws=True)
+    service.deploy(BASE)
+    experiment = service.register(treatment_flag=FLAG, target_metric="activation")
+    for unit in UNITS[:20]:
+        early = asked(service, unit, "one-step", user_ref=unit).json()
+        assert (early["value"], early["reason"]) == (False, "DEFAULT")
+        assert early["metadata"]["waits_for"] == "start"
+        event = {"event": "page_view", "session_id": unit, "flags": {"one-step": False}}
+        assert service.post("/v1/events", event).status_code == 202
+    asked_until = datetime.now(UTC)
+    service.freeze()
+    registration = service.get(f"/v1/reward/{experiment}/registration").json()
+    assert datetime.fromisoformat(registration["starts_at"]) > asked_until
+    later = [asked(service, unit, "one-step").json() for unit in UNITS[:40]]
+    assert {flag["reason"] for flag in later} == {"SPLIT"}
+    assert {flag["value"] for flag in later} == {True, False}
 
 
 def test_a_flag_under_test_is_on_for_half_of_the_units(service, tested) -> None:
@@ -113,6 +136,7 @@ def test_the_arms_that_are_handed_out_are_those_that_the_pipeline_verifies(servi
     service.settings(unit=unit, verified_draws=True)
     service.deploy(BASE, minutes=0)
     experiment = service.register(treatment_flag=FLAG, target_metric="activation")
+    service.freeze()
     events: list[dict[str, Any]] = []
     for number, session in enumerate(UNITS[:80]):
         who = {"session_id": session, "user_ref": f"u-{number % 40}"}
@@ -131,6 +155,7 @@ def test_where_users_are_drawn_who_names_none_gets_control_and_is_told(service, 
     service.deploy(BASE)
     service.deploy(CANARY, 0.5, base=BASE)
     service.register(treatment_flag=FLAG, target_metric="activation")
+    service.freeze()
     for unit in UNITS[:20]:
         flags = asked(service, unit, None, by=service.write, **nobody).json()["flags"]
         assert [(flag["key"], flag["value"]) for flag in flags] == [
@@ -157,6 +182,7 @@ def test_a_flag_is_handed_out_no_more_once_its_experiment_is_closed(service, tes
 
 def test_a_flag_is_handed_out_only_where_its_registration_names_control(service) -> None:
     unnamed, panel = {"name": "layout", "treatment": "grid"}, {"name": "panel", "treatment": "on"}
+    service.deploy(BASE)
     # While nothing is handed out, a registration need not name it.
     service.settings(ofrep="off")
     service.in_store(
@@ -168,6 +194,7 @@ def test_a_flag_is_handed_out_only_where_its_registration_names_control(service)
         assert refused.status_code == 422
         assert refused.json()["errors"][0]["pointer"] == f"/{member}/control"
     service.register(treatment_flag={**panel, "control": "off"})
+    service.freeze()
     assert asked(service, "s-1", "layout").json()["errorCode"] == "FLAG_NOT_FOUND"
     documents = [asked(service, unit, "panel").json() for unit in UNITS[:50]]
     shown = {(document["value"], document["variant"]) for document in documents}
