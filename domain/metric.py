@@ -347,7 +347,7 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
 
     @property
     def factors(self) -> dict[str, int]:
-        """Of each other currency that it converts, the `conversion_factor`."""
+        """The `conversion_factor` of each other currency that it converts."""
         to = str(self.currency)
         rates = self.rates or {}
         return {code: conversion_factor(rate, of=code, to=to) for code, rate in rates.items()}

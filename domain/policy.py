@@ -152,7 +152,7 @@ class Policy(Numbers, frozen=True, kw_only=True):
         drawn: Whether the published draw gives the arms of its flag.
         unwatched: Guardrails without a threshold that could be frozen, each in a sentence.
         unread: Members at their default, since their past could not be read in time.
-        frozen_from: The answers of its readings, of which it is frozen again.
+        frozen_from: The answers of its readings, by which it can be frozen again.
         retrospective: Whether events that count came by import or replay.
     """
 
@@ -222,7 +222,7 @@ class Policy(Numbers, frozen=True, kw_only=True):
         return starts_at + timedelta(seconds=self.reward_seconds)
 
 
-# What policies meant that were written before they said their version.
+# Members of policies that were written before they named their version.
 _UNVERSIONED: Mapping[str, object] = {
     "version": 1,
     "unwatched": (),

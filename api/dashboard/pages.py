@@ -62,7 +62,7 @@ async def get_overview(request: Request) -> Response:
         "overview.html",
         checklist=checklist.lines,
         looked_at=checklist.computed_at,
-        # A line that nobody needs, such as revenue, is never right and no fault.
+        # An optional line, such as revenue, is neither right nor wrong.
         all_right=all(line.ok is not False for line in checklist.lines),
         running=[_line(finding) for finding in running[:_ON_THE_FIRST]],
         decided=[_line(finding) for finding in decided],

@@ -82,7 +82,7 @@ class Admissions:
         unknown: Iterable[str] = (),
         sampled_out: int = 0,
     ) -> None:
-        """Counts a request of which events were stored."""
+        """Counts a request whose events were stored."""
         count = self._of(project_id)
         self.received(project_id, names)
         count["accepted"] += accepted

@@ -54,7 +54,7 @@ class Storing:
             copy_history(connection, self._blocks(), part=part)
             note_part_of_days(connection, part, tally.days)
             note_names(connection, {self.plan.project_id: tally.events}, live=False)
-            # Only now, so that nobody waits for the copy: a registration that came during it is
+            # Locked after the copy, so that no request waits for it: a registration meanwhile is
             # seen under the project's lock.
             lock_project(connection, self.plan.project_id)
             receipt_time(connection)

@@ -83,7 +83,7 @@ class _Watched:
         self.started_at = 0.0
         self.due_at = 0.0
         self.failures = 0
-        # What was reported of its log, and of its start, since either last succeeded.
+        # Reports on its log and its start since either last succeeded.
         self.complaints: dict[str, str] = {}
         self.is_silent = False
 

@@ -50,7 +50,7 @@ def area(name: str, corner: Place, width: float, height: float, inside: str = ""
 
 
 def window(time: Axis, heights: tuple[float, float], shapes: Iterable[str]) -> str:
-    """Returns shapes, placed as elsewhere, of which is seen what lies between two axes."""
+    """Returns shapes clipped to the space between two axes; their coordinates stay."""
     box = f"{time.start:.1f} {heights[0]:.1f} {time.end - time.start:.1f} {heights[1]:.1f}"
     x, y, width, height = box.split()
     return (

@@ -58,7 +58,7 @@ def unseen_sentence(registration: RegistrationAnswer) -> str | None:
     return " ".join(filter(None, (silent, waited))) or None
 
 
-# The cure of a guardrail whose event nobody sends.
+# Advice for a guardrail whose event never came.
 SEND_OR_DROP = "Send it, or drop it in the settings: `guardrails`."
 
 

@@ -352,10 +352,10 @@ def _progress(
             minutes = math.ceil(evidence.policy.window_seconds / 60)
             sentence += f": each has {minutes:,} min for its outcome"
         sentence += "."
-    elif evidence is not None and (nobody := evidence.counts.unknown_user):
-        # Of users as units: the traffic is there.
+    elif evidence is not None and (unnamed := evidence.counts.unknown_user):
+        # Traffic is there, but where users are the units nothing of it counts.
         sentence = (
-            f"{counted(nobody, 'session')} named a build and no user, so nothing is measured."
+            f"{counted(unnamed, 'session')} named a build and no user, so nothing is measured."
         )
         return Situation(
             state=State.ARRIVING,

@@ -147,9 +147,9 @@ def stage(connection: Connection, *, patience: Patience = RUN) -> list[Drafted]:
 def stage_due(
     connection: Connection, *, as_of: datetime | None = None, patience: Patience = RUN
 ) -> list[Drafted]:
-    """Takes the step of evidence for the experiments alone of which a look may have come.
+    """Stages the evidence of the experiments whose next look may have come.
 
-    Of all others it would write the same once more. Changes of a new release come with
+    For all others it would write the same once more. Changes of a new release come with
     the next run or the next look.
 
     Args:

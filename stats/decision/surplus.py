@@ -113,7 +113,7 @@ def _line(
         moved, spread = moved - level * beyond, spread + level**2 * expected
         weight, product = weight + w, product + of_both
         count, declared, served = count + came, declared + due, served + treated
-    # Of a ratio the score is divided by the mean of both arms' other count.
+    # A ratio's score is divided by the mean of both arms' other count.
     scale = np.divide(weight, product, out=np.ones_like(weight), where=product > 0)
     log_e = log_line(
         looks.mixture(until.size).rho * np.append(line.factor, 1.0)[row][:, None],

@@ -177,8 +177,8 @@ def requests_from(received: int) -> int:
 
 _CLOCK = "project_id, environment, session_id, visit"
 
-# By how much the times of a session that its senders stamped are moved: by the smallest delay of
-# its requests, from the stamp to the receipt, where that is no right clock's. A slow request has a
+# The amount by which a session's stamped times are moved: the smallest delay of its requests, from
+# the stamp to the receipt, unless so small a delay is a right clock's. A slow request has a
 # longer delay than the others, and moves nothing. The smallest is known ever better: times that
 # `moved` puts into a block that has ended stand, whatever comes later; those that it doesn't are
 # moved by the next, never back into a block that had ended (`opens`). So the times of a session
@@ -359,7 +359,7 @@ WHERE e.route IS NOT NULL
 
 # --- The users of sessions -----------------------------------------------------------------------
 
-# With users as units: the sessions of the events that name none, and the blocks of these events.
+# Sessions, with their blocks, of the events that name no user where users are the units.
 NAMELESS_SESSIONS = Step(
     name="nameless_sessions",
     sql=f"""
@@ -410,7 +410,7 @@ OUTCOME_SESSIONS = """(
     UNION ALL
     SELECT project_id, environment, session_id, user_unit, true, occurred FROM revenue
 ) AS sent"""
-# Where users are no units.
+# The same columns without rows, for experiments whose units are sessions.
 NO_SESSION_USERS = "SELECT 0 AS number, '' AS session_id, 0 AS block, '' AS user_unit WHERE 1 = 0"
 
 # --- From the log to exposures -------------------------------------------------------------------

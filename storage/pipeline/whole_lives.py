@@ -200,7 +200,7 @@ def _attach_extent(
         "SELECT e.project_id, e.environment, e.session_id, e.received, e.received - e.sent AS delay"
         f" FROM events AS e WHERE e.received >= {extent.received_from} AND e.sent IS NOT NULL",
     )
-    # Of all units at once: a part may hold a user's events of a session alone.
+    # All units are read at once: a part may hold some of a session's events alone.
     engine.run(CLOCKS)
     stamped = ", ".join(_STAMPED.get(name, f"e.{name}") for name in extent.columns.names)
     engine.define(_TIMED_EVENTS, session_times(f"SELECT {stamped} FROM events AS e"))

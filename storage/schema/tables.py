@@ -270,10 +270,10 @@ runtime_events = _table(
     Column("properties", JSONB),
     # A router's token holds for what the event says of its session: `signed_assignments` asks.
     Column("signed", Boolean, nullable=False, server_default=text("false")),
-    # What the sender's clock showed when it sent the request; `occurred_at` is by the same clock.
+    # Time by the sender's clock when it sent the request; `occurred_at` is by the same clock.
     _moment("sent_at", nullable=True),
-    # Of which further part of its hour it is, where the hour was closed when history brought it;
-    # null of all others, which costs them nothing: see storage/log/parts.py.
+    # Number of the extra file if the event came as history after its hour was sealed, else null,
+    # which costs nothing: see storage/log/parts.py.
     Column("part", SmallInteger),
     CheckConstraint("value BETWEEN -1000000000000000 AND 1000000000000000", name="value"),
     Index(None, "received_at", postgresql_using="brin"),
