@@ -85,7 +85,7 @@ def evaluate(
                 named_where_gone(),
                 Console(stderr=True).status("Reading the log"),
             ):
-                freeze_apart(connection, as_of=now)
+                freeze_apart(connection, as_of=now, leave_out=broken.__setitem__)
                 decided = decided_without_events(connection, as_of=as_of)
                 lake = store_lake(engine, data_dir=data_dir)
                 drafted = evaluate_as_of(

@@ -95,7 +95,8 @@ def experiments(context: dg.AssetExecutionContext, store: Store) -> dg.Materiali
     begun = time.monotonic()
     with store.step("experiments") as connection:
         as_of = note_seen(connection)
-    counts = freeze_bound(store.reading, as_of=as_of)
+    given = patience(context.run.tags)
+    counts = freeze_bound(store.reading, as_of=as_of, patience=given)
     context.log.info("experiments: %s frozen, %s wait", counts.frozen, counts.waiting)
     with store.reading() as connection:
         newest = frozen_lately(connection, limit=MOST_SHOWN)

@@ -63,15 +63,26 @@ def compute(
     for experiment_id, error in broken.items():
         set_aside(connection, experiment_id, stage=stage, error=error)
     for experiment_id in experiments_to_retry(connection, stage, at_once=patience.retry_all):
-        if experiment_id in broken:
-            continue
-        result = _tried(connection, [experiment_id], work, seconds=patience.alone)
-        if isinstance(result, Exception):
-            set_aside(connection, experiment_id, stage=stage, error=result)
-        else:
-            take_back(connection, experiment_id, stage=stage)
-            done.append(result)
+        if experiment_id not in broken:
+            done += compute_alone(connection, stage, experiment_id, work, patience=patience)
     return done
+
+
+def compute_alone(
+    connection: Connection,
+    stage: str,
+    experiment_id: str,
+    work: Work[ResultT],
+    *,
+    patience: Patience,
+) -> list[ResultT]:
+    """Does a stage's work for a single experiment; returns nothing where it is set aside."""
+    result = _tried(connection, [experiment_id], work, seconds=patience.alone)
+    if isinstance(result, Exception):
+        set_aside(connection, experiment_id, stage=stage, error=result)
+        return []
+    take_back(connection, experiment_id, stage=stage)
+    return [result]
 
 
 def work_apart(

@@ -9,11 +9,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from orchestration.pipeline.batch import RUN, Patience, compute
+from orchestration.pipeline.batch import RUN, Patience, compute, compute_alone
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
-from storage.experiments.freezing import experiments_to_freeze, freeze
+from storage.experiments.freezing import freeze
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings
 from storage.log.seen_commits import note_seen_commits
 from storage.pipeline.catching_up import catch_up
@@ -29,6 +29,7 @@ from storage.verdicts.set_aside import (
     drop_decided,
     error_line,
     experiments_to_compute,
+    experiments_to_freeze,
     experiments_to_publish,
 )
 
@@ -63,31 +64,30 @@ class Frozen:
     waiting: int
 
 
-def freeze_bound(begin: Begin, *, as_of: datetime) -> Frozen:
+def freeze_bound(begin: Begin, *, as_of: datetime, patience: Patience = RUN) -> Frozen:
     """Freezes the policies of the experiments that were bound up to a time, each by itself.
 
-    A project gets its share of a run's time; an error of an experiment's data stops it alone.
+    A project gets its share of a run's time. Whoever's data allows no policy is set aside.
 
     Args:
         begin: Begins a transaction, which no other writer of derived tables waits for.
         as_of: A time up to which the log is final, and the builds that users had are noted.
     """
     with begin() as connection:
-        rows = experiments_to_freeze(connection, as_of=as_of)
+        rows = experiments_to_freeze(connection, as_of=as_of, at_once=patience.retry_all)
     left = dict.fromkeys({row.project_id for row in rows}, _FREEZE_SECONDS)
     frozen = 0
     for row in rows:
         if left[row.project_id] <= 0:
             continue
         begun = time.monotonic()
-        try:
-            with begin() as connection:
-                freeze(connection, row.experiment_id)
-            frozen += 1
-        except Exception as error:
-            if is_passing(error):
-                raise
-            _LOG.warning("%s waits for its policy: %s", row.experiment_id, error_line(error))
+        with begin() as connection:
+
+            def work(ids: Sequence[str], connection: Connection = connection) -> None:
+                freeze(connection, *ids)
+
+            name = row.experiment_id
+            frozen += len(compute_alone(connection, "experiments", name, work, patience=patience))
         left[row.project_id] -= time.monotonic() - begun
     return Frozen(frozen=frozen, waiting=len(rows) - frozen)
 

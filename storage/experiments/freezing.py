@@ -43,22 +43,6 @@ from storage.tenants.settings import Settings, frozen_settings
 _DECLARED = (BLOCK_MIN_UNITS, timedelta(hours=24))
 _UNDECLARED = (UNDECLARED_MIN_UNITS, timedelta(hours=6))
 
-_TO_FREEZE = text("""
-SELECT experiment_id, project_id FROM experiments
-WHERE bound_at <= :as_of AND frozen_at IS NULL AND cannot_start IS NULL
-ORDER BY row_number() OVER (PARTITION BY project_id ORDER BY bound_at, experiment_id),
-    bound_at, experiment_id
-""")
-
-
-def experiments_to_freeze(connection: Connection, *, as_of: datetime) -> Sequence[Row[Any]]:
-    """Returns the bound experiments without a policy: the oldest of each project first.
-
-    Args:
-        as_of: A time up to which the log is final.
-    """
-    return connection.execute(_TO_FREEZE, {"as_of": as_of}).all()
-
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:

@@ -628,7 +628,9 @@ set_aside = _table(
     _moment("first_failed_at"),
     _moment("last_tried_at"),
     Column("tries", Integer, nullable=False),
-    CheckConstraint("stage IN ('exposures', 'cells', 'evidence', 'verdicts')", name="stage"),
+    CheckConstraint(
+        "stage IN ('experiments', 'exposures', 'cells', 'evidence', 'verdicts')", name="stage"
+    ),
 )
 
 # --- How the service itself fares: what its monitor reads --------------------------------------

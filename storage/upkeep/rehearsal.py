@@ -1,14 +1,16 @@
 """A rehearsal: rows that a transaction wrote and then undid, laid over a separate reading."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, insert, select, text, tuple_
 
-from storage.experiments.freezing import experiments_to_freeze, freeze
+from storage.experiments.freezing import freeze
 from storage.postgres.engine import SCHEMA
 from storage.schema.tables import commit_ids, commits, deploys, experiments
+from storage.upkeep.passing_error import is_passing
+from storage.verdicts.set_aside import experiments_to_freeze
 
 # Tables that deploys and registrations write and evidence reads.
 _TABLES = (deploys, commits, commit_ids, experiments)
@@ -30,7 +32,9 @@ def written_rows(connection: Connection) -> Rows:
     }
 
 
-def freeze_apart(separate: Connection, *, as_of: datetime) -> None:
+def freeze_apart(
+    separate: Connection, *, as_of: datetime, leave_out: Callable[[str, Exception], None]
+) -> None:
     """Freezes the policies that wait for the pipeline in a separate reading alone."""
     if waiting := experiments_to_freeze(separate, as_of=as_of):
         separate.execute(
@@ -40,7 +44,13 @@ def freeze_apart(separate: Connection, *, as_of: datetime) -> None:
             )
         )
         for row in waiting:
-            freeze(separate, row.experiment_id)
+            try:
+                with separate.begin_nested():
+                    freeze(separate, row.experiment_id)
+            except Exception as error:
+                if is_passing(error):
+                    raise
+                leave_out(row.experiment_id, error)
 
 
 def lay_over(separate: Connection, project_id: int, rows: Rows) -> None:

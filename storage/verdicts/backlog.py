@@ -144,6 +144,7 @@ WITH open AS MATERIALIZED (
     FROM verdicts AS v
     JOIN experiments AS x USING (experiment_id)
     WHERE NOT v.decided AND x.bound_at <= :as_of AND x.frozen_at IS NULL
+      AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = x.experiment_id)
     UNION ALL
     SELECT x.experiment_id, 'no deploy came', NULL
     FROM verdicts AS v

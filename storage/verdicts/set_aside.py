@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
 from domain.contract import Contract, contract_of
@@ -19,7 +20,7 @@ from storage.lake.verification import WrongFileError
 from storage.postgres.rows import value_of
 
 # In the order of the pipeline: whoever breaks in a stage is left out of those that follow.
-STAGES = ("exposures", "cells", "evidence", "verdicts")
+STAGES = ("experiments", "exposures", "cells", "evidence", "verdicts")
 COUNTING = ("exposures", "cells")
 _SOURCE = Path(__file__).parents[2]
 
@@ -85,6 +86,31 @@ _DUE = """
 (s.last_tried_at + least(interval '1 hour', interval '1 minute' * 2 ^ least(s.tries - 1, 6))
     <= clock_timestamp() OR x.closed_at >= s.last_tried_at)
 """
+
+_TO_FREEZE = text(f"""
+SELECT x.experiment_id, x.project_id
+FROM experiments AS x
+JOIN verdicts AS v USING (experiment_id)
+LEFT JOIN set_aside AS s USING (experiment_id)
+WHERE x.bound_at <= :as_of AND x.frozen_at IS NULL AND x.cannot_start IS NULL AND NOT v.decided
+  AND (s.experiment_id IS NULL OR :at_once OR {_DUE})
+ORDER BY row_number() OVER (
+        PARTITION BY x.project_id ORDER BY s.tries NULLS FIRST, x.bound_at, x.experiment_id
+    ), x.bound_at, x.experiment_id
+""")
+
+
+def experiments_to_freeze(
+    connection: Connection, *, as_of: datetime, at_once: bool = True
+) -> Sequence[Row[Any]]:
+    """Returns the bound experiments without a policy: the oldest of each project first.
+
+    Args:
+        as_of: A time up to which the log is final.
+        at_once: Whether those that are set aside are tried again before their time.
+    """
+    return connection.execute(_TO_FREEZE, {"as_of": as_of, "at_once": at_once}).all()
+
 
 _RETRIED = text(f"""
 SELECT s.experiment_id
@@ -222,7 +248,7 @@ class SetAside:
     """An experiment that a stage cannot compute.
 
     Attributes:
-        stage: The first stage that breaks: `exposures`, `cells`, `evidence` or `verdicts`.
+        stage: The first stage that breaks, of `STAGES`.
     """
 
     experiment_id: str
@@ -235,9 +261,9 @@ class SetAside:
     @property
     def sentence(self) -> str:
         """The sentence for a person, without the experiment's name."""
-        stage = "verdict" if self.stage == "verdicts" else self.stage
+        word = {"experiments": "policy", "verdicts": "verdict"}.get(self.stage, self.stage)
         return (
-            f"The {stage} of this experiment cannot be computed since"
+            f"The {word} of this experiment cannot be computed since"
             f" {self.first_failed_at:%d %b %H:%M} UTC ({self.error}). Its last published verdict"
             " stays; all other experiments go on. It is tried again at least each hour."
         )

@@ -1,5 +1,6 @@
 """Isolation: what an experiment's data breaks is set aside by name; every other goes on."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -24,6 +25,7 @@ from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.upkeep.forgetting import forget_person
 from storage.upkeep.gauges import read_gauges
 from storage.upkeep.reading import separate_reading
+from storage.verdicts.backlog import due_work
 from storage.verdicts.set_aside import read_set_aside
 from tests.clients.owner import Owner
 from tests.repetition import also_nightly
@@ -125,12 +127,17 @@ def register(service: World, *, target: str) -> str:
 
 
 @pytest.fixture
-def neighbours(service) -> Neighbours:
+def unfrozen(service) -> Neighbours:
     other = World(store=service.store, client=service.client, project=service.new_project("b"))
     service.settings(metrics={"worth": {"kind": "mean", "sources": ["order"]}})
     guilty, clean = canary(service, target="worth"), canary(other, target="order")
-    service.freeze()
     return Neighbours(guilty=service, guilty_experiment=guilty, clean=other, clean_experiment=clean)
+
+
+@pytest.fixture
+def neighbours(unfrozen) -> Neighbours:
+    unfrozen.guilty.freeze()
+    return unfrozen
 
 
 @pytest.fixture
@@ -223,6 +230,88 @@ def test_what_one_experiment_breaks_keeps_no_other_from_its_verdict_of_the_same_
     neighbours.tick()
     assert neighbours.set_aside() == {}
     assert decided(neighbours.guilty, neighbours.guilty_experiment) == "keep"
+
+
+def bound(member: str, value: str) -> str:
+    """An experiment whose binding has another value, and can have its own again."""
+    return f"""
+        UPDATE experiments SET binding = binding || CAST('{{"{member}": {value}}}' AS jsonb)
+            || jsonb_build_object('own', binding -> '{member}')
+        WHERE experiment_id = :id
+    """
+
+
+def unbound(member: str) -> str:
+    return f"""
+        UPDATE experiments SET binding = binding || jsonb_build_object('{member}', binding -> 'own')
+        WHERE experiment_id = :id
+    """
+
+
+NO_ROUTES = """
+WITH named AS (UPDATE experiments SET request = request - 'routes' WHERE experiment_id = :id)
+"""
+# What keeps a policy from being frozen, and what cures it.
+UNFREEZABLE = {
+    "a binding that cannot be read": (bound("attempt", '"first"'), unbound("attempt")),
+    "a reading that fails": (bound("began_at", '"0001-01-01T00:00:00Z"'), unbound("began_at")),
+    "a graph that cannot be decoded": (NO_ROUTES + NO_GRAPH, GRAPH),
+    "a policy that cannot be written": (raising("experiments"), HEAL),
+}
+
+
+@pytest.mark.parametrize("way", UNFREEZABLE)
+def test_an_experiment_that_cannot_be_frozen_is_set_aside_by_name_and_stops_no_other(
+    unfrozen, way
+) -> None:
+    breaking, healing = UNFREEZABLE[way]
+    guilty, name = unfrozen.guilty, unfrozen.guilty_experiment
+    beside = register(guilty, target="order")
+    unfrozen.break_by(breaking)
+    unfrozen.tick()
+    assert decided(unfrozen.clean, unfrozen.clean_experiment) == "keep"
+    assert unfrozen.set_aside()[name] == "experiments"
+    assert guilty.get(f"/v1/reward/{beside}/registration").json()["frozen_at"] is not None
+    assert named_by_faces(unfrozen, "The policy of this experiment cannot be computed since")
+    # It is tried again by a time of its own, and launches no run before.
+    unfrozen.sql("DELETE FROM set_aside WHERE experiment_id <> :id")
+    with guilty.store.engine.connect() as connection:
+        due = due_work(connection, as_of=closed_instant(connection))
+    assert "registered" not in {reason for work in due for reason in work.reasons}
+    unfrozen.sql(healing)
+    unfrozen.retry_is_due()
+    unfrozen.tick()
+    assert unfrozen.set_aside() == {}
+    assert decided(guilty, name) == "keep"
+
+
+def named_by_faces(neighbours: Neighbours, sentence: str) -> bool:
+    """Holds that checklist, pages and gauge name the experiment that is set aside."""
+    guilty, name = neighbours.guilty, neighbours.guilty_experiment
+    lines = guilty.get("/v1/reward/checklist").json()
+    seen = [line["seen"] for line in lines if line["check"] == "experiment computed"]
+    owner = Owner(guilty)
+    pages = [owner.page(path) for path in ("/dashboard", f"/dashboard/experiments/{name}")]
+    metrics = guilty.client.get("/metrics").text
+    aside = re.search(r"\ndeploy_reward_experiments_set_aside (.+)\n", metrics)
+    return (
+        any(each.startswith(f"{name}: {sentence}") for each in seen)
+        and all(sentence in page for page in pages)
+        and aside is not None
+        and float(aside[1]) == len(neighbours.set_aside())
+    )
+
+
+def test_closing_decides_an_experiment_that_cannot_be_frozen(unfrozen) -> None:
+    guilty, name = unfrozen.guilty, unfrozen.guilty_experiment
+    unfrozen.break_by(UNFREEZABLE["a binding that cannot be read"][0])
+    unfrozen.tick()
+    assert guilty.post(f"/v1/reward/{name}/close", {}).status_code == 200
+    unfrozen.tick()
+    assert guilty.get(f"/v1/reward/{name}").json()["power_state"]["decided"]
+    assert "closed by hand" in guilty.get(f"/v1/reward/{name}/evidence").json()["sentence"]
+    unfrozen.tick()
+    assert unfrozen.set_aside() == {}
 
 
 # Where the row itself of evidence or verdict cannot be written, only a release cures it.

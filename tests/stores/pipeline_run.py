@@ -17,10 +17,11 @@ from orchestration.pipeline.steps import (
     publish,
     stage_due,
 )
-from storage.experiments.freezing import experiments_to_freeze, freeze, frozen_again
+from storage.experiments.freezing import freeze, frozen_again
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables, closed_instant, store_time
 from storage.upkeep.gauges import PIPELINE, note_step
+from storage.verdicts.set_aside import experiments_to_freeze
 
 Step = Callable[[Connection], object]
 
@@ -70,7 +71,7 @@ def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
         if isinstance(result, datetime):
             with engine.connect() as connection:
                 bound = experiments_to_freeze(connection, as_of=result)
-            freeze_bound(engine.begin, as_of=result)
+            freeze_bound(engine.begin, as_of=result, patience=FAST)
             with engine.connect() as connection:
                 for row in bound:
                     _require_kept(connection, row.experiment_id)

@@ -12,12 +12,12 @@ from sqlalchemy import Connection, event, text
 from domain.lineage.flag import Flag
 from domain.registration import Registration
 from storage.experiments import deploys, experiments
-from storage.experiments.freezing import experiments_to_freeze
 from storage.experiments.readings import PastEvents
 from storage.schema.clock import LOG_LOCK, closed_instant, receipt_time, store_time
 from storage.schema.past_log import PastLog
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
+from storage.verdicts.set_aside import experiments_to_freeze
 from tests.conftest import Store
 from tests.stores.pipeline_run import freeze_registered
 from tests.world import record_deploy, register_experiment
