@@ -81,6 +81,7 @@ class Admissions:
         rejected: Sequence[Rejected] = (),
         unknown: Iterable[str] = (),
         sampled_out: int = 0,
+        notes: Mapping[str, int] = {},
     ) -> None:
         """Counts a request whose events were stored."""
         count = self._of(project_id)
@@ -88,6 +89,7 @@ class Admissions:
         count["accepted"] += accepted
         count["late"] += late
         count["sampled_out"] += sampled_out
+        count.update(notes)
         for name in dict.fromkeys(names):
             self._name((project_id, trusted or name in sources), name)
         lacking = lacking_members(fault for event in rejected for fault in event.faults)

@@ -98,5 +98,6 @@ async def _store(shared: Runtime, caller: Caller, batch: Batch) -> int:
         rejected=batch.rejected,
         unknown=list(batch.unknown.elements()),
         sampled_out=batch.sampled_out,
+        notes=batch.notes,
     )
     return late

@@ -132,7 +132,8 @@ class Batch:
     """The result of reading a request; `sampled_out` counts valid events that are not stored.
 
     The events are lines already where none of them needed a look of its own. `unknown` counts, by
-    member, words for nothing and null ids: their events are stored as if they named none.
+    member, words for nothing and null ids: their events are stored as if they named none. `notes`
+    counts the checklist's remarks about spans.
     """
 
     lines: EventLines | None = None
@@ -140,6 +141,7 @@ class Batch:
     rejected: list[Rejected] = field(default_factory=list)
     ignored: set[str] = field(default_factory=set)
     unknown: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
     sampled_out: int = 0
 
     @property

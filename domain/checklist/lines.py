@@ -58,6 +58,8 @@ COUNTED = "outcomes counted"
 NAMED = "unit on events"
 # A line once values came that say nothing.
 SAYING = "values say something"
+# A line once spans came that are part of a request, or whose route no graph can have.
+READ = "spans read whole"
 # A line for units that have a large share of the events of each build.
 APART = "a unit is one visitor"
 # A line for each metric of whose events none has the properties that it asks for.
@@ -145,6 +147,7 @@ def lines(setup: ProjectSetup) -> list[ChecklistLine]:
         *_unit(setup),
         *_unnamed(setup.admissions or Admissions()),
         *_nothing(setup.admissions or Admissions()),
+        *_spans(setup.admissions or Admissions()),
         *_crowded(setup.crowded),
         *map(_unmatched, setup.unmatched),
         *(_undivided(*ratio) for ratio in setup.undivided),
@@ -215,6 +218,19 @@ def _nothing(admissions: Admissions) -> Iterator[ChecklistLine]:
             f" `null` or a commit of zeros do; the last stood in `{admissions.lacking}`."
         )
         yield ChecklistLine(check=SAYING, ok=False, seen=seen, fix=_SAY)
+
+
+def _spans(admissions: Admissions) -> Iterator[ChecklistLine]:
+    split, foreign = admissions.split_spans, admissions.untranslated_spans
+    if split or foreign:
+        of = _events_read(admissions)
+        seen = (
+            f"Of {of:,} events in 15 minutes {split:,} are of a request's second span, whose"
+            f" first came in another export; of {foreign:,} spans the path stands for a route"
+            " that no graph has."
+        )
+        ok = max(split, foreign) <= _MOST_REFUSED * of
+        yield ChecklistLine(check=READ, ok=ok, seen=seen, fix="" if ok else _WHOLE)
 
 
 def _crowded(units: Sequence[CrowdedUnit]) -> Iterator[ChecklistLine]:
@@ -592,6 +608,11 @@ def _events_read(admissions: Admissions) -> int:
 _NAME_UNIT = (
     "Name the session in every event: `session_id`; of spans and logs `session.id`, or `span_unit`"
     " in settings."
+)
+
+_WHOLE = (
+    "Keep a trace's spans in the same export (Collector: `groupbytrace`); send `url.path`, by which"
+    " a graph knows the route."
 )
 
 _SAY = (

@@ -23,6 +23,8 @@ class Admissions:
         requests: To `/v1/events`, with a live key of the project.
         sampled_out: Valid events outside the project's sample, which are not stored.
         nothing: Values, sent to any address, that were words for nothing or git's null id.
+        split_spans: Spans whose outer span of the same request came in another export.
+        untranslated_spans: Spans whose `http.route` no graph can have.
         reason: Why the last event was rejected; None where none was.
         lacking: The member that the last of `nothing` stood in; None where there was none.
     """
@@ -35,6 +37,8 @@ class Admissions:
     without_unit: int = 0
     sampled_out: int = 0
     nothing: int = 0
+    split_spans: int = 0
+    untranslated_spans: int = 0
     reason: str | None = None
     lacking: str | None = None
 

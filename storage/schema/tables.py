@@ -725,6 +725,9 @@ admissions = _table(
     # Values for nothing, sent to any address, and the member that the last of them stood in.
     Column("nothing", BigInteger, nullable=False, server_default=text("0")),
     Column("lacking", Text),
+    # Spans whose request's first span came in another export, and those with a foreign pattern.
+    Column("split_spans", BigInteger, nullable=False, server_default=text("0")),
+    Column("untranslated_spans", BigInteger, nullable=False, server_default=text("0")),
     # Valid, but of units outside the project's sample: not stored.
     Column("sampled_out", BigInteger, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("project_id", "minute"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 from opentelemetry.proto.logs.v1 import logs_pb2
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
@@ -34,7 +34,8 @@ class _Attribute(msgspec.Struct, gc=False):
     value: _Value | None = None
 
 
-class _Resource(msgspec.Struct):
+class _Source(msgspec.Struct):
+    name: str | None = None
     attributes: list[_Attribute] | None = None
 
 
@@ -62,12 +63,13 @@ class _Span(msgspec.Struct, rename="camel"):
 
 
 class _Scope(msgspec.Struct, rename="camel"):
+    scope: _Source | None = None
     log_records: list[_Record] | None = None
     spans: list[_Span] | None = None
 
 
 class _Whole(msgspec.Struct, rename="camel"):
-    resource: _Resource | None = None
+    resource: _Source | None = None
     scope_logs: list[_Scope] | None = None
     scope_spans: list[_Scope] | None = None
 
@@ -88,6 +90,7 @@ _TRACES = ("resource_spans", "scope_spans", "spans")
 # Classes of the parts that are built.
 _KINDS: Mapping[str, Any] = {
     "resource": Resource,
+    "scope": InstrumentationScope,
     "log_records": logs_pb2.LogRecord,
     "spans": trace_pb2.Span,
 }
@@ -171,7 +174,7 @@ def records_of(raw: bytes, names: Container[str], *, protobuf: bool) -> list[Log
                 or int(record.observed_time_unix_nano or 0),
                 attributes=shared | _scalars(record.attributes, names),
             )
-            for shared, record in _parts(raw, _LOGS, names, protobuf=protobuf)
+            for shared, _, record in _parts(raw, _LOGS, names, protobuf=protobuf)
         ]
 
 
@@ -186,6 +189,7 @@ def spans_of(raw: bytes, names: Container[str], *, protobuf: bool) -> list[Span]
                 process=processes.setdefault(
                     tuple(f"{name}={value}" for name, value in shared.items()), len(processes)
                 ),
+                library=library,
                 is_server=span.kind in _SERVER,
                 is_nested=bool(span.parent_span_id) and (span.flags or 0) & _PARENT == _LOCAL,
                 failed=span.status is not None and span.status.code in _FAILED,
@@ -193,7 +197,7 @@ def spans_of(raw: bytes, names: Container[str], *, protobuf: bool) -> list[Span]
                 ended=int(span.end_time_unix_nano or 0),
                 attributes=shared | _scalars(span.attributes, names),
             )
-            for shared, span in _parts(raw, _TRACES, names, protobuf=protobuf)
+            for shared, library, span in _parts(raw, _TRACES, names, protobuf=protobuf)
         ]
 
 
@@ -207,8 +211,8 @@ def _readable() -> Generator[None]:
 
 def _parts(
     raw: bytes, members: tuple[str, str, str], names: Container[str], *, protobuf: bool
-) -> Iterator[tuple[dict[str, Scalar], Any]]:
-    """Yields the log records, or spans, of an export, each with its resource's attributes."""
+) -> Iterator[tuple[dict[str, Scalar], str, Any]]:
+    """Yields log records or spans, with their resource's attributes and their library."""
     reader = _WireExport(raw) if protobuf else _JsonExport(raw)
     wholes, scopes, parts = members
     counts = {member: count(1) for member in members}
@@ -223,8 +227,10 @@ def _parts(
         for resource in reader.built(reader.below(whole, "resource"), "resource"):
             shared = _scalars(resource.attributes, names)
         for scope in few(reader.below(whole, scopes), scopes):
+            libraries = reader.built(reader.below(scope, "scope"), "scope")
+            library = next((each.name or "" for each in libraries), "")
             for part in reader.built(few(reader.below(scope, parts), parts), parts):
-                yield shared, part
+                yield shared, library, part
 
 
 def _hexadecimal(identity: str | bytes | None) -> str:

@@ -20,6 +20,10 @@ from api.wire.problem import Fault
 from storage.tenants.keys import KeyKind
 
 _LIMIT = 4 * MEBIBYTE
+_NOTES = {
+    "split_spans": "whose enclosing span came in no export with them: each counts as a request",
+    "untranslated_spans": "whose http.route no graph can have: their path stands for it",
+}
 # An answer stays readable, whatever was sent.
 _MOST_REASONS = 5
 _BINARY = {"type": "string", "format": "binary"}
@@ -88,11 +92,10 @@ async def stored(
 
     Args:
         drafts: Reads a body, by a reader of events, `protobuf` or not, of a `caller`, and counts in
-            `notes` the remarks of the receipt.
+            `notes` the remarks of the receipt and the checklist.
     """
     caller = await admitted(request, *kinds, bearer=True)
-    notes = Counter[str]()
-    drafts = partial(drafts, protobuf=is_protobuf(request), caller=caller, notes=notes)
+    drafts = partial(drafts, protobuf=is_protobuf(request), caller=caller)
     batch, _ = await take_events(
         request,
         caller,
@@ -101,13 +104,11 @@ async def stored(
         read=partial(_batch, drafts=drafts),
         may_be_empty=True,
     )
-    message = _message(batch, exposing(caller), notes)
+    message = _message(batch, exposing(caller))
     return receipt(request, rejected=len(batch.rejected), message=message)
 
 
-def _batch(
-    reader: EventReader, raw: bytes, *, drafts: Callable[[EventReader, bytes], Drafts]
-) -> Batch:
+def _batch(reader: EventReader, raw: bytes, *, drafts: Callable[..., Drafts]) -> Batch:
     """Returns the records of an export as the reader of `POST /v1/events` reads them.
 
     Raises:
@@ -116,7 +117,7 @@ def _batch(
     whole = Batch()
     taken: list[tuple[int, Draft]] = []
     rejected: dict[int, Rejected] = {}
-    for index, drafted in enumerate(drafts(reader, raw)):
+    for index, drafted in enumerate(drafts(reader, raw, notes=whole.notes)):
         if isinstance(drafted, Fault):
             rejected[index] = Rejected(index=index, faults=[drafted])
         else:
@@ -136,11 +137,11 @@ def _batch(
     return whole
 
 
-def _message(batch: Batch, exposing: str, notes: Counter[str]) -> str:
+def _message(batch: Batch, exposing: str) -> str:
     """Returns the reasons of rejections, and warnings about stored records; often empty."""
     reasons = Counter(_reason(event.faults[0]) for event in batch.rejected)
     lines = [f"{count} {reason}" for reason, count in reasons.most_common(_MOST_REASONS)]
-    lines += [f"{count} {note}" for note, count in notes.items() if count]
+    lines += [f"{count} {_NOTES[note]}" for note, count in batch.notes.items() if count]
     return "; ".join([*lines, *_warnings(batch, exposing)])
 
 

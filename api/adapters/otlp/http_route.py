@@ -55,11 +55,20 @@ def graph_route(route: str, path: str) -> str | None:
     return _translated(route, path)
 
 
+def is_translatable(route: str) -> bool:
+    """Tells whether a pattern has a form that graphs write; else the path stands for it."""
+    return len(route) <= _LONGEST and bool(_few_forms(route))
+
+
+@lru_cache(maxsize=65_536)
+def _few_forms(route: str) -> list[str]:
+    forms = [*dict.fromkeys(islice(_forms(route), _MOST_FORMS + 1))] if route else []
+    return forms if len(forms) <= _MOST_FORMS else []
+
+
 @lru_cache(maxsize=65_536)
 def _translated(route: str, path: str) -> str | None:
-    forms = [*dict.fromkeys(islice(_forms(route), _MOST_FORMS + 1))] if route else []
-    if len(forms) > _MOST_FORMS:
-        forms = []
+    forms = _few_forms(route)
     if path:
         fitting = RouteTable(forms).match(path)
         mounted = any(RouteTable([f"{form}/{{rest:path}}"]).match(path) for form in forms)

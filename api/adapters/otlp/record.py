@@ -35,12 +35,14 @@ class Span:
     Attributes:
         identity: The ids of its trace and of itself, in hexadecimal; empty if it has none.
         process: A number that spans of the same resource share.
+        library: The instrumentation that recorded it; empty if it does not say so.
         started: When it started, in nanoseconds since 1970; 0 if it does not say so.
     """
 
     identity: str
     parent: str
     process: int
+    library: str
     is_server: bool
     is_nested: bool
     failed: bool

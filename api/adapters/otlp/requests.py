@@ -1,55 +1,77 @@
 """Requests of a server: merges the spans that two instrumentations made of the same request."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from api.adapters.otlp.record import Span, path_of
 
-SPLIT = "whose enclosing span came in no export with them: each counts as a request of its own"
+# Spans of a framework's middleware between the two of a request.
+_MOST_BETWEEN = 16
 
 
 def requests_of(spans: Iterable[Span], notes: Counter[str]) -> list[Span]:
     """Returns the server spans of an export, each request once.
 
     A framework's own telemetry and an instrumentation beside it make two spans of a request, in a
-    single process, nested in time: the inner has a local parent (FastAPI), or the remote parent
-    of the outer since its instrumentation read the headers again (Hono). The outer keeps its
-    duration, and takes the route from the inner if it has none itself.
+    single process: the inner has a local parent (FastAPI), or the remote parent of the outer since
+    its instrumentation read the headers again (Hono). The outer keeps the longest duration, and
+    takes the route from the inner if it has none itself.
 
     Args:
         spans: In the order of the export; spans of other kinds are passed over.
+        notes: Gets the number of spans whose outer one came in another export.
     """
     traces: dict[tuple[int, str], list[Span]] = defaultdict(list)
+    above: dict[str, str] = {}
     for span in spans:
         if span.is_server:
             traces[span.process, span.identity[:32]].append(span)
+        else:
+            above[span.identity] = span.identity[:32] + span.parent
     requests: list[Span] = []
     for trace, members in traces.items():
-        requests += _merged(members, notes) if trace[1] and len(members) > 1 else members
-        if len(members) == 1 and members[0].is_nested:
-            notes[SPLIT] += 1
+        requests += _merged(members, above, notes) if trace[1] else members
     return requests
 
 
-def _merged(members: Sequence[Span], notes: Counter[str]) -> list[Span]:
-    kept: list[Span] = []
-    for span in sorted(members, key=lambda member: (member.started, -member.ended)):
-        outer = next((other for other in reversed(kept) if _is_same(other, span)), None)
-        if outer is None:
-            kept.append(span)
-            notes[SPLIT] += span.is_nested
-        else:
-            shared = {**span.attributes, **outer.attributes}
-            kept[kept.index(outer)] = replace(
-                outer, failed=outer.failed or span.failed, attributes=shared
-            )
-    return kept
+def _merged(
+    members: Sequence[Span], above: Mapping[str, str], notes: Counter[str]
+) -> Iterable[Span]:
+    kept: dict[str, Span] = {}
+    # The kept span of each span, by their ids.
+    outers: dict[str, str] = {}
+    for span in sorted(
+        members, key=lambda member: (member.started, member.is_nested, -member.ended)
+    ):
+        parent = span.identity[:32] + span.parent
+        for _ in range(_MOST_BETWEEN):
+            parent = above.get(parent, parent)
+        same = (each for each, outer in reversed(kept.items()) if _is_same(outer, span))
+        outer = outers.get(parent) if span.is_nested else None
+        outers[span.identity] = identity = outer or next(same, span.identity)
+        notes["split_spans"] += span.is_nested and identity not in kept
+        kept[identity] = _joined(kept[identity], span) if identity in kept else span
+    return kept.values()
+
+
+def _joined(outer: Span, inner: Span) -> Span:
+    return replace(
+        outer,
+        failed=outer.failed or inner.failed,
+        ended=max(outer.ended, outer.started + inner.ended - inner.started),
+        attributes={**inner.attributes, **outer.attributes},
+    )
 
 
 def _is_same(outer: Span, inner: Span) -> bool:
-    """Tells whether two spans are of a single request, unlike parallel requests of a page."""
-    if outer.ended < inner.ended:
+    """Tells whether two spans are of a single request, unlike parallel requests of a page.
+
+    Node.js cuts the start of a span to milliseconds and measures its duration finer: an inner span
+    may seem to end after its outer one.
+    """
+    if inner.started > outer.ended:
         return False
     paths = {path for span in (outer, inner) if (path := path_of(span.attributes))}
-    return inner.is_nested or (outer.parent == inner.parent != "" and len(paths) < 2)
+    is_other = outer.library != inner.library or not inner.library
+    return inner.is_nested or (outer.parent == inner.parent != "" and is_other and len(paths) < 2)

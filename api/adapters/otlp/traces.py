@@ -9,7 +9,8 @@ from starlette.responses import Response
 from api.adapters.otlp.answer import TRACES_PATH
 from api.adapters.otlp.decoding import spans_of
 from api.adapters.otlp.export import Drafts, attributes, documented, export_of, stored
-from api.adapters.otlp.mapping import NAMES, span_drafts
+from api.adapters.otlp.http_route import is_translatable
+from api.adapters.otlp.mapping import NAMES, as_text, span_drafts
 from api.adapters.otlp.requests import requests_of
 from api.runtime.keyring import Caller
 from api.wire.documentation import PlainRoute
@@ -52,6 +53,8 @@ def _drafts(
 ) -> Drafts:
     unit = caller.settings.span_unit
     for span in requests_of(spans_of(raw, NAMES | {unit}, protobuf=protobuf), notes):
+        route = as_text(span.attributes.get("http.route", ""))
+        notes["untranslated_spans"] += route != "" and not is_translatable(route)
         yield span_drafts(
             span,
             event=caller.settings.span_event,

@@ -125,7 +125,7 @@ def stored(tenant: Any) -> Sequence[Any]:
     statement = text(
         "SELECT event, session_id, environment, commit_sha, route, flags, event_id, value,"
         " occurred_at, pseudonym IS NOT NULL AS named, trusted"
-        " FROM runtime_events WHERE project_id = :project ORDER BY session_id, event"
+        " FROM runtime_events WHERE project_id = :project ORDER BY session_id, event, event_id"
     )
     return tenant.in_store(
         lambda connection: connection.execute(statement, {"project": tenant.project_id}).all()

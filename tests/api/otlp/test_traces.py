@@ -101,6 +101,7 @@ def test_spans_of_the_same_request_are_one(tenant, *, protobuf) -> None:
     local, remote = {"flags": 0x101}, {"flags": 0x301, "parentSpanId": parent}
     nested = local | {"parentSpanId": f"{1:016x}", "traceId": trace}
     unit = {"session__id": "s-1", "traceId": trace}
+    held = {"session__id": "s-5", "traceId": f"{8:032x}"}
     spans = [
         # A mounted application has telemetry of its own, which names the route below the mount.
         span(1, ms=120, http__route="/sub", url__path="/sub/deep/3", **unit, **remote),
@@ -113,7 +114,19 @@ def test_spans_of_the_same_request_are_one(tenant, *, protobuf) -> None:
         span(6, ms=50, session__id="s-3", traceId=f"{5:032x}", url__path="/b", **remote),
         span(7, session__id="s-4", parentSpanId=parent, **local),
     ]
-    rejected, message = receipt(sent(tenant, traces(spans), protobuf=protobuf))
+    # Of two requests with the same parent, whose library names itself, each has an inner span
+    # below a middleware's, which may seem to end after it.
+    of_library = [
+        span(8, ms=40, url__path="/a", **held, **remote),
+        span(9, ms=30, url__path="/a", **held, **remote),
+        span(10, kind=1, traceId=f"{8:032x}", parentSpanId=f"{8:016x}"),
+        span(11, ms=41, http__route="/a", **held, **local, parentSpanId=f"{10:016x}"),
+        span(12, ms=20, failed=True, **held, **local, parentSpanId=f"{9:016x}"),
+    ]
+    document = traces(spans)
+    (resource,) = document["resourceSpans"]
+    resource["scopeSpans"].append({"scope": {"name": "http"}, "spans": of_library})
+    rejected, message = receipt(sent(tenant, document, protobuf=protobuf))
     assert (rejected, message.startswith("1 whose enclosing span came in no export")) == (0, True)
     assert [(e.session_id, e.event, e.value, e.route) for e in stored(tenant)] == [
         ("s-1", "error", None, "/sub/deep/3"),
@@ -122,6 +135,9 @@ def test_spans_of_the_same_request_are_one(tenant, *, protobuf) -> None:
         ("s-3", REQUEST, 60_000_000, "/a"),
         ("s-3", REQUEST, 50_000_000, "/b"),
         ("s-4", REQUEST, 182_500_000, None),
+        ("s-5", "error", None, "/a"),
+        ("s-5", REQUEST, 41_000_000, "/a"),
+        ("s-5", REQUEST, 30_000_000, "/a"),
     ]
 
 
@@ -163,7 +179,8 @@ def test_a_pattern_of_a_framework_is_the_route_of_a_graph(tenant) -> None:
         )
         for number, (route, path, _) in enumerate(ROUTES, start=1)
     ]
-    assert receipt(sent(tenant, traces(spans), protobuf=True)) == (0, "")
+    foreign = "2 whose http.route no graph can have: their path stands for it"
+    assert receipt(sent(tenant, traces(spans), protobuf=True)) == (0, foreign)
     assert [event.route for event in stored(tenant)] == [route for *_, route in ROUTES]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from time import time_ns
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from domain.checklist.lines import APART, CHECKS, DIVIDED, MATCHED, NAMED, SAYING
+from domain.checklist.lines import APART, CHECKS, DIVIDED, MATCHED, NAMED, READ, SAYING
 from storage.schema.partitions import create_days
 from storage.upkeep.forgetting import forget_person
 from tests.api.otlp.exports import span, traces
@@ -260,6 +261,17 @@ def spans_name_no_unit(shop: Shop) -> None:
     assert shop.client.post("/v1/traces", json=spans, headers=shop.write).status_code == 200
 
 
+def spans_are_no_whole_requests(shop: Shop) -> None:
+    shop.live()
+    alone = {"flags": 0x101, "parentSpanId": f"{99:016x}", "session__id": "s-1"}
+    spans = [span(number, **alone) for number in range(1, 4)]
+    spans += [span(number, session__id="s-1", http__route="^a|b$") for number in (4, 5)]
+    began = time_ns()
+    for each in spans:
+        each |= {"startTimeUnixNano": str(began), "endTimeUnixNano": str(began + 10**8)}
+    assert shop.client.post("/v1/traces", json=traces(spans), headers=shop.write).is_success
+
+
 def a_payment_and_a_page_view_say_nothing(shop: Shop) -> None:
     shop.live()
     named = {**shop.page_view, "session_id": "n1", "commit": "0" * 40}
@@ -335,6 +347,7 @@ WAYS: Sequence[tuple[Wrong, str, str, str]] = (
     (requests_are_too_many, CHECKS[-1], "requests limited", "`rate_limits`"),
     (events_come_too_late, CHECKS[-1], "10 late", "Send events when they occur"),
     (spans_name_no_unit, NAMED, "3 of 24 events and spans named no unit", "`span_unit`"),
+    (spans_are_no_whole_requests, READ, "Of 26 events in 15 minutes 3 are of a", "`url.path`"),
     (
         a_metric_asks_for_a_property_that_no_event_has,
         MATCHED,
@@ -393,7 +406,7 @@ def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(shops, wrong, check, 
 
 
 def test_every_line_has_a_way_to_turn_red() -> None:
-    assert {way[1] for way in WAYS} == {*CHECKS, NAMED, SAYING, APART, MATCHED, DIVIDED}
+    assert {way[1] for way in WAYS} == {*CHECKS, NAMED, SAYING, READ, APART, MATCHED, DIVIDED}
 
 
 def test_no_line_is_longer_than_a_glance_takes(shops) -> None:
