@@ -1,11 +1,11 @@
-"""Input tables: the rows of a small input as Arrow, which DuckDB and Spark take."""
+"""Input tables: the rows of a small input as Arrow, which Spark takes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from storage.lake.parquet import Schema, Table
+from storage.lake.parquet import Table
 from storage.pipeline.engines.engine import Columns
 
 _TYPES = {
@@ -18,14 +18,9 @@ _TYPES = {
 }
 
 
-def input_schema(columns: Columns) -> Schema:
-    """Returns columns as Arrow's."""
-    return pa.schema([(column, _TYPES[kind]) for column, kind in columns.items()])
-
-
 def input_table(columns: Columns, rows: Iterable[Sequence[Any]]) -> Table:
     """Returns rows as a table of these columns."""
-    schema = input_schema(columns)
+    schema = pa.schema([(column, _TYPES[kind]) for column, kind in columns.items()])
     by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [
         pa.array(values, type=field.type) for values, field in zip(by_column, schema, strict=True)

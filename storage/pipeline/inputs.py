@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -61,7 +61,8 @@ class TooManyAssignmentsError(ValueError):
 
 _SCOPE = {
     "experiment": "experiment",
-    **dict.fromkeys(("number", "project_id", "by_user", "trusted_only", "signed_only"), "int"),
+    **dict.fromkeys(("number", "leader", "project_id", "by_user", "trusted_only"), "int"),
+    **dict.fromkeys(("signed_only",), "int"),
     **dict.fromkeys(("vouched_only", "by_route", "flagged", "drawn"), "int"),
     **dict.fromkeys(("environment", "flag", "flag_treatment", "flag_control"), "text"),
     **dict.fromkeys(("treatment_commit", "sample_bound"), "text"),
@@ -107,15 +108,46 @@ def read_environments(
     )
 
 
+# The members of an experiment that no classification of an event reads.
+_OF_ONE_EXPERIMENT = ("number", "horizon", "warm_at", "target_window", "target_open_for")
+
+
+def find_leaders(read: Iterable[ReadExperiment]) -> dict[int, int]:
+    """Returns, by number, the first experiment whose events are classified alike.
+
+    Experiments of one canary differ in their metrics, and in which of its units they count.
+    """
+    leaders: dict[int, int] = {}
+    readings: dict[ReadExperiment, int] = {}
+    for part in read:
+        alike = replace(
+            part.experiment, **dict.fromkeys(_OF_ONE_EXPERIMENT, 0), metrics=(), experiment_id=""
+        )
+        number = part.experiment.number
+        leaders[number] = readings.setdefault(replace(part, experiment=alike), number)
+    return leaders
+
+
 def register_scope(
-    engine: Engine, read: Sequence[ReadExperiment], environments: Environments
+    engine: Engine,
+    read: Sequence[ReadExperiment],
+    environments: Environments,
+    *,
+    leaders: Mapping[int, int] | None = None,
 ) -> None:
-    """Registers `scope`: which experiments are computed, and which blocks of each."""
+    """Registers `scope`: which experiments are computed, and which blocks of each.
+
+    Args:
+        leaders: By number, the experiment whose reading of the log an experiment shares; without
+            them each reads it alone.
+    """
+    leaders = leaders or {}
     rows = (
         _scope_row(
             engine,
             part,
             _SCOPE,
+            leader=leaders.get(part.experiment.number, part.experiment.number),
             by_route=part.experiment.routes is not None,
             flagged=bool(
                 environments.flags[part.experiment.environment_key] or part.experiment.segments

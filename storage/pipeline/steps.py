@@ -14,7 +14,8 @@ Inputs of the cells: `scope`, `metrics`, `rates`, `sources`, `outcome_events`, `
 `earlier_amounts` (those known before), `known_conversions`, `known_amounts`.
 
 `scope.experiment` is an experiment's key in the derived relations: its id in PostgreSQL, its
-number elsewhere. `buried_*` are tombstones: rows that no event stands behind any more.
+number elsewhere. `scope.leader` is the number of the experiment whose reading of the log it shares,
+often its own. `buried_*` are tombstones: rows that no event stands behind any more.
 """
 
 import re
@@ -432,7 +433,7 @@ _IS_ANONYMOUS = f"""e.occurred >= s.starts_at AND (s.by_route = 0 OR r.exposing 
 _LENT = 11
 
 # A single reading of the events finds, of each unit, the first event of each kind, as the time at
-# which it was known · 4 + the arm that served it.
+# which it was known · 4 + the arm that served it. Experiments that share a leader share its rows.
 SEEN = Step(
     name="seen",
     temporary=True,
@@ -473,6 +474,7 @@ FROM (
             END AS kind
         FROM scope AS s
         JOIN log AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
+            AND CASE WHEN s.leader = s.number THEN 1 ELSE 0 END <> 0
         LEFT JOIN routes AS r ON r.number = s.number AND r.route = e.route
         LEFT JOIN assignments AS a ON {_ASSIGNED}
         {_session_user("e")}
@@ -517,11 +519,11 @@ FROM (
         u.unit, u.in_flight_at, u.saw_treatment, u.saw_control, u.first_exposure % {SPOTS} AS spot,
         {_moment_of("u.first_exposure")} AS exposed_at
     FROM (
-        SELECT u.number, u.unit, u.in_flight_at, u.saw_treatment, u.saw_control,
+        SELECT b.number, u.unit, u.in_flight_at, u.saw_treatment, u.saw_control,
             CASE WHEN {_IS_LENT} THEN u.first_lent ELSE u.first_exposure END AS first_exposure,
             CASE WHEN {_IS_LENT} THEN u.lent_by ELSE u.exposed_by END AS exposed_by
         FROM seen AS u
-        JOIN scope AS b ON b.number = u.number
+        JOIN scope AS b ON b.leader = u.number
     ) AS u
     JOIN scope AS b ON b.number = u.number
     WHERE u.first_exposure IS NOT NULL
@@ -588,7 +590,7 @@ SELECT b.number, b.unit, b.exposed_at, b.block, b.arm, b.stratum, b.commit_sha, 
     coalesce(u.saw_treatment, 0), coalesce(u.saw_control, 0), b.as_drawn, b.event
 FROM buried_exposures AS b
 JOIN scope AS s ON s.number = b.number
-LEFT JOIN seen AS u ON u.number = b.number AND u.unit = b.unit
+LEFT JOIN seen AS u ON u.number = s.leader AND u.unit = b.unit
 WHERE NOT EXISTS (
     SELECT 1 FROM known_exposures AS k WHERE k.experiment = s.experiment AND k.unit = b.unit
 )
@@ -622,11 +624,11 @@ WHERE (x.arm = {TREATMENT} AND x.saw_control = 1) OR (x.arm = {CONTROL} AND x.sa
 UNION ALL
 SELECT u.number, u.unit, k.exposed_at, k.block, k.arm, k.stratum
 FROM (
-    SELECT u.number, s.experiment, u.unit, u.saw_treatment, u.saw_control
+    SELECT s.number, s.experiment, u.unit, u.saw_treatment, u.saw_control
     FROM seen AS u
-    JOIN scope AS s ON s.number = u.number
+    JOIN scope AS s ON s.leader = u.number
     -- Candidates have no exposure that is known.
-    WHERE NOT EXISTS (SELECT 1 FROM candidates AS c WHERE c.number = u.number AND c.unit = u.unit)
+    WHERE NOT EXISTS (SELECT 1 FROM candidates AS c WHERE c.number = s.number AND c.unit = u.unit)
     {COMPUTED_ONCE}
 ) AS u
 JOIN known_exposures AS k ON k.experiment = u.experiment AND k.unit = u.unit
@@ -672,9 +674,9 @@ GROUP BY x.number, x.unit
 )
 
 _SIGHTED = "".join(
-    f"""SELECT number, {kind} AS kind, unit, {at} AS sighted, CAST(NULL AS BIGINT) AS block,
-        NULL AS stratum, {_words("arrived_by") if kind == _UNKNOWN_BUILD else "NULL"} AS event
-    FROM seen WHERE {at} IS NOT NULL UNION ALL
+    f"""SELECT s.number, {kind} AS kind, u.unit, u.{at} AS sighted, CAST(NULL AS BIGINT) AS block,
+        NULL AS stratum, {_words("u.arrived_by") if kind == _UNKNOWN_BUILD else "NULL"} AS event
+    FROM seen AS u JOIN scope AS s ON s.leader = u.number WHERE u.{at} IS NOT NULL UNION ALL
     """
     for kind, at in _KINDS
 )

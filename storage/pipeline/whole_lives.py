@@ -18,6 +18,7 @@ from storage.pipeline.experiments import (
 )
 from storage.pipeline.inputs import (
     ReadOutcomes,
+    find_leaders,
     read_environments,
     register_assignments,
     register_deploy_times,
@@ -281,7 +282,7 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
     environments = read_environments(
         connection, {experiment.environment_key for experiment in experiments}
     )
-    register_scope(engine, read, environments)
+    register_scope(engine, read, environments, leaders=find_leaders(read))
     distribute_events(engine, connection, experiments)
     register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
