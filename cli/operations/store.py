@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 from sqlalchemy import Connection, Engine
 
-from storage.postgres.embedded import EmbeddedPostgres, make_data_dir, running_url
+from storage.postgres.data_dir import running_url
+from storage.postgres.embedded import EmbeddedPostgres, make_data_dir
 from storage.postgres.engine import opened_engine
 from storage.schema.migrate import EmptyStoreError, refuse_other_version, upgrade
 from storage.tenants.projects import find_project

@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from orchestration.dagster.keys import PREFIX, STORE_TAG
-from storage.postgres.data_dir import default_data_dir
+from storage.postgres.data_dir import default_data_dir, running_url
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -37,8 +37,6 @@ def store_url() -> str:
     """
     if named := os.environ.get("SERVICE_DATABASE_URL"):
         return named
-    from storage.postgres.embedded import running_url
-
     data_dir = default_data_dir()
     if running := running_url(data_dir):
         return running

@@ -2,7 +2,18 @@
 
 import hashlib
 import os
+from functools import cached_property
 from pathlib import Path
+
+import psycopg
+from sqlalchemy.engine import URL
+
+from storage.postgres.engine import connection_string
+
+DATABASE = "deploy_reward"
+ROLE = "deploy_reward"
+PORT = 5432  # names the socket only: nothing listens on the network
+SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un.sun_path, its closing zero taken off
 
 ACCEPT = "SERVICE_ACCEPT"
 
@@ -35,3 +46,59 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class ClusterAddress:
+    """Where the server of a data directory is reached.
+
+    Attributes:
+        folder: The cluster's own folder.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir.expanduser().resolve()
+        self.folder = self.data_dir / "postgres"
+
+    @cached_property
+    def socket_folder(self) -> Path:
+        """The folder of the Unix socket."""
+        beside = self.data_dir / "postgres.socket"
+        if len(os.fsencode(beside / f".s.PGSQL.{PORT}")) <= SOCKET_PATH_LIMIT:
+            return beside
+        name = hashlib.sha256(os.fsencode(self.data_dir)).hexdigest()[:16]
+        # Not TMPDIR, which differs between the shells that must find the same server.
+        return Path("/tmp", f"deploy-reward-{name}")  # noqa: S108 (checked for its owner)
+
+    @property
+    def socket(self) -> Path:
+        """The Unix socket."""
+        return self.socket_folder / f".s.PGSQL.{PORT}"
+
+    @property
+    def url(self) -> str:
+        """SQLAlchemy's address of our database."""
+        return self.url_of(DATABASE)
+
+    def url_of(self, database: str) -> str:
+        """Returns SQLAlchemy's address of a database."""
+        query = {"host": str(self.socket_folder), "port": str(PORT)}
+        return URL.create(
+            "postgresql+psycopg", username=ROLE, database=database, query=query
+        ).render_as_string(hide_password=False)
+
+
+def running_url(data_dir: Path) -> str | None:
+    """The address of the server that runs on this data directory now, also if we did not start it.
+
+    Returns:
+        A SQLAlchemy address, or None when no server there takes connections.
+    """
+    cluster = ClusterAddress(data_dir)
+    if not cluster.socket.exists():
+        return None
+    try:
+        with psycopg.connect(connection_string(cluster.url), connect_timeout=5) as connection:
+            row = connection.execute("SHOW data_directory").fetchone()
+    except psycopg.OperationalError:
+        return None
+    return cluster.url if row and Path(row[0]) == cluster.folder else None

@@ -1,7 +1,6 @@
 """The PostgreSQL that comes with the service: a cluster in a folder, its server our child."""
 
 import fcntl
-import hashlib
 import os
 import pwd
 import shutil
@@ -17,17 +16,11 @@ from typing import IO, Self
 
 import psycopg
 from psycopg import sql
-from sqlalchemy.engine import URL
 
 from storage.postgres.child_process import fresh_log, spawn
 from storage.postgres.dagster_schema import create_dagster_schema
-from storage.postgres.data_dir import sync_folder
+from storage.postgres.data_dir import DATABASE, ROLE, ClusterAddress, running_url, sync_folder
 from storage.postgres.engine import connection_string
-
-DATABASE = "deploy_reward"
-ROLE = "deploy_reward"
-PORT = 5432  # names the socket only: nothing listens on the network
-SOCKET_PATH_LIMIT = 107  # bytes in sockaddr_un.sun_path, its closing zero taken off
 
 # A crash leaves at most max_wal_size (1 GB) to replay.
 START_SECONDS = 180.0
@@ -68,23 +61,6 @@ def make_data_dir(data_dir: Path) -> None:
             f"cannot write in the data directory {data_dir}; "
             "name another with --data-dir or SERVICE_DATA_DIR"
         )
-
-
-def running_url(data_dir: Path) -> str | None:
-    """The address of the server that runs on this data directory now, also if we did not start it.
-
-    Returns:
-        A SQLAlchemy address, or None when no server there takes connections.
-    """
-    cluster = _Cluster(data_dir)
-    if not cluster.socket.exists():
-        return None
-    try:
-        with psycopg.connect(connection_string(cluster.url), connect_timeout=5) as connection:
-            row = connection.execute("SHOW data_directory").fetchone()
-    except psycopg.OperationalError:
-        return None
-    return cluster.url if row and Path(row[0]) == cluster.folder else None
 
 
 class EmbeddedPostgres:
@@ -176,12 +152,11 @@ class EmbeddedPostgres:
         return True
 
 
-class _Cluster:
+class _Cluster(ClusterAddress):
     """The files of a data directory, and operations on them by the holder of its lock."""
 
     def __init__(self, data_dir: Path) -> None:
-        self.data_dir = data_dir.expanduser().resolve()
-        self.folder = self.data_dir / "postgres"
+        super().__init__(data_dir)
         self.unfinished = self.data_dir / "postgres.unfinished"
         self.lock_file = self.data_dir / "postgres.lock"
         self.pid_file = self.folder / "postmaster.pid"
@@ -191,29 +166,6 @@ class _Cluster:
     def user(self) -> pwd.struct_passwd | None:
         """Whom the server runs as, when it cannot run as ourselves."""
         return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
-
-    @cached_property
-    def socket_folder(self) -> Path:
-        beside = self.data_dir / "postgres.socket"
-        if len(os.fsencode(beside / f".s.PGSQL.{PORT}")) <= SOCKET_PATH_LIMIT:
-            return beside
-        name = hashlib.sha256(os.fsencode(self.data_dir)).hexdigest()[:16]
-        # Not TMPDIR, which differs between the shells that must find the same server.
-        return Path("/tmp", f"deploy-reward-{name}")  # noqa: S108 (checked for its owner)
-
-    @property
-    def socket(self) -> Path:
-        return self.socket_folder / f".s.PGSQL.{PORT}"
-
-    @property
-    def url(self) -> str:
-        return self._url(DATABASE)
-
-    def _url(self, database: str) -> str:
-        query = {"host": str(self.socket_folder), "port": str(PORT)}
-        return URL.create(
-            "postgresql+psycopg", username=ROLE, database=database, query=query
-        ).render_as_string(hide_password=False)
 
     def make_data_dir(self) -> None:
         """Make the data directory, and see that the server's user can work in it.
@@ -288,7 +240,7 @@ class _Cluster:
     def prepare_database(self) -> None:
         """Make our database, and Dagster's schema in it, where they do not stand yet."""
         with psycopg.connect(
-            connection_string(self._url("postgres")), autocommit=True
+            connection_string(self.url_of("postgres")), autocommit=True
         ) as connection:
             known = connection.execute(
                 "SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)

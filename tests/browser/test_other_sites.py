@@ -18,7 +18,7 @@ from playwright.sync_api import BrowserContext, Page
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from storage.postgres.embedded import running_url
+from storage.postgres.data_dir import running_url
 from storage.postgres.engine import connection_string, open_engine
 from storage.tenants.projects import create_project
 from storage.tenants.sign_ins import Role, create_link

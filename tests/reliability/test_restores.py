@@ -18,7 +18,8 @@ from cli.main import main
 from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
 from orchestration.dagster.assets import STEPS
 from orchestration.dagster.resources import Engine, Store
-from storage.postgres.embedded import ROLE, EmbeddedPostgres
+from storage.postgres.data_dir import ROLE
+from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import connection_string, open_engine
 from storage.schema.tables import DERIVED
 from storage.tenants.keys import KeyKind

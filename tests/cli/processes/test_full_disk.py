@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from storage.postgres.child_process import LOG_BYTES
-from storage.postgres.embedded import running_url
+from storage.postgres.data_dir import running_url
 from storage.postgres.engine import opened_engine
 from tests.cli.processes.test_up import processes, start
 from tests.processes.api_process import eventually

@@ -15,8 +15,8 @@ from sqlalchemy import create_engine, inspect, text
 
 from storage.postgres import embedded
 from storage.postgres.dagster_schema import dagster_url
-from storage.postgres.data_dir import default_data_dir
-from storage.postgres.embedded import EmbeddedPostgres, EmbeddedPostgresError, running_url
+from storage.postgres.data_dir import default_data_dir, running_url
+from storage.postgres.embedded import EmbeddedPostgres, EmbeddedPostgresError
 from storage.postgres.engine import connection_string
 from tests.processes.api_process import eventually
 from tests.processes.server_folder import server_folder
