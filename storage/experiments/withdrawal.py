@@ -41,12 +41,14 @@ def withdraw_deploy(
     if deploy.withdrawn_at is not None:
         return deploy_record(deploy), deploy.withdrawn_at
     _refuse_if_in_use(connection, deploy)
+    # Events are read before the log's lock is held, for which the pipeline of all projects waits.
+    # What comes meanwhile is in a block that has not closed.
+    for forget in (_FORGET_COMMIT, _FORGET_IDS):
+        connection.execute(forget, _members(deploy, "environment", "commit_sha", "deploy_id"))
     withdrawn_at = receipt_time(connection)
     connection.execute(
         update(deploys).where(deploys.c.deploy_id == deploy_id).values(withdrawn_at=withdrawn_at)
     )
-    for forget in (_FORGET_COMMIT, _FORGET_IDS):
-        connection.execute(forget, _members(deploy, "environment", "commit_sha"))
     if deploy.graph_before != deploy.graph_id:
         connection.execute(
             _RESTORE_GRAPH, _members(deploy, "graph_id", "graph_before", "recorded_at")
@@ -92,7 +94,8 @@ WHERE c.project_id = :project_id AND c.environment = :environment AND c.commit_s
   AND NOT EXISTS (
       SELECT FROM deploys AS d
       WHERE d.project_id = c.project_id AND d.environment = c.environment
-        AND d.withdrawn_at IS NULL AND c.commit_sha IN (d.commit_sha, d.base_commit)
+        AND d.withdrawn_at IS NULL AND d.deploy_id <> :deploy_id
+        AND c.commit_sha IN (d.commit_sha, d.base_commit)
   )
   AND NOT EXISTS (
       SELECT FROM commits AS other
@@ -123,7 +126,7 @@ WHERE k.project_id = :project_id AND k.commit_sha = :commit_sha
   )
   AND NOT EXISTS (
       SELECT FROM deploys AS d
-      WHERE d.project_id = k.project_id AND d.withdrawn_at IS NULL
+      WHERE d.project_id = k.project_id AND d.withdrawn_at IS NULL AND d.deploy_id <> :deploy_id
         AND k.commit_sha IN (d.commit_sha, d.base_commit)
   )
   AND NOT EXISTS (

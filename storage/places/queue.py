@@ -227,8 +227,9 @@ class _Queue:
     def settings(self) -> Settings:
         return read_settings(self.connection, self.project_id)
 
-    @property
+    @cached_property
     def default_metric(self) -> str:
+        """The target of a place that names none: revenue may tell it, which is read once."""
         return default_metric(self.connection, self.project_id, self.settings)
 
     def advance(
