@@ -117,7 +117,7 @@ def _filled(store: Store) -> Canary:
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     # Four windows of the longest metric, which end four days after the last of its three days, are
     # over: no block closes between two readings of a test.
-    first_day = midnight - timedelta(days=8)
+    first_day = midnight - timedelta(days=9)
     with store.engine.begin() as connection:
         project_id = create_project(connection, "shop").project_id
         record_deploy(connection, project_id, CONTROL, first_day - timedelta(days=1))
