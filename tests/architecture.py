@@ -16,7 +16,7 @@ _OPENING = f"""\
 The rooms of the source as their own docstrings describe them. Made by `{COMMAND}`; a
 test holds it to the byte. Each file's first line says what the file is.
 Where to begin: [CONTRIBUTING](../CONTRIBUTING.md). Why it is built this way:
-[decisions](decisions/README.md). The statistics: [statistics](statistics.md).
+[decisions](decisions.md). The statistics: [statistics](statistics.md).
 
 ## The way of an event
 
