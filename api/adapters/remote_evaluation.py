@@ -21,6 +21,7 @@ from api.wire.problem import Problem
 from api.wire.shape import Environment, Name, OpenShape, Shape
 from domain.absence import is_nobody
 from domain.draw import FLAG_SHARE, Offer, drawn
+from domain.lineage.flag import number_of
 from domain.registration import PRODUCTION
 from storage.releases.handout import FlagExperiment, Handout, read_handout
 from storage.tenants.keys import KeyKind
@@ -58,7 +59,7 @@ class Evaluation(Shape):
     """A flag's value for the unit."""
 
     key: str
-    value: bool | str
+    value: bool | float | str
     reason: str
     variant: str
     metadata: dict[str, str | float]
@@ -86,16 +87,22 @@ class _Arm:
     facts: Mapping[str, str | float]
 
     @property
-    def shown(self) -> bool | str:
-        """The value as clients read it: a flag of true and false is boolean."""
-        return {"true": True, "false": False}.get(self.value, self.value)
+    def shown(self) -> bool | int | float | str:
+        """The value as clients read it: by its spelling a boolean, a number or a text."""
+        if self.key == COMMIT:
+            return self.value
+        # Digit for digit: Python's client takes 10 for no float, and 10.0 for no integer.
+        number = number_of(self.value)
+        return {"true": True, "false": False}.get(
+            self.value, self.value if number is None else number
+        )
 
 
 _PROBLEMS = ["invalid_evaluation", "remote_evaluation_off", "origin_not_allowed", "rate_limited"]
 
 
 @router.post(
-    EVALUATION_PATH + "/{key}",
+    EVALUATION_PATH + "/{key:path}",
     summary="Evaluate a single flag for a unit (OFREP)",
     responses={200: {"model": Evaluation}},
     openapi_extra=reading(
@@ -146,7 +153,7 @@ async def evaluate_flags(request: Request) -> Response:
 
 router.add_api_route(EVALUATION_PATH, preflight, methods=["OPTIONS"], include_in_schema=False)
 router.add_api_route(
-    EVALUATION_PATH + "/{key}", preflight, methods=["OPTIONS"], include_in_schema=False
+    EVALUATION_PATH + "/{key:path}", preflight, methods=["OPTIONS"], include_in_schema=False
 )
 
 
@@ -301,7 +308,7 @@ def _token(
         environment=context.environment,
         session_id=context.targetingKey,
         commit=commit.value,
-        flags={arm.key: arm.shown for arm in flags},
+        flags={arm.key: arm.value for arm in flags},
     )
     epochs = caller.settings.assignment_epochs
     key = shared.signatures.assignments.key(caller.project_id, epochs[0])

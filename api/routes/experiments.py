@@ -29,7 +29,7 @@ from api.wire.shape import (
     named,
 )
 from domain.contract import Contract
-from domain.lineage.flag import Flag
+from domain.lineage.flag import Flag, number_of
 from domain.registration import (
     GUARDRAIL_PACE_SECONDS,
     RegisteredExperiment,
@@ -54,8 +54,19 @@ class TargetMetric(Shape):
 
 
 FlagValue = Annotated[
-    Annotated[str, Field(max_length=256, pattern=r"\S")] | bool, AfterValidator(named)
+    Annotated[str, Field(max_length=256, pattern=r"\S")]
+    | bool
+    | Annotated[int, Field(ge=-(2**53), le=2**53)]
+    | Annotated[float, Field(ge=-1e15, le=1e15, allow_inf_nan=False)],
+    AfterValidator(named),
 ]
+
+
+def _spelled(value: FlagValue) -> str:
+    """Returns a value as its events will have it: a client prints 2.50 as 2.5."""
+    text = str(value).strip()
+    number = number_of(text)
+    return text if number is None else str(number)
 
 
 class TreatmentFlag(Shape):
@@ -78,8 +89,8 @@ class TreatmentFlag(Shape):
 
     def flag(self) -> Flag:
         """Returns the flag as the store takes it."""
-        control = None if self.control is None else str(self.control)
-        return Flag(name=self.name, treatment=str(self.treatment), control=control)
+        control = None if self.control is None else _spelled(self.control)
+        return Flag(name=self.name, treatment=_spelled(self.treatment), control=control)
 
 
 class RegistrationBody(Shape):

@@ -44,7 +44,12 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 # `$` alone would let a line feed follow.
 CommitId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{7,64}$(?!\n)")]
 _COMMIT_ID = re.compile(r"[0-9a-fA-F]{7,64}")
-FlagValue = Annotated[str, msgspec.Meta(max_length=256)]
+FlagValue = (
+    Annotated[str, msgspec.Meta(max_length=256)]
+    | bool
+    | Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+    | Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+)
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 _ROUTE = msgspec.Meta(
@@ -75,7 +80,7 @@ class RuntimeEventBody(msgspec.Struct, kw_only=True, gc=False):
     commit: Annotated[CommitId, _means("The build that served it: tells the arm.")] | None = None
     flags: (
         Annotated[
-            dict[Name, FlagValue | bool],
+            dict[Name, FlagValue],
             msgspec.Meta(max_length=200, description="Values of flags that the unit was served."),
         ]
         | None
@@ -415,7 +420,7 @@ class EventReader:
             environment=event.environment or PRODUCTION,
             session_id=event.session_id,
             commit=commit,
-            flags=event.flags,
+            flags=_as_texts(event.flags or {}),
         )
 
     def _occurred(self, text: str | None, behind: timedelta) -> tuple[datetime, str]:
@@ -490,8 +495,16 @@ def _each(
     return [None if member is None else convert(member) for member in column]
 
 
-def _encoded_flags(flags: dict[str, str | bool]) -> str:
-    return msgspec.json.encode(flags).decode()
+def _encoded_flags(flags: dict[str, FlagValue]) -> str:
+    return msgspec.json.encode(_as_texts(flags)).decode()
+
+
+def _as_texts(flags: Mapping[str, FlagValue]) -> dict[str, str | bool]:
+    """Returns flags with their numbers spelled, since databases print a number each in its way."""
+    return {
+        name: value if isinstance(value, (bool, str)) else msgspec.json.encode(value).decode()
+        for name, value in flags.items()
+    }
 
 
 def _encoded(properties: dict[str, Any]) -> str:

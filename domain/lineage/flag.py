@@ -1,11 +1,14 @@
 """Flags as changes, and the names of strata."""
 
 import hashlib
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from domain.absence import is_nothing
 
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?")
 _OPPOSITE = {"true": "false", "false": "true"}
 
 
@@ -13,6 +16,11 @@ def flag_value(value: object) -> str:
     """Returns a flag's value as values are compared: trimmed, true and false in any case."""
     text = str(value).strip(" \t\r\n")
     return text.lower() if text.lower() in _OPPOSITE else text
+
+
+def number_of(value: str) -> int | float | None:
+    """Returns the number that a value is spelled as, in digits alone; None if it is a text."""
+    return json.loads(value) if _NUMBER.fullmatch(value) else None
 
 
 def says_nothing(value: str) -> bool:

@@ -23,6 +23,12 @@ from tests.world import World
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
+# Flags with a value of each type, by control and treatment.
+TYPED = [
+    ("text", "team/layout=grid", [("list", "control"), ("grid", "treatment")]),
+    ("price", "price=2.5", [(10.0, "control"), (2.5, "treatment")]),
+    ("limit", "limit=10", [(20, "control"), (10, "treatment")]),
+]
 EXAMPLES = Path(__file__).parents[3] / "examples" / "openfeature"
 BASE, CANARY = "ba5e" * 10, "c1" * 20
 SESSIONS = [f"s-{number}" for number in range(200)]
@@ -43,9 +49,11 @@ const client = OpenFeature.getClient();
 for (const targetingKey of asked) {{
   const build = await client.getStringDetails("commit", "none", {{ targetingKey }});
   const flag = await client.getBooleanDetails("one-step", false, {{ targetingKey }});
-  const text = await client.getStringDetails("layout", "none", {{ targetingKey }});
+  const text = await client.getStringDetails("team/layout", "none", {{ targetingKey }});
+  const price = await client.getNumberDetails("price", -1, {{ targetingKey }});
+  const limit = await client.getNumberDetails("limit", -1, {{ targetingKey }});
   const unknown = await client.getBooleanDetails("unheard-of", false, {{ targetingKey }});
-  found[targetingKey] = {{ build, flag, text, unknown }};
+  found[targetingKey] = {{ build, flag, text, price, limit, unknown }};
 }}
 const nobody = await client.getStringDetails("commit", "none", {{}});
 console.log(JSON.stringify({{ found, nobody }}));
@@ -61,9 +69,11 @@ for (const targetingKey of asked) {{
   await OpenFeature.setContext({{ targetingKey }});
   const build = client.getStringDetails("commit", "none");
   const flag = client.getBooleanDetails("one-step", false);
-  const text = client.getStringDetails("layout", "none");
+  const text = client.getStringDetails("team/layout", "none");
+  const price = client.getNumberDetails("price", -1);
+  const limit = client.getNumberDetails("limit", -1);
   const unknown = client.getBooleanDetails("unheard-of", false);
-  found[targetingKey] = {{ build, flag, text, unknown }};
+  found[targetingKey] = {{ build, flag, text, price, limit, unknown }};
 }}
 console.log(JSON.stringify({{ found, nobody: null }}));
 await OpenFeature.close();
@@ -85,7 +95,9 @@ for session in json.loads(os.environ["SESSIONS"]):
     found[session] = {
         "build": shown(client.get_string_details("commit", "none", asked)),
         "flag": shown(client.get_boolean_details("one-step", False, asked)),
-        "text": shown(client.get_string_details("layout", "none", asked)),
+        "text": shown(client.get_string_details("team/layout", "none", asked)),
+        "price": shown(client.get_float_details("price", -1.0, asked)),
+        "limit": shown(client.get_integer_details("limit", -1, asked)),
         "unknown": shown(client.get_boolean_details("unheard-of", False, asked)),
     }
 nobody = shown(client.get_string_details("commit", "none", EvaluationContext()))
@@ -106,15 +118,18 @@ def python(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def service(tenant) -> World:
-    """A project with a canary of a quarter, and two flags under test."""
+    """A project with a canary of a quarter, and a flag of each type under test."""
     # Hundreds of sessions ask from an address.
     tenant.settings(rate_limits={"per_key": 100_000, "per_address": 100_000}, ofrep="browser")
     tenant.deploy(BASE)
     for flag in (
         {"name": "one-step", "treatment": "true"},
-        {"name": "layout", "treatment": "grid", "control": "list"},
+        {"name": "team/layout", "treatment": "grid", "control": "list"},
+        {"name": "price", "treatment": 2.5, "control": 10.0},
+        {"name": "limit", "treatment": "10", "control": "20"},
     ):
         tenant.register(treatment_flag=flag, target_metric="activation")
+    tenant.freeze()
     tenant.deploy(CANARY, 0.25)
     return tenant
 
@@ -140,14 +155,17 @@ def test_a_client_gets_the_arm_of_each_session(service, request, client) -> None
         seen = asked_by(client, service, request, url)
     for session, given in seen["found"].items():
         inside = is_drawn(session, salt=CANARY, share=0.25)
-        build, flag, layout = given["build"], given["flag"], given["text"]
+        build, flag = given["build"], given["flag"]
         assert build["value"] == (CANARY if inside else BASE)
         assert build["variant"] == ("treatment" if inside else "control")
         assert build["reason"] == "SPLIT"
         assert build["flagMetadata"]["commit"] == build["value"]
         assert flag["value"] is is_drawn(session, salt="one-step=true", share=0.5)
-        on = is_drawn(session, salt="layout=grid", share=0.5)
-        assert layout["value"] == ("grid" if on else "list")
+        for name, change, values in TYPED:
+            on = is_drawn(session, salt=change, share=0.5)
+            typed = given[name]
+            assert (typed["value"], typed["variant"]) == values[on]
+            assert (typed["reason"], "experiment_id" in typed["flagMetadata"]) == ("SPLIT", True)
         assert ("assignment" in build["flagMetadata"]) == (client != "web")
         assert (given["unknown"]["value"], given["unknown"]["errorCode"]) == (
             False,
@@ -211,6 +229,7 @@ def test_the_example_s_shop_reports_the_arm_that_each_session_was_served(service
         "target_metric": "activation",
     }
     assert service.post("/v1/reward/register", body).status_code == 201
+    service.freeze()
     with serving(service) as url:
         shown = output_of(
             [python, EXAMPLES / "shop.py"],

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from domain.draw import Offer, drawn
 from domain.lineage.flag import Flag
@@ -199,6 +200,37 @@ def test_a_flag_is_handed_out_only_where_its_registration_names_control(service)
     documents = [asked(service, unit, "panel").json() for unit in UNITS[:50]]
     shown = {(document["value"], document["variant"]) for document in documents}
     assert shown == {("on", "treatment"), ("off", "control")}
+
+
+@pytest.mark.parametrize(
+    ("treatment", "control", "handed_out"),
+    [
+        (2.5, 1, ("2.5", "1")),
+        ("10.0", "-3.50", ("10.0", "-3.5")),
+        (True, None, ("true", "false")),
+        ("grid", "2.5.1", ('"grid"', '"2.5.1"')),
+    ],
+)
+def test_a_value_is_handed_out_in_its_type_and_its_event_counts_for_it(
+    service, treatment, control, handed_out
+) -> None:
+    service.settings(verified_draws=True)
+    flag = {"name": "team/price?", "treatment": treatment, "control": control}
+    service.deploy(BASE)
+    experiment = service.register(treatment_flag=flag, target_metric="activation")
+    service.freeze()
+    answers = [asked(service, unit, "team/price%3F", by=service.write) for unit in UNITS[:20]]
+    result = {(each.text.partition('"value":')[2].partition(',"metadata"')[0]) for each in answers}
+    assert result == set(handed_out)
+    for unit, answer in zip(UNITS[:20], answers, strict=True):
+        served, assignment = answer.json()["value"], answer.json()["metadata"]["assignment"]
+        event = {"event": "page_view", "session_id": unit, "flags": {"team/price?": served}}
+        event |= {"commit": BASE, "assignment": assignment}
+        assert service.post("/v1/events", event).status_code == 202
+    run_pipeline(service.store.engine, as_of=datetime.now(UTC) + timedelta(days=2))
+    assert service.evidence(experiment)["draw"] == {"verified": 20, "mismatched": 0}
+    signed = text("SELECT bool_and(signed) FROM runtime_events WHERE project_id = :project")
+    assert service.in_store(lambda c: c.execute(signed, {"project": service.project_id}).scalar())
 
 
 @pytest.mark.usefixtures("tested")
