@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -101,17 +100,6 @@ class Arrivals:
 
     units: int
     events: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Starting:
-    """The wait of a bound experiment for a run of the pipeline, which freezes its policy.
-
-    Attributes:
-        ran_at: When the pipeline ran last; None where it never did.
-    """
-
-    ran_at: datetime | None
 
 
 class Situation(Document, frozen=True, kw_only=True):

@@ -31,15 +31,14 @@ def advice(
 
     Args:
         retry_after: Seconds until the next look can come, or None where the service said nothing.
-        registration: The registration of an open experiment, or None.
+        registration: None where it could not be read.
 
     Returns:
         A line of at most 300 characters.
     """
     situation = None if registration is None else registration.situation
     history = f"{HISTORY} " if registration is not None and registration.retrospective else ""
-    ended = contract.decided and contract.abstain_reason is not None
-    if situation is None or (ended and situation.sentence is None):
+    if situation is None:
         return _cut(_sentence(contract), f"{_action(contract)} {_next_look(contract, retry_after)}")
     step = next(iter(situation.advice), "Call explain to see what to repair.")
     step = textwrap.shorten(step, LONGEST // 2, placeholder="…")

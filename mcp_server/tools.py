@@ -188,9 +188,6 @@ async def explain(ctx: Reward, experiment_id: ExperimentId) -> CallToolResult:
         _registration(api, experiment_id),
     )
     if isinstance(evidence, ToolError):
-        note = None if registration is None else registration_note(registration)
-        if isinstance(evidence, Refused) and note is not None:
-            raise ToolError(f"{note} {evidence}")
         raise evidence
     try:
         document = evidence_from(evidence.body)
@@ -376,9 +373,7 @@ def _reading(title: str) -> ToolAnnotations:
 async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
     answer = await api.experiment(experiment_id)
     contract = _shaped(Contract, answer, api)
-    # The contract says everything about an experiment that ended without an answer.
-    is_over = contract.abstain_reason is not None and contract.decided
-    registration = None if is_over else await _registration(api, experiment_id)
+    registration = await _registration(api, experiment_id)
     return _result(contract, advice(contract, answer.retry_after, registration))
 
 

@@ -162,7 +162,7 @@ def _known(read: _Reading) -> dict[str, Any]:
     contract = contract_of(finding.contract)
     # An experiment that no deploy came for has a sentence and nothing else.
     document = looked_at(evidence)
-    bound = finding.registration.starts_at is not None
+    bound = finding.registration.deploy_id is not None
     fair = is_fair(contract)
     registration, effect = finding.registration, finding.effect
     situation = registration.situation
@@ -230,15 +230,22 @@ def _plot(document: Evidence, contract: Contract, ramp: Ramp | None) -> dict[str
 def _first_look(finding: Finding) -> datetime | None:
     """Returns when the target can be looked at first; None once that time came."""
     at = None if finding.registration.nothing_to_compare else finding.registration.first_look_at
-    return None if at is None or finding.decided or at <= datetime.now(UTC) else at
+    is_over = finding.decided or finding.closed_at is not None
+    return None if at is None or is_over or at <= datetime.now(UTC) else at
 
 
 def _ends(finding: Finding, document: Evidence | None) -> datetime | None:
     """Returns when it ends in any case."""
     registration = finding.registration
-    if registration.starts_at is None:
+    if finding.closed_at is not None:
+        return None
+    if registration.deploy_id is None:
         return registration.registered_at + WAITS_FOR_DEPLOY
-    if document is None or registration.situation.until is not None:
+    if (
+        document is None
+        or registration.starts_at is None
+        or registration.situation.until is not None
+    ):
         return registration.situation.until
     return registration.starts_at + timedelta(days=document.policy.horizon_days)
 

@@ -32,7 +32,6 @@ from domain.evidence.document import ClosedExperiment, Evidence
 from domain.evidence.effect import Effect
 from domain.listing import ListedVerdict, VerdictList
 from domain.registration import RegistrationAnswer
-from domain.wording.registration import awaited_sentence
 from storage.postgres.refusal import Missing
 from storage.tenants.keys import READING_KINDS
 from storage.verdicts.publication import PublishedVerdict, read_effect, read_verdict
@@ -160,10 +159,7 @@ class NoEvidence:
 
 
 def _no_evidence(registration: RegistrationAnswer, verdict: PublishedVerdict) -> NoEvidence:
-    awaited = registration.waits_for_deploy
-    because = "the experiment has had no look yet: no analysis block has closed"
-    if awaited is not None:
-        because = awaited_sentence(awaited, registration.environment)
+    because = registration.situation.sentence or "It ended before anything was measured."
     return NoEvidence(because=because, verdict=verdict)
 
 

@@ -14,6 +14,8 @@ from domain.words import AbstainReason, Action, EndedBecause, Verdict
 
 # A block, the window of `error`, the grace, and three minutes: by then traffic has had a look.
 FIRST_LOOK_SECONDS = 900.0
+# Endings that are said as they are, also where no event came.
+_SAID = (EndedBecause.CLOSED, EndedBecause.CANNOT_START)
 _NO_OUTCOME = ("metric_never_seen", "none_in_window")
 
 UNIT_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -151,6 +153,8 @@ def _interacting(poll: Poll) -> str:
 def _silence(poll: Poll, *, waited: float) -> str | None:
     """Returns which events are missing, at the end of the wait or of the experiment."""
     counts = None if poll.numbers is None else poll.numbers.counts
+    if poll.evidence is not None and poll.evidence.ended_because in _SAID:
+        return None
     in_cells = 0 if counts is None else counts.in_cells
     if not in_cells and (poll.decided or waited >= FIRST_LOOK_SECONDS):
         if counts is not None and counts.unknown_commit:
@@ -183,7 +187,7 @@ def _closed(poll: Poll) -> Outcome | None:
         return None
     ended = None if poll.evidence is None else poll.evidence.ended_because
     margin = None if poll.numbers is None else poll.numbers.policy.futility_margin
-    why = str(ended or "")
+    why = "" if ended is EndedBecause.CLOSED else str(ended or "")
     if ended is EndedBecause.FUTILITY and margin is not None:
         why = f"futility, the difference is {too_small(margin)}"
     return Outcome(

@@ -16,7 +16,7 @@ from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
 from domain.lineage.takeover import Takeover
 from domain.measure import too_small, typical_lift
-from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation, Starting
+from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
 from domain.wording.base_move import base_move_advice, base_move_sentence, promotion_clause
 from domain.wording.headline import headline_of
 from domain.wording.left_out import CURES, UNIT_OF_SESSIONS, UNKNOWN_USER
@@ -113,7 +113,8 @@ def situation(
     *,
     now: datetime,
     awaited: MissingDeploy | None = None,
-    starting: Starting | None = None,
+    is_starting: bool = False,
+    ran_at: datetime | None = None,
     environment: str = PRODUCTION,
     contrast_seconds: int | None = None,
     arrivals: Arrivals | None = None,
@@ -127,7 +128,8 @@ def situation(
     Args:
         evidence: The evidence document; None before the first look.
         awaited: The deploy that it waits for; None once that has come.
-        starting: Its wait for a run of the pipeline; None once its policy is frozen.
+        is_starting: Whether it waits for a run of the pipeline, which freezes its policy.
+        ran_at: When the pipeline ran last; None where it never did.
         contrast_seconds: After so long without a comparison it ends; None where that is unknown.
         arrivals: The traffic so far; None once a unit is complete.
         last_unit_at: When the last block with a unit ended; None where none has.
@@ -146,10 +148,7 @@ def situation(
         if ended not in _CANARY_GONE and acted is None:
             current = _breached(current, contract, known, back)
     elif closed_at is not None:
-        sentence = f"It was closed at {_time(closed_at)}, and ends with the pipeline's next run."
-        steps = (_ENDED[EndedBecause.CLOSED],)
-        current = Situation(state=State.ENDED, action=Action.NONE, advice=steps, sentence=sentence)
-        current = _breached(current, contract, known, back)
+        current = _breached(_closed(closed_at, ran_at, now), contract, known, back)
     elif awaited is not None:
         sentence = awaited_sentence(awaited, environment)
         state = State.WAITS_FOR_DEPLOY
@@ -159,8 +158,10 @@ def situation(
         if current.state is State.PROMOTED:
             current = _breached(current, contract, known, back)
     else:
-        progress = _progress(known, arrivals, starting, now)
-        current = _open(contract, known, builds, progress, now=now, last_unit_at=last_unit_at)
+        progress = _starting(ran_at, now) if is_starting else _progress(known, arrivals, now)
+        current = _open(
+            contract, known, builds, progress, now=now, last_unit_at=last_unit_at, ran_at=ran_at
+        )
         current = _breached(current, contract, known, back)
     return structs.replace(current, headline=headline_of(contract, current).text)
 
@@ -226,6 +227,7 @@ def _open(
     *,
     now: datetime,
     last_unit_at: datetime | None,
+    ran_at: datetime | None,
 ) -> Situation:
     """Returns the situation of an open experiment whose canary is served."""
     hold = [_SHORTFALL] if is_steady_shortfall(contract, evidence) else []
@@ -258,16 +260,13 @@ def _open(
         current = structs.replace(
             current, sentence=" ".join(filter(None, [current.sentence, goes_on]))
         )
-    if (since := _silent_since(evidence, last_unit_at, now)) is not None:
+    silence = _silence(evidence, last_unit_at, ran_at, now)
+    if silence is not None and current.state is not State.STARTING:
+        since, silent, step = silence
         again = None if builds.resumed_at is None else current.sentence
-        silent = f"Nothing has been counted since {_time(since)}."
         sentence = " ".join(filter(None, [silent, again]))
         return structs.replace(
-            current,
-            action=Action.FIX,
-            advice=(*hold, _SILENT),
-            sentence=sentence,
-            silent_since=since,
+            current, action=Action.FIX, advice=(*hold, step), sentence=sentence, silent_since=since
         )
     if hold:
         return structs.replace(current, action=Action.FIX, advice=(*hold, *current.advice[:1]))
@@ -309,37 +308,57 @@ def _worse(contract: Contract, evidence: Evidence | None) -> str:
     return "; ".join([*named, *([f"{len(more)} more"] if more else [])])
 
 
-def _silent_since(
-    evidence: Evidence | None, last_unit_at: datetime | None, now: datetime
-) -> datetime | None:
-    """Returns since when nothing was counted, where that is long or a date passed meanwhile."""
-    due = None if evidence is None else evidence.sessions.projected_decision_at
+def _silence(
+    evidence: Evidence | None, last_unit_at: datetime | None, ran_at: datetime | None, now: datetime
+) -> tuple[datetime, str, str] | None:
+    """Returns since when nothing was counted, in words too, and the step; None if not for long."""
     # No further event of an imported history is to come.
-    if last_unit_at is None or (evidence is not None and evidence.retrospective):
+    if evidence is not None and evidence.retrospective:
         return None
-    missed = due is not None and last_unit_at < due <= now
-    return last_unit_at if missed or now - last_unit_at >= _LONG else None
+    if ran_at is not None and (idle := _idle(ran_at, now)) is not None:
+        return ran_at, idle, _RUN
+    due = None if evidence is None else evidence.sessions.projected_decision_at
+    missed = due is not None and last_unit_at is not None and last_unit_at < due <= now
+    if last_unit_at is None or not (missed or now - last_unit_at >= _LONG):
+        return None
+    return last_unit_at, f"Nothing has been counted since {_time(last_unit_at)}.", _SILENT
 
 
 def _time(at: datetime) -> str:
     return f"{at.astimezone(UTC):%d %b %H:%M} UTC"
 
 
-def _starting(starting: Starting, now: datetime) -> Situation:
+def _idle(ran_at: datetime | None, now: datetime) -> str | None:
+    """Returns since when the pipeline has not run; None where it ran lately."""
+    if ran_at is None:
+        return "The pipeline has not run yet."
+    return f"The pipeline has not run since {_time(ran_at)}." if now - ran_at >= _RARELY else None
+
+
+def _closed(closed_at: datetime, ran_at: datetime | None, now: datetime) -> Situation:
+    """Returns the situation of an experiment that ends with its next look."""
+    sentence = f"It was closed at {_time(closed_at)}, and ends once the pipeline has read so far."
+    said = " ".join(filter(None, [sentence, _idle(ran_at, now)]))
+    steps = (_ENDED[EndedBecause.CLOSED],)
+    return Situation(state=State.ENDED, action=Action.NONE, advice=steps, sentence=said)
+
+
+def _starting(ran_at: datetime | None, now: datetime) -> Situation:
     """Returns how an experiment waits for a run, and since when none came where that is long."""
-    sentence, steps, ran_at = _STARTS, _WHILE_ARRIVING, starting.ran_at
-    if ran_at is None or now - ran_at >= _RARELY:
-        since = "" if ran_at is None else f" since {_time(ran_at)}"
-        sentence, steps = f"{_STARTS} The pipeline has not run{since or ' yet'}.", (_RUN,)
-    return Situation(state=State.STARTING, action=Action.WAIT, advice=steps, sentence=sentence)
+    if (idle := _idle(ran_at, now)) is None:
+        steps, sentence = _WHILE_ARRIVING, _STARTS
+        return Situation(state=State.STARTING, action=Action.WAIT, advice=steps, sentence=sentence)
+    return Situation(
+        state=State.STARTING,
+        action=Action.FIX,
+        advice=(_RUN,),
+        sentence=f"{_STARTS} {idle}",
+        silent_since=ran_at,
+    )
 
 
-def _progress(
-    evidence: Evidence | None, arrivals: Arrivals | None, starting: Starting | None, now: datetime
-) -> Situation:
+def _progress(evidence: Evidence | None, arrivals: Arrivals | None, now: datetime) -> Situation:
     """Returns how far a fair comparison has come that has no answer."""
-    if starting is not None:
-        return _starting(starting, now)
     if evidence is not None and evidence.sessions.accumulated:
         return _compared(evidence, now)
     units = arrivals.units if arrivals else 0

@@ -75,7 +75,7 @@ def _no_collection() -> Generator[None]:
 def draft_waited_out(connection: Connection, *, as_of: datetime) -> list[Drafted]:
     """Returns the drafts of the experiments that never start, as of a time."""
     waited = experiments_waited_out(connection, as_of=as_of)
-    return [_waited_out(name, cause) for name, cause in waited.items()]
+    return [_waited_out(name, *ending) for name, ending in waited.items()]
 
 
 def _drafts(
@@ -200,9 +200,12 @@ def _conditions(series: Series, blocks: AnalysisBlocks) -> NextLook:
     )
 
 
-def _waited_out(experiment_id: str, cause: str | None) -> Drafted:
+def _waited_out(experiment_id: str, ended: EndedBecause | None, cause: str | None) -> Drafted:
     answer = waiting_contract(experiment_id, decided=True)
-    words = "no deploy came for this experiment." if cause is None else f"it cannot start: {cause}"
+    words = {
+        None: "no deploy came for this experiment.",
+        EndedBecause.CLOSED: "it was closed before its deploy came.",
+    }.get(ended, f"it cannot start: {cause}")
     said = of_the_experiment(NO_ANSWER, words)
     document = ClosedExperiment(
         sentence=said.sentence,
@@ -211,7 +214,7 @@ def _waited_out(experiment_id: str, cause: str | None) -> Drafted:
         advice=(),
         experiment_id=experiment_id,
         as_of=None,
-        ended_because=None if cause is None else EndedBecause.CANNOT_START,
+        ended_because=ended,
     )
     draft = Draft(
         experiment_id=experiment_id,

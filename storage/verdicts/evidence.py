@@ -13,6 +13,7 @@ from domain.lineage.flag import flag_change
 from domain.lineage.history import History
 from domain.lineage.serving import ReleaseStep
 from domain.policy import Policy
+from domain.words import EndedBecause
 from storage.experiments.histories import joint_with, read_facts
 from storage.experiments.serving import POSTED
 from storage.pipeline.assignments import Question
@@ -479,7 +480,12 @@ def stratum_changes(
 # So long an experiment waits for the deploy that it tests.
 WAITS_FOR_DEPLOY = timedelta(days=28)
 _WAITED_OUT = text("""
-SELECT x.experiment_id, x.cannot_start
+SELECT x.experiment_id, x.cannot_start,
+    CASE WHEN x.cannot_start IS NOT NULL THEN 'cannot_start'
+        -- To close what has ended changes nothing.
+        WHEN x.closed_at <= least(
+            CAST(:as_of AS timestamptz), x.registered_at + CAST(:waits AS interval)
+        ) THEN 'closed' END AS ended
 FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
 WHERE NOT coalesce(v.decided, false) AND (
     x.cannot_start IS NOT NULL
@@ -491,8 +497,19 @@ ORDER BY x.experiment_id
 """)
 
 
-def experiments_waited_out(connection: Connection, *, as_of: datetime) -> dict[str, str | None]:
-    """Returns the experiments that never start, and why: None where no deploy came in time."""
+def experiments_waited_out(
+    connection: Connection, *, as_of: datetime
+) -> dict[str, tuple[EndedBecause | None, str | None]]:
+    """Returns the experiments that never start, by what ended each, and why it cannot start.
+
+    No deploy came in time where nothing ended it.
+    """
     bound = {"as_of": as_of, "waits": WAITS_FOR_DEPLOY}
     rows = connection.execute(_WAITED_OUT, bound)
-    return {row.experiment_id: row.cannot_start for row in rows}
+    return {
+        row.experiment_id: (
+            None if row.ended is None else EndedBecause(row.ended),
+            row.cannot_start,
+        )
+        for row in rows
+    }

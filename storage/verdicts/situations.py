@@ -12,7 +12,7 @@ from domain.contract import Contract
 from domain.evidence.document import AnyEvidence
 from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
-from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation, Starting
+from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
 from domain.wording.situation import as_of_now, situation
 from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
@@ -127,7 +127,8 @@ def _current(
         builds,
         now=now,
         awaited=awaited,
-        starting=Starting(ran_at=row.ran_at) if row.starting else None,
+        is_starting=row.starting,
+        ran_at=row.ran_at,
         environment=row.environment,
         contrast_seconds=row.contrast,
         arrivals=None if row.arrivals is None else Arrivals(**row.arrivals),

@@ -67,6 +67,7 @@ SELECT md5(concat_ws(
     -- What time alone changes: a date passes, or nothing comes for long.
     (v.evidence #>> '{{sessions,projected_decision_at}}')::timestamptz < now(),
     {LAST_UNIT_AT} < now() - interval '12 hours',
+    (SELECT succeeded_at FROM ticks) < now() - interval '10 minutes',
     (SELECT max(d.recorded_at) FROM deploys AS d
      WHERE NOT v.decided AND d.project_id = x.project_id AND d.environment = x.environment)
 ))

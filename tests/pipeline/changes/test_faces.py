@@ -38,6 +38,8 @@ _TO_COME = re.compile(
     r"(?:until|about|ends at|can come at|any case) (?:about )?"
     r"(\d{4}-\d\d-\d\d \d\d:\d\d|\d\d \w{3} \d\d:\d\d)"
 )
+# Faces that show no sentence.
+LISTS = ("list", "cli list", "mcp list", "/deploys", "reason")
 Faces = Callable[[str], Mapping[str, str]]
 
 
@@ -63,16 +65,23 @@ def faces(live, monkeypatch) -> Iterator[Faces]:
             return " ".join(CliRunner().invoke(main, words).output.split())
 
         def look(experiment: str) -> Mapping[str, str]:
-            evidence, owner = live.evidence(experiment), Owner(live)
+            evidence, owner = live.get(f"/v1/reward/{experiment}/evidence").json(), Owner(live)
             (row,) = (row for row in live.listed() if row["experiment_id"] == experiment)
-            of = live.bound(experiment)["treatment_commit"]
-            gate = {"treatment_commit": of, "target_metric": "order", "policy": "no-breach"}
+            of, metric = row["treatment_commit"], row["metric"]
+            gate = {"treatment_commit": of, "target_metric": metric, "policy": "no-breach"}
             with live.store.engine.connect() as connection:
                 dagster = dict(report(nearest_to_an_answer(connection, limit=9)))
             pages = ("", "/experiments", "/deploys", f"/experiments/{experiment}")
             return {
-                "evidence": " ".join([evidence["sentence"], *evidence["advice"]]),
-                "reason": f"{evidence['headline']}: {evidence['reason']}",
+                # Before a look there is a problem, whose detail says why.
+                **(
+                    {"evidence": evidence["detail"]}
+                    if "detail" in evidence
+                    else {
+                        "evidence": " ".join([evidence["sentence"], *evidence["advice"]]),
+                        "reason": f"{evidence['headline']}: {evidence['reason']}",
+                    }
+                ),
                 "list": row["headline"],
                 **{path: written(owner.page(f"/dashboard{path}")) for path in pages},
                 "gate": live.get("/v1/reward/gate", params=gate).json()["sentence"],
@@ -100,12 +109,14 @@ async def of_an_agent(url: str, key: str, experiment: str) -> Mapping[str, str]:
         explained = await client.call_tool("explain", each)
         state = "decided" if polled.structured_content["power_state"]["decided"] else "open"
         listed = await client.call_tool("list_experiments", {"status": state})
-    evidence = explained.structured_content["evidence"]
-    sessions = evidence["sessions"]
-    assert sessions["projected_decision_at"] is None or sessions["required"] is not None
+    said = explained.content[0].text
+    if not explained.is_error:
+        evidence = explained.structured_content["evidence"]
+        said, sessions = evidence["sentence"], evidence.get("sessions")
+        assert not (sessions and sessions["projected_decision_at"]) or sessions["required"]
     return {
         "get_verdict": polled.content[1].text,
-        "mcp explain": evidence["sentence"],
+        "mcp explain": said,
         "mcp list": listed.structured_content["experiments"][0]["headline"],
     }
 
@@ -172,14 +183,108 @@ def test_a_canary_that_got_its_share_again_goes_on_and_every_sentence_says_since
     live.deploy(K, 0, minutes=6 * HOURS + 40)
     live.deploy(K, 0.5, minutes=6 * HOURS + 55)
     said = faces(experiment)
-    lists = {"list", "cli list", "mcp list", "/deploys", "", "reason"}
-    assert {face for face, shown in said.items() if "its share again since" not in shown} <= lists
+    silent = {face for face, shown in said.items() if "its share again since" not in shown}
+    assert silent <= {*LISTS, ""}
 
 
 def test_a_closing_is_said_by_each_face_before_the_next_look(live, faces) -> None:
     experiment = compared(live)
     assert live.post(f"/v1/reward/{experiment}/close", {}).status_code == 200
     require(faces(experiment), "closed")
+
+
+def idle(world: World) -> None:
+    """Lets half an hour pass without a run of the pipeline."""
+    long_ago = "UPDATE ticks SET succeeded_at = succeeded_at - interval '30 minutes'"
+    world.in_store(lambda c: c.execute(text(long_ago)))
+
+
+def waits_for_its_deploy(world: World) -> str:
+    return world.register(treatment_commit="ddddddd4")
+
+
+def starts(world: World) -> str:
+    world.tick()
+    return world.register(treatment_commit=K)
+
+
+def starts_while_the_pipeline_is_down(world: World) -> str:
+    experiment = starts(world)
+    idle(world)
+    return experiment
+
+
+def has_no_unit(world: World) -> str:
+    experiment = world.register(treatment_commit=K)
+    world.tick()
+    return experiment
+
+
+def cannot_start(world: World) -> str:
+    slow = {"sources": ["request"], "over": "p95", "better": "lower"}
+    world.settings(metrics={"slow": slow})
+    experiment = world.register(treatment_commit=K, target_metric="slow")
+    world.tick()
+    return experiment
+
+
+def is_compared_while_the_pipeline_is_down(world: World) -> str:
+    experiment = compared(world)
+    idle(world)
+    return experiment
+
+
+def is_withdrawn(world: World) -> str:
+    experiment = compared(world)
+    world.deploy(K, 0, minutes=6 * HOURS + 55)
+    return experiment
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence", "elsewhere"),
+    [
+        (
+            waits_for_its_deploy,
+            "It starts with the deploy of ddddddd4 to production",
+            {"gate": "Hold: no deploy of this environment is of commit ddddddd4."},
+        ),
+        (starts, "It starts with the next run of the pipeline.", {}),
+        (starts_while_the_pipeline_is_down, "of the pipeline. The pipeline has not run since", {}),
+        (has_no_unit, "othing was measured yet", {}),
+        (
+            cannot_start,
+            "t cannot start: slow is not watched yet",
+            {"get_verdict": "Its target has too short a history for its threshold."},
+        ),
+        (is_compared_while_the_pipeline_is_down, "The pipeline has not run since", {}),
+        (is_withdrawn, "The canary was withdrawn at", {}),
+    ],
+)
+def test_each_state_of_a_registration_is_said_by_each_face_and_so_is_its_closing(
+    live, faces, state, sentence, elsewhere
+) -> None:
+    experiment = state(live)
+    said = faces(experiment)
+    sentences = {f"/experiments/{experiment}", "evidence", "wait", "explain", "gate"}
+    for face in sentences | {"get_verdict", "mcp explain"}:
+        assert elsewhere.get(face, sentence) in said[face], face
+    if state not in {starts, has_no_unit}:
+        require(said, "")
+
+    closing = CliRunner().invoke(main, ("close", experiment)).output
+    if state is cannot_start:
+        assert "ended without a verdict before" in closing
+        return
+    assert "is closed" in closing
+    # Of a commit that was never deployed a gate and the list of deploys say nothing else.
+    but = ("dagster", *(("gate", "/deploys") if elsewhere else ()))
+    said = faces(experiment)
+    require(said, "closed", but=but)
+    assert "Close without a verdict" not in said[f"/experiments/{experiment}"]
+    live.tick(minutes=9 * HOURS)
+    require(faces(experiment), "closed", but=(*but, *LISTS))
+    waited = CliRunner().invoke(main, ("wait", experiment, "--timeout", "0"))
+    assert waited.exit_code == Exit.CLOSED
 
 
 def test_the_experiment_of_a_canary_s_base_says_that_no_build_without_it_is_served(
@@ -203,8 +308,7 @@ def test_where_nothing_comes_each_face_says_since_when_and_no_date(live, faces) 
     # Nothing else happens for the hours of which the clock is moved on here.
     live.in_store(lambda c: c.execute(text(SILENCE)))
     said = faces(experiment)
-    lists = ("list", "cli list", "mcp list", "/deploys", "reason", "gate")
-    require(said, "Nothing has been counted since", but=lists)
+    require(said, "Nothing has been counted since", but=(*LISTS, "gate"))
     assert said["gate"].startswith("Look before you go on: no guardrail is breached. Nothing has")
 
 
