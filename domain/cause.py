@@ -26,6 +26,7 @@ class Cause(StrEnum):
     CHANNELS = "channels"
     BEFORE_EXPOSURE = "before_exposure"
     CONTROL_UNNAMED = "control_unnamed"
+    USER_UNNAMED = "user_unnamed"
 
 
 # The reasons for which means leave outcomes out, and those for which any metric does.

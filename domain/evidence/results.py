@@ -134,6 +134,13 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
             " control's: with several it holds."
         ),
     ]
+    unnamed_share: Annotated[
+        float | None,
+        Meta(
+            description="Where users are the units, the share of sessions that name a build and no"
+            " user, beside the users who count: above a half it holds."
+        ),
+    ]
     left_out_e: Annotated[
         dict[str, float], Meta(description="Of each reason for which outcomes are left out.")
     ]

@@ -19,7 +19,6 @@ from domain.measure import too_small, typical_lift
 from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
 from domain.wording.base_move import base_move_advice, base_move_sentence, promotion_clause
 from domain.wording.headline import headline_of
-from domain.wording.left_out import CURES, UNIT_OF_SESSIONS, UNKNOWN_USER
 from domain.wording.metrics import metric_rows, never_received
 from domain.wording.registration import (
     awaited_sentence,
@@ -371,17 +370,6 @@ def _progress(evidence: Evidence | None, arrivals: Arrivals | None, now: datetim
             minutes = math.ceil(evidence.policy.window_seconds / 60)
             sentence += f": each has {minutes:,} min for its outcome"
         sentence += "."
-    elif evidence is not None and (unnamed := evidence.counts.unknown_user):
-        # Traffic is there, but where users are the units nothing of it counts.
-        sentence = (
-            f"{counted(unnamed, 'session')} named a build and no user, so nothing is measured."
-        )
-        return Situation(
-            state=State.ARRIVING,
-            action=Action.FIX,
-            advice=(CURES[UNKNOWN_USER], UNIT_OF_SESSIONS),
-            sentence=sentence,
-        )
     elif arrivals is not None and arrivals.events:
         sentence = "Events are coming in. Units are counted when a block of 5 minutes has closed."
     else:

@@ -31,7 +31,7 @@ from storage.verdicts.evidence import ExperimentReading, UnitCounts
 
 # Before so many units, to have seen none is no news of a rare metric.
 _MANY_UNITS = 1_000
-# So many sessions without a user, a unit, are worth a warning.
+# Such a share of sessions without a user is worth a warning.
 _MANY_ANONYMOUS = 0.05
 _ANSWERS: Mapping[Verdict, State] = {
     Verdict.KEEP: "better",
@@ -182,7 +182,7 @@ def _warnings(
         "none_in_window": none_counted and received,
         "unknown_commit": units.unknown_commit > 0,
         "ambiguous_commit": units.ambiguous_commit > 0,
-        "unknown_user": units.unknown_user > _MANY_ANONYMOUS * evidence.units_in_cells,
+        "unknown_user": (evidence.gates.unnamed_share or 0) > _MANY_ANONYMOUS,
         "unmatched_route": units.unmatched_route > 0,
         "unsigned": bool(units.unsigned),
         "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),

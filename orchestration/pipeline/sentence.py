@@ -12,7 +12,7 @@ from domain.lineage.takeover import Takeover
 from domain.measure import Measure, too_small
 from domain.wording.base_move import promotion_clause
 from domain.wording.headline import NO_ANSWER, VERDICTS
-from domain.wording.left_out import unclear_sentence
+from domain.wording.left_out import CURES, UNKNOWN_USER, unclear_sentence
 from domain.wording.metrics import never_received
 from domain.wording.registration import nothing_to_compare_sentence
 from domain.wording.surplus import awaited_line
@@ -67,6 +67,7 @@ def statement(
         left_out,
         None if shortfall is None else _shortfall(shortfall),
         unclear_sentence(evidence.flag_values, policy.unit),
+        CURES[UNKNOWN_USER] if Cause.USER_UNNAMED in evidence.gates.interacting_because else None,
     ]
     return Statement(
         sentence=" ".join(filter(None, [said.sentence, *more])),

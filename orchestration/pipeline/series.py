@@ -18,14 +18,14 @@ from stats.counts.arrivals import Arrivals, Epoch, UnknownBuilds
 from stats.counts.closed_cells import Adjusted, ClosedCells, Pairs, Values
 from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
-from stats.counts.returning_users import ReturningUsers
+from stats.counts.returning_users import NamedUsers, ReturningUsers
 from stats.counts.traits import ABSENT, Traits
 from stats.looks.series import Companion, Guardrail, Series
 from storage.verdicts.evidence import ExperimentReading
 from storage.verdicts.gates import Allocation
 from storage.verdicts.packed_cells import Columns
 
-_Columns = TypeVar("_Columns", ReturningUsers, DrawnUnits, PooledFlag)
+_Columns = TypeVar("_Columns", ReturningUsers, NamedUsers, DrawnUnits, PooledFlag)
 
 
 def seconds(moment: datetime) -> int:
@@ -80,6 +80,7 @@ def series_of(reading: ExperimentReading) -> Series:
         draws=_columns(DrawnUnits, units)
         if any(units["as_drawn"]) or any(units["off_draw"])
         else None,
+        named=_columns(NamedUsers, units) if any(units["unnamed"]) else None,
         pooled=tuple(
             _columns(PooledFlag, counts, name=name) for name, counts in reading.gates.pooled
         ),

@@ -1,4 +1,4 @@
-"""Returning users: how many begin a second session, and in the arm of their first or not."""
+"""Users: how many return, in the arm of their first session or not, and how many are unnamed."""
 
 from dataclasses import dataclass
 
@@ -29,3 +29,13 @@ class ReturningUsers(BlockColumns):
     kept_treatment: Ints
     again_control: Ints
     kept_control: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedUsers(BlockColumns):
+    """Users by arm, and sessions that name a build and no user, an entry a block."""
+
+    block: Ints
+    treatment: Ints
+    control: Ints
+    unnamed: Ints

@@ -1,8 +1,5 @@
 """Whether a single value of a flag can be control's, where its registration names none."""
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 
 from domain.cause import Cause
@@ -31,21 +28,13 @@ class ControlNamed(Gate):
         """Whether control is not named, and another value than treatment's came."""
         return series.traits is not None and bool(series.traits.own_values)
 
-    def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
-        """The readings of several experiments, each at all looks of a stage."""
-        return [_reading(looks) for looks in stages]
+    def reading(self, looks: StageLooks) -> Reading:
+        """The number of values that may be control's, at all looks of a stage."""
+        if looks.strata.control is None:
+            return no_reading(looks)
+        values = looks.strata.control.counts(looks.trace.at)
+        return Reading(statistic=np.where(values > 0, values, np.nan), alarm=values > 1)
 
     def text(self, value: float) -> str:
         """The number of values as people read it."""
         return f"{value:.0f} value{'' if value == 1 else 's'}"
-
-    def served(self, statistic: float) -> float | None:
-        """The number of values."""
-        return None if math.isnan(statistic) else statistic
-
-
-def _reading(looks: StageLooks) -> Reading:
-    if looks.strata.control is None:
-        return no_reading(looks)
-    values = looks.strata.control.counts(looks.trace.at)
-    return Reading(statistic=np.where(values > 0, values, np.nan), alarm=values > 1)

@@ -1,11 +1,9 @@
 """Crossover: units that were exposed to both arms without a deploy in between."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from domain.cause import MIN_CROSSINGS, MOST_CROSSED, Cause
-from stats.counts.cell import Ints, number_or_none
+from stats.counts.cell import Ints
 from stats.counts.finding import counted_from
 from stats.gates.gate import Gate, Reading, Units, no_reading
 from stats.looks.trace import StageLooks
@@ -27,9 +25,14 @@ class Crossover(Gate):
         " build that it first saw."
     )
 
-    def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
-        """The readings of several experiments, each at all looks of a stage."""
-        return [_reading(looks) for looks in stages]
+    def reading(self, looks: StageLooks) -> Reading:
+        """The share of units that crossed, at all looks of a stage."""
+        if looks.series.crossings is None:
+            return no_reading(looks)
+        crossed, units = _crossed(looks), looks.trace.n1 + looks.trace.n0
+        share = np.divide(crossed, units, out=np.full(units.size, np.nan), where=units > 0)
+        alarm = (crossed >= MIN_CROSSINGS) & (crossed > MOST_CROSSED * units)
+        return Reading(statistic=share, alarm=alarm)
 
     def text(self, value: float) -> str:
         """The share as people read it."""
@@ -40,19 +43,6 @@ class Crossover(Gate):
         del units
         share = self.served(float(reading.statistic[look]))
         return None if share is None else f"{self.text(share)} of units were seen in both"
-
-    def served(self, statistic: float) -> float | None:
-        """The share itself."""
-        return number_or_none(statistic)
-
-
-def _reading(looks: StageLooks) -> Reading:
-    if looks.series.crossings is None:
-        return no_reading(looks)
-    crossed, units = _crossed(looks), looks.trace.n1 + looks.trace.n0
-    share = np.divide(crossed, units, out=np.full(units.size, np.nan), where=units > 0)
-    alarm = (crossed >= MIN_CROSSINGS) & (crossed > MOST_CROSSED * units)
-    return Reading(statistic=share, alarm=alarm)
 
 
 def _crossed(looks: StageLooks) -> Ints:

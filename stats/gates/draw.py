@@ -54,14 +54,11 @@ class Draw(Gate):
         " again. Where your own router draws, turn the project's `verified_draws` off."
     )
 
-    def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
-        """The readings of several experiments, each at all looks of a stage."""
-        return [
-            _reading(looks.series, looks.trace.at)
-            if looks.series.draws is not None or looks.series.pooled
-            else no_reading(looks)
-            for looks in stages
-        ]
+    def reading(self, looks: StageLooks) -> Reading:
+        """The evidence of units off the draw, at all looks of a stage."""
+        if looks.series.draws is None and not looks.series.pooled:
+            return no_reading(looks)
+        return _reading(looks.series, looks.trace.at)
 
     def is_asked(self, series: Series) -> bool:
         """Whether its arms are said to be drawn so; what is beside it may be off the draw later."""

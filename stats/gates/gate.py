@@ -5,7 +5,7 @@ it holds back, and its words.
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from domain.cause import Cause, GateCheck
 from domain.policy import Numbers
-from stats.counts.cell import Floats
+from stats.counts.cell import Floats, number_or_none
 from stats.counts.columns import Columns
 from stats.looks.series import Series
 from stats.looks.trace import StageLooks
@@ -55,9 +55,13 @@ class Gate(ABC):
     why: ClassVar[str]
     step: ClassVar[str]
 
-    @abstractmethod
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
         """The readings of several experiments, each at all looks of a stage."""
+        return [self.reading(looks) for looks in stages]
+
+    def reading(self, looks: StageLooks) -> Reading:
+        """The reading of an experiment at all looks of a stage."""
+        return no_reading(looks)
 
     def spares(self, reading: Reading, policy: Numbers) -> Flags:
         """At which looks a harm of the test is real, whatever the alarm says."""
@@ -92,7 +96,8 @@ class Gate(ABC):
 
     def served(self, statistic: float) -> float | None:
         """The number as the evidence shows it: of the logarithm of an e-value the e-value."""
-        return None if math.isnan(statistic) else float(e_value(np.array([statistic]))[0])
+        is_e = not math.isnan(statistic) and self.member.endswith("_e")
+        return number_or_none(float(e_value(np.array([statistic]))[0]) if is_e else statistic)
 
 
 def evidence_reading(log_e: Floats, alarm_at: float = ALARM) -> Reading:

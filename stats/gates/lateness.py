@@ -1,7 +1,5 @@
 """Lateness: whether outcomes come too late to count more often in either arm."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from domain.cause import Cause
@@ -27,28 +25,24 @@ class Lateness(Gate):
         " events."
     )
 
-    def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
-        """The readings of several experiments, each at all looks of a stage."""
-        return [_reading(looks) for looks in stages]
-
-
-def _reading(looks: StageLooks) -> Reading:
-    late, size = looks.series.late, len(looks.trace)
-    if late is None:
-        return no_reading(looks)
-    score, variance = np.zeros(size), np.zeros(size)
-    if late.at.size:
-        line, rows = looks.line, looks.closings
-        ends = looks.stage.blocks.end_of(late.stratum, late.block)
-        row = np.searchsorted(line.end[rows], ends)
-        score, variance = lateness(
-            late,
-            line.cells.of_streams(looks.number, looks.number + 1),
-            row=row + rows.start,
-            counted_from=counted_from(row, late.at, closings=line.at[rows]),
-            at=looks.trace.at,
-        )
-    return evidence_reading(looks.mixture(size).log_e(score, variance))
+    def reading(self, looks: StageLooks) -> Reading:
+        """The evidence of units whose outcomes are late, at all looks of a stage."""
+        late, size = looks.series.late, len(looks.trace)
+        if late is None:
+            return no_reading(looks)
+        score, variance = np.zeros(size), np.zeros(size)
+        if late.at.size:
+            line, rows = looks.line, looks.closings
+            ends = looks.stage.blocks.end_of(late.stratum, late.block)
+            row = np.searchsorted(line.end[rows], ends)
+            score, variance = lateness(
+                late,
+                line.cells.of_streams(looks.number, looks.number + 1),
+                row=row + rows.start,
+                counted_from=counted_from(row, late.at, closings=line.at[rows]),
+                at=looks.trace.at,
+            )
+        return evidence_reading(looks.mixture(size).log_e(score, variance))
 
 
 def lateness(

@@ -32,6 +32,7 @@ from stats.gates.sample_ratio import SampleRatio, SampleRatioReading, arrival_wa
 from stats.gates.shortfall import Shortfall, shortfall
 from stats.gates.turnover import Turnover
 from stats.gates.unit import Unit
+from stats.gates.user_named import UserNamed
 from stats.gates.vif import Contrast
 from stats.guardrails.guardrail import Watch
 from stats.looks.series import Series
@@ -56,6 +57,7 @@ GATES: tuple[Gate, ...] = (
     Channels(),
     BeforeExposure(),
     ControlNamed(),
+    UserNamed(),
 )
 
 
@@ -73,6 +75,7 @@ NO_GATES = EvidenceGates(
     channels_e=None,
     before_exposure_e=None,
     control_values=None,
+    unnamed_share=None,
     left_out_e={},
     interacting_because=(),
     held_throughout=(),

@@ -1,13 +1,11 @@
 """The unit: whether the router keeps visitors in an arm, while sessions are counted."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from domain.cause import FEWEST_RETURNING, KEPT_HALF_WAY, MANY_RETURNING, Cause
-from stats.counts.cell import Floats, Ints, number_or_none
-from stats.counts.returning_users import ReturningUsers
+from stats.counts.cell import Floats
 from stats.gates.gate import Gate, Reading, Units, no_reading
 from stats.gates.sample_ratio import closed_blocks
 from stats.looks.series import Series
@@ -54,14 +52,45 @@ class Unit(Gate):
         " `user_ref` with every event, close this experiment, and register the change again."
     )
 
-    def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
-        """The readings of several experiments, each at all looks of a stage."""
-        return [
-            no_reading(looks)
-            if looks.series.returning is None
-            else _reading(looks.series, looks.series.returning, looks.trace.at)
-            for looks in stages
-        ]
+    def reading(self, looks: StageLooks) -> Reading:
+        """How many came back to the smaller arm, at all looks of a stage."""
+        returns, policy, at = looks.series.returning, looks.series.policy, looks.trace.at
+        if returns is None:
+            return no_reading(looks)
+        closed = closed_blocks(
+            returns, at=at, block_seconds=policy.block_seconds, grace_seconds=policy.grace_seconds
+        )
+        users, kept, expected = np.zeros((3, at.size))
+        epoch = np.searchsorted(
+            np.array(looks.series.cuts, dtype=np.int64), returns.block, side="right"
+        )
+        for number in np.unique(epoch[returns.again_treatment + returns.again_control > 0]):
+            inside = epoch == number
+            n1, n0, again1, kept1, again0, kept0 = (
+                np.concatenate(([0.0], np.cumsum(np.where(inside, column, 0))))[closed]
+                for column in (
+                    *(returns.treatment, returns.control),
+                    *(returns.again_treatment, returns.kept_treatment),
+                    *(returns.again_control, returns.kept_control),
+                )
+            )
+            smaller, total = np.minimum(n1, n0), np.maximum(n1 + n0, 1)
+            again = np.where(n1 <= n0, again1, again0)
+            users += again
+            kept += np.where(n1 <= n0, kept1, kept0)
+            expected += again * smaller / total
+        odds = expected / np.maximum(users - expected, 1e-9)
+        fewest = np.clip(SOME_RETURNING * odds, LEAST_RETURNING, FEWEST_RETURNING)
+        known = users >= np.maximum(fewest, MANY_RETURNING * odds)
+        share = np.full(at.size, np.nan)
+        np.divide(kept - expected, users - expected, out=share, where=known)
+        return UnitReading(
+            statistic=share,
+            alarm=known & (np.nan_to_num(share) >= KEPT_HALF_WAY),
+            users=users,
+            kept=kept,
+            expected=expected,
+        )
 
     def is_asked(self, series: Series) -> bool:
         """Whether any user has come back."""
@@ -83,43 +112,3 @@ class Unit(Gate):
             f"{kept:,.0f} of {users:,.0f} visitors of the smaller arm began their second session"
             f" there; by lot {expected:,.0f} would"
         )
-
-    def served(self, statistic: float) -> float | None:
-        """The share itself."""
-        return number_or_none(statistic)
-
-
-def _reading(series: Series, returns: ReturningUsers, at: Ints) -> UnitReading:
-    policy = series.policy
-    closed = closed_blocks(
-        returns, at=at, block_seconds=policy.block_seconds, grace_seconds=policy.grace_seconds
-    )
-    users, kept, expected = np.zeros((3, at.size))
-    epoch = np.searchsorted(np.array(series.cuts, dtype=np.int64), returns.block, side="right")
-    for number in np.unique(epoch[returns.again_treatment + returns.again_control > 0]):
-        inside = epoch == number
-        n1, n0, again1, kept1, again0, kept0 = (
-            np.concatenate(([0.0], np.cumsum(np.where(inside, column, 0))))[closed]
-            for column in (
-                *(returns.treatment, returns.control),
-                *(returns.again_treatment, returns.kept_treatment),
-                *(returns.again_control, returns.kept_control),
-            )
-        )
-        smaller, total = np.minimum(n1, n0), np.maximum(n1 + n0, 1)
-        again = np.where(n1 <= n0, again1, again0)
-        users += again
-        kept += np.where(n1 <= n0, kept1, kept0)
-        expected += again * smaller / total
-    odds = expected / np.maximum(users - expected, 1e-9)
-    fewest = np.clip(SOME_RETURNING * odds, LEAST_RETURNING, FEWEST_RETURNING)
-    known = users >= np.maximum(fewest, MANY_RETURNING * odds)
-    share = np.full(at.size, np.nan)
-    np.divide(kept - expected, users - expected, out=share, where=known)
-    return UnitReading(
-        statistic=share,
-        alarm=known & (np.nan_to_num(share) >= KEPT_HALF_WAY),
-        users=users,
-        kept=kept,
-        expected=expected,
-    )

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints, number_or_none
+from stats.counts.cell import Floats, Ints
 from stats.gates.gate import Gate, Reading
 from stats.looks.trace import StageLooks
 
@@ -49,10 +49,6 @@ class Contrast(Gate):
     def text(self, value: float) -> str:
         """The factor as people read it."""
         return f"VIF {value:.4g}"
-
-    def served(self, statistic: float) -> float | None:
-        """The factor itself."""
-        return number_or_none(statistic)
 
 
 def variance_inflation(

@@ -15,7 +15,7 @@ from stats.counts.cell import Ints
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
-from stats.counts.returning_users import ReturningUsers
+from stats.counts.returning_users import NamedUsers, ReturningUsers
 from stats.counts.traits import Traits
 
 Margin = float | Literal["default"] | None
@@ -94,6 +94,7 @@ class Series:
         late: Units whose outcome on the target came too late; None likewise.
         returning: Users who come back, where sessions are the units; None where none has.
         draws: Units held against the published draw; None where it gives no arms.
+        named: Users beside sessions that name none; None where each names a user, or none has to.
         traits: The traits that the strata differ by; None where strata are never pooled.
         endings: The ends of the canary by its deploys, each since it was known; None where the
             treatment has a share again.
@@ -120,6 +121,7 @@ class Series:
     late: LateUnits | None = None
     returning: ReturningUsers | None = None
     draws: DrawnUnits | None = None
+    named: NamedUsers | None = None
     pooled: tuple[PooledFlag, ...] = ()
     companions: Mapping[str, Companion] = field(default_factory=dict[str, Companion])
     traits: Traits | None = None
@@ -162,6 +164,7 @@ class Series:
             late=None if self.late is None else self.late.between(begin, end),
             returning=None if self.returning is None else self.returning.between(begin, end),
             draws=None if self.draws is None else self.draws.between(begin, end),
+            named=None if self.named is None else self.named.between(begin, end),
             companions={
                 role: companion.between(begin, end) for role, companion in self.companions.items()
             },

@@ -59,7 +59,7 @@ WHERE x.project_id = :project_id AND x.environment = :environment
   AND NOT coalesce(
       jsonb_exists_any(
           CAST(v.evidence #> '{{gates,held_throughout}}' AS jsonb),
-          ARRAY['{Cause.UNIT}', '{Cause.CONTROL_UNNAMED}']
+          ARRAY['{Cause.UNIT}', '{Cause.CONTROL_UNNAMED}', '{Cause.USER_UNNAMED}']
       ), false
   )
   AND NOT (
@@ -99,7 +99,7 @@ def earlier_attempts(
     They are those of the environment that were bound in the 28 days before, whatever their target,
     whose change has a part of this change, or whose commit comes from the same patch, pull request
     or branch; but none that ended before anything was compared, and none of which the gate `unit`,
-    or `control_unnamed`, held every look (docs/statistics.md, 'Attempts').
+    `control_unnamed` or `user_unnamed` held every look (docs/statistics.md, 'Attempts').
 
     Args:
         connection: In the transaction of the binding.

@@ -29,7 +29,7 @@ _BLOCK = timedelta(minutes=5)
 _BLOCK_SECONDS = BLOCK // 1_000_000
 _COUNTED = (
     *("own", "others", "treatment", "control", "as_drawn", "off_draw"),
-    *("again_treatment", "kept_treatment", "again_control", "kept_control"),
+    *("again_treatment", "kept_treatment", "again_control", "kept_control", "unnamed"),
 )
 NAMELESS = ("block", "treatment", "others", "units", "named")
 NO_UNITS: Columns = {name: array("q") for name in ("block", *_COUNTED)}
@@ -79,7 +79,7 @@ class GateReading:
     Attributes:
         arrivals: The columns of `Arrivals`.
         nameless: Each name of events that name no build, with the columns of `UnknownBuilds`.
-        units: Those of `ReturningUsers` and `DrawnUnits`.
+        units: Those of `ReturningUsers`, `DrawnUnits` and `NamedUsers`.
         pooled: Each flag beside it that is off the draw, with the columns of `PooledFlag`.
     """
 
@@ -143,12 +143,23 @@ def allocations(
 
 
 _UNITS = text(f"""
-SELECT experiment_id, {packed("int8send", "at", *_COUNTED, order="block")}
-FROM (
-    SELECT *, {AT}, treatment + control + partial + warming - own AS others
+WITH served AS (
+    SELECT *, treatment + control + partial + warming - own AS others
     FROM block_units
     WHERE experiment_id = ANY(:ids) AND treatment + control + partial + warming > 0
-) AS served
+), anonymous AS (
+    SELECT s.experiment_id, s.sighted_at - {BLOCK} - {epoch_microseconds(GRACE)} AS block,
+        count(*) AS unnamed
+    FROM sightings AS s JOIN experiments AS x USING (experiment_id)
+    WHERE s.kind = {SIGHTINGS["unknown_user"]} AND s.experiment_id = ANY(:ids)
+    GROUP BY 1, 2
+)
+SELECT experiment_id, {packed("int8send", "at", *_COUNTED, order="block")}
+FROM (
+    SELECT experiment_id, block, {AT},
+        {", ".join(f"coalesce({name}, 0) AS {name}" for name in _COUNTED)}
+    FROM served FULL JOIN anonymous USING (experiment_id, block)
+) AS counted
 GROUP BY experiment_id
 """)
 

@@ -94,7 +94,7 @@ def reading_of(
         gates=GateReading(
             arrivals=_arrivals(experiment, facts),
             nameless=_nameless(experiment, facts),
-            units=_units(experiment, facts),
+            units=_units(experiment, facts, calendar),
             crossings=sorted(
                 (
                     Crossing(
@@ -369,8 +369,10 @@ def _reasons(arm: str) -> list[str]:
     return [reason for reason in LEFT_OUT if arm.startswith(reason)]
 
 
-def _units(experiment: FrozenExperiment, facts: Attribution) -> Columns:
+def _units(experiment: FrozenExperiment, facts: Attribution, calendar: Calendar) -> Columns:
     blocks = counted_units(experiment, facts)
+    for closes in facts.anonymous.values():
+        blocks[closes - calendar.closes(0)]["unnamed"] += 1
     return {
         name: array(
             "q",

@@ -82,7 +82,8 @@ Not in it: `no_value`, `empty` and `not_vouched`, which are the test of `other_c
 `before_exposure` on other outcomes; and `crossover`, which is no test of chance: behind a sticky
 router nobody crosses, and more than 5 % of the units hold every look. Nor `draw`: without a leak
 each unit has the arm that is drawn for it; docs/statistics.md says how soon a leak is seen. Nor
-`control_unnamed`, which is a count of values: it holds no look of a flag that has only two.
+`control_unnamed` and `user_unnamed`, which are counts: of values, where a flag with only two holds
+no look, and of sessions without a user.
 """
 
 

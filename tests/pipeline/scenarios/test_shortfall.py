@@ -209,20 +209,55 @@ def test_sessions_of_nobody_are_counted_and_accuse_no_build(story) -> None:
     experiment = story.judged(minutes=4 * DAY)
     contract, evidence = story.contract(experiment), story.evidence(experiment)
     assert (contract["guardrail_breaches"], evidence["gates"]["shortfall"]) == ([], None)
-    assert evidence["gates"]["interacting_because"] == []
+    assert evidence["gates"]["interacting_because"] == ["user_unnamed"]
     left = {"reason": "unknown_user", "of": "units", "control": 3000, "treatment": 3000}
     assert (evidence["counts"]["unknown_user"], evidence["left_out"]) == (6000, [left])
     assert "3,000 sessions of control, that name a build and no user" in evidence["sentence"]
     assert "unknown_user" in evidence["warnings"]
-    situation, nobody = (
-        story.bound(experiment)["situation"],
-        "6,000 sessions named a build and no user",
-    )
-    assert (situation["state"], situation["action"]) == ("arriving", "fix")
-    assert "send user_ref with each event" in situation["advice"][0]
-    for said in (situation, explanation(story.decoded(experiment), None)["evidence"]):
-        assert nobody in said["sentence"]
     story.require_the_counts_to_add_up()
+
+
+@pytest.mark.parametrize(
+    ("nobody", "state"), [(28, "better"), (80, "warned"), (900, "warned"), (1800, "held")]
+)
+def test_sessions_without_a_user_warn_and_above_half_hold_on_every_face(
+    story, nobody, state
+) -> None:
+    story.settings(unit="user")
+    story.canary()
+    for commit, rate in ((A, 0.3), (K, 0.6)):
+        story.crowd(commit, start=0, minutes=600, units=500, rates={"order": rate})
+        story.crowd(commit, start=1500, minutes=600, units=500, rates={"order": rate})
+    story.events = [{**event, "user_ref": event["session_id"]} for event in story.events]
+    for commit in (A, K):
+        story.crowd(commit, start=0, minutes=600, units=nobody // 2)
+    experiment = story.judged(minutes=DAY)
+    evidence, held = story.decoded(experiment), state == "held"
+    assert evidence.gates.unnamed_share == pytest.approx(nobody / (nobody + 1000), abs=0.002)
+    assert ("unknown_user" in evidence.warnings) == (state != "better")
+    assert evidence.gates.interacting_because == (("user_unnamed",) if held else ())
+    expected = ("abstain", "interacting", False) if held else ("keep", None, True)
+    assert story.answer(experiment, minutes=DAY) == expected
+    if not held:
+        return
+    situation = story.bound(experiment)["situation"]
+    assert (situation["state"], situation["action"]) == ("held", "fix")
+    poll = Poll(contract=msgspec.convert(story.contract(experiment), Contract), evidence=evidence)
+    assert end_of(poll).exit is Exit.FAULT
+    why = "more sessions name a build and no user than there are users who count"
+    why += ", so the comparison is not fair. Left out: 900 sessions of treatment"
+    for said in (
+        evidence.sentence,
+        explanation(evidence, None)["evidence"]["sentence"],
+        gate(story, "keep")["sentence"],
+        junit(poll, end_of(poll)).decode(),
+        Owner(story).page(f"/dashboard/experiments/{experiment}"),
+    ):
+        assert why in said
+        assert "send user_ref with each event of a session" in said
+    assert "set the project's `unit` to `session`" in situation["advice"][0]
+    # Their users are named from then on: it goes on.
+    assert story.answer(experiment, minutes=2.5 * DAY)[1] != "interacting"
 
 
 def test_a_canary_that_no_unit_was_sent_to_holds_and_stays_open_while_it_is_declared(story) -> None:
