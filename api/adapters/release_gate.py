@@ -23,9 +23,9 @@ from domain.wording.registration import HISTORY
 from domain.wording.situation import leads
 from storage.experiments.commit_ids import whole_id
 from storage.experiments.experiments import register
-from storage.releases.canary import commit_in_question, held_back
 from storage.releases.commit_experiments import experiments_of_commit
 from storage.releases.freeze import current_freeze
+from storage.releases.question import commit_in_question, held_back
 from storage.releases.release_gate import (
     POLICY_PATTERN,
     Judgment,

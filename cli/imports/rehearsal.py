@@ -22,7 +22,7 @@ from domain.evidence.counts import Counts, LeftOut
 from domain.policy import Policy
 from orchestration.pipeline.drafts import draft_bound
 from storage.experiments.freezing import freeze
-from storage.lake.day_engines import day_engine_settings
+from storage.lake.day_engines import day_engine_settings, past_files
 from storage.lake.lake import store_lake
 from storage.lake.reader import Extent, LogRows, SealedLog, open_log
 from storage.log.events import note_history
@@ -86,8 +86,9 @@ def judged(engine: Engine, plan: ExperimentPlan, spool: Spool) -> list[Experimen
         transaction.rollback()
     with separate_reading(engine) as separate:
         lay_over(separate, plan.project_id, rows)
-        for experiment_id in ids:
-            freeze(separate, experiment_id)
+        with past_files(separate) as files:
+            for experiment_id in ids:
+                freeze(separate, experiment_id, files=files)
         histories = _computed(separate, plan, spool, ids)
         readings = {each.experiment_id: each for each in read_experiments(separate, only=ids)}
         arms = {experiment_id: _arms(readings[experiment_id]) for experiment_id in ids}

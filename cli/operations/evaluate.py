@@ -17,7 +17,7 @@ from cli.operations.store import store_url
 from cli.table import table
 from domain.contract import Contract, contract_of
 from domain.document import document_text
-from orchestration.pipeline.recompute import evaluate_as_of
+from orchestration.pipeline.recompute import evaluate_as_of, freeze_apart
 from storage.experiments.experiments import experiments_of_project
 from storage.lake.lake import store_lake
 from storage.lake.verification import WrongFileError
@@ -26,7 +26,6 @@ from storage.schema.clock import closed_instant
 from storage.tenants.projects import find_project
 from storage.upkeep.gone_events import EventsGone, decided_without_events
 from storage.upkeep.reading import separate_reading
-from storage.upkeep.rehearsal import freeze_apart
 from storage.verdicts.publication import all_contracts
 from storage.verdicts.set_aside import error_line
 
@@ -85,9 +84,9 @@ def evaluate(
                 named_where_gone(),
                 Console(stderr=True).status("Reading the log"),
             ):
-                freeze_apart(connection, as_of=now, leave_out=broken.__setitem__)
-                decided = decided_without_events(connection, as_of=as_of)
                 lake = store_lake(engine, data_dir=data_dir)
+                freeze_apart(connection, as_of=now, lake=lake, leave_out=broken.__setitem__)
+                decided = decided_without_events(connection, as_of=as_of)
                 drafted = evaluate_as_of(
                     connection, as_of=as_of, lake=lake, leave_out=broken.__setitem__
                 )

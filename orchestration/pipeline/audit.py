@@ -16,7 +16,7 @@ from domain.policy import Policy
 from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
 from storage.experiments.freezing import frozen_again, is_touched
-from storage.lake.day_engines import DayEngineSettings, day_engine_settings
+from storage.lake.day_engines import DayEngineSettings, day_engine_settings, past_files
 from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import SealedLog, open_log
 from storage.pipeline.comparison import Reach, compare
@@ -25,6 +25,7 @@ from storage.pipeline.experiments import PipelineExperiment, bound_experiment
 from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.recompute import evidence_rows, recompute
 from storage.pipeline.steps import BLOCK
+from storage.schema.past_log import PastFiles
 from storage.upkeep.raw_events import ServedVerdict, days_gone, read_served
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.follow_ups import ServedFollowUp, read_follow_ups
@@ -78,7 +79,8 @@ def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Au
             reaches = _reaches(experiment, served, followed)
             events = _recompute(log, experiment, reaches, until=until)
             compared = _compared(separate, served, followed, reaches, experiment_id, events=events)
-            return _with_policy(separate, compared)
+            with past_files(separate, log=log, always=True) as files:
+                return _with_policy(separate, compared, files)
 
 
 def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
@@ -181,14 +183,14 @@ def _compared(
     )
 
 
-def _with_policy(connection: Connection, compared: Audit) -> Audit:
+def _with_policy(connection: Connection, compared: Audit, files: PastFiles) -> Audit:
     """Adds in which members a policy differs that is frozen again, and in which readings.
 
     By its kept answers it is the same, always. By the log it is, unless events of the days that a
     reading read were dropped, forgotten or brought since: these are named.
     """
     experiment_id = compared.experiment_id
-    stored, by_kept, by_log = frozen_again(connection, experiment_id)
+    stored, by_kept, by_log = frozen_again(connection, experiment_id, files=files)
     differences = list(_different_members("policy", stored, by_kept))
     touched: list[str] = []
     for kept, read in zip_longest(Policy.of(stored).frozen_from, by_log.frozen_from):

@@ -3,20 +3,47 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from orchestration.pipeline.batch import Patience, work_apart
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
-from storage.lake.day_engines import day_engine_settings
+from storage.experiments.freezing import freeze
+from storage.lake.day_engines import day_engine_settings, past_files
 from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import open_log
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.recompute import evidence_rows, recompute
+from storage.postgres.engine import SCHEMA
+from storage.upkeep.passing_error import is_passing
 from storage.verdicts.publication import stage_evidence
-from storage.verdicts.set_aside import bound_experiments
+from storage.verdicts.set_aside import bound_experiments, experiments_to_freeze
 
 # A whole life is read at once: only the server's own limit of time holds.
 PATIENCE = Patience(together=None, alone=0.0, retry_all=True)
+
+
+def freeze_apart(
+    separate: Connection,
+    *,
+    as_of: datetime,
+    lake: Lake,
+    leave_out: Callable[[str, Exception], None],
+) -> None:
+    """Freezes the policies that wait for the pipeline in a separate reading alone."""
+    if waiting := experiments_to_freeze(separate, as_of=as_of):
+        # It is stored nowhere.
+        separate.execute(
+            text(f"CREATE TEMP TABLE experiments ON COMMIT DROP AS TABLE {SCHEMA}.experiments")
+        )
+    with past_files(separate, lake=lake) as files:
+        for row in waiting:
+            try:
+                with separate.begin_nested():
+                    freeze(separate, row.experiment_id, files=files)
+            except Exception as error:
+                if is_passing(error):
+                    raise
+                leave_out(row.experiment_id, error)
 
 
 def evaluate_as_of(

@@ -14,12 +14,13 @@ from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
 from storage.experiments.freezing import freeze
-from storage.lake.day_engines import DayEngineSettings, day_engine_settings
+from storage.lake.day_engines import DayEngineSettings, day_engine_settings, past_files
 from storage.log.seen_commits import note_seen_commits
 from storage.pipeline.catching_up import catch_up
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.places.queue import advance, projects_with_places
 from storage.schema.clock import closed_instant, store_time
+from storage.schema.past_log import PastFiles
 from storage.upkeep.passing_error import is_passing
 from storage.verdicts.announcements import announce_seen_base_moves
 from storage.verdicts.next_look import experiments_due, note_next_looks, put_off_looks
@@ -81,10 +82,12 @@ def freeze_bound(begin: Begin, *, as_of: datetime, patience: Patience = RUN) -> 
         if left[row.project_id] <= 0:
             continue
         begun = time.monotonic()
-        with begin() as connection:
+        with begin() as connection, past_files(connection) as files:
 
-            def work(ids: Sequence[str], connection: Connection = connection) -> None:
-                freeze(connection, *ids)
+            def work(
+                ids: Sequence[str], connection: Connection = connection, files: PastFiles = files
+            ) -> None:
+                freeze(connection, *ids, files=files)
 
             name = row.experiment_id
             frozen += len(compute_alone(connection, "experiments", name, work, patience=patience))

@@ -34,8 +34,8 @@ from storage.experiments.readings import (
 )
 from storage.postgres.refusal import Conflict
 from storage.schema.clock import store_time
-from storage.schema.encoding import compared_value, on_our_clock
-from storage.schema.past_log import PastLog
+from storage.schema.encoding import EPOCH, MICROSECOND, compared_value
+from storage.schema.past_log import EVENTS, FLAG, PastFiles, PastLog
 from storage.schema.tables import deploys, experiments
 from storage.tenants.settings import Settings, frozen_settings
 
@@ -64,11 +64,15 @@ class Bound:
         return watched_guardrails(self.binding.settings, self.request.guardrails)
 
 
-def freeze(connection: Connection, experiment_id: str) -> None:
-    """Freezes the policy that a bound experiment's verdict reads, or why it cannot start."""
+def freeze(connection: Connection, experiment_id: str, *, files: PastFiles | None = None) -> None:
+    """Freezes the policy that a bound experiment's verdict reads, or why it cannot start.
+
+    Args:
+        files: Of days that PostgreSQL does not have whole; None to read it alone.
+    """
     bound = _bound(connection, experiment_id)
     try:
-        frozen = _frozen(connection, bound)
+        frozen = _frozen(connection, bound, files=files)
     except Conflict as conflict:
         frozen = {"cannot_start": conflict.detail}
     own = experiments.c
@@ -81,7 +85,7 @@ def freeze(connection: Connection, experiment_id: str) -> None:
 
 
 def frozen_again(
-    connection: Connection, experiment_id: str
+    connection: Connection, experiment_id: str, *, files: PastFiles | None = None
 ) -> tuple[dict[str, Any], dict[str, Any], Policy]:
     """Returns a policy as it is stored, frozen again by its kept answers, and by the log as of now.
 
@@ -90,7 +94,8 @@ def frozen_again(
     bound = _bound(connection, experiment_id)
     stored = bound.row.policy
     by_kept, by_log = (
-        _frozen(connection, bound, kept)["policy"] for kept in (Policy.of(stored).frozen_from, None)
+        _frozen(connection, bound, kept, files=files)["policy"]
+        for kept in (Policy.of(stored).frozen_from, None)
     )
     return stored, by_kept, Policy.of(by_log)
 
@@ -129,7 +134,11 @@ def _bound(connection: Connection, experiment_id: str) -> Bound:
 
 
 def _frozen(
-    connection: Connection, bound: Bound, kept: Sequence[FrozenAnswer] | None = None
+    connection: Connection,
+    bound: Bound,
+    kept: Sequence[FrozenAnswer] | None = None,
+    *,
+    files: PastFiles | None = None,
 ) -> dict[str, Any]:
     """Returns the columns of a frozen experiment, read from the log, or from kept answers.
 
@@ -138,7 +147,7 @@ def _frozen(
     """
     row, binding = bound.row, bound.binding
     events = PastEvents(
-        past=PastLog(connection, until=row.bound_at),
+        past=PastLog(connection, until=row.bound_at, files=files),
         project_id=row.project_id,
         environment=row.environment,
         kept=None if kept is None else iter(kept),
@@ -308,13 +317,11 @@ def _start_of(connection: Connection, bound: Bound, events: PastEvents) -> Start
     )
 
 
-_FIRST_FLAGGED = text(f"""
-SELECT min({on_our_clock("e")}) FROM runtime_events AS e
-WHERE project_id = :project_id AND environment = :environment
-  AND {on_our_clock("e")} >= :since AND received_at >= :since AND received_at < :before
-  AND {compared_value("(flags ->> :name)")} = :treatment
+_FIRST_FLAGGED = f"""
+SELECT min(occurred) AS occurred FROM {EVENTS} AS e
+WHERE occurred >= :since AND {compared_value(FLAG)} = :treatment
   AND (trusted OR signed OR NOT :signed_only)
-""")
+"""
 
 
 def _began_at(bound: Bound, events: PastEvents) -> datetime:
@@ -324,36 +331,50 @@ def _began_at(bound: Bound, events: PastEvents) -> datetime:
         return binding.began_at
     asked = {
         "since": min(binding.began_at, events.past.until),
-        "name": flag.name,
+        "flag": flag.name,
         "treatment": flag.treatment,
         "signed_only": binding.settings.signed_assignments,
     }
     first = events.answered(
         "start",
-        lambda: events.rows(_FIRST_FLAGGED, **asked)[0][0],
+        lambda: _moment(events.rows(_FIRST_FLAGGED, **asked)[0].occurred),
         default=None,
         kind=datetime | None,
     )
     return first or bound.row.bound_at
 
 
+def _moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else EPOCH + microseconds * MICROSECOND
+
+
+# What closes later is not asked: so whenever it is read, it is the same.
 _FIRST_CLOSING = text("""
-SELECT least(
-    (SELECT min(closed_at) FROM (
-        SELECT closed_at, sum(sum(sessions)) OVER (ORDER BY block) AS units
-        FROM seen_commits
-        WHERE project_id = :project_id AND environment = :environment
-          AND block > CAST(:since AS timestamptz) - interval '5 minutes'
-        GROUP BY block, closed_at
-    ) AS seen WHERE units >= :enough),
-    -- Where no event came nobody could look.
-    (SELECT CAST(:latest AS timestamptz) WHERE EXISTS (
-        SELECT FROM runtime_events
-        WHERE project_id = :project_id AND environment = :environment
-          AND received_at >= :since AND received_at <= :latest
-    ))
-)
+SELECT min(closed_at) AS closed_at FROM (
+    SELECT closed_at, sum(sum(sessions)) OVER (ORDER BY block) AS units
+    FROM seen_commits
+    WHERE project_id = :project_id AND environment = :environment
+      AND block > CAST(:since AS timestamptz) - interval '5 minutes' AND closed_at < :until
+    GROUP BY block, closed_at
+) AS seen WHERE units >= :enough
 """)
+_IS_ANY = f"SELECT 1 AS event FROM {EVENTS} AS e LIMIT 1"
+
+
+def _first_closing(
+    events: PastEvents, *, since: datetime, enough: int, longest: timedelta
+) -> datetime | None:
+    """Returns when the first analysis block closed since a time; None where that is still open.
+
+    It waits for so many units, and no longer than a time. Where no event came nobody could look.
+    """
+    until, latest = events.past.until, since + longest
+    ((closed_at,),) = events.stored(_FIRST_CLOSING, since=since, enough=enough, until=until)
+    if latest < min(until, closed_at or until):
+        before = latest + MICROSECOND
+        if events.rows(_IS_ANY, since=since, before=before):
+            return latest
+    return closed_at
 
 
 def _is_chosen_late(
@@ -367,16 +388,15 @@ def _is_chosen_late(
     is_declared = deploy.allocation is not None and 0 < deploy.allocation < 1
     enough, longest = _DECLARED if is_declared else _UNDECLARED
     since = min(since, events.past.until)
-    latest = since + longest + timedelta(seconds=settings.grace_seconds)
-    bounds = {"since": since, "enough": enough, "latest": latest}
+    longest += timedelta(seconds=settings.grace_seconds)
     # A registration that cannot be shown to precede a look counts as later than it.
     closed = events.answered(
         "start",
-        lambda: events.rows(_FIRST_CLOSING, **bounds)[0][0],
+        lambda: _first_closing(events, since=since, enough=enough, longest=longest),
         default=since,
         kind=datetime | None,
     )
-    if closed is None or events.past.until <= closed:
+    if closed is None:
         return False
     asked = {"project_id": bound.row.project_id, "since": closed, "until": events.past.until}
     rows = connection.execute(_SETTINGS_BEFORE, asked)

@@ -6,7 +6,6 @@ mean the first of each session, and the policy says so (`read_from`). Numbers ar
 and sums are exact, so that every engine reads the same.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +24,8 @@ from domain.millionths import LARGEST_AMOUNT, MILLION, cap_in_millionths
 from domain.policy import FrozenAnswer, FrozenSource, Member
 from domain.route import RouteTable, canonical_route
 from storage.experiments.policy import FEWEST_UNITS, Quantiles
-from storage.schema.encoding import on_our_clock
-from storage.schema.past_log import PastLog, UnansweredError
+from storage.schema.encoding import EPOCH, MICROSECOND
+from storage.schema.past_log import EVENTS, REVENUE, PastLog, UnansweredError
 from storage.tenants.settings import Settings, Unit
 
 ReadT = TypeVar("ReadT")
@@ -71,12 +70,20 @@ class PastEvents:
     _days: list[datetime] = field(default_factory=list[datetime])
     _noted: list[FrozenSource] = field(default_factory=list[FrozenSource])
 
-    def rows(self, statement: TextClause, **parameters: Any) -> Sequence[Row[Any]]:  # noqa: ANN401 - of SQL
-        """Returns the rows of a statement on this environment, received within some days."""
+    @property
+    def _place(self) -> dict[str, object]:
+        return {"project_id": self.project_id, "environment": self.environment}
+
+    def rows(self, reading: str, **parameters: Any) -> Sequence[Row[Any]]:  # noqa: ANN401 - of SQL
+        """Returns the rows of a reading of this environment, received within some days."""
         asked = {"before": self.past.until, "since": self.past.until, **parameters}
         self._days.extend((asked["since"], asked["before"]))
-        place = {"project_id": self.project_id, "environment": self.environment}
-        return self.past.rows(statement, {**place, **asked})
+        return self.past.rows(reading, {**self._place, **asked})
+
+    def stored(self, statement: TextClause, **parameters: Any) -> Sequence[Row[Any]]:  # noqa: ANN401 - of SQL
+        """Returns the rows of a statement on this environment that reads no events."""
+        self._days.extend(parameters[name] for name in ("since", "until") if name in parameters)
+        return self.past.stored(statement, {**self._place, **parameters})
 
     def answered(
         self, question: str, read: Callable[[], ReadT], *, default: ReadT, kind: object
@@ -108,28 +115,28 @@ class PastEvents:
 
     def vouched_first(
         self,
-        statements: Sequence[TextClause],
-        parameters: Mapping[str, Any],
+        readings: Sequence[str],
+        parameters: Mapping[str, object],
         *,
         before: datetime,
         enough: int,
     ) -> tuple[Row[Any], datetime]:
         """Returns a row of vouched events, of all where these are too few, and since when."""
 
-        def read(statement: TextClause, *, vouched_only: bool) -> tuple[Row[Any], datetime]:
+        def read(reading: str, *, vouched_only: bool) -> tuple[Row[Any], datetime]:
             chosen = {**parameters, "vouched_only": vouched_only, "before": before}
             spans = (
-                (self.rows(statement, **chosen, since=before - span)[0], before - span)
+                (self.rows(reading, **chosen, since=before - span)[0], before - span)
                 for span in _SPANS
             )
             return first_enough(spans, lambda each: users_of(each[0]) >= _PLENTY)
 
-        readings = (
-            read(statement, vouched_only=number == 0) for number, statement in enumerate(statements)
-        )
-        return first_enough(readings, lambda each: each[0].vouched >= enough)
+        read_each = (read(each, vouched_only=number == 0) for number, each in enumerate(readings))
+        return first_enough(read_each, lambda each: each[0].vouched >= enough)
 
-    def note(self, member: Member, row: Row[Any], *days: datetime, metric: str | None) -> None:
+    def note(
+        self, member: Member, row: "Row[Any] | _HistoryRow", *days: datetime, metric: str | None
+    ) -> None:
         """Notes which events a member of the policy rests on, received within some days."""
         self._noted.append(
             FrozenSource(
@@ -143,69 +150,100 @@ class PastEvents:
         )
 
 
-def users_of(row: Row[Any]) -> int:
+def users_of(row: "Row[Any] | _HistoryRow") -> int:
     """Returns how many users, sessions or values a row counts, whoever sent them."""
     return row.vouched + row.unvouched
 
 
-def has_values(properties: str, asked: str = "CAST(:asked AS jsonb)") -> str:
+def _has_values(where: Mapping[str, Sequence[str]] | None, column: str) -> str:
     """Returns SQL for whether an event has the values of properties that a metric asks for."""
-    return f"""NOT EXISTS (
-    SELECT FROM jsonb_each({asked}) AS a
-    WHERE NOT coalesce(a.value ? ({properties} ->> a.key), false)
-)"""
+    asked = enumerate(where or {})
+    return "".join(
+        f" AND coalesce(<property {name} of {column}> = ANY(:asked_{number}), false)"
+        for number, name in asked
+    )
 
 
-_AT = on_our_clock("runtime_events")
-_AMOUNT = f"div(amount_value::numeric * coalesce(x.factor, {RATE_SCALE}), {RATE_SCALE // MILLION})"
-_VALUES = f"""
-    SELECT pseudonym, session_id AS sender, {_AT} AS occurred_at, received_at, value,
-        trusted OR signed AS vouched
-    FROM runtime_events
-    WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
-      AND received_at >= :since AND received_at < :before AND value <> 0
-      AND (trusted OR signed OR NOT :vouched_only) AND {has_values("properties")}
+# What an amount in another currency is in the metric's, cut off towards zero: in two parts, since
+# an engine that divides by way of doubles is exact up to 2⁵³.
+_CONVERTED = f"""
+    CAST((product - product % {RATE_SCALE}) / {RATE_SCALE} AS bigint) * {MILLION}
+        + CAST((product % {RATE_SCALE} - product % {RATE_SCALE // MILLION})
+            / {RATE_SCALE // MILLION} AS bigint)"""
+_LARGEST = 2**63 - 1
+
+
+def _values(metric: FrozenMetric) -> str:
+    """Returns SQL for the values that a mean adds up."""
+    return f"""
+    SELECT pseudonym, session_id AS sender, occurred, received, value, trusted OR signed AS vouched
+    FROM {EVENTS} AS e
+    WHERE event = ANY(:sources) AND value <> 0 AND (trusted OR signed OR NOT :vouched_only)
+      {_has_values(metric.where, "properties")}
     UNION ALL
-    SELECT pseudonym, idempotency_key, occurred_at, received_at, CAST(
-        greatest(least({_AMOUNT}, {LARGEST_AMOUNT * MILLION}), {-LARGEST_AMOUNT * MILLION})
-        AS bigint
-    ), true
-    FROM revenue_events
-    LEFT JOIN unnest(CAST(:others AS text[]), CAST(:factors AS bigint[])) AS x (currency, factor)
-      ON x.currency = amount_currency
-    WHERE project_id = :project_id AND event = ANY(:sources)
-      AND (amount_currency = :currency OR x.factor IS NOT NULL)
-      AND received_at >= :since AND received_at < :before AND amount_value <> 0
-      AND {has_values("attributes")}
+    SELECT pseudonym, idempotency_key, occurred, received, CASE WHEN product IS NULL
+            THEN greatest(least(amount, {LARGEST_AMOUNT}), {-LARGEST_AMOUNT}) * {MILLION}
+            ELSE {_CONVERTED} END, true
+    FROM (
+        SELECT r.*, CAST(greatest(least(amount, x.largest), -x.largest) AS DECIMAL(38, 0))
+            * CAST(x.factor AS DECIMAL(38, 0)) AS product
+        FROM {REVENUE} AS r LEFT JOIN (
+            SELECT unnest(CAST(:others AS text[])) AS other,
+                unnest(CAST(:factors AS bigint[])) AS factor,
+                unnest(CAST(:largest AS bigint[])) AS largest
+        ) AS x ON x.other = r.currency
+        WHERE event = ANY(:sources) AND (currency = :currency OR x.factor IS NOT NULL)
+          AND amount <> 0 {_has_values(metric.where, "attributes")}
+    ) AS priced
 """
 
 
-def _sizes(values: str) -> TextClause:
-    return text(f"""
+def _sizes(values: str) -> str:
+    shares = ((f"percentile_{percent}", percent * MILLION // 100) for percent in (50, 95, 99))
+    return f"""
 SELECT count(*) FILTER (WHERE vouched) AS vouched, count(*) FILTER (WHERE NOT vouched) AS unvouched,
-    percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY abs(value)) AS percentiles
-FROM ({values}) AS earlier
-""")
+    {_quantiles(shares, "size")}
+FROM (
+    SELECT vouched, abs(value) AS size, row_number() OVER (ORDER BY abs(value)) AS place,
+        count(*) OVER () AS total
+    FROM ({values}) AS earlier
+) AS ranked
+"""
 
 
-_CAP = (
-    _sizes(_VALUES),
-    _sizes(f"""
-    SELECT DISTINCT ON (sender) value, vouched FROM ({_VALUES}) AS valued
-    ORDER BY sender, occurred_at, received_at, value
-"""),
-)
+def _quantiles(shares: Iterable[tuple[str, int]], value: str) -> str:
+    """Returns columns of values of which so many millionths of all are no larger, by name."""
+    return ", ".join(
+        f"min({value}) FILTER (WHERE place * {MILLION} >= total * {share}) AS {name}"
+        for name, share in shares
+    )
 
 
-def _valued(metric: FrozenMetric) -> dict[str, Any]:
-    """Returns the parameters of `_VALUES` for a mean, but for its days and its senders."""
+def _first_of_each(values: str) -> str:
+    return f"""
+    SELECT DISTINCT ON (sender) value, vouched FROM ({values}) AS valued
+    ORDER BY sender, occurred, received, value, vouched
+"""
+
+
+def _valued(metric: FrozenMetric) -> dict[str, object]:
+    """Returns the parameters of `_values` for a mean, but for its days and its senders."""
     return {
         "sources": list(metric.sources),
         "currency": metric.currency,
-        "asked": json.dumps(metric.where or {}),
         "others": list(metric.factors),
         "factors": list(metric.factors.values()),
+        "largest": [
+            min(_LARGEST, LARGEST_AMOUNT * RATE_SCALE // factor)
+            for factor in metric.factors.values()
+        ],
+        **_asked(metric),
     }
+
+
+def _asked(metric: FrozenMetric) -> dict[str, object]:
+    values = (metric.where or {}).values()
+    return {f"asked_{number}": list(each) for number, each in enumerate(values)}
 
 
 def cap_of(events: PastEvents, metric: FrozenMetric, *, before: datetime) -> int | None:
@@ -215,44 +253,64 @@ def cap_of(events: PastEvents, metric: FrozenMetric, *, before: datetime) -> int
     thousand the larger of twenty times their median and their 95th percentile. Without a cap a
     single extreme value hides the effect on all others.
     """
-    statements = _CAP[:1] if metric.vouched_only else _CAP
-    row, since = events.vouched_first(
-        statements, _valued(metric), before=before, enough=_FEW_VALUES
+    values = _values(metric)
+    every = (
+        [_sizes(values)]
+        if metric.vouched_only
+        else [_sizes(values), _sizes(_first_of_each(values))]
     )
-    values = users_of(row)
-    if values < _FEW_VALUES:
+    row, since = events.vouched_first(every, _valued(metric), before=before, enough=_FEW_VALUES)
+    count = users_of(row)
+    if count < _FEW_VALUES:
         return None
     events.note("cap", row, since, before, metric=metric.name)
-    median, percentile_95, percentile_99 = row.percentiles
-    if values >= _MANY_VALUES:
-        return percentile_99
-    return max(_MEDIANS * median, percentile_95)
+    if count >= _MANY_VALUES:
+        return row.percentile_99
+    return max(_MEDIANS * row.percentile_50, row.percentile_95)
 
 
-_EXPLAINED = text(f"""
--- Users as an experiment would have met them that began at :split, what they brought from then on,
--- and what before.
+def _explained(metric: FrozenMetric) -> str:
+    """Returns SQL for sums of users before and after a time, with how many users had them.
+
+    The users are those that an experiment would have met that began at `split`; the later sums
+    come from then on.
+    """
+    return f"""
 WITH met AS (
-    SELECT pseudonym, min({_AT}) AS met_at, bool_or(trusted) AS vouched FROM runtime_events
-    WHERE project_id = :project_id AND environment = :environment AND pseudonym IS NOT NULL
-      AND (trusted OR NOT :trusted_only) AND received_at >= :split AND received_at < :met_until
+    SELECT pseudonym, min(occurred) AS met_at, bool_or(trusted) AS vouched
+    FROM <events from :split until :met_until> AS e
+    WHERE pseudonym IS NOT NULL AND (trusted OR NOT :trusted_only)
     GROUP BY pseudonym
 ), users AS (
     SELECT bool_and(met.vouched AND coalesce(valued.vouched, true)) AS vouched,
-        coalesce(sum(capped) FILTER (WHERE received_at < :split), 0) AS earlier,
+        coalesce(sum(capped) FILTER (WHERE received < :split), 0) AS earlier,
         coalesce(sum(capped) FILTER (
-            WHERE received_at >= :split AND occurred_at BETWEEN met_at AND met_at + :window
+            WHERE received >= :split AND occurred BETWEEN met_at AND met_at + :window
         ), 0) AS later
     FROM met LEFT JOIN (
-        SELECT *, greatest(least(value, :cap), -:cap) AS capped FROM ({_VALUES}) AS valued
+        SELECT *, greatest(least(value, :cap), -:cap) AS capped FROM ({_values(metric)}) AS valued
     ) AS valued USING (pseudonym)
     GROUP BY pseudonym
 )
-SELECT count(*) FILTER (WHERE vouched) AS vouched, count(*) FILTER (WHERE NOT vouched) AS unvouched,
-    sum(earlier) AS x, sum(later) AS y, sum(earlier * earlier) AS xx, sum(later * later) AS yy,
-    sum(earlier * later) AS xy
-FROM users
-""")
+SELECT earlier, later, count(*) FILTER (WHERE vouched) AS vouched,
+    count(*) FILTER (WHERE NOT vouched) AS unvouched
+FROM users GROUP BY earlier, later
+"""
+
+
+class _HistoryRow(NamedTuple):
+    """How many users there were, and sums that an engine's 128 bits may be too few for."""
+
+    vouched: int
+    unvouched: int
+    sums: Sequence[int]
+
+
+def _added(rows: Sequence[Row[Any]]) -> _HistoryRow:
+    each = [(users_of(row), int(row.earlier), int(row.later)) for row in rows]
+    powers = ((1, 0), (0, 1), (2, 0), (0, 2), (1, 1))
+    sums = [sum(users * x**i * y**j for users, x, y in each) for i, j in powers]
+    return _HistoryRow(sum(row.vouched for row in rows), sum(row.unvouched for row in rows), sums)
 
 
 class HistorySums(NamedTuple):
@@ -282,39 +340,37 @@ def history_of(
     Those of a metric, which tell by themselves whether the earlier predict the later.
     """
     since, window = before - HISTORY_DAYS, timedelta(seconds=metric.window_seconds)
+    reading = _explained(metric)
     chosen = {**_valued(metric), "window": window, "cap": cap_in_millionths(metric.cap or 0)}
 
-    def read(days: timedelta, *, vouched_only: bool) -> Row[Any]:
+    def read(days: timedelta, *, vouched_only: bool) -> _HistoryRow:
         split = before - window - days
         asked = {"since": since, "before": before, "split": split, "met_until": split + days}
-        (row,) = events.rows(
-            _EXPLAINED,
+        rows = events.rows(
+            reading,
             **chosen,
             **asked,
             vouched_only=vouched_only or metric.vouched_only,
             trusted_only=vouched_only or trusted_only,
         )
-        return row
+        return _added(rows)
 
-    def newest(*, vouched_only: bool) -> Row[Any]:
+    def newest(*, vouched_only: bool) -> _HistoryRow:
         spans = (read(timedelta(days=days), vouched_only=vouched_only) for days in (1, 7))
-        return first_enough(spans, lambda row: users_of(row) >= _MANY_USERS)
+        return first_enough(spans, lambda read: users_of(read) >= _MANY_USERS)
 
     readings = (newest(vouched_only=each) for each in (True, False))
-    row = first_enough(readings, lambda row: row.vouched >= _FEW_USERS)
-    sums = (str(getattr(row, name) or 0) for name in ("x", "y", "xx", "yy", "xy"))
-    users = HistorySums(users_of(row), *sums)
+    history = first_enough(readings, lambda read: read.vouched >= _FEW_USERS)
+    users = HistorySums(users_of(history), *map(str, history.sums))
     if users.predicts:
-        events.note("history", row, since, before, metric=metric.name)
+        events.note("history", history, since, before, metric=metric.name)
     return users
 
 
-_SENDS_REQUESTS = text("""
-SELECT FROM runtime_events
-WHERE project_id = :project_id AND environment = :environment AND event = :event
-  AND received_at >= :since AND received_at < :before AND value IS NOT NULL AND trusted
+_SENDS_REQUESTS = f"""
+SELECT 1 AS request FROM {EVENTS} AS e WHERE event = :event AND value IS NOT NULL AND trusted
 LIMIT 1
-""")
+"""
 
 
 def sends_requests(events: PastEvents, event: str, *, at: datetime) -> bool:
@@ -324,32 +380,32 @@ def sends_requests(events: PastEvents, event: str, *, at: datetime) -> bool:
     return bool(events.rows(_SENDS_REQUESTS, event=event, since=since, before=before))
 
 
-_FIRST_VALUES = text(f"""
-WITH firsts AS (
-    SELECT DISTINCT ON (unit) value, vouched
+def _first_values(metric: FrozenMetric, shares: Iterable[tuple[str, int]]) -> str:
+    """Returns SQL for the quantiles of units' first values, and how many units exceed each."""
+    shares = list(shares)
+    above = [(f"above_{name}", share) for name, share in shares]
+    return f"""
+SELECT count(*) FILTER (WHERE vouched) AS vouched, count(*) FILTER (WHERE NOT vouched) AS unvouched,
+    {_quantiles(shares, "value")},
+    {_quantiles(above, "above").replace("min(above)", "max(above)")}
+FROM (
+    SELECT value, vouched, row_number() OVER (ORDER BY value) AS place, count(*) OVER () AS total,
+        rank() OVER (ORDER BY value DESC) - 1 AS above
     FROM (
-        SELECT CASE WHEN :by_user THEN encode(pseudonym, 'hex') ELSE session_id END AS unit, value,
-            {_AT} AS occurred_at, received_at, trusted OR signed AS vouched
-        FROM runtime_events
-        WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
-          AND received_at >= :since AND received_at < :before AND value IS NOT NULL
-          AND (trusted OR (signed AND NOT :trusted_only) OR NOT :vouched_only)
-          AND {has_values("properties")}
-    ) AS valued
-    WHERE unit IS NOT NULL
-    ORDER BY unit, occurred_at, received_at, value
-), frozen AS (
-    SELECT count(*) FILTER (WHERE vouched) AS vouched,
-        count(*) FILTER (WHERE NOT vouched) AS unvouched,
-        percentile_disc(CAST(:shares AS float[])) WITHIN GROUP (ORDER BY value) AS values
-    FROM firsts
-)
-SELECT vouched, unvouched, values, ARRAY(
-    SELECT (SELECT count(*) FROM firsts AS f WHERE f.value > v.value)
-    FROM unnest(values) WITH ORDINALITY AS v (value, place) ORDER BY place
-) AS exceeding
-FROM frozen
-""")
+        SELECT DISTINCT ON (unit) value, vouched
+        FROM (
+            SELECT CASE WHEN :by_user THEN pseudonym ELSE session_id END AS unit, value, occurred,
+                received, trusted OR signed AS vouched
+            FROM {EVENTS} AS e
+            WHERE event = ANY(:sources) AND value IS NOT NULL
+              AND (trusted OR (signed AND NOT :trusted_only) OR NOT :vouched_only)
+              {_has_values(metric.where, "properties")}
+        ) AS valued
+        WHERE unit IS NOT NULL
+        ORDER BY unit, occurred, received, value, vouched
+    ) AS firsts
+) AS ranked
+"""
 
 
 def first_values(
@@ -367,32 +423,34 @@ def first_values(
     asked = {
         "sources": list(metric.sources),
         "by_user": by_user,
-        "asked": json.dumps(metric.where or {}),
-        "shares": [quantile_share(quantile) for quantile in quantiles],
         "trusted_only": metric.trusted_only,
+        **_asked(metric),
     }
+    names = {
+        f"value_{number}": round(quantile_share(quantile) * MILLION)
+        for number, quantile in enumerate(quantiles)
+    }
+    reading = _first_values(metric, names.items())
     is_vouched = metric.trusted_only or metric.vouched_only
     row, since = events.vouched_first(
-        [_FIRST_VALUES] if is_vouched else [_FIRST_VALUES] * 2,
-        asked,
-        before=before,
-        enough=FEWEST_UNITS,
+        [reading] if is_vouched else [reading] * 2, asked, before=before, enough=FEWEST_UNITS
     )
     units = users_of(row)
     if units >= FEWEST_UNITS:
         events.note("thresholds", row, since, before, metric=metric.name)
-    return Quantiles(units=units, values=row.values or (), exceeding=row.exceeding)
+    values, exceeding = (
+        [getattr(row, f"{of}{name}") for name in names if units] for of in ("", "above_")
+    )
+    return Quantiles(units=units, values=values, exceeding=exceeding)
 
 
-_ROUTES_SEEN = text("""
+_ROUTES_SEEN = f"""
 SELECT route, count(DISTINCT session_id) AS sessions,
     count(DISTINCT session_id) FILTER (WHERE trusted) AS vouched,
     count(DISTINCT session_id) FILTER (WHERE NOT trusted) AS unvouched
-FROM runtime_events
-WHERE project_id = :project_id AND environment = :environment AND route IS NOT NULL
-  AND received_at >= :since AND received_at < :until
+FROM {EVENTS} AS e WHERE route IS NOT NULL
 GROUP BY GROUPING SETS ((route), ())
-""")
+"""
 
 
 def affected_routes(
@@ -404,7 +462,7 @@ def affected_routes(
     leave an experiment to a route that nobody visits.
     """
     since -= _ROUTES_SEEN_WITHIN
-    rows = events.rows(_ROUTES_SEEN, since=since, until=events.past.until)
+    rows = events.rows(_ROUTES_SEEN, since=since)
     (total,) = (row for row in rows if row.route is None)
     seen: Counter[str | None] = Counter()
     for row in rows:
@@ -423,39 +481,40 @@ def affected_routes(
 # have more sessions than these is not read, so that nobody who asks waits for long.
 _ROUTER_SPANS = (*(timedelta(hours=hours) for hours in (1, 24, 7 * 24, 28 * 24)), timedelta.max)
 _MOST_SESSIONS = 200_000
+_NEVER = 2**62
 
 # Of the users whose first session after a deploy was of the second largest build, those who began
 # a second before the next deploy, and how many of those kept the build. Where no share is declared
 # a second build is what browsers kept of an earlier release, and nobody draws.
-_RETURNED = text(f"""
+_RETURNED = f"""
 WITH sessions AS (
-    SELECT session_id, min({_AT}) AS began,
-        (array_agg(commit_sha ORDER BY {_AT}, commit_sha))[1] AS build,
-        (array_agg(pseudonym ORDER BY {_AT}, pseudonym) FILTER (
+    SELECT session_id, min(occurred) AS began,
+        (array_agg(commit_sha ORDER BY occurred, commit_sha))[1] AS build,
+        (array_agg(pseudonym ORDER BY occurred, pseudonym) FILTER (
             WHERE pseudonym IS NOT NULL AND (trusted OR NOT :trusted_only)
         ))[1] AS pseudonym,
         coalesce(bool_or(trusted) FILTER (WHERE pseudonym IS NOT NULL), false) AS vouched
-    FROM runtime_events
-    WHERE project_id = :project_id AND environment = :environment AND commit_sha IS NOT NULL
-      AND received_at >= :since AND received_at < :before
+    FROM {EVENTS} AS e WHERE commit_sha IS NOT NULL
     GROUP BY session_id
 ), steps AS (
-    SELECT commit_sha, allocation, deployed_at AS epoch,
-        lead(deployed_at, 1, 'infinity') OVER (ORDER BY deployed_at, recorded_at) AS ends,
-        lead(deployed_at, 1, 'infinity') OVER (
-            PARTITION BY commit_sha ORDER BY deployed_at, recorded_at
-        ) AS changed
-    FROM deploys
-    WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
+    SELECT commit_sha, is_shared, epoch, lead(epoch, 1, {_NEVER}) OVER (ORDER BY step) AS ends,
+        lead(epoch, 1, {_NEVER}) OVER (PARTITION BY commit_sha ORDER BY step) AS changed
+    FROM (
+        SELECT unnest(CAST(:commits AS text[])) AS commit_sha,
+            unnest(CAST(:shared AS boolean[])) AS is_shared,
+            unnest(CAST(:epochs AS bigint[])) AS epoch, unnest(CAST(:steps AS bigint[])) AS step
+    ) AS deployed
 ), drawn AS (
     SELECT s.epoch, v.build, v.pseudonym, v.vouched,
         lead(v.build) OVER visits AS next_build, row_number() OVER visits AS visit
     FROM sessions AS v JOIN steps AS s ON v.began >= s.epoch AND v.began < s.ends
     WHERE EXISTS (
-        SELECT FROM steps AS c
-        WHERE c.epoch <= s.epoch AND c.changed > s.epoch AND c.allocation > 0 AND c.allocation < 1
+        SELECT 1 FROM steps AS c
+        WHERE c.epoch <= s.epoch AND c.changed > s.epoch AND c.is_shared
     )
-    WINDOW visits AS (PARTITION BY s.epoch, v.pseudonym ORDER BY v.began, v.session_id)
+    WINDOW visits AS (
+        PARTITION BY s.epoch, v.pseudonym ORDER BY v.began, v.session_id COLLATE "C"
+    )
 ), builds AS (
     SELECT epoch, build, count(*) AS came, sum(count(*)) OVER (PARTITION BY epoch) AS all_came,
         row_number() OVER (PARTITION BY epoch ORDER BY count(*) DESC, build) AS place
@@ -466,9 +525,19 @@ SELECT (SELECT count(*) FROM sessions) AS sessions,
     count(*) FILTER (WHERE d.vouched) AS vouched,
     count(*) FILTER (WHERE NOT d.vouched) AS unvouched,
     count(*) FILTER (WHERE d.next_build = d.build) AS kept,
-    coalesce(sum(div(b.came * {MILLION}, b.all_came)), 0) AS expected
+    -- Whole, so that an engine that divides by way of doubles is exact.
+    coalesce(sum(CAST(
+        (b.came * {MILLION} - b.came * {MILLION} % b.all_came) / b.all_came AS bigint
+    )), 0) AS expected
 FROM drawn AS d JOIN builds AS b USING (epoch, build)
 WHERE b.place = 2 AND d.visit = 1 AND d.pseudonym IS NOT NULL AND d.next_build IS NOT NULL
+"""
+_STEPS = text("""
+SELECT commit_sha, coalesce(allocation > 0 AND allocation < 1, false) AS is_shared, deployed_at
+FROM deploys
+WHERE project_id = :project_id AND environment = :environment AND recorded_at <= :until
+  AND (withdrawn_at IS NULL OR withdrawn_at > :until)
+ORDER BY deployed_at, recorded_at, deploy_id
 """)
 
 
@@ -479,10 +548,17 @@ def read_returning(events: PastEvents, settings: Settings) -> ReturningVisitors:
     public key.
     """
     until = events.past.until
+    deployed = events.stored(_STEPS, until=until)
+    steps = {
+        "commits": [step.commit_sha for step in deployed],
+        "shared": [step.is_shared for step in deployed],
+        "epochs": [(step.deployed_at - EPOCH) // MICROSECOND for step in deployed],
+        "steps": list(range(len(deployed))),
+    }
 
     def read(span: timedelta, *, trusted_only: bool) -> tuple[Row[Any], datetime]:
         since = until - span
-        (row,) = events.rows(_RETURNED, trusted_only=trusted_only, since=since, before=until)
+        (row,) = events.rows(_RETURNED, **steps, trusted_only=trusted_only, since=since)
         return row, since
 
     def newest(*, trusted_only: bool) -> tuple[ReturningVisitors, Row[Any], datetime]:

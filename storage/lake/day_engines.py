@@ -1,15 +1,29 @@
-"""Day engines: which engine computes whole days, as the service's settings say, and its opening."""
+"""Day engines: which engine computes whole days, as the service's settings say, and its opening.
+
+Of the past log DuckDB answers single readings as well.
+"""
 
 import os
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
-from storage.lake.duckdb_engine import DuckDBLimits, open_duckdb
-from storage.lake.lake import Lake
+from sqlalchemy import Connection, text
+
+from storage.experiments.readings import HISTORY_DAYS
+from storage.lake.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
+from storage.lake.lake import Lake, store_lake
+from storage.lake.reader import Extent, SealedLog, read_apart
+from storage.lake.sealed_hours import moved_to
 from storage.lake.spark_engine import PORT, REMOTE, open_spark
 from storage.pipeline.engines.engine import DayEngine, EngineError
+from storage.pipeline.log_relations import attach_log
+from storage.pipeline.moments import microseconds
+from storage.schema.encoding import MICROSECOND, SKEW
+from storage.schema.past_log import PastFiles, UnansweredError, written
 
 ENGINE = "SERVICE_ENGINE"
 MEMORY, THREADS = "SERVICE_ENGINE_MEMORY_MIB", "SERVICE_ENGINE_THREADS"
@@ -99,3 +113,112 @@ def open_day_engine(settings: DayEngineSettings, *, lake: Lake) -> Generator[Day
     else:
         with open_spark(settings.spark_remote, lake=lake, seconds=settings.seconds) as engine:
             yield engine
+
+
+# --- The past log ---------------------------------------------------------------------------------
+
+_OF_PLACE = "project_id = :project_id AND received >= :{since} AND received < :{before}"
+_IN_FILES = {
+    "events": f"""(
+    SELECT event, session_id, occurred + CASE
+            WHEN received - sent NOT BETWEEN {-SKEW} AND {SKEW} THEN received - sent ELSE 0
+        END AS occurred,
+        received, commit_sha, route, pseudonym, trusted, signed, value, flags, properties
+    FROM events WHERE environment = :environment AND {_OF_PLACE}
+)""",
+    "revenue": f"""(
+    SELECT * FROM revenue_events
+    WHERE coalesce(environment, :environment) = :environment AND {_OF_PLACE}
+)""",
+}
+_FLAG = DuckDBEngine.dialect.flag.replace("e.flags", "flags").replace("s.flag", ":flag")
+_PROPERTY = "json_extract_string({column}, '$.\"{name}\"')"
+_PARAMETER = re.compile(r":(\w+)")
+
+
+@dataclass(kw_only=True)
+class _ReadFiles:
+    """The past log, opened where a reading needs it."""
+
+    connection: Connection
+    lake: Lake | None
+    log: SealedLog | None
+    always: bool
+    stack: ExitStack
+    _moved_to: int | None = None
+    _engine: DuckDBEngine | None = None
+    _extent: Extent | None = None
+
+    def rows(
+        self, reading: str, parameters: Mapping[str, object], *, seconds: float
+    ) -> Sequence[Any] | None:
+        values: Any = parameters
+        if not self.always and values["since"] >= self._moved():
+            return None
+        import duckdb  # noqa: PLC0415 - it takes long to load, as its engine says
+
+        place = (values["project_id"], values["environment"])
+        engine = self._reading(place, values["since"], values["before"])
+        sql = written(reading, _IN_FILES, flag=_FLAG, value=_PROPERTY)
+        named = {name: values[name] for name in _PARAMETER.findall(sql)}
+        try:
+            return engine.answer(_PARAMETER.sub(r"$\1", sql), named, seconds=seconds)
+        except duckdb.InterruptException as error:
+            raise UnansweredError from error
+
+    def _moved(self) -> int:
+        """Returns up to when PostgreSQL may lack events."""
+        if self._moved_to is None:
+            # No day is moved from here on, until the transaction ends.
+            self.connection.execute(text("LOCK TABLE runtime_events IN ACCESS SHARE MODE"))
+            moved = moved_to(self.connection)
+            self._moved_to = 0 if moved is None else microseconds(moved)
+        return self._moved_to
+
+    def _reading(self, place: tuple[int, str], since: int, before: int) -> DuckDBEngine:
+        """Returns an engine in which the events and the revenue of some days are relations."""
+        if self.log is None:
+            store = self.connection.engine
+            lake = store_lake(store) if self.lake is None else self.lake
+            self.log = self.stack.enter_context(read_apart(store, lake))
+        if self._engine is None:
+            limits = day_engine_settings().limits
+            self._engine = self.stack.enter_context(open_duckdb(limits))
+        held = self._extent
+        if (
+            held is None
+            or place not in held.environments
+            or not held.received_from <= since <= before <= held.received_to
+        ):
+            # Most readings are of these days.
+            begins = min(since, before - HISTORY_DAYS // MICROSECOND)
+            self._extent = Extent(
+                named_from=begins,
+                received_from=begins,
+                received_to=before,
+                environments=frozenset({place}),
+                with_properties=True,
+            )
+            with self.log.rows(self._extent) as rows:
+                attach_log(self._engine, rows)
+        return self._engine
+
+
+@contextmanager
+def past_files(
+    connection: Connection,
+    *,
+    lake: Lake | None = None,
+    log: SealedLog | None = None,
+    always: bool = False,
+) -> Generator[PastFiles]:
+    """Yields the past log in its files, read by DuckDB in this process; nothing is opened before.
+
+    Args:
+        connection: In a transaction.
+        lake: None for that of the store.
+        log: Where a transaction has opened it already.
+        always: Whether PostgreSQL is read by no reading, also where it has all events.
+    """
+    with ExitStack() as stack:
+        yield _ReadFiles(connection=connection, lake=lake, log=log, always=always, stack=stack)

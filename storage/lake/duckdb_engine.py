@@ -3,7 +3,8 @@
 import shutil
 import tempfile
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import namedtuple
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -25,6 +26,8 @@ _TYPES = {
     "bigint": "BIGINT",
     "bool": "BOOLEAN",
 }
+# Its columns are those of a statement.
+_Names: Any = namedtuple
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,18 +158,18 @@ class DuckDBEngine:
         # the statement's own order of joins is kept.
         kept = "build_side_probe_side,join_order" if step.small_right else ""
         self.database.execute(f"SET disabled_optimizers = '{kept}'")
-        with self._limited():
+        with self._limited(self._seconds):
             if self._part is None or step.temporary:
                 self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
             else:
                 self.define(step.name, self._write(step.name, sql, self._part))
 
     @contextmanager
-    def _limited(self) -> Generator[None]:
-        if self._seconds is None:
+    def _limited(self, seconds: float | None) -> Generator[None]:
+        if seconds is None:
             yield
             return
-        timer = threading.Timer(self._seconds, self.database.interrupt)
+        timer = threading.Timer(seconds, self.database.interrupt)
         timer.daemon = True
         timer.start()
         try:
@@ -206,7 +209,7 @@ class DuckDBEngine:
                 f" WHERE {key} IS NOT NULL{others}"
             )
         folder = self.folder / name
-        with self._limited():
+        with self._limited(self._seconds):
             self.database.execute(
                 f"COPY ({' UNION ALL '.join(distributed)}) TO {_literal(str(folder))}"
                 " (FORMAT parquet, PARTITION_BY (part))"
@@ -271,6 +274,19 @@ class DuckDBEngine:
         result = self.database.execute(sql)
         while batch := result.fetchmany(10_000):
             yield from batch
+
+    def answer(
+        self, sql: str, parameters: Mapping[str, object], *, seconds: float
+    ) -> Sequence[Any]:
+        """Returns the rows of a statement with parameters, with the names of its columns.
+
+        Raises:
+            duckdb.InterruptException: It took longer than so many seconds.
+        """
+        with self._limited(seconds):
+            result = self.database.execute(sql, dict(parameters))
+            row = _Names("Row", [column[0] for column in result.description])
+            return [row(*values) for values in result.fetchall()]
 
     def batches(self, sql: str) -> Iterable[Batch]:
         """Yields the rows of a statement as Arrow."""

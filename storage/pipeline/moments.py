@@ -3,24 +3,21 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
-from storage.schema.encoding import BLOCK
+from storage.schema.encoding import BLOCK, EPOCH, MICROSECOND
 
 SECOND = 1_000_000
 # Earlier and later than any time that is ever compared.
 EARLIEST, LATEST = -(2**62), 2**62
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
 
 def microseconds(moment: datetime) -> int:
     """Returns whole microseconds since the epoch: the store's own grain of time."""
-    return (moment - _EPOCH) // _MICROSECOND
+    return (moment - EPOCH) // MICROSECOND
 
 
 def moment_of(epoch_microseconds: int) -> datetime:
     """Returns the UTC time of whole microseconds since the epoch."""
-    return _EPOCH + epoch_microseconds * _MICROSECOND
+    return EPOCH + epoch_microseconds * MICROSECOND
 
 
 def block_of(moment: int) -> int:

@@ -5,7 +5,9 @@ views, which say times and words.
 """
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 
+EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 TREATMENT, CONTROL = 1, 0
 _SERVED = ("control", "treatment", "partial")
 # Why a unit is left out that an arm served: its number is (the place of the reason + 1) · 3 + that

@@ -1,16 +1,12 @@
 """A rehearsal: rows that a transaction wrote and then undid, laid over a separate reading."""
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, insert, select, text, tuple_
 
-from storage.experiments.freezing import freeze
 from storage.postgres.engine import SCHEMA
 from storage.schema.tables import commit_ids, commits, deploys, experiments
-from storage.upkeep.passing_error import is_passing
-from storage.verdicts.set_aside import experiments_to_freeze
 
 # Tables that deploys and registrations write and evidence reads.
 _TABLES = (deploys, commits, commit_ids, experiments)
@@ -30,27 +26,6 @@ def written_rows(connection: Connection) -> Rows:
         ]
         for table in _TABLES
     }
-
-
-def freeze_apart(
-    separate: Connection, *, as_of: datetime, leave_out: Callable[[str, Exception], None]
-) -> None:
-    """Freezes the policies that wait for the pipeline in a separate reading alone."""
-    if waiting := experiments_to_freeze(separate, as_of=as_of):
-        separate.execute(
-            text(
-                f"CREATE TEMP TABLE {experiments.name} ON COMMIT DROP AS"
-                f" SELECT * FROM {SCHEMA}.{experiments.name}"
-            )
-        )
-        for row in waiting:
-            try:
-                with separate.begin_nested():
-                    freeze(separate, row.experiment_id)
-            except Exception as error:
-                if is_passing(error):
-                    raise
-                leave_out(row.experiment_id, error)
 
 
 def lay_over(separate: Connection, project_id: int, rows: Rows) -> None:

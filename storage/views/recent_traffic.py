@@ -14,7 +14,6 @@ from domain.metric import Metric
 from domain.route import RouteTable
 from storage.experiments.commit_ids import event_commits
 from storage.experiments.graphs import graph_patterns
-from storage.experiments.readings import has_values
 from storage.postgres.rows import value_of
 from storage.schema.encoding import on_our_clock
 from storage.schema.partitions import newest_partitions
@@ -120,7 +119,10 @@ JOIN (
     )
 ) AS t ON m.sources ? t.event
 GROUP BY m.metric, k.property
-HAVING count(*) >= {_SOME} AND NOT bool_or({has_values("t.properties", "m.asked")})
+HAVING count(*) >= {_SOME} AND NOT bool_or(NOT EXISTS (
+    SELECT FROM jsonb_each(m.asked) AS a
+    WHERE NOT coalesce(a.value ? (t.properties ->> a.key), false)
+))
 ORDER BY m.metric, carrying, k.property
 """
 

@@ -18,8 +18,10 @@ from orchestration.pipeline.steps import (
     stage_due,
 )
 from storage.experiments.freezing import freeze, frozen_again
+from storage.lake.day_engines import past_files
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables, closed_instant, store_time
+from storage.schema.past_log import PastFiles
 from storage.upkeep.gauges import PIPELINE, note_step
 from storage.verdicts.set_aside import experiments_to_freeze
 
@@ -36,10 +38,12 @@ def freeze_registered(connection: Connection) -> None:
 _FROZEN = text("SELECT policy IS NOT NULL FROM experiments WHERE experiment_id = :id")
 
 
-def _require_kept(connection: Connection, experiment_id: str) -> None:
+def _require_kept(
+    connection: Connection, experiment_id: str, files: PastFiles | None = None
+) -> None:
     """Holds that a policy is frozen again to the byte, by its kept answers and by the log."""
     if connection.execute(_FROZEN, {"id": experiment_id}).scalar_one():
-        stored, by_kept, by_log = frozen_again(connection, experiment_id)
+        stored, by_kept, by_log = frozen_again(connection, experiment_id, files=files)
         assert stored == by_kept
         frozen = Policy.of(stored)
         # Under load a reading may not be answered in time.
@@ -72,7 +76,8 @@ def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
             with engine.connect() as connection:
                 bound = experiments_to_freeze(connection, as_of=result)
             freeze_bound(engine.begin, as_of=result, patience=FAST)
-            with engine.connect() as connection:
+            # By the other engine.
+            with engine.connect() as connection, past_files(connection, always=True) as files:
                 for row in bound:
-                    _require_kept(connection, row.experiment_id)
+                    _require_kept(connection, row.experiment_id, files)
     advance_places(engine.begin)

@@ -4,9 +4,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
+from domain.policy import Policy
 from orchestration.pipeline.audit import audit
+from storage.experiments.freezing import frozen_again
+from storage.lake.comparison import compare_files
+from storage.lake.hot_days import move_old_days
+from storage.lake.lake import open_lake
+from storage.lake.sealing import Sealer
 from storage.upkeep.forgetting import forget_person
 from tests.world import DAY, A, K
 
@@ -169,6 +175,76 @@ def test_a_policy_is_audited_by_its_kept_answers_and_by_the_log(shop) -> None:
     changed = text("""UPDATE experiments SET policy = policy || '{"alpha": 0.06}'""")
     shop.in_store(lambda connection: connection.execute(changed))
     assert "policy.alpha: served 0.06, raw 0.05" in audited(shop, experiment)[0]
+
+
+# --- Days that are in the lake alone --------------------------------------------------------------
+
+
+def sealed(shop) -> None:
+    """Seals and compares what has come, and moves the days of before a week."""
+    engine, lake = shop.store.engine, open_lake()
+    assert Sealer(engine=engine, lake=lake).seal() is not None
+    with engine.begin() as connection:
+        assert compare_files(connection, lake).different == []
+        connection.execute(text("DELETE FROM replayed_days"))
+    assert move_old_days(engine, lake, as_of=datetime.now(UTC), hot_days=7).moved
+
+
+UNFROZEN = text("UPDATE experiments SET policy = NULL, frozen_at = NULL, starts_at = NULL")
+ONLINE = {
+    **BILL,
+    "sources": ["paid", "expansion"],
+    "currency": "USD",
+    "rates": {"EUR": 1.08234567},
+    "where": {"plan": ["7", "x"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("named", "lacking"),
+    [(True, {"unit"}), (False, {"unit", "thresholds of slow", "thresholds of slow_page"})],
+    ids=["users", "sessions"],
+)
+def test_a_policy_is_the_same_where_its_days_are_in_files_by_now(
+    shop, monkeypatch, tmp_path, named, lacking
+) -> None:
+    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
+    shop.settings(metrics={"spent": ONLINE, "slow_page": SLOW_PAGE})
+    customers(shop, named=named)
+    for number in range(60):
+        minutes = FIRST + number / 22
+        visit(shop, f"none {number}", minutes=minutes, value=0, request=0, commit=A, route="/list")
+    for number, event in enumerate(shop.events):
+        event["properties"] = {"plan": (7, "x", 7.5, "y")[number % 4]}
+    revenue = [
+        {
+            "event": "expansion",
+            "occurred_at": shop.at(FIRST),
+            "amount": {"value": 1999 + number, "currency": ("USD", "EUR", "CHF")[number % 3]},
+            "user_ref": f"u{number}",
+            "idempotency_key": f"k{number}",
+            "attributes": {"plan": 7},
+        }
+        for number in range(50)
+    ]
+    answer = shop.post("/v1/revenue/events?replay=true", {"events": revenue})
+    assert answer.json()["accepted"] == 50
+    experiment = registered(shop, unvouched="s1%")
+    kept = shop.policy(experiment)
+    sealed(shop)
+
+    def read(connection: Connection) -> set[str]:
+        """The readings that PostgreSQL alone answers otherwise."""
+        _, by_kept, by_log = frozen_again(connection, experiment)
+        assert by_kept == kept
+        both = zip(Policy.of(kept).frozen_from, by_log.frozen_from, strict=True)
+        return {one.question for one, other in both if one != other}
+
+    assert shop.in_store(read) == lacking
+    shop.in_store(lambda connection: connection.execute(UNFROZEN))
+    shop.tick()
+    assert shop.policy(experiment) == kept
+    assert audited(shop, experiment) == ([], [])
 
 
 # --- The cap of a mean: so that no whale hides a change -------------------------------------------
