@@ -20,7 +20,7 @@ from api.adapters.otlp import logs as otlp_logs
 from api.adapters.otlp import traces as otlp_traces
 from api.dashboard import pages as dashboard
 from api.dashboard.route import asks_for_page, failure_page
-from api.ledger import portfolio
+from api.ledger import effects, portfolio
 from api.ledger import verdicts as ledger
 from api.programs import scripts
 from api.routes import (
@@ -67,6 +67,7 @@ _ROUTERS = (
     agents.router,
     checklist.router,
     ledger.router,
+    effects.router,
     portfolio.router,
     remote_evaluation.router,
     verdicts.router,

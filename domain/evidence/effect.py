@@ -10,6 +10,10 @@ Basis = Literal["open", "at_decision", "at_reward"]
 FollowUpState = Literal["running", "stopped", "final"]
 Stopped = Literal["closed", "withdrawn", "promoted", "superseded", "starved", "nothing_to_compare"]
 
+# The relative standard error of a likelihood up to which the posterior mean hardly depends on who
+# stopped it, and when (docs/calibration.md, 'The effect that is served').
+PRECISE = 0.05
+
 
 class AfterDecision(Document, frozen=True, kw_only=True):
     """The effect of the units alone that were exposed after a decision, while both arms are served.
@@ -36,19 +40,18 @@ class AfterDecision(Document, frozen=True, kw_only=True):
 class Likelihood(Document, frozen=True, kw_only=True):
     """The normal likelihood of the units alone, for a learner that has a prior of its own.
 
-    Multiply it in once, when the effect is final, and never together with the effect, which has a
-    prior in it already.
+    Multiply it in once, and never together with the effect, which has a prior in it already.
     """
 
     estimate: Annotated[
         float,
         Meta(
             description="The lift divided by both arms' rate or mean; in the metric's unit where"
-            " `relative` is null. Too large on average where something stopped the comparison."
-            " Multiply it into a prior once, and never the effect too."
+            " `relative` is null. Multiply it into a prior once, and never the effect too."
         ),
     ]
-    standard_error: Annotated[float, Meta(description="Of the estimate.")]
+    standard_error: float
+    trainable: Annotated[bool, Meta(description="Once it is final.")]
 
 
 class Effect(Document, frozen=True, kw_only=True):
@@ -105,15 +108,15 @@ class Effect(Document, frozen=True, kw_only=True):
     trainable: Annotated[
         bool,
         Meta(
-            description="Whether to train on it: it is final, nobody who made the change chose"
-            " its moment, and it is not retrospective."
+            description="Whether to train on it, from `reward_at` on: final, and its likelihood's"
+            " relative error is at most 0.05."
         ),
     ]
     stopped: Annotated[
         Stopped | None,
         Meta(
             description="The event that ended the comparison before a decision and reward_at, or"
-            " null. Such an effect is never trainable."
+            " null."
         ),
     ]
     reward_at: Annotated[

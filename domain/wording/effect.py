@@ -1,5 +1,7 @@
 """The effect of a change in a line: the best estimate and its moment, the same in every face."""
 
+from datetime import datetime
+
 from domain.document import Interval
 from domain.evidence.document import Evidence
 from domain.evidence.effect import Effect
@@ -8,31 +10,25 @@ from domain.measure import measure_of
 
 MOMENTS = {"open": "so far", "at_decision": "at the decision", "at_reward": "over its full time"}
 
-# Why an estimate is not trained on.
-_STOPPED = {
-    "closed": "the experiment was closed by hand before it was final",
-    "withdrawn": "the canary was withdrawn before an answer",
-    "promoted": "the canary was given to everybody before an answer",
-    "superseded": "another build took the place of control before an answer",
-    "starved": "the smaller arm was cut to less than half of its share before an answer",
-    "nothing_to_compare": "no build without it was served",
-}
-
 
 def training_sentence(effect: Effect | None, *, retrospective: bool) -> str | None:
     """Returns whether to train on an effect, and else when; None where it is no estimate."""
     if effect is None or effect.estimate is None:
         return None
-    if effect.stopped is not None:
-        return f"Do not train on the estimate: {_STOPPED[effect.stopped]}."
-    if effect.trainable:
-        return "The estimate is final: it can be trained on."
-    if effect.final or retrospective:
+    if retrospective:
         return "Do not train on the estimate: what it measures could be chosen by the answer."
+    if effect.trainable:
+        return f"The estimate is final: it can be trained on from {_at(effect.reward_at)} on."
+    if effect.final:
+        return "Train on the likelihood: the estimate still depends on its prior."
     return (
-        f"The estimate can change until {effect.reward_at:%Y-%m-%d %H:%M} UTC, or until the"
+        f"The estimate can change until {_at(effect.reward_at)}, or until the"
         " decision where that is later: train on none before."
     )
+
+
+def _at(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def near_end(interval: Interval | None) -> float | None:

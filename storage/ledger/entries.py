@@ -11,11 +11,14 @@ from storage.experiments.deploys import TITLE
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import ALPHA, ATTEMPT, IS_HISTORY, IS_PORTFOLIO
 
+# Who made a change: as the registration names it, else as the commit does.
+ACTOR = """
+coalesce(x.request ->> 'actor', d.commit ->> 'actor', d.commit ->> 'author')"""
 # The evidence is read of keeps alone: a document of thousands of looks is large.
 _ENTRIES = text(f"""
 SELECT x.experiment_id, x.target_metric AS metric, v.verdict, v.as_of AS at, x.treatment_commit,
     {TITLE} AS title,
-    coalesce(x.request ->> 'actor', d.commit ->> 'actor', d.commit ->> 'author') AS actor,
+    {ACTOR} AS actor,
     coalesce({ALPHA} / power({ATTEMPT}, 2), 0.05) AS level,
     {IS_HISTORY} OR v.as_of <= x.registered_at AS retrospective,
     coalesce(p.asked_at, x.registered_at) AS asked_at, v.decided, p.outcome,

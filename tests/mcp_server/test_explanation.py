@@ -19,7 +19,9 @@ CHECKS = st.lists(
 )
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 NUMBERS = st.none() | FLOATS
-LIKELIHOODS = st.fixed_dictionaries(dict.fromkeys(("estimate", "standard_error"), FLOATS))
+LIKELIHOODS = st.fixed_dictionaries(
+    {"estimate": FLOATS, "standard_error": FLOATS, "trainable": st.booleans()}
+)
 EFFECTS = st.fixed_dictionaries(
     dict.fromkeys(("estimate", "standard_error", "relative"), NUMBERS)
     | {"final": st.booleans(), "likelihood": st.none() | LIKELIHOODS}
@@ -68,7 +70,7 @@ def test_of_an_experiment_that_was_never_computed_no_sessions_are_claimed() -> N
 def test_the_effect_is_told_as_numbers_and_never_of_an_unfair_split() -> None:
     effect = {"estimate": 0.01234567891, "standard_error": 0.004, "relative": None, "final": True}
     effect |= {"trainable": True, "reward_at": "2026-10-08T00:00:00Z"}
-    effect |= {"likelihood": {"estimate": 0.09, "standard_error": 0.03}}
+    effect |= {"likelihood": {"estimate": 0.09, "standard_error": 0.03, "trainable": True}}
     assert explained(effect=effect)["evidence"]["effect"] == effect
     unfair = explained(effect={"estimate": None, "standard_error": None})["evidence"]["effect"]
     assert (unfair["estimate"], unfair["standard_error"]) == (None, None)

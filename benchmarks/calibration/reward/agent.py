@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.calibration.reward.population import drawn
+from domain.evidence.effect import PRECISE
 from domain.metric import DAY, HOUR
 from domain.policy import Numbers
 from stats.counts.cell import Floats
@@ -34,7 +35,7 @@ class Harvest:
     Attributes:
         ended: The share of changes that the agent ended.
         served: Of all changes.
-        trainable: Of those alone that count.
+        trainable: Of those alone whose likelihood is precise.
     """
 
     ended: float
@@ -47,8 +48,8 @@ def harvest(
 ) -> Harvest:
     """Ends each change at the first look of an hour at which its effect reaches a threshold.
 
-    An ended change serves its effect of then for ever and is not trainable; any other serves the
-    effect of its seventh day.
+    An ended change serves its effect of then for ever; any other serves the effect of its seventh
+    day. It is trainable where its likelihood is precise, whoever ended it.
 
     Args:
         count: How many changes.
@@ -57,7 +58,7 @@ def harvest(
         truth: The true relative effect of each.
     """
     policy = Numbers(horizon_seconds=7 * DAY)
-    served, kept = np.zeros(count), np.ones(count, dtype=np.bool_)
+    served, error, ended = np.zeros(count), np.full(count, np.inf), 0
     for number in range(count):
         series = drawn(seed + number, truth, policy, days=7, per_day=per_day)
         batch = traced([stratified(series)])
@@ -65,7 +66,8 @@ def harvest(
         for row in np.unique(hours[hours >= 0]).tolist():
             effect = effect_at(batch, row, policy, is_rate=True, interval=(0.0, 0.0))
             served[number] = 0.0 if effect is None else effect.posterior.relative or 0.0
+            error[number] = np.inf if effect is None else effect.posterior.observed_error
             if served[number] >= threshold:
-                kept[number] = False
+                ended += 1
                 break
-    return Harvest(ended=float(1 - kept.mean()), served=served, trainable=served[kept])
+    return Harvest(ended=ended / count, served=served, trainable=served[error <= PRECISE])

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from domain.document import Interval, moment
 from domain.evidence import effect as served
-from domain.evidence.effect import AfterDecision, Basis, FollowUpState, Likelihood, Stopped
+from domain.evidence.effect import PRECISE, AfterDecision, Basis, FollowUpState, Likelihood, Stopped
 from domain.policy import BLOCK_SECONDS, Policy
 from domain.words import EndedBecause, Verdict
 from stats.decision.effect import Effect
@@ -165,24 +165,28 @@ def _document(
     posterior = None if effect is None else effect.posterior
     interval = None if effect is None else effect.interval
     estimate = None if posterior is None else posterior.estimate
+    relative = None if posterior is None else posterior.relative
     retrospective = is_retrospective(reading, None if effect is None else effect.as_of)
     likelihood = None
     if posterior is not None and not retrospective:
         likelihood = Likelihood(
-            estimate=posterior.observed, standard_error=posterior.observed_error
+            estimate=posterior.observed, standard_error=posterior.observed_error, trainable=final
         )
     return served.Effect(
         estimate=estimate,
         standard_error=None if posterior is None else posterior.standard_deviation,
         interval=interval,
-        relative=None if posterior is None else posterior.relative,
+        relative=relative,
         likelihood=likelihood,
         value_per_day=None if estimate is None or dollars is None else estimate * dollars,
         value_interval=_times(interval, dollars),
         basis=basis,
         units=units if effect is None else effect.units,
         final=final,
-        trainable=final and stopped is None and not retrospective and estimate is not None,
+        trainable=final
+        and likelihood is not None
+        and relative is not None
+        and likelihood.standard_error <= PRECISE,
         stopped=stopped,
         reward_at=due,
         as_of=at if effect is None else moment(effect.as_of),

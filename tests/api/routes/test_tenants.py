@@ -50,6 +50,7 @@ KINDS = {
     "/v1/reward/gate": {KeyKind.PROJECT},
     "/v1/reward/freeze": {KeyKind.PROJECT},
     "/v1/reward/ledger": {KeyKind.PROJECT},
+    "/v1/reward/effects": {KeyKind.PROJECT},
     "/v1/reward/portfolio": {KeyKind.PROJECT},
     "/v1/reward/checklist": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}": {KeyKind.PROJECT},

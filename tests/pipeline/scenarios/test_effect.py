@@ -112,8 +112,10 @@ def close(story, experiment: str, *, minutes: float) -> None:
 
 
 def stopped(story, experiment: str) -> tuple[str | None, bool, bool]:
+    """What stopped it, and whether effect and likelihood are final."""
     effect = read(story, experiment).json()
-    return effect["stopped"], effect["final"], effect["trainable"]
+    likelihood = effect["likelihood"]
+    return effect["stopped"], effect["final"], bool(likelihood and likelihood["trainable"])
 
 
 def test_whoever_takes_the_comparison_away_before_an_answer_chose_the_moment_of_its_effect(
@@ -128,7 +130,9 @@ def test_whoever_takes_the_comparison_away_before_an_answer_chose_the_moment_of_
     story.as_live()
     close(story, experiment, minutes=500)
     story.tick(minutes=DAY)
-    assert stopped(story, experiment) == ("closed", True, False)
+    assert stopped(story, experiment) == ("closed", True, True)
+    # Whoever stopped it, three thousand sessions at 10 % say too little for an estimate.
+    assert not read(story, experiment).json()["trainable"]
     effect, totals = read(story, experiment).json(), story.evidence(experiment)["totals"]
     assert effect["estimate"] is not None
     # The likelihood is served whoever stopped the experiment.
@@ -193,7 +197,7 @@ def test_a_canary_that_was_silently_gone_before_it_was_due_is_stopped(story) -> 
     experiment = story.register(treatment_commit=K)
     story.as_live()
     story.tick(minutes=6 * DAY)
-    assert stopped(story, experiment) == ("withdrawn", True, False)
+    assert stopped(story, experiment) == ("withdrawn", True, True)
 
 
 @pytest.mark.parametrize(("share", "fit"), also_nightly([(0.05, False)], [(0.4, True)]))
@@ -210,7 +214,7 @@ def test_a_share_that_is_silently_cut_to_less_than_half_starves_the_comparison(
     experiment = story.register(treatment_commit=K)
     story.as_live()
     story.tick(minutes=2.2 * DAY)
-    assert stopped(story, experiment) == (None if fit else "starved", True, fit)
+    assert stopped(story, experiment) == (None if fit else "starved", True, True)
 
 
 @pytest.mark.nightly
@@ -227,12 +231,21 @@ def test_an_unfair_split_has_no_effect(story) -> None:
     assert story.evidence(experiment)["metrics"][0]["state"] == "unfair"
 
 
-def serve(story, *, begin: float, days: float, units: int, rate: float, share: float = 0.5) -> None:
+def serve(
+    story,
+    *,
+    begin: float,
+    days: float,
+    units: int,
+    rate: float,
+    share: float = 0.5,
+    base: float = 0.1,
+) -> None:
     """Serves both builds over some days; `units` a day, of which a share gets the treatment."""
     treated = round(units * share * days)
     minutes = days * DAY
     story.crowd(
-        A, start=begin, minutes=minutes, units=round(units * days) - treated, rates={"order": 0.10}
+        A, start=begin, minutes=minutes, units=round(units * days) - treated, rates={"order": base}
     )
     story.crowd(K, start=begin, minutes=minutes, units=treated, rates={"order": rate})
     story.send()
@@ -246,7 +259,7 @@ def kept(story) -> Callable[..., str]:
         canary = story.canary()
         if promoted:
             story.deploy(K, minutes=promoted["at"], base=A, allocation=1)
-        serve(story, begin=0, days=1, units=8000, rate=0.14)
+        serve(story, begin=0, days=1, units=8000, rate=0.35, base=0.25)
         serve(story, begin=DAY, days=days, units=1000, rate=later)
         experiment = story.register(treatment_commit=K, deploy_id=canary["deploy_id"])
         story.as_live()
@@ -294,7 +307,7 @@ def test_promoted_to_everybody_before_its_end_it_is_stopped(story, kept) -> None
     assert [served[name] for name in SERVED] == ["at_reward", True, True, None]
     after = served["after_decision"]
     assert (after["state"], after["estimate"]) == ("stopped", None)
-    assert after["interval"][0] < 0.02 < after["interval"][1]
+    assert after["interval"][0] < 0.08 < after["interval"][1], after["interval"]
 
 
 @pytest.mark.nightly
