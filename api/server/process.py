@@ -201,9 +201,11 @@ def _serve_together(config: uvicorn.Config, count: int, unasked: ApiSettings | N
                 shutil.rmtree(folder, ignore_errors=True)
 
     try:
-        # Once for all: the workers are forks.
+        # Once for all: the workers are forks. Nothing that is imported is garbage.
+        gc.disable()
         import_module("api.app")
         mark_process_dead = import_module("prometheus_client.multiprocess").mark_process_dead
+        gc.enable()
         # Memory is shared with the workers until somewhere is written to, as a collection does.
         gc.collect()
         gc.freeze()

@@ -2,10 +2,12 @@
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +51,19 @@ def taken(host: str, port: int) -> bool:
 def reachable(host: str) -> str:
     """The address under which this machine reaches a server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (read, not bound)
+
+
+def compiled_once(env: Mapping[str, str], data_dir: Path) -> Mapping[str, str]:
+    """An environment in which Python keeps compiled modules: here, where it may not beside them.
+
+    Images often forbid it, and who installs may be another user. Each start would compile all that
+    it imports, which is half of the time until the API serves.
+    """
+    may_keep = os.access(sysconfig.get_path("purelib"), os.W_OK)
+    if "PYTHONPYCACHEPREFIX" in env or (may_keep and "PYTHONDONTWRITEBYTECODE" not in env):
+        return env
+    kept = {name: text for name, text in env.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(data_dir / "bytecode")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +140,12 @@ class Servers:
         longest_backoff_seconds: float = Child.longest_backoff_seconds,
     ) -> Child:
         path = fresh_log(self.data_dir / "logs" / f"{log}.log")
-        command = [sys.executable, "-m", *module]
+        command, env = [sys.executable, "-m", *module], compiled_once(self.env, self.data_dir)
         return Child(
             name=name,
             # Started in the data directory: a folder `stats` or `api` where the user stands
             # would else be imported for ours.
-            start=lambda: spawn(command, log=path, env=self.env, cwd=self.data_dir, umask=0o077),
+            start=lambda: spawn(command, log=path, env=env, cwd=self.data_dir, umask=0o077),
             ready=ready,
             ends_itself=ends_itself,
             log=path,

@@ -5,11 +5,6 @@ import os
 from functools import cached_property
 from pathlib import Path
 
-import psycopg
-from sqlalchemy.engine import URL
-
-from storage.postgres.engine import connection_string
-
 DATABASE = "deploy_reward"
 ROLE = "deploy_reward"
 PORT = 5432  # names the socket only: nothing listens on the network
@@ -81,6 +76,8 @@ class ClusterAddress:
 
     def url_of(self, database: str) -> str:
         """Returns SQLAlchemy's address of a database."""
+        from sqlalchemy.engine import URL  # noqa: PLC0415 - a command that asks a service has none
+
         query = {"host": str(self.socket_folder), "port": str(PORT)}
         return URL.create(
             "postgresql+psycopg", username=ROLE, database=database, query=query
@@ -93,6 +90,10 @@ def running_url(data_dir: Path) -> str | None:
     Returns:
         A SQLAlchemy address, or None when no server there takes connections.
     """
+    import psycopg  # noqa: PLC0415 - as above
+
+    from storage.postgres.engine import connection_string  # noqa: PLC0415 - as above
+
     cluster = ClusterAddress(data_dir)
     if not cluster.socket.exists():
         return None

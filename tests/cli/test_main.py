@@ -56,6 +56,15 @@ for words in ("explain exp_1", "list", "wait exp_1", "close exp_1", "doctor", "p
     assert ran.stdout.count("SERVICE_API_URL") == 9, ran.stdout
 
 
+def test_the_api_imports_nothing_that_only_the_pipeline_needs() -> None:
+    code = (
+        "import sys, api.app, api.server.process, cli.main, cli.processes.parts; print(*{'dagster',"
+        " 'pandas', 'scipy', 'duckdb', 'statsmodels', 'numpy', 'pyarrow', 'mcp'} & {*sys.modules})"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""
+
+
 def test_an_unknown_command_is_named() -> None:
     result = CliRunner().invoke(main, ["upp"])
     assert result.exit_code == 2

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.processes.children import Servers, postgres
+from cli.processes.children import Servers, compiled_once, postgres
 from cli.processes.supervisor import (
     Child,
     ChildFailedError,
@@ -342,3 +342,20 @@ def test_the_last_three_logs_are_kept(tmp_path) -> None:
         fresh_log(log).write_text(str(start))
     kept = {path.name: path.read_text() for path in log.parent.iterdir()}
     assert kept == {"api.log": "5", "api.log.1": "4", "api.log.2": "3", "api.log.3": "2"}
+
+
+def test_what_a_child_imports_is_compiled_once_where_python_may_keep_nothing(tmp_path) -> None:
+    given = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    env = compiled_once(given, tmp_path)
+    code = "import click; print(click.__spec__.cached)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=env
+    )
+    kept = Path(ran.stdout.strip())
+    assert kept.is_relative_to(tmp_path / "bytecode")
+    assert kept.is_file()
+    # Who names a place of their own is asked no more.
+    assert (
+        compiled_once({**given, "PYTHONPYCACHEPREFIX": "/x"}, tmp_path)["PYTHONPYCACHEPREFIX"]
+        == "/x"
+    )
