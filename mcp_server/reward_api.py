@@ -1,8 +1,9 @@
 """The service's reward endpoints, as the tools of MCP ask them."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import httpx2
 from mcp.server.mcpserver.exceptions import ToolError
@@ -15,11 +16,10 @@ from mcp_server.client import Answer, Client, ServiceError
 ANSWER_SECONDS = 8.0
 TEXT_CHARACTERS = 1500
 
-# Other routes under /v1/reward/ and path steps: asked for as an experiment, each would reach
-# another endpoint, and the gate registers what it does not know.
-NOT_EXPERIMENTS = frozenset(
-    {".", "..", "register", "gate", "checklist", "freeze", "ledger", "portfolio"}
-)
+# Other routes under /v1/reward/: asked for as an experiment, each would reach another endpoint, and
+# the gate registers what it does not know.
+NOT_EXPERIMENTS = frozenset({"register", "gate", "checklist", "freeze", "ledger", "portfolio"})
+_ID = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
 
 CORRECT = "Correct the arguments and call again."
 FIND = "list_experiments shows the open experiments, and with status decided the others."
@@ -108,9 +108,9 @@ class RewardApi(Client):
 
 def _step(experiment_id: str) -> str:
     """The identifier as a step of a path."""
-    if experiment_id in NOT_EXPERIMENTS:
-        raise ToolError(f"{experiment_id!r} is no experiment's identifier. {FIND}")
-    return quote(experiment_id, safe="", errors="replace")
+    if experiment_id in NOT_EXPERIMENTS or not _ID.fullmatch(experiment_id):
+        raise ToolError(f"{experiment_id!a} is no experiment's identifier. {FIND}")
+    return experiment_id
 
 
 def _problem(problem: Mapping[str, Any]) -> str:

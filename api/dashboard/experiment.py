@@ -200,7 +200,7 @@ def _known(read: _Reading) -> dict[str, Any]:
         "ends": _ends(finding, document),
         "lasts": lasts(document),
         "overdue": next_look is not None and datetime.now(UTC) > next_look + _OVERDUE,
-        "checks": [] if document is None else _checks(document),
+        "checks": [] if document is None else _checks(document, is_final=finding.decided),
         "warnings": [] if document is None else warning_sentences(document),
         "metrics": [] if document is None else metric_rows(document),
         "guardrails": {
@@ -257,7 +257,7 @@ def _looks(document: Evidence) -> list[tuple[EvidenceLook, bool]]:
     return [(look, look.at.timestamp() == fired) for look in reversed(latest)]
 
 
-def _checks(document: Evidence) -> list[dict[str, Any]]:
+def _checks(document: Evidence, *, is_final: bool) -> list[dict[str, Any]]:
     """Returns what must hold for a comparison to be fair, and whether it does."""
     beside = {
         Cause.SAMPLE_RATIO: tipping_sentence(document),
@@ -267,7 +267,7 @@ def _checks(document: Evidence) -> list[dict[str, Any]]:
         {
             "name": check.name,
             "state": _STATES[check.state],
-            "word": check.word,
+            "word": "cannot be known" if is_final and check.state == "not_known" else check.word,
             "detail": check.detail or (check.cause and beside.get(check.cause)),
         }
         for check in document.gates.checks

@@ -101,7 +101,7 @@ class Ledger(LedgerCounts, frozen=True, kw_only=True):
     placed: Annotated[int, Meta(description="Changes that have a place now.")]
     actors: tuple[LedgerActor, ...]
     by_day: Annotated[tuple[LedgerDay, ...], Meta(description="The last day first.")]
-    weeks: tuple[LedgerWeek, ...]
+    weeks: Annotated[tuple[LedgerWeek, ...], Meta(description="The last week first.")]
     metrics: tuple[LedgerMetric, ...]
     keeps: Annotated[tuple[LedgerKeep, ...], Meta(description="The newest 200, the last first.")]
     left_out: Annotated[int, Meta(description="Keeps that are not listed.")]
@@ -129,7 +129,7 @@ def ledger_of(
         _grouped(entries, lambda entry: entry.actor).items(),
         key=lambda item: (-len(item[1]), item[0] is None, item[0] or ""),
     )
-    by_week = sorted(_grouped(entries, _week).items())
+    by_week = sorted(_grouped(entries, _week).items(), reverse=True)
     by_day = sorted(_grouped(entries, _day).items(), reverse=True)
     by_metric = sorted(_grouped(keeps, lambda entry: entry.metric).items())
     return Ledger(

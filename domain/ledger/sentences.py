@@ -8,7 +8,7 @@ from domain.wording.effect import MOMENTS
 def portfolio_headline(portfolio: Portfolio) -> str:
     """Returns the figures of a portfolio's document in a sentence."""
     if portfolio.hold_back is None:
-        return "There is no earlier build to hold back yet."
+        return "No other build was in front of users a week ago, so there is none to hold back yet."
     if not portfolio.changes:
         return "Users have no change that the hold-back lacks: there is nothing to measure."
     kept = portfolio.kept

@@ -14,7 +14,7 @@ def tipping_sentence(evidence: Evidence) -> str | None:
     if point is None or not point.sessions or evidence.gates.interacting_because:
         return None
     unit = evidence.policy.unit
-    many = f"{point.sessions:,} invented {unit}s that convert could explain the difference"
+    many = f"{point.sessions:,} fake {unit}s that convert would explain this difference"
     if point.unseen is None:
-        return f"{many}, and nobody would notice, as no share is declared"
-    return f"{many}; nobody would notice up to about {point.unseen:,} of them in an arm"
+        return f"{many}, and no check would notice: no share is declared"
+    return f"{many}; this check notices no fewer than about {point.unseen:,} in an arm"

@@ -59,7 +59,7 @@ class Interaction(Gate):
 
     cause = Cause.INTERACTION
     member = "interaction_e"
-    title = "The same effect everywhere"
+    title = "Other changes do not alter the effect"
     why = "the effect differs with what else a build carries"
     step = (
         "The effect differs with what else a build carries: wait until the other change is decided."

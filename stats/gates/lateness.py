@@ -18,7 +18,7 @@ class Lateness(Gate):
     cause = Cause.LATENESS
     member = "lateness_e"
     is_sticky = True
-    title = "Outcomes arrive alike"
+    title = "Outcomes arrive as soon in both arms"
     why = "an arm's outcomes come too late more often than the other's"
     step = (
         "An arm's outcomes come late more often than the other's: check how each build sends its"

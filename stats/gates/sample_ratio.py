@@ -50,7 +50,7 @@ class SampleRatio(Gate):
     cause = Cause.SAMPLE_RATIO
     member = "sample_ratio_e"
     is_sticky = True
-    title = "Shares as declared"
+    title = "Traffic is split as declared"
     why = "the arms do not get the shares that were declared"
     step = (
         "The arms do not get the shares that you declared: check the router's weights and the"

@@ -35,7 +35,7 @@ class Turnover(CompanionGate):
 
     cause = role = Cause.TURNOVER
     member = "turnover_e"
-    title = "Visitors begin another session alike"
+    title = "Visitors come back as often in both arms"
     why = "sessions last longer in the arm that looks better, whose visitors begin fewer others"
     step = (
         "Sessions of that arm hold a visitor's later visits too: let both arms end a session alike,"
@@ -66,14 +66,13 @@ class Turnover(CompanionGate):
         return super().explains(score, target, policy) & gains
 
     def detail(self, reading: Reading, look: int, units: Units) -> str | None:
-        """How many sessions of either arm have another."""
+        """How many sessions of either arm have another; None where none has."""
         del units
         if not isinstance(reading, CompanionReading):
             return None
-        return (
-            f"another session after {reading.treatment[look]:,} of treatment,"
-            f" after {reading.control[look]:,} of control"
-        )
+        treatment, control = int(reading.treatment[look]), int(reading.control[look])
+        counts = f"{treatment:,} sessions of treatment and {control:,} of control"
+        return f"{counts} were followed by another" if treatment or control else None
 
     def cuts_sessions(self, reading: Reading, look: int) -> bool:
         """Whether visitors of treatment begin another session more often."""

@@ -121,8 +121,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     locked: Annotated[
         list[Lockable],
         form_field(
-            "Kept for the project",
-            "What a registration cannot choose: target_metric, guardrails (it may add some),"
+            "Fixed by the project",
+            "A registration may not choose these: target_metric, guardrails (it may add some),"
             " routes, control_commit, value; and of a place accept_harm, patience.",
             frozen="named",
         ),
@@ -140,8 +140,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Literal["auto", "session", "user"],
         form_field(
             "Unit",
-            "What the router keeps in an arm; by itself, as received sessions show it.",
-            choices={"auto": "By itself", "session": "Session", "user": "User"},
+            "What the router keeps in an arm. Automatic: chosen by the sessions received.",
+            choices={"auto": "Automatic", "session": "Session", "user": "User"},
             frozen="whole",
         ),
     ] = "auto"

@@ -128,7 +128,7 @@ def sets_up(engineer: Engineer, shop_url: str) -> None:
 
     page.get_by_role("link", name="Settings").click()
     page.get_by_label("Default metric").fill("order_placed")
-    for folded in ("How it is decided", "Whom it believes"):
+    for folded in ("How it is decided", "Which events and senders count"):
         page.get_by_text(folded).first.click()
     page.get_by_label("Grace, in seconds").fill(str(GRACE.seconds))
     page.get_by_label("Allowed origins").fill(shop_url)

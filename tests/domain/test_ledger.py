@@ -91,7 +91,7 @@ def test_it_adds_up_by_actor_week_and_metric() -> None:
     for name in ("judged", "kept", "rolled_back", "standing"):
         assert sum(getattr(line, name) for line in account.actors) == getattr(account, name)
         assert sum(getattr(line, name) for line in account.weeks) == getattr(account, name)
-    assert [line.week for line in account.weeks] == ["2026-11-09", "2026-11-16"]
+    assert [line.week for line in account.weeks] == ["2026-11-16", "2026-11-09"]
     order, signup = account.metrics
     assert order == LedgerMetric(
         metric="order",

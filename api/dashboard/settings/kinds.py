@@ -108,7 +108,7 @@ GENERAL = _Remaining(
     groups={
         "default_metric": "What is tested",
         "alpha": "How it is decided",
-        "allowed_origins": "Whom it believes",
+        "allowed_origins": "Which events and senders count",
     },
 )
 METRICS = Kind(

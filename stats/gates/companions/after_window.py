@@ -20,7 +20,7 @@ class AfterWindow(CompanionGate):
     cause = Cause.AFTER_WINDOW
     member = "after_window_e"
     role = LONG_WINDOW
-    title = "Outcomes inside the window alike"
+    title = "As many outcomes miss the window in both arms"
     why = "outcomes come after the window more often in the arm with the lower rate"
     step = "The arm with the lower rate converts later: give the metric a longer window."
 

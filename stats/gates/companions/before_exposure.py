@@ -16,7 +16,7 @@ class BeforeExposure(CompanionGate):
 
     cause = role = alone = Cause.BEFORE_EXPOSURE
     member = "before_exposure_e"
-    title = "Outcomes before the exposure alike"
+    title = "As many outcomes precede the exposure in both arms"
     why = "outcomes come before the exposure more often in the arm with the lower rate"
     step = (
         "Outcomes before the event that exposes do not count: register the change without"

@@ -25,7 +25,7 @@ class Channels(CompanionGate):
     cause = role = Cause.CHANNELS
     member = "channels_e"
     alone = VOUCHED
-    title = "Pages send their outcomes alike"
+    title = "Pages report outcomes as often in both arms"
     why = "the page of the arm that looks lower sends fewer of the outcomes that servers know"
     step = (
         "The page of that arm loses outcomes: send the metric from your servers, with the write"

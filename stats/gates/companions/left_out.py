@@ -46,7 +46,7 @@ class CurrencyLeftOut(LeftOut):
     """Payments in another currency than the metric's are left out."""
 
     cause = role = Cause.OTHER_CURRENCY
-    title = "Payments in another currency alike"
+    title = "Other currencies are as frequent in both arms"
     why = "payments in another currency are left out, more of them in the arm with the lower mean"
     step = CURES[Cause.OTHER_CURRENCY]
 
@@ -55,7 +55,7 @@ class ValueLeftOut(LeftOut):
     """Events without a value are left out."""
 
     cause = role = Cause.NO_VALUE
-    title = "Events without a value alike"
+    title = "Missing values are as frequent in both arms"
     why = "events without a value are left out, more of them in the arm with the lower mean"
     step = CURES[Cause.NO_VALUE]
 
@@ -68,7 +68,7 @@ class NotVouchedLeftOut(LeftOut):
     """
 
     cause = role = alone = Cause.NOT_VOUCHED
-    title = "Outcomes that nobody vouches for alike"
+    title = "Unvouched outcomes are as frequent in both arms"
     why = "outcomes that nobody vouches for are left out, more of them in the arm that looks lower"
     step = CURES[Cause.NOT_VOUCHED]
 
@@ -81,6 +81,6 @@ class EmptyLeftOut(LeftOut):
     """History does not know the outcome of a unit, which counts as none."""
 
     cause = role = Cause.EMPTY
-    title = "Outcomes known alike"
+    title = "Outcomes are known as often in both arms"
     why = "outcomes are empty in the history, more of them in the arm that looks lower"
     step = CURES[Cause.EMPTY]

@@ -103,7 +103,7 @@ def test_forms_and_their_faults_are_accessible_and_fit_a_phone(owner, world) -> 
     page.get_by_text("Revoke").first.click()
     look()
     page.goto(f"{world.url}{SETTINGS}")
-    page.get_by_text("Whom it believes").first.click()
+    page.get_by_text("Which events and senders count").first.click()
     page.get_by_label("Allowed origins").fill("shop")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("is no origin")).to_be_visible()

@@ -108,7 +108,7 @@ STATES = {
         "post the deploy to /v1/deploys",
         "Its deploy of c0ffeec0ff to production",
     ),
-    "never": Told("No answer", "No deploy came for this", "post its deploy and register it again"),
+    "never": Told("No answer", "It was closed before its deploy came", "Register the change again"),
     "second": Told(
         "Can’t say yet",
         "Nothing was measured yet",
@@ -236,6 +236,9 @@ def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(rea
     assert "leave 10 % of units on the old build for 7 days" in kept
     assert "the effect is measured afresh: 420 sessions so far" in kept
     shipped = part(reader.get(world.gallery.path("shipped")).text, "verdict")
+    # The sentence's interval and the figures' are the same.
+    assert "400.0 % of control’s 10.00 %); 95 % sure: between +5.25 points" in shipped
+    assert "At least +53 % true difference between +53 % and +747 %, at the decision" in shipped
     assert "leave 10 %" not in shipped
     assert "measured afresh" not in shipped
     breached = part(reader.get(world.gallery.path("breached")).text, "verdict")

@@ -52,7 +52,7 @@ def test_a_keep_claims_first_and_is_measured_after(story, judged) -> None:
     assert "Nothing was judged yet" in owner.page("/dashboard/ledger")
     story.tick(minutes=DAY)
     page = owner.page("/dashboard/ledger")
-    assert "Of 2 changes judged in the last" in page
+    assert "Of 2 experiments with a look in the last" in page
     assert "1 was kept" in page
     assert "grace" in page
     assert f'/dashboard/experiments/{judged["bot"]}">Shorten the form</a>' in page

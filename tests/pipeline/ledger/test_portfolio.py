@@ -231,8 +231,6 @@ def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so
 
 def test_by_default_the_build_of_seven_days_ago_is_held_back(service, monkeypatch) -> None:
     now = datetime.now(UTC)
-    for sha, base, days in ((A, None, 20), (K, A, 9), (L, K, 3), (M, L, 1)):
-        service.deploy(sha, base=base, deployed_at=(now - timedelta(days=days)).isoformat())
     monkeypatch.delenv("SERVICE_API_URL", raising=False)
     monkeypatch.setenv("SERVICE_DATABASE_URL", service.store.url)
 
@@ -240,6 +238,10 @@ def test_by_default_the_build_of_seven_days_ago_is_held_back(service, monkeypatc
         words = ("portfolio", "--project", "shop", *words)
         return CliRunner().invoke(main, words, catch_exceptions=False)
 
+    service.deploy("eeeeeee5", deployed_at=(now - timedelta(days=2)).isoformat())
+    assert "No other build was in front of users a week ago" in run().stdout
+    for sha, base, days in ((A, None, 20), (K, A, 9), (L, K, 3), (M, L, 1)):
+        service.deploy(sha, base=base, deployed_at=(now - timedelta(days=days)).isoformat())
     begun = figures(run)
     assert (begun["hold_back"], begun["treatment"], begun["changes"]) == (K, M, 2)
     assert begun["unmeasured"] == [L, M]

@@ -105,7 +105,9 @@ def test_while_visitors_keep_their_arm_its_size_is_no_alarm_and_leaves_none(seri
     seen = seen_of(series, returning(kept, drawn, drawn, drawn), **read)
     assert seen.gates.interacting_because == ("unit",)
     assert [rail.breached_at for rail in seen.guardrails] == [None]
-    ratio = next(check for check in seen.gates.checks if check.name == "Shares as declared")
+    ratio = next(
+        check for check in seen.gates.checks if check.name == "Traffic is split as declared"
+    )
     assert ratio.state == "not_known"
     # Nothing of it stays once visitors are drawn anew and the shares are as declared.
     even: dict[str, Any] = {
