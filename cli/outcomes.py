@@ -1,4 +1,4 @@
-"""`outcomes`: what became of units, from a file, to a running service."""
+"""`outcomes`: late outcomes of units, from a file or a query, to a running service."""
 
 import json
 import shutil
@@ -15,26 +15,21 @@ from rich.console import Console
 
 from api.wire.event_batch import EventReader
 from cli.imports.checks import EventChecks
-from cli.imports.faults import ImportFailedError, MapError, name_list
-from cli.imports.layouts import Layout
-from cli.imports.map import MEMBERS, ImportMap, Times, read_map
-from cli.imports.tables import Table, opened_table
+from cli.imports.faults import ImportFailedError
+from cli.imports.query import QueryResult, query_option, query_result
+from cli.operations.options import json_option
 from cli.operations.remote import WRITING_KEY, address_of
 from cli.traffic.posting import MOST_EVENTS, Batch, Posted, connected, post
 from storage.tenants.secret import Pseudonyms
 
-_TIME = "occurred_at"
 _SUFFIXES = {"ndjson": ".ndjson", "csv": ".csv", "parquet": ".parquet"}
 
 
 @click.command("outcomes")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
-@click.option(
-    "--map",
-    "map_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML that says which column is which member; none where they have the same names.",
+@click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), required=False
 )
+@query_option
 @click.option(
     "--format",
     "kind",
@@ -43,27 +38,28 @@ _SUFFIXES = {"ndjson": ".ndjson", "csv": ".csv", "parquet": ".parquet"}
     show_default=True,
     help="Of what `-` reads; a file's is known by its name.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was stored as JSON.")
-def outcomes(file: str, *, map_file: Path | None, kind: str, as_json: bool) -> None:
-    """Send outcomes that come late, from NDJSON, CSV or Parquet.
+@json_option
+def outcomes(file: str | None, *, query: str | None, kind: str, as_json: bool) -> None:
+    """Send outcomes that come late, of NDJSON, CSV or Parquet.
 
-    The whole file is checked before its first event is sent. To send a file again, or after a
-    failure, adds nothing twice.
+    FILE is a query (.sql), or a file of events. All rows are checked before the first is sent. To
+    send them again, or after a failure, adds nothing twice.
     """
+    if (file is None) is (query is None):
+        raise click.UsageError("name a FILE, or --query")
     address = address_of(WRITING_KEY)
     if address is None:
         raise click.ClickException("SERVICE_API_URL is not set: outcomes go to a running service")
+    posted = Posted()
     try:
-        with _local(file, kind) as path:
-            layout = None if map_file is None else _event_map(map_file)
-            decimal = "." if layout is None else layout.decimal
-            with opened_table(path, decimal=decimal) as table:
-                layout = layout or _named_alike(table)
-                with Console(stderr=True).status(f"Checking and sending {path.name}"):
-                    batches = _batches(_checked(table, layout))
-                    posted = Posted()
-                    with connected(address.url) as client:
-                        post(client, batches, key=address.key, replay=False, posted=posted)
+        with (
+            Console(stderr=True).status("Checking and sending"),
+            _local(file, kind) as path,
+            query_result(path, query) as result,
+        ):
+            _check(result)
+            with connected(address.url) as client:
+                post(client, _batches(result), key=address.key, replay=False, posted=posted)
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
     counts = posted.counts
@@ -83,10 +79,10 @@ def outcomes(file: str, *, map_file: Path | None, kind: str, as_json: bool) -> N
 
 
 @contextmanager
-def _local(file: str, kind: str) -> Generator[Path]:
+def _local(file: str | None, kind: str) -> Generator[Path | None]:
     """Gives the file, or a copy of the standard input, which is read twice."""
     if file != "-":
-        yield Path(file)
+        yield None if file is None else Path(file)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"stdin{_SUFFIXES[kind]}"
@@ -95,53 +91,29 @@ def _local(file: str, kind: str) -> Generator[Path]:
         yield path
 
 
-def _event_map(file: Path) -> ImportMap:
-    layout = read_map(file)
-    if layout.layout != "event":
-        raise MapError(f'{file.name}: layout is {layout.layout!r}: outcomes have a row an "event"')
-    if layout.experiment is not None:
-        raise MapError(f"{file.name}: experiment is for `import`: register the change instead")
-    return layout
-
-
-def _named_alike(table: Table) -> ImportMap:
-    """Returns the map of a file whose columns are named like the members of an event."""
-    names = table.names()
-    if missing := [name for name in ("event", "session_id", _TIME) if name not in names]:
-        raise MapError(
-            f"{table.path.name} has no column {name_list(missing)}: it has {name_list(names)};"
-            " name the columns in a --map MAP.toml"
-        )
-    columns = {name: name for name in names if name in MEMBERS}
-    return ImportMap(layout="event", times=Times(column=_TIME), columns=columns)
-
-
-def _checked(table: Table, layout: ImportMap) -> Layout:
-    """Returns a file's rows, all of which the API would take.
+def _check(result: QueryResult) -> None:
+    """Holds that the API would take all rows.
 
     Raises:
-        ImportFailedError: A row breaks a rule; line, column and cell are named.
+        ImportFailedError: A row breaks a rule; its number, the member and the value are named.
     """
-    checks = EventChecks(
-        EventReader(
-            project_id=0,
-            now=datetime.now(UTC),
-            trusted=True,
-            history=False,
-            # Nothing is kept of what is checked here.
-            pseudonyms=Pseudonyms(b"of a check"),
-        )
+    result.name_members({})
+    reader = EventReader(
+        project_id=0,
+        now=datetime.now(UTC),
+        trusted=True,
+        # As history, an outcome must say when it occurred.
+        history=True,
+        # These pseudonyms are stored nowhere.
+        pseudonyms=Pseudonyms(b"of a check"),
     )
-    checks.require_map(layout)
-    rows = Layout(layout, table, is_history=False)
-    for _ in checks.checked(rows):
+    for _ in EventChecks(reader).checked(result):
         pass
-    return rows
 
 
-def _batches(rows: Layout) -> Iterator[Batch]:
+def _batches(result: QueryResult) -> Iterator[Batch]:
     now = datetime.now(UTC)
-    for batch in rows.table.batches(rows.select()):
-        bodies = [msgspec.json.decode(event) for event in batch.column("event").to_pylist()]
+    for _, events in result.batches():
+        bodies = [msgspec.json.decode(event) for event in events]
         for begin in range(0, len(bodies), MOST_EVENTS):
             yield Batch(due=now, bodies=bodies[begin : begin + MOST_EVENTS])

@@ -246,7 +246,7 @@ class EventReader:
         """
         commits, names, sessions, texts, flags, routes, *others = columns
         environments, user_refs, event_ids, values, properties, tokens = others
-        if self.signatures is not None and any(tokens):
+        if (self.signatures is not None and any(tokens)) or (self.history and None in texts):
             return None
         times = [self._now_text if text is None else text for text in texts]
         moments = plain_moments(times, latest=self.latest)

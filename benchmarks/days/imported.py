@@ -31,21 +31,16 @@ COPY (
     ORDER BY seen
 ) TO '{file}' (FORMAT parquet)
 """
-_MAP = """
-layout = "unit"
-unit = "unit"
-arm = "arm"
-
-[times]
-column = "seen"
-zone = "UTC"
-
+_QUERY = """
+SELECT 'page_view' AS event, unit AS session_id, seen::TIMESTAMP AS occurred_at, arm
+FROM 'units.parquet'
+UNION ALL
+SELECT 'purchase', unit, seen::TIMESTAMP, arm FROM 'units.parquet' WHERE converted = 1
+"""
+_EXPERIMENTS = """
 [commits]
 control = "c0ffee00"
 treatment = "decade10"
-
-[metrics]
-converted = "purchase"
 
 [experiment]
 control_commit = "c0ffee00"
@@ -58,16 +53,18 @@ _EXPERIMENT = text("SELECT experiment_id FROM experiments")
 def measured(units: int) -> list[Row]:
     """Imports so many units, and returns what each command took."""
     with measured_store() as store:
-        file, names = store.folder / "units.parquet", store.folder / "map.toml"
-        duckdb.sql(_UNITS.format(units=units, file=file))
-        names.write_text(_MAP)
+        duckdb.sql(_UNITS.format(units=units, file=store.folder / "units.parquet"))
+        file, experiments = store.folder / "query.sql", store.folder / "experiments.toml"
+        file.write_text(_QUERY)
+        experiments.write_text(_EXPERIMENTS)
         with store.engine.begin() as connection:
             create_project(connection, "default")
 
         def row(*words: str) -> Row:
             return measure(*words, store=store, events=units)
 
-        rows = [row("import", str(file), "--map", str(names)), row("evaluate")]
+        words = ("import", str(file), "--experiments", str(experiments))
+        rows = [row(*words), row("evaluate")]
         with store.engine.connect() as connection:
             experiment = connection.execute(_EXPERIMENT).scalar_one()
         return [*rows, row("audit", experiment)]

@@ -1,8 +1,8 @@
-"""The import of history: a file's rows become checked events, deploys and experiments.
+"""The import of history: the rows of a user's SELECT become checked events and experiments.
 
-`command` is the entry point. DuckDB reads the file: `tables` loads its rows, `cells` and `times`
-define the readers of cells, `layouts` writes the map as a single SELECT, `checks` holds its events
-to the rules of the API, and `spool` keeps them on disk. `rehearsal` judges its experiments; then
-`storing` puts all events into the store in a single transaction, `experiments` posts deploys and
-registers, and `report` describes the result. Only `cli.main` may import this room.
+`command` is the entry point. `query` runs the SELECT in a confined DuckDB, `checks` holds its rows
+to the rules of the API, and `spool` keeps their events on disk. `experiments_file` names the
+experiments; `rehearsal` judges them; then `storing` puts all events into the store in a single
+transaction, `experiments` posts deploys and registers, and `report` describes the result.
+Only `cli.main` and `cli.outcomes` may import this room.
 """

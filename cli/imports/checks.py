@@ -1,142 +1,73 @@
-"""The checks of events: the reader of `POST /v1/events` itself reads them."""
+"""The checks of a query's rows: the reader of `POST /v1/events` reads each, units have an arm."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from api.wire.event_batch import MOST_EVENTS, EventReader
 from api.wire.problem import Fault, Problem
-from cli.imports.cells import define_readers
-from cli.imports.faults import ImportFailedError, MapError, RowError, name_list, shown_cell
-from cli.imports.layouts import Layout, broken_rule
-from cli.imports.map import ImportMap
-from cli.imports.tables import ROW, Table, file_format
-from cli.imports.units import require_exact
+from cli.imports.faults import ImportFailedError, RowError, name_list
+from cli.imports.query import ARM, QueryResult, literal
 from storage.log.events import EventLines, event_lines
 
-
-class EventLinesOfFile:
-    """Lines that are runtime events, which need no map."""
-
-    def __init__(self, table: Table) -> None:
-        table.load_documents()
-        define_readers(table.database, ".")
-        for member in ("session_id", "user_ref", "event_id"):
-            cell = f"json_extract_string(json, '$.{member}')"
-            rows = "(FROM cells WHERE contains(lower(json), 'e+'))"
-            require_exact(table, cell, column=member, member=member, rows=rows)
-        self.table = table
-        self.skipped, self.arms = Counter[str](), Counter[str]()
-        self.rows = table.rows()
-
-    def select(self) -> str:
-        """Returns the SELECT of the lines as they are."""
-        return f"SELECT {ROW} AS row, NULL AS fault, 0 AS part, json AS event FROM cells"
-
-    def refusal(self, row: int, part: int, event: str, fault: Fault) -> RowError:  # noqa: ARG002
-        """Returns a refusal of the API's reader as the fault of a line."""
-        member = "/".join(fault.at.split("/")[3:]) or "event"
-        return RowError(self.table.place(row), f"{member}: {fault.detail}")
-
-
-# Where events come from: a table whose SELECT gives each row's events, or its fault.
-EventSource = Layout | EventLinesOfFile
+# Results of more rows hold no totals of days.
+_MOST_TOTALS = 10_000
+_FEWEST_DAYS = 3
+# How many of the pairs of an arm and a day have a row, where rows are their totals.
+_NEARLY_ALL = 0.9
+# Rules of members in words, in place of the reader's patterns.
+_RULES: Mapping[str, str] = {
+    "event": "an event's name has 1 to 128 characters",
+    "session_id": "a session_id has 1 to 128 characters",
+    "occurred_at": "is no time: cast the column to TIMESTAMPTZ in the query",
+    "commit": "a commit has 7 to 64 hexadecimal digits, as for POST /v1/deploys",
+    "route": "a route has 1 to 512 characters",
+    "environment": "an environment has 1 to 64 characters",
+    "user_ref": "a user_ref has 1 to 256 characters",
+    "event_id": "an event_id has 1 to 64 characters",
+    "value": "is no number: cast the column to DOUBLE in the query",
+    "flags": "flags are at most 200 names, each with a text or with true or false",
+    "properties": "properties are a JSON object",
+}
 
 
 class EventChecks:
-    """Holds events to the rules of the API."""
+    """Holds the rows of a query to the rules of the API."""
 
     def __init__(self, reader: EventReader) -> None:
         self.ignored: set[str] = set()
         self.unknown: Counter[str] = Counter()
         self._reader = reader
 
-    def require_map(self, layout: ImportMap) -> None:
-        """Checks the members that a map itself sets, before any row is read.
+    def checked(self, result: QueryResult) -> Iterator[EventLines]:
+        """Yields the events of a query in batches.
 
         Raises:
-            MapError: A member breaks its rule.
+            RowError: A row breaks a rule; its number, the member and the value are named.
         """
-        self._require_members("constants", layout.constants)
-        for arm, commit in layout.commits.items():
-            self._require_members(f"commits.{arm}", {"commit": commit})
-        for experiment in layout.experiments:
-            for member in ("control_commit", "treatment_commit"):
-                commit = getattr(experiment, member)
-                self._require_members(f"experiment.{member}", {"commit": commit})
-        for column, outcome in layout.outcomes.items():
-            self._require_members(f"metrics.{column}", {"event": outcome.event})
+        for rows, events in result.batches():
+            for begin in range(0, len(rows), MOST_EVENTS):
+                yield self._read(rows[begin:], events[begin : begin + MOST_EVENTS])
 
-    def _require_members(self, place: str, members: Mapping[str, Any]) -> None:
-        sample = {
-            "event": "page_view",
-            "session_id": "s",
-            **members,
-            "occurred_at": "2000-01-01T00:00:00Z",
-        }
-        read = self._reader.batch(msgspec.json.encode({"events": [sample]}))
-        broken = [broken_rule(rejected.faults[0]) for rejected in read.rejected]
-        broken += [(member, "it says nothing") for member in read.unknown]
-        for member, rule in broken:
-            raise MapError(f"{place}: {member} is {shown_cell(members.get(member))}: {rule}")
-
-    def checked(self, source: EventSource) -> Iterator[tuple[EventLines, float]]:
-        """Yields the events of a source in batches, and the share of it that is read.
-
-        Raises:
-            RowError: A cell breaks a rule; row, column and cell are named.
-        """
-        total = max(1, source.table.rows())
-        for batch in source.table.batches(source.select()):
-            if isinstance(source, Layout):
-                source.require_cells(batch)
-            events = batch.column("event").to_pylist()
-            share = batch.column("row")[len(events) - 1].as_py() / total if events else 0.0
-            for begin in range(0, len(events), MOST_EVENTS):
-                some = events[begin : begin + MOST_EVENTS]
-                yield self._read(source, batch, begin, some), share
-
-    def _read(
-        self,
-        source: EventSource,
-        batch: Any,  # noqa: ANN401 - pyarrow has no types
-        begin: int,
-        events: Sequence[str],
-    ) -> EventLines:
+    def _read(self, rows: Sequence[int], events: Sequence[str]) -> EventLines:
         body = f'{{"events":[{",".join(events)}]}}'.encode()
         by_column = self._reader.columns(body)
         if by_column is not None:
             columns, unknown = by_column
             self.unknown += unknown
             return columns.lines(history=True)
-        place = [batch.column(name).to_pylist()[begin:] for name in ("row", "part")]
         try:
             read = self._reader.batch(body)
-        except Problem:
-            raise self._broken(source, place[0], events) from None
+        except Problem as problem:
+            detail = problem.detail.removeprefix("the body ")
+            raise ImportFailedError(f"row {rows[0]} or a row soon after it: {detail}") from None
         if read.rejected:
             first = read.rejected[0]
-            rows, parts = place
-            raise source.refusal(
-                rows[first.index], parts[first.index], events[first.index], first.faults[0]
-            )
+            raise _refusal(rows[first.index], events[first.index], first.faults[0])
         self.ignored |= read.ignored
         self.unknown += read.unknown
         return event_lines(read.events, history=True)
-
-    def _broken(
-        self, source: EventSource, rows: Sequence[int], events: Sequence[str]
-    ) -> ImportFailedError:
-        """Returns the fault of the first event that the API does not read as JSON."""
-        for row, event in zip(rows, events, strict=False):
-            try:
-                self._reader.batch(f'{{"events":[{event}]}}'.encode())
-            except Problem as problem:
-                detail = problem.detail.removeprefix("the body ")
-                return RowError(source.table.place(row), detail)
-        raise AssertionError("every event is JSON")  # pragma: no cover
 
     def notes(self) -> list[str]:
         """Returns which members were ignored, and which said nothing, as sentences."""
@@ -151,29 +82,76 @@ class EventChecks:
         return notes
 
 
-_EXAMPLE = """
-  layout = "event"
-
-  [times]
-  column = "at"
-
-  [columns]
-  event = "event"
-  session_id = "session"
-  commit = "commit"
-"""
+def _refusal(row: int, event: str, fault: Fault) -> RowError:
+    """Returns a refusal of the API's reader as the fault of a row."""
+    member = "/".join(fault.at.split("/")[3:]) or "event"
+    document = msgspec.json.decode(event)
+    value = document.get(member) if isinstance(document, dict) else document
+    is_known = fault.code == "invalid_member"
+    return RowError(
+        row, member, value, _RULES.get(member, fault.detail) if is_known else fault.detail
+    )
 
 
-def require_lines(table: Table) -> None:
-    """Holds that a file without a map is NDJSON.
+def counted_arms(
+    result: QueryResult, commits: Mapping[str, str]
+) -> tuple[Counter[str], Counter[str]]:
+    """Returns the rows of each arm, and those of words that stand for no commit.
 
     Raises:
-        ImportFailedError: It is a table; the message names its columns and shows a map.
+        ImportFailedError: An arm has no row.
     """
-    kind = file_format(table.path)
-    if kind != "ndjson":
+    arms, skipped = Counter[str](), Counter[str]()
+    if commits:
+        words = f"SELECT trim({ARM}), count(*) FROM result GROUP BY 1 ORDER BY 2 DESC, 1"
+        for word, count in result.query(words):
+            if word:
+                (arms if word in commits else skipped)[word] = count
+    for word in commits:
+        if not arms[word]:
+            present = name_list(map(repr, [*filter(arms.get, arms), *skipped]))
+            raise ImportFailedError(
+                f"commits: no row has {word!r} in column {ARM!r}; the rows have {present or 'none'}"
+            )
+    return arms, skipped
+
+
+def require_units(result: QueryResult, commits: Collection[str], *, totals: bool) -> None:
+    """Holds that rows are of units, each with a single arm.
+
+    Args:
+        commits: Those of the arms.
+        totals: Whether rows are taken that look like totals.
+
+    Raises:
+        ImportFailedError: Units have rows of several arms, or rows are totals of arm and day.
+    """
+    if not commits:
+        return
+    cases = " ".join(
+        f"WHEN starts_with(commit, {sha}) OR starts_with({sha}, commit) THEN {sha}"
+        for sha in map(literal, sorted({commit.lower() for commit in commits}))
+    )
+    exposed = f"(SELECT row, unit, CASE {cases} END AS arm, left(moment, 10) AS day FROM events)"
+    ((units, both, row),) = result.query(
+        "SELECT count(*), count(*) FILTER (low <> high), min(row) FILTER (low <> high)"
+        " FROM (SELECT min(row) AS row, min(arm) AS low, max(arm) AS high"
+        f" FROM {exposed} WHERE arm IS NOT NULL GROUP BY unit)"
+    )
+    if both:
         raise ImportFailedError(
-            f"{table.path.name} is a table in {'Parquet' if kind == 'parquet' else 'CSV'}: it needs"
-            f" --map MAP.toml, which says what its columns ({name_list(table.names())}) mean. For a"
-            f" row an event, for example:\n{_EXAMPLE}\ndocs/import.md has maps for a row a unit."
+            f"{both:,} of {units:,} units have rows of both arms, such as that of row {row}, so"
+            " nobody can tell which arm they saw. Say in the query which rows count: docs/import.md"
+            " has those of the first arm, of the last, or of none"
+        )
+    ((days, arms, pairs),) = result.query(
+        "SELECT count(DISTINCT day), count(DISTINCT arm), count(DISTINCT (arm, day))"
+        f" FROM {exposed} WHERE arm IS NOT NULL"
+    )
+    is_full = days >= _FEWEST_DAYS and pairs >= _NEARLY_ALL * days * arms and arms > 1
+    if is_full and units == pairs and units <= _MOST_TOTALS and not totals:
+        raise ImportFailedError(
+            f"these are totals, not units: {units:,} rows are sums by arm and day, for there is"
+            " a single row for each. The units of these are not in them: export a row for"
+            " each unit. If a row is a unit all the same, set totals = true in --experiments"
         )

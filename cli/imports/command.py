@@ -1,4 +1,4 @@
-"""`import`: historical data from a file, as events received when they occurred."""
+"""`import`: historical data of a query, as events received when they occurred."""
 
 import json
 from collections.abc import Mapping
@@ -8,19 +8,17 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from sqlalchemy import Engine
 
 from api.wire.event_batch import EventReader
-from cli.imports.checks import EventChecks, EventLinesOfFile, require_lines
-from cli.imports.experiments import ExperimentPlan, planned, require_unregistered
+from cli.imports.checks import EventChecks, counted_arms, require_units
+from cli.imports.experiments import planned, require_unregistered
+from cli.imports.experiments_file import ExperimentsFile, read_experiments
 from cli.imports.faults import ImportFailedError
-from cli.imports.layouts import Layout
-from cli.imports.map import ImportMap, Times, read_map
+from cli.imports.query import QueryResult, query_option, query_result
 from cli.imports.report import ImportReport
 from cli.imports.spool import Spool
 from cli.imports.storing import Storing
-from cli.imports.tables import Table, opened_table
-from cli.operations.options import data_dir_option, project_option
+from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import store_engine
 from storage.log.events import ClosedHistory, closed_histories
 from storage.tenants.projects import find_project
@@ -28,34 +26,47 @@ from storage.tenants.secret import Pseudonyms, store_secret
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
+)
+@query_option
 @project_option
 @click.option(
-    "--map",
-    "map_file",
+    "--experiments",
+    "experiments_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML that says how rows become events; NDJSON of runtime events needs none.",
+    help="TOML that names the experiments to register, and the commits of arms.",
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Read, check and count the whole file, and store nothing."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print what was stored as JSON.")
+@click.option("--dry-run", is_flag=True, help="Read, check and count all rows, and store nothing.")
+@json_option
 @data_dir_option
 def import_history(
-    file: Path, *, project: str, map_file: Path | None, dry_run: bool, as_json: bool, data_dir: Path
+    file: Path | None,
+    *,
+    query: str | None,
+    project: str,
+    experiments_file: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    data_dir: Path,
 ) -> None:
-    """Read historical data from NDJSON, CSV or Parquet."""
+    """Read historical data by a SELECT over NDJSON, CSV or Parquet.
+
+    FILE is a query (.sql), or a file of events.
+    """
+    if (file is None) is (query is None):
+        raise click.UsageError("name a FILE, or --query")
     try:
-        layout = _NO_MAP if map_file is None else read_map(map_file)
-        with opened_table(file, decimal=layout.decimal) as table, store_engine(data_dir) as engine:
-            if map_file is None:
-                require_lines(table)
+        named = (
+            ExperimentsFile() if experiments_file is None else read_experiments(experiments_file)
+        )
+        with store_engine(data_dir) as engine:
             with engine.begin() as connection:
                 project_id = find_project(connection, project).project_id
                 closed = closed_histories(connection, project_id)
-                if layout.environment in closed:
-                    require_unregistered(connection, project_id, layout)
-                plan = planned(connection, project_id, layout)
+                if named.environment in closed:
+                    require_unregistered(connection, project_id, named)
+                plan = planned(connection, project_id, named)
                 secret = store_secret(connection, data_dir)
             reader = EventReader(
                 project_id=project_id,
@@ -64,9 +75,17 @@ def import_history(
                 history=True,
                 pseudonyms=Pseudonyms(secret),
             )
-            report = _imported(
-                table, engine, plan, closed=closed, reader=reader, is_rehearsal=dry_run
-            )
+            with (
+                Console(stderr=True).status("Running the query") as status,
+                query_result(file, query) as result,
+            ):
+                report = _imported(
+                    result,
+                    Storing(engine=engine, plan=plan, say=status.update),
+                    closed=closed,
+                    reader=reader,
+                    is_rehearsal=dry_run,
+                )
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
     if as_json:
@@ -75,55 +94,48 @@ def import_history(
         click.echo("\n".join(report.lines()))
 
 
-# Lines of runtime events have a form of their own, and no experiments.
-_NO_MAP = ImportMap(layout="event", times=Times(column="occurred_at"), columns={"event": "event"})
-
-
 def _imported(
-    table: Table,
-    engine: Engine,
-    plan: ExperimentPlan,
+    result: QueryResult,
+    storing: Storing,
     *,
     closed: Mapping[str, ClosedHistory],
     reader: EventReader,
     is_rehearsal: bool,
 ) -> ImportReport:
-    """Checks the whole file, then stores it, and returns its report."""
-    checks = EventChecks(reader)
-    checks.require_map(plan.layout)
-    with Console(stderr=True).status("") as status, Spool.opened() as spool:
-        is_mapped = plan.layout is not _NO_MAP
-        source = Layout(plan.layout, table) if is_mapped else EventLinesOfFile(table)
-        for lines, share in checks.checked(source):
+    """Checks all rows, then stores them, and returns the report."""
+    plan = storing.plan
+    named = plan.named
+    result.name_members(named.commits)
+    rows, checks = result.rows, EventChecks(reader)
+    with Spool.opened() as spool:
+        storing.say("Checking the rows")
+        for lines in checks.checked(result):
             spool.add(lines)
             for environment, history in closed.items():
                 if environment in spool.tally.last:
                     history.require_before(spool.tally.last[environment])
-            status.update(f"Checking {table.path.name}: {share:.0%}")
-        notes = checks.notes()
-        if isinstance(source, Layout):
-            source.require_all_arms()
-            notes += source.notes()
+        arms, skipped = counted_arms(result, named.commits)
+        require_units(result, named.arms, totals=named.totals)
         # All of it is in the spool now: its memory is the evaluation's.
-        table.database.execute("DROP TABLE cells")
-        storing = Storing(engine=engine, spool=spool, plan=plan, say=status.update)
-        judgements = storing.rehearse()
+        result.drop()
+        judgements = storing.rehearse(spool)
         if not is_rehearsal:
-            ids = storing.store()
+            ids = storing.store(spool)
             judgements = [
                 replace(judgement, experiment_id=experiment_id)
                 for judgement, experiment_id in zip(judgements, ids, strict=True)
             ]
+    notes = checks.notes()
     if (rate := plan.settings.sample_rate) < 1:
         notes.append(
             f"The project's sample_rate is {rate:g}: its experiments count that share of these"
             " units. With sample_rate = 1 before the registration they count all."
         )
     return ImportReport(
-        rows=source.rows,
+        rows=rows,
         tally=spool.tally,
-        skipped=source.skipped,
-        arms=source.arms,
+        skipped=skipped,
+        arms=arms,
         notes=notes,
         experiments=judgements,
         is_rehearsal=is_rehearsal,

@@ -12,8 +12,8 @@ from api.routes.deploys import Deploy
 from api.routes.experiments import RegistrationBody
 from api.wire.problem import Problem
 from api.wire.shape import validated
-from cli.imports.faults import ImportFailedError, MapError, name_list, suggestion
-from cli.imports.map import Experiment, ImportMap, length_in_seconds
+from cli.imports.experiments_file import Experiment, ExperimentsFile, length_in_seconds
+from cli.imports.faults import ImportFailedError, name_list, suggestion
 from cli.imports.spool import Tally
 from cli.operations.actor import command_actor
 from cli.traffic.posting import deploy_body
@@ -42,17 +42,17 @@ _REGISTRATION = TypeAdapter(RegistrationBody)
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentPlan:
-    """The experiments that a map names, checked before the first row is read."""
+    """The experiments of an import, checked before the first row is read."""
 
-    layout: ImportMap
+    named: ExperimentsFile
     project_id: int
     settings: Settings
     defined: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def experiments(self) -> Sequence[Experiment]:
-        """The experiments, in the map's order."""
-        return self.layout.experiments
+        """The experiments, in the file's order."""
+        return self.named.experiments
 
     def sources(self, name: str) -> list[str]:
         """Returns the names of a metric's events."""
@@ -62,7 +62,7 @@ class ExperimentPlan:
         """Holds that the file, or the log, has the commits and events that experiments name.
 
         Raises:
-            MapError: A name is a typing error; the message lists the names in the file.
+            ImportFailedError: A name is a typing error; the message lists the names in the file.
         """
         for number, experiment in enumerate(self.experiments):
             place = "experiment" if len(self.experiments) == 1 else f"experiment {number + 1}"
@@ -70,28 +70,26 @@ class ExperimentPlan:
                 commit = getattr(experiment, member)
                 written = spelled(tally.commits, commit)
                 if len(whole := _whole(written)) > 1:
-                    raise MapError(f"{place}.{member}: in the file, {ambiguous(commit, whole)}")
+                    raise ImportFailedError(
+                        f"{place}.{member}: in the file, {ambiguous(commit, whole)}"
+                    )
                 if not self._is_logged(
                     connection, commits=written or [commit], known=tally.commits
                 ):
-                    raise MapError(
+                    raise ImportFailedError(
                         f"{place}.{member} is {commit!r}, which no event names:"
                         f" {suggestion(commit, tally.commits)}the file's commits are"
                         f" {name_list(sorted(tally.commits)) or 'none'}"
                     )
-            known = self._events(tally)
+            known = tally.events
             for member, name in self._metrics(experiment):
                 sources = self.sources(name)
                 if not self._is_logged(connection, events=sources, known=known):
-                    raise MapError(
+                    raise ImportFailedError(
                         f"{place}.{member} is {name!r}, but no event is called"
                         f" {name_list(sources)}: {suggestion(name, known)}the file's"
                         f" events are {name_list(sorted(known)) or 'none'}"
                     )
-
-    def _events(self, tally: Tally) -> set[str]:
-        """Returns the events that the file has, or that its columns of outcomes could give."""
-        return {*tally.events, *(outcome.event for outcome in self.layout.outcomes.values())}
 
     def _metrics(self, experiment: Experiment) -> Iterable[tuple[str, str]]:
         yield "target_metric", experiment.target_metric
@@ -103,7 +101,7 @@ class ExperimentPlan:
 
         History brings no more of them, so that a keep would wait for them in vain.
         """
-        known = self._events(tally)
+        known = tally.events
         return [
             name
             for name in watched_guardrails(self.settings, experiment.guardrails)
@@ -120,7 +118,7 @@ class ExperimentPlan:
     ) -> bool:
         if any(name in known for name in (*events, *commits)):
             return True
-        environment = self.layout.environment
+        environment = self.named.environment
         return bool(
             names_in_log(connection, self.project_id, environment, events=events, commits=commits)
         )
@@ -130,18 +128,18 @@ class ExperimentPlan:
 
         The caller holds the project's lock and the lock of bindings.
         """
-        environment = self.layout.environment
+        environment = self.named.environment
         if environment not in tally.first:
-            raise MapError(
+            raise ImportFailedError(
                 f"experiment: no row is of environment {environment!r}, in which it measures; set"
-                f" constants.environment to any of {name_list(sorted(tally.first)) or 'the rows'}"
+                f" environment to any of {name_list(sorted(tally.first)) or 'the rows'}"
             )
         start = tally.first[environment]
         deploy_ids = [self._post(connection, experiment, start) for experiment in self.experiments]
         if self.defined:
             # Others may have changed the settings since they were read.
             lock_settings(connection, self.project_id)
-            again = planned(connection, self.project_id, self.layout)
+            again = planned(connection, self.project_id, self.named)
             apply_settings(connection, self.project_id, again.defined, by=command_actor())
         return [
             register(
@@ -157,63 +155,49 @@ class ExperimentPlan:
 
     def _post(self, connection: Connection, experiment: Experiment, start: datetime) -> str:
         deploy_id = ""
-        for members in _deploys(experiment, self.layout.environment, start):
+        for members in _deploys(experiment, self.named.environment, start):
             request = validated(_DEPLOY, members).request(None)
             deploy_id = record_deploy(connection, self.project_id, request).record["deploy_id"]
         return deploy_id
 
 
-def planned(connection: Connection, project_id: int, layout: ImportMap) -> ExperimentPlan:
-    """Returns the plan of a map's experiments, held to the rules before any row is read.
+def planned(connection: Connection, project_id: int, named: ExperimentsFile) -> ExperimentPlan:
+    """Returns the plan of experiments, held to the rules before any row is read.
 
     Raises:
-        MapError: A member breaks a rule of deploys or registrations, or contradicts the settings.
-        ImportFailedError: An experiment of the map is registered already.
+        ImportFailedError: A member breaks a rule of deploys or registrations, or contradicts the
+            settings.
     """
     before = chosen = stored_settings(connection, project_id)
-    for number, experiment in enumerate(layout.experiments):
-        place = "experiment" if len(layout.experiments) == 1 else f"experiment {number + 1}"
+    for number, experiment in enumerate(named.experiments):
+        place = "experiment" if len(named.experiments) == 1 else f"experiment {number + 1}"
         try:
-            for members in _deploys(experiment, layout.environment, _EARLY):
+            for members in _deploys(experiment, named.environment, _EARLY):
                 validated(_DEPLOY, members)
             _registration(experiment)
         except Problem as problem:
-            raise MapError(f"{place}: {problem.detail}") from None
-        _require_commits(experiment, layout, place)
-        chosen = _with_definition(chosen, experiment, layout, place)
+            raise ImportFailedError(f"{place}: {problem.detail}") from None
+        _require_commits(experiment, named, place)
+        chosen = _with_definition(chosen, experiment, place)
     try:
         settings = parse_settings(chosen)
     except Invalid as invalid:
-        raise MapError(f"experiment: {invalid.pointer}: {invalid.detail}") from None
-    _require_amounts(layout, settings)
+        raise ImportFailedError(f"experiment: {invalid.pointer}: {invalid.detail}") from None
     defined = {name: value for name, value in chosen.items() if before.get(name) != value}
-    return ExperimentPlan(layout=layout, project_id=project_id, settings=settings, defined=defined)
+    return ExperimentPlan(named=named, project_id=project_id, settings=settings, defined=defined)
 
 
-def _require_amounts(layout: ImportMap, settings: Settings) -> None:
-    """Holds that the mean of an experiment has amounts to add up."""
-    with_value = {outcome.event for outcome in layout.outcomes.values() if outcome.value}
-    for experiment in layout.experiments:
-        name = experiment.target_metric
-        metric = metric_definition(name, settings.metrics)
-        if layout.outcomes and metric.kind == "mean" and not with_value & {*metric.sources}:
-            raise MapError(
-                f"experiment: {name!r} is of kind 'mean', but no column of [metrics] gives its"
-                f" event {name_list(metric.sources)} an amount: set value = true there"
-            )
-
-
-def require_unregistered(connection: Connection, project_id: int, layout: ImportMap) -> None:
-    """Holds that no experiment of a map is registered.
+def require_unregistered(connection: Connection, project_id: int, named: ExperimentsFile) -> None:
+    """Holds that no experiment is registered.
 
     Raises:
         ImportFailedError: A name is taken: the file was imported before.
     """
-    for experiment in layout.experiments:
+    for experiment in named.experiments:
         known = bound_experiment(
             connection,
             project_id,
-            layout.environment,
+            named.environment,
             treatment=experiment.treatment_commit.lower(),
             metric=experiment.target_metric,
         )
@@ -269,31 +253,31 @@ def _registration(experiment: Experiment, *, deploy_id: str | None = None) -> Re
 _EARLY = datetime.fromisoformat("2020-01-01T00:00:00Z")
 
 
-def _require_commits(experiment: Experiment, layout: ImportMap, place: str) -> None:
+def _require_commits(experiment: Experiment, named: ExperimentsFile, place: str) -> None:
     """Holds that an experiment's commits are those of arms, where arms are named by words."""
-    if layout.arm is None:
+    if not named.commits:
         return
     for member in ("control_commit", "treatment_commit"):
         commit = getattr(experiment, member)
-        if not spelled(map(str.lower, layout.commits.values()), commit):
-            raise MapError(
+        if not spelled(map(str.lower, named.commits.values()), commit):
+            raise ImportFailedError(
                 f"{place}.{member} is {commit!r}, which is no value of [commits]:"
-                f" {suggestion(commit, layout.commits.values())}these are"
-                f" {name_list(layout.commits.values())}"
+                f" {suggestion(commit, named.commits.values())}these are"
+                f" {name_list(named.commits.values())}"
             )
 
 
 def _with_definition(
-    chosen: Mapping[str, Any], experiment: Experiment, layout: ImportMap, place: str
+    chosen: Mapping[str, Any], experiment: Experiment, place: str
 ) -> dict[str, Any]:
     """Returns a project's settings with an experiment's definitions of its target.
 
     Raises:
-        MapError: The settings say something else.
+        ImportFailedError: The settings say something else.
     """
     name = experiment.target_metric
     metric = {**chosen.get("metrics", {}).get(name, {})}
-    for member, value, stored in _definition(experiment, layout):
+    for member, value, stored in _definition(experiment):
         said = f"{place}.{member} is {getattr(experiment, member)!r}"
         _define(metric, stored, value, place=said, path=f"metrics.{name}.")
     merged = dict(chosen)
@@ -314,16 +298,16 @@ def _define(
     """Sets a member of the settings, unless they say something else."""
     known = settings.get(name)
     if known not in (None, value):
-        raise MapError(
+        raise ImportFailedError(
             f"{place}, but the project's settings say {path}{name} = {known!r}: make them the same,"
-            " or leave it out of the map"
+            " or leave it out of --experiments"
         )
     settings[name] = value
 
 
-def _definition(experiment: Experiment, layout: ImportMap) -> Iterable[tuple[str, Any, str]]:
+def _definition(experiment: Experiment) -> Iterable[tuple[str, Any, str]]:
     """Yields an experiment's definitions of its target: its member, and the setting's."""
-    currency = experiment.currency or _currency_of(experiment, layout)
+    currency = experiment.currency
     if experiment.window is not None:
         yield "window", length_in_seconds(experiment.window), "window_seconds"
     if experiment.sources is not None:
@@ -336,12 +320,3 @@ def _definition(experiment: Experiment, layout: ImportMap) -> Iterable[tuple[str
     if experiment.cap is not None:
         digits = 0 if currency is None else minor_unit_digits(currency)
         yield "cap", float(experiment.cap * 10**digits), "cap"
-
-
-def _currency_of(experiment: Experiment, layout: ImportMap) -> str | None:
-    """Returns the currency of the column that a mean adds up."""
-    if experiment.kind != "mean":
-        return None
-    sources = experiment.sources or [experiment.target_metric]
-    columns = [outcome for outcome in layout.outcomes.values() if outcome.event in sources]
-    return next((outcome.currency for outcome in columns if outcome.currency), None)

@@ -1,52 +1,33 @@
-"""Faults of an import: each is a line that names the member, or the row, column and cell."""
+"""Faults of an import: each is a line that names the option, or the row and its member."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 from domain.figures import first_names
 
-_LONGEST_CELL = 60
+_LONGEST_VALUE = 60
 _MOST_NAMES = 20
+_SECRET = ("user_ref", "properties")
 
 
 class ImportFailedError(ValueError):
-    """A file or map that cannot be imported; the message is a line for the user."""
-
-
-class MapError(ImportFailedError):
-    """A map that cannot be read, or that does not fit the file; the message names the member."""
+    """A query or file that cannot be imported; the message is a line for the user."""
 
 
 class RowError(ImportFailedError):
-    """A row that is no event.
+    """A row that is no event; the values of members that name a person are not shown."""
 
-    Args:
-        row: Where the row stands, such as `row 3 (line 4)`.
-        is_secret: Whether the cell names a person and must not be shown.
-    """
-
-    def __init__(
-        self,
-        row: str,
-        reason: str,
-        *,
-        column: str | None = None,
-        cell: object = None,
-        is_secret: bool = False,
-    ) -> None:
-        where = row
-        if column is not None:
-            where += f", column {column!r}"
-            where += ", cell not shown" if is_secret else f", cell {shown_cell(cell)}"
-        super().__init__(f"{where}: {reason}")
+    def __init__(self, row: int, member: str, value: object, rule: str) -> None:
+        shown = "value not shown" if member in _SECRET else shown_value(value)
+        super().__init__(f"row {row}, {member}, {shown}: {rule}")
 
 
-def shown_cell(cell: object) -> str:
-    """Returns a cell as a message shows it: on a line, and cut where it is long."""
-    if cell is None:
+def shown_value(value: object) -> str:
+    """Returns a value as a message shows it: on a line, and cut where it is long."""
+    if value is None:
         return "NULL"
-    text = repr(cell) if isinstance(cell, str) else repr(str(cell))
-    return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}…"
+    text = repr(value) if isinstance(value, str) else repr(str(value))
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
 def name_list(names: Iterable[object]) -> str:

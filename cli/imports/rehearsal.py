@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, Engine
 
 from cli.imports.experiments import ExperimentPlan, spelled
-from cli.imports.map import Experiment
+from cli.imports.experiments_file import Experiment
 from cli.imports.spool import Spool
 from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.evidence.counts import Counts, LeftOut
@@ -74,7 +74,7 @@ def judged(engine: Engine, plan: ExperimentPlan, spool: Spool) -> list[Experimen
     """Returns how the experiments of a checked file will be judged; nothing of it is stored.
 
     Raises:
-        Conflict: A deploy or an experiment of the map is there already, with another body.
+        Conflict: A deploy or an experiment of the import is there already, with another body.
         EngineError: The engine of whole days cannot be used, or is away.
     """
     with engine.connect() as connection, connection.begin() as transaction:

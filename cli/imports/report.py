@@ -78,17 +78,9 @@ class ImportReport:
             yield "Now: deploy-reward evaluate"
 
     def _skipped_lines(self) -> Iterator[str]:
-        where = self.skipped["where"]
-        if where:
-            yield f"{where:,} rows are left out by `where`."
-        if both := self.skipped["both_arms"]:
-            yield f"{both:,} rows of units of both arms are left out by `both_arms`."
-        arms = [
-            each for each in self.skipped.most_common() if each[0] not in ("where", "both_arms")
-        ]
-        if arms:
-            total = sum(count for _, count in arms)
-            named = ", ".join(f"{name.removeprefix('arm ')} {count:,}" for name, count in arms[:10])
+        if total := self.skipped.total():
+            arms = self.skipped.most_common(10)
+            named = ", ".join(f"{word!r} {count:,}" for word, count in arms)
             yield f"{total:,} rows of arms that [commits] does not name are skipped: {named}."
 
 
@@ -171,8 +163,8 @@ def _warnings(judgement: ExperimentCount) -> Iterator[str]:
         units = history.control.units + history.treatment.units
         yield (
             f"Warning: {begun:,} of {units:,} units begin with their outcome, {events}, so that it"
-            ' exposes them. With exposures in the map, such as exposures = ["page_view"],'
-            " these events alone expose a unit."
+            " exposes them. Give these rows no commit in the query, as"
+            " CASE WHEN event = 'page_view' THEN commit END does, and other events expose a unit."
         )
     if history.before:
         yield (

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from cli.imports.experiments import ExperimentPlan
 from cli.imports.rehearsal import ExperimentCount, judged
@@ -17,60 +17,54 @@ from storage.tenants.projects import lock_project
 
 @dataclass(frozen=True, kw_only=True)
 class Storing:
-    """Stores a spool of checked events, and the experiments of its plan."""
+    """Stores a spool of checked events, and the experiments of a plan."""
 
     engine: Engine
-    spool: Spool
     plan: ExperimentPlan
     say: Callable[[str], None]
 
-    def rehearse(self) -> list[ExperimentCount]:
+    def rehearse(self, spool: Spool) -> list[ExperimentCount]:
         """Returns how the experiments will be judged, and leaves nothing in the store.
 
         Raises:
-            MapError: An experiment names a commit or event that nothing has.
+            ImportFailedError: An experiment names a commit or event that nothing has.
         """
         with self.engine.connect() as connection:
-            self.plan.require_named(connection, self.spool.tally)
+            self.plan.require_named(connection, spool.tally)
         if not self.plan.experiments:
             return []
         self.say("Judging the experiments")
-        return judged(self.engine, self.plan, self.spool)
+        return judged(self.engine, self.plan, spool)
 
-    def store(self) -> list[str]:
+    def store(self, spool: Spool) -> list[str]:
         """Stores events, deploys and registrations, and returns the experiments' ids.
 
         Raises:
             Conflict: The history is closed, or it has too many days.
         """
-        tally = self.spool.tally
+        tally = spool.tally
+        moments = list(tally.last.items())
         with self.engine.begin() as connection:
             # Its own transaction: to make a day holds up everybody else who makes a day.
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
         with self.engine.begin() as connection:
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
-            self._require_open_history(connection)
+            require_open_history(connection, self.plan.project_id, moments)
             part = next_part(connection, tally.days)
-            copy_history(connection, self._blocks(), part=part)
+            copy_history(connection, self._blocks(spool), part=part)
             note_part_of_days(connection, part, tally.days)
             note_names(connection, {self.plan.project_id: tally.events}, live=False)
             # Locked after the copy, so that no request waits for it: a registration meanwhile is
             # seen under the project's lock.
             lock_project(connection, self.plan.project_id)
             receipt_time(connection)
-            self._note_history(connection)
+            require_open_history(connection, self.plan.project_id, moments)
+            note_history(connection, self.plan.project_id, moments)
             return self.plan.register(connection, tally) if self.plan.experiments else []
 
-    def _require_open_history(self, connection: Connection) -> None:
-        require_open_history(connection, self.plan.project_id, self.spool.tally.last.items())
-
-    def _note_history(self, connection: Connection) -> None:
-        self._require_open_history(connection)
-        note_history(connection, self.plan.project_id, list(self.spool.tally.last.items()))
-
-    def _blocks(self) -> Iterator[bytes]:
-        size, done = self.spool.size, 0
-        for block in self.spool.blocks():
+    def _blocks(self, spool: Spool) -> Iterator[bytes]:
+        size, done = spool.size, 0
+        for block in spool.blocks():
             self.say(f"Storing events: {done / size:.0%}")
             yield block
             done += len(block)

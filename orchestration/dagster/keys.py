@@ -9,7 +9,7 @@ PREFIX = "deploy_reward"
 SEALED_FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=timedelta(hours=3), warn_window=timedelta(minutes=90)
 )
-# An open experiment has a run an hour, and a day that settled one; without either there is none.
+# An open experiment has a run an hour, and a day that settled one; without either there is no run.
 FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=timedelta(hours=50), warn_window=timedelta(hours=26)
 )

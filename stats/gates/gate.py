@@ -45,7 +45,7 @@ class Gate(ABC):
         cause: The word for the alarm where it makes an experiment `interacting`.
         is_sticky: Whether an alarm stays: the units that it spoilt stay in the sums, and only a new
             experiment helps.
-        title: What it finds where it does not alarm, as the head of its row.
+        title: Its finding where it does not alarm, as the head of its row.
     """
 
     cause: ClassVar[Cause | None] = None

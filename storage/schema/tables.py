@@ -643,7 +643,7 @@ pipeline_steps = _table(
     Column("seconds", Double, nullable=False),
 )
 
-# When the fast schedule last found nothing due, or a run of the pipeline last ended well; a row.
+# When the fast schedule last had nothing due, or a run of the pipeline last ended well; a row.
 ticks = _table(
     "ticks",
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),

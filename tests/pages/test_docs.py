@@ -15,8 +15,8 @@ import pytest
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from api.wire.problem import CODES
-from cli.imports.map import MEMBERS as EVENT_MEMBERS
-from cli.imports.map import Experiment, ImportMap, Outcome, Times, read_map
+from cli.imports.experiments_file import Experiment, ExperimentsFile, read_experiments
+from cli.imports.query import MEMBERS as EVENT_MEMBERS
 from cli.main import main
 from domain.cause import Cause
 from domain.contract import Contract
@@ -92,9 +92,9 @@ def test_every_variable_that_is_read_is_named_and_no_other() -> None:
     assert set(VARIABLE.findall(section)) == {*VARIABLE.findall(code), "NEXT_PUBLIC_SERVICE_KEY"}
 
 
-def test_every_member_of_a_map_is_named() -> None:
+def test_every_member_of_an_import_is_named() -> None:
     words = named(page("import.md"))
-    for struct in (ImportMap, Times, Outcome, Experiment):
+    for struct in (ExperimentsFile, Experiment):
         for name in struct.__struct_fields__:
             assert name in words or f"[{name}]" in words, name
     assert words >= EVENT_MEMBERS
@@ -108,14 +108,10 @@ def test_every_tool_is_named_with_its_arguments() -> None:
         assert words >= tool.parameters["properties"].keys()
 
 
-def test_maps_that_are_shown_can_be_read(tmp_path) -> None:
-    first, second, *others = blocks(page("import.md"), "toml")
-    for number, text in enumerate((first, second, *others)):
-        (tmp_path / f"{number}.toml").write_text(text)
-        read_map(tmp_path / f"{number}.toml")
-    # The page shows the maps that stand beside it.
-    for text, name in ((first, "ab_data"), (second, "hillstrom")):
-        assert tomllib.loads(text) == tomllib.loads(page(f"maps/{name}.toml"))
+def test_experiments_that_are_shown_can_be_read(tmp_path) -> None:
+    for text in blocks(page("import.md"), "toml"):
+        (tmp_path / "experiments.toml").write_text(text)
+        assert read_experiments(tmp_path / "experiments.toml").experiments
 
 
 @pytest.mark.parametrize("name", ["operations/settings.md", "browser.md"])

@@ -15,21 +15,19 @@ from storage.tenants.projects import create_project
 from tests.conftest import Store, filled_model, fresh_store
 
 UNITS = 1200
-MAP = """
-layout = "unit"
-unit = "visitor"
-arm = "arm"
-[times]
-column = "at"
-zone = "UTC"
+QUERY = """
+WITH visit AS (FROM 'visitors.csv')
+SELECT 'page_view' AS event, visitor AS session_id, person AS user_ref, "at" AS occurred_at, arm,
+    NULL AS value FROM visit
+UNION ALL
+SELECT 'order', visitor, person, "at", arm, NULL FROM visit WHERE ordered = 1
+UNION ALL
+SELECT 'purchase', visitor, person, "at", arm, 100 * spent FROM visit WHERE spent > 0
+"""
+EXPERIMENTS = """
 [commits]
 old = "aaaaaaa"
 new = "bbbbbbb"
-[columns]
-user_ref = "person"
-[metrics]
-ordered = "order"
-spent = { event = "purchase", value = true, currency = "USD" }
 [[experiment]]
 control_commit = "aaaaaaa"
 treatment_commit = "bbbbbbb"
@@ -40,6 +38,7 @@ control_commit = "aaaaaaa"
 treatment_commit = "bbbbbbb"
 target_metric = "revenue"
 kind = "mean"
+currency = "USD"
 sources = ["purchase"]
 """
 
@@ -68,9 +67,10 @@ def command(*words: Any, code: int = 0) -> Any:
 def _imported(postgres_url, migrated_template, tmp_path_factory) -> Iterator[str]:
     """A store that has read such a file and judged it once, of which each test has a copy."""
     folder = tmp_path_factory.mktemp("visitors")
-    file, names = folder / "visitors.csv", folder / "map.toml"
-    file.write_text("\n".join(rows()))
-    names.write_text(MAP)
+    (folder / "visitors.csv").write_text("\n".join(rows()))
+    file, experiments = folder / "query.sql", folder / "experiments.toml"
+    file.write_text(QUERY)
+    experiments.write_text(EXPERIMENTS)
 
     def fill(store: Store) -> None:
         with pytest.MonkeyPatch.context() as monkeypatch:
@@ -78,7 +78,7 @@ def _imported(postgres_url, migrated_template, tmp_path_factory) -> Iterator[str
             monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
             with store.engine.begin() as connection:
                 create_project(connection, "default")
-            command("import", file, "--map", names)
+            command("import", file, "--experiments", experiments)
             command("evaluate")
 
     with filled_model(postgres_url, migrated_template, fill) as (name, _):
