@@ -213,12 +213,15 @@ class Candidate(Document, frozen=True, kw_only=True):
 class Surplus(Document, frozen=True, kw_only=True):
     """Treatment's units beyond its declared share, and the test beside them.
 
-    A keep waits for it too: units of a single arm that do nothing move a rate, and hardly this.
+    An answer waits for it too: units of a single arm that do nothing move a rate, and hardly this.
     """
 
     e_value: Annotated[float, Meta(description="The evidence, on either side.")]
     holds: Annotated[
         bool, Meta(description="Whether it reaches the test's threshold, on the test's side.")
+    ]
+    suspected: Annotated[
+        bool, Meta(description="Whether the test alone says that treatment is worse: to pause it.")
     ]
     declared: Annotated[
         float, Meta(description="Treatment's declared share of the units that are compared.")

@@ -40,8 +40,6 @@ WARNINGS = {
     " guardrail is unharmed.",
     "twin_unknown": "The change is kept unseen how many units each arm should have: for most of"
     " them no share is declared. Declare the share of each build with its deploy.",
-    "units_may_explain": "Visitors who came to a single arm and did nothing (bots, say) may explain"
-    " the harm: treatment has more of them than its declared share. Compare the arms by browser.",
     "set_aside": "Its data cannot be computed at the moment, so you see the last verdict that"
     " could be computed. All other experiments go on.",
     "day_unequal": "A day of its counts differs from the events that it was made of, so it is not"

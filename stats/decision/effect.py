@@ -17,7 +17,9 @@ from scipy.special import bdtr
 from domain.policy import Numbers
 from stats.counts.cell import Totals
 from stats.decision.decision import Interval
+from stats.decision.surplus import Surplus
 from stats.looks.trace import Batch, Trace
+from stats.sequential.line import Line
 from stats.sequential.mixture import confidence_sequence
 
 # It is asked of each look of the same units.
@@ -61,22 +63,31 @@ class Effect:
 
 
 def effect_at(
-    batch: Batch, row: int, policy: Numbers, *, is_rate: bool, interval: Interval | None = None
+    batch: Batch,
+    row: int,
+    policy: Numbers,
+    *,
+    is_rate: bool,
+    interval: Interval | None = None,
+    surplus: Surplus | None = None,
 ) -> Effect | None:
     """Returns the effect at a look of a batch.
 
     Args:
         interval: The confidence sequence there; None where it is not known yet.
+        surplus: At that look alone; None where no share is declared.
 
     Returns:
         None where nothing was compared.
     """
     look = batch.trace[row : row + 1]
-    posterior = posterior_of(look.totals, policy.effect_prior, is_rate=is_rate)
+    line = None if surplus is None or not surplus.is_asked[0] else surplus.line
+    posterior = posterior_of(look.totals, policy.effect_prior, is_rate=is_rate, line=line)
     if posterior is None:
         return None
     if interval is None:
-        ends = confidence_sequence(look.totals, batch.mixture[row : row + 1])[0]
+        intervals = confidence_sequence if surplus is None else surplus.intervals
+        ends = intervals(look.totals, batch.mixture[row : row + 1])[0]
         low, high = (np.clip(ends, -1.0, 1.0) if is_rate else ends).tolist()
     else:
         low, high = interval
@@ -107,7 +118,7 @@ def is_cut(trace: Trace, until: int) -> bool:
 
 
 def posterior_of(
-    totals: Totals, prior: Sequence[tuple[float, float]], *, is_rate: bool
+    totals: Totals, prior: Sequence[tuple[float, float]], *, is_rate: bool, line: Line | None = None
 ) -> Posterior | None:
     """Returns the posterior of the lift at a look (docs/statistics.md, 'The effect').
 
@@ -118,6 +129,8 @@ def posterior_of(
 
     Args:
         prior: Standard deviations of θ around 0, each with its weight.
+        line: Where shares are declared: then S and its variance are those of a mixture, of surplus
+            units that do nothing and of such that do as usual.
 
     Returns:
         None where nothing was compared, W = 0 or V = 0.
@@ -125,19 +138,22 @@ def posterior_of(
     S, W, V, C = (float(part[0]) for part in (totals.S, totals.W, totals.V0, totals.C))
     if not (W > 0 and V > 0):
         return None
+    score, spread = S, V
+    if line is not None:
+        score, spread = (float(part[0]) for part in line.estimated(totals.S, totals.V0))
     if is_rate:
         both, scale = float(totals.M[0]), V / W
-        mean, deviation = _normal_posterior(S / V, 1 / V, prior)
+        mean, deviation = _normal_posterior(score / V, spread / V / V, prior)
         level = (both - mean * scale * float(totals.T[0])) / W
     else:
         both, scale = C + S / 2, float(totals.level[0])
-        error = math.sqrt(V) / (W * scale)
-        mean, deviation = _normal_posterior(S / W / scale, error**2, prior)
+        error = math.sqrt(spread) / (W * scale)
+        mean, deviation = _normal_posterior(score / W / scale, error**2, prior)
         level = abs(both / W - mean * scale / 2) if C and C * (C + S) >= 0 else 0.0
     estimate, unit = mean * scale, abs(both) if level > 0 else W
     return Posterior(
-        observed=S / unit,
-        observed_error=math.sqrt(V) / unit,
+        observed=score / unit,
+        observed_error=math.sqrt(spread) / unit,
         estimate=estimate,
         standard_deviation=deviation * scale,
         relative=max(-1.0, estimate / level) if level > 0 else None,

@@ -68,7 +68,6 @@ GUARDRAILS_UNPROVEN = "guardrails_unproven"
 ALLOCATION_UNDECLARED = "allocation_undeclared"
 FADING = "fading"
 TWIN_UNKNOWN = "twin_unknown"
-UNITS_MAY_EXPLAIN = "units_may_explain"
 UNVERIFIED = "unverified"
 DAY_UNEQUAL = "day_unequal"
 SESSIONS_CUT, TURNOVER_UNSEEN = "sessions_cut", "turnover_unseen"
@@ -98,7 +97,7 @@ class Evidence:
         totals: The sums of the test: V is V₀ of a conversion, V_y of a continuous metric; W of a
             continuous metric is 0 before it can be tested. Where W = 0 there is no lift and no ci;
             of rates the ci is cut to [−1, 1]. The p-value is min(1, 1/E(0)).
-        log_e: The logarithm of E(0), not capped.
+        log_e: The logarithm of E(0), of the test and of the line beside it, not capped.
         vif: Variance inflation factor, infinite where W = 0; None before any look.
         known: Excluded relative lifts.
         eligible_per_day: Units a day of both arms over the last 7 days, or since the start.
@@ -202,10 +201,10 @@ def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
         )
         for i, (own, gates, rails, own_surplus) in enumerate(read)
     ]
-    rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
-    intervals = served_intervals(batch, rows)
+    rows = [served_rows(view.tested, view.ruling, view.series.policy) for view in views]
+    intervals = served_intervals(batch, rows, [view.surplus for view in views])
     looks = [
-        served_looks(view.trace, view.ruling, own, ci)
+        served_looks(view.tested, view.ruling, own, ci)
         for view, own, ci in zip(views, rows, intervals, strict=True)
     ]
     guardrails, vouched = _guardrail_readings(views), _vouched_outcomes(views)
@@ -261,9 +260,14 @@ class _View:
         )
 
     @cached_property
+    def tested(self) -> Trace:
+        """The trace with the line in its E."""
+        return replace(self.trace, log_e=self.surplus.beside(self.trace.log_e))
+
+    @cached_property
     def now(self) -> Trace:
         """The trace at the ruling's look alone."""
-        return self.trace[self.ruling.look : self.ruling.look + 1]
+        return self.tested[self.ruling.look : self.ruling.look + 1]
 
     @property
     def guardrails(self) -> tuple[tuple[Watch, int], ...]:
@@ -346,11 +350,13 @@ def _effect(
         # An arm that was gone before is noticed days later, and its moment was chosen.
         and trace.weight[look] > trace.weight[fair[-1]]
     )
+    row = int(fair[-1]) if moved else look
     effect = effect_at(
         batch,
-        int(batch.first[number]) + (int(fair[-1]) if moved else look),
+        int(batch.first[number]) + row,
         policy,
         is_rate=view.series.target.values is None,
+        surplus=view.surplus[row : row + 1],
         interval=None if moved else looks[-1].ci,
     )
     if effect is None:
@@ -561,6 +567,7 @@ def _surplus(view: _View) -> ServedSurplus | None:
     return ServedSurplus(
         e_value=float(e_value(surplus.log_e[look : look + 1])[0]),
         holds=bool(surplus.log_e[look] >= view.series.policy.log_threshold),
+        suspected=view.ruling.suspected,
         declared=float(surplus.declared[look]),
         served=float(surplus.served[look]),
         units=int(surplus.units[look]),
@@ -577,8 +584,6 @@ def _warnings(view: _View, read: _Readings) -> tuple[str, ...]:
         TWIN_UNKNOWN: ruling.verdict is Verdict.KEEP
         and not asked
         and any(share and share < 1 for share in shares),
-        UNITS_MAY_EXPLAIN: ruling.verdict is Verdict.ROLLBACK
-        and bool(view.surplus.may_explain[look]),
         GUARDRAILS_UNPROVEN: ruling.unproven,
         ALLOCATION_UNDECLARED: undeclared,
         FADING: read.fading,

@@ -134,15 +134,14 @@ def _of_all_units(series: Series, due: int, *, decided: int) -> FollowUp:
     if not fair.size:
         return FollowUp()
     (surplus,) = surpluses(batch)
-    log_e = float(trace.log_e[fair[-1]])
-    if surplus.is_asked[fair[-1]]:
-        # The smaller of two e-processes is an e-process.
-        log_e = min(log_e, float(surplus.log_e[fair[-1]]))
+    log_e = float(surplus.beside(trace.log_e)[fair[-1]])
     in_time = fair[trace.at[fair] <= due]
     is_rate = series.target.values is None
     effect = None
     if in_time.size:
-        effect = effect_at(batch, int(in_time[-1]), series.policy, is_rate=is_rate)
+        row = int(in_time[-1])
+        own = surplus[row : row + 1]
+        effect = effect_at(batch, row, series.policy, is_rate=is_rate, surplus=own)
     if effect is not None:
         cut = not series.allocation and is_cut(trace, min(due, decided))
         effect = replace(effect, cut=cut)

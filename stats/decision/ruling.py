@@ -35,6 +35,7 @@ class Ruling:
         candidate: The look at which the test first held on the better side; None where it did
             not.
         unproven: Whether it was kept although harm to a guardrail was not excluded.
+        suspected: Whether it is open, and the test alone says that it is worse.
     """
 
     verdict: Verdict
@@ -45,6 +46,7 @@ class Ruling:
     gated: Flags
     candidate: int | None = None
     unproven: bool = False
+    suspected: bool = False
 
     @property
     def fired(self) -> int:
@@ -73,6 +75,7 @@ class _Rules:
     candidate: int | None
     breached: Flags
     proven: Flags
+    suspected: Flags
     answered: Flags
 
     def ended(self, look: int) -> EndedBecause:
@@ -107,10 +110,10 @@ def decide(
     2. `non_identifiable` → `abstain`, open;
     3. `interacting` → `abstain`, open, unless only strata differ and each of them shows harm;
        outcomes after the window, or left out of a mean, hold back a single side;
-    4. E(0) ≥ 1/α → `rollback` on the worse side, decided. The first such look on the better side
-       makes a candidate; from then on, at a look at which E(0) ≥ 1/α holds too, `iterate` if a
-       guardrail is breached, `keep` if the line beside it holds at that look and harm to each is
-       excluded, or waited for in vain; both decided. Until then `abstain / power`, open;
+    4. E(0) ≥ 1/α → `rollback` on the worse side, decided. The first look on the better side at
+       which the test alone holds makes a candidate; from then on, at a look at which E(0) ≥ 1/α
+       holds too, `iterate` if a guardrail is breached, `keep` if harm to each is excluded, or
+       waited for in vain; both decided. Until then `abstain / power`, open;
     5. futility → `abstain / power`, decided;
     6. else `abstain / power`, open.
 
@@ -118,7 +121,7 @@ def decide(
         closed_at: When it was closed by hand or by its place, if that is known by the last look's
             time.
         day_unequal: Whether a day is known to differ from the log: then rules 4 and 5 wait.
-        surplus: The units beyond declared shares; None where no keep waits for their line.
+        surplus: The units beyond declared shares, whose line E has too; None for the test alone.
     """
     rules = _rules(looks, gates, watches, policy, horizon_end=horizon_end, surplus=surplus)
     futile = looks.futile & ~rules.gated & ~_from(rules.candidate, len(looks))
@@ -157,9 +160,8 @@ def _rules(
     breached = _any_since(looks.at, [watch.breached_at for watch in watches])
     proven = _all_since(looks.at, [watch.non_inferior_at for watch in watches if watch.awaited])
     ready = proven | _waited(looks, candidate)
-    counted = np.ones(len(looks), dtype=np.bool_)
-    if surplus is not None:
-        counted = ~surplus.is_asked | (surplus.log_e >= policy.log_threshold)
+    log_e = looks.log_e if surplus is None else surplus.beside(looks.log_e)
+    certain = crossed & (log_e >= policy.log_threshold)
     return _Rules(
         looks=looks,
         gates=gates,
@@ -172,7 +174,8 @@ def _rules(
         candidate=candidate,
         breached=breached,
         proven=proven,
-        answered=crossed & (worse | breached | (ready & counted)) & (waiting | ~ends),
+        suspected=crossed & worse & ~certain,
+        answered=certain & (worse | breached | ready) & (waiting | ~ends),
     )
 
 
@@ -212,6 +215,7 @@ def _abstention(rules: _Rules, look: int, ended: EndedBecause | None) -> Ruling:
         look=look,
         gated=rules.gated,
         candidate=_by(rules.candidate, look),
+        suspected=ended is None and look >= 0 and bool(rules.suspected[look]),
     )
 
 

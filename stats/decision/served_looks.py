@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -10,8 +11,9 @@ from domain.evidence.results import EvidenceLook
 from domain.policy import Numbers
 from stats.counts.cell import Floats, Ints
 from stats.decision.ruling import Ruling
+from stats.decision.surplus import Surplus
 from stats.looks.trace import Batch, Trace
-from stats.sequential.mixture import confidence_sequence, e_value, p_value
+from stats.sequential.mixture import e_value, p_value
 
 MOST_LOOKS = 500
 
@@ -59,8 +61,10 @@ def served_rows(trace: Trace, ruling: Ruling, policy: Numbers) -> Ints:
     return np.unique(np.concatenate(chosen))
 
 
-def served_intervals(batch: Batch, rows: Sequence[Ints]) -> list[Floats]:
-    """The confidence sequence at the looks to serve; NaN where W = 0.
+def served_intervals(
+    batch: Batch, rows: Sequence[Ints], surpluses: Sequence[Surplus]
+) -> list[Floats]:
+    """The interval at the looks to serve; NaN where W = 0.
 
     It is cut to [−1, 1] where the target is a conversion.
 
@@ -71,8 +75,10 @@ def served_intervals(batch: Batch, rows: Sequence[Ints]) -> list[Floats]:
     number = np.concatenate([own + first for own, first in zip(rows, own_first, strict=True)])
     intervals = np.full((number.size, 2), np.nan)
     informed = batch.trace.totals.W[number] > 0
-    chosen = number[informed]
-    intervals[informed] = confidence_sequence(batch.trace.totals[chosen], batch.mixture[chosen])
+    chosen, surplus = number[informed], reduce(Surplus.then, surpluses)
+    intervals[informed] = surplus[chosen].intervals(
+        batch.trace.totals[chosen], batch.mixture[chosen]
+    )
     rates = np.repeat(batch.rates, [own.size for own in rows])
     intervals[rates] = np.clip(intervals[rates], -1.0, 1.0)
     return np.split(intervals, np.cumsum([own.size for own in rows])[:-1])

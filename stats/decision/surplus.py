@@ -1,4 +1,4 @@
-"""The surplus line: whether a keep holds beside units that a single arm got.
+"""The surplus line: whether an answer holds beside units that a single arm got.
 
 Units that come to a single arm and never convert, a bot on its build or a beacon that loses
 bouncers, move a rate, a mean and a ratio, and hardly the sample ratio.
@@ -12,14 +12,15 @@ from functools import reduce
 import numpy as np
 
 from stats.counts.arrivals import counted_blocks
-from stats.counts.cell import Floats, Ints
+from stats.counts.cell import Floats, Ints, Totals
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.columns import Columns
 from stats.counts.timeline import timeline
 from stats.gates.sample_ratio import ALARM, log_two_sided
 from stats.looks.series import Companion, Series
 from stats.looks.trace import Batch, StageLooks, in_turn
-from stats.sequential.line import log_line
+from stats.sequential.line import Line
+from stats.sequential.mixture import Mixture, confidence_sequence
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 # Below this part of the information a declared share says too little.
@@ -32,36 +33,46 @@ class Surplus(Columns):
 
     Attributes:
         log_e: Of the line; 0 where it says nothing, or the opposite of the measured difference.
-        score: The measured score S of the cells whose share is declared.
-        moved: By how much surplus units without an outcome would have moved S.
+        line: Its sums, over the cells whose share is declared.
         is_asked: Whether shares are declared for enough of the information.
         declared: Treatment's declared share, on average over the units that are read.
         served: Its share of them.
     """
 
     log_e: Floats
-    score: Floats
-    moved: Floats
+    line: Line
     is_asked: Flags
     declared: Floats
     served: Floats
     units: Floats
 
-    @property
-    def may_explain(self) -> Flags:
-        """Whether such units would explain more than half of the difference, at each look."""
-        return self.is_asked & (2 * np.sign(self.score) * self.moved > np.abs(self.score))
+    def beside(self, log_e: Floats) -> Floats:
+        """The logarithm of E: the smaller of the test's e-process and the line's, where asked."""
+        return np.where(self.is_asked, np.minimum(log_e, self.log_e), log_e)
+
+    def intervals(self, totals: Totals, mixture: Mixture) -> Floats:
+        """The interval of the lift at each look (looks, 2), which holds 0 exactly while E < 1/α.
+
+        Args:
+            totals: Of all cells; W > 0 everywhere.
+        """
+        ends, asked = confidence_sequence(totals, mixture), np.flatnonzero(self.is_asked)
+        holds = self.beside(mixture.log_e(totals.S, totals.V0)) >= mixture.log_threshold
+        own, limit = self.line[asked], mixture.log_threshold[asked]
+        ends[asked] = own.hull(ends[asked], limit, holds=holds[asked])
+        return ends
 
 
 def surpluses(batch: Batch) -> list[Surplus]:
     """Returns the surplus of each experiment of a batch."""
+    components = batch.mixture.rho.shape[1]
     return [
-        in_turn([_read(looks) for looks in own], [looks.trace.at for looks in own], own)
+        in_turn([_read(looks, components) for looks in own], [looks.trace.at for looks in own], own)
         for own in batch.stages
     ]
 
 
-def _read(looks: StageLooks) -> Surplus:
+def _read(looks: StageLooks, components: int) -> Surplus:
     series, cells, last = looks.series, looks.series.target, looks.trace.end.max(initial=-1)
     end, share = looks.stage.blocks.end_of(cells.stratum, cells.block), _declared_shares(series)
     order = np.argsort(end, kind="stable")
@@ -72,7 +83,11 @@ def _read(looks: StageLooks) -> Surplus:
     whole, since, read = _running(n1 * n0 / np.maximum(n1 + n0, 1.0), closed), 0, list[Surplus]()
     for look in np.union1d(left, len(looks.trace)).tolist():
         kept = (share > 0) & (left >= look) & (end <= last)
-        read.append(_line(looks, cells[kept], end[kept], share[kept], whole)[since:look])
+        read.append(
+            _surplus(looks, cells[kept], end[kept], share[kept], whole, components=components)[
+                since:look
+            ]
+        )
         since = look
     return reduce(Surplus.then, read)
 
@@ -87,24 +102,30 @@ def _declared_shares(series: Series) -> Floats:
     return share
 
 
-def _line(
-    looks: StageLooks, cells: ClosedCells, end: Ints, share: Floats, whole: Floats
+def _surplus(
+    looks: StageLooks,
+    cells: ClosedCells,
+    end: Ints,
+    share: Floats,
+    whole: Floats,
+    *,
+    components: int,
 ) -> Surplus:
     """The surplus of the cells whose share counts, at all looks."""
     window, until = looks.series.policy.window_seconds, looks.trace.end
-    line = timeline([looks.stream(Companion(window_seconds=window, cells=cells))])
-    row = line.row_at(0, looks.trace.at)
-    totals = line.totals.gathered(row)
+    closings = timeline([looks.stream(Companion(window_seconds=window, cells=cells))])
+    row = closings.row_at(0, looks.trace.at)
+    totals = closings.totals.gathered(row)
     t, n = cells.n1.astype(np.float64), (cells.n1 + cells.n0).astype(np.float64)
     units = np.stack((t - share * n, n * share * (1 - share), n, share * n, t))
-    both = line.cells
+    both = closings.cells
     m = np.maximum(both.n1 + both.n0, 1)
     levels = np.stack((both.n1 * both.n0 / m, both.y0 * both.d1 / m, both.d1 * both.d0 / m))
     weight, count, declared, served, product = np.zeros((5, until.size))
     surplus, information, moved, spread = np.zeros((4, until.size))
     of_strata = zip(
         _by_stratum(cells.stratum, end, units, until),
-        _by_stratum(both.stratum, line.end[both.row], levels, until),
+        _by_stratum(both.stratum, closings.end[both.row], levels, until),
         strict=True,
     )
     for (beyond, expected, came, due, treated), (w, own, of_both) in of_strata:
@@ -115,19 +136,20 @@ def _line(
         count, declared, served = count + came, declared + due, served + treated
     # A ratio's score is divided by the mean of both arms' other count.
     scale = np.divide(weight, product, out=np.ones_like(weight), where=product > 0)
-    log_e = log_line(
-        looks.mixture(until.size).rho * np.append(line.factor, 1.0)[row][:, None],
-        totals.S,
-        totals.V0,
+    rho = np.full((until.size, components), np.nan)
+    rho[:, : len(looks.series.policy.rho)] = looks.series.policy.rho
+    own = Line(
+        rho=rho * np.append(closings.factor, 1.0)[row][:, None],
+        totals=totals,
         surplus=surplus,
         information=information,
         moved=moved * scale,
         spread=spread * scale**2,
     )
     return Surplus(
-        log_e=log_e,
-        score=totals.S,
-        moved=moved * scale,
+        # Undeclared cells may turn the measured difference round.
+        log_e=np.where(totals.S * looks.trace.totals.S > 0, own.log_e(), 0.0),
+        line=own,
         is_asked=(whole > 0) & (weight >= ENOUGH * whole),
         declared=declared / np.maximum(count, 1.0),
         served=served / np.maximum(count, 1.0),

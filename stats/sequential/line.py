@@ -1,54 +1,120 @@
 """The line: the mixture beside units of a single arm, by how many nobody declared."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 
-from stats.counts.cell import Floats
-from stats.sequential.mixture import log_component, log_mean
+from stats.counts.cell import Floats, Totals
+from stats.counts.columns import Columns, Rows
+from stats.sequential.boundary import last_inside, widened
+from stats.sequential.mixture import TOLERANCE, log_component, log_mean, variance_at
 
 # How far the arms' units may be from what is declared, standard deviations with their weights.
 SURPLUSES = ((0.0025, 0.1), (0.01, 0.3), (0.05, 0.4), (0.2, 0.2))
 _HEAVIEST = 0.05
+Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
-def log_line(
-    rho: Floats,
-    score: Floats,
-    variance: Floats,
-    *,
-    surplus: Floats,
-    information: Floats,
-    moved: Floats,
-    spread: Floats,
-) -> Floats:
-    """Logarithm of the likelihood ratio under a common prior of the surplus on both sides.
+@dataclass(frozen=True, kw_only=True)
+class Line(Columns):
+    """The sums that the line reads, an entry a look.
 
-    With κ = 1/(1 + τ²I): S* = S − (1 − κ)A, V* = V + (1 − κ)B, the mixture on S*V/V* with variance
-    V²/V*, at the weights w·N(S_n; 0, I(1 + τ²I))·N(S*; 0, V*). 0 where S* of the heaviest weight is
-    not of the sign of S, and where nothing is known.
-
-    Args:
+    Attributes:
         rho: Precisions (looks, components).
-        score: S, with its variance V.
+        totals: Of the cells whose share is declared.
         surplus: S_n, treatment's units beyond its share, with their variance I.
         moved: A, by how much S is moved where they have no outcome; B its variance by chance.
     """
-    known = (variance > 0) & (information > 0)
-    V, units = np.where(known, variance, 1.0), np.where(known, information, 1.0)
-    weights, ratios, agrees = [], [], known
-    for deviation, weight in SURPLUSES:
-        trust = 1 / (1 + deviation**2 * units)
-        own, of_own = score - (1 - trust) * moved, V + (1 - trust) * spread
-        share = V / of_own
-        log_weight = np.log(weight) + _log_normal(surplus, units / trust) + _log_normal(own, of_own)
-        weights.append(log_weight)
-        ratios.append(
-            log_weight
-            + log_mean(rho, lambda each, x=own * share, v=V * share: log_component(x, v, each))
+
+    rho: Floats
+    totals: Totals
+    surplus: Floats
+    information: Floats
+    moved: Floats
+    spread: Floats
+
+    def log_e(self) -> Floats:
+        """The logarithm of E_line; 0 where S* of the heaviest weight is not of the sign of S."""
+        S, V = self.totals.S, self.totals.V0
+        known = (V > 0) & (self.information > 0)
+        agrees = (S - self._doubt(_HEAVIEST) * self.moved) * S > 0
+        return np.where(known & agrees, self.log_ratio(S, V), 0.0)
+
+    def log_ratio(self, score: Floats, variance: Floats) -> Floats:
+        """Logarithm of the likelihood ratio under a common prior of the surplus on both sides.
+
+        With κ = 1/(1 + τ²I): S* = S − (1 − κ)A, V* = V + (1 − κ)B, the mixture on S*V/V* with
+        variance V²/V*, at the weights w·N(S_n; 0, I(1 + τ²I))·N(S*; 0, V*).
+        """
+        V, weights, ratios = np.where(variance > 0, variance, 1.0), list[Floats](), list[Floats]()
+        for doubt, log_weight in self.priors():
+            own, of_own = score - doubt * self.moved, V + doubt * self.spread
+            share = V / of_own
+            weights.append(log_weight + _log_normal(own, of_own))
+            ratios.append(
+                weights[-1]
+                + log_mean(
+                    self.rho, lambda each, x=own * share, v=V * share: log_component(x, v, each)
+                )
+            )
+        return np.logaddexp.reduce(ratios) - np.logaddexp.reduce(weights)
+
+    def hull(self, ends: Floats, log_threshold: Floats, *, holds: Flags) -> Floats:
+        """Both ends of the interval around the test's set and {δ : E_line(δ) < 1/α} at each look.
+
+        Args:
+            ends: Of the test's set (looks, 2).
+            holds: Whether both reach the threshold on the same side: exactly then 0 is outside.
+        """
+        looks = holds.size
+        both = np.tile(np.arange(looks), 2)
+        own, sure, towards = self[both], holds[both], np.repeat((-1.0, 1.0), looks)
+        first, step = ends.T.ravel(), towards * (ends[:, 1] - ends[:, 0])[both] / 2
+        lift, limit = own.totals.lift, log_threshold[both]
+
+        def excess(delta: Floats, rows: Rows) -> Floats:
+            part = own[rows]
+            variance = variance_at(part.totals, lift[rows], delta)
+            return part.log_ratio(part.totals.S - delta * part.totals.W, variance) - limit[rows]
+
+        inside, reached = first, excess(first, slice(None)) < 0
+        centres = [lift - doubt * own.moved / own.totals.W for doubt, _ in own.priors()]
+        for centre in (*centres, np.zeros_like(lift)):
+            further = ((centre - inside) * towards > 0) & ~(sure & (centre * first <= 0))
+            further &= excess(centre, slice(None)) < 0
+            inside, reached = np.where(further, centre, inside), reached | further
+        stop = sure & (first * towards < 0)
+        outside = np.where(stop, 0.0, inside + step)
+        inside, outside = widened(inside, outside, reached & ~stop, excess)
+        outside = np.where(reached, outside, inside)
+        tolerance = TOLERANCE * np.abs(step) + 4.0 * np.finfo(np.float64).eps * np.abs(lift)
+        low, high = last_inside(inside, outside, tolerance, excess).reshape(2, looks)
+        return np.stack(
+            (np.where(holds, low, np.minimum(low, 0)), np.where(holds, high, np.maximum(high, 0))),
+            axis=1,
         )
-        if deviation == _HEAVIEST:
-            agrees = agrees & (own * score > 0)
-    line = np.logaddexp.reduce(ratios) - np.logaddexp.reduce(weights)
-    return np.where(agrees, line, 0.0)
+
+    def estimated(self, score: Floats, variance: Floats) -> tuple[Floats, Floats]:
+        """Mean and variance of S where surplus units do nothing or convert as usual, half each."""
+        doubts, log_weights = zip(*self.priors(), strict=True)
+        share = np.exp(np.array(log_weights) - np.logaddexp.reduce(log_weights)) / 2
+        moved = np.array(doubts) * self.moved
+        mean = score - np.sum(share * moved, axis=0)
+        apart = share * ((score - moved - mean) ** 2 + (score - mean) ** 2)
+        own = share * (2 * variance + np.array(doubts) * self.spread)
+        return mean, np.sum(own + apart, axis=0)
+
+    def _doubt(self, deviation: float) -> Floats:
+        """1 − κ, how much of what units may have moved is taken off."""
+        return 1 - 1 / (1 + deviation**2 * self.information)
+
+    def priors(self) -> Iterator[tuple[Floats, Floats]]:
+        """Yields 1 − κ of each prior of the surplus, and the logarithm of w·N(S_n; 0, I/κ)."""
+        units = np.where(self.information > 0, self.information, 1.0)
+        for deviation, weight in SURPLUSES:
+            spread = units * (1 + deviation**2 * units)
+            yield self._doubt(deviation), np.log(weight) + _log_normal(self.surplus, spread)
 
 
 def _log_normal(value: Floats, variance: Floats) -> Floats:

@@ -4,12 +4,29 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from stats.sequential.line import SURPLUSES, log_line
+from stats.counts.cell import Totals
+from stats.decision.surplus import Surplus
+from stats.sequential.line import SURPLUSES, Line
+from stats.sequential.mixture import Mixture, variance_at
 
 RHO = np.array([[25.0, 4.0]])
+
+
+def line_of(score: float, V: float, surplus: float, units: float, level: float) -> Line:
+    """The sums of a single look at which half of the units are declared for treatment."""
+    sums = np.array([score, units, V, V, 0.0, level * units, 0.0, 0.0])[:, None]
+    known = {"surplus": surplus, "information": units, "moved": -level * surplus}
+    known |= {"spread": level**2 * units}
+    return Line(
+        rho=RHO,
+        totals=Totals.from_rows(sums),
+        **{name: np.array([value]) for name, value in known.items()},
+    )
 
 
 def integrated(score: float, V: float, surplus: float, units: float, level: float) -> float:
@@ -49,14 +66,74 @@ def integrated(score: float, V: float, surplus: float, units: float, level: floa
 )
 def test_the_line_is_the_ratio_of_two_marginal_likelihoods(score, surplus) -> None:
     V, units, level = 700.0, 3000.0, 0.6
-    own = {"surplus": surplus, "information": units, "moved": -level * surplus}
-    read = {name: np.array([value]) for name, value in own.items()}
-    spread = np.array([level**2 * units])
-    line = log_line(RHO, np.array([score]), np.array([V]), **read, spread=spread)[0]
+    line = line_of(score, V, surplus, units, level).log_e()[0]
     assert line == pytest.approx(integrated(score, V, surplus, units, level), rel=1e-6)
 
 
 def test_a_difference_that_the_surplus_turns_round_says_nothing() -> None:
-    values = {name: np.array([value]) for name, value in (("surplus", -900.0), ("moved", 540.0))}
-    known = {"information": np.array([30_000.0]), "spread": np.array([0.36 * 30_000])}
-    assert log_line(RHO, np.array([90.0]), np.array([700.0]), **values, **known)[0] == 0
+    assert line_of(90.0, 700.0, -900.0, 30_000.0, 0.6).log_e()[0] == 0
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Line:
+    """A look with a drawn table, share and number of units of one arm that do nothing."""
+    n1, n0 = draw(st.integers(1000, 200_000)), draw(st.integers(1000, 200_000))
+    rates = [draw(st.sampled_from((0.01, 0.05, 0.3, 0.6, 0.9))) for _ in range(2)]
+    x1, x0 = round(n1 * rates[0]), round(n0 * rates[1])
+    empty = draw(st.sampled_from((0.0, 0.005, 0.02, 0.1, 0.3)))
+    n1, n0 = (n1 + round(n1 * empty), n0) if draw(st.booleans()) else (n1, n0 + round(n0 * empty))
+    totals = Totals.of(*(np.array([count]) for count in (n1, x1, n0, x0)))
+    share = draw(st.sampled_from((0.01, 0.5, 0.9, n1 / (n1 + n0))))
+    level, n = totals.control_rate, np.array([float(n1 + n0)])
+    surplus, information = n1 - share * n, n * share * (1 - share)
+    assume(abs(surplus[0]) < 5 * information[0] ** 0.5)  # else the sample ratio holds
+    known = {"moved": -level * surplus, "spread": level**2 * information}
+    return Line(rho=RHO, totals=totals, surplus=surplus, information=information, **known)
+
+
+def sets(line: Line) -> tuple[Surplus, Mixture]:
+    """What both tests say of a look, at a level of 5 %."""
+    share = dict.fromkeys(("declared", "served", "units"), np.ones(1))
+    surplus = Surplus(log_e=line.log_e(), line=line, is_asked=np.ones(1) > 0, **share)
+    return surplus, Mixture(rho=RHO, log_threshold=np.log([20.0]))
+
+
+@given(lines())
+def test_the_interval_excludes_zero_exactly_when_both_tests_do(line) -> None:
+    surplus, mixture = sets(line)
+    low, high = surplus.intervals(line.totals, mixture)[0]
+    both = surplus.beside(mixture.log_e(line.totals.S, line.totals.V0))
+    assert (not low <= 0 <= high) == bool(both[0] >= np.log(20.0))
+    assert low <= line.totals.lift[0] <= high
+
+
+@pytest.mark.parametrize("level", [0.05, 0.6, 0.9])
+@pytest.mark.parametrize(("score", "surplus"), [(0.0, 3.0), (3.0, 0.0), (5.0, -4.0), (-6.0, 4.0)])
+def test_the_interval_reaches_as_far_as_either_test_admits_a_lift(level, score, surplus) -> None:
+    """In standard errors: a score, and treatment's units beyond its share."""
+    units, V = 3000.0, 3000.0 * level * (1 - level)
+    line = line_of(score * V**0.5, V, surplus * units**0.5, units, level)
+    both, mixture = sets(line)
+    low, high = both.intervals(line.totals, mixture)[0]
+    at = np.linspace(low - (high - low), high + (high - low), 3001)
+    rows = np.zeros(at.size, dtype=np.int64)
+    here = line[rows]
+    left, variance = here.totals.S - at * units, variance_at(here.totals, here.totals.lift, at)
+    log_e = np.minimum(here.log_ratio(left, variance), mixture[rows].log_e(left, variance))
+    admitted = at[log_e < np.log(20.0)]
+    assert (low, high) == pytest.approx((admitted[0], admitted[-1]), abs=1.01 * (at[1] - at[0]))
+
+
+def test_surplus_units_count_half_as_if_they_did_nothing_and_half_as_usual() -> None:
+    """Mean and variance of S by drawing: τ by its weight, and then either of the two."""
+    rng, units = np.random.default_rng(1), 3000.0
+    line = line_of(90.0, 700.0, 150.0, units, 0.6)
+    spread = np.array([deviation for deviation, _ in SURPLUSES]) ** 2 * units**2 + units
+    weights = np.array([w for _, w in SURPLUSES]) * norm.pdf(150.0, scale=np.sqrt(spread))
+    drawn = rng.choice(len(SURPLUSES), size=400_000, p=weights / weights.sum())
+    doubt = 1 - units / spread[drawn]
+    doubt *= rng.random(drawn.size) < 0.5
+    score = rng.normal(90.0 + doubt * 0.6 * 150.0, np.sqrt(700.0 + doubt * 0.36 * units))
+    (mean,), (variance,) = line.estimated(line.totals.S, line.totals.V0)
+    assert mean == pytest.approx(score.mean(), abs=0.3)
+    assert variance == pytest.approx(score.var(), rel=0.01)
