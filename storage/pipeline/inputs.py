@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -108,23 +108,31 @@ def read_environments(
     )
 
 
-# The members of an experiment that no classification of an event reads.
-_OF_ONE_EXPERIMENT = ("number", "horizon", "warm_at", "target_window", "target_open_for")
+# Exposures do not depend on these members of an experiment: on `bound_at` by its assignments alone.
+_OF_ONE_EXPERIMENT = ("number", "bound_at", "target_window", "target_open_for")
 
 
-def find_leaders(read: Iterable[ReadExperiment]) -> dict[int, int]:
-    """Returns, by number, the first experiment whose events are classified alike.
+def find_leaders(
+    read: Iterable[ReadExperiment], assignments: Mapping[int, Hashable], *, buried: Container[int]
+) -> dict[int, int]:
+    """Returns, by number, the first experiment whose exposures are the same.
 
-    Experiments of one canary differ in their metrics, and in which of its units they count.
+    Experiments of one canary most often differ in their metrics alone.
+
+    Args:
+        assignments: Of each experiment, what `register_assignments` returned.
+        buried: The experiments that have tombstones, each of which has exposures of its own.
     """
     leaders: dict[int, int] = {}
-    readings: dict[ReadExperiment, int] = {}
+    readings: dict[Hashable, int] = {}
     for part in read:
+        number = part.experiment.number
         alike = replace(
             part.experiment, **dict.fromkeys(_OF_ONE_EXPERIMENT, 0), metrics=(), experiment_id=""
         )
-        number = part.experiment.number
-        leaders[number] = readings.setdefault(replace(part, experiment=alike), number)
+        own = number if number in buried else None
+        key = replace(part, experiment=alike), assignments[number], own
+        leaders[number] = readings.setdefault(key, number)
     return leaders
 
 
@@ -138,8 +146,8 @@ def register_scope(
     """Registers `scope`: which experiments are computed, and which blocks of each.
 
     Args:
-        leaders: By number, the experiment whose reading of the log an experiment shares; without
-            them each reads it alone.
+        leaders: By number, the experiment whose exposures an experiment shares; without them each
+            has its own.
     """
     leaders = leaders or {}
     rows = (
@@ -240,24 +248,27 @@ def register_assignments(
     connection: Connection,
     read: Sequence[ReadExperiment],
     environments: Environments,
-) -> None:
+) -> dict[int, Hashable]:
     """Registers `contexts`, `assignments` and `stratum_flags`, and defines `log` with contexts.
 
     The cost of assignments grows with the commits and sets of flags that events name, times the
     experiments; never with the events.
+
+    Returns:
+        The assignments of each experiment, by its number.
     """
     contexts = _register_contexts(
         engine, environments, segments_of(read), drawn=any(part.experiment.drawn for part in read)
     )
     named = _named_commits(engine)
     flags = _buried_stratum_flags(connection, [part.experiment for part in read])
-    rows: list[tuple[Any, ...]] = []
+    rows: dict[int, Sequence[tuple[Any, ...]]] = {}
     for part in read:
         place = part.experiment.environment_key
         ordered = _ordered_assignments(
             part, named.get(place, ()), contexts, environments.histories[place]
         )
-        rows += _assignment_rows(part.experiment, ordered)
+        rows[part.experiment.number] = tuple(_assignment_rows(part.experiment, ordered))
         for named_assignment in ordered:
             assigned = named_assignment.assigned
             if assigned.flags:
@@ -265,10 +276,15 @@ def register_assignments(
                     assigned.lineage,
                     json.dumps(assigned.flags),
                 )
-    engine.register("assignments", _ASSIGNMENTS, rows)
+    engine.register(
+        "assignments",
+        _ASSIGNMENTS,
+        ((number, *row) for number, of_experiment in rows.items() for row in of_experiment),
+    )
     engine.register(
         "stratum_flags", _STRATUM_FLAGS, ((*key, *contents) for key, contents in flags.items())
     )
+    return dict(rows)
 
 
 # Only the served strata still say which flags a unit carried whose events are gone.
@@ -435,11 +451,10 @@ def _own_values(experiment: PipelineExperiment) -> Iterator[tuple[int, FlagValue
 def _assignment_rows(
     experiment: PipelineExperiment, ordered: Iterable[_NamedAssignment]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yields rows of `assignments`, numbered by `spot`."""
+    """Yields the rest of the rows of `assignments`, numbered by `spot`."""
     for spot, entry in enumerate(ordered):
         assigned = entry.assigned
         yield (
-            experiment.number,
             spot,
             entry.commit,
             entry.context,

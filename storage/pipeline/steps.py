@@ -14,8 +14,8 @@ Inputs of the cells: `scope`, `metrics`, `rates`, `sources`, `outcome_events`, `
 `earlier_amounts` (those known before), `known_conversions`, `known_amounts`.
 
 `scope.experiment` is an experiment's key in the derived relations: its id in PostgreSQL, its
-number elsewhere. `scope.leader` is the number of the experiment whose reading of the log it shares,
-often its own. `buried_*` are tombstones: rows that no event stands behind any more.
+number elsewhere. `scope.leader` is the number of the experiment whose exposures it shares, often
+its own. `buried_*` are tombstones: rows that no event stands behind any more.
 """
 
 import re
@@ -433,7 +433,8 @@ _IS_ANONYMOUS = f"""e.occurred >= s.starts_at AND (s.by_route = 0 OR r.exposing 
 _LENT = 11
 
 # A single reading of the events finds, of each unit, the first event of each kind, as the time at
-# which it was known · 4 + the arm that served it. Experiments that share a leader share its rows.
+# which it was known · 4 + the arm that served it. Leaders alone have rows here, and in the steps up
+# to `NEW_EXPOSURES`.
 SEEN = Step(
     name="seen",
     temporary=True,
@@ -519,11 +520,11 @@ FROM (
         u.unit, u.in_flight_at, u.saw_treatment, u.saw_control, u.first_exposure % {SPOTS} AS spot,
         {_moment_of("u.first_exposure")} AS exposed_at
     FROM (
-        SELECT b.number, u.unit, u.in_flight_at, u.saw_treatment, u.saw_control,
+        SELECT u.number, u.unit, u.in_flight_at, u.saw_treatment, u.saw_control,
             CASE WHEN {_IS_LENT} THEN u.first_lent ELSE u.first_exposure END AS first_exposure,
             CASE WHEN {_IS_LENT} THEN u.lent_by ELSE u.exposed_by END AS exposed_by
         FROM seen AS u
-        JOIN scope AS b ON b.leader = u.number
+        JOIN scope AS b ON b.number = u.number
     ) AS u
     JOIN scope AS b ON b.number = u.number
     WHERE u.first_exposure IS NOT NULL
@@ -581,9 +582,10 @@ WHERE place = 1
 NEW_EXPOSURES = Step(
     name="new_exposures",
     sql="""
-SELECT c.number, c.unit, c.exposed_at, c.block, c.arm, c.stratum, c.commit_sha, n.pseudonym,
+SELECT s.number, c.unit, c.exposed_at, c.block, c.arm, c.stratum, c.commit_sha, n.pseudonym,
     c.saw_treatment, c.saw_control, c.as_drawn, c.event
 FROM candidates AS c
+JOIN scope AS s ON s.leader = c.number
 LEFT JOIN named AS n ON n.number = c.number AND n.unit = c.unit
 UNION ALL
 SELECT b.number, b.unit, b.exposed_at, b.block, b.arm, b.stratum, b.commit_sha, b.pseudonym,
@@ -628,7 +630,7 @@ FROM (
     FROM seen AS u
     JOIN scope AS s ON s.leader = u.number
     -- Candidates have no exposure that is known.
-    WHERE NOT EXISTS (SELECT 1 FROM candidates AS c WHERE c.number = s.number AND c.unit = u.unit)
+    WHERE NOT EXISTS (SELECT 1 FROM candidates AS c WHERE c.number = u.number AND c.unit = u.unit)
     {COMPUTED_ONCE}
 ) AS u
 JOIN known_exposures AS k ON k.experiment = u.experiment AND k.unit = u.unit

@@ -71,24 +71,28 @@ _IS_READ: Mapping[Derived, Callable[[ReadExperiment, RowMapping], bool]] = {
 
 def _register_buried(
     engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
-) -> None:
-    """Registers the tombstones that are read."""
+) -> set[int]:
+    """Registers the tombstones that are read.
+
+    Returns:
+        The numbers of the experiments that have some.
+    """
     by_id = {part.experiment.experiment_id: part for part in read}
+    buried: set[int] = set()
     for table, is_read in _IS_READ.items():
         name = f"tombstone_{table.name}"
-        rows = connection.execute(
+        stored = connection.execute(
             text(f"SELECT * FROM {name} WHERE experiment_id = ANY(:ids)"), {"ids": list(by_id)}
         ).mappings()
-        engine.register(
-            name,
-            {"number": "int", **table.inputs},
-            [
-                (part.experiment.number, *(_encoded(row[column]) for column in table.inputs))
-                for row in rows
-                if is_read(part := by_id[row["experiment_id"]], row)
-            ],
-        )
+        rows = [
+            (part.experiment.number, *(_encoded(row[column]) for column in table.inputs))
+            for row in stored
+            if is_read(part := by_id[row["experiment_id"]], row)
+        ]
+        buried |= {row[0] for row in rows}
+        engine.register(name, {"number": "int", **table.inputs}, rows)
         engine.distribute(f"buried_{table.name}", f"SELECT * FROM {name}", ("unit",))
+    return buried
 
 
 def _encoded(value: object) -> object:
@@ -282,12 +286,14 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
     environments = read_environments(
         connection, {experiment.environment_key for experiment in experiments}
     )
-    register_scope(engine, read, environments, leaders=find_leaders(read))
+    register_scope(engine, read, environments)
     distribute_events(engine, connection, experiments)
-    register_assignments(engine, connection, read, environments)
+    assignments = register_assignments(engine, connection, read, environments)
+    buried = _register_buried(engine, connection, read)
+    leaders = find_leaders(read, assignments, buried=buried)
+    register_scope(engine, read, environments, leaders=leaders)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
-    _register_buried(engine, connection, read)
     for name, sql in _NOTHING_KNOWN.items():
         engine.define(name, sql)
     for _ in engine.each_part():
