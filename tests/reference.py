@@ -1,6 +1,6 @@
 """The OpenAPI document, and the table of settings, made of the service's own types.
 
-Both are written by `python -m tests.reference`.
+`python -m tests.reference` writes the table.
 """
 
 import json
@@ -18,7 +18,6 @@ from storage.tenants.setting_rule import plain, rule_of
 from storage.tenants.settings import RateLimits, Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
-OPENAPI = DOCS / "openapi.json"
 SETTINGS_PAGE = DOCS / "operations" / "settings.md"
 COMMAND = "python -m tests.reference"
 
@@ -27,11 +26,6 @@ def openapi() -> dict[str, Any]:
     """Returns the OpenAPI document of the service."""
     settings = ApiSettings(database_url="postgresql://nowhere/none", secret=b"-")
     return create_app(settings).openapi()
-
-
-def openapi_text() -> str:
-    """Returns that document as the file holds it, for clients' generators and differences."""
-    return json.dumps(openapi(), indent=1, ensure_ascii=False) + "\n"
 
 
 def key_kinds() -> dict[str, str]:
@@ -69,5 +63,4 @@ def _settings_table() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    OPENAPI.write_text(openapi_text())
     SETTINGS_PAGE.write_text(settings_page())
