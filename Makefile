@@ -120,6 +120,12 @@ years: install ## Let 10,000 ticks go by, and print the disk in use (some minute
 nightly: ## Pass the tests that the gate has no time for: other forms of what it promises (minutes)
 	VENV=$(VENV) $(PYTHON) tests/gate.py nightly
 
+.PHONY: world
+world: install ## Run other people's frameworks, routers and clients against the service (half an hour)
+	$(BIN)/pytest -m world
+	$(BIN)/pytest -m nightly tests/api/otlp/test_senders.py tests/api/otlp/test_span_senders.py \
+		tests/api/openfeature/test_clients.py
+
 .PHONY: deep
 deep: install ## Run the long forms of the tests: kills, random worlds, more examples (hours)
 	$(BIN)/pytest -m deep --hypothesis-profile long

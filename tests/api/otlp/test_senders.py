@@ -4,6 +4,7 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,24 +14,12 @@ from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from tests.api.otlp.exports import BUILD
 from tests.clients.page import blocks, page
-from tests.processes.registry import node_folder, output_of, python_of
+from tests.processes.registry import node_folder, node_program, output_of, python_of
 
 pytestmark = pytest.mark.process
 
 PAGE = page("opentelemetry.md")
-# The hooks of OpenFeature work with these; test_span_senders.py tries the newest version.
-OF_HOOKS = "0.205"
-HOOKED = (
-    "@openfeature/core@1",
-    "@openfeature/server-sdk@1",
-    "@openfeature/open-telemetry-hooks@1",
-    "@opentelemetry/api@1",
-    "@opentelemetry/resources@2",
-    *(
-        f"@opentelemetry/{name}@{OF_HOOKS}"
-        for name in ("api-logs", "sdk-logs", "exporter-logs-otlp-http", "exporter-logs-otlp-proto")
-    ),
-)
+HOOKED = blocks(PAGE, "sh")[0].split()[2:]
 # Of 40 sessions, each other is served the treatment; twice as many of them convert.
 SESSIONS, BUYERS = 40, {True: 10, False: 5}
 
@@ -173,29 +162,37 @@ if ((await answer.json()).rejected.length) throw new Error("rejected");
     }[name]
 
 
-# By what they need. A service takes what all ways of a group send, each to its own project.
+HOOKED_WAYS = [
+    "Node's SDK with its hook in JSON",
+    "Node's SDK with its hook in protobuf",
+    "Node's hook alone",
+]
+# By their needs. A service takes what all ways of a group send, each to its own project.
 GROUPS = {
     "here": ["Python's SDK"],
     "python": ["Python's SDK with a hook", "Python's hook alone"],
-    "hooked": [
-        "Node's SDK with its hook in JSON",
-        "Node's SDK with its hook in protobuf",
-        "Node's hook alone",
-    ],
+    20: HOOKED_WAYS,
+    24: HOOKED_WAYS,
 }
 
 
 # Most fetch packages from a registry.
 @pytest.mark.nightly
 @pytest.mark.parametrize("needs", GROUPS)
-def test_what_an_sdk_sends_is_counted_as_units_and_conversions(needs, request) -> None:
-    place = Path() if needs == "here" else request.getfixturevalue(needs)
+def test_what_an_sdk_sends_is_counted_as_units_and_conversions(
+    needs, request, tmp_path_factory
+) -> None:
+    node = needs in (20, 24)
+    place = (
+        sys.executable if needs == "here" else request.getfixturevalue("hooked" if node else needs)
+    )
+    program_of_node = node_program(tmp_path_factory.getbasetemp(), needs) if node else None
     with private_service(datetime.now(UTC)) as service:
         shops = {way: own_project(service, way) for way in GROUPS[needs]}
         experiments = {way: registered(shop) for way, shop in shops.items()}
         service.clock.move(datetime.now(UTC) + timedelta(minutes=1))
         for way, shop in shops.items():
-            send(program(way), needs, place, environment(shop))
+            send(program(way), program_of_node, place, environment(shop))
         service.clock.move(datetime.now(UTC) + timedelta(days=1))
         service.look()
         result = {way: shop.evidence(experiments[way]) for way, shop in shops.items()}
@@ -221,10 +218,9 @@ def registered(shop: PrivateService) -> str:
     return shop.reward("POST", "/register", body)["experiment_id"]
 
 
-def send(source: str, needs: str, place: Path, variables: dict[str, str]) -> None:
-    if needs in ("here", "python"):
-        python = sys.executable if needs == "here" else place
-        output_of([python, "-c", source], folder=Path.cwd(), **variables)
+def send(source: str, node: Path | None, place: Any, variables: dict[str, str]) -> None:
+    if node is None:
+        output_of([place, "-c", source], folder=Path.cwd(), **variables)
     else:
         (place / "program.mjs").write_text(source)
-        output_of(["node", "program.mjs"], folder=place, **variables)
+        output_of([node, "program.mjs"], folder=place, **variables)

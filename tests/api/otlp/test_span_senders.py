@@ -11,12 +11,11 @@ from storage.tenants.keys import KeyKind
 from storage.tenants.settings import apply_settings
 from tests.api.otlp.exports import BUILD
 from tests.clients.page import blocks, page
-from tests.processes.registry import node_folder, output_of, python_of
+from tests.processes.registry import node_folder, node_program, output_of, python_of
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 PAGE = page("traces.md")
-NODE = ("api", "resources", "sdk-trace-node", "baggage-span-processor", "exporter-trace-otlp-http")
 # Of 200 requests of 100 visitors every tenth fails; each has a client's span, which is no request.
 PYTHON = """
 from opentelemetry import baggage
@@ -55,10 +54,19 @@ for (let number = 0; number < 200; number += 1) {
   if (number % 10 === 0) span.setStatus({ code: SpanStatusCode.ERROR });
   span.end();
 }
-await provider.shutdown();
+await sdk.shutdown();
 """
-PAGE_PYTHON, PAGE_NODE = blocks(PAGE, "python")[0], blocks(PAGE, "js")[0]
-IN_JSON = PAGE_NODE.replace("otlp-proto", "otlp-http")
+PAGE_PYTHON = blocks(PAGE, "python")[0]
+FORMS = {24: "otlp-proto", 20: "otlp-http"}
+# By the major of Node.js.
+PAGE_NODE = {
+    major: source.replace("otlp-proto", FORMS[major])
+    for major, source in zip(FORMS, blocks(PAGE, "js"), strict=True)
+}
+INSTALLS = {
+    major: line.replace("otlp-proto", FORMS[major]).split()[2:]
+    for major, line in zip(FORMS, blocks(PAGE, "sh")[1].splitlines(), strict=True)
+}
 COUNTED = text(
     "SELECT event, count(*), count(DISTINCT event_id), count(DISTINCT session_id),"
     " bool_and(commit_sha = :build AND route = '/cart' AND environment = 'production')"
@@ -78,12 +86,6 @@ def python(tmp_path_factory) -> Path:
     return python_of(tmp_path_factory.mktemp("python"), packages)
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory) -> Path:
-    packages = [f"@opentelemetry/{name}" for name in (*NODE, "exporter-trace-otlp-proto")]
-    return node_folder(tmp_path_factory.mktemp("node"), packages)
-
-
 @pytest.mark.parametrize(
     ("needs", "program", "sendings"),
     [
@@ -97,14 +99,19 @@ def node(tmp_path_factory) -> Path:
             2,
             id="Python, again",
         ),
-        pytest.param("node", PAGE_NODE + JAVASCRIPT, 1, id="Node.js in protobuf"),
-        pytest.param("node", IN_JSON + JAVASCRIPT, 1, id="Node.js in JSON"),
+        pytest.param(24, PAGE_NODE[24] + JAVASCRIPT, 1, id="Node.js 24 in protobuf"),
+        pytest.param(20, PAGE_NODE[20] + JAVASCRIPT, 1, id="Node.js 20 in JSON"),
     ],
 )
 def test_as_many_spans_are_stored_as_were_sent_and_a_repeated_export_counts_once(
-    needs, program, sendings, request
+    needs, program, sendings, request, tmp_path
 ) -> None:
-    place = request.getfixturevalue(needs)
+    if needs == "python":
+        words = [request.getfixturevalue(needs), "-c", program]
+    else:
+        node_folder(tmp_path, INSTALLS[needs])
+        (tmp_path / "program.mjs").write_text(program)
+        words = [node_program(tmp_path.parent, needs), "program.mjs"]
     latency = {"sources": ["http.server.request"], "kind": "mean", "better": "lower", "cap": 1e6}
     with private_service(datetime.now(UTC)) as service:
         with service.engine.begin() as connection:
@@ -121,11 +128,7 @@ def test_as_many_spans_are_stored_as_were_sent_and_a_repeated_export_counts_once
             "OTEL_EXPORTER_OTLP_HEADERS": f"x-service-project-key={key}",
             "OTEL_RESOURCE_ATTRIBUTES": f"vcs.ref.head.revision={BUILD}",
         }
-        if needs == "node":
-            (place / "program.mjs").write_text(program)
-            output_of(["node", "program.mjs"], folder=place, **variables)
-        else:
-            output_of([place, "-c", program], folder=Path.cwd(), **variables)
+        output_of(words, folder=tmp_path, **variables)
         service.clock.move(datetime.now(UTC) + timedelta(days=1))
         service.look()
         with service.engine.connect() as connection:

@@ -123,9 +123,15 @@ def test_spans_of_the_same_request_are_one(tenant, *, protobuf) -> None:
         span(11, ms=41, http__route="/a", **held, **local, parentSpanId=f"{10:016x}"),
         span(12, ms=20, failed=True, **held, **local, parentSpanId=f"{9:016x}"),
     ]
+    # FastAPI below a mount reads headers again: where they name no trace it begins another.
+    of_library += [span(number, ms=9, session__id="s-6", url__path="/sub/1") for number in (13, 14)]
+    below = [span(15, ms=8, session__id="s-6", url__path="/sub/1", http__route="/sub/{id}")]
     document = traces(spans)
     (resource,) = document["resourceSpans"]
-    resource["scopeSpans"].append({"scope": {"name": "http"}, "spans": of_library})
+    resource["scopeSpans"] += [
+        {"scope": {"name": "http"}, "spans": of_library},
+        {"scope": {"name": "fastapi"}, "spans": below},
+    ]
     rejected, message = receipt(sent(tenant, document, protobuf=protobuf))
     assert (rejected, message.startswith("1 whose enclosing span came in no export")) == (0, True)
     assert [(e.session_id, e.event, e.value, e.route) for e in stored(tenant)] == [
@@ -138,6 +144,8 @@ def test_spans_of_the_same_request_are_one(tenant, *, protobuf) -> None:
         ("s-5", "error", None, "/a"),
         ("s-5", REQUEST, 41_000_000, "/a"),
         ("s-5", REQUEST, 30_000_000, "/a"),
+        ("s-6", REQUEST, 9_000_000, "/sub/1"),
+        ("s-6", REQUEST, 9_000_000, "/sub/{id}"),
     ]
 
 
