@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, time
 
 from sqlalchemy import Engine
 
@@ -43,7 +44,12 @@ class Storing:
             Conflict: The history is closed, or it has too many days.
         """
         tally = spool.tally
-        moments = list(tally.last.items())
+        moments = [
+            (environment, min(last, datetime.combine(day, time(), tzinfo=UTC)))
+            for environment, last in tally.last.items()
+            for day in tally.days
+        ]
+        moments += tally.last.items()
         with self.engine.begin() as connection:
             # Its own transaction: to make a day holds up everybody else who makes a day.
             write_past_days(connection, tally.days, most_new=MOST_DAYS)

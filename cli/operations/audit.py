@@ -101,11 +101,12 @@ def _document(result: Audit) -> str:
 def _as_text(result: Audit) -> str:
     as_of = "before its first look" if result.as_of is None else f"as of {result.as_of.isoformat()}"
     subject = f"{result.experiment_id}, {as_of}, from {result.events:,} raw events"
-    if result.gone:
-        return f"{result.experiment_id}, {as_of}: raw events are gone: {', '.join(result.gone)}"
     touched = [f"  not compared: {each}" for each in result.touched]
     if result.equal:
         return "\n".join([f"{subject}: equal to the byte.", *touched])
+    if result.gone:
+        gone = f"{result.experiment_id}, {as_of}: raw events are gone: {', '.join(result.gone)}"
+        return "\n".join([gone, *(f"  {each}" for each in result.differences), *touched])
     more = result.count - _SHOWN
     return "\n".join(
         [

@@ -15,7 +15,7 @@ from domain.document import document_text
 from domain.policy import Policy
 from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
-from storage.experiments.freezing import frozen_again, is_touched
+from storage.experiments.freezing import frozen_again, touched_days
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings, past_files
 from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import SealedLog, open_log
@@ -73,12 +73,16 @@ def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Au
         experiment = bound_experiment(separate, experiment_id)
         followed = next(iter(read_follow_ups(separate, [experiment_id])), None)
         until = _read_until(experiment, served, followed)
-        if gone := days_gone(separate, experiment, until=moment_of(until)):
-            return Audit(experiment_id=experiment_id, as_of=served.as_of, gone=gone)
+        gone = days_gone(separate, experiment, until=moment_of(until))
         with open_log(separate, lake or store_lake(separate.engine)) as log:
-            reaches = _reaches(experiment, served, followed)
-            events = _recompute(log, experiment, reaches, until=until)
-            compared = _compared(separate, served, followed, reaches, experiment_id, events=events)
+            if gone:
+                compared = Audit(experiment_id=experiment_id, as_of=served.as_of, gone=gone)
+            else:
+                reaches = _reaches(experiment, served, followed)
+                events = _recompute(log, experiment, reaches, until=until)
+                compared = _compared(
+                    separate, served, followed, reaches, experiment_id, events=events
+                )
             with past_files(separate, log=log, always=True) as files:
                 return _with_policy(separate, compared, files)
 
@@ -198,14 +202,18 @@ def _with_policy(connection: Connection, compared: Audit, files: PastFiles) -> A
         if read is not None and read.is_default:
             touched.append(f"{answer.question}: the log did not answer in time")
         elif kept != read and not (kept and kept.is_default):
-            days = f"events of {answer.since:%Y-%m-%d} to {answer.until:%Y-%m-%d}"
-            if is_touched(connection, experiment_id, answer):
-                touched.append(
-                    f"{answer.question}: {days} were dropped, forgotten or brought since"
+            days = f"{answer.since:%Y-%m-%d} to {answer.until:%Y-%m-%d}"
+            if causes := touched_days(connection, experiment_id, answer):
+                named = (
+                    f"events of {', '.join(str(day or days) for day in each)} were {cause} since"
+                    for cause, each in causes.items()
                 )
+                touched.append(f"{answer.question}: {'; '.join(named)}")
             else:
                 both = [None if each is None else _short(each.answer) for each in (kept, read)]
-                differences.append(f"{answer.question} ({days}): kept {both[0]}, read {both[1]}")
+                differences.append(
+                    f"{answer.question} (events of {days}): kept {both[0]}, read {both[1]}"
+                )
     return replace(
         compared,
         touched=touched,

@@ -254,7 +254,7 @@ def bind(
         )
         if request.is_portfolio
         else None,
-        history_until=connection.execute(_HISTORY_UNTIL, place).scalar_one_or_none(),
+        history_until=connection.execute(_HISTORY_UNTIL, place).scalar_one(),
         is_repeated=_is_repeated(connection, project_id, scope.change, metric),
         served_before=settings.metrics.get(metric, Metric()).kind == "mean"
         and _was_served(connection, scope, place, before=min(began_at, bound_at)),
@@ -276,7 +276,7 @@ def bind(
 
 
 _HISTORY_UNTIL = text("""
-SELECT newest_at FROM histories WHERE project_id = :project_id AND environment = :environment
+SELECT max(newest_at) FROM histories WHERE project_id = :project_id AND environment = :environment
 """)
 
 

@@ -418,19 +418,19 @@ def require_open_history(
 
 
 _NOTE_HISTORY = text("""
-INSERT INTO histories AS h (project_id, environment, newest_at)
-SELECT :project_id, environment, max(at)
+INSERT INTO histories AS h (project_id, environment, day, newest_at, brought_at)
+SELECT :project_id, environment, CAST(at AT TIME ZONE 'UTC' AS date), max(at), clock_timestamp()
 FROM unnest(CAST(:environments AS text[]), CAST(:moments AS timestamptz[])) AS _ (environment, at)
-GROUP BY environment ORDER BY environment
-ON CONFLICT (project_id, environment)
-DO UPDATE SET newest_at = greatest(h.newest_at, excluded.newest_at)
+GROUP BY 2, 3 ORDER BY 2, 3
+ON CONFLICT (project_id, environment, day) DO UPDATE
+SET newest_at = greatest(h.newest_at, excluded.newest_at), brought_at = excluded.brought_at
 """)
 
 
 def note_history(
     connection: Connection, project_id: int, moments: Sequence[tuple[str, datetime]]
 ) -> None:
-    """Notes up to when events came as history: who registers after them could look first."""
+    """Notes of which days events came as history: who registers after them could look first."""
     environments, times = map(list, zip(*moments, strict=True))
     bound = {"project_id": project_id, "environments": environments, "moments": times}
     connection.execute(_NOTE_HISTORY, bound)

@@ -300,14 +300,17 @@ revenue_events = _table(
     Index(None, "received_at"),
 )
 
-# Up to when events of an environment came by import or replay: whoever registers after them could
-# have looked first.
+# Up to when events of a day came to an environment by import or replay, and when they came last:
+# whoever registers after them could have looked first, and who read the day before has not read
+# them.
 histories = _table(
     "histories",
     _project(),
     Column("environment", Text, nullable=False),
+    Column("day", Date, nullable=False),
     _moment("newest_at"),
-    PrimaryKeyConstraint("project_id", "environment"),
+    _moment("brought_at"),
+    PrimaryKeyConstraint("project_id", "environment", "day"),
 )
 
 experiments = _table(

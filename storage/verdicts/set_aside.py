@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from domain.contract import Contract, contract_of
 from domain.evidence.document import AnyEvidence, evidence_of
 from storage.lake.verification import WrongFileError
+from storage.postgres.engine import SCHEMA
 from storage.postgres.rows import value_of
 
 # In the order of the pipeline: whoever breaks in a stage is left out of those that follow.
@@ -90,7 +91,8 @@ _DUE = """
 _TO_FREEZE = text(f"""
 SELECT x.experiment_id, x.project_id
 FROM experiments AS x
-JOIN verdicts AS v USING (experiment_id)
+-- Of a separate reading too, whose own verdicts are none yet.
+JOIN {SCHEMA}.verdicts AS v USING (experiment_id)
 LEFT JOIN set_aside AS s USING (experiment_id)
 WHERE x.bound_at <= :as_of AND x.frozen_at IS NULL AND x.cannot_start IS NULL AND NOT v.decided
   AND (s.experiment_id IS NULL OR :at_once OR {_DUE})

@@ -14,6 +14,7 @@ from storage.lake.hot_days import move_old_days
 from storage.lake.lake import open_lake
 from storage.lake.sealing import Sealer
 from storage.upkeep.forgetting import forget_person
+from storage.upkeep.retention import drop_old_days
 from tests.world import DAY, A, K
 
 L = "ddddddd4"
@@ -175,6 +176,56 @@ def test_a_policy_is_audited_by_its_kept_answers_and_by_the_log(shop) -> None:
     changed = text("""UPDATE experiments SET policy = policy || '{"alpha": 0.06}'""")
     shop.in_store(lambda connection: connection.execute(changed))
     assert "policy.alpha: served 0.06, raw 0.05" in audited(shop, experiment)[0]
+
+
+def erased(shop) -> set[str]:
+    """Forgets a session of the first day; nobody keeps of which days its events were."""
+    shop.in_store(lambda connection: forget_person(connection, shop.project_id, f"s5 {FIRST}"))
+    return {"forgotten"}
+
+
+def replayed(shop) -> set[str]:
+    """Brings payments of five days before, which lie before the start."""
+    for number in range(60):
+        shop.events.append(
+            {
+                "event": "paid",
+                "session_id": f"new {number}",
+                "value": 9e6,
+                "occurred_at": shop.at(-5 * DAY),
+            }
+        )
+    shop.send()
+    return {f"{shop.begin - timedelta(days=5):%Y-%m-%d} were brought"}
+
+
+def expired(shop) -> set[str]:
+    """Drops the first day, once the experiment is decided, as the retention does."""
+    shop.in_store(lambda connection: connection.execute(text("DELETE FROM replayed_days")))
+    decided = text("UPDATE verdicts SET decided = true, as_of = published_at")
+    shop.in_store(lambda connection: connection.execute(decided))
+    assert drop_old_days(shop.store.engine, as_of=datetime.now(UTC), retention_days=8).dropped
+    return {f"{shop.begin + timedelta(minutes=FIRST):%Y-%m-%d} were dropped"}
+
+
+@pytest.mark.parametrize("touch", [erased, replayed, expired])
+def test_an_audit_names_the_days_that_were_touched_and_compares_all_else(shop, touch) -> None:
+    customers(shop, named=False)
+    experiment = registered(shop, unvouched="nobody")
+    shop.tick()
+    assert audited(shop, experiment) == ([], [])
+    days = touch(shop)
+    differences, touched = audited(shop, experiment)
+    assert differences == []
+    assert "cap of spent" in {line.split(":")[0] for line in touched}
+    for each in days:
+        assert all(each in line for line in touched)
+    # Of the hour before its start nothing was touched.
+    gone = text("DELETE FROM runtime_events WHERE event = :event AND received_at > :since")
+    since = {"event": REQUEST, "since": shop.begin - timedelta(hours=2)}
+    shop.in_store(lambda connection: connection.execute(gone, since))
+    differences, _ = audited(shop, experiment)
+    assert (differences == ["slow"]) == (touch is not erased)
 
 
 # --- Days that are in the lake alone --------------------------------------------------------------
