@@ -16,6 +16,7 @@ Seconds = Annotated[int, Meta(ge=0)]
 Precision = Annotated[float, Meta(gt=0)]
 Evidence = Annotated[float, Meta(gt=1)]
 RoutesBecause = Literal["named", "affected", "all"]
+Suspicion = Literal["pause", "roll_back"]
 Member = Literal["unit", "cap", "thresholds", "history", "routes"]
 
 BLOCK_SECONDS = 300
@@ -173,6 +174,7 @@ class Policy(Numbers, frozen=True, kw_only=True):
     drawn: bool
     trusted_identity: bool
     signed_assignments: bool
+    on_suspicion: Suspicion
     earlier_attempts: tuple[str, ...]
     warmup_seconds: Seconds
     segments: tuple[str, ...]

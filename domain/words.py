@@ -54,6 +54,7 @@ class State(StrEnum):
     ARRIVING = "arriving"
     COMPARING = "comparing"
     ALMOST = "almost"
+    SUSPECTED = "suspected"
     DECIDED = "decided"
     ENDED = "ended"
 
@@ -62,6 +63,7 @@ class Action(StrEnum):
     """The next step of the change's owner, as a word for programs."""
 
     WAIT = "wait"
+    PAUSE = "pause"
     FIX = "fix"
     REBASE = "rebase"
     SHIP = "ship"

@@ -1,4 +1,4 @@
-"""A breach: a guardrail that got worse while nothing is decided, and the step it asks for."""
+"""A breach or suspicion while nothing is decided, and the step that each asks for."""
 
 from domain.cause import Cause
 from domain.contract import Contract
@@ -42,6 +42,13 @@ def breach_action(contract: Contract, evidence: Evidence | None) -> Action | Non
         return Action.FIX
     better = evidence is not None and evidence.candidate is not None
     return Action.REVISE if better else Action.ROLL_BACK
+
+
+def suspicion_action(evidence: AnyEvidence | None) -> Action | None:
+    """Returns the step that a harm asks for which lost units may explain; None without any."""
+    if not isinstance(evidence, Evidence) or evidence.surplus is None:
+        return None
+    return Action(evidence.policy.on_suspicion) if evidence.surplus.suspected else None
 
 
 def is_trusted(contract: Contract, evidence: AnyEvidence | None) -> bool:

@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from domain.document import Document
 from domain.metric import DAY, FrozenMetric
-from domain.policy import EFFECT_PRIOR, FrozenSource, Policy, RoutesBecause
+from domain.policy import EFFECT_PRIOR, FrozenSource, Policy, RoutesBecause, Suspicion
 
 
 class Precisions(Document, frozen=True, kw_only=True):
@@ -68,6 +68,9 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
     signed_assignments: Annotated[
         bool, Meta(description="Whether events without the router's signature are left out.")
     ] = False
+    on_suspicion: Annotated[
+        Suspicion, Meta(description="The step that a harm asks for which lost units may explain.")
+    ] = "pause"
     earlier_attempts: Annotated[tuple[str, ...], Meta(description="Their experiments.")] = ()
     split_at: Annotated[
         float | None, Meta(description="The e-value at which a flag or segment splits the strata.")

@@ -7,6 +7,7 @@ from typing import Literal
 from domain.contract import Contract
 from domain.figures import first_names
 from domain.registration import Situation
+from domain.wording.surplus import SUSPICION
 from domain.words import AbstainReason, Action, State, Verdict
 
 Tone = Literal["keep", "rollback", "iterate", "waiting", "fault", "none"]
@@ -20,6 +21,7 @@ NO_ANSWER = "No answer"
 _BREACHED: Mapping[Action, Tone] = {Action.ROLL_BACK: "rollback", Action.REVISE: "iterate"}
 _STATES: Mapping[State, tuple[Tone, str]] = {
     State.ALMOST: ("waiting", "Almost: keep"),
+    State.SUSPECTED: ("rollback", SUSPICION),
     State.WITHDRAWN: ("none", "Withdrawn"),
     State.PROMOTED: ("none", "Promoted"),
     State.BASE_GONE: ("fault", "Can't say: users have another build"),
@@ -59,7 +61,7 @@ def headline_of(contract: Contract, situation: Situation | None = None) -> Headl
     """
     if contract.verdict is not Verdict.ABSTAIN:
         return Headline(tone=contract.verdict.value, text=VERDICTS[contract.verdict])
-    if situation is not None and situation.action in _BREACHED:
+    if situation is not None and situation.action in _BREACHED and contract.guardrail_breaches:
         text = f"{first_names(contract.guardrail_breaches, 1)} got worse"
         return Headline(tone=_BREACHED[situation.action], text=text)
     if contract.decided:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from domain.cause import GateCheck
 from domain.contract import Contract, is_fair
-from domain.evidence.breach import breach_action, is_steady_shortfall, is_trusted
+from domain.evidence.breach import breach_action, is_steady_shortfall, is_trusted, suspicion_action
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.evidence.results import Candidate
 from domain.figures import counted, listed
@@ -25,7 +25,7 @@ from domain.wording.registration import (
     nothing_to_compare_advice,
     nothing_to_compare_sentence,
 )
-from domain.wording.surplus import awaited_line, router_sentence
+from domain.wording.surplus import PAUSED, awaited_line, router_sentence
 from domain.words import AbstainReason, Action, EndedBecause, State, Verdict
 
 _ENDED = {
@@ -88,6 +88,7 @@ _RUN = "See that the pipeline runs: deploy-reward doctor."
 _NAMED = 3
 # A step that ended the comparison comes before the numbers until then.
 _GONE = (*(State.WITHDRAWN, State.PROMOTED, State.BASE_GONE, State.NOTHING_TO_COMPARE), State.ENDED)
+_COMPARED = (State.COMPARING, State.ALMOST, State.SUSPECTED)
 _BEFORE_ANY_LOOK = (State.WAITS_FOR_DEPLOY, State.STARTING, State.ARRIVING)
 _BREACHED = (Action.ROLL_BACK, Action.REVISE)
 # Endings after which no canary is left to take back.
@@ -157,7 +158,7 @@ def situation(
         if current.state is State.PROMOTED:
             current = _breached(current, contract, known, back)
     else:
-        progress = _starting(ran_at, now) if is_starting else _progress(known, arrivals, now)
+        progress = _starting(ran_at, now) if is_starting else _progress(known, arrivals, now, back)
         current = _open(
             contract, known, builds, progress, now=now, last_unit_at=last_unit_at, ran_at=ran_at
         )
@@ -202,7 +203,7 @@ def as_of_now(
 
 def is_awaited(current: Situation) -> bool:
     """Tells whether units are compared and counted, so that more of them bring an answer."""
-    compares = current.state in {State.COMPARING, State.ALMOST}
+    compares = current.state in _COMPARED
     return compares and current.action not in _BREACHED and current.silent_since is None
 
 
@@ -286,9 +287,7 @@ def _breached(
     said = [f"{_worse(contract, evidence)}. {doing}."]
     if not is_trusted(contract, evidence):
         said.append(_UNVOUCHED)
-    done = (
-        [] if current.state in {State.COMPARING, State.ALMOST, State.ARRIVING} else current.advice
-    )
+    done = [] if current.state in {*_COMPARED, State.ARRIVING} else current.advice
     if current.state in _GONE and current.sentence is not None:
         said.append(current.sentence)
     return structs.replace(
@@ -356,10 +355,12 @@ def _starting(ran_at: datetime | None, now: datetime) -> Situation:
     )
 
 
-def _progress(evidence: Evidence | None, arrivals: Arrivals | None, now: datetime) -> Situation:
+def _progress(
+    evidence: Evidence | None, arrivals: Arrivals | None, now: datetime, back: str
+) -> Situation:
     """Returns how far a fair comparison has come that has no answer."""
     if evidence is not None and evidence.sessions.accumulated:
-        return _compared(evidence, now)
+        return _compared(evidence, now, back)
     units = arrivals.units if arrivals else 0
     steps: Sequence[str] = _WHILE_ARRIVING
     if units := units or (0 if evidence is None else evidence.counts.open):
@@ -380,9 +381,13 @@ def _progress(evidence: Evidence | None, arrivals: Arrivals | None, now: datetim
     )
 
 
-def _compared(evidence: Evidence, now: datetime) -> Situation:
+def _compared(evidence: Evidence, now: datetime, back: str) -> Situation:
     """Returns the state and the steps once units were compared."""
     candidate, until = evidence.candidate, _due(evidence, now)
+    line, router = awaited_line(evidence.surplus), router_sentence(evidence.surplus)
+    if (action := suspicion_action(evidence)) is not None:
+        steps = (PAUSED if action is Action.PAUSE else back, *filter(None, [router]))
+        return Situation(state=State.SUSPECTED, action=action, advice=steps)
     if candidate is None:
         return Situation(
             state=State.COMPARING,
@@ -392,7 +397,6 @@ def _compared(evidence: Evidence, now: datetime) -> Situation:
         )
     shown = [f"it is sure that {name} did not get worse" for name in candidate.waits_for]
     again = [] if candidate.holds else ["the difference is beyond chance again"]
-    line, router = awaited_line(evidence.surplus), router_sentence(evidence.surplus)
     awaits = listed([*shown, *again, *filter(None, [line])])
     awaits = awaits or "it is sure that its guardrails did not get worse"
     silent = never_received(evidence.never_received, candidate)

@@ -4,6 +4,11 @@ import math
 
 from domain.evidence.results import Surplus
 
+SUSPICION = "Worse, unless units are lost"
+PAUSED = (
+    "Raise its share no further, and look for visits that control loses, or that come to treatment"
+    " alone and do nothing: bots, health checks, retries under new ids."
+)
 # So many standard errors of a share are no chance of the draw.
 _OFF = 3.0
 

@@ -15,7 +15,7 @@ from domain.wording.headline import NO_ANSWER, VERDICTS
 from domain.wording.left_out import CURES, UNKNOWN_USER, unclear_sentence
 from domain.wording.metrics import never_received
 from domain.wording.registration import nothing_to_compare_sentence
-from domain.wording.surplus import awaited_line
+from domain.wording.surplus import SUSPICION, awaited_line
 from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.decision.evidence import DAY_UNEQUAL, Evidence
 from stats.gates.readings import CONTRAST, GATES
@@ -136,8 +136,8 @@ def _statement(
     if DAY_UNEQUAL in evidence.warnings:
         waits = "a day of its counts differs from the log, and it is decided once that is repaired."
         return of_the_metric("Can't say yet", metric, waits)
-    if evidence.candidate is not None:
-        return of_the_change("Almost", _waiting(evidence, measure))
+    if (waiting := _waiting(evidence, measure)) is not None:
+        return waiting
     known = known_sentence(evidence, measure)
     return of_the_metric("Can't say yet", metric, f"{_progress(evidence, policy)}. {known}".strip())
 
@@ -168,14 +168,18 @@ def _answer(evidence: Evidence, measure: Measure, level: float) -> str:
     )
 
 
-def _waiting(evidence: Evidence, measure: Measure) -> str:
+def _waiting(evidence: Evidence, measure: Measure) -> Statement | None:
+    """Returns a difference that waits for something more; None where there is none."""
     candidate, lift = evidence.candidate, evidence.totals.lift
-    if candidate is None or lift is None:
-        raise ValueError("a candidate waits, but nothing was compared")
+    suspected = evidence.surplus is not None and evidence.surplus.suspected
+    if lift is None or not (candidate or suspected):
+        return None
     said = [f"{measure.name} is {'up' if lift > 0 else 'down'} {measure.size(lift)}."]
-    if not candidate.holds:
+    if suspected:
+        return of_the_change(SUSPICION, said[0])
+    if candidate is not None and not candidate.holds:
         said.append("The difference was beyond chance before, but is not at the moment.")
-    return " ".join(said)
+    return of_the_change("Almost", " ".join(said))
 
 
 def _held_back(evidence: Evidence, silent: Sequence[str]) -> str | None:

@@ -128,6 +128,7 @@ def frozen_policy(
         drawn=flag is not None and flag.control is not None and settings.verified_draws,
         trusted_identity=settings.trusted_identity,
         signed_assignments=settings.signed_assignments,
+        on_suspicion=settings.on_suspicion,
         alpha=settings.alpha,
         attempt=attempt,
         earlier_attempts=tuple(earlier_attempts),

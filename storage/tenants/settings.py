@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Select, select, update
 
 from domain.document import form_field
 from domain.metric import Metric, Property, composed_name
+from domain.policy import Suspicion
 from storage.postgres.refusal import Invalid, Missing
 from storage.schema.tables import projects
 from storage.tenants.audit_trail import PROGRAM, Actor, changes_between, record_action
@@ -322,6 +323,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             " can send with the public key.",
         ),
     ] = False
+    on_suspicion: Annotated[
+        Suspicion,
+        form_field(
+            "On a suspicion",
+            "What to do with a canary that is worse, unless units are lost: gates hold it, or"
+            " workflows take it back.",
+            choices={"pause": "Pause it", "roll_back": "Take it back"},
+            frozen="whole",
+        ),
+    ] = "pause"
     verified_draws: Annotated[
         bool,
         form_field(

@@ -44,9 +44,10 @@ class VerdictFilter:
 
     Attributes:
         status: `open` or `decided`.
-        pending: Those that ask for a step that nobody took yet: decided, or a guardrail is
-            breached, and the commit is still the declared canary that it was. Since the look
-            nobody posted that it is promoted, withdrawn or not declared. Of a flag, a breach.
+        pending: Those that ask for a step that nobody took yet: decided, a guardrail is breached,
+            or a harm is suspected on which the project goes back, and the commit is still the
+            declared canary that it was. Since the look nobody posted that it is promoted,
+            withdrawn or not declared. Of a flag, a breach.
     """
 
     status: str | None = None
@@ -97,16 +98,18 @@ _SUPERSEDED_BY = f"""(
 
 
 _BREACHED_AT = literal_column(
-    """(SELECT min((guardrail ->> 'breached_at')::timestamptz)
+    """coalesce((SELECT min((guardrail ->> 'breached_at')::timestamptz)
     FROM json_array_elements(verdicts.evidence -> 'guardrails') AS guardrail
-    WHERE json_array_length(verdicts.contract -> 'guardrail_breaches') > 0)""",
+    WHERE json_array_length(verdicts.contract -> 'guardrail_breaches') > 0),
+    CASE WHEN (verdicts.evidence #>> '{surplus,suspected}')::bool THEN verdicts.as_of END)""",
     DateTime(timezone=True),
 )
 _BREACHED = text(f"""
 SELECT v.experiment_id, v.contract::text AS contract, {IN_SHORT} AS evidence
 FROM verdicts AS v
 WHERE v.project_id = :project_id AND NOT v.decided
-  AND json_array_length(v.contract -> 'guardrail_breaches') > 0
+  AND (json_array_length(v.contract -> 'guardrail_breaches') > 0
+      OR (v.evidence #>> '{{surplus,suspected}}')::bool)
 """)
 
 
@@ -187,7 +190,7 @@ def _flag(row: Row[Any]) -> Flag | None:
 
 
 def _to_take_back(connection: Connection, project_id: int) -> list[str]:
-    """Returns the open experiments whose canary is to be taken back for a breach."""
+    """Returns the open experiments whose canary is to be taken back for a breach or suspicion."""
     rows = connection.execute(_BREACHED, {"project_id": project_id}).all()
     _, current = _current(connection, rows)
     return [name for name, each in current.items() if each.situation.action is Action.ROLL_BACK]

@@ -19,6 +19,7 @@ FROZEN = Policy(
     environment="production",
     routes_because="all",
     unit="session",
+    on_suspicion="pause",
     warmup_seconds=0,
 )
 STORED: dict[str, Any] = msgspec.to_builtins(FROZEN)

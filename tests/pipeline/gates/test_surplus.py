@@ -1,9 +1,14 @@
 """The surplus line through REST: units of one arm that do nothing make no answer."""
 
+import json
 from typing import Any
 
 import pytest
 
+from cli.changes.outcome import Exit, Poll, outcome
+from domain.contract import contract_of
+from domain.evidence.document import evidence_from
+from domain.wording.surplus import SUSPICION
 from tests.repetition import also_nightly
 
 A, K, OTHER = "aaaaaaa1", "ccccccc3", "ddddddd4"
@@ -75,6 +80,33 @@ def test_empty_sessions_of_treatment_make_no_rollback(story, kind) -> None:
     assert evidence["surplus"]["suspected"] is True
     low, high = evidence["totals"]["ci"]
     assert low < evidence["totals"]["lift"] < 0 < high
+    assert evidence["sentence"].startswith("Worse, unless units are lost: order is down ")
+    situation = story.bound(experiment)["situation"]
+    assert (situation["state"], situation["action"]) == ("suspected", "pause")
+    gate = story.get(f"/v1/reward/gate?policy=no-breach&treatment_commit={K}").json()
+    assert gate["phase"] == "Running"
+    assert gate["sentence"].startswith("Hold: worse, unless units are lost")
+    assert story.get("/v1/reward?pending=true").json()["experiments"] == []
+
+
+def test_a_project_may_go_back_on_a_suspicion(story) -> None:
+    story.settings(on_suspicion="roll_back")
+    experiment = served(story, control=6000, treatment=6360, rates=(0.6, 3600 / 6360))
+    story.tick(minutes=DAY)
+    situation = story.bound(experiment)["situation"]
+    assert (situation["action"], situation["headline"]) == ("roll_back", SUSPICION)
+    assert situation["advice"][0].startswith("Take it back:")
+    gate = story.get(f"/v1/reward/gate?policy=no-breach&treatment_commit={K}").json()
+    assert gate["phase"] == "Failed"
+    (listed,) = story.get("/v1/reward?pending=true").json()["experiments"]
+    assert (listed["action"], listed["by_itself"]) == ("roll_back", True)
+    poll = Poll(
+        contract=contract_of(json.dumps(story.contract(experiment))),
+        evidence=evidence_from(story.evidence(experiment)),
+    )
+    ended = outcome(poll, accept_harm=None, waited=0, timeout=0)
+    assert ended is not None
+    assert ended.exit is Exit.BREACHED
 
 
 @pytest.mark.nightly

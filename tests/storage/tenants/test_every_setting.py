@@ -294,6 +294,15 @@ def breached(service: World) -> str:
     return experiment
 
 
+def of_on_suspicion(service: World, chosen: str) -> str:
+    """What the policy says is what the faces do: tests/pipeline/gates/test_surplus.py."""
+    service.settings(locked=[], on_suspicion=chosen)
+    service.deploy(A, minutes=-DAY)
+    service.deploy(K, 0.5, minutes=1, base=A)
+    experiment = service.register(treatment_commit=K, **ON_ORDERS)
+    return frozen(service, experiment, "on_suspicion")
+
+
 def of_verified_draws(service: World, chosen: bool) -> str:
     service.settings(locked=[], verified_draws=chosen)
     service.deploy(A, minutes=-DAY)
@@ -408,6 +417,7 @@ ANSWERS: Mapping[str, tuple[Observe, Any, Any]] = {
     "default_branch": (of_default_branch, "main", "line"),
     "act_on_unvouched_breaches": (of_act_on_unvouched_breaches, False, True),
     "verified_draws": (of_verified_draws, False, True),
+    "on_suspicion": (of_on_suspicion, "pause", "roll_back"),
     "allowed_origins": (of_origins, [], ["https://other.example"]),
     "rate_limits.per_key": (of_event_limits, {}, {"per_key": 1}),
     "rate_limits.per_address": (of_event_limits, {}, {"per_address": 1}),
@@ -444,6 +454,7 @@ OTHERS: Chosen = {
     "default_branch": "line",
     "verified_draws": True,
     "act_on_unvouched_breaches": True,
+    "on_suspicion": "roll_back",
     "span_event": "request",
     "span_unit": "visitor.id",
     "flag_places": 1,
