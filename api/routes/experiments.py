@@ -188,8 +188,9 @@ async def post_registration(
     """Register a change; the same change and metric, while open, is the same experiment."""
 
     def registering(connection: Connection) -> tuple[str, datetime | None]:
-        id_ = register(connection, caller.project_id, body.registration()).experiment_id
-        return id_, read_first_look(connection, caller.project_id, id_)
+        registered = register(connection, caller.project_id, body.registration())
+        first_look_at = read_first_look(connection, caller.project_id, registered)
+        return registered.experiment_id, first_look_at
 
     await runtime(request).rate_limit.admit_registration(caller)
     store = runtime(request).store

@@ -16,7 +16,9 @@ from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
 
-UNLIMITED = {"rate_limits": {"per_key": 10**9, "per_address": 10**9}}
+UNLIMITED = {
+    "rate_limits": {"per_key": 10**9, "per_address": 10**9, "registrations_per_key": 10**9}
+}
 SERVE = "from api.server.process import serve; serve(port=0, workers={workers})"
 TREE = Path(__file__).parents[2]
 

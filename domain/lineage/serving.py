@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Annotated
+from itertools import takewhile
+from typing import Annotated, Self
 
 from msgspec import Meta
 
@@ -107,8 +108,12 @@ class Serving:
         known = list(seen)
         self._seen = [block for block in known if at - LOOK_BACK <= block.block < at]
         self._stale = known if not self._seen else []
-        self._history = history
+        self.history = history
         self._at = at
+
+    def under(self, history: History) -> Self:
+        """Returns the same builds with other lineages."""
+        return type(self)(self.steps, [*self._seen, *self._stale], history=history, at=self._at)
 
     @cached_property
     def parts(self) -> Mapping[str, float]:
@@ -118,6 +123,35 @@ class Serving:
     def _parts_since(self, since: datetime | None) -> Mapping[str, float]:
         """Returns the parts in the blocks that began at a time or later."""
         return _parts([seen for seen in self._seen if since is None or seen.block >= since])
+
+    # --- What deploys declare ---------------------------------------------------------------------
+
+    def is_last_step(self, commit: str, deployed_at: datetime, recorded_at: datetime) -> bool:
+        """Tells whether a step is the last step of its commit."""
+        step = self._last.get(commit)
+        return step is None or (step.deployed_at, step.recorded_at) <= (deployed_at, recorded_at)
+
+    def declared_since(self, commit: str, deployed_at: datetime, recorded_at: datetime) -> datetime:
+        """Returns when the unbroken declaration of a commit began that a step belongs to.
+
+        It goes on from step to step of the commit's ramp. It is broken by a share of 0, 1 or none,
+        and by another commit that takes over: deployed to everybody, or with no share declared.
+        """
+        since = deployed_at
+        for step in reversed(self.steps):
+            if (step.deployed_at, step.recorded_at) >= (deployed_at, recorded_at):
+                continue
+            if step.commit == commit and step.is_partial:
+                since = step.deployed_at
+            elif step.commit == commit or step.allocation in {None, 1}:
+                break
+        return since
+
+    def held_back_since(self, commit: str) -> datetime | None:
+        """Returns since when a share of units is declared for a build; None while none is."""
+        own = [step for step in self.steps if step.commit == commit]
+        held_back = list(takewhile(lambda step: step.is_partial, reversed(own)))
+        return held_back[-1].deployed_at if held_back else None
 
     # --- The build that users have ----------------------------------------------------------------
 
@@ -256,12 +290,12 @@ class Serving:
             if self.is_served(base, named=True):
                 return base
         standing = self.standing(besides=treatment)
-        if standing is None or self._history.stands_on(standing.commit, treatment):
-            return self._history.base(treatment)
+        if standing is None or self.history.stands_on(standing.commit, treatment):
+            return self.history.base(treatment)
         return standing.commit
 
     def _bases_of(self, commit: str) -> Iterator[str]:
-        return self._history.chain(commit, self._history.named_base)
+        return self.history.chain(commit, self.history.named_base)
 
     def missing_control(
         self, treatment: str, *, control: str | None, change: frozenset[str]
@@ -277,9 +311,9 @@ class Serving:
         others = self.served() - {treatment}
         if control is not None and self.is_served(control, named=is_known):
             others.add(control)
-        if any(not change & self._history.lineage(commit) for commit in others):
+        if any(not change & self.history.lineage(commit) for commit in others):
             return None
-        known = self._history.commits | self._last.keys()
+        known = self.history.commits | self._last.keys()
         unknown = {commit: part for commit, part in self.parts.items() if commit not in known}
         commit = max(unknown, key=lambda name: unknown[name], default=None)
         if commit is None and control is not None and own is not None and own.is_partial:

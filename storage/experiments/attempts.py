@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -34,6 +34,9 @@ class Provenance:
     branch: str | None
 
 
+_UNKNOWN = Provenance(patch_id=None, pull_request=None, branch=None)
+
+
 def provenance_of(commit: Mapping[str, Any], *, default_branch: str) -> Provenance:
     """Returns the provenance of a commit as it was posted."""
     number = re.search(r"\d+(?=/?$)", str(commit.get("pull_request") or ""))
@@ -48,12 +51,11 @@ def provenance_of(commit: Mapping[str, Any], *, default_branch: str) -> Provenan
 
 _EARLIER = text(f"""
 -- The commit of a flag's deploy is not the change under test.
-SELECT x.experiment_id
+SELECT x.experiment_id, count(*) OVER () AS attempts
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
-JOIN deploys AS d USING (deploy_id)
 WHERE x.project_id = :project_id AND x.environment = :environment
-  AND x.bound_at >= :since AND x.bound_at <= :bound_at AND x.experiment_id <> :experiment_id
+  AND x.bound_at >= :since AND x.bound_at <= :bound_at
   -- What ended before anything was compared, closed just now say, or was held at every look for the
   -- set-up's sake, was nobody's try.
   AND NOT coalesce(
@@ -68,58 +70,57 @@ WHERE x.project_id = :project_id AND x.environment = :environment
   )
   AND (
     x.change && CAST(:change AS text[])
-    OR NOT :is_flag AND NOT ({HAS_FLAG}) AND (
-        d.commit ->> 'patch_id' = :patch_id
-        OR substring(d.commit ->> 'pull_request' FROM '\\d+(?=/?$)') = :pull_request
-        OR d.commit ->> 'branch' = :branch AND (
-            SELECT count(DISTINCT c.commit_sha) <= {MOST_COMMITS}
-            FROM deploys AS c
-            WHERE c.project_id = :project_id AND c.environment = :environment
-              AND c.recorded_at >= :since AND c.recorded_at <= :bound_at
-              AND c.commit ->> 'branch' = :branch
+    OR NOT ({HAS_FLAG}) AND x.deploy_id = ANY (ARRAY(
+        SELECT d.deploy_id FROM deploys AS d
+        WHERE :has_provenance AND d.project_id = :project_id AND d.environment = :environment AND (
+            d.commit ->> 'patch_id' = :patch_id
+            OR substring(d.commit ->> 'pull_request' FROM '\\d+(?=/?$)') = :pull_request
+            OR d.commit ->> 'branch' = :branch AND (
+                SELECT count(DISTINCT c.commit_sha) <= {MOST_COMMITS}
+                FROM deploys AS c
+                WHERE c.project_id = :project_id AND c.environment = :environment
+                  AND c.recorded_at >= :since AND c.recorded_at <= :bound_at
+                  AND c.commit ->> 'branch' = :branch
+            )
         )
-    )
+    ))
   )
-ORDER BY x.bound_at, x.experiment_id
+ORDER BY x.bound_at DESC, x.experiment_id DESC LIMIT {NAMED}
 """)
 
 
 def earlier_attempts(
     connection: Connection,
     project_id: int,
-    experiment_id: str,
     *,
     environment: str,
     change: Sequence[str],
     provenance: Provenance | None,
     bound_at: datetime,
-) -> list[str]:
-    """Returns the experiments that an experiment which binds now tries again, the oldest first.
+) -> tuple[int, list[str]]:
+    """Returns how many experiments an experiment tries again that binds now, and the newest.
 
     They are those of the environment that were bound in the 28 days before, whatever their target,
     whose change has a part of this change, or whose commit comes from the same patch, pull request
     or branch; but none that ended before anything was compared, and none of which the gate `unit`,
     `control_unnamed` or `user_unnamed` held every look (docs/statistics.md, 'Attempts').
+    Of the newest the oldest comes first.
 
     Args:
         connection: In the transaction of the binding.
         provenance: Of its deploy's commit; None for a flag.
     """
-    known = provenance or Provenance(patch_id=None, pull_request=None, branch=None)
-    return list(
-        connection.execute(
-            _EARLIER,
-            {
-                "project_id": project_id,
-                "environment": environment,
-                "experiment_id": experiment_id,
-                "since": bound_at - WITHIN,
-                "bound_at": bound_at,
-                "change": list(change),
-                "is_flag": provenance is None,
-                "patch_id": known.patch_id,
-                "pull_request": known.pull_request,
-                "branch": known.branch,
-            },
-        ).scalars()
-    )
+    known = provenance or _UNKNOWN
+    rows = connection.execute(
+        _EARLIER,
+        {
+            "project_id": project_id,
+            "environment": environment,
+            "since": bound_at - WITHIN,
+            "bound_at": bound_at,
+            "change": list(change),
+            **asdict(known),
+            "has_provenance": known != _UNKNOWN,
+        },
+    ).all()
+    return (rows[0].attempts if rows else 0), [row.experiment_id for row in reversed(rows)]

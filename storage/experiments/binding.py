@@ -3,22 +3,21 @@
 It reads no event: so a request that binds is answered in milliseconds, and holds nobody up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, exists, or_, select, text, update
+from sqlalchemy import Connection, Row, or_, select, text, update
 
 from domain.lineage.flag import Flag
-from domain.lineage.history import History
+from domain.lineage.serving import Serving
 from domain.metric import Metric
 from domain.registration import Registration
-from storage.experiments.attempts import NAMED, earlier_attempts, provenance_of
+from storage.experiments.attempts import earlier_attempts, provenance_of
 from storage.experiments.commit_ids import commit_meant, remember_commit_ids
 from storage.experiments.histories import read_history, remember_base
-from storage.experiments.hold_backs import held_back_since
 from storage.experiments.readings import HISTORY_DAYS
 from storage.experiments.serving import AHEAD, read_serving
 from storage.postgres.refusal import Conflict
@@ -31,14 +30,14 @@ class Scope:
     """The scope of an experiment: its deploy, its control and the change between them.
 
     Attributes:
-        history: The lineages of its environment as known at the binding; None for a flag.
+        serving: The builds of its environment as known at the binding; None for a flag.
     """
 
     deploy: Row[Any]
     control_commit: str | None
     change: list[str]
     bound_at: datetime
-    history: History | None = None
+    serving: Serving | None = None
     flag: Flag | None = None
 
 
@@ -72,6 +71,7 @@ def bind_waiting(
     connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime
 ) -> None:
     """Binds the experiments that wait for such a deploy, in the order of their registrations."""
+    stored = stored_settings(connection, project_id)
     waiting = connection.execute(
         select(experiments)
         .join_from(experiments, verdicts)
@@ -94,14 +94,10 @@ def bind_waiting(
             scope = scope_of(connection, project_id, deploy, request, bound_at=bound_at)
             # A deploy that carries nothing new is not the awaited deploy.
             if scope.change:
-                bind(
-                    connection,
-                    project_id,
-                    experiment.experiment_id,
-                    request,
-                    scope=scope,
-                    metric=experiment.target_metric,
-                )
+                metric = experiment.target_metric
+                bound = bound_columns(connection, project_id, request, stored, scope, metric=metric)
+                own = experiments.c.experiment_id == experiment.experiment_id
+                connection.execute(update(experiments).where(own).values(bound))
         except Conflict:
             # Its control's id begins several commits by now: it waits, and the deploy is recorded.
             continue
@@ -134,24 +130,21 @@ def scope_of(
             flag=flag,
         )
     environment, treatment = deploy.environment, deploy.commit_sha
-    history = read_history(connection, project_id, environment, known_at=bound_at)
+    until = max(bound_at + AHEAD, deploy.deployed_at)
+    serving = read_serving(connection, project_id, environment, at=bound_at, until=until)
+    known, history = serving.history.named_base, serving.history
     if control_commit is None:
-        serving = read_serving(
-            connection,
-            project_id,
-            environment,
-            at=bound_at,
-            until=_last_served(connection, project_id, deploy, bound_at=bound_at),
-            history=history,
+        known = history.base
+        control = _last_served(connection, project_id, deploy, serving, at=bound_at).control_of(
+            treatment
         )
-        control = serving.control_of(treatment)
     else:
         control = commit_meant(connection, project_id, control_commit)
         if control is None:
             named = [control_commit]
-            known = remember_commit_ids(connection, project_id, named, recorded_at=bound_at)
-            control = known[control_commit]
-    if control is not None:
+            ids = remember_commit_ids(connection, project_id, named, recorded_at=bound_at)
+            control = ids[control_commit]
+    if control is not None and known(treatment) is None:
         remember_base(
             connection,
             project_id,
@@ -162,6 +155,7 @@ def scope_of(
             recorded_at=bound_at,
         )
         history = read_history(connection, project_id, environment, known_at=bound_at)
+        serving = serving.under(history)
     carried = history.lineage(treatment)
     lacking = frozenset[str]() if control is None else history.lineage(control)
     return Scope(
@@ -169,158 +163,107 @@ def scope_of(
         control_commit=control,
         change=sorted(carried - lacking),
         bound_at=bound_at,
-        history=history,
+        serving=serving,
     )
 
 
-def _place_of(project_id: int, deploy: Row[Any]) -> dict[str, Any]:
-    """Returns the parameters of a statement for a deploy's place in its environment."""
-    return {
-        "project_id": project_id,
-        "environment": deploy.environment,
-        "commit": deploy.commit_sha,
-        "deployed_at": deploy.deployed_at,
-        "recorded_at": deploy.recorded_at,
-        "deploy_id": deploy.deploy_id,
-    }
-
-
-_IS_LAST_STEP = text("""
-SELECT NOT EXISTS (
-    SELECT FROM deploys
-    WHERE project_id = :project_id AND environment = :environment AND commit_sha = :commit
-      AND withdrawn_at IS NULL
-      AND (deployed_at, recorded_at, deploy_id) > (:deployed_at, :recorded_at, :deploy_id)
-)
-""")
-
-
 def _last_served(
-    connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime
-) -> datetime:
-    """Returns the time whose builds a treatment is compared with: now, while its step is its last.
+    connection: Connection, project_id: int, deploy: Row[Any], serving: Serving, *, at: datetime
+) -> Serving:
+    """Returns the builds that a treatment is compared with: of now, while its step is its last.
 
     Of a canary that was promoted or withdrawn before it was registered, as in history that is
-    replayed, that is when the step began.
+    replayed, those of when the step began.
     """
-    is_last = connection.execute(_IS_LAST_STEP, _place_of(project_id, deploy)).scalar_one()
-    return max(bound_at + AHEAD, deploy.deployed_at) if is_last else deploy.deployed_at
+    if serving.is_last_step(deploy.commit_sha, deploy.deployed_at, deploy.recorded_at):
+        return serving
+    return read_serving(
+        connection,
+        project_id,
+        deploy.environment,
+        at=at,
+        until=deploy.deployed_at,
+        history=serving.history,
+    )
 
 
-def bind(
+def bound_columns(
     connection: Connection,
     project_id: int,
-    experiment_id: str,
     request: Registration,
-    *,
+    stored: Mapping[str, Any],
     scope: Scope,
+    *,
     metric: str,
-) -> None:
-    """Binds an experiment; the pipeline freezes its policy later, as of now."""
-    deploy, bound_at = scope.deploy, scope.bound_at
-    stored = stored_settings(connection, project_id)
+) -> dict[str, Any]:
+    """Returns the columns of a bound experiment; the pipeline freezes its policy, as of now.
+
+    Args:
+        stored: The project's choices of settings.
+    """
+    deploy, bound_at, serving = scope.deploy, scope.bound_at, scope.serving
     # Those alone that a policy freezes: others hold addresses and secrets.
     read = frozen_settings("whole", "named", "shown")
     settings = parse_settings({name: stored[name] for name in read & stored.keys()})
-    earlier = earlier_attempts(
+    attempts, newest = earlier_attempts(
         connection,
         project_id,
-        experiment_id,
         environment=deploy.environment,
         change=scope.change,
         provenance=None
-        if scope.flag is not None
+        if serving is None
         else provenance_of(deploy.commit, default_branch=settings.default_branch),
         bound_at=bound_at,
     )
     place = {"project_id": project_id, "environment": deploy.environment}
-    began_at = (
-        deploy.deployed_at
-        if scope.flag is not None
-        else _first_step(connection, project_id, deploy)
-    )
+    same = {"change": scope.change, "metric": metric}
+    past = connection.execute(_PAST, {**place, **same}).one()
+    began_at = deploy.deployed_at
+    if serving is not None and deploy.allocation is not None and 0 < deploy.allocation < 1:
+        began_at = serving.declared_since(deploy.commit_sha, began_at, deploy.recorded_at)
     binding = Binding(
         settings=settings,
         chose_guardrails="guardrails" in stored,
         unseen_guardrails=request.unseen_guardrails,
         began_at=began_at,
-        is_handed_out=parse_settings(stored).ofrep != "off"
+        is_handed_out=stored.get("ofrep", _HANDED_OUT) != "off"
         and scope.flag is not None
         and scope.flag.control is not None,
-        attempt=1 + len(earlier),
-        earlier_attempts=earlier[-NAMED:],
-        held_back_since=held_back_since(
-            connection, project_id, deploy.environment, scope.control_commit, known_at=bound_at
-        )
-        if request.is_portfolio
+        attempt=1 + attempts,
+        earlier_attempts=newest,
+        held_back_since=serving.held_back_since(scope.control_commit or "")
+        if serving is not None and request.is_portfolio
         else None,
-        history_until=connection.execute(_HISTORY_UNTIL, place).scalar_one(),
-        is_repeated=_is_repeated(connection, project_id, scope.change, metric),
+        history_until=past.history_until,
+        is_repeated=past.is_repeated,
         served_before=settings.metrics.get(metric, Metric()).kind == "mean"
         and _was_served(connection, scope, place, before=min(began_at, bound_at)),
     )
-    connection.execute(
-        update(experiments)
-        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
-        .values(
-            environment=deploy.environment,
-            treatment_commit=deploy.commit_sha,
-            control_commit=scope.control_commit,
-            change=scope.change,
-            deploy_id=deploy.deploy_id,
-            bound_at=bound_at,
-            attempt=binding.attempt,
-            binding=msgspec.to_builtins(binding),
-        )
-    )
+    return {
+        "environment": deploy.environment,
+        "treatment_commit": deploy.commit_sha,
+        "control_commit": scope.control_commit,
+        "change": scope.change,
+        "deploy_id": deploy.deploy_id,
+        "bound_at": bound_at,
+        "attempt": binding.attempt,
+        "binding": msgspec.to_builtins(binding),
+    }
 
 
-_HISTORY_UNTIL = text("""
-SELECT max(newest_at) FROM histories WHERE project_id = :project_id AND environment = :environment
+_HANDED_OUT = Settings().ofrep
+# Up to when history came, and whether an experiment on the change and metric has ended before: an
+# open experiment is met again instead.
+_PAST = text("""
+SELECT (
+    SELECT max(newest_at) FROM histories
+    WHERE project_id = :project_id AND environment = :environment
+) AS history_until, EXISTS (
+    SELECT FROM experiments
+    WHERE project_id = :project_id AND change = CAST(:change AS text[]) AND target_metric = :metric
+      AND cannot_start IS NULL
+) AS is_repeated
 """)
-
-
-_FIRST_STEP = text("""
--- A declaration goes on from step to step of a commit's ramp. It is broken by a share of 0, 1 or
--- none, and by another commit that takes over: deployed to everybody, or with no share declared.
-WITH earlier AS (
-    SELECT commit_sha = :commit AS own, allocation, deployed_at,
-        row_number() OVER (ORDER BY deployed_at DESC, recorded_at DESC, deploy_id DESC) AS back
-    FROM deploys
-    WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
-      AND (deployed_at, recorded_at, deploy_id) < (:deployed_at, :recorded_at, :deploy_id)
-), broken AS (
-    SELECT min(back) AS back FROM earlier
-    WHERE CASE WHEN own THEN coalesce(allocation IN (0, 1), true)
-        ELSE coalesce(allocation = 1, true) END
-)
-SELECT min(deployed_at) FROM earlier, broken
-WHERE own AND (broken.back IS NULL OR earlier.back < broken.back)
-""")
-
-
-def _first_step(connection: Connection, project_id: int, deploy: Row[Any]) -> datetime:
-    """Returns when the unbroken declaration began that a deploy belongs to."""
-    if deploy.allocation is None or not 0 < deploy.allocation < 1:
-        return deploy.deployed_at
-    first = connection.execute(_FIRST_STEP, _place_of(project_id, deploy)).scalar_one()
-    return first or deploy.deployed_at
-
-
-def _is_repeated(
-    connection: Connection, project_id: int, change: Sequence[str], metric: str
-) -> bool:
-    """Tells whether an experiment on this change and metric was there before: it is not open."""
-    return connection.execute(
-        select(
-            exists().where(
-                experiments.c.project_id == project_id,
-                experiments.c.change == list(change),
-                experiments.c.target_metric == metric,
-                experiments.c.cannot_start.is_(None),
-            )
-        )
-    ).scalar_one()
 
 
 _DEPLOYED_BEFORE = text("""
@@ -334,10 +277,10 @@ def _was_served(
     connection: Connection, scope: Scope, place: dict[str, Any], *, before: datetime
 ) -> bool:
     """Tells whether a build with the change was served in the days before; of a flag nobody can."""
-    if scope.history is None:
+    if scope.serving is None:
         return True
     bounds = {**place, "since": before - HISTORY_DAYS, "before": before}
     return any(
-        not scope.history.lineage(commit).isdisjoint(scope.change)
+        not scope.serving.history.lineage(commit).isdisjoint(scope.change)
         for commit in connection.execute(_DEPLOYED_BEFORE, bounds).scalars()
     )

@@ -15,6 +15,13 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 EVER = datetime.max.replace(tzinfo=UTC)
 
 
+_ALL = text("SELECT * FROM commit_ids WHERE project_id = ANY(:projects)")
+_LIKE = text(f"""
+SELECT * FROM commit_ids
+WHERE project_id = ANY(:projects) AND left(id, {SHORTEST}) = ANY(:beginnings)
+""")
+
+
 def read_commit_ids(
     connection: Connection, projects: Iterable[int], *, like: Collection[str] | None = None
 ) -> dict[int, CommitIds]:
@@ -27,11 +34,9 @@ def read_commit_ids(
     if not wanted:
         return {}
     ids: dict[int, list[CommitId]] = {project_id: [] for project_id in wanted}
-    query = select(commit_ids).where(commit_ids.c.project_id.in_(wanted))
-    if like is not None:
-        beginnings = sorted({written[:SHORTEST] for written in like})
-        query = query.where(func.left(commit_ids.c.id, SHORTEST).in_(beginnings))
-    for row in connection.execute(query):
+    beginnings = sorted({written[:SHORTEST] for written in like or ()})
+    query = _ALL if like is None else _LIKE
+    for row in connection.execute(query, {"projects": wanted, "beginnings": beginnings}):
         ids[row.project_id].append(value_of(CommitId, row, commit=row.commit_sha))
     return {project_id: CommitIds(of_project) for project_id, of_project in ids.items()}
 

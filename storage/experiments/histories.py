@@ -1,10 +1,11 @@
 """The histories of environments, read from the recorded commits."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, select, text, tuple_, update
+from sqlalchemy import Connection, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.lineage.history import CommitFact, History
@@ -19,25 +20,30 @@ def read_facts(
     """Returns the recorded commits of each (project, environment)."""
     facts: dict[tuple[int, str], list[CommitFact]] = defaultdict(list)
     wanted = sorted(set(environments))
-    rows = connection.execute(
-        select(commits)
-        .where(tuple_(commits.c.project_id, commits.c.environment).in_(wanted))
-        .order_by(commits.c.recorded_at, commits.c.commit_sha)
-    )
-    for row in rows:
+    for row in connection.execute(_FACTS, _places(wanted)):
         facts[row.project_id, row.environment].append(
             value_of(CommitFact, row, commit=row.commit_sha, changes=frozenset(row.changes))
         )
     return facts
 
 
+_AMONG = """IN (
+    SELECT * FROM unnest(CAST(:projects AS bigint[]), CAST(:names AS text[]))
+)"""
+_FACTS = text(f"""
+SELECT * FROM commits WHERE (project_id, environment) {_AMONG} ORDER BY recorded_at, commit_sha
+""")
+
+
+def _places(wanted: Sequence[tuple[int, str]]) -> dict[str, Any]:
+    return {"projects": [each for each, _ in wanted], "names": [name for _, name in wanted]}
+
+
 _FLAGS = text(f"""
 SELECT x.project_id, x.environment, {FLAG_NAME} AS name, min(x.bound_at) AS since
 FROM experiments AS x
 WHERE {HAS_FLAG} AND x.bound_at IS NOT NULL AND NOT {CHECKS_DRAWS}
-  AND (x.project_id, x.environment) IN (
-      SELECT * FROM unnest(CAST(:projects AS bigint[]), CAST(:names AS text[]))
-  )
+  AND (x.project_id, x.environment) {_AMONG}
 GROUP BY x.project_id, x.environment, name
 """)
 
@@ -52,8 +58,7 @@ def read_flags(
     """
     flags: dict[tuple[int, str], dict[str, datetime]] = defaultdict(dict)
     wanted = sorted(set(environments))
-    bound = {"projects": [each for each, _ in wanted], "names": [name for _, name in wanted]}
-    for row in connection.execute(_FLAGS, bound):
+    for row in connection.execute(_FLAGS, _places(wanted)):
         flags[row.project_id, row.environment][row.name] = row.since
     return flags
 

@@ -16,10 +16,15 @@ DERIVED_LOCK = 7_246_002
 REBUILD_LOCK = 7_246_012
 
 
+# The clock is read once the lock is held.
+_RECEIPT = text("""
+SELECT clock_timestamp() FROM (SELECT pg_advisory_xact_lock_shared(:key) OFFSET 0) AS locked
+""")
+
+
 def receipt_time(connection: Connection) -> datetime:
     """Returns the time of receipt of what this transaction writes to the log."""
-    connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": LOG_LOCK})
-    return connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+    return connection.execute(_RECEIPT, {"key": LOG_LOCK}).scalar_one()
 
 
 def store_time(connection: Connection) -> datetime:

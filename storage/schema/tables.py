@@ -360,6 +360,10 @@ experiments = _table(
         postgresql_where=text("frozen_at IS NULL AND cannot_start IS NULL"),
     ),
     Index(None, "project_id", "registered_at"),
+    # A registration asks for the experiments of its change, commit and deploy.
+    Index("experiments_by_change", "change", postgresql_using="gin"),
+    Index(None, "project_id", "treatment_commit"),
+    Index(None, "deploy_id"),
 )
 
 # Changes that asked for a flag or a canary's share: queued, placed, ended.

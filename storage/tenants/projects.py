@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.postgres.refusal import Conflict, Missing
@@ -67,18 +68,25 @@ def list_projects(connection: Connection) -> list[Project]:
     return [value_of(Project, row) for row in rows]
 
 
-def lock_project(connection: Connection, project_id: int, *, shared: bool = False) -> None:
+def lock_project(
+    connection: Connection, project_id: int, *, shared: bool = False
+) -> dict[str, Any]:
     """Lets a single transaction at a time record deploys and register experiments of a project.
 
     Args:
         shared: Whether others that ask for that go on too: none of them binds an experiment.
+
+    Returns:
+        The project's choices of settings, without defaults.
     """
-    connection.execute(
-        select(projects.c.project_id)
-        .where(projects.c.project_id == project_id)
-        # Not its key: revenue events refer to it.
-        .with_for_update(read=shared, key_share=not shared)
-    )
+    return connection.execute(_LOCK[shared], {"id": project_id}).scalar_one()
+
+
+# Not its key: revenue events refer to it.
+_LOCK = {
+    shared: text(f"SELECT settings FROM projects WHERE project_id = :id FOR {strength}")
+    for shared, strength in ((False, "NO KEY UPDATE"), (True, "SHARE"))
+}
 
 
 def find_project(connection: Connection, name: str) -> Project:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from ipaddress import ip_network
 from typing import Annotated, Any, Literal
 from unicodedata import normalize
@@ -388,12 +389,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("two webhooks have the same address and format")
 
 
-def frozen_settings(*marks: str) -> set[str]:
+# To read the declaration takes milliseconds, and each binding asks.
+@cache
+def frozen_settings(*marks: str) -> frozenset[str]:
     """Returns the settings that policies freeze, by the mark of their declaration."""
     kind = inspect.type_info(Settings)
     assert isinstance(kind, inspect.StructType)  # noqa: S101 - for the type checker
     extra = {member.name: getattr(member.type, "extra", None) or {} for member in kind.fields}
-    return {name for name, members in extra.items() if members.get("frozen") in marks}
+    return frozenset(name for name, each in extra.items() if each.get("frozen") in marks)
 
 
 _MEMBER = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$")

@@ -12,6 +12,7 @@ from domain.contract import contract_of
 from domain.evidence.document import evidence_of, looked_at
 from domain.policy import FrozenSource, Policy, UnreadablePolicyError
 from domain.registration import RegistrationAnswer
+from storage.experiments.experiments import Registered
 from storage.experiments.histories import joint_with
 from storage.log.received_events import read_name_counts
 from storage.postgres.refusal import Missing
@@ -119,12 +120,16 @@ WHERE project_id = :project_id AND experiment_id = :experiment_id
 """)
 
 
-def read_first_look(connection: Connection, project_id: int, experiment_id: str) -> datetime | None:
+def read_first_look(
+    connection: Connection, project_id: int, registered: Registered
+) -> datetime | None:
     """Returns when to ask for an experiment first; None where nothing tells.
 
     That is when its target can be looked at, or the pipeline's next run, which freezes its policy.
     """
-    bound = {"project_id": project_id, "experiment_id": experiment_id}
+    if registered.created:
+        return None if registered.bound_at is None else registered.bound_at + _EACH_RUN
+    bound = {"project_id": project_id, "experiment_id": registered.experiment_id}
     row = connection.execute(_START, bound).one()
     if row.bound_at is not None:
         return row.bound_at + _EACH_RUN
