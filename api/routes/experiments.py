@@ -192,7 +192,7 @@ async def post_registration(
         first_look_at = read_first_look(connection, caller.project_id, registered)
         return registered.experiment_id, first_look_at
 
-    await runtime(request).rate_limit.admit_registration(caller)
+    await runtime(request).rate_limit.admit_registration(request, caller)
     store = runtime(request).store
     id_, first_look_at = await store.run_in_turn(caller.project_id, registering)
     headers = _first_look(first_look_at)

@@ -109,7 +109,7 @@ async def post_place(
         place_id, created = ask(connection, caller.project_id, body.request(), again=body.again)
         return read_place(connection, caller.project_id, place_id), created
 
-    await runtime(request).rate_limit.admit_registration(caller)
+    await runtime(request).rate_limit.admit_registration(request, caller)
     place, created = await runtime(request).store.run_in_turn(caller.project_id, asking)
     return answer(place, status=201 if created else 200)
 

@@ -55,6 +55,8 @@ class _Window:
     until: float
     left: int = 0
     full: bool = False
+    # What the store had left when it was asked last.
+    beyond: int = 0
 
     @property
     def lasts(self) -> bool:
@@ -97,7 +99,7 @@ class RateLimit:
                 the body is none that is taken.
         """
         address = client_address(request, caller.trusted_proxies)
-        await self.admit(caller, address=address)
+        await self.admit(caller, address=address, request=request)
         try:
             raw = await read_body(request, limit=limit, media=media, gzip=gzip)
         except Problem as problem:
@@ -106,15 +108,18 @@ class RateLimit:
             raise
         further = max(len(raw) // BYTES_A_COUNT, values_of(request, raw) // VALUES_A_COUNT)
         if further:
-            await self.admit(caller, address=address, further=further)
+            await self.admit(caller, address=address, further=further, request=request)
         reservation: Reservation = request.scope["state"]["reservation"]
         await reservation.turn()
         return raw
 
-    async def admit(self, caller: Caller, *, address: str, further: int = 0) -> None:
+    async def admit(
+        self, caller: Caller, *, address: str, further: int = 0, request: Request | None = None
+    ) -> None:
         """Counts a request by a caller from an address.
 
         Args:
+            request: It notes the rest of the limit, for the headers of its answer.
             further: For how many more requests it counts, once it has been counted itself: at most
                 as many as leave it within a limit that nobody else has used.
 
@@ -128,16 +133,16 @@ class RateLimit:
         ):
             count = min(further, limit - 1) if further else 1
             if count:
-                await self._count(policy, limit, identity, count)
+                await self._count(policy, limit, identity, count, request=request)
 
-    async def admit_registration(self, caller: Caller) -> None:
+    async def admit_registration(self, request: Request, caller: Caller) -> None:
         """Counts a registration by a caller.
 
         Raises:
             Problem: Its key has registered as often as its project's settings allow.
         """
         limit = caller.settings.rate_limits.registrations_per_key
-        await self._count("registration", limit, caller.key)
+        await self._count("registration", limit, caller.key, request=request)
 
     async def admit_sign_in(self, *, address: str) -> None:
         """Counts an attempt to sign in from an address.
@@ -155,17 +160,27 @@ class RateLimit:
         """
         await self._count("sign-in", _SIGN_INS, "")
 
-    async def _count(self, policy: str, limit: int, identity: str, count: int = 1) -> None:
+    async def _count(
+        self,
+        policy: str,
+        limit: int,
+        identity: str,
+        count: int = 1,
+        *,
+        request: Request | None = None,
+    ) -> None:
         window = self._windows.get((policy, identity))
         if window is not None and window.limit == limit and window.lasts:
             if window.left >= count:
                 window.left -= count
+                _note(request, policy, window)
                 return
             if window.full:
                 raise _refusal(policy, window)
         item = RateLimitItemPerMinute(limit)
         try:
-            if await self._fetched(item, policy, identity, count):
+            if (fetched := await self._fetched(item, policy, identity, count)) is not None:
+                _note(request, policy, fetched)
                 return
             window = await self._window(item, policy, identity)
             if not window.lasts:
@@ -182,16 +197,17 @@ class RateLimit:
             _log.info("%s: %d are made, more are refused", _DESCRIPTIONS[policy], limit)
         raise _refusal(policy, window)
 
-    async def _fetched(self, item: RateLimitItem, policy: str, identity: str, count: int) -> bool:
-        """Tells whether this request is within its limit; later ones may be counted with it."""
+    async def _fetched(
+        self, item: RateLimitItem, policy: str, identity: str, count: int
+    ) -> _Window | None:
+        """Returns the window of a request within its limit; later ones may be counted with it."""
         portion = _portion(item.amount)
         fetched = -(-count // portion) * portion
         if not await self._limiter.hit(item, policy, identity, cost=fetched):
-            return False
-        if fetched > count:
-            window = await self._window(item, policy, identity)
-            window.left += fetched - count
-        return True
+            return None
+        window = await self._window(item, policy, identity)
+        window.left += fetched - count
+        return window
 
     async def _window(self, item: RateLimitItem, policy: str, identity: str) -> _Window:
         """Returns what this process holds of the window of now."""
@@ -202,6 +218,7 @@ class RateLimit:
                 self._windows.clear()
             window = _Window(limit=item.amount, until=now.reset_time)
             self._windows[policy, identity] = window
+        window.beyond = now.remaining
         return window
 
 
@@ -212,11 +229,30 @@ def _refusal(policy: str, window: _Window) -> Problem:
         f"more than {window.limit} {_DESCRIPTIONS[policy]}",
         headers={
             "Retry-After": str(seconds),
-            # draft-ietf-httpapi-ratelimit-headers-10
-            "RateLimit-Policy": f'"{policy}";q={window.limit};w={_MINUTE}',
+            "RateLimit-Policy": _policy(policy, window.limit),
             "RateLimit": f'"{policy}";r=0;t={seconds}',
         },
     )
+
+
+# The headers are those of draft-ietf-httpapi-ratelimit-headers-10.
+@lru_cache(maxsize=1024)
+def _policy(policy: str, limit: int) -> str:
+    return f'"{policy}";q={limit};w={_MINUTE}'
+
+
+def _note(request: Request | None, policy: str, window: _Window) -> None:
+    """Notes the rest of a limit for the answer, where no other is nearer its end."""
+    if request is None:
+        return
+    left, noted = window.left + window.beyond, request.scope["state"].get("rate_limit")
+    if noted is None or left / window.limit <= noted[0]:
+        seconds = max(1, math.ceil(window.until - time.time()))
+        headers = (
+            (b"ratelimit-policy", _policy(policy, window.limit).encode()),
+            (b"ratelimit", f'"{policy}";r={left};t={seconds}'.encode()),
+        )
+        request.scope["state"]["rate_limit"] = (left / window.limit, headers)
 
 
 @lru_cache(maxsize=1024)

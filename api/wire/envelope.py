@@ -232,10 +232,13 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"
 
 
 def _headers(request: Request, status: int) -> Iterable[tuple[bytes, bytes]]:
-    """Yields the headers of CORS in answers to browsers, and the end of a connection."""
+    """Yields the rest of a rate limit, CORS in answers to browsers, and a connection's end."""
     if status >= 400 and "Expect" in request.headers:
         # The client waits to be asked for its body, and may now send it or not (RFC 9110, 10.1.1).
         yield b"connection", b"close"
+    noted = request.scope["state"].get("rate_limit")
+    if noted is not None and status != _TOO_MANY:
+        yield from noted[1]
     path: str = request.scope["path"]
     if path not in {EVENTS_PATH, LOGS_PATH} and not path.startswith(EVALUATION_PATH):
         return

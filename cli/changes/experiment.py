@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,19 +68,22 @@ class Experiment:
         return self.service.ask("POST", f"{self._path}/close", {})
 
 
-def situation_of(
-    handle: Experiment, contract: Contract | None = None, *, looked_at: bool
-) -> str | None:
-    """Returns the sentences on an open experiment that its evidence lacks.
+def registration_of(handle: Experiment) -> RegistrationAnswer | None:
+    """Returns a registration; None where the service cannot be asked."""
+    with suppress(RemoteFault):
+        return handle.registration()
+    return None
 
-    None where it says all, and where the service cannot be asked.
+
+def situation_of(
+    registration: RegistrationAnswer | None, contract: Contract | None = None, *, looked_at: bool
+) -> str | None:
+    """Returns the sentences on an open experiment that its evidence lacks; None where it says all.
 
     Args:
         contract: The verdict contract; None where it was registered just now.
     """
-    try:
-        registration = handle.registration()
-    except RemoteFault:
+    if registration is None:
         return None
     situation, first_look = registration.situation, None
     if situation.state is State.ARRIVING:

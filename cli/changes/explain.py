@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.changes.experiment import experiment as reached
-from cli.changes.experiment import situation_of
+from cli.changes.experiment import registration_of, situation_of
 from cli.changes.interval_plot import interval_plot
 from cli.operations.options import data_dir_option
 from cli.table import table
@@ -38,7 +38,8 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
         text = handle.evidence()
         # The evidence of a decided verdict stands; its effect may have been measured since.
         effect = None if as_json or text is None else handle.effect()
-        beside = None if as_json else situation_of(handle, looked_at=text is not None)
+        registration = None if as_json else registration_of(handle)
+        beside = situation_of(registration, looked_at=text is not None)
     if text is None:
         raise click.ClickException(beside or "nothing was evaluated yet")
     if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from cli.changes.experiment import Experiment, situation_of
+from cli.changes.experiment import Experiment, registration_of, situation_of
 from cli.changes.experiment import experiment as reached
 from cli.changes.outcome import UNIT_SECONDS, Outcome, Poll, outcome, while_frozen
 from cli.changes.report import junit, markdown
@@ -175,10 +175,10 @@ def _polled(handle: Experiment) -> tuple[Poll, "Answer"]:
     evidence = handle.evidence()
     contract = handle.contract()
     answer, known = decoded(contract.text, Contract), evidence_of(evidence)
-    beside = None
-    if not answer.decided:
-        beside = situation_of(handle, answer, looked_at=known is not None)
-    return Poll(contract=answer, evidence=known, beside=beside), contract
+    registration = None if answer.decided else registration_of(handle)
+    beside = situation_of(registration, answer, looked_at=known is not None)
+    alone = registration is not None and registration.nothing_to_compare is not None
+    return Poll(contract=answer, evidence=known, beside=beside, alone=alone), contract
 
 
 class _Progress:

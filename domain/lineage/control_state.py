@@ -79,8 +79,12 @@ def control_state(
     if standing and standing.commit == control and history.stands_on(treatment, standing.commit):
         return ControlState(ending=ending, resumed_at=resumed_at, differs=standing.differs)
     missing = None
-    # A build that takes the change back stands on it, and is nothing to compare it with.
-    if not compared and (ending is None or ending.because is not EndedBecause.WITHDRAWN):
+    # A build that takes the change back stands on it, and is nothing to compare it with; who
+    # promotes a canary knows that nothing stands beside it any more.
+    was_canary = any(step.is_partial for step in serving.steps if step.commit == treatment)
+    if not compared and not (
+        ending is not None and (was_canary or ending.because is EndedBecause.WITHDRAWN)
+    ):
         missing = serving.missing_control(treatment, control=control, change=change)
     moved = None
     # Users have the change by another commit: there is nothing to put it on anew.

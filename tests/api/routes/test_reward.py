@@ -219,6 +219,7 @@ class TestRegistering:
         tenant.settings(rate_limits={"registrations_per_key": 2})
         answers = [tenant.post(REGISTER, {}) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [201, 201, 429]
+        assert answers[0].headers["RateLimit"].startswith('"registration";r=1;t=')
         assert answers[2].json()["detail"] == "more than 2 registrations a minute by a key"
 
     @pytest.mark.requirement(

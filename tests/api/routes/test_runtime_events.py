@@ -259,8 +259,11 @@ class TestTheLimits:
     @pytest.mark.requirement("limit.rate.key")
     def test_end_a_keys_minute_with_when_to_come_back(self, tenant, runtime_event) -> None:
         tenant.settings(rate_limits={"per_key": 3, "per_address": 100})
-        statuses = [sent(tenant, runtime_event).status_code for _ in range(4)]
-        assert statuses == [202, 202, 202, 429]
+        answers = [sent(tenant, runtime_event) for _ in range(4)]
+        assert [answer.status_code for answer in answers] == [202, 202, 202, 429]
+        left = [answer.headers["RateLimit"].partition(";t=")[0] for answer in answers]
+        assert left == ['"key";r=2', '"key";r=1', '"key";r=0', '"key";r=0']
+        assert answers[0].headers["RateLimit-Policy"] == '"key";q=3;w=60'
         refused = sent(tenant, runtime_event)
         assert 1 <= int(refused.headers["Retry-After"]) <= 60
         assert refused.headers["RateLimit-Policy"] == '"key";q=3;w=60'

@@ -234,6 +234,12 @@ def is_compared_while_the_pipeline_is_down(world: World) -> str:
     return experiment
 
 
+def is_promoted_before_any_unit(world: World) -> str:
+    experiment = has_no_unit(world)
+    world.deploy(K, 1)
+    return experiment
+
+
 def is_withdrawn(world: World) -> str:
     experiment = compared(world)
     world.deploy(K, 0, minutes=6 * HOURS + 55)
@@ -257,6 +263,7 @@ def is_withdrawn(world: World) -> str:
             {"get_verdict": "Its target has too short a history for its threshold."},
         ),
         (is_compared_while_the_pipeline_is_down, "The pipeline has not run since", {}),
+        (is_promoted_before_any_unit, "Everybody has had the change since", {}),
         (is_withdrawn, "The canary was withdrawn at", {}),
     ],
 )
@@ -292,6 +299,8 @@ def test_the_experiment_of_a_canary_s_base_says_that_no_build_without_it_is_serv
 ) -> None:
     compared(live)
     base = live.register(treatment_commit=A, target_metric="order")
+    # As `register` announces, also before any look.
+    assert CliRunner().invoke(main, ("wait", base, "--timeout", "0")).exit_code == Exit.FAULT
     live.tick()
     said = faces(base)
     sentences = {"evidence", "gate", "wait", "explain", "get_verdict", "mcp explain"}
