@@ -57,7 +57,8 @@ def served_rows(trace: Trace, ruling: Ruling, policy: Numbers) -> Ints:
     if step <= 1:
         return np.arange(count)
     crossed = (trace.log_e[:count] >= policy.log_threshold) & ~ruling.gated[:count]
-    chosen = (np.arange(0, count, step), np.flatnonzero(crossed)[:1], [ruling.fired, count - 1])
+    candidate = ruling.look if ruling.candidate is None else ruling.candidate
+    chosen = (np.arange(0, count, step), np.flatnonzero(crossed)[:1], [candidate, count - 1])
     return np.unique(np.concatenate(chosen))
 
 

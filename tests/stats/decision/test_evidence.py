@@ -339,6 +339,15 @@ def test_many_looks_are_thinned_to_the_first_the_last_and_every_nth(series) -> N
     assert seen.as_of == look_times(seen)[-1]
 
 
+def test_a_candidate_that_the_line_holds_back_is_among_the_looks(series) -> None:
+    rows = [(block, 0, 30, 18, 33, 18) for block in range(1601)]
+    half = {0: (Epoch(start=0, end=None, share=0.5),)}
+    (seen,) = evaluate([series(rows, as_of=1601 * 300 + 1920, stratum_shares=half)])
+    assert seen.decision.verdict == "abstain"
+    assert seen.candidate is not None
+    assert seen.candidate.at in {look.at for look in seen.looks}
+
+
 def test_strong_evidence_is_served_capped_and_logged_whole(series) -> None:
     rows = [(0, 0, 100_000, 90_000, 100_000, 100)]
     (seen,) = evaluate([series(rows, as_of=10**4)])
