@@ -180,6 +180,8 @@ class Policy(Numbers, frozen=True, kw_only=True):
     segments: tuple[str, ...]
     portfolio: bool
     retrospective: bool
+    learned_on: str | None = None
+    learned_prior: tuple[tuple[float, float], ...] = ()
 
     @classmethod
     def of(cls, stored: Mapping[str, object]) -> Self:

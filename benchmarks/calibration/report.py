@@ -45,6 +45,7 @@ from benchmarks.calibration.sections.gates import unequal_arms
 from benchmarks.calibration.sections.many_changes import many_changes
 from benchmarks.calibration.sections.page import PEERS, claims, with_claims, with_section
 from benchmarks.calibration.sections.section import Run, Section
+from benchmarks.calibration.sections.stopping import stopping
 from benchmarks.calibration.strata import Strata, in_phase, inflation_if_joined_together
 from benchmarks.calibration.traffic import (
     BLOCKS_A_DAY,
@@ -624,6 +625,7 @@ PARTS = (
     unequal_arms,
     many_changes,
     effects,
+    stopping,
 )
 
 

@@ -8,10 +8,9 @@ from domain.document import Document, Interval, Moment
 
 Basis = Literal["open", "at_decision", "at_reward"]
 FollowUpState = Literal["running", "stopped", "final"]
-Stopped = Literal["closed", "withdrawn", "promoted", "superseded", "starved", "nothing_to_compare"]
+Stopped = Literal["closed", "withdrawn", "promoted", "superseded", "nothing_to_compare"]
 
-# The relative standard error of a likelihood up to which the posterior mean hardly depends on who
-# stopped it, and when (docs/calibration.md, 'The effect that is served').
+# The relative error up to which a likelihood's posterior mean hardly depends on who stopped it.
 PRECISE = 0.05
 
 
@@ -38,10 +37,7 @@ class AfterDecision(Document, frozen=True, kw_only=True):
 
 
 class Likelihood(Document, frozen=True, kw_only=True):
-    """The normal likelihood of the units alone, for a learner that has a prior of its own.
-
-    Multiply it in once, and never together with the effect, which has a prior in it already.
-    """
+    """The normal likelihood of the units alone, for a learner that has a prior of its own."""
 
     estimate: Annotated[
         float,
@@ -134,3 +130,9 @@ class Effect(Document, frozen=True, kw_only=True):
             " while open, and after an end without an answer."
         ),
     ] = UNSET
+    learned: Annotated[
+        float | None,
+        Meta(description="Posterior mean by the prior that was learned by `prior_of`."),
+    ] = None
+    credible: Annotated[Interval | None, Meta(description="Its 95 % interval.")] = None
+    prior_of: str | None = None

@@ -29,10 +29,10 @@ class ActorEffects(Document, frozen=True, kw_only=True):
     actor: Annotated[str | None, Meta(description="Null for all actors.")]
     changes: Annotated[int, Meta(description="Experiments that the actor's changes were bound to.")]
     final: Annotated[int, Meta(description="Those listed whose effect can change no more.")]
-    averaged: Annotated[int, Meta(description="Those of them that have a relative effect.")]
+    averaged: Annotated[int, Meta(description="Those of them whose effect is `learned`.")]
     mean: Annotated[
         float | None,
-        Meta(description="Mean of these, with what was stopped: what the actor is worth a change."),
+        Meta(description="The mean of these learned estimates: what a change is worth."),
     ]
     effects: Annotated[tuple[ActorEffect, ...], Meta(description="The newest 2,000, oldest first.")]
     left_out: Annotated[int, Meta(description="Older experiments that are not listed.")]
@@ -47,7 +47,7 @@ class ActorEffects(Document, frozen=True, kw_only=True):
         """Returns the document of the experiments to list, the oldest first."""
         served = [listed.effect for listed in effects]
         final = [effect for effect in served if effect is not None and effect.final]
-        means = [effect.relative for effect in final if effect.relative is not None]
+        means = [effect.learned for effect in final if effect.learned is not None]
         content = [
             (listed.experiment_id, listed.effect and listed.effect.likelihood) for listed in effects
         ]

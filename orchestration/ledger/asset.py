@@ -33,17 +33,25 @@ with warnings.catch_warnings():
     def ledger(store: Store) -> dg.MaterializeResult[Any]:
         """The sums over each project's verdicts of 28 days, and how many keeps stand.
 
-        Stored nowhere, and part of no verdict.
+        Stored nowhere, and part of no verdict; but the prior that a project's changes teach of its
+        next is kept, a row a day.
 
         - **Final**: never. Experiments leave it when their last look is 28 days old.
         - **Backfill**: none. Each run of the day counts anew.
         - **Served** at `GET /v1/reward/ledger` and on the dashboard, with the sums of keeps.
         """
+        from domain.policy import EFFECT_PRIOR
+        from stats.decision.learned_prior import learned_prior
+        from storage.ledger.effects import final_likelihoods, keep_prior
         from storage.ledger.entries import judged_projects, read_ledger
 
         as_of = datetime.now(UTC)
         with store.reading() as connection:
             projects = judged_projects(connection, as_of=as_of)
+            for project in projects:
+                if likelihoods := final_likelihoods(connection, project.project_id):
+                    prior = learned_prior(likelihoods, EFFECT_PRIOR)
+                    keep_prior(connection, project.project_id, prior)
             accounts = [
                 (project, read_ledger(connection, project.project_id, as_of=as_of))
                 for project in projects[:MOST_ROWS]

@@ -12,18 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import bdtr
 
 from domain.policy import Numbers
 from stats.counts.cell import Totals
 from stats.decision.decision import Interval
 from stats.decision.surplus import Surplus
-from stats.looks.trace import Batch, Trace
+from stats.looks.trace import Batch
 from stats.sequential.line import Line
 from stats.sequential.mixture import confidence_sequence
-
-# It is asked of each look of the same units.
-CUT_BY_CHANCE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +47,6 @@ class Effect:
 
     Attributes:
         as_of: The look, epoch seconds.
-        cut: Whether an undeclared share was cut before the effect was due and before a decision.
     """
 
     as_of: int
@@ -59,7 +54,6 @@ class Effect:
     posterior: Posterior
     interval: Interval
     moved: bool = False
-    cut: bool = False
 
 
 def effect_at(
@@ -98,23 +92,6 @@ def effect_at(
         posterior=posterior,
         interval=(min(low, estimate), max(high, estimate)),
     )
-
-
-def is_cut(trace: Trace, until: int) -> bool:
-    """Whether the smaller arm got less than half of the share that it had up to an earlier look.
-
-    Beyond chance: by the binomial tail of the units since, at a share four standard errors below.
-
-    Args:
-        until: The last look that counts, epoch seconds.
-    """
-    looks = int(np.searchsorted(trace.at, until, side="right"))
-    arms = np.stack((trace.n1[:looks], trace.n0[:looks]))
-    before, since = arms.sum(axis=0), np.maximum(arms[:, -1:] - arms, 0)
-    share = arms.min(axis=0) / np.maximum(before, 1)
-    least = share - 4 * np.sqrt(share * (1 - share) / np.maximum(before, 1))
-    tail = bdtr(since.min(axis=0), since.sum(axis=0), np.maximum(least, 0) / 2)
-    return bool(np.any(tail < CUT_BY_CHANCE))
 
 
 def posterior_of(

@@ -31,7 +31,7 @@ from domain.words import EndedBecause, Verdict
 from stats.counts.cell import Floats, Ints, number_or_none
 from stats.counts.mean import mean_terms, mean_totals
 from stats.decision.decision import Decision, Interval, cadence_fired
-from stats.decision.effect import Effect, effect_at, is_cut
+from stats.decision.effect import Effect, effect_at
 from stats.decision.fading import fading_log_e
 from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
 from stats.decision.ruling import CANDIDATE_UNITS, CANDIDATE_WAIT, Ruling, decide
@@ -359,11 +359,7 @@ def _effect(
         surplus=view.surplus[row : row + 1],
         interval=None if moved else looks[-1].ci,
     )
-    if effect is None:
-        return None
-    # The gate on the sample ratio reads a share that was declared.
-    cut = not view.series.allocation and is_cut(trace[: look + 1], due)
-    return replace(effect, moved=moved, cut=cut)
+    return effect and replace(effect, moved=moved)
 
 
 def _is_fading(view: _View, batch: Batch, number: int) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from domain.metric import DAY
 from stats.counts.cell import Floats
-from stats.decision.effect import Effect, effect_at, is_cut
+from stats.decision.effect import Effect, effect_at
 from stats.decision.ruling import decide
 from stats.decision.surplus import surpluses
 from stats.gates.readings import gate_readings
@@ -68,7 +68,7 @@ def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) 
     ended = bool(gone.size) or series.as_of >= end + series.policy.closes_after
     due = max(series.start + series.policy.reward_seconds, begin)
     whole = replace(
-        _of_all_units(series.between(series.begin, end), due, decided=begin),
+        _of_all_units(series.between(series.begin, end), due),
         ended=ended,
         final=ended or series.as_of >= due,
     )
@@ -126,7 +126,7 @@ def _faded(batch: Batch, look: int, series: Series, end: int) -> bool:
     return before > 0 and bool(trace.weight[look] <= trace.weight[before - 1])
 
 
-def _of_all_units(series: Series, due: int, *, decided: int) -> FollowUp:
+def _of_all_units(series: Series, due: int) -> FollowUp:
     """The e-process of all units, run on past the decision, and their effect until it was due."""
     batch, gated = _looked(series)
     trace = batch.trace
@@ -142,7 +142,4 @@ def _of_all_units(series: Series, due: int, *, decided: int) -> FollowUp:
         row = int(in_time[-1])
         own = surplus[row : row + 1]
         effect = effect_at(batch, row, series.policy, is_rate=is_rate, surplus=own)
-    if effect is not None:
-        cut = not series.allocation and is_cut(trace, min(due, decided))
-        effect = replace(effect, cut=cut)
     return FollowUp(log_e=log_e, effect=effect)

@@ -200,12 +200,22 @@ def _frozen(
         history=lambda metric: _history(bound, events, metric, start=start),
         answers=events.answers,
     )
+    asked = {"project_id": row.project_id, "bound_at": row.bound_at}
+    for learned in connection.execute(_LEARNED, asked):
+        policy = structs.replace(policy, learned_on=learned.day, learned_prior=learned.weights)
     return {
         "frozen_at": func.clock_timestamp(),
         "declared_at": start.declared_at,
         "starts_at": start.starts_at,
         "policy": json.loads(document_text(policy)),
     }
+
+
+_LEARNED = text("""
+SELECT day::text AS day, weights FROM learned_priors
+WHERE project_id = :project_id AND day < (CAST(:bound_at AS timestamptz) AT TIME ZONE 'UTC')::date
+ORDER BY day DESC LIMIT 1
+""")
 
 
 def _history(

@@ -624,6 +624,14 @@ follow_ups = _table(
     CheckConstraint("state IN ('running', 'stopped', 'final')", name="state"),
 )
 
+# Scales of the effect with weights that a project's changes taught: of a day, for later ones.
+learned_priors = _table(
+    "learned_priors",
+    Column("project_id", Integer, ForeignKey("projects.project_id"), primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("weights", JSONB, nullable=False),
+)
+
 # Experiments whose own data breaks a stage of the pipeline: every other experiment goes on.
 set_aside = _table(
     "set_aside",

@@ -7,11 +7,12 @@ from msgspec import structs
 from domain.document import Interval, moment
 from domain.evidence import effect as served
 from domain.evidence.effect import PRECISE, AfterDecision, Basis, FollowUpState, Likelihood, Stopped
-from domain.policy import BLOCK_SECONDS, Policy
+from domain.policy import Policy
 from domain.words import EndedBecause, Verdict
 from stats.decision.effect import Effect
 from stats.decision.evidence import CHOSEN_ENDS, Evidence
 from stats.decision.follow_up import FollowUp
+from stats.decision.learned import learned_effect
 from storage.verdicts.evidence import ExperimentReading
 from storage.verdicts.follow_ups import PlannedFollowUp
 
@@ -57,49 +58,25 @@ def effect_at_look(
     # After an answer units count on, as long as both arms are served.
     horizon = reading.starts_at + timedelta(seconds=reading.policy.horizon_seconds)
     final = decision.decided and not (answered and at < min(due, horizon))
-    stopped = _stopped(evidence, reading, min(due, at))
     return _document(
         effect,
         reading,
         dollars,
         basis="at_decision" if decision.decided else "open",
         final=final,
-        stopped=stopped,
+        stopped=_stopped(evidence),
         due=max(due, at) if decision.decided else due,
         at=at,
         units=evidence.units_in_cells,
     )
 
 
-def _stopped(evidence: Evidence, reading: ExperimentReading, until: datetime) -> Stopped | None:
-    """Returns what took the comparison away before a decision, and before the effect was due.
-
-    A share that was taken back, or given to everybody, is known before the experiment ends.
-    """
+def _stopped(evidence: Evidence) -> Stopped | None:
+    """Returns the event that took the comparison away before the effect was due, if any did."""
     ended = evidence.decision.ended_because
     if ended in CHOSEN_ENDS and evidence.effect is not None and evidence.effect.moved:
-        ended = None
-    return _ENDS[ended] if ended in _ENDS else _starved(reading, until, evidence.effect)
-
-
-def _starved(reading: ExperimentReading, until: datetime, effect: Effect | None) -> Stopped | None:
-    """Returns how the smaller arm's share fell below half of its largest, if it did.
-
-    Everybody has a portfolio's treatment, but for the units that are held back.
-    """
-    if reading.policy.portfolio:
         return None
-    if effect is not None and effect.cut:
-        return "starved"
-    largest = 0.0
-    for span in reading.allocations:
-        if span.share is None or span.begin > until:
-            continue
-        smaller = min(span.share, 1 - span.share)
-        if smaller < largest / 2:
-            return "withdrawn" if span.share == 0 else "promoted" if span.share == 1 else "starved"
-        largest = max(largest, smaller)
-    return None
+    return _ENDS.get(ended)
 
 
 def effect_after(
@@ -108,15 +85,12 @@ def effect_after(
     """Returns the effect of a decided experiment by all its units, those after it included."""
     dollars = dollars_of(reading.policy, follow_up.per_day)
     due = reading.policy.reward_at(reading.starts_at)
-    # The deciding look lies in the block before: a step that follows it at once is no choice.
-    decided = plan.begins_at - timedelta(seconds=BLOCK_SECONDS)
     effect = _document(
         follow_up.effect,
         reading,
         dollars,
         basis="at_reward" if follow_up.final else "open",
         final=follow_up.final,
-        stopped=_starved(reading, min(due, decided), follow_up.effect),
         due=max(due, plan.begins_at),
         at=None,
         units=0,
@@ -156,22 +130,23 @@ def _document(
     *,
     basis: Basis,
     final: bool,
-    stopped: Stopped | None,
     due: datetime,
     at: datetime | None,
     units: int,
+    stopped: Stopped | None = None,
 ) -> served.Effect:
     """Returns the effect as it is served; `at` and `units` are those of a look without it."""
     posterior = None if effect is None else effect.posterior
     interval = None if effect is None else effect.interval
     estimate = None if posterior is None else posterior.estimate
     relative = None if posterior is None else posterior.relative
-    retrospective = is_retrospective(reading, None if effect is None else effect.as_of)
-    likelihood = None
-    if posterior is not None and not retrospective:
-        likelihood = Likelihood(
-            estimate=posterior.observed, standard_error=posterior.observed_error, trainable=final
-        )
+    likelihood, learned, credible, policy = None, None, None, reading.policy
+    if posterior is not None and not is_retrospective(reading, effect and effect.as_of):
+        observed, error = posterior.observed, posterior.observed_error
+        likelihood = Likelihood(estimate=observed, standard_error=error, trainable=final)
+        if relative is not None and policy.learned_prior:
+            learned, credible = learned_effect(observed, error, policy.learned_prior)
+    is_precise = likelihood is not None and likelihood.standard_error <= PRECISE
     return served.Effect(
         estimate=estimate,
         standard_error=None if posterior is None else posterior.standard_deviation,
@@ -183,13 +158,13 @@ def _document(
         basis=basis,
         units=units if effect is None else effect.units,
         final=final,
-        trainable=final
-        and likelihood is not None
-        and relative is not None
-        and likelihood.standard_error <= PRECISE,
+        trainable=final and is_precise and relative is not None,
         stopped=stopped,
         reward_at=due,
         as_of=at if effect is None else moment(effect.as_of),
+        learned=learned,
+        credible=credible,
+        prior_of=None if learned is None else policy.learned_on,
     )
 
 

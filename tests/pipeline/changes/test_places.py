@@ -195,7 +195,7 @@ def test_the_effect_of_a_change_is_trained_on_where_its_place_alone_chose_the_en
     evidence = shop.evidence(place["experiment_id"])
     effect = evidence["effect"]
     assert (evidence["ended_because"], effect["stopped"]) == (ended_because, stopped)
-    # Whoever chose the end: the likelihood is as good. The estimate rests on 600 sessions.
+    # A likelihood is as good at any end; the estimate rests on 600 sessions.
     assert (effect["final"], effect["likelihood"]["trainable"]) == (True, True)
     assert effect["likelihood"]["standard_error"] > 0.05
     assert not effect["trainable"]
