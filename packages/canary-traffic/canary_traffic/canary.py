@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cli.traffic.posting import Delivery
+from canary_traffic.posting import Delivery
 from domain.document import time_text
 from storage.tenants.sample import Sample
 

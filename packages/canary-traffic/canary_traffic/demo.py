@@ -19,9 +19,9 @@ from rich.progress import Progress
 from rich.spinner import Spinner
 
 from canary_traffic.canary import Scenario, Traffic, traffic
+from canary_traffic.posting import Posted, answer, batches, connected, deploy_body, post
 from cli.command import command_name
 from cli.table import table
-from cli.traffic.posting import Posted, answer, batches, connected, deploy_body, post
 from storage.tenants.keys import KeyKind
 
 # Any seed decides both changes (300 of 300 did, after 8 and 5 hours of canary in the median). A

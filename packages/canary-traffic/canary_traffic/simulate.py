@@ -16,9 +16,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from canary_traffic.canary import Scenario, Traffic, traffic
-from cli.table import table
-from cli.traffic.interruption import INTERRUPTED, interruptible
-from cli.traffic.posting import (
+from canary_traffic.interruption import INTERRUPTED, interruptible
+from canary_traffic.posting import (
     Batch,
     Delivery,
     NoAnswer,
@@ -30,6 +29,7 @@ from cli.traffic.posting import (
     deploy_body,
     post,
 )
+from cli.table import table
 from storage.tenants.sample import Sample
 
 CONNECTIONS = 4

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from canary_traffic.demo import METRIC, Keys, play
+from canary_traffic.posting import answer, connected
 from canary_traffic.simulate import simulate
 from click.testing import CliRunner
 from rich.console import Console
 from sqlalchemy import text
 
-from cli.traffic.posting import answer, connected
 from storage.tenants.keys import FIRST_KINDS, KeyKind
 from tests.cli.conftest import serving
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from canary_traffic.canary import Scenario, Traffic, traffic
+from canary_traffic.posting import Refused, connected
 from canary_traffic.simulate import Summary, sent
 from click.testing import CliRunner
 from rich.console import Console
 from sqlalchemy import text
 
 from cli.main import main
-from cli.traffic.posting import Refused, connected
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
 from tests.processes.api_process import eventually

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from canary_traffic.canary import Scenario, Traffic, traffic
+from canary_traffic.posting import Delivery
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.traffic.posting import Delivery
 from tests.repetition import examples
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)

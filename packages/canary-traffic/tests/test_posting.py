@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
-
-from cli.traffic.posting import Delivery, Posted, Refused, answer, batches, pause, post
+from canary_traffic.posting import Delivery, Posted, Refused, answer, batches, pause, post
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 Handler = Callable[[httpx2.Request], httpx2.Response]
