@@ -31,8 +31,8 @@ _PATIENCE_SECONDS = 3.0
 _MOST_NAMES, _MOST_HELD = 100, 1000
 # Then all names are noted again, since the store says to an hour when each came last.
 _FORGOTTEN_SECONDS = 600.0
-# Names by project, and by whether a write key sent them or a metric reads them.
-Names = Mapping[tuple[int, bool], Sequence[str]]
+# Names by project, by whether a write key sent them or a metric reads them, and a public key did.
+Names = Mapping[tuple[int, bool, bool], Sequence[str]]
 _MEMBER = re.compile(r"(?:/events/\d+)?/(\w+)", re.ASCII)
 
 
@@ -53,8 +53,8 @@ class Admissions:
         self._reasons: dict[int, str] = {}
         self._received: dict[int, Counter[str]] = {}
         self._lacking: dict[int, str] = {}
-        self._names: dict[tuple[int, bool], dict[str, None]] = {}
-        self._noted: dict[tuple[int, bool], set[str]] = {}
+        self._names: dict[tuple[int, bool, bool], dict[str, None]] = {}
+        self._noted: dict[tuple[int, bool, bool], set[str]] = {}
         self._remembered_since = time.monotonic()
         self._due, self._is_ending = asyncio.Event(), False
 
@@ -91,12 +91,12 @@ class Admissions:
         count["sampled_out"] += sampled_out
         count.update(notes)
         for name in dict.fromkeys(names):
-            self._name((project_id, trusted or name in sources), name)
+            self._name((project_id, trusted or name in sources, not trusted), name)
         lacking = lacking_members(fault for event in rejected for fault in event.faults)
         self.lacked(project_id, [*unknown, *lacking])
         self._reject(project_id, [_reason(event.faults[0]) for event in rejected])
 
-    def _name(self, kind: tuple[int, bool], name: str) -> None:
+    def _name(self, kind: tuple[int, bool, bool], name: str) -> None:
         """Has a name wait to be noted, unless it was."""
         noted, waiting = self._noted.setdefault(kind, set()), self._names.setdefault(kind, {})
         if name not in noted and len(waiting) + len(noted) < _MOST_HELD:
@@ -182,11 +182,11 @@ def _add(
 ) -> None:
     if counted:
         add_admissions(connection, counted)
-    for vouched in (True, False):
+    for kind in ((True, False), (True, True), (False, True)):
         of_kind = {
-            project_id: some for (project_id, kind), some in names.items() if kind is vouched
+            project_id: some for (project_id, *own), some in names.items() if tuple(own) == kind
         }
-        note_names(connection, of_kind, vouched=vouched)
+        note_names(connection, of_kind, vouched=kind[0], claimed=kind[1])
     add_name_counts(connection, received)
 
 

@@ -1,5 +1,7 @@
 """A breach or suspicion while nothing is decided, and the step that each asks for."""
 
+from collections.abc import Mapping
+
 from domain.cause import Cause
 from domain.contract import Contract
 from domain.evidence.document import AnyEvidence, Evidence
@@ -51,10 +53,16 @@ def suspicion_action(evidence: AnyEvidence | None) -> Action | None:
     return Action(evidence.policy.on_suspicion) if evidence.surplus.suspected else None
 
 
-def is_trusted(contract: Contract, evidence: AnyEvidence | None) -> bool:
+def is_trusted(
+    contract: Contract, evidence: AnyEvidence | None, claimed: Mapping[str, bool]
+) -> bool:
     """Tells whether a workflow may act on a verdict, whoever may have sent its events.
 
-    Not on a breach alone whose events anybody can send with the public key.
+    Not on a breach alone of which events came that anybody can send with the public key.
+
+    Args:
+        claimed: The names of events that came, each with whether any came with the public key,
+            unsigned, since the start.
     """
     numbers = evidence if isinstance(evidence, Evidence) else None
     if breach_action(contract, numbers) is not Action.ROLL_BACK:
@@ -64,7 +72,9 @@ def is_trusted(contract: Contract, evidence: AnyEvidence | None) -> bool:
     vouched = {
         each.of or each.name
         for each in numbers.policy.guardrails
-        if each.vouched_only or each.trusted_only
+        if each.vouched_only
+        or each.trusted_only
+        or {claimed[name] for name in each.sources if name in claimed} == {False}
     }
     signed = numbers.policy.signed_assignments
-    return any(signed or name in vouched for name in contract.guardrail_breaches)
+    return signed or not vouched.isdisjoint(contract.guardrail_breaches)

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from domain.cause import GateCheck
 from domain.contract import Contract, is_fair
-from domain.evidence.breach import breach_action, is_steady_shortfall, is_trusted, suspicion_action
+from domain.evidence.breach import breach_action, is_steady_shortfall, suspicion_action
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.evidence.results import Candidate
 from domain.figures import counted, listed
@@ -122,6 +122,7 @@ def situation(
     acted: ReleaseStep | None = None,
     closed_at: datetime | None = None,
     is_flag: bool = False,
+    trusted: bool = True,
 ) -> Situation:
     """Returns the situation of an experiment.
 
@@ -135,6 +136,7 @@ def situation(
         last_unit_at: When the last block with a unit ended; None where none has.
         acted: The step that was taken since its decision; None where none was.
         closed_at: When it was closed by hand; None where it was not.
+        trusted: Whether a workflow may act on its breach, whoever may have sent the events.
     """
     known = evidence if isinstance(evidence, Evidence) else None
     back = _TURN_OFF if is_flag else _TAKE_BACK
@@ -146,9 +148,9 @@ def situation(
         steps = tuple(_when_ended(contract, known, ended))
         current = Situation(state=State.ENDED, action=Action.NONE, advice=steps)
         if ended not in _CANARY_GONE and acted is None:
-            current = _breached(current, contract, known, back)
+            current = _breached(current, contract, known, back, trusted=trusted)
     elif closed_at is not None:
-        current = _breached(_closed(closed_at, ran_at, now), contract, known, back)
+        current = _breached(_closed(closed_at, ran_at, now), contract, known, back, trusted=trusted)
     elif awaited is not None:
         sentence = awaited_sentence(awaited, environment)
         state = State.WAITS_FOR_DEPLOY
@@ -156,13 +158,13 @@ def situation(
     elif builds.missing is None and builds.ending is not None:
         current = _over(builds.ending, contrast_seconds, now)
         if current.state is State.PROMOTED:
-            current = _breached(current, contract, known, back)
+            current = _breached(current, contract, known, back, trusted=trusted)
     else:
         progress = _starting(ran_at, now) if is_starting else _progress(known, arrivals, now, back)
         current = _open(
             contract, known, builds, progress, now=now, last_unit_at=last_unit_at, ran_at=ran_at
         )
-        current = _breached(current, contract, known, back)
+        current = _breached(current, contract, known, back, trusted=trusted)
     return structs.replace(current, headline=headline_of(contract, current).text)
 
 
@@ -274,7 +276,7 @@ def _open(
 
 
 def _breached(
-    current: Situation, contract: Contract, evidence: Evidence | None, back: str
+    current: Situation, contract: Contract, evidence: Evidence | None, back: str, *, trusted: bool
 ) -> Situation:
     """Returns a situation with the breach, which is its most urgent fact where there is one."""
     action = breach_action(contract, evidence)
@@ -285,7 +287,7 @@ def _breached(
     if action is Action.REVISE:
         doing, steps = "Revise the change", [_revised(contract, evidence), _REVISE]
     said = [f"{_worse(contract, evidence)}. {doing}."]
-    if not is_trusted(contract, evidence):
+    if not trusted:
         said.append(_UNVOUCHED)
     done = [] if current.state in {*_COMPARED, State.ARRIVING} else current.advice
     if current.state in _GONE and current.sentence is not None:

@@ -292,14 +292,15 @@ def append_history(
 MOST_INVENTED = 1000
 _NOTE_NAMES = text(f"""
 WITH named AS (
-    SELECT n.project_id, n.event, s.newest_at, s.vouched, row_number() OVER (
+    SELECT n.project_id, n.event, s.newest_at, s.vouched, s.claimed_at, row_number() OVER (
         PARTITION BY n.project_id, s.event IS NULL ORDER BY n.event
     ) AS place
     FROM unnest(CAST(:ids AS int[]), CAST(:names AS text[])) AS n (project_id, event)
     LEFT JOIN seen_names AS s USING (project_id, event)
 )
-INSERT INTO seen_names AS s (project_id, event, first_at, newest_at, vouched)
-SELECT n.project_id, n.event, t.newest_at, t.newest_at, :vouched
+INSERT INTO seen_names AS s (project_id, event, first_at, newest_at, vouched, claimed_at)
+SELECT n.project_id, n.event, t.newest_at, t.newest_at, :vouched,
+    CASE WHEN :claimed THEN t.newest_at END
 FROM named AS n
 CROSS JOIN (
     SELECT CASE WHEN :live THEN clock_timestamp() ELSE '-infinity' END AS newest_at
@@ -310,11 +311,14 @@ WHERE CASE
     ) <= {MOST_INVENTED}
     -- To an hour: a name that comes all the time costs a look at the index.
     ELSE n.newest_at < t.newest_at - interval '1 hour' OR n.vouched < :vouched
+        OR :claimed AND coalesce(n.claimed_at < t.newest_at - interval '1 hour', true)
 END
 -- In one order, so that no two processes wait for one another.
 ORDER BY n.project_id, n.event
 ON CONFLICT (project_id, event) DO UPDATE
-SET newest_at = greatest(s.newest_at, excluded.newest_at), vouched = s.vouched OR excluded.vouched
+SET newest_at = greatest(s.newest_at, excluded.newest_at),
+    vouched = s.vouched OR excluded.vouched,
+    claimed_at = greatest(s.claimed_at, excluded.claimed_at)
 """)
 
 
@@ -324,17 +328,20 @@ def note_names(
     *,
     live: bool = True,
     vouched: bool = True,
+    claimed: bool = False,
 ) -> None:
     """Notes the names of events by project, and to an hour when each came last.
 
     Args:
         vouched: Whether a write key sent them, or a metric reads them; of others a project has
             `MOST_INVENTED` at most.
+        claimed: Whether the events came with the public key.
     """
     pairs = [(project_id, name) for project_id, of in names.items() for name in of]
     if pairs:
         ids, events = zip(*pairs, strict=True)
-        bound = {"ids": list(ids), "names": list(events), "live": live, "vouched": vouched}
+        bound = {"ids": list(ids), "names": list(events), "live": live}
+        bound |= {"vouched": vouched, "claimed": claimed}
         connection.execute(_NOTE_NAMES, bound)
 
 

@@ -699,8 +699,8 @@ check_results = _table(
 # --- Whether projects are wired right: no verdict depends on it -----------------------------------
 
 # The names of runtime and revenue events that came: since when, and to an hour when last, and
-# whether a write key sent the name or a metric reads it. What came as history was there from the
-# beginning.
+# whether a write key sent the name or a metric reads it; and to an hour when an event of the name
+# came last with the public key. What came as history was there from the beginning.
 seen_names = _table(
     "seen_names",
     _project(),
@@ -708,6 +708,7 @@ seen_names = _table(
     _moment("first_at"),
     _moment("newest_at"),
     Column("vouched", Boolean, nullable=False),
+    _moment("claimed_at", nullable=True),
     PrimaryKeyConstraint("project_id", "event"),
 )
 

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from domain.contract import Contract
+from domain.evidence.breach import is_trusted
 from domain.evidence.document import AnyEvidence
 from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
@@ -16,7 +17,7 @@ from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
 from domain.wording.situation import as_of_now, situation
 from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
-from storage.schema.policy_columns import CONTRAST_SECONDS
+from storage.schema.policy_columns import CONTRAST_SECONDS, JUDGED_METRICS
 
 # The evidence without its looks, which no list shows and which are most of it.
 IN_SHORT = """CASE json_typeof(v.evidence) WHEN 'object'
@@ -69,6 +70,7 @@ class SituationReading:
         evidence: The evidence document with the words of the situation; None before the first look.
         awaited: The deploy that it waits for; None once that has come.
         acted: The step that was taken after its decision; None where none was.
+        trusted: Whether a workflow may act on it, whoever may have sent its events.
     """
 
     situation: Situation
@@ -76,6 +78,20 @@ class SituationReading:
     builds: ControlState = field(default_factory=ControlState)
     awaited: MissingDeploy | None = None
     acted: ReleaseStep | None = None
+    trusted: bool = True
+
+
+_CLAIMED = text(f"""
+-- A name is noted again after an hour, and ten minutes of a process's memory.
+SELECT x.experiment_id, json_object_agg(
+        s.event, coalesce(s.claimed_at > x.starts_at - interval '2 hours', false)
+    ) AS claimed
+FROM experiments AS x
+CROSS JOIN LATERAL jsonb_path_query({JUDGED_METRICS}, '$[*].sources[*]') AS e (event)
+JOIN seen_names AS s ON s.project_id = x.project_id AND s.event = e.event #>> '{{}}'
+WHERE x.experiment_id = ANY(:ids)
+GROUP BY x.experiment_id
+""")
 
 
 def read_situations(
@@ -95,7 +111,9 @@ def read_situations(
         for place, ids in open_ids.items()
         for name, state in control_states(connection, *place, only=ids).items()
     }
-    now = datetime.now(UTC)
+    breached = [name for name, (contract, _) in published.items() if contract.guardrail_breaches]
+    sent = connection.execute(_CLAIMED, {"ids": breached}) if breached else ()
+    now, claimed = datetime.now(UTC), {each.experiment_id: each.claimed for each in sent}
     return {
         row.experiment_id: _current(
             row,
@@ -103,6 +121,7 @@ def read_situations(
             builds=builds.get(row.experiment_id, ControlState()),
             nearest=nearest,
             now=now,
+            trusted=is_trusted(*published[row.experiment_id], claimed.get(row.experiment_id, {})),
         )
         for row in rows
     }
@@ -116,6 +135,7 @@ def _current(
     builds: ControlState,
     nearest: str | None,
     now: datetime,
+    trusted: bool,
 ) -> SituationReading:
     awaited, acted = None, _acted_step(row)
     if row.deploy_id is None and not contract.decided:
@@ -136,6 +156,7 @@ def _current(
         acted=acted,
         closed_at=row.closed_at,
         is_flag=row.is_flag,
+        trusted=trusted,
     )
     return SituationReading(
         situation=current,
@@ -143,6 +164,7 @@ def _current(
         builds=builds,
         awaited=awaited,
         acted=acted,
+        trusted=trusted,
     )
 
 

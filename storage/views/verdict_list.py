@@ -23,7 +23,6 @@ from sqlalchemy import (
 )
 
 from domain.contract import Contract, contract_of
-from domain.evidence.breach import is_trusted
 from domain.evidence.document import AnyEvidence, evidence_of
 from domain.lineage.flag import Flag
 from domain.listing import ListedVerdict
@@ -177,7 +176,7 @@ def list_verdicts(
             headline=current[row.experiment_id].situation.headline,
             action=current[row.experiment_id].situation.action,
             treatment_flag=None if (flag := _flag(row)) is None else flag.change,
-            by_itself=flag is None and (trusts or is_trusted(*published[row.experiment_id])),
+            by_itself=flag is None and (trusts or current[row.experiment_id].trusted),
             contract=published[row.experiment_id][0],
         )
         for row in rows

@@ -23,6 +23,7 @@ from storage.views.published import nearest_to_an_answer
 from tests.cli.conftest import serving
 from tests.clients.owner import Owner
 from tests.clients.receiver import receiving
+from tests.processes.api_process import eventually
 from tests.world import A, K, World
 
 HOTFIX = "eeeeeee5"
@@ -337,6 +338,7 @@ def test_a_date_that_has_passed_is_shown_no_more(live) -> None:
 
 
 SILENCE = "UPDATE block_units SET block = block - 12 * 3600 * 1000000::bigint"
+CLAIMED = text("SELECT claimed_at IS NOT NULL FROM seen_names WHERE event = :name")
 BREACH = "error got worse: 1.00 % → 12.00 %. Take it back."
 
 
@@ -355,16 +357,35 @@ def test_a_breach_while_the_target_is_open_leads_every_face(live, faces) -> None
     require(said, "error got worse")
     for face in ("evidence", "wait", "explain", "mcp explain", "dagster", "webhook", "get_verdict"):
         assert said[face].startswith(BREACH), face
-    # Anybody could have sent these events: a person is to look, and the list says so.
-    assert "Anybody can send such events with the public key" in said["evidence"]
+    # Its events came with the write key alone.
+    assert "Anybody can send" not in said["evidence"]
     pending = {"pending": True}
     (row,) = live.get("/v1/reward", params=pending).json()["experiments"]
-    assert (row["action"], row["by_itself"], row["decided_at"]) == ("roll_back", False, None)
+    assert (row["action"], row["by_itself"], row["decided_at"]) == ("roll_back", True, None)
     assert row["breached_at"] == live.evidence(experiment)["guardrails"][0]["breached_at"]
 
     live.deploy(K, 0, minutes=6 * HOURS + 55)
     assert live.get("/v1/reward", params=pending).json()["experiments"] == []
     require(faces(experiment), "withdrawn")
+
+
+def test_a_breach_of_which_an_event_came_with_the_public_key_is_a_person_s_to_judge(live) -> None:
+    experiment = compared(live, errors=0.12, guardrails=["error"])
+
+    def by_itself(event: str) -> bool:
+        stranger = {"event": event, "session_id": "x", "commit": K}
+        sent = live.post("/v1/events", {"events": [stranger]}, headers=live.public)
+        assert sent.status_code == 202
+        eventually(lambda: live.in_store(lambda c: c.execute(CLAIMED, {"name": event}).scalar()))
+        (row,) = live.get("/v1/reward", params={"pending": True}).json()["experiments"]
+        return row["by_itself"]
+
+    assert by_itself("page_view")
+    assert "Anybody can send" not in live.evidence(experiment)["sentence"]
+    assert not by_itself("error")
+    assert "Anybody can send such events with the public" in live.evidence(experiment)["sentence"]
+    live.settings(act_on_unvouched_breaches=True)
+    assert by_itself("error")
 
 
 def test_a_rollback_is_said_by_each_face_until_it_is_acted_on(live, faces) -> None:
