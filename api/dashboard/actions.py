@@ -14,7 +14,8 @@ from domain.metric import composed_name
 from domain.registration import Registration
 from storage.experiments.experiments import close, keep_note, register, register_anew
 from storage.postgres.refusal import Invalid
-from storage.tenants.sign_ins import Role, Visitor
+from storage.tenants.keys import Role
+from storage.tenants.sign_ins import Visitor
 
 _ACTOR = "dashboard"
 _LONGEST_NOTE = 2000

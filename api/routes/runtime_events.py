@@ -11,8 +11,7 @@ from api.runtime.origin import preflight
 from api.wire.answer import answer
 from api.wire.body import JSON
 from api.wire.documentation import PlainRoute, json_body, reading
-from api.wire.envelope import EVENTS_PATH
-from api.wire.event_batch import RuntimeEventBatch, RuntimeEventBody
+from api.wire.event_batch import EVENTS_PATH, RuntimeEventBatch, RuntimeEventBody
 from api.wire.problem import Fault, invalid
 from api.wire.shape import FaultShown, Shape
 from storage.tenants.keys import KeyKind

@@ -6,8 +6,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from starlette.requests import Request
 
+from storage.tenants.keys import Role
 from storage.tenants.settings import Settings
-from storage.tenants.sign_ins import Role
 
 _LONGEST_NAME = 256
 

@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.wire.documentation import PlainRoute
+from api.wire.event_batch import EVENTS_PATH
 from api.wire.fair_queue import FairQueue
 from api.wire.meters import Meters
 from api.wire.problem import PROTOCOL_FORMS, Problem, problem_response
@@ -28,7 +29,6 @@ _access = logging.getLogger("api.access")
 
 Failed = Callable[[Request, Exception], Awaitable[Response]]
 
-EVENTS_PATH = "/v1/events"
 LOGS_PATH = "/v1/logs"
 EVALUATION_PATH = "/ofrep/v1/evaluate/flags"
 _RANGE = re.compile(r"\s*([\w*+.!#$&^-]+)/([\w*+.!#$&^-]+)\s*(;.*)?", re.ASCII)

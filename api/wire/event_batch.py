@@ -28,6 +28,7 @@ from storage.schema.encoding import SKEW
 from storage.tenants.sample import Sample
 from storage.tenants.secret import Pseudonyms
 
+EVENTS_PATH = "/v1/events"
 MemberT = TypeVar("MemberT")
 StoredT = TypeVar("StoredT")
 

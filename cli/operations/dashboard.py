@@ -8,7 +8,8 @@ import click
 from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.store import project_transaction
-from storage.tenants.sign_ins import LINK_LIFETIME, Role, create_link, end_sign_ins
+from storage.tenants.keys import Role
+from storage.tenants.sign_ins import LINK_LIFETIME, create_link, end_sign_ins
 
 
 def sign_in_link(url: str, code: str) -> str:

@@ -31,11 +31,11 @@ from storage.postgres.durability import refuse_weak_store
 from storage.postgres.embedded import EmbeddedPostgres, make_data_dir
 from storage.postgres.engine import opened_engine
 from storage.schema.migrate import upgrade
-from storage.tenants.keys import FIRST_KINDS, KeyKind, create_key
+from storage.tenants.keys import FIRST_KINDS, KeyKind, Role, create_key
 from storage.tenants.projects import CreatedProject, create_project, list_projects
 from storage.tenants.secret import store_secret
 from storage.tenants.settings import apply_settings
-from storage.tenants.sign_ins import LINK_LIFETIME, Role, create_link
+from storage.tenants.sign_ins import LINK_LIFETIME, create_link
 
 FIRST_PROJECT = "default"
 DEMO_PROJECT = "demo"

@@ -31,6 +31,13 @@ _SHOWN = (
 _FORM = re.compile(rf"(?:wk|pk|rk|ro)_[0-9A-Za-z]{{{_RANDOM + _CHECK}}}", re.ASCII)
 
 
+class Role(StrEnum):
+    """The rights of a signed-in person."""
+
+    READ = "read"
+    OWNER = "owner"
+
+
 class KeyKind(StrEnum):
     """The kinds of keys, by the endpoints that they open."""
 

@@ -6,7 +6,6 @@ import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from sqlalchemy import Connection, delete, func, insert, or_, select
 
@@ -14,7 +13,7 @@ from storage.postgres.refusal import Invalid
 from storage.postgres.rows import value_of
 from storage.schema.tables import keys, projects, sign_in_links, sign_ins
 from storage.tenants.audit_trail import PROGRAM, Actor, ActorKind, Change, record_action
-from storage.tenants.keys import READING_KINDS, key_digest, note_use
+from storage.tenants.keys import READING_KINDS, Role, key_digest, note_use
 from storage.tenants.projects import Project
 from storage.tenants.settings import Settings, parse_settings
 
@@ -25,13 +24,6 @@ _GROUPS = ("owner_groups", "reader_groups")
 _SHOWN_DIGITS = 8
 _LINK_FORM = re.compile(r"in_[0-9A-Za-z_-]{43}", re.ASCII)
 _TOKEN_FORM = re.compile(r"[0-9A-Za-z_-]{43}", re.ASCII)
-
-
-class Role(StrEnum):
-    """The rights of a signed-in person."""
-
-    READ = "read"
-    OWNER = "owner"
 
 
 # Who can change settings signs in anew each day.

@@ -20,8 +20,9 @@ from api.app import create_app
 from api.runtime.settings import ApiSettings
 from storage.postgres.data_dir import running_url
 from storage.postgres.engine import connection_string, open_engine
+from storage.tenants.keys import Role
 from storage.tenants.projects import create_project
-from storage.tenants.sign_ins import Role, create_link
+from storage.tenants.sign_ins import create_link
 from tests.browser.other_site import EVIL, REBOUND, other_site
 from tests.clients.owner import GENERAL, KEYS, WEBHOOKS, filled
 from tests.conftest import fresh_store

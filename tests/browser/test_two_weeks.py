@@ -17,7 +17,8 @@ from benchmarks.repository.private_service import private_service
 from cli.main import main
 from domain.wording.registration import HISTORY
 from storage.schema.clock import closed_instant
-from storage.tenants.sign_ins import Role, create_link
+from storage.tenants.keys import Role
+from storage.tenants.sign_ins import create_link
 from tests.conftest import Store
 from tests.pipeline.changes.test_releases import B0, BEGIN, C1, C2, HOTFIX, Release
 

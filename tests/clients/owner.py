@@ -4,9 +4,9 @@ import html
 import re
 from typing import Any
 
-from storage.tenants.keys import list_keys
+from storage.tenants.keys import Role, list_keys
 from storage.tenants.settings import read_settings, stored_settings
-from storage.tenants.sign_ins import Role, create_link
+from storage.tenants.sign_ins import create_link
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 GENERAL = "/dashboard/settings"

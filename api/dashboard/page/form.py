@@ -19,7 +19,8 @@ from api.dashboard.page.visit import read_for_visitor, require_own_origin
 from api.wire.body import read_body
 from api.wire.problem import Problem
 from storage.postgres.refusal import Invalid
-from storage.tenants.sign_ins import Role, Visitor
+from storage.tenants.keys import Role
+from storage.tenants.sign_ins import Visitor
 
 _MEDIA = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 64

@@ -14,8 +14,9 @@ from api.runtime.address import public_address
 from api.runtime.state import runtime
 from api.runtime.trusted_proxies import proxied_visitor
 from api.wire.problem import Problem
+from storage.tenants.keys import Role
 from storage.tenants.settings import read_settings
-from storage.tenants.sign_ins import LIFETIMES, Role, Visitor, visitor
+from storage.tenants.sign_ins import LIFETIMES, Visitor, visitor
 
 ResultT = TypeVar("ResultT")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestration.outbound.delivery import deliver
-from storage.tenants.sign_ins import Role
+from storage.tenants.keys import Role
 from tests.clients.owner import KEYS, SCRIPT, Owner, alert, filled, forms
 from tests.clients.receiver import receiving
 from tests.world import World

@@ -12,9 +12,9 @@ from sqlalchemy.exc import IntegrityError
 
 from storage.releases.freeze import freeze, unfreeze
 from storage.tenants.audit_trail import audit_document, read_trail
-from storage.tenants.keys import KeyKind
+from storage.tenants.keys import KeyKind, Role
 from storage.tenants.settings import apply_settings
-from storage.tenants.sign_ins import Role, end_sign_ins
+from storage.tenants.sign_ins import end_sign_ins
 from storage.upkeep.forgetting import forget_person
 from tests.clients.owner import KEYS, METRICS, Owner
 from tests.world import World

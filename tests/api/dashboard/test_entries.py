@@ -9,8 +9,8 @@ import pytest
 
 from api.dashboard.settings import kinds
 from domain.metric import Metric
+from storage.tenants.keys import Role
 from storage.tenants.settings import ValueRoute
-from storage.tenants.sign_ins import Role
 from storage.tenants.webhook import Webhook
 from tests.clients.owner import (
     GENERAL,

@@ -6,8 +6,7 @@ import pytest
 
 from storage.postgres.refusal import Invalid
 from storage.schema.tables import projects
-from storage.tenants.keys import KeyKind, list_keys
-from storage.tenants.sign_ins import Role
+from storage.tenants.keys import KeyKind, Role, list_keys
 from tests.clients.owner import (
     GENERAL,
     KEYS,

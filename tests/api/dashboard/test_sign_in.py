@@ -11,8 +11,8 @@ from api.app import create_app
 from api.dashboard.pages import router
 from api.runtime.settings import ApiSettings
 from storage.schema.tables import projects, sign_in_links, sign_ins
-from storage.tenants.keys import KeyKind, new_key
-from storage.tenants.sign_ins import Role, create_link
+from storage.tenants.keys import KeyKind, Role, new_key
+from storage.tenants.sign_ins import create_link
 from tests.world import World
 
 OWN = {"Sec-Fetch-Site": "same-origin"}

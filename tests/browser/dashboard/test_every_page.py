@@ -9,7 +9,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from storage.tenants.sign_ins import Role, create_link, sign_in_by_link
+from storage.tenants.keys import Role
+from storage.tenants.sign_ins import create_link, sign_in_by_link
 from tests.browser.dashboard.world import HARMS, Pages, Served
 from tests.repetition import also_nightly
 

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 from sqlalchemy import text
 
+from storage.tenants.keys import Role
 from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.sign_ins import Role
 from tests.browser.dashboard.world import Pages, Served
 
 pytestmark = pytest.mark.process

@@ -7,8 +7,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from storage.tenants.keys import Role
 from storage.tenants.projects import create_project
-from storage.tenants.sign_ins import Role, create_link
+from storage.tenants.sign_ins import create_link
 
 pytestmark = pytest.mark.process
 

@@ -8,7 +8,8 @@ from html import unescape
 import httpx2
 import pytest
 
-from storage.tenants.sign_ins import Role, create_link
+from storage.tenants.keys import Role
+from storage.tenants.sign_ins import create_link
 from tests.browser.dashboard.world import Served
 
 pytestmark = pytest.mark.process

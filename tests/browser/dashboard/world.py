@@ -11,7 +11,8 @@ import httpx2
 from sqlalchemy import Engine
 
 from storage.postgres.engine import open_engine
-from storage.tenants.sign_ins import Role, create_link
+from storage.tenants.keys import Role
+from storage.tenants.sign_ins import create_link
 from tests.browser.dashboard.gallery import Gallery, hung
 from tests.conftest import Store
 from tests.processes.api_process import ApiProcess

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from storage.tenants.keys import KeyKind
-from storage.tenants.sign_ins import Role, create_link, sign_in_by_key, sign_in_by_link, visitor
+from storage.tenants.keys import KeyKind, Role
+from storage.tenants.sign_ins import create_link, sign_in_by_key, sign_in_by_link, visitor
 
 
 def printed(store: Any, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
