@@ -22,7 +22,7 @@ from domain.lineage.commit_id import ambiguous
 from domain.metric import metric_definition
 from domain.registration import Registration
 from storage.experiments.deploys import record_deploy
-from storage.experiments.experiments import bound_experiment, register
+from storage.experiments.experiments import register
 from storage.experiments.policy import watched_guardrails
 from storage.postgres.refusal import Invalid
 from storage.tenants.settings import (
@@ -32,7 +32,7 @@ from storage.tenants.settings import (
     parse_settings,
     stored_settings,
 )
-from storage.views.history_counts import names_in_log
+from storage.views.history_counts import bound_experiment, names_in_log
 
 # Control was there before the file begins, by as long as sessions in flight may last.
 _CONTROL_BEFORE = timedelta(days=1)

@@ -18,13 +18,13 @@ from cli.table import table
 from domain.contract import Contract, contract_of
 from domain.document import document_text
 from orchestration.pipeline.recompute import evaluate_as_of, freeze_apart
-from storage.experiments.experiments import experiments_of_project
 from storage.lake.lake import store_lake
 from storage.lake.verification import WrongFileError
 from storage.postgres.engine import opened_engine
 from storage.schema.clock import closed_instant
 from storage.tenants.projects import find_project
 from storage.upkeep.gone_events import EventsGone, decided_without_events
+from storage.upkeep.raw_events import experiments_of_project
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import all_contracts
 from storage.verdicts.set_aside import error_line

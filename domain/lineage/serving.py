@@ -124,8 +124,6 @@ class Serving:
         """Returns the parts in the blocks that began at a time or later."""
         return _parts([seen for seen in self._seen if since is None or seen.block >= since])
 
-    # --- What deploys declare ---------------------------------------------------------------------
-
     def is_last_step(self, commit: str, deployed_at: datetime, recorded_at: datetime) -> bool:
         """Tells whether a step is the last step of its commit."""
         step = self._last.get(commit)

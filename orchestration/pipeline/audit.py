@@ -15,7 +15,7 @@ from domain.document import document_text
 from domain.policy import Policy
 from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
-from storage.experiments.freezing import frozen_again, touched_days
+from storage.experiments.freezing import frozen_again
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings, past_files
 from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import SealedLog, open_log
@@ -26,7 +26,7 @@ from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.recompute import evidence_rows, recompute
 from storage.pipeline.steps import BLOCK
 from storage.schema.past_log import PastFiles
-from storage.upkeep.raw_events import ServedVerdict, days_gone, read_served
+from storage.upkeep.raw_events import ServedVerdict, days_gone, read_served, touched_days
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.follow_ups import ServedFollowUp, read_follow_ups
 from storage.verdicts.publication import Draft

@@ -32,11 +32,7 @@ from storage.tenants.settings import Lockable, Settings, parse_settings, stored_
 
 @dataclass(frozen=True, kw_only=True)
 class Registered:
-    """The experiment of a registration; `created` unless it was registered before.
-
-    Attributes:
-        bound_at: When it was bound, if it was created now.
-    """
+    """The experiment of a registration; `created`, and bound, unless it was registered before."""
 
     experiment_id: str
     created: bool
@@ -123,29 +119,6 @@ def register_anew(
             environment=row.environment,
         ),
     )
-
-
-def bound_experiment(
-    connection: Connection, project_id: int, environment: str, *, treatment: str, metric: str
-) -> str | None:
-    """Returns the last experiment of a commit and metric that has begun, None where none has.
-
-    Raises:
-        Conflict: The commit's id begins several.
-    """
-    c = experiments.c
-    return connection.execute(
-        select(c.experiment_id)
-        .where(
-            c.project_id == project_id,
-            c.environment == environment,
-            c.target_metric == metric,
-            c.treatment_commit == commit_named(connection, project_id, treatment),
-            c.bound_at.is_not(None),
-        )
-        .order_by(c.bound_at.desc())
-        .limit(1)
-    ).scalar_one_or_none()
 
 
 def _deploy(connection: Connection, project_id: int, request: Registration) -> Row[Any] | None:
@@ -530,9 +503,3 @@ def keep_note(
     ).one_or_none()
     if kept is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-
-
-def experiments_of_project(connection: Connection, project_id: int) -> set[str]:
-    """Returns the identifiers of a project's experiments."""
-    query = select(experiments.c.experiment_id).where(experiments.c.project_id == project_id)
-    return set(connection.execute(query).scalars())

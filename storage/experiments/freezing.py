@@ -6,7 +6,7 @@ The pipeline freezes, in a transaction that no writer waits for; whenever it doe
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -98,39 +98,6 @@ def frozen_again(
         for kept in (Policy.of(stored).frozen_from, None)
     )
     return stored, by_kept, Policy.of(by_log)
-
-
-_TOUCHED = text("""
-SELECT cause, array_agg(day ORDER BY day) AS days
-FROM experiments AS x
-CROSS JOIN LATERAL (
-    SELECT 'dropped' AS cause, day FROM dropped_days WHERE dropped_at >= x.bound_at
-    UNION ALL
-    SELECT 'brought', day FROM histories AS h
-    WHERE h.project_id = x.project_id AND h.environment = x.environment
-      AND brought_at >= x.bound_at
-    UNION ALL
-    -- It is not kept when those came who were forgotten.
-    SELECT DISTINCT 'forgotten', CAST(NULL AS date) FROM forgettings AS f
-    WHERE f.project_id = x.project_id AND forgotten_at >= x.bound_at
-      AND runtime_events + revenue_events > 0
-) AS t
-WHERE x.experiment_id = :experiment_id
-  AND (day IS NULL OR day + 1 > CAST(:since AS timestamptz) AND day <= :until)
-GROUP BY cause
-""")
-
-
-def touched_days(
-    connection: Connection, experiment_id: str, answer: FrozenAnswer
-) -> Mapping[str, Sequence[date | None]]:
-    """Returns the days of a reading of which events were `dropped`, `brought` or `forgotten` since.
-
-    Of those who were forgotten no day is known: it is None.
-    """
-    bound = {"experiment_id": experiment_id, "since": answer.since, "until": answer.until}
-    rows = connection.execute(_TOUCHED, bound)
-    return {row.cause: row.days for row in rows}
 
 
 def _bound(connection: Connection, experiment_id: str) -> Bound:

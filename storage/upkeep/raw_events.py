@@ -1,15 +1,18 @@
 """An experiment under audit: as it is served, and which of its days are gone."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
 
+from domain.policy import FrozenAnswer
 from storage.pipeline.experiments import PipelineExperiment
 from storage.pipeline.moments import SECOND
 from storage.postgres.engine import SCHEMA
 from storage.postgres.refusal import unknown_to_the_store
 from storage.schema.partitions import existing_days, partition_name
+from storage.schema.tables import experiments
 from storage.upkeep.gone_events import days_dropped
 
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
@@ -82,3 +85,42 @@ def days_gone(
         if not present & {partition_name(day) for day in (early, *days)}:
             gone |= {partition_name(day) for day in days}
     return sorted(gone)
+
+
+_TOUCHED = text("""
+SELECT cause, array_agg(day ORDER BY day) AS days
+FROM experiments AS x
+CROSS JOIN LATERAL (
+    SELECT 'dropped' AS cause, day FROM dropped_days WHERE dropped_at >= x.bound_at
+    UNION ALL
+    SELECT 'brought', day FROM histories AS h
+    WHERE h.project_id = x.project_id AND h.environment = x.environment
+      AND brought_at >= x.bound_at
+    UNION ALL
+    -- It is not kept when those came who were forgotten.
+    SELECT DISTINCT 'forgotten', CAST(NULL AS date) FROM forgettings AS f
+    WHERE f.project_id = x.project_id AND forgotten_at >= x.bound_at
+      AND runtime_events + revenue_events > 0
+) AS t
+WHERE x.experiment_id = :experiment_id
+  AND (day IS NULL OR day + 1 > CAST(:since AS timestamptz) AND day <= :until)
+GROUP BY cause
+""")
+
+
+def touched_days(
+    connection: Connection, experiment_id: str, answer: FrozenAnswer
+) -> Mapping[str, Sequence[date | None]]:
+    """Returns the days of a reading of which events were `dropped`, `brought` or `forgotten` since.
+
+    Of those who were forgotten no day is known: it is None.
+    """
+    bound = {"experiment_id": experiment_id, "since": answer.since, "until": answer.until}
+    rows = connection.execute(_TOUCHED, bound)
+    return {row.cause: row.days for row in rows}
+
+
+def experiments_of_project(connection: Connection, project_id: int) -> set[str]:
+    """Returns the identifiers of a project's experiments."""
+    query = select(experiments.c.experiment_id).where(experiments.c.project_id == project_id)
+    return set(connection.execute(query).scalars())

@@ -4,13 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, select, text
 
 from domain.route import RouteTable
+from storage.experiments.commit_ids import commit_named
 from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import PipelineExperiment
 from storage.pipeline.moments import block_of
 from storage.pipeline.steps import PROPERTIES, has_asked_values
+from storage.schema.tables import experiments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,3 +190,26 @@ def names_in_log(
         },
     ).one()
     return {*row.events, *row.commits}
+
+
+def bound_experiment(
+    connection: Connection, project_id: int, environment: str, *, treatment: str, metric: str
+) -> str | None:
+    """Returns the last experiment of a commit and metric that has begun, None where none has.
+
+    Raises:
+        Conflict: The commit's id begins several.
+    """
+    c = experiments.c
+    return connection.execute(
+        select(c.experiment_id)
+        .where(
+            c.project_id == project_id,
+            c.environment == environment,
+            c.target_metric == metric,
+            c.treatment_commit == commit_named(connection, project_id, treatment),
+            c.bound_at.is_not(None),
+        )
+        .order_by(c.bound_at.desc())
+        .limit(1)
+    ).scalar_one_or_none()
