@@ -158,6 +158,14 @@ floors: install ## Test with the oldest versions that pyproject.toml allows (som
 	VIRTUAL_ENV=$(FLOORS) $(BIN)/uv pip install --quiet --resolution lowest-direct --editable '.[dev]'
 	$(FLOORS)/bin/python -m pytest -W default $(AT_FLOORS)
 
+NEWEST = build/newest
+
+.PHONY: newest
+newest: install ## Test with the newest version of everything, and write docs/newest.md (nightly, no lock)
+	$(BIN)/uv venv --quiet --clear --python $(PYTHON) $(NEWEST)
+	VIRTUAL_ENV=$(NEWEST) $(BIN)/uv pip install --quiet --upgrade --editable '.[dev]'
+	$(NEWEST)/bin/python -m benchmarks.newest $(AT_FLOORS)
+
 .PHONY: host
 host: install ## Install the oldest Dagster that the service is tested as a guest of
 	$(BIN)/uv venv --quiet --clear --python $(PYTHON) build/host
