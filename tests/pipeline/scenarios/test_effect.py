@@ -137,7 +137,9 @@ def test_whoever_takes_the_comparison_away_before_an_answer_chose_the_moment_of_
     # The likelihood is served whoever stopped the experiment.
     likelihood, both = effect["likelihood"], 0.104 * totals["W"]
     assert likelihood["estimate"] == pytest.approx(totals["S"] / both, rel=0.01)
-    assert likelihood["standard_error"] == pytest.approx(totals["V"] ** 0.5 / both, rel=0.01)
+    # Units that came undeclared may be in it (docs/statistics.md, 'The effect').
+    alone = totals["V"] ** 0.5 / both
+    assert alone < likelihood["standard_error"] < 1.03 * alone
     assert differences(story, experiment) == []
 
 
