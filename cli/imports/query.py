@@ -221,9 +221,12 @@ class QueryResult:
             RowError: An identifier has lost digits.
         """
         column = quoted(member)
-        if member == "occurred_at" and kind != "VARCHAR":
-            is_zoned = kind == "TIMESTAMP WITH TIME ZONE"
-            clock = f"timezone('UTC', {column})" if is_zoned else column
+        if member == "occurred_at":
+            # A clock without a zone is UTC's.
+            may_be_zoned = kind in ("VARCHAR", "TIMESTAMP WITH TIME ZONE")
+            clock = (
+                f"timezone('UTC', TRY_CAST({column} AS TIMESTAMPTZ))" if may_be_zoned else column
+            )
             text = f"CAST(TRY_CAST({clock} AS TIMESTAMP) AS VARCHAR)"
             return f"coalesce(replace({text}, ' ', 'T') || 'Z', CAST({column} AS VARCHAR))"
         if member == "value":
