@@ -17,4 +17,4 @@ def tipping_sentence(evidence: Evidence) -> str | None:
     many = f"{point.sessions:,} fake {unit}s that convert would explain this difference"
     if point.unseen is None:
         return f"{many}, and no check would notice: no share is declared"
-    return f"{many}; this check notices no fewer than about {point.unseen:,} in an arm"
+    return f"{many}; this check misses up to about {point.unseen:,} in an arm"

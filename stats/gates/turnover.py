@@ -11,7 +11,7 @@ from stats.counts.cell import Floats, Ints, terms
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.timeline import AnalysisCells, Timeline, timeline
 from stats.gates.companions.companion import CompanionGate, CompanionReading, rows_of
-from stats.gates.gate import ALARM, Flags, Reading, Units
+from stats.gates.gate import ALARM, Flags, Reading
 from stats.gates.lateness import SCORE, VARIANCE
 from stats.looks.series import Companion, Series
 from stats.looks.trace import StageLooks
@@ -36,6 +36,7 @@ class Turnover(CompanionGate):
     cause = role = Cause.TURNOVER
     member = "turnover_e"
     title = "Visitors come back as often in both arms"
+    counts = "{:,} sessions of treatment and {:,} of control were followed by another"
     why = "sessions last longer in the arm that looks better, whose visitors begin fewer others"
     step = (
         "Sessions of that arm hold a visitor's later visits too: let both arms end a session alike,"
@@ -64,15 +65,6 @@ class Turnover(CompanionGate):
         """At which looks fewer sessions explain that the arm with the better rate is better."""
         gains = target > 0 if policy.better == "higher" else target < 0
         return super().explains(score, target, policy) & gains
-
-    def detail(self, reading: Reading, look: int, units: Units) -> str | None:
-        """How many sessions of either arm have another; None where none has."""
-        del units
-        if not isinstance(reading, CompanionReading):
-            return None
-        treatment, control = int(reading.treatment[look]), int(reading.control[look])
-        counts = f"{treatment:,} sessions of treatment and {control:,} of control"
-        return f"{counts} were followed by another" if treatment or control else None
 
     def cuts_sessions(self, reading: Reading, look: int) -> bool:
         """Whether visitors of treatment begin another session more often."""

@@ -8,7 +8,6 @@ from domain.cause import Cause
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.timeline import Timeline
 from stats.gates.companions.companion import CompanionGate, CompanionReading, rows_of
-from stats.gates.gate import Reading, Units
 from stats.looks.series import Companion, Series
 from stats.looks.trace import StageLooks
 
@@ -26,6 +25,7 @@ class Channels(CompanionGate):
     member = "channels_e"
     alone = VOUCHED
     title = "Pages report outcomes as often in both arms"
+    counts = "not sent by the page: {:,} of treatment, {:,} of control"
     why = "the page of the arm that looks lower sends fewer of the outcomes that servers know"
     step = (
         "The page of that arm loses outcomes: send the metric from your servers, with the write"
@@ -54,11 +54,6 @@ class Channels(CompanionGate):
     def is_asked(self, series: Series) -> bool:
         """Whether outcomes come both ways."""
         return super().is_asked(series) and VOUCHED in series.companions
-
-    def detail(self, reading: Reading, look: int, units: Units) -> str | None:
-        """How many outcomes of either arm the page did not send."""
-        missed = super().detail(reading, look, units)
-        return None if missed is None else f"not sent by the page: {missed}"
 
     def _reading(self, looks: StageLooks, line: Timeline, number: int) -> CompanionReading:
         """The reading; none before the first vouched outcome."""

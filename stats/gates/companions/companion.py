@@ -6,6 +6,7 @@ They make the rate of that arm look lower, and explain nothing of the other side
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,10 +42,12 @@ class CompanionGate(Gate):
     Attributes:
         alone: Of the companion, if any, whose outcomes may show the answer by themselves: then
             nothing is held back.
+        counts: The words for such outcomes of treatment, and of control.
     """
 
     role: str
     alone: str | None = None
+    counts: ClassVar[str] = "{:,} of treatment, {:,} of control"
 
     def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
         """The units that had an outcome which does not count, out of those that it is read of."""
@@ -65,11 +68,12 @@ class CompanionGate(Gate):
         return self.role in series.companions
 
     def detail(self, reading: Reading, look: int, units: Units) -> str | None:
-        """How many outcomes of either arm do not count."""
+        """How many outcomes of either arm do not count; None where none."""
         del units
         if not isinstance(reading, CompanionReading):
             return None
-        return f"{reading.treatment[look]:,} of treatment, {reading.control[look]:,} of control"
+        treatment, control = int(reading.treatment[look]), int(reading.control[look])
+        return self.counts.format(treatment, control) if treatment or control else None
 
     def alarm_at(self, policy: Numbers) -> float:
         """The evidence at which it alarms."""
