@@ -16,7 +16,8 @@ from orchestration.pipeline.recompute import evaluate_as_of
 from orchestration.pipeline.steps import publish, stage
 from stats.gates.sample_ratio import SampleRatio
 from storage.experiments.experiments import publish_waiting
-from storage.lake.day_engines import DayEngineSettings
+from storage.experiments.freezing import frozen_again
+from storage.lake.day_engines import DayEngineSettings, past_files
 from storage.lake.duckdb_engine import DuckDBEngine, DuckDBLimits
 from storage.pipeline.catching_up import catch_up
 from storage.pipeline.engines.postgres_engine import AT_ONCE
@@ -179,7 +180,31 @@ def unequal_worlds(
     """Returns the rows that any two sides hold otherwise, by world and experiment."""
     worlds = built(store, seeds)
     extended(store, worlds, Random(seeds[0]), decided=decided, settings=settings)
-    return {**unequal_rows(store, worlds, settings=settings), **unequal_answers(store, worlds)}
+    return {
+        **unequal_policies(store, worlds),
+        **unequal_rows(store, worlds, settings=settings),
+        **unequal_answers(store, worlds),
+    }
+
+
+def unequal_policies(store: Store, worlds: Iterable[World]) -> dict[str, Any]:
+    """Returns the readings of the past that PostgreSQL and DuckDB answer otherwise."""
+    unequal: dict[str, Any] = {}
+    with store.engine.begin() as connection, past_files(connection, always=True) as files:
+        for world in worlds:
+            for number, experiment in enumerate(world.experiments):
+                both = [
+                    frozen_again(connection, experiment, files=each)[2] for each in (None, files)
+                ]
+                pairs = zip(*(policy.frozen_from for policy in both), strict=True)
+                # Under load a reading may not be answered in time.
+                if differing := [
+                    pair
+                    for pair in pairs
+                    if pair[0] != pair[1] and not (pair[0].is_default or pair[1].is_default)
+                ]:
+                    unequal[f"world {world.seed}, policy {number}"] = differing
+    return unequal
 
 
 def unequal_rows(
