@@ -22,8 +22,9 @@ class UserNamed(Gate):
     step = f"{CURES[UNKNOWN_USER]} {UNIT_OF_SESSIONS}"
 
     def is_asked(self, series: Series) -> bool:
-        """Whether any session names a build and no user."""
-        return series.named is not None
+        """Never: a session that came after a look would tell of itself at it."""
+        del series
+        return False
 
     def reading(self, looks: StageLooks) -> Reading:
         """Those sessions' share of them and the users, at all looks of a stage."""
@@ -35,7 +36,7 @@ class UserNamed(Gate):
         )
         counts = np.stack((users.unnamed, users.unnamed + users.treatment + users.control))
         unnamed, sessions = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))[:, closed]
-        share = np.divide(unnamed, sessions, out=np.full(at.size, np.nan), where=sessions > 0)
+        share = np.divide(unnamed, sessions, out=np.full(at.size, np.nan), where=unnamed > 0)
         return Reading(statistic=share, alarm=share > MOST_UNNAMED)
 
     def text(self, value: float) -> str:

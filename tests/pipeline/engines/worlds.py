@@ -17,6 +17,7 @@ from storage.log.events import note_history
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
+from tests.stores.pipeline_run import freeze_registered
 from tests.world import record_deploy
 
 T = datetime(2026, 10, 1, 20, 0, tzinfo=UTC)
@@ -166,6 +167,7 @@ def build_world(connection: Connection, seed: int) -> World:
     # Registered after its events, it keeps its past as history does.
     note_history(connection, project_id, [(PRODUCTION, T + timedelta(hours=HOURS))])
     experiments = _register(connection, project_id, draw, verified=chosen["verified_draws"])
+    freeze_registered(connection)
     connection.execute(text(SLOW), {"project": project_id})
     if unit == "user":
         connection.execute(text(EARLIER), {"project": project_id})

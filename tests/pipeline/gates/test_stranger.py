@@ -151,10 +151,10 @@ def visit(shop: Siege, user: int, *, commit: str, paid: float, at: str | None = 
     """A new session of a user that sees the page, in so many milliseconds, and pays."""
     (session,) = shop.new_sessions(1)
     named = {"session_id": session, "user_ref": f"u{user}"}
-    one = {**named, "occurred_at": at or datetime.now(UTC).isoformat()}
+    event = {**named, "occurred_at": at or datetime.now(UTC).isoformat()}
     shop.events += [
-        {**one, "event": "page_view", "commit": commit, "route": "/list", "value": 1.0 + user},
-        {**one, "event": "paid", "value": paid},
+        {**event, "event": "page_view", "commit": commit, "route": "/list", "value": 1.0 + user},
+        {**event, "event": "paid", "value": paid},
     ]
 
 
