@@ -96,8 +96,14 @@ def bind_waiting(
             if scope.change:
                 metric = experiment.target_metric
                 bound = bound_columns(connection, project_id, request, stored, scope, metric=metric)
-                own = experiments.c.experiment_id == experiment.experiment_id
-                connection.execute(update(experiments).where(own).values(bound))
+                connection.execute(
+                    update(experiments)
+                    .where(
+                        experiments.c.project_id == project_id,
+                        experiments.c.experiment_id == experiment.experiment_id,
+                    )
+                    .values(bound)
+                )
         except Conflict:
             # Its control's id begins several commits by now: it waits, and the deploy is recorded.
             continue

@@ -118,7 +118,9 @@ def routes_of(routes: Sequence[Any]) -> set[tuple[str, str]]:
         if (inner := getattr(getattr(route, "original_router", route), "routes", None)) is not None:
             result |= routes_of(inner)
         else:
-            result |= {(method, route.path) for method in route.methods}
+            # The document names a parameter alone, not what it may hold.
+            path = route.path.replace(":path}", "}")
+            result |= {(method, path) for method in route.methods}
     return result
 
 
