@@ -65,3 +65,25 @@ def test_changes_that_wait_for_their_project_leave_connections_to_others(service
             headers = {"X-Service-Project-Key": other}
             assert service.client.get("/v1/reward", headers=headers).status_code == 200
     assert 201 in {answer.result().status_code for answer in answers}
+
+
+def test_a_change_that_waits_too_long_for_its_turn_is_told_to_come_again(
+    service, monkeypatch
+) -> None:
+    service.canary()
+    monkeypatch.setattr("api.runtime.store._TURN_SECONDS", 0.05)
+
+    def registered(number: int) -> Any:
+        body = {"treatment_commit": K, "target_metric": f"metric-{number}"}
+        return service.client.post("/v1/reward/register", json=body, headers=service.reward)
+
+    with ThreadPoolExecutor(2) as clients, service.store.engine.begin() as connection:
+        lock_project(connection, service.project.project_id)
+        answers = {clients.submit(registered, number) for number in range(2)}
+        refused = next(as_completed(answers))
+        told = refused.result()
+        assert (told.status_code, told.json()["code"]) == (503, "store_unavailable")
+        assert int(told.headers["Retry-After"]) > 0
+    # Whose turn it was goes on.
+    (waited,) = answers - {refused}
+    assert waited.result().status_code == 201

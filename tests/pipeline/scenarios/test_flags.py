@@ -2,8 +2,12 @@
 
 from itertools import product
 
+import msgspec
 import pytest
 
+from cli.changes.outcome import Poll, outcome
+from cli.changes.report import junit
+from domain.contract import Contract
 from mcp_server.explanation import explanation
 from tests.clients.owner import Owner
 
@@ -98,7 +102,12 @@ def test_while_several_values_may_be_control_s_every_face_names_them_and_the_cur
     }
     values, cure = "`test` 900, `b` 900, `c` 300, `x` 5", "register the change again with `control`"
     page = Owner(story).page(f"/dashboard/experiments/{held}")
-    for said in (evidence.sentence, explanation(evidence, None)["evidence"]["sentence"], page):
+    poll = Poll(contract=msgspec.convert(story.contract(held), Contract), evidence=evidence)
+    end = outcome(poll, accept_harm=None, waited=0, timeout=0)
+    assert end is not None
+    gate = junit(poll, end).decode()
+    explained = explanation(evidence, None)["evidence"]["sentence"]
+    for said in (evidence.sentence, explained, page, gate):
         assert values in said
         assert cure in said.replace("’", "'")
     # It is another experiment, which counts anew, and no further attempt at the same.
