@@ -12,6 +12,7 @@ from tests.clients.owner import Owner
 from tests.world import DAY, A, K
 
 B, L = "bbbbbbb2", "ddddddd4"
+UNFROZEN = text("UPDATE experiments SET policy = NULL, frozen_at = NULL, starts_at = NULL")
 # Ten units of each arm in each of these hours.
 STEPS = ((0, 0.01), (60, 0.05), (120, 0.25), (180, 0.5))
 
@@ -157,6 +158,35 @@ def test_however_late_a_policy_is_frozen_it_is_that_of_the_registration(story) -
     story.settings(alpha=0.05)
     frozen = story.bound(experiment)
     assert (frozen["starts_at"], frozen["fires_at"]) == (frozen["registered_at"], 100)
+
+
+def test_a_policy_that_is_frozen_six_hours_later_is_the_one_of_at_once(story) -> None:
+    story.begin = datetime.now(UTC) - timedelta(minutes=30)
+    story.canary()
+    story.units_of(K, minutes=1, units=60)
+    story.send(live=True)
+    story.tick()
+    experiment = story.register(treatment_commit=K)
+    members = ("starts_at", "declared_at", "registered_at")
+    at_once = story.policy(experiment), [story.bound(experiment)[each] for each in members]
+    # Meanwhile, as while nothing ran: another build for everybody, visits, and other settings.
+    story.deploy(B, base=A)
+    visit = {"event": "page_view", "session_id": "s", "commit": B}
+    assert story.post("/v1/events", visit).status_code == 202
+    story.settings(alpha=0.2, unit="user", warmup_minutes=60)
+    story.in_store(lambda connection: connection.execute(UNFROZEN))
+    story.tick()
+    assert at_once == (
+        story.policy(experiment),
+        [story.bound(experiment)[each] for each in members],
+    )
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_commit_and_nothing_at_all_in_one_minute_are_the_same_experiment(served, first) -> None:
+    asked = [{"treatment_commit": K}, {}]
+    bodies = [asked[first], asked[first], asked[1 - first]]
+    assert len({served.register(**body) for body in bodies}) == 1
 
 
 @pytest.mark.parametrize(("units", "late"), [(20, False), (60, True)])
