@@ -41,6 +41,7 @@ from benchmarks.calibration.scenario import (
 from benchmarks.calibration.sections.adjustment import adjustment
 from benchmarks.calibration.sections.each_gate import each_gate
 from benchmarks.calibration.sections.effect import effects
+from benchmarks.calibration.sections.empty_units import empty_units
 from benchmarks.calibration.sections.gates import unequal_arms
 from benchmarks.calibration.sections.many_changes import many_changes
 from benchmarks.calibration.sections.page import PEERS, claims, with_claims, with_section
@@ -623,6 +624,7 @@ PARTS = (
     strata_errors,
     endings,
     unequal_arms,
+    empty_units,
     many_changes,
     effects,
     stopping,

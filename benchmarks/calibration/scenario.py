@@ -622,7 +622,6 @@ def with_empty_units(
     days: int = 14,
     beside: float = 0.0,
     kind: str = "conversion",
-    line: bool = True,
 ) -> Draw:
     """24,000 units a day at a declared share, and units of control alone that never convert.
 
@@ -636,7 +635,6 @@ def with_empty_units(
         beside: The share of a canary beside it, whose units are in another stratum.
         kind: `conversion`; `mean`, where each conversion is worth 1; or `ratio`, where each unit
             makes an attempt.
-        line: Whether the declared shares are read beside the rate.
     """
     within = share / (1 - beside)
     epochs = ramp_declared(within)
@@ -654,7 +652,7 @@ def with_empty_units(
             allocation=epochs,
             arrivals=Arrivals(block=block, treatment=n1, others=n0),
             values=_worth(kind, n1, x1, n0, x0),
-            **({"stratum_shares": {0: epochs}} if line else {}),
+            stratum_shares={0: epochs},
         )
 
     return draw

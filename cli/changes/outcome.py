@@ -4,12 +4,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from domain.contract import Contract
-from domain.evidence.breach import (
-    STEADY_SHORTFALL,
-    breach_action,
-    is_steady_shortfall,
-    suspicion_action,
-)
+from domain.evidence.breach import STEADY_SHORTFALL, breach_action, is_steady_shortfall, suspicion
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.figures import length_of_time
 from domain.measure import excludes_loss, too_small
@@ -125,7 +120,7 @@ def _breach(poll: Poll) -> Outcome | None:
         case Action.REVISE:
             because = f"it helps, but harms {breaches}: to be revised before any verdict."
             return Outcome(exit=Exit.ITERATE, because=because)
-        case _ if suspicion_action(poll.numbers) is Action.ROLL_BACK:
+        case _ if suspicion(poll.numbers) is Action.ROLL_BACK:
             return Outcome(exit=Exit.BREACHED, because=f"{SUSPICION.lower()}, without a verdict.")
         case _:
             return None

@@ -46,7 +46,7 @@ def breach_action(contract: Contract, evidence: Evidence | None) -> Action | Non
     return Action.REVISE if better else Action.ROLL_BACK
 
 
-def suspicion_action(evidence: AnyEvidence | None) -> Action | None:
+def suspicion(evidence: AnyEvidence | None) -> Action | None:
     """Returns the step that a harm asks for which lost units may explain; None without any."""
     if not isinstance(evidence, Evidence) or evidence.surplus is None:
         return None

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from domain.cause import GateCheck
 from domain.contract import Contract, is_fair
-from domain.evidence.breach import breach_action, is_steady_shortfall, suspicion_action
+from domain.evidence.breach import breach_action, is_steady_shortfall, suspicion
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.evidence.results import Candidate
 from domain.figures import counted, listed
@@ -387,7 +387,7 @@ def _compared(evidence: Evidence, now: datetime, back: str) -> Situation:
     """Returns the state and the steps once units were compared."""
     candidate, until = evidence.candidate, _due(evidence, now)
     line, router = awaited_line(evidence.surplus), router_sentence(evidence.surplus)
-    if (action := suspicion_action(evidence)) is not None:
+    if (action := suspicion(evidence)) is not None:
         steps = (PAUSED if action is Action.PAUSE else back, *filter(None, [router]))
         return Situation(state=State.SUSPECTED, action=action, advice=steps)
     if candidate is None:

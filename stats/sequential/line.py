@@ -13,6 +13,8 @@ from stats.sequential.mixture import TOLERANCE, log_component, log_mean, varianc
 # How far the arms' units may be from what is declared, standard deviations with their weights.
 SURPLUSES = ((0.0025, 0.1), (0.01, 0.3), (0.05, 0.4), (0.2, 0.2))
 _HEAVIEST = 0.05
+# How often surplus units convert as others do, in the effect.
+_USUAL = 0.25
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
@@ -96,14 +98,12 @@ class Line(Columns):
         )
 
     def estimated(self, score: Floats, variance: Floats) -> tuple[Floats, Floats]:
-        """Mean and variance of S where surplus units do nothing or convert as usual, half each."""
-        doubts, log_weights = zip(*self.priors(), strict=True)
-        share = np.exp(np.array(log_weights) - np.logaddexp.reduce(log_weights)) / 2
-        moved = np.array(doubts) * self.moved
-        mean = score - np.sum(share * moved, axis=0)
-        apart = share * ((score - moved - mean) ** 2 + (score - mean) ** 2)
-        own = share * (2 * variance + np.array(doubts) * self.spread)
-        return mean, np.sum(own + apart, axis=0)
+        """Mean and variance of S where surplus units do nothing, or more rarely do as usual."""
+        doubts, log_weights = (np.array(column) for column in zip(*self.priors(), strict=True))
+        empty = (1 - _USUAL) * np.exp(log_weights - np.logaddexp.reduce(log_weights))
+        mean = score - np.sum(empty * doubts * self.moved, axis=0)
+        apart = (score - doubts * self.moved - mean) ** 2 + doubts * self.spread
+        return mean, variance + np.sum(empty * apart, axis=0) + _USUAL * (score - mean) ** 2
 
     def _doubt(self, deviation: float) -> Floats:
         """1 − κ, how much of what units may have moved is taken off."""

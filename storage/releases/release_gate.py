@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from domain.contract import Contract
-from domain.evidence.breach import (
-    STEADY_SHORTFALL,
-    breach_action,
-    is_steady_shortfall,
-    suspicion_action,
-)
+from domain.evidence.breach import STEADY_SHORTFALL, breach_action, is_steady_shortfall, suspicion
 from domain.evidence.document import Evidence
 from domain.measure import excludes_loss
 from domain.wording.surplus import SUSPICION
@@ -121,7 +116,7 @@ def judgment(
             because = f"{against}{_elsewhere(experiment, answering)}."
             return Judgment(phase="Failed", because=because, experiment=experiment)
     for experiment in _in_force(experiments):
-        if suspicion_action(experiment.numbers) is Action.PAUSE:
+        if suspicion(experiment.numbers) is Action.PAUSE:
             because = f"Hold: {SUSPICION.lower()}{_elsewhere(experiment, answering)}."
             return Judgment(phase="Running", because=because, experiment=experiment)
     if answering is None:
@@ -152,7 +147,7 @@ def _against(experiment: CommitExperiment) -> str | None:
         return None
     if contract.verdict == "iterate":
         return f"Go back: iterate, it harms {breaches or 'a guardrail'}"
-    if suspicion_action(experiment.numbers) is Action.ROLL_BACK:
+    if suspicion(experiment.numbers) is Action.ROLL_BACK:
         return f"Go back: {SUSPICION.lower()}"
     asks = breach_action(contract, experiment.numbers)
     return None if asks in {None, Action.FIX} else f"Go back: {breaches} is breached"

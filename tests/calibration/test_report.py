@@ -15,6 +15,7 @@ from benchmarks.calibration.report import (
     strata_errors,
 )
 from benchmarks.calibration.sections.adjustment import adjustment
+from benchmarks.calibration.sections.empty_units import empty_units
 from benchmarks.calibration.sections.gates import unequal_arms
 from benchmarks.calibration.sections.many_changes import many_changes
 from benchmarks.calibration.sections.section import Run
@@ -26,7 +27,7 @@ SECTIONS = also_nightly(
     # the gates, means, ratios and intervals in tests/stats/.
     (
         *(intervals, sample_ratios, futility, means, adjustment, ratios),
-        *(endings, strata_errors, unequal_arms, many_changes),
+        *(endings, strata_errors, unequal_arms, empty_units, many_changes),
     ),
 )
 

@@ -16,9 +16,7 @@ from benchmarks.calibration.scenario import (
     partly_left_out,
     stratified,
     with_a_cold_start,
-    with_a_lagging_router,
     with_effects,
-    with_empty_units,
     with_forged_units,
     with_late_outcomes,
 )
@@ -116,7 +114,6 @@ def unequal_arms(run: Run) -> Section:
     _fading(counted)
     _forged(counted)
     _turnover(counted)
-    _empty_units(counted)
     _channels(counted)
     _before_exposure(counted)
     _fair_gains(counted)
@@ -377,25 +374,3 @@ def _logins(counted: Counted) -> None:
         draw = of_visitors(days=28, lift=0.1, returns=(0.3, 0.3), known=(named, 0.4))
         name = f"turnover: 40 % log in, in treatment {100 * named:g} %, +10 %: kept"
         counted(name, draw, 400, is_kept, at_least=0.95)
-
-
-def _empty_units(counted: Counted) -> None:
-    for base in (0.05, 0.2, 0.6, 0.9):
-        for share in (0.5, 0.05):
-            case = f"2 % empty units in control, base {base:.0%}, share {share:.0%}"
-            draw = with_empty_units(base, share=share, empty=0.02, line=False)
-            counted(f"{case}, by the rate alone: kept", draw, 200, is_kept)
-            draw = with_empty_units(base, share=share, empty=0.02)
-            counted(f"{case}, with the line: kept", draw, 200, is_kept, at_most=0.1)
-    for kind in ("mean", "ratio"):
-        draw = with_empty_units(0.9, share=0.5, empty=0.02, kind=kind)
-        counted(f"2 %, a {kind} of 90 %: kept", draw, 200, is_kept, at_most=0.1)
-    draw = with_empty_units(0.6, share=0.1, beside=0.1, empty=0.05)
-    counted("5 %, base 60 %, a canary of 10 % beside it: kept", draw, 200, is_kept, at_most=0.1)
-    draw = with_a_lagging_router(0.6, empty=0.05)
-    counted("5 %, base 60 %, a ramp that lags: kept", draw, 200, is_kept, at_most=0.1)
-    for base, lift in ((0.05, 0.2), (0.2, 0.1), (0.6, 0.05)):
-        draw = with_empty_units(base, share=0.5, lift=lift)
-        counted(
-            f"none, base {base:.0%}, a true +{lift:.0%}: kept", draw, 200, is_kept, at_least=0.9
-        )
