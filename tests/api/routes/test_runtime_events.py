@@ -287,7 +287,8 @@ class TestTheLimits:
     ("member", "value", "status"),
     [
         ("properties", [], 422),
-        ("flags", {"f": 1}, 422),
+        ("flags", {"f": 1}, 202),
+        ("flags", {"f": [1]}, 422),
         ("value", 1e9, 202),
         ("value", -1e9, 202),
         ("value", 1_000_000_000.0000002, 422),

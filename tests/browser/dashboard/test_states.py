@@ -52,7 +52,7 @@ STATES = {
     ),
     "mean": Told(
         "Can’t say yet",
-        "780 sessions counted. So far: not worse than −38.9 %, not better than +38.9 %."
+        "780 sessions counted. So far: not worse than −40.5 %, not better than +40.5 %."
         " About 4,881 sessions are needed to find a 20 % change.",
         "Leave the canary running",
         "Ends in any case",
@@ -86,8 +86,7 @@ STATES = {
     ),
     "breached": Told(
         "error got worse",
-        "error got worse: 1.00 % → 20.00 %. Take it back. Anybody can send such events with the"
-        " public key: see whether they are real. On order: 400 sessions counted. So far:",
+        "error got worse: 1.00 % → 20.00 %. Take it back. On order: 400 sessions counted. So far:",
         "Take it back: send no more traffic to this commit",
         "What it waits for Next look was due 07 Oct 2026",
     ),
