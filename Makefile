@@ -122,9 +122,7 @@ nightly: ## Pass the tests that the gate has no time for: other forms of what it
 
 .PHONY: world
 world: install ## Run other people's frameworks, routers and clients against the service (half an hour)
-	$(BIN)/pytest -m world
-	$(BIN)/pytest -m nightly tests/api/otlp/test_senders.py tests/api/otlp/test_span_senders.py \
-		tests/api/openfeature/test_clients.py
+	$(BIN)/pytest -m world benchmarks/outside
 
 .PHONY: deep
 deep: install ## Run the long forms of the tests: kills, random worlds, more examples (hours)

@@ -67,7 +67,7 @@ TESTS = pytest_stage(
     *paths("browser"),
     "packages",
     *paths("reliability", "orchestration", "pages", "cli", "mcp_server"),
-    *paths("api", "pipeline", "storage", "outside"),
+    *paths("api", "pipeline", "storage"),
     *_STATISTICS,
     workers=CORES + 2,
 )

@@ -24,7 +24,14 @@ from cli.operations.actor import command_actor
 from cli.processes.children import answers, free_port
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from orchestration.pipeline.batch import FAST
-from orchestration.pipeline.steps import close_cells, expose, publish, stage_due
+from orchestration.pipeline.steps import (
+    close_cells,
+    expose,
+    freeze_bound,
+    note_seen,
+    publish,
+    stage_due,
+)
 from storage.postgres.child_process import spawn
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
@@ -108,6 +115,10 @@ class PrivateService:
     def look(self) -> None:
         """Takes the pipeline's steps, as a run of the fast schedule does."""
         begun = time.process_time()
+        with self.engine.begin() as connection:
+            claim_derived_tables(connection)
+            as_of = note_seen(connection)
+        freeze_bound(self.engine.begin, as_of=as_of, patience=FAST)
         for step in (expose, close_cells, stage_due, publish):
             with self.engine.begin() as connection:
                 claim_derived_tables(connection)

@@ -30,7 +30,7 @@ RUN_ELSEWHERE = {
     ("docs/outcomes.md", "SERVICE_PROJECT_KEY"): "tests/cli/test_outcomes.py",
     ("docs/outcomes.md", "dbt run"): "tests/cli/test_outcomes.py",
     ("docs/quick-start.md", ""): "tests/pages/test_quick_start.py",
-    ("docs/traces.md", "npm install"): "tests/outside/test_frameworks.py",
+    ("docs/traces.md", "npm install"): "benchmarks/outside/test_frameworks.py",
 }
 NOT_RUN = {
     ("docs/capacity.md", "k6 run"): "wants k6; tests/pages/test_capacity.py runs its script",

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.outside import routers
+from benchmarks.outside.routers import CANARY, STABLE, Ports, Visitors, started
 from tests.clients.page import DOCS
-from tests.outside import routers
-from tests.outside.routers import CANARY, STABLE, Ports, Visitors, started
 from tests.processes import nginx
 from tests.processes.api_process import eventually, port_of_our_own
 

@@ -177,7 +177,7 @@ GROUPS = {
 
 
 # Most fetch packages from a registry.
-@pytest.mark.nightly
+@pytest.mark.world
 @pytest.mark.parametrize("needs", GROUPS)
 def test_what_an_sdk_sends_is_counted_as_units_and_conversions(
     needs, request, tmp_path_factory

@@ -13,7 +13,7 @@ from tests.api.otlp.exports import BUILD
 from tests.clients.page import blocks, page
 from tests.processes.registry import node_folder, node_program, output_of, python_of
 
-pytestmark = [pytest.mark.process, pytest.mark.nightly]
+pytestmark = [pytest.mark.process, pytest.mark.world]
 
 PAGE = page("traces.md")
 # Of 200 requests of 100 visitors every tenth fails; each has a client's span, which is no request.

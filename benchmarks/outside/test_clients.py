@@ -21,7 +21,7 @@ from tests.processes.registry import node_folder, output_of, python_of
 from tests.processes.served import serving_routes
 from tests.world import World
 
-pytestmark = [pytest.mark.process, pytest.mark.nightly]
+pytestmark = [pytest.mark.process, pytest.mark.world]
 
 # Flags with a value of each type, by control and treatment.
 TYPED = [
@@ -29,7 +29,7 @@ TYPED = [
     ("price", "price=2.5", [(10.0, "control"), (2.5, "treatment")]),
     ("limit", "limit=10", [(20, "control"), (10, "treatment")]),
 ]
-EXAMPLES = Path(__file__).parents[3] / "examples" / "openfeature"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "openfeature"
 BASE, CANARY = "ba5e" * 10, "c1" * 20
 SESSIONS = [f"s-{number}" for number in range(200)]
 SERVER = ("@openfeature/server-sdk@1", "@openfeature/ofrep-provider@0.1")
