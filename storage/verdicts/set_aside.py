@@ -92,9 +92,10 @@ _TO_FREEZE = text(f"""
 SELECT x.experiment_id, x.project_id
 FROM experiments AS x
 -- Of a separate reading too, whose own verdicts are none yet.
-JOIN {SCHEMA}.verdicts AS v USING (experiment_id)
+LEFT JOIN {SCHEMA}.verdicts AS v USING (experiment_id)
 LEFT JOIN set_aside AS s USING (experiment_id)
-WHERE x.bound_at <= :as_of AND x.frozen_at IS NULL AND x.cannot_start IS NULL AND NOT v.decided
+WHERE x.bound_at <= :as_of AND x.frozen_at IS NULL AND x.cannot_start IS NULL
+  AND NOT coalesce(v.decided, false)
   AND (s.experiment_id IS NULL OR :at_once OR {_DUE})
 ORDER BY row_number() OVER (
         PARTITION BY x.project_id ORDER BY s.tries NULLS FIRST, x.bound_at, x.experiment_id
