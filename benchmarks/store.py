@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, text
 from domain.registration import PRODUCTION, Registration
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
-from storage.experiments.freezing import freeze
+from storage.experiments.freezing import freeze_whole
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
 from storage.schema.migrate import upgrade
@@ -96,4 +96,4 @@ def deploy(
 
 def register_frozen(connection: Connection, project_id: int, asked: Registration) -> None:
     """Registers an experiment and freezes its policy, as the next run of the pipeline does."""
-    freeze(connection, register(connection, project_id, asked).experiment_id)
+    freeze_whole(connection, register(connection, project_id, asked).experiment_id)

@@ -21,7 +21,7 @@ from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.evidence.counts import Counts, LeftOut
 from domain.policy import Policy
 from orchestration.pipeline.drafts import draft_bound
-from storage.experiments.freezing import freeze
+from storage.experiments.freezing import freeze_whole
 from storage.lake.day_engines import day_engine_settings, past_files
 from storage.lake.lake import store_lake
 from storage.lake.reader import Extent, LogRows, SealedLog, open_log
@@ -88,7 +88,7 @@ def judged(engine: Engine, plan: ExperimentPlan, spool: Spool) -> list[Experimen
         lay_over(separate, plan.project_id, rows)
         with past_files(separate) as files:
             for experiment_id in ids:
-                freeze(separate, experiment_id, files=files)
+                freeze_whole(separate, experiment_id, files=files)
         histories = _computed(separate, plan, spool, ids)
         readings = {each.experiment_id: each for each in read_experiments(separate, only=ids)}
         arms = {experiment_id: _arms(readings[experiment_id]) for experiment_id in ids}

@@ -88,7 +88,7 @@ def experiments(context: dg.AssetExecutionContext, store: Store) -> dg.Materiali
     from orchestration.dagster.report import MOST_SHOWN
     from orchestration.dagster.table import markdown
     from orchestration.outbound.links import experiment_link
-    from orchestration.pipeline.steps import freeze_bound, note_seen
+    from orchestration.pipeline.steps import BEFORE_LOOKS, freeze_bound, note_seen
     from storage.views.registrations import frozen_lately
 
     _await_closing(context, store)
@@ -96,7 +96,7 @@ def experiments(context: dg.AssetExecutionContext, store: Store) -> dg.Materiali
     with store.step("experiments") as connection:
         as_of = note_seen(connection)
     given = patience(context.run.tags)
-    counts = freeze_bound(store.reading, as_of=as_of, patience=given)
+    counts = freeze_bound(store.reading, as_of=as_of, patience=given, seconds=BEFORE_LOOKS)
     context.log.info("experiments: %s frozen, %s wait", counts.frozen, counts.waiting)
     with store.reading() as connection:
         newest = frozen_lately(connection, limit=MOST_SHOWN)
@@ -231,15 +231,18 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
       The run's tag names those that it changed.
     """
     from orchestration.dagster.report import MOST_SHOWN, report
-    from orchestration.pipeline.steps import advance_places, publish
+    from orchestration.pipeline.steps import advance_places, freeze_bound, note_seen, publish
     from storage.views.published import count_answers, decided_lately
 
-    begun = time.monotonic()
+    begun, given = time.monotonic(), patience(context.run.tags)
     with store.step("verdicts") as connection:
-        published = publish(connection, patience=patience(context.run.tags))
+        published = publish(connection, patience=given)
         answers = count_answers(connection)
         decided_last = decided_lately(connection, limit=MOST_SHOWN)
+        as_of = note_seen(connection)
     advance_places(store.reading)
+    # What takes long to be frozen goes on after the looks.
+    freeze_bound(store.reading, as_of=as_of, patience=given)
     context.log.info("verdicts: %s published, %s decided in all", len(published), answers.decided)
     changed = sorted(verdict.experiment_id for verdict in published if verdict.changed)
     _tag(context, changed)

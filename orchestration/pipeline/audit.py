@@ -197,7 +197,7 @@ def _with_policy(connection: Connection, compared: Audit, files: PastFiles) -> A
     stored, by_kept, by_log = frozen_again(connection, experiment_id, files=files)
     differences = list(_different_members("policy", stored, by_kept))
     touched: list[str] = []
-    for kept, read in zip_longest(Policy.of(stored).frozen_from, by_log.frozen_from):
+    for kept, read in zip_longest(Policy.of(stored).frozen_from, by_log):
         answer = kept or read
         if read is not None and read.is_default:
             touched.append(f"{answer.question}: the log did not answer in time")

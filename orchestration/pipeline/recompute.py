@@ -7,7 +7,7 @@ from sqlalchemy import Connection, text
 
 from orchestration.pipeline.batch import Patience, work_apart
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
-from storage.experiments.freezing import freeze
+from storage.experiments.freezing import freeze_whole
 from storage.lake.day_engines import day_engine_settings, past_files
 from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import open_log
@@ -39,7 +39,7 @@ def freeze_apart(
         for row in waiting:
             try:
                 with separate.begin_nested():
-                    freeze(separate, row.experiment_id, files=files)
+                    freeze_whole(separate, row.experiment_id, files=files)
             except Exception as error:
                 if is_passing(error):
                     raise

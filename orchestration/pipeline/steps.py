@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,14 +14,13 @@ from orchestration.pipeline.batch import RUN, Patience, compute, compute_alone
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
-from storage.experiments.freezing import freeze
+from storage.experiments.freezing import Turn, take_turn
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings, past_files
 from storage.log.seen_commits import note_seen_commits
 from storage.pipeline.catching_up import catch_up
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.places.queue import advance, projects_with_places
 from storage.schema.clock import closed_instant, store_time
-from storage.schema.past_log import PastFiles
 from storage.upkeep.passing_error import is_passing
 from storage.verdicts.announcements import announce_seen_base_moves
 from storage.verdicts.next_look import experiments_due, note_next_looks, put_off_looks
@@ -36,6 +36,8 @@ from storage.verdicts.set_aside import (
 
 # How long a run goes on with the places of a project, and with its policies, in seconds.
 _PLACES_SECONDS = _FREEZE_SECONDS = 20.0
+# How long it freezes before it looks at what is frozen, and afterwards.
+BEFORE_LOOKS, AFTER_LOOKS = 10.0, 50.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -65,34 +67,45 @@ class Frozen:
     waiting: int
 
 
-def freeze_bound(begin: Begin, *, as_of: datetime, patience: Patience = RUN) -> Frozen:
-    """Freezes the policies of the experiments that were bound up to a time, each by itself.
+def freeze_bound(
+    begin: Begin, *, as_of: datetime, patience: Patience = RUN, seconds: float = AFTER_LOOKS
+) -> Frozen:
+    """Freezes the policies of the experiments that were bound up to a time, in turns.
 
-    A project gets its share of a run's time. Whoever's data allows no policy is set aside.
+    The project that was served longest ago has the first turn. The answers of a turn are kept for
+    the next, in this run or a later run. Whoever's data allows no policy is set aside.
 
     Args:
         begin: Begins a transaction, which no other writer of derived tables waits for.
         as_of: A time up to which the log is final, and the builds that users had are noted.
+        seconds: How long turns begin; a turn is taken in any case.
     """
+    ends_at = time.monotonic() + seconds
     with begin() as connection:
         rows = experiments_to_freeze(connection, as_of=as_of, at_once=patience.retry_all)
     left = dict.fromkeys({row.project_id for row in rows}, _FREEZE_SECONDS)
-    frozen = 0
-    for row in rows:
+    waiting, frozen, is_first = deque(rows), 0, True
+    while waiting and (is_first or time.monotonic() < ends_at):
+        row, is_first = waiting.popleft(), False
         if left[row.project_id] <= 0:
             continue
         begun = time.monotonic()
-        with begin() as connection, past_files(connection) as files:
-
-            def work(
-                ids: Sequence[str], connection: Connection = connection, files: PastFiles = files
-            ) -> None:
-                freeze(connection, *ids, files=files)
-
-            name = row.experiment_id
-            frozen += len(compute_alone(connection, "experiments", name, work, patience=patience))
+        turns = _turn(begin, row.experiment_id, patience=patience)
+        frozen += sum(turn.is_done for turn in turns)
+        if any(not turn.is_done and not turn.is_unanswered for turn in turns):
+            waiting.append(row)
         left[row.project_id] -= time.monotonic() - begun
     return Frozen(frozen=frozen, waiting=len(rows) - frozen)
+
+
+def _turn(begin: Begin, experiment_id: str, *, patience: Patience) -> list[Turn]:
+    """Takes a turn of an experiment; none where it is set aside."""
+    with begin() as connection, past_files(connection) as files:
+
+        def work(ids: Sequence[str]) -> Turn:
+            return take_turn(connection, *ids, files=files)
+
+        return compute_alone(connection, "experiments", experiment_id, work, patience=patience)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ and sums are exact, so that every engine reads the same.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy import Row, TextClause, text
@@ -19,17 +19,19 @@ from sqlalchemy import Row, TextClause, text
 from domain.cause import MANY_RETURNING
 from domain.checklist.setup import ReturningVisitors
 from domain.currency import RATE_SCALE
+from domain.lineage.flag import Flag
 from domain.metric import FrozenMetric, quantile_share
 from domain.millionths import LARGEST_AMOUNT, MILLION, cap_in_millionths
 from domain.policy import FrozenAnswer, FrozenSource, Member
 from domain.route import RouteTable, canonical_route
-from storage.experiments.policy import FEWEST_UNITS, Quantiles
-from storage.schema.encoding import EPOCH, MICROSECOND
-from storage.schema.past_log import EVENTS, REVENUE, PastLog, UnansweredError
-from storage.tenants.settings import Settings, Unit
+from storage.schema.encoding import EPOCH, MICROSECOND, compared_value
+from storage.schema.past_log import EVENTS, FLAG, REVENUE, PastLog, UnansweredError
+from storage.tenants.settings import Settings
 
 ReadT = TypeVar("ReadT")
 
+# docs/statistics.md, 'Threshold metrics': quantiles need so many units with a value.
+FEWEST_UNITS = 1000
 # docs/statistics.md, 'Continuous metrics': what a mean is capped at unless the project says so.
 HISTORY_DAYS = timedelta(days=28)
 _FEW_VALUES, _MANY_VALUES = 20, 1000
@@ -53,20 +55,50 @@ def first_enough(readings: Iterable[ReadT], is_enough: Callable[[ReadT], bool]) 
     return reading
 
 
+def _as_kept(value: object) -> object:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
 @dataclass(frozen=True, kw_only=True)
-class PastEvents:
-    """The events of an environment that a policy is frozen from.
+class Reading(Generic[ReadT]):
+    """A question to the past log, whose answer the policy keeps.
 
     Attributes:
-        kept: The answers that a policy kept, in order, to freeze it again; None to read the log.
-        answers: Receives each answer.
+        read: Reads the answer.
+        default: The answer where the log gives none in time.
+        kind: The type of the answer.
     """
+
+    question: str
+    read: Callable[["PastEvents"], ReadT]
+    default: ReadT
+    kind: object
+
+    def answer(self, events: "PastEvents") -> FrozenAnswer | None:
+        """Returns the answer of the log; None where it gives none in time."""
+        try:
+            return events.answer(self.question, self.read(events))
+        except UnansweredError:
+            return None
+
+    @property
+    def unanswered(self) -> FrozenAnswer:
+        """The default, as an answer."""
+        answer = _as_kept(self.default)
+        return FrozenAnswer(question=self.question, answer=answer, is_default=True)
+
+    def value(self, answers: Mapping[str, FrozenAnswer]) -> ReadT:
+        """Returns its value among some answers."""
+        return msgspec.convert(answers[self.question].answer, self.kind)  # pyright: ignore[reportCallIssue, reportArgumentType] - of its kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastEvents:
+    """The events of an environment that an answer of a policy is read from."""
 
     past: PastLog
     project_id: int
     environment: str
-    kept: Iterator[FrozenAnswer] | None = None
-    answers: list[FrozenAnswer] = field(default_factory=list[FrozenAnswer])
     _days: list[datetime] = field(default_factory=list[datetime])
     _noted: list[FrozenSource] = field(default_factory=list[FrozenSource])
 
@@ -85,30 +117,12 @@ class PastEvents:
         self._days.extend(parameters[name] for name in ("since", "until") if name in parameters)
         return self.past.stored(statement, {**self._place, **parameters})
 
-    def answered(
-        self, question: str, read: Callable[[], ReadT], *, default: ReadT, kind: object
-    ) -> ReadT:
-        """Returns what a reading gives for a member, else its default, and keeps it.
-
-        Args:
-            kind: The type of the answer.
-        """
-        answer = self._read(question, read, default) if self.kept is None else next(self.kept)
-        self.answers.append(answer)
-        return msgspec.convert(answer.answer, kind)  # pyright: ignore[reportCallIssue, reportArgumentType] - of its kind
-
-    def _read(self, question: str, read: Callable[[], ReadT], default: ReadT) -> FrozenAnswer:
-        self._days.clear()
-        self._noted.clear()
-        try:
-            value, is_default = read(), False
-        except UnansweredError:
-            value, is_default = default, True
+    def answer(self, question: str, value: object) -> FrozenAnswer:
+        """Returns an answer with what it was read from."""
         return FrozenAnswer(
             question=question,
-            answer=msgspec.to_builtins(value),
+            answer=_as_kept(value),
             read_from=next(iter(self._noted), None),
-            is_default=is_default,
             since=min(self._days, default=None),
             until=max(self._days, default=None),
         )
@@ -408,6 +422,20 @@ FROM (
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Quantiles:
+    """The first values of units before the start.
+
+    Attributes:
+        values: In millionths, a quantile each.
+        exceeding: How many units exceeded each of them.
+    """
+
+    units: int
+    values: Sequence[int]
+    exceeding: Sequence[int]
+
+
 def first_values(
     events: PastEvents,
     metric: FrozenMetric,
@@ -591,20 +619,48 @@ def read_returning(events: PastEvents, settings: Settings) -> ReturningVisitors:
     return returning
 
 
-def fitting_unit(events: PastEvents, settings: Settings, *, is_history: bool) -> Unit:
-    """Returns the unit that an experiment counts: the project's, or by `auto` the router's.
+# --- The start: the first event of a flag, and the first look that somebody could have had -------
 
-    Args:
-        is_history: Whether history is bound, whose sessions are units: an import counts them
-            before any router can be read of it.
+_FIRST_FLAGGED = f"""
+SELECT min(occurred) AS occurred FROM {EVENTS} AS e
+WHERE occurred >= :since AND {compared_value(FLAG)} = :treatment
+  AND (trusted OR signed OR NOT :signed_only)
+"""
+
+
+def first_flagged(
+    events: PastEvents, flag: Flag, *, since: datetime, signed_only: bool
+) -> datetime | None:
+    """Returns when a flag was first on; None where it never was."""
+    asked = {"flag": flag.name, "treatment": flag.treatment, "signed_only": signed_only}
+    occurred = events.rows(_FIRST_FLAGGED, since=since, **asked)[0].occurred
+    return None if occurred is None else EPOCH + occurred * MICROSECOND
+
+
+# What closes later is not asked: so whenever it is read, it is the same.
+_FIRST_CLOSING = text("""
+SELECT min(closed_at) AS closed_at FROM (
+    SELECT closed_at, sum(sum(sessions)) OVER (ORDER BY block) AS units
+    FROM seen_commits
+    WHERE project_id = :project_id AND environment = :environment
+      AND block > CAST(:since AS timestamptz) - interval '5 minutes' AND closed_at < :until
+    GROUP BY block, closed_at
+) AS seen WHERE units >= :enough
+""")
+_IS_ANY = f"SELECT 1 AS event FROM {EVENTS} AS e LIMIT 1"
+
+
+def first_closing(
+    events: PastEvents, *, since: datetime, enough: int, longest: timedelta
+) -> datetime | None:
+    """Returns when the first analysis block closed since a time; None where that is still open.
+
+    It waits for so many units, and no longer than a time. Where no event came nobody could look.
     """
-    if settings.unit != "auto":
-        return settings.unit
-    # A token vouches for a session, and a sample takes whole sessions.
-    if settings.signed_assignments or settings.sample_rate < 1 or is_history:
-        return "session"
-    nobody = ReturningVisitors()
-    returning = events.answered(
-        "unit", lambda: read_returning(events, settings), default=nobody, kind=ReturningVisitors
-    )
-    return returning.unit or "session"
+    until, latest = events.past.until, since + longest
+    ((closed_at,),) = events.stored(_FIRST_CLOSING, since=since, enough=enough, until=until)
+    if latest < min(until, closed_at or until):
+        before = latest + MICROSECOND
+        if events.rows(_IS_ANY, since=since, before=before):
+            return latest
+    return closed_at

@@ -19,8 +19,8 @@ from sqlalchemy.exc import OperationalError
 from storage.schema.clock import store_time
 from storage.schema.encoding import EPOCH, MICROSECOND, epoch_microseconds, moment, on_our_clock
 
-# How long a reading may take, and all of a transaction together, in seconds.
-_PATIENCE, _PATIENCE_FOR_ALL = 10.0, 60.0
+# How long a statement may take, and all statements of a reading together, in seconds.
+_PATIENCE, _PATIENCE_FOR_ALL = 10.0, 20.0
 _LIMIT = text("SELECT set_config('statement_timeout', :milliseconds, true)")
 
 # Stand for relations of the events of an environment, received from a time until another.

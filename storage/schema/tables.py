@@ -332,6 +332,9 @@ experiments = _table(
     Column("binding", JSONB),
     # When the pipeline froze its policy, from the log as of the binding.
     _moment("frozen_at", nullable=True),
+    # What the log answered before its policy is frozen, and when its freeze was last gone on with.
+    Column("answers", JSONB),
+    _moment("answered_at", nullable=True),
     # Why it has no policy: its target's threshold could not be frozen.
     Column("cannot_start", Text),
     _moment("starts_at", nullable=True),

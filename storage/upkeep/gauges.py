@@ -43,6 +43,15 @@ _TICKS = text("""
 SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM ticks)
         AS seconds_since_last_tick,
     (SELECT count(*) FROM set_aside) AS experiments_set_aside,
+    coalesce((
+        SELECT json_build_object(
+            x.experiment_id, extract(epoch FROM clock_timestamp() - x.bound_at)::float
+        )
+        FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+        WHERE x.bound_at IS NOT NULL AND x.frozen_at IS NULL AND x.cannot_start IS NULL
+          AND NOT v.decided
+        ORDER BY x.bound_at, x.experiment_id LIMIT 1
+    ), '{}') AS freeze_wait_seconds,
     coalesce((SELECT json_object_agg(stage, failures) FROM failed_ticks), '{}') AS failed_ticks,
     coalesce((SELECT json_object_agg(name, NOT passed) FROM check_results), '{}') AS check_failed
 """)
@@ -102,6 +111,13 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     ]
     experiments_set_aside: Annotated[
         int, Meta(description="Experiments whose own data breaks a stage; all others go on.")
+    ]
+    freeze_wait_seconds: Annotated[
+        dict[str, float],
+        Meta(
+            description="Since when the experiment waits for its policy that waits longest.",
+            extra={"label": "experiment"},
+        ),
     ]
     open_experiments: Annotated[int, Meta(description="Experiments with a deploy and no decision.")]
     unequal_days: Annotated[

@@ -89,24 +89,32 @@ _DUE = """
 """
 
 _TO_FREEZE = text(f"""
-SELECT x.experiment_id, x.project_id
-FROM experiments AS x
--- Of a separate reading too, whose own verdicts are none yet.
-LEFT JOIN {SCHEMA}.verdicts AS v USING (experiment_id)
-LEFT JOIN set_aside AS s USING (experiment_id)
-WHERE x.bound_at <= :as_of AND x.frozen_at IS NULL AND x.cannot_start IS NULL
-  AND NOT coalesce(v.decided, false)
-  AND (s.experiment_id IS NULL OR :at_once OR {_DUE})
+WITH waiting AS MATERIALIZED (
+    SELECT x.experiment_id, x.project_id, x.bound_at, s.tries
+    FROM experiments AS x
+    -- Of a separate reading too, whose own verdicts are none yet.
+    LEFT JOIN {SCHEMA}.verdicts AS v USING (experiment_id)
+    LEFT JOIN set_aside AS s USING (experiment_id)
+    WHERE x.bound_at <= :as_of AND x.frozen_at IS NULL AND x.cannot_start IS NULL
+      AND NOT coalesce(v.decided, false) AND (s.experiment_id IS NULL OR :at_once OR {_DUE})
+), served AS (
+    SELECT project_id, max(answered_at) AS served_at FROM experiments
+    WHERE project_id IN (SELECT project_id FROM waiting)
+    GROUP BY project_id
+)
+SELECT experiment_id, project_id FROM waiting JOIN served USING (project_id)
 ORDER BY row_number() OVER (
-        PARTITION BY x.project_id ORDER BY s.tries NULLS FIRST, x.bound_at, x.experiment_id
-    ), x.bound_at, x.experiment_id
+        PARTITION BY project_id ORDER BY tries NULLS FIRST, bound_at, experiment_id
+    ), served_at NULLS FIRST, bound_at, experiment_id
 """)
 
 
 def experiments_to_freeze(
     connection: Connection, *, as_of: datetime, at_once: bool = True
 ) -> Sequence[Row[Any]]:
-    """Returns the bound experiments without a policy: the oldest of each project first.
+    """Returns the bound experiments without a policy, a turn of each project after another.
+
+    The project that was served longest ago comes first, and of each project the oldest experiment.
 
     Args:
         as_of: A time up to which the log is final.

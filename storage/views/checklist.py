@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ from storage.log.received_events import read_name_counts
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
 from storage.schema.encoding import BLOCK, SIGHTINGS, moment
-from storage.schema.past_log import PastLog
+from storage.schema.past_log import PastLog, UnansweredError
 from storage.schema.policy_columns import (
     LEAVES_OUT,
     NEVER_RECEIVED,
@@ -32,7 +33,7 @@ from storage.schema.policy_columns import (
     TARGET_SOURCES,
 )
 from storage.tenants.default_metric import default_metric
-from storage.tenants.settings import parse_settings
+from storage.tenants.settings import Settings, parse_settings
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.recent_traffic import read_names, read_traffic
 from storage.views.registrations import first_look_of
@@ -215,18 +216,19 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
         revenue_joined=revenue.joined,
         # A token vouches for a session.
         unit="session" if settings.signed_assignments else settings.unit,
-        returning=past.answered(
-            "unit",
-            lambda: read_returning(past, settings),
-            default=ReturningVisitors(),
-            kind=ReturningVisitors,
-        ),
+        returning=_returning(past, settings),
         set_aside=[
             (failure.experiment_id, failure.sentence)
             for failure in read_set_aside(connection, project_id=project_id)
         ],
         unsealed=sealing_error(connection),
     )
+
+
+def _returning(past: PastEvents, settings: Settings) -> ReturningVisitors:
+    with suppress(UnansweredError):
+        return read_returning(past, settings)
+    return ReturningVisitors()
 
 
 def _newest(

@@ -254,6 +254,10 @@ WITH named AS (UPDATE experiments SET request = request - 'routes' WHERE experim
 # What keeps a policy from being frozen, and what cures it.
 UNFREEZABLE = {
     "a binding that cannot be read": (bound("attempt", '"first"'), unbound("attempt")),
+    "an answer that cannot be read": (
+        """UPDATE experiments SET answers = '{"answers": 5}' WHERE experiment_id = :id""",
+        "UPDATE experiments SET answers = NULL WHERE experiment_id = :id",
+    ),
     "a reading that fails": (bound("began_at", '"0001-01-01T00:00:00Z"'), unbound("began_at")),
     "a graph that cannot be decoded": (NO_ROUTES + NO_GRAPH, GRAPH),
     "a policy that cannot be written": (raising("experiments"), HEAL),

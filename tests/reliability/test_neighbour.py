@@ -131,7 +131,9 @@ def tick(engine: Engine) -> None:
     with engine.begin() as connection:
         claim_derived_tables(connection)
         as_of = note_seen(connection)
-    assert freeze_bound(engine.begin, as_of=as_of, patience=FAST).waiting == 0
+    while freeze_bound(engine.begin, as_of=as_of, patience=FAST).waiting:
+        # A project has its share of a run's time.
+        continue
     for step in (expose, close_cells, stage_due, publish):
         with engine.begin() as connection:
             claim_derived_tables(connection)

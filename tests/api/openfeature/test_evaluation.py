@@ -14,6 +14,7 @@ from domain.draw import Offer, drawn
 from domain.lineage.flag import Flag
 from storage.tenants.keys import KeyKind
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
+from tests.processes.api_process import eventually
 from tests.stores.pipeline_run import run_pipeline
 from tests.world import register_experiment
 
@@ -118,6 +119,8 @@ def test_before_its_policy_is_frozen_everybody_gets_control_and_counts_from_then
     service.freeze()
     registration = service.get(f"/v1/reward/{experiment}/registration").json()
     assert datetime.fromisoformat(registration["starts_at"]) > asked_until
+    # What is handed out is remembered for half a second.
+    eventually(lambda: asked(service, UNITS[0], "one-step").json()["reason"] == "SPLIT")
     later = [asked(service, unit, "one-step").json() for unit in UNITS[:40]]
     assert {flag["reason"] for flag in later} == {"SPLIT"}
     assert {flag["value"] for flag in later} == {True, False}

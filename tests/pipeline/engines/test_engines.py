@@ -196,7 +196,7 @@ def unequal_policies(store: Store, worlds: Iterable[World]) -> dict[str, Any]:
                 both = [
                     frozen_again(connection, experiment, files=each)[2] for each in (None, files)
                 ]
-                pairs = zip(*(policy.frozen_from for policy in both), strict=True)
+                pairs = zip(*both, strict=True)
                 # Under load a reading may not be answered in time.
                 if differing := [
                     pair

@@ -288,7 +288,7 @@ def test_a_policy_is_the_same_where_its_days_are_in_files_by_now(
         """The readings that PostgreSQL alone answers otherwise."""
         _, by_kept, by_log = frozen_again(connection, experiment)
         assert by_kept == kept
-        both = zip(Policy.of(kept).frozen_from, by_log.frozen_from, strict=True)
+        both = zip(Policy.of(kept).frozen_from, by_log, strict=True)
         return {before.question for before, now in both if before != now}
 
     assert shop.in_store(read) == lacking

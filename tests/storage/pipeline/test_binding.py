@@ -12,7 +12,7 @@ from sqlalchemy import Connection, event, text
 from domain.lineage.flag import Flag
 from domain.registration import Registration
 from storage.experiments import deploys, experiments
-from storage.experiments.readings import PastEvents
+from storage.experiments.readings import PastEvents, Reading
 from storage.schema.clock import LOG_LOCK, closed_instant, receipt_time, store_time
 from storage.schema.past_log import PastLog
 from storage.tenants.projects import create_project
@@ -157,14 +157,17 @@ def test_a_reader_of_the_log_waits_for_writers_and_no_writer_for_a_reader(servic
         assert instant.result() > received_at
 
 
-def test_a_member_whose_past_cannot_be_read_in_time_has_its_default_and_is_named(store) -> None:
+def test_a_reading_that_takes_too_long_is_ended_and_the_transaction_goes_on(store) -> None:
     with store.engine.begin() as connection:
         past = PastLog(connection, seconds=0.05)
         events = PastEvents(past=past, project_id=1, environment="production")
-        rows = events.answered(
-            "routes", lambda: events.rows("SELECT pg_sleep(10)"), default=[], kind=list
+        reading = Reading(
+            question="routes",
+            read=lambda events: events.rows("SELECT pg_sleep(10)"),
+            default=[],
+            kind=list,
         )
-        assert rows == []
-        assert [(each.question, each.is_default) for each in events.answers] == [("routes", True)]
+        assert reading.answer(events) is None
+        assert (reading.unanswered.answer, reading.unanswered.is_default) == ([], True)
         # The transaction goes on, and has its own limit again.
         assert connection.execute(text("SHOW statement_timeout")).scalar_one() == "0"
