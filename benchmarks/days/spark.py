@@ -25,6 +25,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.days.rebuild import stored
+from benchmarks.days.spark_cluster import Cluster, missing_part, running_cluster
 from benchmarks.report import options, report
 from benchmarks.store import measured_store
 from storage.lake.day_engines import DayEngineSettings, open_day_engine
@@ -36,7 +37,6 @@ from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives
 from storage.postgres.engine import open_engine
-from tests.processes.spark_cluster import Cluster, missing_part, running_cluster
 
 EXECUTOR_MIB = 2048
 SAMPLES_A_SECOND = 4

@@ -2,11 +2,11 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+from benchmarks.days.spark_cluster import ON_A_CLUSTER, running_cluster
 from storage.lake.lake import open_lake
 from storage.lake.sealing import Sealer
 from storage.schema.clock import claim_derived_tables
 from tests.processes.api_process import eventually
-from tests.processes.spark_cluster import ON_A_CLUSTER, running_cluster
 from tests.stores.derived import served_of
 from tests.stores.emptied import empty_derived_tables
 

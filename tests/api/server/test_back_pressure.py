@@ -81,9 +81,9 @@ def test_a_change_that_waits_too_long_for_its_turn_is_told_to_come_again(
         lock_project(connection, service.project.project_id)
         answers = {clients.submit(registered, number) for number in range(2)}
         refused = next(as_completed(answers))
-        told = refused.result()
-        assert (told.status_code, told.json()["code"]) == (503, "store_unavailable")
-        assert int(told.headers["Retry-After"]) > 0
+        answer = refused.result()
+        assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+        assert int(answer.headers["Retry-After"]) > 0
     # Whose turn it was goes on.
     (waited,) = answers - {refused}
     assert waited.result().status_code == 201

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.days.spark_cluster import free_port
 from tests.pipeline.engines.test_engines import END, built
-from tests.processes.spark_cluster import free_port
 
 AS_OF = ("evaluate", "--as-of", END.isoformat(), "--json")
 SENT = "held-by-the-address"

@@ -15,6 +15,7 @@ from canary_traffic.demo import play
 from click.testing import CliRunner
 from rich.console import Console
 
+from benchmarks.days.spark_cluster import ON_A_CLUSTER, Cluster, running_cluster
 from cli.main import main
 from orchestration.pipeline.day_check import Comparison, compare_days
 from storage.lake.day_engines import DayEngineSettings
@@ -27,7 +28,6 @@ from tests.conftest import Store
 from tests.pipeline.engines.rows import Rows, oracle_rows, recomputed_rows, without_keys
 from tests.pipeline.engines.test_engines import END, built, differences, unequal_worlds
 from tests.processes.api_process import eventually
-from tests.processes.spark_cluster import ON_A_CLUSTER, Cluster, running_cluster
 
 pytestmark = ON_A_CLUSTER
 
