@@ -32,7 +32,6 @@ from stats.decision.evidence import (
     SESSIONS_CUT,
     TURNOVER_UNSEEN,
     TWIN_UNKNOWN,
-    UNITS_MAY_EXPLAIN,
     UNVERIFIED,
 )
 from stats.gates.gate import Reading
@@ -144,7 +143,6 @@ def test_every_warning_is_explained() -> None:
         SESSIONS_CUT,
         TURNOVER_UNSEEN,
         TWIN_UNKNOWN,
-        UNITS_MAY_EXPLAIN,
     }
     assert known | others == WARNINGS.keys()
 
