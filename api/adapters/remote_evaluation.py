@@ -109,7 +109,8 @@ _PROBLEMS = ["invalid_evaluation", "remote_evaluation_off", "origin_not_allowed"
         body=json_body(EvaluationRequest),
         examples={"a session": _EXAMPLE},
         keys=_KEYS,
-        problems=[*_PROBLEMS, "flag_not_found"],
+        # A path takes no line feed.
+        problems=[*_PROBLEMS, "flag_not_found", "not_found"],
     ),
 )
 async def evaluate_flag(request: Request, key: str) -> Response:

@@ -40,13 +40,11 @@ class Poll:
 
     Attributes:
         evidence: The evidence document, never newer than the contract; None before any look.
-        alone: Whether no build without the change is served, as a registration says at once.
     """
 
     contract: Contract
     evidence: AnyEvidence | None
     beside: str | None = None
-    alone: bool = False
 
     @property
     def decided(self) -> bool:
@@ -134,7 +132,6 @@ def _fault(poll: Poll, *, last: bool, waited: float) -> Outcome | None:
         AbstainReason.INTERACTING: f"interacting: {_interacting(poll)}.",
     }
     said = None if reason is None else faults.get(reason)
-    said = "nothing to compare the change with." if poll.alone else said
     said = said or (_silence(poll, waited=waited) if last else None)
     return None if said is None else Outcome(exit=Exit.FAULT, because=said)
 

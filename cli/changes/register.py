@@ -18,6 +18,8 @@ from domain.wording.registration import (
     unseen_sentence,
 )
 
+_ALONE = f"From its first look on `deploy-reward wait` ends with exit code {Exit.FAULT:d}."
+
 
 @click.command("register")
 @click.option("--commit", "treatment_commit", help="The change; default: the latest deploy's.")
@@ -65,10 +67,9 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
         except RemoteFault:
             return
         is_default = chosen["metric"] is None
-        alone = registered.nothing_to_compare
         for note in (
             registration_note(registered),
-            None if alone is None else f"`deploy-reward wait` ends with exit code {Exit.FAULT:d}.",
+            None if registered.nothing_to_compare is None else _ALONE,
             f"Its target is {registered.metric}, the project's default." if is_default else None,
             attempt_sentence(registered),
             unseen_sentence(registered),

@@ -177,8 +177,7 @@ def _polled(handle: Experiment) -> tuple[Poll, "Answer"]:
     answer, known = decoded(contract.text, Contract), evidence_of(evidence)
     registration = None if answer.decided else registration_of(handle)
     beside = situation_of(registration, answer, looked_at=known is not None)
-    alone = registration is not None and registration.nothing_to_compare is not None
-    return Poll(contract=answer, evidence=known, beside=beside, alone=alone), contract
+    return Poll(contract=answer, evidence=known, beside=beside), contract
 
 
 class _Progress:

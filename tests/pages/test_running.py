@@ -49,6 +49,8 @@ def exported(service) -> dict[str, set[str]]:
     service.post("/v1/deploys", {"commit": {"sha": "a" * 40}})
     event = {"event": "page_view", "session_id": "s", "commit": "a" * 40}
     assert service.post("/v1/events", event).status_code == 202
+    # Its policy waits for the pipeline.
+    service.register(target_metric="activation")
     service.in_store(lambda c: note_step(c, stage="verdicts", seconds=1.0))
     service.in_store(lambda c: note_check(c, name="running_p_never_rose", passed=True))
     create_dagster_schema(service.store.url)

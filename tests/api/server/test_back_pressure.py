@@ -41,7 +41,7 @@ def test_what_cannot_wait_is_refused_and_what_waits_is_stored(service) -> None:
     assert refused.json()["code"] == "overloaded"
     assert "more bytes of requests wait" in refused.json()["detail"]
     assert int(refused.headers["Retry-After"]) > 0
-    assert neighbour.result().status_code == 202
+    assert neighbour.result().status_code == 202, neighbour.result().text
     result = Counter(answer.result().status_code for answer in answers)
     assert result.keys() == {202, 503}
     with service.store.engine.begin() as connection:

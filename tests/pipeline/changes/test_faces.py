@@ -300,8 +300,6 @@ def test_the_experiment_of_a_canary_s_base_says_that_no_build_without_it_is_serv
 ) -> None:
     compared(live)
     base = live.register(treatment_commit=A, target_metric="order")
-    # As `register` announces, also before any look.
-    assert CliRunner().invoke(main, ("wait", base, "--timeout", "0")).exit_code == Exit.FAULT
     live.tick()
     said = faces(base)
     sentences = {"evidence", "gate", "wait", "explain", "get_verdict", "mcp explain"}

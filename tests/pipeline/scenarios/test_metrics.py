@@ -50,7 +50,7 @@ def test_the_rows_say_what_an_iterate_is_to_revise(canary) -> None:
         [None] * 4
     )
     advice = evidence["advice"][0]
-    assert advice.startswith("Don't ship it as it is: it helps order, but harms error (1")
+    assert advice.startswith("Don't ship it as it is: it helps order, but harms error (0.98 %")
     assert " → 5" in advice or " → 4" in advice
     explained = explanation(evidence_from(evidence), ())
     rows = explained["evidence"]["metrics"]
