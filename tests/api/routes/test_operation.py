@@ -242,10 +242,10 @@ class TestTheOpenApiDocument:
                         codes = schema["allOf"][1]["properties"]["code"]["enum"]
                         assert {CODES[code][0] for code in codes} == {int(status)}
                         answer.update(codes)
-        # No path, a fault of ours, what only the store's own readers learn, what pages alone
-        # refuse, and a fault of /mcp, whose protocol describes itself.
+        # A fault of ours, what only the store's own readers learn, what pages alone refuse, and a
+        # fault of /mcp, whose protocol describes itself.
         assert CODES.keys() - answer == {
-            *("not_found", "internal_error", "unknown_graph", "read_only", "host_not_allowed")
+            *("internal_error", "unknown_graph", "read_only", "host_not_allowed")
         }
 
 
