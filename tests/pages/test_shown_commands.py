@@ -46,6 +46,7 @@ NOT_RUN = {
     ("docs/operations/production.md", "cd docs/operations/deployment\nkubectl"): "wants a cluster",
     ("docs/operations/production.md", "docker build"): "wants Docker",
     ("docs/operations/scale.md", "sbin/start"): "wants a cluster; see test_spark_schedules.py",
+    ("docs/speed.md", "python -m"): "takes minutes, and wants the machine for itself",
     ("docs/routing.md", "shop="): "asks the reader's own shop",
 }
 # Pages whose commands speak to a service elsewhere.
