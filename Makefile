@@ -102,7 +102,7 @@ bench-rebuild: install ## Compute a whole day in PostgreSQL, DuckDB and Spark: C
 # The whole of Spark, with its JVM side: some 500 MB, for these tests alone. Needs a JDK 17.
 SPARK = build/spark
 
-$(SPARK)/.ready: tests/pipeline/engines/spark.txt
+$(SPARK)/.ready: benchmarks/outside/spark.txt
 	$(PYTHON) -m venv $(SPARK)
 	$(SPARK)/bin/python -m pip install $(QUIET) --requirement $<
 	@touch $@
@@ -110,7 +110,7 @@ $(SPARK)/.ready: tests/pipeline/engines/spark.txt
 .PHONY: spark
 spark: install $(SPARK)/.ready ## Hold Spark, on a cluster of real processes, equal to DuckDB
 	$(BIN)/python -m pip install $(QUIET) --constraint constraints.txt --editable '.[dev,spark]'
-	$(BIN)/pytest -m spark
+	$(BIN)/pytest -m spark benchmarks/outside
 
 .PHONY: years
 years: install ## Let 10,000 ticks go by, and print the disk in use (some minutes)
@@ -140,9 +140,9 @@ mutants: install ## Break each promise in a copy of the source, and see a test c
 FLOORS = build/floors
 # Each room of the source, by what leans most on other people's packages. Old ones warn.
 AT_FLOORS = tests/stats tests/storage/schema tests/storage/log/test_sealing.py tests/pipeline/engines \
-	tests/api/routes/test_reward.py tests/api/server/test_connections.py tests/mcp_server \
-	tests/cli/changes tests/cli/imports tests/cli/operations \
-	tests/orchestration/test_definitions.py tests/orchestration/dagster/test_assets.py
+	tests/api/routes/test_reward.py tests/api/otlp/test_protobuf.py tests/api/server/test_connections.py \
+	tests/mcp_server tests/cli/changes tests/cli/imports tests/cli/operations \
+	tests/orchestration/test_definitions.py tests/orchestration/dagster/test_days.py
 
 .PHONY: lock
 lock: install ## Write requirements.lock from pyproject.toml and constraints.txt

@@ -9,15 +9,15 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from otlp_receiver import answer as otlp_answer
+from otlp_receiver import logs as otlp_logs
+from otlp_receiver import traces as otlp_traces
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.adapters import release_gate, remote_evaluation
-from api.adapters.otlp import answer as otlp_answer
-from api.adapters.otlp import logs as otlp_logs
-from api.adapters.otlp import traces as otlp_traces
 from api.dashboard import pages as dashboard
 from api.dashboard.route import asks_for_page, failure_page
 from api.ledger import effects, portfolio
@@ -25,27 +25,42 @@ from api.ledger import verdicts as ledger
 from api.programs import scripts
 from api.routes import (
     agents,
+    attestations,
     checklist,
     deploys,
     experiments,
     health,
     places,
+    recorded_deploys,
     revenue_events,
     runtime_events,
     static_graphs,
+    verdict_list,
     verdicts,
 )
-from api.runtime.admissions import lacking_members
+from api.runtime.admissions import Admissions, lacking_members
 from api.runtime.agents import Agents, Tools
+from api.runtime.checklists import Checklists
+from api.runtime.gauges import StoreGauges
+from api.runtime.keyring import Keyring
+from api.runtime.rate_limit import RateLimit
 from api.runtime.settings import ApiSettings
-from api.runtime.state import running, runtime
-from api.wire import documentation
+from api.runtime.state import Runtime, runtime
+from api.runtime.store import Store
+from api.wire.document import document
 from api.wire.envelope import Envelope, Failed
 from api.wire.meters import Meters
 from api.wire.problem import PROTOCOL_FORMS, Fault, Problem, invalid, problem_response
 from api.wire.shape import code, detail
-from storage.postgres.engine import StoreUnavailable
+from api.wire.signature import Signatures
+from storage.log.events import EventWriter
+from storage.postgres.engine import StoreUnavailable, open_async_engine
 from storage.postgres.refusal import Invalid, Refusal
+from storage.tenants.attestations import Attestations
+from storage.tenants.secret import Assignments, Pseudonyms
+from storage.upkeep.gauges import read_gauges
+from storage.verdicts.polling import VerdictReader
+from storage.views.checklist import read_checklist
 
 PROTOCOL_FORMS.update(dict.fromkeys(otlp_answer.REJECTED, otlp_answer.status_answer))
 _DESCRIPTION = (
@@ -60,6 +75,7 @@ _ROUTERS = (
     otlp_traces.router,
     static_graphs.router,
     deploys.router,
+    recorded_deploys.router,
     revenue_events.router,
     experiments.router,
     release_gate.router,
@@ -70,6 +86,8 @@ _ROUTERS = (
     effects.router,
     portfolio.router,
     remote_evaluation.router,
+    attestations.router,
+    verdict_list.router,
     verdicts.router,
     health.router,
     scripts.router,
@@ -83,9 +101,6 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
     Args:
         settings: By default those of the environment.
         tools: Makes the MCP server behind `/mcp`; by default there is none.
-
-    Raises:
-        ValueError: The environment lacks a variable that must be set.
     """
     chosen = settings or ApiSettings.from_environment()
     meters = Meters()
@@ -93,12 +108,22 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Any]]:
         async with (
-            running(chosen, meters, Agents(tools, app)) as shared,
+            running(chosen, meters) as shared,
+            Agents(tools, app) as agents,
             contextlib.aclosing(
                 remote_evaluation.Handouts(remote_evaluation.REMEMBERED_SECONDS)
             ) as handouts,
         ):
-            yield {"runtime": shared, "handouts": handouts}
+            yield {
+                "runtime": shared,
+                "agents": agents,
+                "checklists": Checklists(
+                    shared.store, read_checklist, kept_seconds=chosen.checklist_seconds
+                ),
+                "gauges": StoreGauges(shared.store, read_gauges),
+                "handouts": handouts,
+                "attestations": Attestations(chosen.secret),
+            }
 
     # As they stand: to include a router would build all its routes anew, at the first request.
     plain = [route for router in _ROUTERS for route in router.routes]
@@ -108,6 +133,8 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         description=_DESCRIPTION,
         version=version("deploy-reward"),
         lifespan=lifespan,
+        # Relative: of the instance that serves the document.
+        servers=[{"url": "/"}],
         redirect_slashes=False,
         redoc_url=None,
         # Asks OpenTelemetry at each request whether it is there: a tenth of a small request's cost.
@@ -120,7 +147,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
     app.middleware_stack = Envelope(
         app.build_middleware_stack(), meters, routes=plain, failures=_FAILURES
     )
-    app.openapi = partial(documentation.document, app)
+    app.openapi = partial(document, app)
     return app
 
 
@@ -169,3 +196,36 @@ async def _failed(request: Request, failure: Exception) -> Response:
 _FAILURES: Mapping[type[Exception], Failed] = dict.fromkeys(
     (Problem, Refusal, StoreUnavailable, RequestValidationError, HTTPException), _failed
 )
+
+
+@contextlib.asynccontextmanager
+async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runtime]:
+    """Opens the shared state; at the end, every waiting event is written first."""
+    engine = open_async_engine(settings.database_url)
+    # Their own: requests that hold every other connection must not keep an event from its key.
+    keys = open_async_engine(settings.database_url, pool_size=2)
+    store, keyring = Store(engine), Keyring(Store(keys))
+    rate_limit = RateLimit(settings.redis_url)
+    try:
+        async with (
+            Admissions(store).running() as admissions,
+            EventWriter(settings.database_url).running() as writer,
+            VerdictReader(settings.database_url).running() as reader,
+        ):
+            yield Runtime(
+                settings=settings,
+                store=store,
+                writer=writer,
+                reader=reader,
+                keyring=keyring,
+                rate_limit=rate_limit,
+                admissions=admissions,
+                pseudonyms=Pseudonyms(settings.secret),
+                signatures=Signatures(assignments=Assignments(settings.secret), meters=meters),
+                meters=meters,
+            )
+    finally:
+        await keyring.close()
+        await rate_limit.close()
+        await keys.dispose()
+        await engine.dispose()

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from own_postgres.server import EmbeddedPostgres
 from sqlalchemy import Connection, Engine, text
 
 from domain.registration import PRODUCTION, Registration
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.experiments.freezing import freeze_whole
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
 from storage.schema.migrate import upgrade
 

@@ -15,6 +15,7 @@ GROUPS = {
         "list": "cli.changes.listing:list_experiments",
         "wait": "cli.changes.wait:wait",
         "explain": "cli.changes.explain:explain",
+        "verify": "cli.verify:verify",
         "close": "cli.changes.close:close",
         "place": "cli.changes.place:place",
         "portfolio": "cli.changes.portfolio:portfolio",
@@ -29,6 +30,7 @@ GROUPS = {
     "Data": {
         "import": "cli.imports.command:import_history",
         "outcomes": "cli.outcomes:outcomes",
+        "metrics": "cli.metrics:metrics",
         "simulate": "canary_traffic.simulate:simulate",
         "forget": "cli.operations.forget:forget",
     },
@@ -73,10 +75,10 @@ UNREACHABLE = "sqlalchemy.exc.OperationalError"
 PLAIN_FAULTS = frozenset(
     {
         "cli.processes.supervisor.ChildFailedError",
-        "storage.lake.lake.LakeError",
+        "storage.log.file_errors.LakeError",
         "storage.pipeline.engines.engine.EngineError",
         "storage.postgres.durability.WeakStoreError",
-        "storage.postgres.embedded.EmbeddedPostgresError",
+        "own_postgres.server.EmbeddedPostgresError",
         "storage.postgres.refusal.Refusal",
         "storage.schema.migrate.StoreVersionError",
         "storage.tenants.secret.SecretError",

@@ -58,6 +58,7 @@ def outcomes(file: str | None, *, query: str | None, kind: str, as_json: bool) -
     if address_of(WRITING_KEY) is None:
         raise click.ClickException("SERVICE_API_URL is not set: outcomes go to a running service")
     counts: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
     try:
         with (
             Console(stderr=True).status("Checking and sending"),
@@ -68,13 +69,20 @@ def outcomes(file: str | None, *, query: str | None, kind: str, as_json: bool) -
             with remote(WRITING_KEY, Path()) as service:
                 for events in _batches(result):
                     receipt = _sent(service, events)
+                    unknown.update(receipt.get("unknown", {}))
                     counts.update({name: receipt.get(name, 0) for name in _SUMMED})
                     counts.update(events=len(events), rejected=len(receipt.get("rejected", ())))
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
+    _report(counts, unknown, as_json=as_json)
+    if counts["rejected"]:
+        raise click.ClickException(f"the service refused {counts['rejected']:,} events")
+
+
+def _report(counts: Counter[str], unknown: Counter[str], *, as_json: bool) -> None:
     if as_json:
         names = ("events", *_SUMMED, "rejected")
-        click.echo(json.dumps({name: counts[name] for name in names}))
+        click.echo(json.dumps({name: counts[name] for name in names} | {"unknown": unknown}))
     else:
         click.echo(f"{counts['events']:,} outcomes read, {counts['accepted']:,} stored.")
     if counts["late"]:
@@ -83,8 +91,8 @@ def outcomes(file: str | None, *, query: str | None, kind: str, as_json: bool) -
             " verdict counts them: give their metric a longer grace_seconds.",
             err=True,
         )
-    if counts["rejected"]:
-        raise click.ClickException(f"the service refused {counts['rejected']:,} events")
+    for member, rows in unknown.items():
+        click.echo(f"Warning: {member} says nothing in {rows:,}, stored without it.", err=True)
 
 
 @contextmanager
@@ -101,11 +109,7 @@ def _local(file: str | None, kind: str) -> Generator[Path | None]:
 
 
 def _check(result: QueryResult) -> None:
-    """Holds that the API would take all rows.
-
-    Raises:
-        ImportFailedError: A row breaks a rule; its number, the member and the value are named.
-    """
+    """Holds that the API would take all rows."""
     result.name_members({})
     reader = EventReader(
         project_id=0,
@@ -128,11 +132,7 @@ def _batches(result: QueryResult) -> Iterator[list[dict[str, Any]]]:
 
 
 def _sent(service: Remote, events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the receipt of events; while the service is busy they are sent again.
-
-    Raises:
-        RemoteFault: The service refuses them, or stays busy or silent.
-    """
+    """Returns the receipt of events; while the service is busy they are sent again."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:

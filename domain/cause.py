@@ -49,7 +49,7 @@ class GateCheck(Document, frozen=True, kw_only=True):
     """A gate as of a look, in the words of its row on pages."""
 
     name: Annotated[str, Meta(description="What must hold for a comparison to be fair.")]
-    state: Literal["holds", "fails", "not_known"]
+    state: Literal["holds", "fails", "differs", "not_known"]
     number: Annotated[str | None, Meta(description="The gate's number as people read it.")]
     detail: Annotated[str | None, Meta(description="More of what it is about, in words.")]
     cause: Annotated[
@@ -63,4 +63,5 @@ class GateCheck(Document, frozen=True, kw_only=True):
     @property
     def word(self) -> str:
         """Its state as people read it: a verdict is held, a check passes."""
-        return {"holds": "passes", "fails": "fails", "not_known": "not known yet"}[self.state]
+        said = {"holds": "passes", "fails": "fails", "differs": "differs"}
+        return said.get(self.state, "not known yet")

@@ -2,8 +2,8 @@
 
 Source: the list of Debian's iso-codes 4.15, and the amendments after it up to number 179
 (SIX Financial Information, maintenance agency): ZWG, XCG and XAD came, none of the older went,
-since events of the past name the money of their day. XXX (no currency) and XTS (for tests) are
-left out.
+since events of the past name the money of their day. XXX (no currency), XTS (for tests), metals
+and units of account are left out: they have no minor unit that an amount could be in.
 """
 
 import math
@@ -17,7 +17,7 @@ _LISTED = """
     MMK MNT MOP MRU MUR MVR MWK MXN MXV MYR MZN NAD NGN NIO NOK NPR NZD OMR PAB PEN PGK PHP PKR
     PLN PYG QAR RON RSD RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SLL SOS SRD SSP STN SVC SYP SZL
     THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX USD USN UYI UYU UYW UZS VED VES VND VUV WST XAD
-    XAF XAG XAU XBA XBB XBC XBD XCD XCG XDR XOF XPD XPF XPT XSU XUA YER ZAR ZMW ZWG ZWL
+    XAF XCD XCG XOF XPF YER ZAR ZMW ZWG ZWL
 """
 CODES = frozenset(_LISTED.split())
 

@@ -9,7 +9,7 @@ DIGITS = 8
 POSITIONS = 16**DIGITS
 # Each thousandth unit may be off the draw, as clients with an older answer are; two always may.
 ONE_OFF_IN, FEW_OFF = 1000, 2
-# Nobody declares the share of a flag: half of the units are the fewest days.
+# A flag has no declared share; a half needs the fewest days.
 FLAG_SHARE = 0.5
 
 

@@ -46,7 +46,7 @@ class ListedVerdict(ListedExperiment, frozen=True, kw_only=True):
     superseded_by: Annotated[
         str | None,
         Meta(
-            description="Of a declared canary: the newest commit that came after it. Whoever"
+            description="Of a canary: the newest commit that came after it. Whoever"
             " promotes the canary takes that commit from users."
         ),
     ]

@@ -28,6 +28,10 @@ NAME_RULE = "must be 1 to 128 characters without line breaks, and without spaces
 # An outcome counts as after the window where it comes within so many windows.
 AFTER_WINDOWS = 4
 
+# Picks are compared by where they stand among their unit's events: in classes that begin here.
+POSITIONS = (1, 2, 3, 5)
+PICKED = " picked"
+
 # A guardrail's thresholds, each a quantile of its history.
 MOST_QUANTILES = 4
 _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d)?)")
@@ -35,6 +39,11 @@ _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d)?)")
 # Outcomes before an exposure count within the window, and at most so far back: each tick reads so
 # much of the log again, and few sessions last longer.
 LONGEST_BEFORE = HOUR
+
+# The same metric after a quarter of its window, where that is at least so long: what its units did
+# so far is seen days before the window closes (docs/statistics.md, 'Slow metrics').
+SO_FAR = "so_far"
+SLOW_WINDOW = 4 * DAY
 
 # Companions of a mean that is adjusted: what the users' history comes to, and that with the value.
 HISTORY, WITH_HISTORY = "history", "with_history"
@@ -112,6 +121,15 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["higher", "lower"] | None,
         form_field(
             "Which is better", choices={"": "By its name", "higher": "Higher", "lower": "Lower"}
+        ),
+    ] = None
+    window: Annotated[
+        dict[Literal["from", "to"], str] | None,
+        form_field(
+            "Window that starts later",
+            "In place of the window: of a conversion, from and to when after its exposure a unit’s"
+            " events count, a line each, as from 7d and to 14d.",
+            folded=True,
         ),
     ] = None
     grace_seconds: Annotated[
@@ -193,6 +211,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(
                 f"window_seconds is {window}: a whole multiple of 300, at most 28 days"
             )
+        if self.window is not None:
+            _require_later_window(self)
         grace = self.grace_seconds
         if grace is not None and not 0 <= grace <= LONGEST_GRACE:
             raise ValueError(f"grace_seconds is {grace}: between 0 and 604800 (7 days)")
@@ -209,6 +229,15 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         _require_counted_events(self)
 
     @property
+    def later_window(self) -> tuple[int, int]:
+        """From and to when a unit's events count, in seconds; without one 0, 0."""
+        if self.window is None:
+            return 0, 0
+        ends = (self.window["from"], self.window["to"])
+        since, until = (int(end[:-1]) * _UNITS[end[-1]] for end in ends)
+        return since, until
+
+    @property
     def values_of_properties(self) -> dict[str, list[str]]:
         """The values that it asks for, by property in the order of their names."""
         return {
@@ -218,17 +247,32 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def thresholds(self) -> list[str | float]:
-        """The number, or quantiles of the history, that a unit's first value has to exceed.
-
-        Raises:
-            ValueError: An entry is neither, or several numbers are named.
-        """
+        """The number, or quantiles of the history, that a unit's first value has to exceed."""
         named = re.split(r"[,\s]+", self.over) if isinstance(self.over, str) else self.over
         entries = [] if named is None else named if isinstance(named, list) else [named]
         read = [_threshold(entry) for entry in entries]
         if len(read) > (1 if any(isinstance(entry, float) for entry in read) else MOST_QUANTILES):
             raise ValueError(f"over names {len(read)}: a number, or at most four quantiles")
         return read
+
+
+_LENGTH = re.compile(r"([1-9]\d{0,6})([mhd])")
+_UNITS = {"m": MINUTE, "h": HOUR, "d": DAY}
+
+
+def _require_later_window(metric: Metric) -> None:
+    """Raises ValueError unless a window that starts later is a conversion's, with both ends."""
+    window = metric.window or {}
+    lengths = [_LENGTH.fullmatch(window.get(end, "")) for end in ("from", "to")]
+    if not all(lengths):
+        raise ValueError("window needs from and to: lengths of time as 30m, 12h or 7d")
+    since, until = metric.later_window
+    if not 0 < since < until <= LONGEST_WINDOW or since % WINDOW_STEP or until % WINDOW_STEP:
+        raise ValueError("window: from before to, whole multiples of 5 minutes, at most 28 days")
+    if metric.window_seconds is not None:
+        raise ValueError("window and window_seconds say the same: name either")
+    if metric.kind != "conversion" or metric.over is not None:
+        raise ValueError("a window that starts later needs kind = 'conversion' without over")
 
 
 def _require_values(asked: Mapping[str, Sequence[str]]) -> None:
@@ -317,6 +361,13 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
     of: Annotated[
         str | None, Meta(description="The guardrail that has this threshold among several.")
     ] = None
+    picked: Annotated[
+        bool,
+        Meta(
+            description="Whether the same threshold is asked of an event of each unit that is"
+            " picked by chance."
+        ),
+    ] = False
     better: Literal["higher", "lower"]
     margin: Annotated[
         float | Literal["default"] | None,
@@ -344,6 +395,14 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
     window_seconds: Annotated[
         int, Meta(description="How long after its exposure a unit's events count.")
     ]
+    after_seconds: Annotated[
+        int, Meta(description="How long after its exposure they begin to count.")
+    ] = 0
+
+    @property
+    def family(self) -> str:
+        """The guardrail that it is a threshold of; its own name where it is a metric by itself."""
+        return self.of or self.name
 
     @property
     def factors(self) -> dict[str, int]:
@@ -359,6 +418,11 @@ class FrozenMetric(Document, frozen=True, kw_only=True):
         """
         own = grace if self.grace_seconds is None else self.grace_seconds
         return self.window_seconds + own - grace
+
+
+def picked_cells(family: str) -> list[str]:
+    """Returns the names of the cells of a guardrail's picks, a name for each of `POSITIONS`."""
+    return [f"{family}{PICKED} {position}" for position in POSITIONS]
 
 
 class Companion(FrozenMetric, frozen=True, kw_only=True):
@@ -383,6 +447,11 @@ _EMPTY = " (empty)"
 def empty_event(event: str) -> str:
     """Returns the name of the event by which history says that it does not know an outcome."""
     return f"{event[: LONGEST_NAME - len(_EMPTY)]}{_EMPTY}"
+
+
+def so_far_seconds(window: int) -> int:
+    """Returns the part of a slow metric's window, in whole days, after which it is read early."""
+    return math.ceil(window / 4 / DAY) * DAY
 
 
 # A companion counts units that have an event, whatever the target's values are.
@@ -410,6 +479,8 @@ def companions_of(
     window, is_mean = target.window_seconds, target.kind == "mean"
     # A unit's first value among more events is another value, and not a further outcome.
     is_first, vouched_only = target.over is not None, target.vouched_only
+    is_plain = target.kind != "ratio" and not is_first and not target.after_seconds
+    is_slow = window >= SLOW_WINDOW and is_plain and target.better == "higher"
     later, earlier = AFTER_WINDOWS * window, min(window, LONGEST_BEFORE)
     unknown = tuple(map(empty_event, target.sources))
     companions: Sequence[tuple[bool, str, str, Mapping[str, object]]] = [
@@ -433,11 +504,12 @@ def companions_of(
         (unit == "session", Cause.TURNOVER, ": another session", {**_YES_OR_NO, "sources": ()}),
         # The unit's own, from the experiment's start on, within `before_seconds` of its exposure.
         (
-            not every_event and not is_first,
+            not every_event and not is_first and not target.after_seconds,
             Cause.BEFORE_EXPOSURE,
             " also before the exposure",
             {"before_seconds": earlier},
         ),
+        (is_slow, SO_FAR, " so far", {"window_seconds": so_far_seconds(window)}),
         (adjusted_by is not None, HISTORY, BEFORE_CANARY, {"received": adjusted_by}),
         # Its sum of squares gives that of the products: a pair needs no sums of its own.
         (
@@ -472,12 +544,14 @@ def metric_definition(
     """
     chosen = metrics.get(name, Metric())
     longer_by = 0 if grace is None else (chosen.grace_seconds or 0) - grace
+    after, until = chosen.later_window
     return FrozenMetric(
         name=name,
         sources=tuple(sorted(set(chosen.sources or [name]))),
         kind=chosen.kind,
         better=chosen.better or ("lower" if name in _LOWER_IS_BETTER else "higher"),
-        window_seconds=chosen.window_seconds or _WINDOWS.get(name, 30 * MINUTE),
+        after_seconds=after,
+        window_seconds=until or chosen.window_seconds or _WINDOWS.get(name, 30 * MINUTE),
         cap=chosen.cap,
         margin=None if chosen.margin == "none" else chosen.margin,
         currency=chosen.currency,

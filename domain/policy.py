@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Literal, Self
 
 import msgspec
@@ -10,14 +10,15 @@ from msgspec import Meta, structs
 
 from domain.document import Document
 from domain.lineage.flag import Flag
-from domain.metric import DAY, Companion, FrozenMetric
+from domain.metric import DAY, Companion, FrozenMetric, picked_cells
 
 Seconds = Annotated[int, Meta(ge=0)]
 Precision = Annotated[float, Meta(gt=0)]
 Evidence = Annotated[float, Meta(gt=1)]
 RoutesBecause = Literal["named", "affected", "all"]
 Suspicion = Literal["pause", "roll_back"]
-Member = Literal["unit", "cap", "thresholds", "history", "routes"]
+KeepWhen = Literal["alone", "stands"]
+Member = Literal["start", "unit", "cap", "thresholds", "history", "routes"]
 
 BLOCK_SECONDS = 300
 BLOCK_MIN_UNITS = 50
@@ -51,7 +52,7 @@ class FrozenSource(Document, frozen=True, kw_only=True):
     vouched: Annotated[
         int,
         Meta(
-            description="Values, first values, users or sessions that came with the write key, or"
+            description="Events, values, first values, users or sessions of the write key, or"
             " signed by the router."
         ),
     ]
@@ -64,6 +65,31 @@ class FrozenSource(Document, frozen=True, kw_only=True):
     ]
     since: datetime
     until: datetime
+
+
+# Largest average share of false keeps among those that stand.
+FALSE_DISCOVERY_RATE = 0.1
+RECORD_DAYS = 30
+
+
+class KeepRecord(Document, frozen=True, kw_only=True):
+    """The changes that a project judged in the 30 days before a day, and kept as they stood."""
+
+    day: Annotated[date, Meta(description="The first looks of this day read it, in UTC.")]
+    judged: int
+    kept: Annotated[int, Meta(description="Keeps that stood, of experiments that had to.")]
+
+    @property
+    def begins_at(self) -> int:
+        """The begin of its day, in epoch seconds."""
+        return int(datetime.combine(self.day, time(), UTC).timestamp())
+
+    @property
+    def needed(self) -> float:
+        """The e-value that a further keep stands with, 10·n/max(k, 1); infinite before any n."""
+        if not self.judged:
+            return math.inf
+        return self.judged / FALSE_DISCOVERY_RATE / max(self.kept, 1)
 
 
 class FrozenAnswer(Document, frozen=True, kw_only=True):
@@ -81,16 +107,13 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """The numbers of a policy that the test depends on.
 
     Attributes:
-        alpha: The project's level of the test, in (0, 1).
         attempt: 1 for the first experiment of a project on this change and metric, 2 for the next.
         rho_day: Mixture precision of the day cadence, 1 / (relative lift to close)².
-        better: The direction of the metric that is an improvement, `higher` or `lower`.
         window_seconds: Attribution window of the target metric, a whole multiple of a block.
         block_min_units: Units at which an analysis block ends while treatment's share is declared.
         undeclared_min_units: The same where it is not declared.
         futility_margin: The lift, relative to control's rate, inside which a change makes no
             difference; None where that ends nothing.
-        sample_rate: The share of all units that are measured, in (0, 1].
         split_at: The evidence that the arms carry the values of another flag unequally from which
             on the strata are split by it.
         fading_at: The evidence that the effect differs between the halves of the experiment from
@@ -98,6 +121,8 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
         effect_prior: Standard deviations of the log-odds lift around 0, each with its weight.
         after_window_at: The evidence that outcomes come after the window more often in an arm
             from which on that arm's lower rate is no answer.
+        keep_when: Whether a keep has to stand beside the project's other changes.
+        patience_seconds: How long a candidate waits until it stands.
     """
 
     alpha: Annotated[float, Meta(gt=0, lt=1)] = 0.05
@@ -123,6 +148,8 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     after_window_at: Evidence = 100.0
     effect_prior: tuple[tuple[float, float], ...] = EFFECT_PRIOR
     reward_seconds: Seconds = 7 * DAY
+    keep_when: KeepWhen = "alone"
+    patience_seconds: Seconds = 7 * DAY
 
     @property
     def level(self) -> float:
@@ -143,6 +170,11 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     def log_threshold(self) -> float:
         """The logarithm of 1/level: where the e-process crosses."""
         return -math.log(self.level)
+
+
+# Members that policies got after the first of them were frozen: a policy that lacks it is read
+# with the default at its declaration, which never changes. No other default is ever read.
+LATER = ("learned_on", "learned_prior")
 
 
 class Policy(Numbers, frozen=True, kw_only=True):
@@ -170,7 +202,7 @@ class Policy(Numbers, frozen=True, kw_only=True):
     routes_because: RoutesBecause
     graph_id: str | None
     flag: Flag | None
-    unit: Literal["session", "user"]
+    unit: str
     drawn: bool
     trusted_identity: bool
     signed_assignments: bool
@@ -184,14 +216,19 @@ class Policy(Numbers, frozen=True, kw_only=True):
     learned_prior: tuple[tuple[float, float], ...] = ()
 
     @classmethod
+    def completed(cls, stored: Mapping[str, object]) -> Mapping[str, object]:
+        """Returns a stored policy with the members of `LATER`, where it was written without."""
+        later = {each.name: each.default for each in structs.fields(cls) if each.name in LATER}
+        return {**later, **stored}
+
+    @classmethod
     def of(cls, stored: Mapping[str, object]) -> Self:
         """Returns a policy as it leaves the store.
 
         Raises:
             UnreadablePolicyError: It is of another version, or broken; the message names a member.
         """
-        # No member is taken from this release's defaults: those of a policy are frozen.
-        written = stored if "version" in stored else {**_UNVERSIONED, **stored}
+        written = cls.completed(stored)
         if lacking := [name for name in cls.__struct_fields__ if name not in written]:
             raise UnreadablePolicyError(f"the policy lacks {lacking[0]}")
         try:
@@ -210,10 +247,21 @@ class Policy(Numbers, frozen=True, kw_only=True):
         return (*self.judged, *self.companions)
 
     @property
+    def cell_names(self) -> list[str]:
+        """The names of its cells: of its metrics, and of the guardrails' picks."""
+        families = dict.fromkeys(each.family for each in self.guardrails if each.picked)
+        picked = [name for family in families for name in picked_cells(family)]
+        return [*(metric.name for metric in self.metrics), *picked]
+
+    @property
     def numbers(self) -> Self:
-        """The same, its window longer by as much as the target's own grace exceeds the policy's."""
+        """The same, its window longer by as much as the target's own grace exceeds the policy's.
+
+        History holds alone, since no record was made of its days.
+        """
         open_for = self.target.seconds_open(grace=self.grace_seconds)
-        return structs.replace(self, window_seconds=open_for)
+        alone: dict[str, KeepWhen] = {"keep_when": "alone"} if self.retrospective else {}
+        return structs.replace(self, window_seconds=open_for, **alone)
 
     def first_look_at(self, starts_at: datetime) -> datetime:
         """Returns when the first block of the target closes: no look at it can come before."""
@@ -224,14 +272,3 @@ class Policy(Numbers, frozen=True, kw_only=True):
     def reward_at(self, starts_at: datetime) -> datetime:
         """Returns when the effect is final, unless the deciding look comes later."""
         return starts_at + timedelta(seconds=self.reward_seconds)
-
-
-# Members of policies that were written before they named their version.
-_UNVERSIONED: Mapping[str, object] = {
-    "version": 1,
-    "unwatched": (),
-    "unread": (),
-    "frozen_from": (),
-    "vif_limit": 10.0,
-    "guardrail_alpha": 0.05,
-}

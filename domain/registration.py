@@ -20,9 +20,6 @@ PRODUCTION = "production"
 GUARDRAIL_PACE_SECONDS = 3600
 # The member of the metadata that makes an experiment a portfolio, where it is true.
 PORTFOLIO = "portfolio"
-# The member of a policy that says that events that count came by import or replay.
-RETROSPECTIVE = "retrospective"
-
 
 # Members of a registration that are stored as requested, beside its commit and metric.
 _STORED = (
@@ -96,10 +93,15 @@ class MissingDeploy(Document, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Arrivals:
-    """The traffic of an experiment that has no complete unit yet."""
+    """The traffic of an experiment that has no complete unit yet.
+
+    Attributes:
+        without_user: Sessions that name a build but no user, where users are the units.
+    """
 
     units: int
     events: bool
+    without_user: int = 0
 
 
 class Situation(Document, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ class EndedBecause(StrEnum):
     FUTILITY = "futility"
     CLOSED = "closed"
     PLACE_ENDED = "place_ended"
+    DOES_NOT_STAND = "does_not_stand"
     CANNOT_START = "cannot_start"
 
 

@@ -92,7 +92,6 @@ class Client:
         )
 
     async def __aenter__(self) -> Self:
-        """Open the connections."""
         await self._client.__aenter__()
         return self
 
@@ -102,7 +101,6 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the connections."""
         await self._client.__aexit__(kind, error, trace)
 
     async def ask(
@@ -222,7 +220,7 @@ def _seconds(response: httpx2.Response, header: str) -> int | None:
 
 
 def _target(response: httpx2.Response) -> str:
-    """Where a redirect leads: scheme and host only, since a path may hold anything."""
+    """Returns a redirect's scheme and host; its path may hold anything."""
     try:
         parts = urlsplit(response.headers.get("location", ""))
     except ValueError:

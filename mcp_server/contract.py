@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from domain.checklist.lines import ChecklistLine
+from domain.checklist.line import ChecklistLine
 from domain.contract import Contract
 from domain.document import Document
 from domain.evidence.counts import Sessions
@@ -35,7 +35,7 @@ SHOWN: Mapping[type[msgspec.Struct], tuple[str, ...]] = {
     Known: ("sentence",),
     Effect: (
         *("estimate", "standard_error", "relative", "likelihood"),
-        *("final", "trainable", "reward_at"),
+        *("final", "trainable", "reward_at", "learned", "credible"),
     ),
     MetricRow: ("metric", "state", "control", "treatment", "interval"),
     BaseMove: ("rebase_on", "changes", "continues"),
@@ -57,7 +57,8 @@ ExperimentId = Annotated[
 class Shape(BaseModel):
     """A JSON object with exactly the members it names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Else 1 would be taken for true, and true for a dollar.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class TargetMetric(Shape):
@@ -69,14 +70,18 @@ class TargetMetric(Shape):
     ]
 
 
+# An integer stays an integer, as events have it.
+_Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+
+
 class TreatmentFlag(Shape):
     """A change behind a feature flag: a single build, two behaviours."""
 
     name: Annotated[str, Field(min_length=1, description="The flag's name.")]
-    treatment: Annotated[str | bool, Field(description="Its value in the treatment arm.")]
+    treatment: Annotated[str | bool | _Number, Field(description="Value in the treatment arm.")]
     control: Annotated[
-        str | bool | None,
-        Field(description="Its value in the control arm; default: any but the treatment's."),
+        str | bool | _Number | None,
+        Field(description="Value in the control arm; default: the other."),
     ] = None
 
 

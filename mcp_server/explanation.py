@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from domain.checklist.lines import ChecklistLine
+from domain.checklist.line import ChecklistLine
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.evidence.effect import Effect
 from domain.evidence.results import MetricRow

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from domain.checklist.lines import ChecklistLine
+from domain.checklist.line import ChecklistLine
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import alternatives, prospects

@@ -85,11 +85,7 @@ class RewardApi(Client):
     async def _answer(
         self, method: str, path: str, *, body: Mapping[str, object] | None = None
     ) -> Answer:
-        """The answer to a request.
-
-        Raises:
-            ToolError: If there is none, or it is no success; the message says what to do.
-        """
+        """The answer to a request."""
         try:
             return await self.ask(method, path, body=body)
         except ServiceError as fault:

@@ -36,11 +36,7 @@ class RewardServer(MCPServer[RewardApi]):
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[RewardApi, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
-        """Call a tool by name.
-
-        Raises:
-            ToolError: If the arguments break the tool's schema or the call fails.
-        """
+        """Call a tool by name."""
         schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
         if name not in schemas:
             raise ToolError(f"Unknown tool: {name[:128]}. The tools are: {', '.join(schemas)}.")

@@ -15,7 +15,7 @@ from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field, RootModel
 
-from domain.checklist.lines import ChecklistLine
+from domain.checklist.line import ChecklistLine
 from domain.contract import Contract
 from domain.evidence.document import Evidence, evidence_from, looked_at
 from domain.evidence.effect import Effect
@@ -94,7 +94,7 @@ async def register_experiment(
     Call this after the deploy is recorded and while control and treatment both get traffic. Every
     argument is optional: without any, the latest production deploy is measured on the project's
     default metric. Returns `experiment_id`; pass it to get_verdict. The same change and metric
-    again, while that experiment is open, return the same `experiment_id`.
+    again, while it is open, return the same `experiment_id`.
     """
     members = {
         "deploy_id": deploy_id,
@@ -325,7 +325,6 @@ class _Document(RootModel[dict[str, Any]]):
 def _tool(
     function: Callable[..., Any], annotations: ToolAnnotations, answer: type[msgspec.Struct]
 ) -> Tool:
-    """A tool with its schemas."""
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
     described = "\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     tool = Tool.from_function(function, description=described, annotations=annotations)

@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 from dagster.components import ResolvedAssetKey
+from dbt_metrics import read_metrics
 from pydantic import Field
 from sqlalchemy import NullPool, create_engine, text
 
@@ -37,6 +38,29 @@ class Outcomes(dg.Model, dg.Resolvable):
     )
 
 
+class DbtProject(dg.Model, dg.Resolvable):
+    """A dbt project, the events of whose metrics are sent from its models."""
+
+    manifest: str = Field(description="target/manifest.json, as seen from this file's folder.")
+    unit: str = Field(default="", description="The entity that arms are drawn by.")
+    key_prefix: Sequence[str] = Field(default=(), description="Of the keys of its models' assets.")
+    database_env: str = Field(description="As of `outcomes`.")
+    key_env: str = Field(default="SERVICE_PROJECT_KEY", description="As of `outcomes`.")
+
+    def outcomes(self, folder: Path) -> list[Outcomes]:
+        """Returns the outcomes of each model that a metric counts, of the last three days."""
+        metrics = read_metrics((folder / self.manifest).read_bytes(), unit=self.unit)
+        return [
+            Outcomes(
+                from_asset=dg.AssetKey([*self.key_prefix, table]),
+                database_env=self.database_env,
+                key_env=self.key_env,
+                query=query,
+            )
+            for table, query in metrics.queries(days=3).items()
+        ]
+
+
 class DeployReward(dg.Component, dg.Model, dg.Resolvable):
     """The pipeline from deploys and events to verdicts, with the team's assets before it.
 
@@ -48,12 +72,17 @@ class DeployReward(dg.Component, dg.Model, dg.Resolvable):
         default=(), description="Assets whose rows are sent as outcomes when they have changed."
     )
 
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002 - Dagster calls it so
+    dbt: DbtProject | None = Field(
+        default=None, description="A dbt project whose metrics `deploy-reward metrics` writes."
+    )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Returns our definitions, in which the log depends on the assets that send outcomes.
 
         Without an executor: the project's own runs its jobs, and ours name theirs.
         """
-        senders = [_sender(each) for each in self.outcomes]
+        of_dbt = [] if self.dbt is None else self.dbt.outcomes(context.path)
+        senders = [_sender(each) for each in (*self.outcomes, *of_dbt)]
 
         def after_senders(spec: dg.AssetSpec) -> dg.AssetSpec:
             if spec.key != RUNTIME_EVENTS:
@@ -78,7 +107,9 @@ def _sender(outcomes: Outcomes) -> dg.AssetsDefinition:
         owners=OWNERS,
         tags=TAGS,
         kinds={"python", "sql"},
-        automation_condition=dg.AutomationCondition.eager(),
+        # A test of the model that fails holds what reads it.
+        automation_condition=dg.AutomationCondition.eager()
+        & dg.AutomationCondition.all_deps_blocking_checks_passed(),
     )
     def sender() -> dg.MaterializeResult[Any]:
         # Without a pool, so that a query that fails leaves no connection open.

@@ -170,11 +170,7 @@ def _host_of(header: str) -> str | None:
 
 
 def _web_address(text: str) -> SplitResult:
-    """Returns the parts of an http or https address.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """Returns the parts of an http or https address."""
     parts = urlsplit(text)
     if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
         raise ValueError(f"{text!r} is not an address that begins with http:// or https://")

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from orchestration.dagster.jobs import INCREMENT, fast
-from orchestration.dagster.resources import Engine, Store
-from orchestration.definitions import definitions
+from orchestration.dagster.resources import Store
+from orchestration.definitions import definitions, resources
 
 # The loggers come last: the configuration has a member `loggers` of its own, which is empty.
 _CONFIG = {**INCREMENT.to_config_dict(), "loggers": {"console": {"config": {"log_level": "ERROR"}}}}
@@ -22,7 +22,7 @@ def materialize_pipeline(url: str) -> bool:
         result = definitions.resolve_job_def(fast.name).execute_in_process(
             instance=instance,
             partition_key=datetime.now(UTC).date().isoformat(),
-            resources={"store": Store(database_url=url), "engine": Engine()},
+            resources=resources(Store(database_url=url)),
             run_config=_CONFIG,
             raise_on_error=False,
         )

@@ -1,6 +1,7 @@
 """The map of the rooms as Markdown, made of their docstrings: `python -m tests.architecture`."""
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
+# Folders of tests; those of recipes and of calibration stand beside what they run.
+TESTS = (ROOT / "tests", ROOT / "examples" / "tests", ROOT / "benchmarks" / "calibration" / "tests")
 COMMAND = "python -m tests.architecture"
 PACKAGES = ("domain", "stats", "storage", "api", "orchestration", "mcp_server", "cli")
 _OPENING = f"""\
@@ -54,6 +57,12 @@ _ANNEXES = """
 
 What hangs on the core. No module of the core imports them, which import-linter holds.
 """
+_BESIDE = """
+## The packages
+
+Each a folder of `packages/` with a README. The service's wheel holds all of them; import-linter
+lists who calls them.
+"""
 
 
 def _contracts() -> list[dict[str, Any]]:
@@ -85,6 +94,11 @@ def rooms() -> list[Path]:
     ]
 
 
+def packages() -> list[Path]:
+    """Returns the folders of the packages that stand beside the rooms."""
+    return sorted(path for path in (ROOT / "packages").iterdir() if path.is_dir())
+
+
 def docstring(path: Path) -> str:
     """Returns a module's docstring, in a line a paragraph."""
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
@@ -92,17 +106,24 @@ def docstring(path: Path) -> str:
 
 
 def architecture() -> str:
-    """Returns the page."""
     outside = tuple(f"{ROOT / annex}" for annex in annexes())
     core = [room for room in rooms() if not str(room).startswith(outside)]
     beside = [room for room in rooms() if room not in core]
-    return "\n".join([_OPENING, *contracts(), _CORE, *_lines(core), _ANNEXES, *_lines(beside), ""])
+    rows = [_OPENING, *contracts(), _CORE, *_lines(core), _ANNEXES, *_lines(beside), _BESIDE]
+    return "\n".join([*rows, *_package_lines(), ""])
 
 
 def _lines(folders: Iterable[Path]) -> Iterator[str]:
     for folder in folders:
         first = docstring(folder / "__init__.py").split("\n\n", maxsplit=1)[0]
         yield f"- `{folder.relative_to(ROOT).as_posix()}`: {first}"
+
+
+def _package_lines() -> Iterator[str]:
+    for folder in packages():
+        said = (folder / "README.md").read_text().split("\n\n")[1]
+        first = re.split(r"[.:] ", " ".join(said.split()))[0]
+        yield f"- [`{folder.name}`](../packages/{folder.name}/README.md): {first}."
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ from typing import Any
 import hypothesis
 import psycopg
 import pytest
+from own_postgres.server import EmbeddedPostgres
 from psycopg import sql
 from sqlalchemy import Engine, make_url
 from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import connection_string, open_engine
 from storage.schema.migrate import upgrade
 from tests.processes.server_folder import server_folder
@@ -31,9 +31,11 @@ from tests.world import World
 for _name in [name for name in os.environ if name.startswith("SERVICE_") and name[8:] != "PG_BIN"]:
     del os.environ[_name]
 
-# The lakes of the tests' stores, each in a folder of its own.
+# The lakes of the tests' stores, each in a folder of its own; and no service runs on this data.
 _LAKE = tempfile.TemporaryDirectory(prefix="deploy-reward-lake-")
 os.environ["SERVICE_LAKE"] = _LAKE.name
+_DATA = tempfile.TemporaryDirectory(prefix="deploy-reward-data-")
+os.environ["SERVICE_DATA_DIR"] = _DATA.name
 
 # A busy machine is no fault of an example. `make deep` asks for the long profile.
 _PATIENT = hypothesis.settings(
@@ -126,11 +128,7 @@ class Store:
 
 @contextmanager
 def filled_model(server: str, model: str, fill: Callable[[Store], Any]) -> Generator[Any]:
-    """A store that is filled once, from which stores of several tests are copied.
-
-    Yields:
-        Its name, as a model of `fresh_store`, and what `fill` returned.
-    """
+    """Yields the model of a store that is filled once, for `fresh_store`; and what `fill` gave."""
     with fresh_store(server, model) as store:
         filled = fill(store)
         # Nobody may be connected to a database that is copied.
@@ -157,7 +155,6 @@ def fresh_store(server: str, model: str) -> Generator[Store]:
 
 @pytest.fixture
 def store(postgres_url, migrated_template) -> Iterator[Store]:
-    """A fresh store, dropped after the test."""
     with fresh_store(postgres_url, migrated_template) as fresh:
         yield fresh
 

@@ -32,8 +32,6 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a stage ended, and how long it took."""
-
     stage: str
     passed: bool
     seconds: float
@@ -56,7 +54,7 @@ _CHECKER = ["basedpyright", "--pythonpath", str(BIN / "python")]
 TYPES = Stage(name="types", commands=[[*_CHECKER, "--threads", str(CORES)]])
 # The files of the tests' own folder look at the requirements and the source.
 _TOP = sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
-_STATISTICS = paths("domain", "stats", "calibration", "mutants", *_TOP)
+_STATISTICS = (*paths("domain", "stats", "mutants", *_TOP), "benchmarks/calibration/tests")
 STATISTICS = pytest_stage("statistics", *_STATISTICS, *paths("pages/test_docs.py"))
 # Those that start processes wait for them half of the time, which the others then use: one stage,
 # in which each worker begins at another place of this order. Pages of a browser come first: later,
@@ -66,6 +64,7 @@ TESTS = pytest_stage(
     "tests",
     *paths("browser"),
     "packages",
+    "examples/tests",
     *paths("reliability", "orchestration", "pages", "cli", "mcp_server"),
     *paths("api", "pipeline", "storage"),
     *_STATISTICS,

@@ -58,7 +58,6 @@ def docstrings(of_file: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def comments(path: Path) -> Iterator[str]:
-    """Yields the comments of a file."""
     for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
         if token.type == tokenize.COMMENT:
             yield token.string
@@ -86,13 +85,11 @@ def strings(of_file: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def pages() -> Iterator[str]:
-    """Yields the texts of the pages that users read."""
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
         yield path.read_text()
 
 
 def figures() -> dict[str, float]:
-    """Returns the figures by their names."""
     source, tests = nodes(), nodes("tests")
     text: list[str] = []
     classes = Counter[str]()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture import ROOT
+from tests.architecture import ROOT, TESTS
 
 # The fixture that each store comes from; what starts a process.
 _SERVER = "postgres_url"
@@ -33,11 +33,7 @@ Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True, kw_only=True)
 class NearTest:
-    """A file of tests that reaches a change: its ring, and how near it is there.
-
-    Attributes:
-        ring: 1 to 3.
-    """
+    """A file of tests that reaches a change: its ring, 1 to 3, and how near it is there."""
 
     file: str
     ring: int
@@ -134,7 +130,7 @@ def near_tests(changed: Collection[str]) -> list[NearTest]:
     """Returns the files of tests that reach a changed file, the nearest first."""
     near: list[NearTest] = []
     pages = [name for name in changed if not name.endswith(".py")]
-    for path in (ROOT / "tests").rglob("test_*.py"):
+    for path in (path for folder in TESTS for path in folder.rglob("test_*.py")):
         file = path.relative_to(ROOT).as_posix()
         fixtures = fixtures_taken(file)
         reached = distances({file, *(owner for owner, _ in fixtures)})

@@ -23,7 +23,6 @@ COMMAND = "python -m tests.reference"
 
 
 def openapi() -> dict[str, Any]:
-    """Returns the OpenAPI document of the service."""
     settings = ApiSettings(database_url="postgresql://nowhere/none", secret=b"-")
     return create_app(settings).openapi()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import gate
+from tests.architecture import TESTS
 from tests.gate import Stage, passes
 from tests.near import near_tests
 
@@ -41,12 +42,18 @@ def test_no_process_of_a_stage_compiles_what_another_one_has_compiled(monkeypatc
 
 
 def test_every_test_stands_in_a_stage() -> None:
-    root = ROOT / "tests"
     (command,) = gate.TESTS.commands
-    selected = {word for word in command if word.startswith("tests/")}
-    files = [path.relative_to(ROOT) for path in root.rglob("test_*.py")]
+    selected = {word for word in command if word.startswith(("tests/", "examples/", "benchmarks/"))}
+    files = [path.relative_to(ROOT) for root in TESTS for path in root.rglob("test_*.py")]
     rooms = {Path(name) for name in selected}
     assert [file for file in files if not rooms & {file, *file.parents}] == []
+
+
+def test_each_file_that_the_makefile_names_is_there() -> None:
+    words = re.split(r"[\s'\"]+", (ROOT / "Makefile").read_text())
+    named = [word for word in words if word.startswith(("tests/", "benchmarks/", "packages/"))]
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_near_tests_are_those_that_reach_a_change_its_own_room_first_and_stores_last() -> None:
@@ -54,7 +61,7 @@ def test_near_tests_are_those_that_reach_a_change_its_own_room_first_and_stores_
     rings = {test.file: test.ring for test in near}
     assert near[0].file == "tests/stats/gates/test_vif.py"
     assert rings["tests/stats/decision/test_verdict.py"] == 1
-    assert rings["tests/calibration/test_report.py"] == 2
+    assert rings["benchmarks/calibration/tests/test_report.py"] == 2
     assert rings["tests/pipeline/scenarios/test_scenarios.py"] == 3
     assert "tests/domain/test_route.py" not in rings
 

@@ -10,30 +10,36 @@ ROOT = Path(__file__).parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 # Words that every engineer of the field knows.
 _KNOWN = """
-account actions address advice agents alert aliasing amount answer api app application are asset
-attribute axis batch batching because body boundary bucket chain changed check child children clause
-cli client close cluster column command compared comparison component computed conflict contract
-copying count counted created cron currency daemon dagster dashboard data dataclass day db decision
-definitions delivery deployed derived design diff difference different dir doctor document
-documentation domain doubtful drafted drop dropped duck duckdb due duplicate durability duration
-editor embedded empty ended entry env envelope erasure error estimate evaluate event exit explain
-explanation fact failed failures fault field figures file filter flag folder forget forgotten form
-forwarded found frozen full future gone group guard harm headline health holder home hours
-housekeeping http import increment inflation input interval invalid java job json judged keep kind
-lacking lane last lazy limit links list listed listing lives main many mark markup matcher mcp
-measure measurement member memory meters migrate missing named needed needs no not now numbers once
-open operations operator options orchestration outbound outcome own page pairs parquet partitions
-passing patch payload pending person picture plain plan planned planning plot polling posted
-postgres problem provenance publication published pull python query question quicker range rate raw
-read reader rebuild rebuilt receipt receiver recent recorded redaction refusal refused register
-registered registration regression rejected relations release remaining remote removal reply report
-request requirement resource resources result retention returning revenue reward rewriting role
-round row rule run runtime sampling scene schedules schema scope script sealer secret seen selection
-sending sent sequential served server service settings setup shape share shortfall shown sign
-signature silence snapshot source spark start state statement stats status stop storage store stored
-storing stratification strict sums supervisor table tenants tick too tool tools totals traffic
-treatment unanswered unavailable unhandled unmatched unreadable unsealed unused users version view
-watched weak web week whole wire withdraw withdrawal withdrawn wording work workers write writer
+absence account actions adapters address advice agents alert aliasing amount answer api app
+application are asset axis backlog batch batching because body boundary bucket caller chain
+changed check checklist child children clause cli client close closed cluster column command
+compared comparison component computed conflict context contract copying count counted created
+cron crossing currency cursors daemon dagster dashboard data dataclass day db dbt decision
+default definitions delivery deploy deployed derived design dialect diff difference different
+digest dir doctor document documentation domain doubtful draft drafted drawing drop dropped duck
+duckdb due duplicate durability duration editor empty encoding ended engine entry env envelope
+environments epoch erasure error estimate evaluate evaluation event evidence exchange exit
+experiment explain explanation fact failed failures fault field figures file filter flag folder
+forget forgotten form forwarded found frozen full future gauges gone group guard harm headline
+health history holder home host hour housekeeping http import increment inflation input interval
+invalid invariants java job json judged keep key kind lacking lane last lazy levels limit links
+list listed listing lives main many mark markup matcher mcp mean measure measurement member
+memory meters metric migrate missing named needed needs no not now numbers once open operations
+operator options orchestration origin outbound outcome own page pairs parquet partitions passing
+patch payload pending person picture plain plan planned planning plot poll polling population
+posted posterior postgres probe problem programs progress project provenance proxied proxies
+publication published pull python quantile query question quicker ramp random range rate ratio
+raw read reader rebuild rebuilt receipt receiver recent record recorded redaction refusal
+refused register registered registration regression rejected relation relations release
+remaining remote removal reply report request requirement resource resources result retention
+returning revenue reward rewriting role round row rule run runtime sample sampling scene
+schedules schema scope script sealer secret seen selection sending sent sequential series served
+server service sessions settings setup shape share shortfall shown sign signature silence
+snapshot source stage start state statement stats status step stop storage store stored storing
+stratification stream strict subject sums supervisor table target tenants tick timeline too tool
+tools totals trace traffic treatment trusted unanswered unavailable unhandled unmatched
+unreadable unsealed unused users verification verify version view visit visitor warnings watched
+weak web webhook week whole wire withdraw withdrawal withdrawn wording work workers write writer
 written yes
 """
 KNOWN = _KNOWN.split()

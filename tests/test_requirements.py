@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-TESTS = Path(__file__).parent
-MANIFEST = tomllib.loads((TESTS / "requirements.toml").read_text())
+from tests.architecture import TESTS
+
+MANIFEST = tomllib.loads(Path(__file__).with_name("requirements.toml").read_text())
 
 
 def is_mark(node: ast.AST) -> bool:
@@ -34,7 +35,9 @@ def marks_of(path: Path) -> Iterator[str]:
 
 
 def test_every_requirement_has_a_test_and_every_mark_a_requirement() -> None:
-    marks = Counter(name for path in TESTS.rglob("test_*.py") for name in marks_of(path))
+    marks = Counter(
+        name for folder in TESTS for path in folder.rglob("test_*.py") for name in marks_of(path)
+    )
     requirements = MANIFEST["requirements"]
     print(  # noqa: T201 - the count that `pytest -rP` shows
         f"{len(requirements)} requirements, {marks.total()} marks"

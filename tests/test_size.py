@@ -17,6 +17,8 @@ from tests.architecture import PACKAGES, ROOT
 PAGE = ROOT / "sizes.toml"
 _COUNTED = {".py", ".sql", ".js", ".mjs"}
 RESERVE = "reserve"
+# What a newcomer may have to read: README, CONTRIBUTING, CHANGELOG and docs.
+_MOST_WORDS, _MOST_PAGES = 60_000, 32
 _HEAD = """\
 # The most lines that each room may have: Python, SQL and JavaScript, with docstrings and comments.
 # A number only falls, unless the same commit lowers others by as much (tests/test_size.py).
@@ -25,7 +27,6 @@ _HEAD = """\
 
 
 def sizes() -> dict[str, int]:
-    """Returns the lines of each room of the source and of the tests."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -52,7 +53,6 @@ def limits(text: str | None = None) -> dict[str, int]:
 
 
 def page(lines: dict[str, int]) -> str:
-    """Returns the page with these limits."""
     rows = (f'"{room}" = {count}\n' for room, count in sorted(lines.items()))
     return f"{_HEAD}\n[lines]\n{''.join(rows)}"
 
@@ -89,6 +89,12 @@ def test_the_limits_together_never_rise(commit) -> None:
     if before.returncode:
         pytest.skip(f"{commit} has no {PAGE.name}, or this is no whole clone")
     assert sum(limits().values()) <= sum(limits(before.stdout).values())
+
+
+def test_the_pages_stay_short_and_few() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert len(pages) <= _MOST_PAGES
+    assert sum(len(path.read_text().split()) for path in pages) <= _MOST_WORDS
 
 
 if __name__ == "__main__":

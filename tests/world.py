@@ -21,9 +21,9 @@ from domain.document import document_text
 from domain.evidence.document import Evidence, evidence_of
 from domain.registration import PRODUCTION, Registration
 from storage.experiments import deploys, experiments
-from storage.tenants.keys import KeyKind, create_key
-from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject, create_key, create_project
+from storage.tenants.setting_changes import apply_settings
 from storage.upkeep.invariants import lost_sessions, units_that_do_not_add_up
 from tests.stores.pipeline_run import freeze_registered, run_pipeline
 from tests.stores.publication import publish
@@ -119,7 +119,6 @@ class World:
 
     @classmethod
     def new(cls, store: "Store", client: "TestClient", name: str = "shop", **members: Any) -> Self:
-        """Creates a project in a store."""
         with store.engine.begin() as connection:
             project = create_project(connection, name)
         return cls(store=store, client=client, project=project, **members)
@@ -186,7 +185,6 @@ class World:
         return self.deploy(K, share, minutes=0, base=A)
 
     def withdraw(self, deploy: dict[str, Any]) -> Any:
-        """Asks for the withdrawal of a deploy, and returns the answer."""
         return self.client.delete(f"/v1/deploys/{deploy['deploy_id']}", headers=self.write)
 
     def units_of(
@@ -247,7 +245,6 @@ class World:
     # --- Experiments and verdicts -----------------------------------------------------------
 
     def register(self, **members: Any) -> str:
-        """Registers an experiment, and returns its id."""
         answer = self.post("/v1/reward/register", {**self.registration, **members})
         assert answer.status_code == 201, answer.text
         return answer.json()["experiment_id"]
@@ -297,7 +294,6 @@ class World:
         return contract["verdict"], contract["abstain_reason"], contract["power_state"]["decided"]
 
     def contract(self, experiment_id: str) -> dict[str, Any]:
-        """The verdict contract."""
         return self._read(f"/v1/reward/{experiment_id}").json()
 
     def evidence(self, experiment_id: str) -> dict[str, Any]:
@@ -324,7 +320,6 @@ class World:
         return self._read(f"/v1/reward/{experiment_id}/registration").json()
 
     def listed(self) -> list[dict[str, Any]]:
-        """The list of the project's experiments."""
         return self._read("/v1/reward").json()["experiments"]
 
     def require_the_counts_to_add_up(self) -> None:

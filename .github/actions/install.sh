@@ -3,4 +3,4 @@
 set -euo pipefail
 tree=$(cd "$(dirname "$0")/../.." && pwd)
 command -v deploy-reward > /dev/null ||
-  pipx install --quiet --pip-args="--constraint $tree/constraints.txt" "$tree/packaging/client"
+  pipx install --quiet --pip-args="--constraint $tree/constraints.txt" "$tree/packaging/client${EXTRA:-}"

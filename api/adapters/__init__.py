@@ -1,4 +1,4 @@
-"""Adapters: the protocols of OpenFeature, of OpenTelemetry and of controllers of rollouts.
+"""Adapters: the protocols of OpenFeature and of controllers of rollouts.
 
 An annex: the application alone imports it.
 """

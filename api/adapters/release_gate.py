@@ -20,7 +20,7 @@ from api.wire.documentation import json_body, reading
 from api.wire.shape import NO_NUL, Commit, EnvironmentInQuery, MetricName, OpenShape, Shape
 from domain.registration import PRODUCTION, Registration
 from domain.wording.registration import HISTORY
-from domain.wording.situation import leads
+from domain.wording.situation import is_taken_back, leads
 from storage.experiments.commit_ids import whole_id
 from storage.experiments.experiments import register
 from storage.releases.commit_experiments import experiments_of_commit
@@ -38,6 +38,7 @@ from storage.releases.release_gate import (
 from storage.tenants.default_metric import default_metric
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import read_settings
+from storage.verdicts.situations import SituationReading
 from storage.views.registrations import read_current
 
 router = APIRouter(tags=["reward"])
@@ -81,7 +82,7 @@ class GateQuestion(Question, Shape):
 
 
 class GateRequest(OpenShape):
-    """What Flagger posts: of it only the metadata are ours."""
+    """Flagger's webhook body; only `metadata` is ours."""
 
     metadata: GateQuestion = GateQuestion()
 
@@ -95,7 +96,7 @@ class FreezeShown(Shape):
 
 
 class GateAnswer(Shape):
-    """What Argo Rollouts reads."""
+    """The answer that Argo Rollouts reads."""
 
     phase: Phase
     verdict: Literal["keep", "rollback", "iterate", "abstain"]
@@ -108,7 +109,6 @@ _BODY = body_of(GateRequest)
 async def _judge(
     request: Request, project_id: int, question: Question, *, registers: bool
 ) -> GateAnswer:
-    """Returns the answer to a question."""
     policy = gate_policy(question.policy)
 
     def judging(connection: Connection) -> Judgment:
@@ -145,10 +145,7 @@ async def _judge(
         registration, current = read_current(connection, project_id, experiment.experiment_id)
         evidence, situation = current.evidence, current.situation
         said = situation.sentence if evidence is None else evidence.sentence
-        because = judged.because
-        if leads(situation):
-            because = because.replace("Go on:", "Look before you go on:")
-        said = f"{because} {said or 'No look yet: nothing was measured.'}"
+        said = f"{_as_of_now(judged, current)} {said or 'No look yet: nothing was measured.'}"
         return GateAnswer(
             phase=judged.phase,
             verdict=experiment.contract.verdict.value,
@@ -156,6 +153,15 @@ async def _judge(
         )
 
     return await runtime(request).store.run(answering)
+
+
+def _as_of_now(judged: Judgment, current: SituationReading) -> str:
+    """Returns the reason, in view of a withdrawal since the last look."""
+    because = judged.because
+    is_gone = is_taken_back(current.situation, current.evidence, current.acted)
+    if is_gone or leads(current.situation):
+        because = because.replace("Go on:", "Look before you go on:")
+    return because.replace("Go back:", "Already taken back:") if is_gone else because
 
 
 @router.get(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import Field, TypeAdapter
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,11 +17,11 @@ from api.wire.answer import answer, etag, is_known
 from api.wire.body import shaped
 from api.wire.documentation import json_body, reading
 from api.wire.envelope import EVALUATION_PATH
-from api.wire.problem import Problem
+from api.wire.problem import Fault, Problem
 from api.wire.shape import Environment, Name, OpenShape, Shape
-from domain.absence import is_nobody
+from domain.absence import unit_name
 from domain.draw import FLAG_SHARE, Offer, drawn
-from domain.lineage.flag import number_of
+from domain.lineage.flag import COMMIT_FLAG, number_of, signed_value
 from domain.registration import PRODUCTION
 from storage.releases.handout import FlagExperiment, Handout, read_handout
 from storage.tenants.keys import KeyKind
@@ -32,8 +32,10 @@ router = APIRouter(tags=["assignment"])
 # By project and environment, for half a second: after a withdrawal no unit is given a second later.
 Handouts = Recent[tuple[int, str], Handout]
 REMEMBERED_SECONDS = 0.5
-# The flag whose value is the build to serve.
-COMMIT = "commit"
+
+
+def _or_production(environment: object) -> object:
+    return PRODUCTION if environment is None else environment
 
 
 class EvaluationContext(OpenShape):
@@ -46,7 +48,9 @@ class EvaluationContext(OpenShape):
         default=None,
         description="Where users are the units, who is drawn: as events name the user in user_ref.",
     )
-    environment: Environment = PRODUCTION
+    environment: Annotated[Environment, BeforeValidator(_or_production)] = PRODUCTION
+    # The property that names the unit may be among the other members.
+    model_config = ConfigDict(extra="allow")
 
 
 class EvaluationRequest(OpenShape):
@@ -89,7 +93,7 @@ class _Arm:
     @property
     def shown(self) -> bool | int | float | str:
         """The value as clients read it: by its spelling a boolean, a number or a text."""
-        if self.key == COMMIT:
+        if self.key == COMMIT_FLAG:
             return self.value
         # Digit for digit: Python's client takes 10 for no float, and 10.0 for no integer.
         number = number_of(self.value)
@@ -174,17 +178,29 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
     handout = await handouts.read(
         where, lambda: shared.store.run(lambda connection: read_handout(connection, *where))
     )
-    session, user = context.targetingKey, context.user_ref
-    known = None if user is None or is_nobody(user) else user
-    pseudonym = known and shared.pseudonyms.of(caller.project_id, known).hex()
-    units = {"session": session, "user": pseudonym}
-    commit, *flags = _arms(handout, units, caller.settings.unit)
+    units = {"session": context.targetingKey, "user": _pseudonym(shared, caller, context)}
+    unit = caller.settings.unit_property
+    chosen = "user" if unit else caller.settings.unit
+    commit, *flags = _arms(handout, units, chosen, lacking=unit or "user_ref")
     named = [arm for arm in flags if arm is not None and (key is None or arm.key == key)]
     # Events carry the flags that their page asked for, and so does the token.
     token = _token(shared, caller, context, commit=commit, flags=named)
     if commit is None:
         return [_shown(arm, token) for arm in named]
     return [_shown(arm, {**token, "commit": commit.value}) for arm in (commit, *named)]
+
+
+def _pseudonym(shared: Runtime, caller: Caller, context: EvaluationContext) -> str | None:
+    """Returns the pseudonym of the user or of the unit by name; None where neither is named."""
+    unit = caller.settings.unit_property
+    value = context.user_ref if unit is None else (context.model_extra or {}).get(unit)
+    try:
+        known = unit_name(value)
+    except ValueError as broken:
+        fault = Fault(at=f"/context/{unit}", code="invalid_member", detail=str(broken))
+        members = {"errorCode": "INVALID_CONTEXT", "errorDetails": f"{unit} {broken}"}
+        raise Problem("invalid_evaluation", str(broken), faults=[fault], members=members) from None
+    return known and shared.pseudonyms.of(caller.project_id, known, unit=unit).hex()
 
 
 # By what the setting `ofrep` says.
@@ -196,11 +212,7 @@ _KINDS: Mapping[str, Set[KeyKind]] = {
 
 
 def _require_setting(caller: Caller) -> None:
-    """Refuses a key to which the project hands out no arms.
-
-    Raises:
-        Problem: Its setting says so; the answer is the same for all tests of the project.
-    """
+    """Refuses a key to which the project hands out no arms."""
     setting = caller.settings.ofrep
     if caller.kind not in _KINDS[setting]:
         detail = f"the project's setting ofrep is {setting}: no {caller.kind.value} key is served"
@@ -211,11 +223,7 @@ def _require_setting(caller: Caller) -> None:
 async def _read(
     request: Request, shared: Runtime, caller: Caller, key: str | None
 ) -> EvaluationRequest:
-    """Returns the body; its faults have the protocol's status and members beside ours.
-
-    Raises:
-        Problem: The body is no evaluation's, or there were too many requests.
-    """
+    """Returns the body; its faults have the protocol's status and members beside ours."""
     try:
         return await shaped(_BODY, await shared.rate_limit.body(request, caller))
     except Problem as problem:
@@ -234,34 +242,37 @@ async def _read(
         ) from None
 
 
-def _arms(handout: Handout, units: Mapping[str, str | None], chosen: str) -> Iterator[_Arm | None]:
+def _arms(
+    handout: Handout, units: Mapping[str, str | None], chosen: str, *, lacking: str
+) -> Iterator[_Arm | None]:
     """Yields the arm in the builds, None where none is recorded, then an arm for each flag.
 
     Args:
         units: The session, and the user as the pipeline names it; None while nobody knows it.
         chosen: The project's unit, which draws builds; by `auto` it is the session.
+        lacking: The member of the context that an unknown user waits for.
     """
-    yield _build_arm(handout, units.get(chosen, units["session"]))
+    yield _build_arm(handout, units.get(chosen, units["session"]), lacking)
     for tested in handout.flags:
-        yield _flag_arm(tested, None if tested.unit is None else units[tested.unit])
+        yield _flag_arm(tested, None if tested.unit is None else units[tested.unit], lacking)
 
 
-def _build_arm(handout: Handout, unit: str | None) -> _Arm | None:
+def _build_arm(handout: Handout, unit: str | None, lacking: str) -> _Arm | None:
     offers = [Offer(salt=canary.commit, share=canary.share) for canary in handout.canaries]
     offer = None if unit is None else drawn(unit, offers)
     commit = handout.baseline if offer is None else offer.salt
     if commit is None:
         return None
     return _Arm(
-        key=COMMIT,
+        key=COMMIT_FLAG,
         value=commit,
         variant="control" if offer is None else "treatment",
         reason=_reason(unit) if offers else "STATIC",
-        facts={"share": offer.share} if offer else _lack(unit) if offers else {},
+        facts={"share": offer.share} if offer else _lack(unit, lacking) if offers else {},
     )
 
 
-def _flag_arm(tested: FlagExperiment, unit: str | None) -> _Arm:
+def _flag_arm(tested: FlagExperiment, unit: str | None, lacking: str) -> _Arm:
     flag = tested.flag
     if flag.control is None:
         raise ValueError(f"{tested.experiment_id} is handed out without a value for control")
@@ -275,7 +286,7 @@ def _flag_arm(tested: FlagExperiment, unit: str | None) -> _Arm:
         facts={
             "experiment_id": tested.experiment_id,
             "share": FLAG_SHARE,
-            **({"waits_for": "start"} if tested.unit is None else _lack(unit)),
+            **({"waits_for": "start"} if tested.unit is None else _lack(unit, lacking)),
         },
     )
 
@@ -284,9 +295,9 @@ def _reason(unit: str | None) -> str:
     return "DEFAULT" if unit is None else "SPLIT"
 
 
-def _lack(unit: str | None) -> dict[str, str]:
+def _lack(unit: str | None, lacking: str) -> dict[str, str]:
     """Returns the member that an unknown unit waits for: until then it is not drawn."""
-    return {"waits_for": "user_ref"} if unit is None else {}
+    return {"waits_for": lacking} if unit is None else {}
 
 
 def _token(
@@ -303,13 +314,15 @@ def _token(
     """
     if caller.kind is not KeyKind.WRITE:
         return {}
-    if commit is None or any(arm.facts.get("waits_for") == "user_ref" for arm in (commit, *flags)):
+    if commit is None or any(
+        arm.facts.get("waits_for", "start") != "start" for arm in (commit, *flags)
+    ):
         return {}
     message = assignment_message(
         environment=context.environment,
         session_id=context.targetingKey,
         commit=commit.value,
-        flags={arm.key: arm.value for arm in flags},
+        flags={arm.key: signed_value(arm.value) for arm in flags},
     )
     epochs = caller.settings.assignment_epochs
     key = shared.signatures.assignments.key(caller.project_id, epochs[0])

@@ -28,7 +28,7 @@ from domain.evidence.document import Evidence, looked_at
 from domain.evidence.results import EvidenceLook
 from domain.figures import rough_percent
 from domain.measure import measure_of, typical_lift
-from domain.wording.effect import MOMENTS, near_end, training_sentence
+from domain.wording.effect import MOMENTS, learned_line, near_end, training_sentence
 from domain.wording.headline import headline_of
 from domain.wording.looks import fired_at, looks_of
 from domain.wording.metrics import metric_rows
@@ -41,7 +41,7 @@ from domain.wording.warnings import warning_sentences
 from storage.tenants.sign_ins import Visitor
 from storage.verdicts.evidence import WAITS_FOR_DEPLOY
 from storage.verdicts.set_aside import read_set_aside
-from storage.views.findings import Finding, finding_version, read_finding
+from storage.views.findings import Finding, read_finding
 from storage.views.ramp import read_ramp
 from storage.views.registrations import read_current
 
@@ -53,7 +53,7 @@ _SOONEST_SECONDS, _LATEST_SECONDS = 5, 60
 _OVERDUE = timedelta(minutes=15)
 # In pixels: of a desk's screen, and of a phone's.
 _WIDTHS = {"wide": 900, "narrow": 360}
-_STATES = {"holds": "ok", "fails": "fault", "not_known": "unknown"}
+_STATES = {"holds": "ok", "fails": "fault", "not_known": "unknown", "differs": "unknown"}
 _PARTS = ("verdict", "progress", "evidence", "arms", "value", "checks", "looks", "contract")
 
 
@@ -128,8 +128,6 @@ def _read(
 ) -> _Reading:
     """Returns an experiment; without its evidence where the reader has its page already."""
     project_id = visitor.project_id
-    # Its version first: what is published in between is then read again rather than missed.
-    version = finding_version(connection, project_id, known_id(experiment_id))
     fault = next(
         (
             failure.sentence
@@ -139,8 +137,9 @@ def _read(
         None,
     )
     finding = read_finding(connection, project_id, known_id(experiment_id))
-    content = f"{VERSION} {version}" + ("" if fault is None else f" {fault}")
-    etag = f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
+    # The tag covers all that moves a sentence: looks, deploys, withdrawals, traffic, time.
+    content = msgspec.json.encode((VERSION, fault, finding))
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     evidence, ramp = finding.evidence, None
     # An experiment that no deploy came for has a sentence and nothing else.
     if etag != known and evidence is not None and evidence.as_of is not None:
@@ -191,6 +190,7 @@ def _known(read: _Reading) -> dict[str, Any]:
         "effect": effect if effect and effect.estimate is not None else None,
         "after": (effect and effect.after_decision) or None,
         "moments": MOMENTS,
+        "learned": learned_line,
         "training": training_sentence(
             effect, retrospective=document is not None and document.retrospective
         ),
@@ -235,7 +235,6 @@ def _first_look(finding: Finding) -> datetime | None:
 
 
 def _ends(finding: Finding, document: Evidence | None) -> datetime | None:
-    """Returns when it ends in any case."""
     registration = finding.registration
     if finding.closed_at is not None:
         return None

@@ -16,7 +16,7 @@ _STANDS = {"yes": "stands", "not_yet": "not yet known", "no": "does not stand"}
 
 
 async def get_ledger(request: Request) -> Response:
-    """Return the page of the sums over the verdicts of 28 days."""
+    """Return the page of the sums over the verdicts of 30 days."""
     as_of = datetime.now(UTC)
     _, ledger = await read_for_visitor(
         request,

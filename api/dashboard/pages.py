@@ -23,16 +23,16 @@ from api.dashboard.settings.keys import KEYS
 from api.dashboard.settings.kinds import KINDS
 from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
 from api.dashboard.verdict import reason_of
-from api.runtime.state import runtime
+from api.runtime.checklists import checklists
 from api.wire.problem import Problem
 from domain.contract import is_fair
 from domain.document import Interval
 from domain.wording.headline import headline_of
 from domain.words import State
-from storage.experiments.deploys import read_deploy
 from storage.experiments.reach import reached_routes
 from storage.postgres.refusal import Missing
 from storage.tenants.sign_ins import Visitor
+from storage.views.deploys import read_deploy
 from storage.views.findings import ListedFinding, findings_of_commits, list_findings
 from storage.views.ramps import ListedRamp, list_ramps, read_ramp_of
 from storage.views.recent_traffic import read_names
@@ -56,7 +56,7 @@ async def get_overview(request: Request) -> Response:
             list_ramps(connection, visitor.project_id, limit=5),
         ),
     )
-    checklist = await runtime(request).checklists.of(visitor.project_id)
+    checklist = await checklists(request).of(visitor.project_id)
     return page(
         request,
         "overview.html",
@@ -186,7 +186,6 @@ def known_deploy(deploy_id: str) -> str:
 
 
 def _sought(request: Request) -> str:
-    """Returns the words that a list is searched for."""
     return request.query_params.get("q", "").replace("\x00", " ").strip()[:_LONGEST_SEARCH]
 
 
@@ -244,7 +243,6 @@ def _whole(deploy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _line(finding: ListedFinding) -> dict[str, Any]:
-    """Returns an experiment's row in a list."""
     contract, current = finding.contract, finding.situation
     document = finding.evidence
     control = None if document is None else document.arms.control.level
@@ -310,5 +308,5 @@ for _path, _form in (
 ):
     router.add_api_route(f"/settings{_path}", _form.get, methods=["GET"])
     router.add_api_route(f"/settings{_path}", _form.post, methods=["POST"])
-# Whatever is asked else.
+# Catch-all route: unknown pages get the dashboard's own 404.
 router.add_api_route("/{rest:path}", get_nothing, methods=["GET"])

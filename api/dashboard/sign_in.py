@@ -11,16 +11,17 @@ from api.dashboard.page.form import posted
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import (
     HOME,
+    ProxiedVisitor,
     drop_token,
     keep_token,
     page_after,
+    proxied_visitor,
     require_own_origin,
     token_of,
     visitor_of,
 )
 from api.runtime.rate_limit import client_address
 from api.runtime.state import runtime
-from api.runtime.trusted_proxies import ProxiedVisitor, proxied_visitor
 from storage.tenants.keys import is_well_formed
 from storage.tenants.projects import Project
 from storage.tenants.sign_ins import (

@@ -1,4 +1,4 @@
-"""`GET /v1/reward/ledger`: the sums over the project's verdicts of 28 days."""
+"""`GET /v1/reward/ledger`: the sums over the project's verdicts of 30 days."""
 
 from datetime import UTC, datetime
 
@@ -26,7 +26,7 @@ router = APIRouter(route_class=PlainRoute, tags=["reward"])
     openapi_extra=reading(),
 )
 async def get_ledger(request: Request) -> Response:
-    """Return the sums over the verdicts of 28 days, and which keeps stand.
+    """Return the sums over the verdicts of 30 days, and which keeps stand.
 
     It enters no verdict.
     """

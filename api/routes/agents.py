@@ -1,5 +1,9 @@
 """`/mcp`: the reward endpoints as MCP tools over streamable HTTP, for agents with a project key."""
 
+import re
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -8,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from api.runtime.address import public_address
 from api.runtime.agents import Agents
 from api.runtime.keyring import admitted
-from api.runtime.origin import require_own_host
+from api.runtime.settings import ApiSettings
 from api.runtime.state import Runtime, runtime
 from api.wire.body import read_body
 from api.wire.problem import Problem
@@ -20,6 +24,7 @@ router = APIRouter(tags=["agents"])
 # RFC 9728: how an agent without a key learns who gives it a key.
 METADATA = "/.well-known/oauth-protected-resource"
 _PATH = "/mcp"
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?")
 
 
 class _Forwarded(Response):
@@ -31,7 +36,6 @@ class _Forwarded(Response):
         self._message = message
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Has the tools answer."""
         read: list[Message] = [{"type": "http.request", "body": self._message, "more_body": False}]
 
         async def again() -> Message:
@@ -47,8 +51,7 @@ async def post_message(request: Request) -> Response:
     shared = runtime(request)
     require_own_host(request, shared.settings)
     await _admit(request, shared)
-    _require_tools(shared)
-    return _Forwarded(shared.agents, await read_body(request))
+    return _Forwarded(_agents(request), await read_body(request))
 
 
 # The standard puts the resource's path behind its own; RFC 9728, 3.1.
@@ -58,7 +61,7 @@ async def get_metadata(request: Request) -> Response:
     """Answer the metadata of `/mcp` as a protected resource: its address and the issuer."""
     shared = runtime(request)
     require_own_host(request, shared.settings)
-    _require_tools(shared)
+    _agents(request)
     issuer = shared.settings.oauth_issuer
     return JSONResponse(
         {
@@ -82,6 +85,42 @@ async def _admit(request: Request, shared: Runtime) -> None:
         raise
 
 
-def _require_tools(shared: Runtime) -> None:
-    if not shared.agents.are_served:
+def _agents(request: Request) -> Agents:
+    agents: Agents = request.scope["state"]["agents"]
+    if not agents.are_served:
         raise Problem("not_found", "this process serves no tools")
+    return agents
+
+
+def require_own_host(request: Request, settings: ApiSettings) -> None:
+    """Refuses a page of another site, also a page whose name was made to resolve to this machine.
+
+    A browser sends the name of its address bar as Host, and no name of another site is an address.
+
+    Raises:
+        Problem: The Host is none of ours (421), or the Origin is another site's (403).
+    """
+    public = urlsplit(settings.public_url or "")
+    sent = request.headers.get("Host", "").lower()
+    host = _HOST.fullmatch(sent)
+    if host is None or not (
+        _is_of_this_machine(host[1].strip("[]"))
+        or host[1] == public.hostname
+        or host[1] in settings.agent_hosts
+    ):
+        raise Problem(
+            "host_not_allowed",
+            "the Host is no name of this service: its operator names them in SERVICE_MCP_HOSTS",
+        )
+    origin = request.headers.get("Origin")
+    own = {sent, public.netloc.lower() or sent}
+    if origin is not None and urlsplit(origin.lower()).netloc not in own:
+        raise Problem("origin_not_allowed", "pages of other sites may not call this")
+
+
+def _is_of_this_machine(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    return True

@@ -4,11 +4,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.runtime.checklists import checklists
 from api.runtime.keyring import admitted
-from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.documentation import PlainRoute, answered_list, reading
-from domain.checklist.lines import ChecklistLine
+from domain.checklist.line import ChecklistLine
 from storage.tenants.keys import READING_KINDS
 
 # It is plain, as the address of a verdict is: of two plain routes, that without a pattern answers.
@@ -29,8 +29,7 @@ async def get_checklist(request: Request) -> Response:
     Computed when somebody asks, from the log's end and the experiments, and kept for a minute. The
     header `Age` says how many seconds ago that was; `Cache-Control: no-cache` asks for it anew.
     """
-    shared = runtime(request)
     caller = await admitted(request, *READING_KINDS)
     fresh = "no-cache" in request.headers.get("Cache-Control", "").lower()
-    checklist = await shared.checklists.of(caller.project_id, fresh=fresh)
+    checklist = await checklists(request).of(caller.project_id, fresh=fresh)
     return answer(checklist.lines, headers={"Age": str(checklist.age)})

@@ -2,6 +2,7 @@
 
 import re
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -37,20 +38,11 @@ from api.wire.shape import (
 )
 from domain.absence import NOTHING_RULE, is_nothing, is_null
 from domain.document import time_text
-from storage.experiments.deploys import (
-    DeployRequest,
-    RecordedDeploy,
-    last_deploy,
-    list_deploys,
-    record_deploy,
-)
-from storage.experiments.withdrawal import withdraw_deploy
-from storage.postgres.refusal import Missing
+from storage.experiments.deploys import DeployRequest, RecordedDeploy, last_deploy, record_deploy
 from storage.verdicts.announcements import announce_base_moves
 
 router = APIRouter(tags=["deploys"])
 
-_DEPLOY_ID = re.compile("dep_[0-9a-f]{20}")
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?", re.ASCII)
 
 
@@ -177,13 +169,6 @@ class DeployReceipt(Shape):
     dashboard_url: str
 
 
-class WithdrawnDeploy(Shape):
-    """A deploy that was withdrawn."""
-
-    deploy: DeployRecord
-    withdrawn_at: datetime
-
-
 class LastDeploy(Shape):
     """The latest deploy of an environment, with its graph."""
 
@@ -239,14 +224,9 @@ async def post_deploy(
     wanted = await apart(lambda: deploy.request(key))
 
     def recording(connection: Connection) -> RecordedDeploy:
-        recorded = record_deploy(connection, caller.project_id, wanted)
-        announce_base_moves(
-            connection,
-            caller.project_id,
-            wanted.environment,
-            known_at=recorded.record["recorded_at"],
-        )
-        return recorded
+        place = (connection, caller.project_id, wanted.environment)
+        announce = partial(announce_base_moves, *place)
+        return record_deploy(connection, caller.project_id, wanted, announce=announce)
 
     recorded = await shared.store.run_in_turn(caller.project_id, recording)
     return answer(
@@ -260,25 +240,6 @@ async def post_deploy(
     )
 
 
-@router.delete(
-    "/v1/deploys/{deploy_id}",
-    summary="Withdraw a deploy that was posted by mistake",
-    responses={200: {"model": WithdrawnDeploy}},
-    openapi_extra=reading(problems=["unknown_deploy", "deploy_in_use"]),
-)
-async def delete_deploy(request: Request, caller: Writer, deploy_id: str) -> Response:
-    """Withdraw a record while no experiment rests on it; the same post is then a new deploy."""
-
-    def withdrawing(connection: Connection) -> tuple[dict[str, Any], datetime]:
-        if not _DEPLOY_ID.fullmatch(deploy_id):
-            raise Missing("unknown_deploy", "there is no such deploy")
-        by = caller.actor(connection)
-        return withdraw_deploy(connection, caller.project_id, deploy_id, by=by)
-
-    deploy, withdrawn_at = await runtime(request).store.run(withdrawing)
-    return answer({"deploy": deploy, "withdrawn_at": withdrawn_at})
-
-
 def _idempotency_key(request: Request) -> str | None:
     key = request.headers.get("Idempotency-Key")
     if key is None:
@@ -289,44 +250,6 @@ def _idempotency_key(request: Request) -> str | None:
     elif _IDEMPOTENCY_KEY.fullmatch(key):
         return key
     raise invalid([Fault(at="Idempotency-Key", code=code, detail=detail, place="header")])
-
-
-class DeployList(Shape):
-    """A page of a project's deploys, the newest first."""
-
-    deploys: list[DeployRecord]
-    next_cursor: str | None
-
-
-@router.get(
-    "/v1/deploys",
-    summary="List deploys",
-    responses={200: {"model": DeployList}},
-    openapi_extra=reading(problems=["unknown_deploy"]),
-)
-async def get_deploys(
-    request: Request,
-    caller: Writer,
-    *,
-    environment: Annotated[EnvironmentInQuery | None, Query()] = None,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    cursor: Annotated[
-        str | None, Query(pattern="^dep_[0-9a-f]{20}$", description="`next_cursor` of a page.")
-    ] = None,
-) -> Response:
-    """List the project's deploys with their commits, the newest first."""
-
-    def listing(connection: Connection) -> list[dict[str, Any]]:
-        # A row more than shown says that there is a next page.
-        return list_deploys(
-            connection, caller.project_id, environment=environment, limit=limit + 1, before=cursor
-        )
-
-    deploys = await runtime(request).store.run(listing)
-    page = deploys[:limit]
-    return answer(
-        {"deploys": page, "next_cursor": page[-1]["deploy_id"] if len(deploys) > limit else None}
-    )
 
 
 @router.get(

@@ -20,6 +20,7 @@ from api.wire.documentation import answered, json_body, reading
 from api.wire.shape import (
     Actor,
     Commit,
+    FlagName,
     FreeForm,
     MetricName,
     Name,
@@ -29,7 +30,7 @@ from api.wire.shape import (
     named,
 )
 from domain.contract import Contract
-from domain.lineage.flag import Flag, number_of
+from domain.lineage.flag import COMMIT_FLAG, Flag, number_of, spellings
 from domain.registration import (
     GUARDRAIL_PACE_SECONDS,
     RegisteredExperiment,
@@ -62,6 +63,13 @@ FlagValue = Annotated[
 ]
 
 
+def _no_build(name: str) -> str:
+    if name == COMMIT_FLAG:
+        rule = "names the build in OpenFeature and OpenTelemetry: give the flag another name"
+        raise PydanticCustomError("reserved_name", rule)
+    return name
+
+
 def _spelled(value: FlagValue) -> str:
     """Returns a value as its events will have it: a client prints 2.50 as 2.5."""
     text = str(value).strip()
@@ -72,7 +80,7 @@ def _spelled(value: FlagValue) -> str:
 class TreatmentFlag(Shape):
     """A change behind a feature flag: a single build, two behaviours."""
 
-    name: Name
+    name: Annotated[FlagName, AfterValidator(_no_build)]
     treatment: FlagValue = Field(description="The value under test.")
     control: FlagValue | None = Field(
         default=None,
@@ -83,7 +91,7 @@ class TreatmentFlag(Shape):
     @model_validator(mode="after")
     def _differ(self) -> Self:
         flag = self.flag()
-        if flag.treatment == flag.control:
+        if flag.control in spellings(flag.treatment):
             raise PydanticCustomError("same_value", "treatment and control are the same value")
         return self
 

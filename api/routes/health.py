@@ -6,6 +6,7 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from api.runtime.gauges import StoreGauges
 from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.documentation import PlainRoute, reading
@@ -46,6 +47,6 @@ def _is_ready(connection: Connection) -> bool:
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
 async def get_metrics(request: Request) -> Response:
     """Answer with what all workers counted, and how the service fares; no label names a project."""
-    shared = runtime(request)
-    metrics = shared.meters.exposition() + await shared.gauges.exposition()
+    gauges: StoreGauges = request.scope["state"]["gauges"]
+    metrics = runtime(request).meters.exposition() + await gauges.exposition()
     return Response(metrics, media_type=CONTENT_TYPE_LATEST)

@@ -4,6 +4,8 @@ import re
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Depends, Query
+from places.listing import list_places, read_place
+from places.queue import MOST_OPEN, PlaceRequest, advance, ask, give_back
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
@@ -19,8 +21,6 @@ from api.wire.documentation import answered, json_body, reading
 from api.wire.shape import NO_NUL, Actor, Commit, Environment, MetricName, Shape, named
 from domain.planning.place import ACCEPT_HARM, PATIENCE_HOURS, Place, PlaceList, PlaceState
 from domain.registration import PRODUCTION
-from storage.places.listing import list_places, read_place
-from storage.places.queue import MOST_OPEN, PlaceRequest, advance, ask, give_back
 from storage.postgres.refusal import Missing
 
 router = APIRouter(tags=["places"])

@@ -20,11 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.runtime.caller import RevenueWriter
+from api.runtime.keyring import Caller
 from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import body_of
 from api.wire.documentation import json_body, reading
 from api.wire.moment import Moment
+from api.wire.problem import Fault, invalid
 from api.wire.shape import FreeForm, Shape, named
 from domain.absence import is_nobody
 from domain.currency import CODES
@@ -119,7 +121,7 @@ class RevenueReceipt(Shape):
     unknown: dict[str, int] = Field(
         default={},
         description="Of `user_ref`, and of `session_id` and `environment` in `attributes`, how many"
-        " were words for nothing: these events are stored without; left out if none.",
+        " were words for nothing, or no text: these events are stored without; left out if none.",
     )
 
 
@@ -171,7 +173,10 @@ async def post_revenue_events(
 ) -> Response:
     """Store all events of the request, or none; an event sent again is a duplicate."""
     shared = runtime(request)
-    events = [_stored_form(event, caller.project_id, shared.pseudonyms) for event in posted.events]
+    faults: list[Fault] = []
+    events = [_stored_form(event, caller, shared.pseudonyms, faults) for event in posted.events]
+    if faults:
+        raise invalid(faults)
 
     def recording(connection: Connection) -> RecordedRevenue:
         return record_revenue(connection, caller.project_id, events, history=replay)
@@ -187,16 +192,28 @@ async def post_revenue_events(
     return answer(_receipt(events, recorded, Counter(unknown)))
 
 
-def _stored_form(event: RevenueEventBody, project_id: int, pseudonyms: Pseudonyms) -> RevenueEvent:
-    user = None if is_nobody(event.user_ref) else event.user_ref
+def _stored_form(
+    event: RevenueEventBody, caller: Caller, pseudonyms: Pseudonyms, faults: list[Fault]
+) -> RevenueEvent:
+    project_id, unit, attributes = (
+        caller.project_id,
+        caller.settings.unit_property,
+        event.attributes,
+    )
+    user = None if is_nobody(event.user_ref) else pseudonyms.of(project_id, event.user_ref)
+    if unit is not None:
+        try:
+            user, attributes = pseudonyms.of_unit(project_id, unit, attributes or {}, user=user)
+        except ValueError as broken:
+            faults.append(Fault(at=f"/attributes/{unit}", code="invalid", detail=str(broken)))
     return RevenueEvent(
         idempotency_key=event.idempotency_key,
         event=event.event,
         occurred_at=event.occurred_at,
-        pseudonym=None if user is None else pseudonyms.of(project_id, user),
+        pseudonym=user,
         amount_value=event.amount.value if event.amount else None,
         amount_currency=event.amount.currency if event.amount else None,
-        attributes=event.attributes,
+        attributes=attributes,
     )
 
 

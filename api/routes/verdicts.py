@@ -1,17 +1,13 @@
 """`GET /v1/reward/...`: verdicts as they were published, and their evidence as of now."""
 
-import base64
 import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
-from pydantic import AfterValidator
-from pydantic_core import PydanticCustomError
+from fastapi import APIRouter
 from sqlalchemy import Connection
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -20,23 +16,18 @@ from starlette.responses import Response
 from api.runtime.caller import Reader
 from api.runtime.keyring import admitted
 from api.runtime.state import runtime
-from api.wire.answer import answer, etag, is_known
+from api.wire.answer import etag, is_known
 from api.wire.documentation import PlainRoute, answered, reading
-from api.wire.moment import RULE as MOMENT_RULE
-from api.wire.moment import moment
 from api.wire.problem import Problem
-from api.wire.shape import NO_NUL, Commit, MetricName, Name
 from domain.contract import Contract
-from domain.document import document_text, time_text
+from domain.document import document_text
 from domain.evidence.document import ClosedExperiment, Evidence
 from domain.evidence.effect import Effect
-from domain.listing import ListedVerdict, VerdictList
 from domain.registration import RegistrationAnswer
 from storage.postgres.refusal import Missing
 from storage.tenants.keys import READING_KINDS
 from storage.verdicts.publication import PublishedVerdict, read_effect, read_verdict
 from storage.views.registrations import read_current, read_registration
-from storage.views.verdict_list import VerdictFilter, list_verdicts
 
 router = APIRouter(tags=["reward"])
 
@@ -164,100 +155,8 @@ def _no_evidence(registration: RegistrationAnswer, verdict: PublishedVerdict) ->
 
 
 async def _published(request: Request, read: Callable[[Connection], str | NoEvidence]) -> Response:
-    """Answers with a document that was published with a verdict.
-
-    Raises:
-        Problem: Nothing was published yet.
-    """
+    """Answers with a document that was published with a verdict."""
     found = await runtime(request).store.run(read)
     if isinstance(found, NoEvidence):
         raise Problem("no_evidence_yet", found.because, headers=_retry_after(found.verdict))
     return Response(found, media_type="application/json")
-
-
-def _moment(value: str) -> str:
-    try:
-        moment(value)
-    except ValueError:
-        raise PydanticCustomError("invalid_time", MOMENT_RULE) from None
-    return value
-
-
-def _position(cursor: str) -> tuple[datetime, str]:
-    """Returns the experiment after which a page begins.
-
-    Raises:
-        ValueError: No page of ours ended with this cursor.
-    """
-    time, _, experiment_id = base64.urlsafe_b64decode(cursor).decode("ascii").partition(" ")
-    return moment(time), known_id(experiment_id)
-
-
-def _cursor(value: str) -> str:
-    try:
-        _position(value)
-    except (ValueError, Missing):
-        detail = "must be the next_cursor of an earlier page"
-        raise PydanticCustomError("invalid_cursor", detail) from None
-    return value
-
-
-def _after(last: ListedVerdict, *, pending: bool) -> str:
-    since = (last.decided_at or last.breached_at) if pending else None
-    at = since or last.registered_at
-    position = f"{time_text(at)} {last.experiment_id}"
-    return base64.urlsafe_b64encode(position.encode()).decode()
-
-
-@router.get(
-    "/v1/reward",
-    summary="List experiments",
-    responses={200: answered(VerdictList)},
-    openapi_extra=reading(problems=["ambiguous_commit"]),
-)
-async def get_verdicts(
-    request: Request,
-    caller: Reader,
-    *,
-    status: Annotated[Literal["open", "decided"] | None, Query()] = None,
-    treatment_commit: Annotated[Commit | None, Query(description="However much of its id.")] = None,
-    deploy_id: Annotated[Name | None, Query(pattern=NO_NUL)] = None,
-    metric: Annotated[MetricName | None, Query(pattern=NO_NUL)] = None,
-    decided_after: Annotated[
-        str | None, Query(json_schema_extra={"format": "date-time"}), AfterValidator(_moment)
-    ] = None,
-    pending: Annotated[
-        bool,
-        Query(
-            description="Decisions and breaches that were not acted on yet, the oldest first: the"
-            " commit is still the declared canary that it was then."
-        ),
-    ] = False,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    cursor: Annotated[str | None, Query(max_length=512), AfterValidator(_cursor)] = None,
-) -> Response:
-    """List the project's experiments with their verdicts, the newest first.
-
-    With `pending`, the decisions and breaches to act on, the oldest first.
-    """
-    wanted = VerdictFilter(
-        status=status,
-        treatment_commit=treatment_commit.lower() if treatment_commit else None,
-        deploy_id=deploy_id,
-        metric=metric,
-        decided_after=moment(decided_after) if decided_after else None,
-        pending=pending,
-    )
-    after = _position(cursor) if cursor else None
-
-    def listing(connection: Connection) -> list[ListedVerdict]:
-        # A row more than shown says that there is a next page.
-        return list_verdicts(
-            connection, caller.project_id, wanted=wanted, limit=limit + 1, after=after
-        )
-
-    experiments = await runtime(request).store.run(listing)
-    page = experiments[:limit]
-    more = len(experiments) > limit
-    cursor = _after(page[-1], pending=pending) if more else None
-    return answer(VerdictList(experiments=tuple(page), next_cursor=cursor))

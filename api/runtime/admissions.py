@@ -16,8 +16,8 @@ from api.runtime.store import Store
 from api.wire.event_batch import EVENT_MEMBERS, Rejected
 from api.wire.problem import Fault, Problem
 from api.wire.shape import NO_VALUE, NULL_COMMIT
-from domain.checklist.setup import NO_UNIT
-from domain.checklist.setup import Admissions as Counts
+from domain.checklist.admissions import NO_UNIT
+from domain.checklist.admissions import Admissions as Counts
 from storage.log.admissions import add_admissions
 from storage.log.events import note_names
 from storage.log.received_events import add_name_counts
@@ -47,7 +47,6 @@ class Admissions:
     """
 
     def __init__(self, store: Store) -> None:
-        """Counts nothing yet."""
         self._store = store
         self._counts: dict[int, Counter[str]] = {}
         self._reasons: dict[int, str] = {}
@@ -91,7 +90,7 @@ class Admissions:
         count["sampled_out"] += sampled_out
         count.update(notes)
         for name in dict.fromkeys(names):
-            self._name((project_id, trusted or name in sources, not trusted), name)
+            self._name((project_id, trusted, not trusted and name in sources), name)
         lacking = lacking_members(fault for event in rejected for fault in event.faults)
         self.lacked(project_id, [*unknown, *lacking])
         self._reject(project_id, [_reason(event.faults[0]) for event in rejected])
@@ -182,11 +181,11 @@ def _add(
 ) -> None:
     if counted:
         add_admissions(connection, counted)
-    for kind in ((True, False), (True, True), (False, True)):
+    for kind in ((True, False), (False, True), (False, False)):
         of_kind = {
             project_id: some for (project_id, *own), some in names.items() if tuple(own) == kind
         }
-        note_names(connection, of_kind, vouched=kind[0], claimed=kind[1])
+        note_names(connection, of_kind, vouched=kind[0], is_read=kind[1])
     add_name_counts(connection, received)
 
 

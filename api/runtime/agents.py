@@ -44,7 +44,6 @@ class Agents:
         return self._tools is not None
 
     async def __aenter__(self) -> Self:
-        """Opens nothing yet."""
         return self
 
     async def __aexit__(self, *_: object) -> None:

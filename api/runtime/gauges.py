@@ -1,17 +1,20 @@
 """The gauges of the whole service, read from the store and served to Prometheus."""
 
 import asyncio
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import get_type_hints
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
+from sqlalchemy import Connection
 
 from api.runtime.recent import Recent
 from api.runtime.store import Store
 from storage.postgres.engine import StoreUnavailable
-from storage.upkeep.gauges import Gauges, read_gauges
+
+# Reads gauges as annotated members, within a limit of seconds.
+ReadGauges = Callable[[Connection, float], Struct]
 
 # A monitor asks each 15 seconds or so, and perhaps several do.
 _FRESH_SECONDS = 5.0
@@ -25,12 +28,12 @@ class StoreGauges:
     def __init__(
         self,
         store: Store,
+        read: ReadGauges,
         *,
         fresh_seconds: float = _FRESH_SECONDS,
         patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
-        """Asks nothing yet."""
-        self._store, self._patience = store, patience_seconds
+        self._store, self._read, self._patience = store, read, patience_seconds
         self._recent = Recent[None, bytes](fresh_seconds)
 
     async def exposition(self) -> bytes:
@@ -39,14 +42,15 @@ class StoreGauges:
 
     async def _exposed(self) -> bytes:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Shown(await self._read()))
+        registry.register(_Shown(await self._gauges()))
         return generate_latest(registry)
 
-    async def _read(self) -> Gauges | None:
-        read = partial(read_gauges, patience_seconds=self._patience)
+    async def _gauges(self) -> Struct | None:
         try:
             async with asyncio.timeout(self._patience):
-                return await self._store.run(read)
+                return await self._store.run(
+                    lambda connection: self._read(connection, self._patience)
+                )
         except (StoreUnavailable, TimeoutError):
             return None
 
@@ -54,7 +58,7 @@ class StoreGauges:
 class _Shown:
     """Gauges as the library collects them."""
 
-    def __init__(self, gauges: Gauges | None) -> None:
+    def __init__(self, gauges: Struct | None) -> None:
         self._gauges = gauges
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -62,7 +66,7 @@ class _Shown:
         yield _gauge("store_up", "Whether the store answered.", float(gauges is not None))
         if gauges is None:
             return
-        for name, declared in get_type_hints(Gauges, include_extras=True).items():
+        for name, declared in get_type_hints(type(gauges), include_extras=True).items():
             value, (meta,) = getattr(gauges, name), declared.__metadata__
             if meta.extra is not None:
                 family = _gauge(name, meta.description, label=meta.extra["label"])

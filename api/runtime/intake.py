@@ -51,6 +51,7 @@ async def take_events(
             epochs=caller.settings.assignment_epochs,
             # History was measured whole: experiments take their sample of it.
             sample=None if history else caller.sample,
+            unit=caller.settings.unit_property,
         )
         reading = partial(read, reader, raw)
         batch = await apart(reading) if len(raw) > LARGE else reading()

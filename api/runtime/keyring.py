@@ -48,7 +48,7 @@ OPERATOR = "deploy_reward.operator"
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """Whoever runs a command that has the store, in whose process the application works."""
+    """The login of a command that runs the application in its own process."""
 
     project_id: int
     actor: Actor
@@ -119,7 +119,6 @@ class Keyring:
 
         Raises:
             Problem: It cannot be a key.
-            StoreUnavailable: The store cannot be reached.
         """
         digest = key_digest(key)
         if digest not in self._recent and not is_well_formed(key):
@@ -176,11 +175,7 @@ def _caller(
 
 
 def _presented_key(request: Request, *, bearer: bool, query: bool, inside: str | None) -> str:
-    """Returns the key that a request carries.
-
-    Raises:
-        Problem: It carries none, or two that differ.
-    """
+    """Returns the key that a request carries."""
     keys = {*request.headers.getlist(HEADER), *([] if inside is None else [inside])}
     if bearer:
         for value in request.headers.getlist("Authorization"):
@@ -207,7 +202,6 @@ async def admitted(
 
     Raises:
         Problem: There is no key (401), no such live key (401), or it is of another kind (403).
-        StoreUnavailable: The store cannot be reached.
     """
     keyring: Keyring = request.scope["state"]["runtime"].keyring
     operator: Operator | None = request.scope.get(OPERATOR)

@@ -55,7 +55,7 @@ class _Window:
     until: float
     left: int = 0
     full: bool = False
-    # What the store had left when it was asked last.
+    # Requests that the shared store had left at the last query.
     beyond: int = 0
 
     @property
@@ -122,9 +122,6 @@ class RateLimit:
             request: It notes the rest of the limit, for the headers of its answer.
             further: For how many more requests it counts, once it has been counted itself: at most
                 as many as leave it within a limit that nobody else has used.
-
-        Raises:
-            Problem: Its key, or its address, has made as many as its project's settings allow.
         """
         limits = caller.settings.rate_limits
         for policy, limit, identity in (

@@ -31,7 +31,7 @@ class Recent(Generic[KeyT, ReadT]):
 
         Args:
             fresh: Whether the reading must begin after this call. Readings of a key that were
-                asked for so follow one another, and whoever waits meanwhile shares the next.
+                asked for so follow each other, and callers that wait meanwhile share the next.
         """
         asked, known = time.monotonic(), self._kept.get(key)
         if fresh and known is not None:
@@ -44,7 +44,7 @@ class Recent(Generic[KeyT, ReadT]):
             task = asyncio.create_task(reading())
             task.add_done_callback(partial(self._settle, key))
             known = self._kept[key] = now + self._seconds, task
-        # Nobody who leaves ends it for the others.
+        # A client that disconnects must not cancel the computation for the others.
         return known[1].result() if known[1].done() else await asyncio.shield(known[1])
 
     def _settle(self, key: KeyT, task: asyncio.Task[ReadT]) -> None:

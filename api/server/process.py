@@ -27,7 +27,8 @@ from api.server.workers import STARTUP_FAILURE, Workers
 from storage.postgres.durability import WeakStoreError, refuse_weak_store
 from storage.postgres.engine import open_engine
 from storage.schema.migrate import StoreVersionError, is_newest, refuse_unknown_version
-from storage.tenants.secret import SecretError, bind_secret
+from storage.tenants.secret import SecretError
+from storage.tenants.store_secret import bind_secret
 
 _log = logging.getLogger("api")
 
@@ -135,13 +136,7 @@ def _leave_on_signals() -> None:
 
 
 def _known_to_be_safe(settings: ApiSettings) -> bool:
-    """Tells whether the store is fit to serve from; False when it cannot be asked yet.
-
-    Raises:
-        SecretError: It was made with another secret.
-        StoreVersionError: A later version has made it, or an earlier version.
-        WeakStoreError: It may lose committed transactions.
-    """
+    """Tells whether the store is fit to serve from; False when it cannot be asked yet."""
     try:
         _refuse_store(settings)
     except (psycopg.Error, OperationalError):
@@ -224,9 +219,6 @@ def _listeners(host: str, port: int, count: int) -> list[socket.socket]:
     From the same socket, the worker that wakes first takes all that wait: with long connections it
     keeps them. Here each has its own, which stays open in this process while the worker is
     replaced: clients then wait instead of being turned away.
-
-    Raises:
-        OSError: The address is taken, or not ours.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Without the option that lets many share: another service's port must not be shared.

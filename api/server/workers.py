@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from storage.postgres.child_process import end_with_parent
+from own_postgres.child_process import end_with_parent
 
 _log = logging.getLogger("api.workers")
 
@@ -38,7 +38,6 @@ class Workers:
         work: Callable[[socket.socket], int],
         ended: Callable[[int], object],
     ) -> None:
-        """Starts none yet."""
         self._listeners = listeners
         self._work = work
         self._ended = ended

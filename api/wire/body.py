@@ -48,7 +48,6 @@ async def read_body(
 
     Args:
         limit: The most bytes, before and after inflation; `most_values` follows from it.
-        gzip: Whether `Content-Encoding: gzip` is taken.
 
     Raises:
         Problem: The type or encoding is another (415), or the body is too large, or holds too

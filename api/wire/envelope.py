@@ -108,7 +108,6 @@ class Envelope:
         routes: Iterable[BaseRoute] = (),
         failures: Mapping[type[Exception], Failed] | None = None,
     ) -> None:
-        """Puts the envelope around an application."""
         self._app = app
         self._meters = meters
         self._failures = failures or {}
@@ -179,7 +178,7 @@ class Envelope:
         await response(scope, receive, send)
 
     def _plain_route(self, scope: Scope) -> PlainRoute | None:
-        """Returns the plain route of a request, if it has one, and notes it in the scope."""
+        """Returns the plain route of a request and notes it in the scope; None without."""
         method, path = scope["method"], scope["path"]
         route = self._fixed.get((method, path))
         if route is None and (method, path) not in self._handed_on:

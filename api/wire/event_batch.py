@@ -81,8 +81,10 @@ class RuntimeEventBody(msgspec.Struct, kw_only=True, gc=False):
     commit: Annotated[CommitId, _means("The build that served it: tells the arm.")] | None = None
     flags: (
         Annotated[
-            dict[Name, FlagValue],
-            msgspec.Meta(max_length=200, description="Values of flags that the unit was served."),
+            dict[Name, FlagValue | None],
+            msgspec.Meta(
+                max_length=200, description="Values of flags that the unit was served; null: none."
+            ),
         ]
         | None
     ) = None
@@ -184,6 +186,8 @@ class EventReader:
     Attributes:
         signatures: Which events a router vouches for; None where signatures are not asked for.
         sample: The units whose events are stored; None for all.
+        unit: The property that names the unit, whose pseudonym stands in the place of the user's:
+            that goes to the properties. None where sessions or users are units.
     """
 
     project_id: int
@@ -194,6 +198,7 @@ class EventReader:
     signatures: Signatures | None = None
     epochs: Sequence[int] = ()
     sample: Sample | None = None
+    unit: str | None = None
     latest: datetime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -240,11 +245,7 @@ class EventReader:
     def _columns(
         self, columns: Iterable[Sequence[Any]], sent_at: str | None
     ) -> tuple[EventColumns, Counter[str]] | None:
-        """Returns events by the columns of their members, in the order of `_KnownEvent`.
-
-        Raises:
-            _RefusedError: The size of a member breaks a rule.
-        """
+        """Returns events by the columns of their members, in the order of `_KnownEvent`."""
         commits, names, sessions, texts, flags, routes, *others = columns
         environments, user_refs, event_ids, values, properties, tokens = others
         if (self.signatures is not None and any(tokens)) or (self.history and None in texts):
@@ -258,20 +259,24 @@ class EventReader:
         _require_values("flags", {name for named in flags if named for name in named})
         sent = {"commit": commits, "route": routes, "user_ref": user_refs}
         stored = {member: _each(form, sent[member]) for member, form in self._forms.items()}
+        pseudonyms: Sequence[bytes | None] = stored["user_ref"]
+        if self.unit is not None:
+            of_units = map(self._of_unit, pseudonyms, properties)
+            pseudonyms, properties = zip(*of_units, strict=True)
         unknown = Counter(
             {name: stored[name].count(None) - sent[name].count(None) for name in sent}
         )
         read = EventColumns(
             project_id=self.project_id,
             trusted=self.trusted,
-            environments=[environment or PRODUCTION for environment in environments],
+            environments=[_environment(environment) for environment in environments],
             names=[_composed(name) for name in names],
             sessions=sessions,
             occurred_at=moments,
             occurred_texts=times,
             commits=stored["commit"],
             routes=stored["route"],
-            pseudonyms=stored["user_ref"],
+            pseudonyms=pseudonyms,
             event_ids=event_ids,
             values=_each(_in_millionths, values),
             flags=_each(_encoded_flags, flags),
@@ -290,6 +295,16 @@ class EventReader:
             "route": lambda route: None if is_nothing(route) else canonical_route(route),
             "user_ref": lambda user: None if is_nobody(user) else pseudonyms.of(project_id, user),
         }
+
+    def _of_unit(
+        self, user: bytes | None, properties: Mapping[str, Any] | None
+    ) -> tuple[bytes | None, dict[str, Any]]:
+        """Returns the pseudonym of the unit that an event names, and properties with its user's."""
+        unit = self.unit or ""
+        try:
+            return self.pseudonyms.of_unit(self.project_id, unit, properties or {}, user=user)
+        except ValueError as broken:
+            raise _RefusedError(f"/properties/{unit}", "invalid_member", str(broken)) from None
 
     def _plain(self, known: _KnownEvent | _KnownBatch) -> Batch:
         """Returns the events of a body in which there is nothing to explain but times and sizes."""
@@ -376,32 +391,31 @@ class EventReader:
     def _stored(
         self, event: RuntimeEventBody, clock: _Clock, unknown: Counter[str]
     ) -> RuntimeEvent:
-        """Returns an event as it is stored; of its members that say nothing it counts each.
-
-        Raises:
-            _RefusedError: A name, its time or its size breaks a rule.
-        """
+        """Returns an event as it is stored; of its members that say nothing it counts each."""
         for member in _NAMES:
             _require_values(member, (getattr(event, member),))
         _require_values("flags", event.flags or ())
         occurred_at, occurred_text = self._occurred(event.occurred_at, clock.behind)
         sent = {name: text for name in self._forms if (text := getattr(event, name)) is not None}
         known = {name: self._forms[name](text) for name, text in sent.items()}
+        pseudonym, properties = known.get("user_ref"), event.properties
+        if self.unit is not None:
+            pseudonym, properties = self._of_unit(pseudonym, properties)
         stored = RuntimeEvent(
             project_id=self.project_id,
-            environment=event.environment or PRODUCTION,
+            environment=_environment(event.environment),
             event=_composed(event.event),
             session_id=event.session_id,
             occurred_at=occurred_at,
             occurred_text=occurred_text,
             commit_sha=known.get("commit"),
             route=known.get("route"),
-            pseudonym=known.get("user_ref"),
+            pseudonym=pseudonym,
             trusted=self.trusted,
             event_id=event.event_id,
             value=None if event.value is None else _in_millionths(event.value),
             flags=None if event.flags is None else _encoded_flags(event.flags),
-            properties=None if event.properties is None else _encoded(event.properties),
+            properties=None if properties is None else _encoded(properties),
             signed=event.assignment is not None
             and self._is_signed(event, event.assignment, known.get("commit")),
             sent_at=None if event.occurred_at is None else clock.sent_at,
@@ -418,18 +432,14 @@ class EventReader:
             token,
             project_id=self.project_id,
             epochs=self.epochs,
-            environment=event.environment or PRODUCTION,
+            environment=_environment(event.environment),
             session_id=event.session_id,
             commit=commit,
             flags=_as_texts(event.flags or {}),
         )
 
     def _occurred(self, text: str | None, behind: timedelta) -> tuple[datetime, str]:
-        """Returns when an event occurred by our clock, and by its sender's as PostgreSQL reads it.
-
-        Raises:
-            _RefusedError: It does not say so, or not by the rules.
-        """
+        """Returns an event's time by our clock, and by its sender's as PostgreSQL reads it."""
         if text is None:
             if self.history:
                 raise _RefusedError("/occurred_at", "missing", "history must say when it occurred")
@@ -450,6 +460,9 @@ class EventReader:
             raise _RefusedError("/occurred_at", "invalid_time", MOMENT_RULE) from None
         if occurred_at > self.latest:
             detail = "more than 2 minutes in the future"
+            if behind:
+                seconds = behind.total_seconds()
+                detail += f", once moved by the {seconds:.0f} s that sent_at is behind our clock"
             raise _RefusedError("/occurred_at", "in_the_future", detail)
         if occurred_at < _FIRST:
             raise _RefusedError("/occurred_at", "invalid_time", MOMENT_RULE)
@@ -471,6 +484,11 @@ class _RefusedError(Exception):
 def _require_values(member: str, names: Iterable[str | None]) -> None:
     if any(is_nothing(name) for name in names if name is not None):
         raise _RefusedError(f"/{member}", NO_VALUE, NOTHING_RULE)
+
+
+def _environment(name: str | None) -> str:
+    """Returns where an event was: a shell or a form may leave spaces around the name."""
+    return PRODUCTION if name is None else name.strip()
 
 
 def _composed(name: str) -> str:
@@ -496,15 +514,21 @@ def _each(
     return [None if member is None else convert(member) for member in column]
 
 
-def _encoded_flags(flags: dict[str, FlagValue]) -> str:
+def _encoded_flags(flags: Mapping[str, FlagValue | None]) -> str:
     return msgspec.json.encode(_as_texts(flags)).decode()
 
 
-def _as_texts(flags: Mapping[str, FlagValue]) -> dict[str, str | bool]:
-    """Returns flags with their numbers spelled, since databases print a number each in its way."""
+def _as_texts(flags: Mapping[str, FlagValue | None]) -> dict[str, str | bool]:
+    """Returns flags with their numbers spelled, since databases print a number each in its way.
+
+    Spaces around a name tell nothing, and a flag of null was not served.
+    """
     return {
-        name: value if isinstance(value, (bool, str)) else msgspec.json.encode(value).decode()
+        name.strip(): value
+        if isinstance(value, (bool, str))
+        else msgspec.json.encode(value).decode()
         for name, value in flags.items()
+        if value is not None
     }
 
 

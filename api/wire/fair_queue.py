@@ -110,11 +110,7 @@ class Reservation:
         return max(self._held, _LEAST_BYTES)
 
     def hold(self, size: int) -> None:
-        """Takes more bytes.
-
-        Raises:
-            Problem: The project holds too many, or all together do.
-        """
+        """Takes more bytes."""
         self._queue.hold(self._project, size)
         self._held += size
 

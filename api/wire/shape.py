@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, LiteralString, TypeVar
 
 from pydantic import (
@@ -19,6 +21,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 from api.wire.problem import Fault, invalid
 from api.wire.strict_json import child_pointer
 from domain.absence import NOTHING_RULE, NULL_RULE, is_nothing, is_null
+from domain.figures import listed
 from domain.metric import NAME_RULE, composed_name
 
 NameT = TypeVar("NameT")
@@ -82,14 +85,14 @@ def _not_null(commit: str) -> str:
 
 
 def named(name: NameT) -> NameT:
-    """Returns an identifier, a name or a flag's value, which no word for nothing is.
-
-    Raises:
-        PydanticCustomError: It is one.
-    """
+    """Returns an identifier, a name or a flag's value, which no word for nothing is."""
     if isinstance(name, str) and is_nothing(name):
         raise PydanticCustomError(NO_VALUE, NOTHING_RULE)
     return name
+
+
+def _trimmed(name: str) -> str:
+    return name.strip()
 
 
 def _small(members: dict[str, Any]) -> dict[str, Any]:
@@ -118,13 +121,16 @@ NO_VALUE, NULL_COMMIT = "no_value", "null_commit"
 CODES_OF_NAMES: Mapping[str, LiteralString] = {NAME_RULE: "invalid_name", NOTHING_RULE: NO_VALUE}
 COMMIT_RULE = "must be 7 to 64 hexadecimal digits, as `git rev-parse HEAD` prints them"
 _COMMIT_PATTERN = r"^[0-9a-fA-F]{7,64}$"
-# As a base zeros alone say that there is none.
+# As a base an id of nothing says that there is none.
 BaseCommit = Annotated[str, Field(pattern=_COMMIT_PATTERN), AfterValidator(_lower_case)]
 Commit = Annotated[BaseCommit, AfterValidator(_not_null)]
 PatchId = Annotated[str, Field(pattern="^[0-9a-f]{40}$"), AfterValidator(_not_null)]
 # An identifier or a name, but no word for nothing.
 Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(named)]
-Environment = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(named)]
+# A shell or a form may leave spaces around a name that events have without.
+_Trimmed = AfterValidator(_trimmed)
+Environment = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(named), _Trimmed]
+FlagName = Annotated[Name, _Trimmed]
 # In an address: bodies are read without this character.
 NO_NUL = r"^[^\x00]*$"
 EnvironmentInQuery = Annotated[Environment, Field(pattern=NO_NUL)]
@@ -171,12 +177,32 @@ def validated(shape: TypeAdapter[ValidatedT], document: object) -> ValidatedT:
         return shape.validate_python(document)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False, include_input=False)
-        raise invalid([body_fault(error, document) for error in errors]) from None
+        raise invalid([_body_fault(error, document, shape) for error in errors]) from None
 
 
-def body_fault(error: ErrorDetails, document: object) -> Fault:
+def _body_fault(error: ErrorDetails, document: object, shape: TypeAdapter[Any]) -> Fault:
     """Returns a fault of pydantic's as a fault of the body."""
-    return Fault(at=_pointer(error["loc"], document), code=code(error), detail=detail(error))
+    said, name = detail(error), error["loc"][-1] if error["loc"] else ""
+    if error["type"] == "extra_forbidden" and (places := _places(shape).get(str(name))):
+        said = f"{said}: it stands in {listed(sorted(places))}"
+    return Fault(at=_pointer(error["loc"], document), code=code(error), detail=said)
+
+
+@cache
+def _places(shape: TypeAdapter[Any]) -> Mapping[str, set[str]]:
+    """Returns the members of a body's objects, each with where it stands."""
+    schema, places = shape.json_schema(), defaultdict[str, set[str]](set)
+
+    def walk(node: Mapping[str, Any], at: str) -> None:
+        named = schema.get("$defs", {}).get(node.get("$ref", "").rpartition("/")[2], node)
+        for branch in (*named.get("anyOf", ()), *named.get("oneOf", ())):
+            walk(branch, at)
+        for name, member in named.get("properties", {}).items():
+            places[name].add(f"{at}{name}")
+            walk(member, f"{at}{name}.")
+
+    walk(schema, "")
+    return places
 
 
 def code(error: ErrorDetails) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from api.wire.meters import Meters
+from domain.lineage.flag import signed_value
 from storage.tenants.secret import Assignments, assignment_message
 
 
@@ -30,13 +31,18 @@ class Signatures:
         Args:
             commit: The event's, in lower case; an event without it claims no arm.
         """
-        holds = commit is not None and self.assignments.is_signed(
-            project_id,
-            token,
-            assignment_message(
-                environment=environment, session_id=session_id, commit=commit, flags=flags
-            ),
-            epochs=epochs,
+        # As the event spells them; and as the service signs, whose 10 an event may print as 10.0.
+        spelled = {name: signed_value(value) for name, value in (flags or {}).items()}
+        holds = commit is not None and any(
+            self.assignments.is_signed(
+                project_id,
+                token,
+                assignment_message(
+                    environment=environment, session_id=session_id, commit=commit, flags=each
+                ),
+                epochs=epochs,
+            )
+            for each in (flags, *([] if spelled == flags else [spelled]))
         )
         (self.meters.valid_tokens if holds else self.meters.invalid_tokens).inc()
         return holds

@@ -50,12 +50,7 @@ def strict_document(raw: bytes) -> object:
 
 
 def _undoubted_document(raw: bytes) -> object:
-    """Returns a document that the strict reader would return alike.
-
-    Raises:
-        _DoubtfulError: It may have a fault that this reader is blind to.
-        MsgspecError, ValueError, RecursionError: It has another root.
-    """
+    """Returns a document that the strict reader would return alike."""
     if any(escape in raw for escape in _ESCAPED):
         raise _DoubtfulError
     document = msgspec.json.decode(raw)

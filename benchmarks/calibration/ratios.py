@@ -24,11 +24,10 @@ from stats.looks.series import Guardrail, Series
 ALPHA = 0.05
 LOOKS = 288
 TEXT = """
-Errors over requests, both counted of each unit: 24,000 units a day for a day, looked at every five
-minutes; requests of a unit are Poisson about a log-normal mean of 3 (σ = 0.8), and errors binomial
-at 20 %, unless something else is said. Where it *swings*, the ratio goes up and down by half every
-four hours and requests beside it. No null row has an effect on the ratio; 'requests ×2' is what
-treatment does to requests. A miss is an interval of any look that lacks the true difference.
+Errors over requests of each unit, 24,000 units for a day; requests are Poisson about a log-normal
+mean of 3 (σ = 0.8), errors binomial at 20 %, unless something else is said. Where it *swings*, the
+ratio goes up and down by half every four hours. 'Requests ×2' is what treatment does to requests. A
+miss is an interval of any look that lacks the true difference.
 """
 
 

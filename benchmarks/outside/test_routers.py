@@ -4,8 +4,8 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,21 +24,52 @@ SHARES = (0.005, 0.01, 0.1, 0.5)
 VISITORS, NEWCOMERS = 10_000, 500
 
 
+Process = subprocess.Popen[bytes]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Router:
     """A router with a recipe.
 
     Attributes:
-        reload: The signal by which it reads its configuration again; None where it cannot.
+        reload: Makes it read its configuration again, while the block lasts.
         ours: Whether docs/routing.md shows it, so that it must keep what the page promises.
     """
 
     words: Sequence[str]
     configuration: Callable[[float, Ports], str]
     version: Sequence[str]
-    reload: signal.Signals | None = None
+    reload: Callable[[Path, Process], AbstractContextManager[None]]
     shares: Sequence[float] = SHARES
     ours: bool = False
+
+
+def by_signal(number: signal.Signals) -> Callable[[Path, Process], AbstractContextManager[None]]:
+    def reload(_: Path, process: Process) -> AbstractContextManager[None]:
+        process.send_signal(number)
+        return nullcontext()
+
+    return reload
+
+
+def by_commands(*lines: str) -> Callable[[Path, Process], AbstractContextManager[None]]:
+    def reload(folder: Path, _: Process) -> AbstractContextManager[None]:
+        for line in lines:
+            subprocess.run(line.replace("{folder}", str(folder)).split(), cwd=folder, check=True)
+        return nullcontext()
+
+    return reload
+
+
+@contextmanager
+def by_successor(folder: Path, _: Process) -> Iterator[None]:
+    """Envoy's hot restart: another process takes the listener over."""
+    words = [*ENVOY, "--restart-epoch", "1", "--drain-time-s", "1", "--parent-shutdown-time-s", "2"]
+    with subprocess.Popen(words, cwd=folder) as successor:
+        try:
+            yield
+        finally:
+            successor.terminate()
 
 
 NGINX = ("nginx", "-p", ".", "-c", "conf", "-g", "pid nginx.pid; error_log stderr;")
@@ -52,12 +83,15 @@ cookies = partial(
     lines=" balance roundrobin\n cookie build insert indirect nocache",
     of_server="cookie {}",
 )
-haproxy = partial(Router, words=HAPROXY, version=["haproxy", "-v"], reload=signal.SIGUSR2)
-envoy = partial(Router, words=ENVOY, version=["envoy", "--version"])
+haproxy = partial(
+    Router, words=HAPROXY, version=["haproxy", "-v"], reload=by_signal(signal.SIGUSR2)
+)
+envoy = partial(Router, words=ENVOY, version=["envoy", "--version"], reload=by_successor)
 caddy = partial(
     Router,
     words=["caddy", "run", "--adapter", "caddyfile", "--config", "conf"],
     version=["caddy", "version"],
+    reload=by_commands("caddy reload --force --adapter caddyfile --config conf"),
     shares=(0.5,),
 )
 ROUTERS = {
@@ -65,7 +99,7 @@ ROUTERS = {
         words=NGINX,
         configuration=routers.nginx,
         version=["nginx", "-v"],
-        reload=signal.SIGHUP,
+        reload=by_signal(signal.SIGHUP),
         ours=True,
     ),
     "HAProxy, the function": haproxy(configuration=routers.haproxy_function, ours=True),
@@ -77,14 +111,20 @@ ROUTERS = {
     "Caddy `lb_policy cookie`": caddy(configuration=partial(routers.caddy, policy="cookie build")),
     "Caddy `lb_policy header`": caddy(configuration=partial(routers.caddy, policy="header X-Unit")),
     "Varnish `directors.hash`": Router(
-        words=["varnishd"], configuration=routers.varnish, version=["varnishd", "-V"]
+        words=["varnishd"],
+        configuration=routers.varnish,
+        version=["varnishd", "-V"],
+        reload=by_commands(
+            "varnishadm -n {folder}/n vcl.load second {folder}/conf",
+            "varnishadm -n {folder}/n vcl.use second",
+        ),
     ),
     "Apache `stickysession`": Router(
         words=APACHE,
         configuration=routers.apache,
         shares=SHARES[1:],
         version=["apache2", "-v"],
-        reload=signal.SIGUSR1,
+        reload=by_signal(signal.SIGUSR1),
     ),
 }
 COLUMNS = [
@@ -102,8 +142,8 @@ ROWS: dict[str, str] = {}
 def test_a_router_keeps_its_visitors(name, tmp_path) -> None:
     router = ROUTERS[name]
     with ExitStack() as stack:
-        router_port, canary, stable = (stack.enter_context(port_of_our_own()) for _ in range(3))
-        ports = Ports(router=router_port, canary=canary, stable=stable)
+        names = ("router", "commands", "canary", "stable")
+        ports = Ports(**{name: stack.enter_context(port_of_our_own()) for name in names})
         builds = "".join(
             f'server {{ listen 127.0.0.1:{port}; location / {{ return 200 "{commit}"; }} }}'
             for port, commit in ((ports.canary, CANARY), (ports.stable, STABLE))
@@ -117,7 +157,7 @@ def test_a_router_keeps_its_visitors(name, tmp_path) -> None:
             assert (
                 abs(sum(members) / VISITORS - share) < 4 * (share * (1 - share) / VISITORS) ** 0.5
             )
-        assert (measured.left, measured.back, measured.reloaded) in ((0, 0, 0), (0, 0, None))
+        assert (measured.left, measured.back, measured.reloaded) == (0, 0, 0)
         assert measured.newcomer.startswith("kept")
     ROWS[name] = measured.row(name, version_of(router))
 
@@ -131,7 +171,7 @@ class Measured:
     joined: int
     back: int
     newcomer: str
-    reloaded: int | None
+    reloaded: int
 
     def row(self, name: str, version: str) -> str:
         shown = [
@@ -141,8 +181,8 @@ class Measured:
         left = (
             "–" if self.left is None else f"{self.left} of {sum(self.members[0.1])}, {self.joined}"
         )
-        reload = "start anew" if self.reloaded is None else f"{self.reloaded} leave"
-        cells = [f"{name} ({version})", *shown, left, f"{self.back}", self.newcomer, reload]
+        cells = [f"{name} ({version})", *shown, left, f"{self.back}", self.newcomer]
+        cells += [f"{self.reloaded} leave"]
         return f"| {' | '.join(cells)} |\n"
 
 
@@ -158,14 +198,12 @@ def measure(router: Router, folder: Path, ports: Ports) -> Measured:
             steps.append(visitors.builds(ports.router))
     left = leavers(*steps) if steps else None
     joined = leavers(*reversed(steps)) if steps else 0
-    reloaded = None
-    if router.reload is not None:
-        again = Visitors(VISITORS)
-        with placed(router, folder, 0.1, ports) as process:
-            before = again.builds(ports.router)
-            write(router, folder, 0.5, ports)
-            process.send_signal(router.reload)
-            eventually(lambda: is_wider(ports.router), seconds=30)
+    again = Visitors(VISITORS)
+    with placed(router, folder, 0.1 if steps else 0.5, ports) as process:
+        before = again.builds(ports.router)
+        write(router, folder, 0.5, ports)
+        with router.reload(folder, process):
+            eventually(lambda: is_wider(ports.router), seconds=60)
             reloaded = leavers(before, again.builds(ports.router))
     with placed(router, folder, 0, ports):
         back = sum(visitors.builds(ports.router))

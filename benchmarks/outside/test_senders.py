@@ -11,15 +11,15 @@ import pytest
 from benchmarks.repository.private_service import PrivateService, private_service
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from tests.api.otlp.exports import BUILD
-from tests.clients.page import blocks, page
+from tests.clients.page import blocks, example, page
 from tests.processes.registry import node_folder, node_program, output_of, python_of
 
 pytestmark = pytest.mark.process
 
 PAGE = page("opentelemetry.md")
-HOOKED = blocks(PAGE, "sh")[0].split()[2:]
+HOOKED = blocks(PAGE, "sh")[4].split()[2:]
 # Of 40 sessions, each other is served the treatment; twice as many of them convert.
 SESSIONS, BUYERS = 40, {True: 10, False: 5}
 
@@ -108,7 +108,8 @@ def environment(shop: PrivateService) -> dict[str, str]:
 
 def program(name: str) -> str:
     """The program of a way to send."""
-    page_python, page_js = blocks(PAGE, "python"), blocks(PAGE, "js")
+    page_python = [example(name) for name in ("flags.py", "exposures.py")]
+    page_js = [example(name) for name in ("flags.mjs", "exposures.mjs")]
     posting = """
 import urllib.request
 waiting = []

@@ -8,14 +8,14 @@ from sqlalchemy import text
 
 from benchmarks.repository.private_service import private_service
 from storage.tenants.keys import KeyKind
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from tests.api.otlp.exports import BUILD
-from tests.clients.page import blocks, page
+from tests.clients.page import blocks, example, page
 from tests.processes.registry import node_folder, node_program, output_of, python_of
 
 pytestmark = [pytest.mark.process, pytest.mark.world]
 
-PAGE = page("traces.md")
+PAGE = page("opentelemetry.md")
 # Of 200 requests of 100 visitors every tenth fails; each has a client's span, which is no request.
 PYTHON = """
 from opentelemetry import baggage
@@ -56,12 +56,12 @@ for (let number = 0; number < 200; number += 1) {
 }
 await sdk.shutdown();
 """
-PAGE_PYTHON = blocks(PAGE, "python")[0]
+PAGE_PYTHON = example("spans.py")
 FORMS = {24: "otlp-proto", 20: "otlp-http"}
 # By the major of Node.js.
 PAGE_NODE = {
     major: source.replace("otlp-proto", FORMS[major])
-    for major, source in zip(FORMS, blocks(PAGE, "js"), strict=True)
+    for major, source in zip(FORMS, map(example, ("spans-3.mjs", "spans-2.mjs")), strict=True)
 }
 INSTALLS = {
     major: line.replace("otlp-proto", FORMS[major]).split()[2:]

@@ -10,12 +10,15 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import httpx2
 from canary_traffic.posting import MOST_EVENTS, Refused, answer, connected
+from own_postgres.child_process import spawn
+from own_postgres.server import EmbeddedPostgres
 from sqlalchemy import Engine
 
 from api.wire.envelope import EVALUATION_PATH
@@ -32,14 +35,13 @@ from orchestration.pipeline.steps import (
     publish,
     stage_due,
 )
-from storage.postgres.child_process import spawn
-from storage.postgres.embedded import EmbeddedPostgres
+from orchestration.pipeline.whole_days import LakeDays
 from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
 from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 
 _START_SECONDS = 60.0
 
@@ -118,8 +120,10 @@ class PrivateService:
         with self.engine.begin() as connection:
             claim_derived_tables(connection)
             as_of = note_seen(connection)
-        freeze_bound(self.engine.begin, as_of=as_of, patience=FAST)
-        for step in (expose, close_cells, stage_due, publish):
+        days = LakeDays()
+        freeze_bound(self.engine.begin, days, as_of=as_of, patience=FAST)
+        first = (partial(expose, days=days), partial(close_cells, days=days))
+        for step in (*first, stage_due, publish):
             with self.engine.begin() as connection:
                 claim_derived_tables(connection)
                 step(connection, patience=FAST)

@@ -34,6 +34,7 @@ _FATES = {
     "rollback": Fate.ROLLED_BACK,
     "iterate": Fate.REVISED,
     "harmless": Fate.MERGED,
+    "suspected": Fate.DROPPED,
     "unanswered": Fate.DROPPED,
     "refused": Fate.DROPPED,
 }

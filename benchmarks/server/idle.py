@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from own_postgres.server import running_url
 from sqlalchemy import text
 
 from benchmarks.report import options, report
 from benchmarks.server.running import running_service
-from storage.postgres.embedded import running_url
 from storage.postgres.engine import open_engine
 
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -16,7 +16,7 @@ from benchmarks.server.load import BATCH_CONNECTIONS, CONNECTIONS, Load, posting
 from benchmarks.server.stage import TREE, UNLIMITED, Server, Stage, serving, staged
 from storage.postgres.engine import opened_engine
 from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 
 _PATH = "/v1/events"
 _TURNS = 5

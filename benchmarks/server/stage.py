@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.store import measured_store
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 
 UNLIMITED = {
     "rate_limits": {"per_key": 10**9, "per_address": 10**9, "registrations_per_key": 10**9}

@@ -13,7 +13,7 @@ from cli.operations.remote import READING_KEY, Remote, RemoteFault, decoded, doc
 from domain.contract import Contract
 from domain.evidence.effect import Effect
 from domain.registration import RegistrationAnswer
-from domain.wording.registration import first_look_sentence
+from domain.wording.registered import first_look_sentence
 from domain.words import State
 
 if TYPE_CHECKING:
@@ -94,15 +94,7 @@ def situation_of(
 
 @contextmanager
 def experiment(experiment_id: str, data_dir: Path) -> Generator[Experiment]:
-    """The experiment of that id, of whatever project.
-
-    Args:
-        experiment_id: As `register` printed it.
-
-    Raises:
-        click.ClickException: There is no such experiment, or the service can't be asked.
-        storage.refusal.Missing: The store holds no such experiment.
-    """
+    """The experiment of that id, of whatever project."""
     if not _ID.fullmatch(experiment_id):
         raise click.ClickException(
             f"there is no such experiment: {experiment_id!r} is no id, which is exp_ and 20 digits"

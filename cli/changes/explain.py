@@ -16,8 +16,9 @@ from cli.table import table
 from domain.document import time_text
 from domain.evidence.document import Evidence, evidence_of, looked_at
 from domain.evidence.results import Candidate, YesNo
-from domain.measure import measure_of
-from domain.wording.effect import effect_line, training_sentence
+from domain.figures import listed
+from domain.measure import measure_of, typical_lift
+from domain.wording.effect import effect_line, learned_line, training_sentence
 from domain.wording.metrics import metric_rows
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
@@ -53,8 +54,20 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
         _print(evidence if effect is None else structs.replace(evidence, effect=effect))
 
 
+def needed(evidence: Evidence) -> str:
+    """Returns how many units are needed, and for what: a candidate waits for its guardrails."""
+    required, candidate = evidence.sessions.required, evidence.candidate
+    if required is None or (candidate is not None and not candidate.waits_for):
+        return ""
+    aim = (
+        f"find a {typical_lift(evidence.policy.rho.day)} change"
+        if candidate is None
+        else f"be sure that {listed(candidate.waits_for)} did not get worse"
+    )
+    return f"about {required:,.0f} {evidence.policy.unit}s to {aim}"
+
+
 def _print(evidence: Evidence) -> None:
-    """Prints the arms, the interval over time, the metrics, the checks and the other facts."""
     console, measure = Console(), measure_of(evidence)
     arms = (("control", evidence.arms.control), ("treatment", evidence.arms.treatment))
     counts = (
@@ -68,7 +81,7 @@ def _print(evidence: Evidence) -> None:
         console.print(plot, no_wrap=True, overflow="crop", crop=True)
     metrics = (
         (
-            Text(row.metric + ("" if row.is_target else ", guardrail")),
+            Text(row.metric + ("" if row.part == "target" else f", {row.part}")),
             *(row.control, row.treatment, row.whole_difference, row.whole_interval, row.state),
         )
         for row in metric_rows(evidence)
@@ -89,13 +102,14 @@ def _time(at: datetime | None) -> str:
 
 def _facts(evidence: Evidence) -> dict[str, str]:
     """Returns what else stands behind the verdict, in words; what there is not is left out."""
-    totals, sessions = evidence.totals, evidence.sessions
+    totals = evidence.totals
     units = structs.asdict(evidence.counts)
     facts = {
         "change": ", ".join(change[:12] for change in evidence.change),
         "e-value": f"{totals.e_value:.4g} (fires at {1 / evidence.policy.level:.4g})",
         "always-valid p": f"{totals.p_running_min:.4g}",
         "best estimate": effect_line(evidence) or "",
+        "learned estimate": learned_line(evidence.effect) or "",
         "training": training_sentence(evidence.effect, retrospective=evidence.retrospective) or "",
         "yes or no": _yes_no(evidence.yes_no),
         "history": evidence.adjustment.sentence if evidence.adjustment else "",
@@ -108,7 +122,7 @@ def _facts(evidence: Evidence) -> dict[str, str]:
             f"{row.reason}: {row.control:,} {row.of} of control, {row.treatment:,} of treatment"
             for row in evidence.left_out
         ),
-        "needed": "" if sessions.required is None else f"{sessions.required:,.0f} units",
+        "needed": needed(evidence),
         "ended because": evidence.ended_because or "",
         "warnings": " ".join(warning_sentences(evidence)),
         "digest": evidence.digest[:16],
@@ -129,7 +143,11 @@ def _candidate(evidence: Evidence, candidate: Candidate | None) -> str:
     if candidate is None:
         return ""
     surplus = evidence.surplus
-    others = {"the test": candidate.holds, "the surplus line": surplus is None or surplus.holds}
+    others = {
+        "the test": candidate.holds,
+        "the surplus line": surplus is None or surplus.holds,
+        "its stand": candidate.stand is None or candidate.stand.holds,
+    }
     waits = ", ".join(
         [*candidate.waits_for, *(name for name, holds in others.items() if not holds)]
     )

@@ -20,14 +20,11 @@ _STYLES = {"░": "cyan", "·": "yellow", "━": "bold", "─": "bright_black", 
 
 
 def interval_plot(evidence: Evidence) -> "Text | None":
-    """Returns the plot of an evidence document's looks.
+    """Returns the plot of a document's looks; None where not two of them have an interval.
 
     A band from the interval's lower to its upper end, the lift in it, the line of no difference,
     and the look at which the test fired. The band of a look that a gate held is dotted. What lies
     beyond the scale is cut at the edge.
-
-    Returns:
-        None where there are not two looks with an interval.
     """
     looks = looks_of(evidence)
     drawn = estimates(looks)

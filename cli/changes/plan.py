@@ -4,14 +4,15 @@ import json
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 from rich.console import Console
 
-from cli.operations.options import Share
+from cli.operations.options import MeasureRange, Share
 from cli.table import table
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
-from domain.planning.plan import planned
-from domain.planning.requirement import HORIZON_DAYS
+from domain.planning.plan import alternatives, prospects
+from domain.planning.requirement import HORIZON_DAYS, smallest_lift_by_horizon
 
 _OPEN_SHARE = Share(0, 1, min_open=True, max_open=True)
 
@@ -19,7 +20,7 @@ _OPEN_SHARE = Share(0, 1, min_open=True, max_open=True)
 @click.command("plan")
 @click.option(
     "--sessions-per-day",
-    type=click.FloatRange(min=0, min_open=True),
+    type=MeasureRange(min=0, min_open=True),
     required=True,
     help="Sessions a day on the change's routes, of both arms.",
 )
@@ -40,7 +41,7 @@ _OPEN_SHARE = Share(0, 1, min_open=True, max_open=True)
 @click.option(
     "--typical-lift",
     "typical_lifts",
-    type=click.FloatRange(0.01, 2),
+    type=MeasureRange(0.01, 2),
     multiple=True,
     default=Boundary.typical_lifts,
     show_default=True,
@@ -63,13 +64,14 @@ def plan(
     of that size is excluded in 80 % of runs of a change that does nothing, as `wait
     --accept-harm` asks. Days are days of traffic; the metric's window comes after them.
     """
-    design = Design(
-        sessions_per_day=sessions_per_day, rate=rate, share=share, sample_rate=sample_rate
-    )
     try:
+        design = Design(
+            sessions_per_day=sessions_per_day, rate=rate, share=share, sample_rate=sample_rate
+        )
         boundary = Boundary(alpha=alpha, typical_lifts=typical_lifts)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--typical-lift") from None
+        option = str(error).split()[0].removesuffix("s").replace("_", "-")
+        raise click.BadParameter(str(error), param_hint=f"'--{option}'") from None
     document = planned(design, boundary)
     if as_json:
         click.echo(json.dumps(document))
@@ -129,3 +131,30 @@ def days(count: float | None) -> str:
     digits = 2 if count < 1 else 1
     shown = f"{count:,.{digits}f}" if count >= 0.01 else "< 0.01"
     return f"{shown}*" if count > HORIZON_DAYS else shown
+
+
+def planned(design: Design, boundary: Boundary) -> dict[str, Any]:
+    """The plan of a design as a document."""
+    return {
+        "sessions_per_day": design.sessions_per_day,
+        "rate": design.rate,
+        "share": design.share,
+        "sample_rate": design.sample_rate,
+        "alpha": boundary.alpha,
+        "typical_lifts": list(boundary.typical_lifts),
+        "power": 0.8,
+        "horizon_days": HORIZON_DAYS,
+        "smallest_lift_by_horizon": smallest_lift_by_horizon(design, boundary),
+        "lifts": [asdict(prospect) for prospect in prospects(design, boundary)],
+        "instead": [
+            {
+                "change": name,
+                "rate": other.rate,
+                "share": other.share,
+                "changes": other.changes,
+                "sample_rate": other.sample_rate,
+                "lifts": [asdict(prospect) for prospect in prospects(other, boundary)],
+            }
+            for name, other in alternatives(design)
+        ],
+    }

@@ -7,16 +7,16 @@ from typing import Any
 import click
 
 from cli.changes.outcome import Exit
-from cli.operations.options import data_dir_option, project_option
+from cli.operations.options import MeasureRange, data_dir_option, project_option
 from cli.operations.remote import READING_KEY, RemoteFault, decoded, document, remote
 from domain.registration import RegistrationAnswer
-from domain.wording.registration import (
+from domain.wording.registered import (
     attempt_sentence,
     first_look_sentence,
     received_sentence,
-    registration_note,
     unseen_sentence,
 )
+from domain.wording.registration import registration_note
 
 _ALONE = f"From its first look on `deploy-reward wait` ends with exit code {Exit.FAULT:d}."
 
@@ -26,7 +26,7 @@ _ALONE = f"From its first look on `deploy-reward wait` ends with exit code {Exit
 @click.option("--deploy-id", help="The deploy to measure; default: the latest in production.")
 @click.option("--metric", help="What the change should lift; default: the project's.")
 @click.option(
-    "--value", type=float, help="Dollars that a conversion is worth; needs --metric beside it."
+    "--value", type=MeasureRange(), help="Dollars that a conversion is worth; needs --metric too."
 )
 @click.option("--control", "control_commit", help="The commit to compare with.")
 @click.option("--flag", metavar="NAME=VALUE", help="A feature flag's value, instead of a commit.")

@@ -68,7 +68,7 @@ def _metrics(rows: Sequence[MetricRow]) -> Iterator[str]:
     yield "| metric | control | treatment | difference | true difference | state |"
     yield "| --- | ---: | ---: | ---: | ---: | --- |"
     for row in rows:
-        name = _plain(row.metric) + ("" if row.is_target else " (guardrail)")
+        name = _plain(row.metric) + ("" if row.part == "target" else f" ({row.part})")
         between = row.whole_interval
         texts = (name, row.control, row.treatment, row.whole_difference, between, row.state)
         yield f"| {' | '.join(texts)} |"
@@ -87,10 +87,10 @@ def junit(poll: Poll, end: Outcome) -> bytes:
     """
     evidence = poll.numbers
     rows = [] if evidence is None else metric_rows(evidence)
-    guardrails = [row for row in rows if not row.is_target]
+    guardrails = [row for row in rows if row.is_guardrail]
     suite = Element("testsuite", name="deploy-reward")
     name = "verdict" if evidence is None else evidence.policy.target.name
-    said = [poll.sentence, *(_as_text(row) for row in rows if row.is_target)]
+    said = [poll.sentence, *(_as_text(row) for row in rows if not row.is_guardrail)]
     _case(suite, name, _ELEMENTS.get(end.exit), end.because, "\n".join(said))
     for row in guardrails:
         _case(suite, f"guardrail {row.metric}", _CASES[row.tone], row.state, _as_text(row))

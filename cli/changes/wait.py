@@ -137,11 +137,7 @@ def pause(retry_after: float | None, *, every: float, left: float) -> float:
 def _waited(
     handle: Experiment, *, timeout: float, every: float, accept_harm: float | None
 ) -> tuple[Poll, str, Outcome]:
-    """Returns the last poll, its contract to the byte, and how the gate ends.
-
-    Raises:
-        RemoteFault: Nobody could be asked at first, or for too long since.
-    """
+    """Returns the last poll, its contract to the byte, and how the gate ends."""
     began, answered = time.monotonic(), None
     with _Progress() as progress:
         while True:

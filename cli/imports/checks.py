@@ -96,11 +96,7 @@ def _refusal(row: int, event: str, fault: Fault) -> RowError:
 def counted_arms(
     result: QueryResult, commits: Mapping[str, str]
 ) -> tuple[Counter[str], Counter[str]]:
-    """Returns the rows of each arm, and those of words that stand for no commit.
-
-    Raises:
-        ImportFailedError: An arm has no row.
-    """
+    """Returns the rows of each arm, and those of words that stand for no commit."""
     arms, skipped = Counter[str](), Counter[str]()
     if commits:
         words = f"SELECT trim({ARM}), count(*) FROM result GROUP BY 1 ORDER BY 2 DESC, 1"
@@ -120,11 +116,7 @@ def require_units(result: QueryResult, commits: Collection[str], *, totals: bool
     """Holds that rows are of units, each with a single arm.
 
     Args:
-        commits: Those of the arms.
         totals: Whether rows are taken that look like totals.
-
-    Raises:
-        ImportFailedError: Units have rows of several arms, or rows are totals of arm and day.
     """
     if not commits:
         return

@@ -22,7 +22,8 @@ from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import store_engine
 from storage.log.events import ClosedHistory, closed_histories
 from storage.tenants.projects import find_project
-from storage.tenants.secret import Pseudonyms, store_secret
+from storage.tenants.secret import Pseudonyms
+from storage.tenants.store_secret import store_secret
 
 
 @click.command("import")
@@ -74,6 +75,7 @@ def import_history(
                 trusted=True,
                 history=True,
                 pseudonyms=Pseudonyms(secret),
+                unit=plan.settings.unit_property,
             )
             with (
                 Console(stderr=True).status("Running the query") as status,
@@ -102,7 +104,6 @@ def _imported(
     reader: EventReader,
     is_rehearsal: bool,
 ) -> ImportReport:
-    """Checks all rows, then stores them, and returns the report."""
     plan = storing.plan
     named = plan.named
     result.name_members(named.commits)

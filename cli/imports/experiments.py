@@ -21,17 +21,12 @@ from domain.document import time_text
 from domain.lineage.commit_id import ambiguous
 from domain.metric import metric_definition
 from domain.registration import Registration
-from storage.experiments.deploys import record_deploy
+from storage.experiments.deploys import Receipt, record_deploy
 from storage.experiments.experiments import register
 from storage.experiments.policy import watched_guardrails
 from storage.postgres.refusal import Invalid
-from storage.tenants.settings import (
-    Settings,
-    apply_settings,
-    lock_settings,
-    parse_settings,
-    stored_settings,
-)
+from storage.tenants.setting_changes import apply_settings
+from storage.tenants.settings import Settings, parse_settings, stored_settings
 from storage.views.history_counts import bound_experiment, names_in_log
 
 # Control was there before the file begins, by as long as sessions in flight may last.
@@ -59,11 +54,7 @@ class ExperimentPlan:
         return list(metric_definition(name, self.settings.metrics).sources)
 
     def require_named(self, connection: Connection, tally: Tally) -> None:
-        """Holds that the file, or the log, has the commits and events that experiments name.
-
-        Raises:
-            ImportFailedError: A name is a typing error; the message lists the names in the file.
-        """
+        """Holds that the file, or the log, has the commits and events that experiments name."""
         for number, experiment in enumerate(self.experiments):
             place = "experiment" if len(self.experiments) == 1 else f"experiment {number + 1}"
             for member in ("control_commit", "treatment_commit"):
@@ -123,10 +114,10 @@ class ExperimentPlan:
             names_in_log(connection, self.project_id, environment, events=events, commits=commits)
         )
 
-    def register(self, connection: Connection, tally: Tally) -> list[str]:
+    def register(self, connection: Connection, tally: Tally, receipt: Receipt) -> list[str]:
         """Posts the deploys, applies the settings, registers, and returns the experiments' ids.
 
-        The caller holds the project's lock and the lock of bindings.
+        The caller holds the project's lock.
         """
         environment = self.named.environment
         if environment not in tally.first:
@@ -135,10 +126,12 @@ class ExperimentPlan:
                 f" environment to any of {name_list(sorted(tally.first)) or 'the rows'}"
             )
         start = tally.first[environment]
-        deploy_ids = [self._post(connection, experiment, start) for experiment in self.experiments]
+        deploy_ids = [
+            self._post(connection, experiment, start, receipt) for experiment in self.experiments
+        ]
         if self.defined:
             # Others may have changed the settings since they were read.
-            lock_settings(connection, self.project_id)
+            stored_settings(connection, self.project_id, lock=True)
             again = planned(connection, self.project_id, self.named)
             apply_settings(connection, self.project_id, again.defined, by=command_actor())
         return [
@@ -149,25 +142,24 @@ class ExperimentPlan:
                     _registration(experiment, deploy_id=deploy_id),
                     unseen_guardrails=self.unseen(connection, tally, experiment),
                 ),
+                receipt=receipt,
             ).experiment_id
             for experiment, deploy_id in zip(self.experiments, deploy_ids, strict=True)
         ]
 
-    def _post(self, connection: Connection, experiment: Experiment, start: datetime) -> str:
+    def _post(
+        self, connection: Connection, experiment: Experiment, start: datetime, receipt: Receipt
+    ) -> str:
         deploy_id = ""
         for members in _deploys(experiment, self.named.environment, start):
             request = validated(_DEPLOY, members).request(None)
-            deploy_id = record_deploy(connection, self.project_id, request).record["deploy_id"]
+            recorded = record_deploy(connection, self.project_id, request, receipt=receipt)
+            deploy_id = recorded.record["deploy_id"]
         return deploy_id
 
 
 def planned(connection: Connection, project_id: int, named: ExperimentsFile) -> ExperimentPlan:
-    """Returns the plan of experiments, held to the rules before any row is read.
-
-    Raises:
-        ImportFailedError: A member breaks a rule of deploys or registrations, or contradicts the
-            settings.
-    """
+    """Returns the plan of experiments, held to the rules before any row is read."""
     before = chosen = stored_settings(connection, project_id)
     for number, experiment in enumerate(named.experiments):
         place = "experiment" if len(named.experiments) == 1 else f"experiment {number + 1}"
@@ -188,11 +180,7 @@ def planned(connection: Connection, project_id: int, named: ExperimentsFile) -> 
 
 
 def require_unregistered(connection: Connection, project_id: int, named: ExperimentsFile) -> None:
-    """Holds that no experiment is registered.
-
-    Raises:
-        ImportFailedError: A name is taken: the file was imported before.
-    """
+    """Holds that no experiment is registered."""
     for experiment in named.experiments:
         known = bound_experiment(
             connection,
@@ -279,11 +267,7 @@ def _require_commits(experiment: Experiment, named: ExperimentsFile, place: str)
 def _with_definition(
     chosen: Mapping[str, Any], experiment: Experiment, place: str
 ) -> dict[str, Any]:
-    """Returns a project's settings with an experiment's definitions of its target.
-
-    Raises:
-        ImportFailedError: The settings say something else.
-    """
+    """Returns a project's settings with an experiment's definitions of its target."""
     name = experiment.target_metric
     metric = {**chosen.get("metrics", {}).get(name, {})}
     for member, value, stored in _definition(experiment):

@@ -37,7 +37,6 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     horizon_days: Annotated[int, msgspec.Meta(ge=1, le=366)] | None = None
 
     def __post_init__(self) -> None:
-        """Holds that lengths of time and the currency can be read."""
         if self.control_commit == self.treatment_commit:
             raise ValueError("control_commit and treatment_commit are the same")
         for member in ("window", "grace"):
@@ -63,7 +62,6 @@ class ExperimentsFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     Attributes:
         commits: Word of the query's column `arm` -> the commit that it stands for.
-        environment: That of the experiments.
         totals: Whether rows that look like totals of a day are taken as units.
     """
 
@@ -90,11 +88,7 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
 
 
 def read_experiments(path: Path) -> ExperimentsFile:
-    """Reads the experiments of an import from TOML.
-
-    Raises:
-        ImportFailedError: It is not TOML, or a member breaks its rule; the message names it.
-    """
+    """Reads the experiments of an import from TOML."""
     try:
         return msgspec.convert(tomllib.loads(path.read_text()), ExperimentsFile)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -35,7 +35,7 @@ _CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 # Numbers that floating point, or a spreadsheet, wrote as text.
 _ROUNDED = r"[+-]?\d([.,]\d+)?[eE]\+\d{2,}|[+-]?\d[.,]\d+[eE]\d+|-?\d{16,}[.,]0+"
-# From here on not every whole number is one of the type.
+# From here on the type does not have every whole number.
 _EXACT = {"FLOAT": 1 << 24, "DOUBLE": 1 << 53}
 
 
@@ -96,11 +96,7 @@ def _confine(database: duckdb.DuckDBPyConnection, folders: list[str]) -> None:
 
 
 def _single_select(text: str) -> str:
-    """Returns a query.
-
-    Raises:
-        ImportFailedError: It is no single SELECT.
-    """
+    """Returns a query."""
     statements = duckdb.extract_statements(text)
     if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
         raise ImportFailedError("the query must be a single SELECT")
@@ -185,6 +181,8 @@ class QueryResult:
                 where = f"coalesce({arm}, '') IN ('', {', '.join(map(literal, commits))})"
             pairs = ", ".join(f"{literal(name)}, {value}" for name, value in values.items())
             event = f"json_object({pairs})"
+        if "event_id" in values:
+            self._require_ids(values["event"], values["event_id"], where)
         commit = values.get("commit", "NULL")
         self.database.execute(
             f"CREATE VIEW events AS SELECT rowid + 1 AS row, {event} AS event,"
@@ -215,11 +213,7 @@ class QueryResult:
         _require_members(self.name, list(types))
 
     def _value(self, member: str, kind: str) -> str:
-        """Returns the SQL of a column as JSON has it; what cannot be is left to the API's reader.
-
-        Raises:
-            RowError: An identifier has lost digits.
-        """
+        """Returns a column's SQL as JSON has it; what cannot be is left to the API's reader."""
         column = quoted(member)
         if member == "occurred_at":
             # A clock without a zone is UTC's.
@@ -277,6 +271,20 @@ class QueryResult:
                 " Floating point and spreadsheets do that to long numbers: export and read the"
                 ' column as whole numbers or as text (in pandas as "Int64", not float64)',
             )
+
+    def _require_ids(self, event: str, own: str, where: str) -> None:
+        """Holds that the rows of an event all have an id, or none.
+
+        A gap, which an export may write as `nan`, is no id: beside ids it is a lost id, and
+        rows of the same time and value would count once.
+        """
+        ((row,),) = self.query(
+            f"SELECT min(gap) + 1 FROM (SELECT min(rowid) FILTER (({own}) IS NULL) AS gap"
+            f" FROM result WHERE {where} GROUP BY {event} HAVING count({own}) > 0)"
+        )
+        if row is not None:
+            rule = "has no id, and other rows of this event have ids: give each its own, or none"
+            raise RowError(row, "event_id", None, rule)
 
     def _text_of_bytes(self, member: str) -> str:
         column = quoted(member)

@@ -21,6 +21,7 @@ from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.evidence.counts import Counts, LeftOut
 from domain.policy import Policy
 from orchestration.pipeline.drafts import draft_bound
+from storage.experiments.deploys import Receipt
 from storage.experiments.freezing import freeze_whole
 from storage.lake.day_engines import day_engine_settings, past_files
 from storage.lake.lake import store_lake
@@ -29,7 +30,7 @@ from storage.log.events import note_history
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.recompute import copy_aside, evidence_rows, recomputed
-from storage.schema.clock import closed_instant
+from storage.schema.clock import closed_instant, store_time
 from storage.upkeep.reading import separate_reading
 from storage.upkeep.rehearsal import lay_over, written_rows
 from storage.verdicts.evidence import CountsAt, ExperimentReading, count_units, read_experiments
@@ -71,17 +72,14 @@ class ExperimentCount:
 
 
 def judged(engine: Engine, plan: ExperimentPlan, spool: Spool) -> list[ExperimentCount]:
-    """Returns how the experiments of a checked file will be judged; nothing of it is stored.
-
-    Raises:
-        Conflict: A deploy or an experiment of the import is there already, with another body.
-        EngineError: The engine of whole days cannot be used, or is away.
-    """
+    """Returns how the experiments of a checked file will be judged; nothing of it is stored."""
     with engine.connect() as connection, connection.begin() as transaction:
         unseen = [plan.unseen(connection, spool.tally, each) for each in plan.experiments]
         # As history they are registered: a policy depends on that.
         note_history(connection, plan.project_id, list(spool.tally.last.items()))
-        ids = plan.register(connection, spool.tally)
+        # It is never received, since it is undone.
+        receipt = Receipt(at=store_time(connection))
+        ids = plan.register(connection, spool.tally, receipt)
         rows = written_rows(connection)
         transaction.rollback()
     with separate_reading(engine) as separate:

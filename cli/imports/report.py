@@ -140,9 +140,12 @@ _UNCOUNTED = {
 def _warnings(judgement: ExperimentCount) -> Iterator[str]:
     """Yields the reasons why the verdict does not count units and events of the file."""
     history, target = judgement.history, judgement.policy.target
+    unit = judgement.policy.unit
+    named = "user_ref" if unit == "user" else unit
+    counted = "a unit" if unit == "session" else f"a `{named}`, which the setting `unit` counts,"
     for arm, units in (("control", history.control.units), ("treatment", history.treatment.units)):
         if not units:
-            yield f"Warning: no unit of {arm}: no first event of a unit names its commit."
+            yield f"Warning: no unit of {arm}: no first event of {counted} names its commit."
     yield from _uncounted(judgement)
     for name in judgement.unseen_guardrails:
         yield (
@@ -208,7 +211,6 @@ def _wider(judgement: ExperimentCount) -> str:
 
 
 def _document(judgement: ExperimentCount) -> dict[str, Any]:
-    """Returns an experiment of an import as JSON shows it."""
     history, experiment = judgement.history, judgement.experiment
     return {
         "experiment_id": judgement.experiment_id,

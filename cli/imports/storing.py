@@ -9,11 +9,11 @@ from sqlalchemy import Engine
 from cli.imports.experiments import ExperimentPlan
 from cli.imports.rehearsal import ExperimentCount, judged
 from cli.imports.spool import Spool
+from storage.experiments.deploys import Receipt
 from storage.log.events import copy_history, note_history, note_names, require_open_history
 from storage.log.parts import next_part, note_part_of_days
-from storage.schema.clock import receipt_time
 from storage.schema.partitions import MOST_DAYS, write_past_days
-from storage.tenants.projects import lock_project
+from storage.tenants.settings import lock_project
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,11 +25,7 @@ class Storing:
     say: Callable[[str], None]
 
     def rehearse(self, spool: Spool) -> list[ExperimentCount]:
-        """Returns how the experiments will be judged, and leaves nothing in the store.
-
-        Raises:
-            ImportFailedError: An experiment names a commit or event that nothing has.
-        """
+        """Returns how the experiments will be judged, and leaves nothing in the store."""
         with self.engine.connect() as connection:
             self.plan.require_named(connection, spool.tally)
         if not self.plan.experiments:
@@ -38,11 +34,7 @@ class Storing:
         return judged(self.engine, self.plan, spool)
 
     def store(self, spool: Spool) -> list[str]:
-        """Stores events, deploys and registrations, and returns the experiments' ids.
-
-        Raises:
-            Conflict: The history is closed, or it has too many days.
-        """
+        """Stores events, deploys and registrations, and returns the experiments' ids."""
         tally = spool.tally
         moments = [
             (environment, min(last, datetime.combine(day, time(), tzinfo=UTC)))
@@ -62,11 +54,14 @@ class Storing:
             note_names(connection, {self.plan.project_id: tally.events}, live=False)
             # Locked after the copy, so that no request waits for it: a registration meanwhile is
             # seen under the project's lock.
-            lock_project(connection, self.plan.project_id)
-            receipt_time(connection)
+            receipt = Receipt(at=lock_project(connection, self.plan.project_id).at)
             require_open_history(connection, self.plan.project_id, moments)
             note_history(connection, self.plan.project_id, moments)
-            return self.plan.register(connection, tally) if self.plan.experiments else []
+            plan = self.plan
+            ids = plan.register(connection, tally, receipt) if plan.experiments else []
+            # Last of all: the pipeline of all projects waits for it.
+            receipt.receive(connection, plan.project_id, plan.named.environment)
+            return ids
 
     def _blocks(self, spool: Spool) -> Iterator[bytes]:
         size, done = spool.size, 0

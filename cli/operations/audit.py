@@ -13,7 +13,8 @@ from domain.document import document_text
 from domain.policy import UnreadablePolicyError
 from orchestration.pipeline.audit import Audit
 from orchestration.pipeline.audit import audit as audited
-from storage.lake.lake import LakeError, store_lake
+from storage.lake.lake import store_lake
+from storage.log.file_errors import LakeError
 from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.inputs import TooManyAssignmentsError
 from storage.postgres.refusal import Missing
@@ -92,7 +93,7 @@ def _document(result: Audit) -> str:
             "events": result.events,
             "gone": list(result.gone),
             "touched": list(result.touched),
-            "difference_count": result.count,
+            "difference_count": len(result.differences),
             "differences": list(result.differences),
         }
     )
@@ -107,7 +108,7 @@ def _as_text(result: Audit) -> str:
     if result.gone:
         gone = f"{result.experiment_id}, {as_of}: raw events are gone: {', '.join(result.gone)}"
         return "\n".join([gone, *(f"  {each}" for each in result.differences), *touched])
-    more = result.count - _SHOWN
+    more = len(result.differences) - _SHOWN
     return "\n".join(
         [
             f"{subject}: different.",

@@ -10,7 +10,7 @@ from rich.markup import escape
 from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import project_transaction
 from cli.table import table
-from storage.tenants.audit_trail import AuditEntry, audit_document, read_trail
+from storage.views.audit_trail import AuditEntry, audit_document, read_trail
 
 _ENTRIES = 50
 

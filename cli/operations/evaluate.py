@@ -19,7 +19,7 @@ from domain.contract import Contract, contract_of
 from domain.document import document_text
 from orchestration.pipeline.recompute import evaluate_as_of, freeze_apart
 from storage.lake.lake import store_lake
-from storage.lake.verification import WrongFileError
+from storage.log.file_errors import WrongFileError
 from storage.postgres.engine import opened_engine
 from storage.schema.clock import closed_instant
 from storage.tenants.projects import find_project
@@ -125,11 +125,7 @@ def _of_project(
 
 
 def materialize_once(url: str) -> None:
-    """Materializes the pipeline's assets in this process.
-
-    Raises:
-        click.ClickException: A step failed; its error stands in the log above.
-    """
+    """Materializes the pipeline's assets in this process."""
     from orchestration.once import materialize_pipeline  # noqa: PLC0415 - Dagster takes seconds
 
     if not materialize_pipeline(url):

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option, json_option, project_option
@@ -16,7 +16,9 @@ from domain.figures import counted
 from storage.lake.lake import store_lake
 from storage.schema.clock import is_rebuilding
 from storage.tenants.projects import find_project
-from storage.tenants.secret import Pseudonyms, store_secret
+from storage.tenants.secret import Pseudonyms
+from storage.tenants.settings import read_settings
+from storage.tenants.store_secret import store_secret
 from storage.upkeep.forgetting import MOST_USERS, Forgotten, TooManyUsers, forget_person, vacuum
 
 # Erased, but for files that cannot be written anew.
@@ -26,6 +28,7 @@ INCOMPLETE = 4
 @click.command("forget")
 @click.option("--user-ref", help="The person's user reference, as events and revenue name it.")
 @click.option("--session", help="A session of the person, where no user reference is known.")
+@click.option("--unit", help="In their place a unit by name, such as an account.")
 @click.option(
     "--yes", is_flag=True, help=f"Erase more than {MOST_USERS} user references without a question."
 )
@@ -36,6 +39,7 @@ def forget(
     *,
     user_ref: str | None,
     session: str | None,
+    unit: str | None,
     yes: bool,
     project: str,
     as_json: bool,
@@ -51,8 +55,8 @@ def forget(
     and are written anew at night; exits with 4 where some of them cannot be, since they are not as
     they are listed.
     """
-    if (user_ref is None) == (session is None):
-        raise click.UsageError("name the person by either --user-ref or --session")
+    if sum(each is not None for each in (user_ref, session, unit)) != 1:
+        raise click.UsageError("name the person by --user-ref, --session or --unit")
 
     def erase(engine: Engine, limit: int | None) -> Forgotten:
         with engine.begin() as connection:
@@ -60,12 +64,18 @@ def forget(
             if is_rebuilding(connection):
                 click.echo("A rebuild is under way: waiting until it has ended.", err=True)
             person: bytes | str = session or ""
-            if user_ref is not None:
+            if session is None:
                 secret = store_secret(connection, data_dir, make=False)
-                person = Pseudonyms(secret).of(project_id, user_ref)
-            lake = store_lake(engine, data_dir=data_dir)
+                name = None if unit is None else _property(connection, project_id)
+                person = Pseudonyms(secret).of(project_id, user_ref or unit or "", unit=name)
             return forget_person(
-                connection, project_id, person, by=command_actor(), lake=lake, limit=limit
+                connection,
+                project_id,
+                person,
+                by=command_actor(),
+                lake=store_lake(engine, data_dir=data_dir),
+                limit=limit,
+                is_unit=unit is not None,
             )
 
     with store_engine(data_dir) as engine:
@@ -81,6 +91,12 @@ def forget(
     click.echo(document_text(asdict(erased)) if as_json else "\n".join(_sentences(erased)))
     if erased.wrong_files:
         raise click.exceptions.Exit(INCOMPLETE)
+
+
+def _property(connection: Connection, project_id: int) -> str:
+    if (name := read_settings(connection, project_id).unit_property) is None:
+        raise click.UsageError("--unit: the project's setting unit names no property")
+    return name
 
 
 def _sentences(erased: Forgotten) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Options that several commands take: the project, and the folder of the store."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,25 @@ project_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 
 
-class Share(click.FloatRange):
+class MeasureRange(click.FloatRange):
+    """A number, neither infinite nor NaN, which compares with no limit."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 (click's own)
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401 (click's own)
+        """Returns the number."""
+        if not math.isfinite(number := super().convert(value, param, ctx)):
+            self.fail(f"{number} is no number.", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        return "" if self.min is self.max is None else super()._describe_range()
+
+
+class Share(MeasureRange):
     """A share, from 0 to 1; the refusal of a percentage shows how to write it."""
 
     def convert(

@@ -33,7 +33,7 @@ def application(
         project: The project's name or number; empty where an experiment names it.
 
     Raises:
-        storage.refusal.Missing: The store holds no such project or experiment.
+        storage.postgres.refusal.Missing: The store holds no such project or experiment.
     """
     with store_url(data_dir) as url:
         with opened_engine(url) as engine, engine.begin() as connection:

@@ -16,10 +16,20 @@ from cli.operations.options import data_dir_option, json_option, project_option
 from cli.operations.store import project_transaction, store_transaction
 from cli.table import table
 from storage.postgres.refusal import Invalid
-from storage.tenants.keys import LONGEST_LABEL, KeyKind, create_key, list_keys, revoke_key
-from storage.tenants.projects import create_project, list_projects
-from storage.tenants.secret import Assignments, WebhookSecrets, store_secret
-from storage.tenants.settings import apply_settings, read_settings, settings_document
+from storage.tenants.attestations import WebhookSecrets
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import (
+    LONGEST_LABEL,
+    create_key,
+    create_project,
+    list_keys,
+    list_projects,
+    revoke_key,
+)
+from storage.tenants.secret import Assignments
+from storage.tenants.setting_changes import apply_settings, settings_document
+from storage.tenants.settings import read_settings
+from storage.tenants.store_secret import store_secret
 
 
 @click.group()

@@ -88,7 +88,7 @@ def remote(
     Raises:
         click.ClickException: Address or key are unusable; the message never shows the key. Or
             there is no address in the client, which has no store.
-        storage.refusal.Missing: The store holds no such project or experiment.
+        storage.postgres.refusal.Missing: The store holds no such project or experiment.
     """
     # Half of what a command's start would cost; help and wrong usages do without.
     from anyio.from_thread import start_blocking_portal  # noqa: PLC0415
@@ -113,11 +113,7 @@ def remote(
 
 
 def address_of(needed_key: str) -> Address | None:
-    """The address and key that the environment names; None where there is a store instead.
-
-    Raises:
-        click.ClickException: As `remote` raises it.
-    """
+    """The address and key that the environment names; None where there is a store instead."""
     if not os.environ.get("SERVICE_API_URL", "").strip():
         if find_spec("storage") is None:
             raise click.ClickException(

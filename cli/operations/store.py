@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from own_postgres.server import EmbeddedPostgres, make_data_dir
 from sqlalchemy import Connection, Engine
 
 from storage.postgres.data_dir import running_url
-from storage.postgres.embedded import EmbeddedPostgres, make_data_dir
 from storage.postgres.engine import opened_engine
 from storage.schema.migrate import EmptyStoreError, refuse_other_version, upgrade
 from storage.tenants.projects import find_project
@@ -29,8 +29,8 @@ def store_url(data_dir: Path) -> Generator[str]:
         data_dir: the service's data directory; made when it does not stand.
 
     Raises:
-        storage.embedded.EmbeddedPostgresError: no server runs, and none can be started.
-        storage.migrate.StoreVersionError: the store is of another version.
+        own_postgres.server.EmbeddedPostgresError: no server runs, and none can be started.
+        storage.schema.migrate.StoreVersionError: the store is of another version.
     """
     with any_store_url(data_dir) as url:
         _wait_for_this_version(url)
@@ -47,9 +47,6 @@ def any_store_url(data_dir: Path) -> Generator[str]:
 
     Args:
         data_dir: the service's data directory; made when it does not stand.
-
-    Raises:
-        storage.embedded.EmbeddedPostgresError: no server runs, and none can be started.
     """
     if named := os.environ.get("SERVICE_DATABASE_URL"):
         yield named
@@ -72,11 +69,7 @@ def any_store_url(data_dir: Path) -> Generator[str]:
 
 
 def _wait_for_this_version(url: str) -> None:
-    """Return when the store is of this version; its server may be about to migrate it.
-
-    Raises:
-        storage.migrate.StoreVersionError: it is of another version, or has no tables yet.
-    """
+    """Return when the store is of this version; its server may be about to migrate it."""
     deadline = time.monotonic() + MIGRATION_SECONDS
     waits = False
     with opened_engine(url) as engine:
@@ -110,10 +103,6 @@ def store_transaction(data_dir: Path) -> Generator[Connection]:
 
 @contextmanager
 def project_transaction(data_dir: Path, project: str) -> Generator[tuple[Connection, int]]:
-    """Such a transaction, and the number of a project that is named by its name or number.
-
-    Raises:
-        storage.refusal.Missing: there is no such project.
-    """
+    """Such a transaction, and the number of a project that is named by its name or number."""
     with store_transaction(data_dir) as connection:
         yield connection, find_project(connection, project).project_id

@@ -8,11 +8,7 @@ from api.runtime.agents import ToolServer
 
 
 def application() -> FastAPI:
-    """Returns the application that the environment describes.
-
-    Raises:
-        ValueError: The environment lacks a variable that must be set.
-    """
+    """Returns the application that the environment describes."""
     return create_app(tools=tools_of)
 
 

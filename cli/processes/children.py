@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from own_postgres.child_process import fresh_log, spawn
+from own_postgres.server import EmbeddedPostgres, EmbeddedPostgresError
+
 from cli.processes.dagster_home import LOCATION
 from cli.processes.supervisor import Child
-from storage.postgres.child_process import fresh_log, spawn
-from storage.postgres.embedded import EmbeddedPostgres, EmbeddedPostgresError
 
 DEFINITIONS = "orchestration.definitions"
 THIS_PYTHON = "--use-python-environment-entry-point"  # not whichever `dagster` the path finds

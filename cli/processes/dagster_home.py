@@ -35,12 +35,7 @@ def write_dagster_home(data_dir: Path) -> Path:
 
 
 def claim_folders(url: str, data_dir: Path) -> None:
-    """Note the store in the data directory's `dagster`, and refuse another's, or another's lake.
-
-    Raises:
-        click.ClickException: It is another store's, whose processes would load this store's code.
-        storage.lake.lake.LakeError: The lake cannot be opened here, or is not this store's.
-    """
+    """Note the store in the data directory's `dagster`, and refuse another's, or another's lake."""
     with opened_engine(url) as engine:
         store_lake(engine, data_dir=data_dir, is_read_alone=False)
         identity = store_identity(engine)

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
+from own_postgres.server import make_data_dir
 from sqlalchemy.exc import OperationalError
 
 from cli.operations.options import data_dir_option
@@ -17,10 +18,10 @@ from cli.processes.dagster_home import (
     write_workspace,
 )
 from cli.processes.supervisor import Supervisor, stop_on_signals
-from storage.postgres.embedded import make_data_dir
 from storage.postgres.engine import opened_engine
 from storage.schema.migrate import is_newest, upgrade
-from storage.tenants.secret import store_secret, written_secret
+from storage.tenants.secret import written_secret
+from storage.tenants.store_secret import store_secret
 
 
 @click.command("api")

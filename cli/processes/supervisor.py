@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from storage.postgres.child_process import cut_log
+from own_postgres.child_process import cut_log
 
 TURN_SECONDS = 0.05
 
@@ -117,7 +117,6 @@ class Supervisor:
     """
 
     def __init__(self, *, report: Callable[[str], None]) -> None:
-        """Make a supervisor without children."""
         self._reports = report
         self._watched: list[_Watched] = []
 
@@ -143,9 +142,6 @@ class Supervisor:
 
         Returns:
             False when a stop was asked for first.
-
-        Raises:
-            ChildFailedError: it ended, or did not serve in time.
         """
         watched = _Watched(child)
         self._watched.append(watched)

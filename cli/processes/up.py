@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+from own_postgres.server import EmbeddedPostgres, make_data_dir
 from rich.console import Console
 
 from cli.command import command_name
@@ -28,14 +29,19 @@ from cli.processes.dagster_home import (
 )
 from cli.processes.supervisor import Child, StopRequest, Supervisor, stop_on_signals
 from storage.postgres.durability import refuse_weak_store
-from storage.postgres.embedded import EmbeddedPostgres, make_data_dir
 from storage.postgres.engine import opened_engine
 from storage.schema.migrate import upgrade
-from storage.tenants.keys import FIRST_KINDS, KeyKind, Role, create_key
-from storage.tenants.projects import CreatedProject, create_project, list_projects
-from storage.tenants.secret import store_secret
-from storage.tenants.settings import apply_settings
+from storage.tenants.keys import KeyKind, Role
+from storage.tenants.projects import (
+    FIRST_KINDS,
+    CreatedProject,
+    create_key,
+    create_project,
+    list_projects,
+)
+from storage.tenants.setting_changes import apply_settings
 from storage.tenants.sign_ins import LINK_LIFETIME, create_link
+from storage.tenants.store_secret import store_secret
 
 FIRST_PROJECT = "default"
 DEMO_PROJECT = "demo"
@@ -102,7 +108,7 @@ def up(
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Where everything will be."""
+    """The addresses and folders that `up` will use."""
 
     data_dir: Path
     host: str
@@ -122,11 +128,7 @@ class Plan:
         return f"http://127.0.0.1:{self.dagster_port}"
 
     def refuse_taken_ports(self) -> None:
-        """Say which port is in use, before anything starts.
-
-        Raises:
-            click.ClickException: A port is taken.
-        """
+        """Say which port is in use, before anything starts."""
         for host, port, option in (
             (self.host, self.api_port, "--api-port"),
             ("127.0.0.1", self.dagster_port, "--dagster-port"),

@@ -1,4 +1,4 @@
-// Page views at a given rate, whether or not earlier ones are answered: docs/capacity.md.
+// Page views at a given rate, whether or not earlier ones are answered: docs/operations/scale.md.
 // k6 run -e URL=... -e KEY=... -e RATE=200 -e SECONDS=30 -e BATCH=100 events.js
 import { check } from "k6";
 import http from "k6/http";

@@ -1,4 +1,4 @@
--- Page views as fast as they are answered: docs/capacity.md.
+-- Page views as fast as they are answered: docs/operations/scale.md.
 -- wrk -t2 -c16 -d30s --latency -s events.lua URL -- KEY [EVENTS A REQUEST] [COMMIT COMMIT]
 local threads = 0
 

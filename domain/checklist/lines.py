@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated
-
-from msgspec import Meta
 
 from domain.cause import MOST_CROSSED, Cause
+from domain.checklist.admissions import Admissions
+from domain.checklist.line import ChecklistLine
+from domain.checklist.own_splits import OwnSplits
 from domain.checklist.setup import (
-    Admissions,
     CrowdedUnit,
     OpenExperiment,
     ProjectSetup,
@@ -17,19 +16,11 @@ from domain.checklist.setup import (
     Traffic,
     UnmatchedFilter,
 )
-from domain.document import Document
 from domain.figures import counted, first_names, length_of_time
 from domain.wording.base_move import base_move_sentence
 from domain.wording.left_out import CURES, left_out_sentence
-from domain.wording.registration import (
-    FAR,
-    FAR_SECONDS,
-    SEND_OR_DROP,
-    nothing_to_compare_advice,
-    nothing_to_compare_sentence,
-    rate_text,
-    unseen_guardrails,
-)
+from domain.wording.registered import FAR, FAR_SECONDS, SEND_OR_DROP, rate_text, unseen_guardrails
+from domain.wording.registration import nothing_to_compare_advice, nothing_to_compare_sentence
 from domain.words import EndedBecause
 
 # The checks in the order of a set-up, by the words that every face shows.
@@ -54,6 +45,8 @@ SEALED = "log sealed"
 FITTING = "unit fits the router"
 # A line for each experiment that leaves outcomes out, and none while none does.
 COUNTED = "outcomes counted"
+# A line once a night has split the traffic by lot.
+SPLIT = "splits by lot"
 # A line once events came that name no unit.
 NAMED = "unit on events"
 # A line once values came that say nothing.
@@ -110,21 +103,6 @@ _Judgment = tuple[bool | None, str, str]
 _Judge = Callable[[ProjectSetup], _Judgment]
 
 
-class ChecklistLine(Document, frozen=True, kw_only=True):
-    """A line of a checklist."""
-
-    check: Annotated[str, Meta(description="The name of the check, in a few stable words.")]
-    ok: Annotated[
-        bool | None,
-        Meta(description="Whether it is as it should be; null where that is not known yet."),
-    ]
-    seen: Annotated[str, Meta(description="The observation, in figures.")]
-    fix: Annotated[str, Meta(description="The very next thing to do; empty where all is well.")]
-    experiment_id: Annotated[
-        str | None, Meta(description="Of an experiment's fault: its id; absent of all others.")
-    ] = None
-
-
 def lines(setup: ProjectSetup) -> list[ChecklistLine]:
     """Returns the lines of every project, in the order of a set-up, the unit's, and single faults.
 
@@ -145,6 +123,7 @@ def lines(setup: ProjectSetup) -> list[ChecklistLine]:
     return [
         *of_all,
         *_unit(setup),
+        *_splits(setup.splits),
         *_unnamed(setup.admissions or Admissions()),
         *_nothing(setup.admissions or Admissions()),
         *_spans(setup.admissions or Admissions()),
@@ -199,6 +178,14 @@ def _unit(setup: ProjectSetup) -> Iterator[ChecklistLine]:
     also = ", and send `user_ref` with every event" if returning.unit == "user" else ""
     fix = "" if ok else f"Set the project's `unit` to `{returning.unit}`{also}."
     yield ChecklistLine(check=FITTING, ok=ok, seen=seen, fix=fix)
+
+
+def _splits(splits: OwnSplits | None) -> Iterator[ChecklistLine]:
+    if splits is None or not splits.results:
+        return
+    answers, most = ", ".join(splits.sentences), f"at most {splits.alpha:.0%} asked for"
+    seen = f"On your own traffic of the week before {splits.night}: {answers} ({most})."
+    yield ChecklistLine(check=SPLIT, ok=not splits.wrong, seen=seen, fix=splits.remedy)
 
 
 def _unnamed(admissions: Admissions) -> Iterator[ChecklistLine]:
@@ -267,7 +254,7 @@ def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:
         return []
     outcomes = experiment.left_out
     fixes = [CURES[Cause(row.reason)] for row in outcomes if row.reason in CURES]
-    seen = left_out_sentence(outcomes, experiment.target)
+    seen = left_out_sentence(outcomes, experiment.target, "user")
     return [] if seen is None else [(seen, " ".join(fixes))]
 
 

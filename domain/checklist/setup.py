@@ -3,44 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
-from domain.cause import FEWEST_RETURNING, KEPT_HALF_WAY, MANY_RETURNING
+from domain.checklist.admissions import Admissions
+from domain.checklist.own_splits import OwnSplits
 from domain.evidence.counts import LeftOut
 from domain.lineage.control_state import ControlState
+from domain.lineage.returning import ReturningVisitors
 from domain.metric import FrozenMetric
 from domain.registration import ReceivedEvents
-
-# Why an event is refused that names no unit.
-NO_UNIT = "missing (session_id)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Admissions:
-    """What became of requests and events.
-
-    Attributes:
-        requests: To `/v1/events`, with a live key of the project.
-        sampled_out: Valid events outside the project's sample, which are not stored.
-        nothing: Values, sent to any address, that were words for nothing or git's null id.
-        split_spans: Spans whose outer span of the same request came in another export.
-        untranslated_spans: Spans whose `http.route` no graph can have.
-        reason: Why the last event was rejected; None where none was.
-        lacking: The member that the last of `nothing` stood in; None where there was none.
-    """
-
-    requests: int = 0
-    limited: int = 0
-    accepted: int = 0
-    late: int = 0
-    rejected: int = 0
-    without_unit: int = 0
-    sampled_out: int = 0
-    nothing: int = 0
-    split_spans: int = 0
-    untranslated_spans: int = 0
-    reason: str | None = None
-    lacking: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,42 +24,10 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReturningVisitors:
-    """Visitors of a build who came back, and what they got.
-
-    Attributes:
-        users: Those with a second session.
-        vouched: Whether the users are those of the write key alone.
-    """
-
-    users: int = 0
-    kept: int = 0
-    expected: float = 0.0
-    sessions: int = 0
-    named: int = 0
-    vouched: bool = False
-
-    @property
-    def unit(self) -> Literal["session", "user"] | None:
-        """The unit that fits the router; None where too few have come back.
-
-        Users that nobody vouches for are the unit only where half of the sessions name a user: the
-        others would be no units, and a stranger's users all that counts.
-        """
-        room = self.users - self.expected
-        if self.users < FEWEST_RETURNING or self.users * room < MANY_RETURNING * self.expected:
-            return None
-        is_kept = self.kept - self.expected >= KEPT_HALF_WAY * room
-        is_named = self.vouched or 2 * self.named >= self.sessions
-        return "user" if is_kept and is_named else "session"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Traffic:
     """The newest five minutes of events of a project in an environment.
 
     Attributes:
-        newest_at: When the newest event was received.
         page_views: Whether the counts below are of page views, else of every event: an outcome
             need not carry the members of an exposure.
         named: How many of all events, page views or not, name a user.
@@ -128,11 +66,7 @@ class CrowdedUnit:
 
 @dataclass(frozen=True, kw_only=True)
 class UnmatchedFilter:
-    """A filter of a metric that none of its recent events matches.
-
-    Attributes:
-        metric: Whose `where` it is.
-    """
+    """A filter of a metric that none of its recent events matches."""
 
     metric: str
     property: str
@@ -154,7 +88,6 @@ class OpenExperiment:
         newest_shared_block: The newest block with units of both.
         treated: Units of treatment in the day up to the newest block.
         units: Of both arms, in all; None where hardly any crossed.
-        left_out: There alone, the member of its evidence.
     """
 
     experiment_id: str
@@ -181,20 +114,19 @@ class OpenExperiment:
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectSetup:
-    """What tells whether a project is wired right.
+    """The facts by which the checklist judges a project.
 
     Attributes:
         target: The default metric and the events that it counts, which matter while no
             experiment is open.
         names: Of events that ever came, the newest first.
-        crowded: Units that have a large share of the recent events of each build.
         undivided: Its ratios whose `per` events never came, each with the names of these events.
-        experiments: Those that are open, in order.
         admissions: Recent refused requests; None where nothing was sent.
         newest_event_at: When the last event came where it measures, if ever; to an hour where that
             was long ago.
         history_to: Of a project that has history alone: up to when, or None without units.
         unit: Which unit experiments count; `auto` where the router decides.
+        splits: The results of the last night's splits of its own traffic; None before the first.
         unsealed: Why the log cannot be written to files; None while it can.
         ticked_at: When a tick or a run of the pipeline last ended well; None before the first.
     """
@@ -224,6 +156,7 @@ class ProjectSetup:
     returning: ReturningVisitors
     set_aside: Sequence[tuple[str, str]]
     unsealed: str | None
+    splits: OwnSplits | None
     now: datetime
     created_at: datetime
     ticked_at: datetime | None

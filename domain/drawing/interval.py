@@ -90,11 +90,7 @@ def interval_drawing(
 
 
 def thumbnail(picture: Picture) -> str | None:
-    """Returns the band, the estimate and the line of no difference as a small SVG of its own.
-
-    Returns:
-        None where there are not two looks with an interval.
-    """
+    """Returns a small SVG of the interval over time; None where fewer than two looks have it."""
     if len(picture.drawn) < 2:
         return None
     width, height = _SMALL

@@ -15,11 +15,7 @@ _LEAST_APART = 80.0
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step of a ramp.
-
-    Attributes:
-        share: The share of traffic that the treatment got from then on.
-    """
+    """A step of a ramp."""
 
     at: datetime
     share: float

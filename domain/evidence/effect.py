@@ -42,7 +42,7 @@ class Likelihood(Document, frozen=True, kw_only=True):
     estimate: Annotated[
         float,
         Meta(
-            description="The lift divided by both arms' rate or mean; in the metric's unit where"
+            description="The lift over both arms' rate or mean; in the metric's unit where"
             " `relative` is null. Multiply it into a prior once, and never the effect too."
         ),
     ]
@@ -59,30 +59,21 @@ class Effect(Document, frozen=True, kw_only=True):
 
     estimate: Annotated[
         float | None,
-        Meta(
-            description="Treatment minus control: the posterior mean, by the policy's prior, over"
-            " all units compared, those after the decision too."
-        ),
+        Meta(description="Treatment minus control: the posterior mean by the policy's prior."),
     ]
     standard_error: Annotated[
-        float | None, Meta(description="The estimate's standard deviation. Make no interval of it.")
+        float | None, Meta(description="The estimate's. Make no interval of it.")
     ]
     interval: Annotated[
         Interval | None, Meta(description="The always-valid interval of the difference.")
     ]
     relative: Annotated[
         float | None,
-        Meta(
-            description="The estimate divided by control's rate or mean; null where that is 0, or"
-            " the arms' signs differ."
-        ),
+        Meta(description="The estimate over control's rate or mean; null where it has none."),
     ]
     likelihood: Annotated[
         Likelihood | None,
-        Meta(
-            description="What these units say without a prior; null where the estimate is null,"
-            " and of a retrospective experiment."
-        ),
+        Meta(description="These units without a prior; null of a retrospective experiment."),
     ]
     value_per_day: Annotated[
         float | None,
@@ -100,13 +91,10 @@ class Effect(Document, frozen=True, kw_only=True):
         ),
     ]
     units: Annotated[int, Meta(description="Units of both arms that were compared.")]
-    final: Annotated[bool, Meta(description="Whether the estimate can change no more.")]
+    final: Annotated[bool, Meta(description="Whether it can change no more.")]
     trainable: Annotated[
         bool,
-        Meta(
-            description="Whether to train on it, from `reward_at` on: final, and its likelihood's"
-            " relative error is at most 0.05."
-        ),
+        Meta(description="From `reward_at` on: final, and its likelihood's error is at most 0.05."),
     ]
     stopped: Annotated[
         Stopped | None,
@@ -116,11 +104,7 @@ class Effect(Document, frozen=True, kw_only=True):
         ),
     ]
     reward_at: Annotated[
-        Moment,
-        Meta(
-            description="When it is final, fixed at the start; the deciding look where that is"
-            " later."
-        ),
+        Moment, Meta(description="When it is final, or the deciding look where that is later.")
     ]
     as_of: Moment | None
     after_decision: Annotated[
@@ -130,9 +114,16 @@ class Effect(Document, frozen=True, kw_only=True):
             " while open, and after an end without an answer."
         ),
     ] = UNSET
-    learned: Annotated[
+    harm: Annotated[
         float | None,
-        Meta(description="Posterior mean by the prior that was learned by `prior_of`."),
+        Meta(
+            description="The probability that the change harms, by its likelihood and the prior of"
+            " `prior_of`, or else the policy's; null where the likelihood is."
+        ),
     ] = None
+    no_effect: Annotated[
+        float | None, Meta(description="The probability that it does nothing, by the same.")
+    ] = None
+    learned: Annotated[float | None, Meta(description="By the learned prior.")] = None
     credible: Annotated[Interval | None, Meta(description="Its 95 % interval.")] = None
     prior_of: str | None = None

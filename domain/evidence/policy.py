@@ -1,12 +1,12 @@
 """The policy in an evidence document: a view of the numbers that were frozen with it."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from msgspec import Meta
 
 from domain.document import Document
 from domain.metric import DAY, FrozenMetric
-from domain.policy import EFFECT_PRIOR, FrozenSource, Policy, RoutesBecause, Suspicion
+from domain.policy import EFFECT_PRIOR, FrozenSource, KeepWhen, Policy, RoutesBecause, Suspicion
 
 
 class Precisions(Document, frozen=True, kw_only=True):
@@ -56,7 +56,9 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
     reward_days: Annotated[
         int, Meta(description="Days after the start at which the effect is final.")
     ] = 7
-    unit: Literal["session", "user"]
+    unit: Annotated[
+        str, Meta(description="`session`, `user`, or the property of events that names the unit.")
+    ]
     value_per_conversion: Annotated[float | None, Meta(description="Dollars.")]
     sample_rate: Annotated[
         float | None,
@@ -71,6 +73,9 @@ class EvidencePolicy(Document, frozen=True, kw_only=True):
     on_suspicion: Annotated[
         Suspicion, Meta(description="The step that a harm asks for which lost units may explain.")
     ] = "pause"
+    keep_when: Annotated[
+        KeepWhen, Meta(description="Whether a keep stands beside the project's other changes.")
+    ] = "alone"
     earlier_attempts: Annotated[tuple[str, ...], Meta(description="Their experiments.")] = ()
     split_at: Annotated[
         float | None, Meta(description="The e-value at which a flag or segment splits the strata.")

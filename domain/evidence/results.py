@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from domain.cause import Cause, GateCheck
 from domain.document import Document, Interval, Moment
+from domain.policy import KeepRecord
 from domain.words import Cadence
 
 EValue = Annotated[
@@ -53,6 +54,9 @@ class Adjustment(Document, frozen=True, kw_only=True):
     narrower: Annotated[
         float, Meta(description="By what share the interval is narrower than without it.")
     ]
+    is_read: Annotated[
+        bool, Meta(description="False while the arms differ in who has a history.")
+    ] = True
     sentence: str = ""
 
 
@@ -127,6 +131,13 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
         EValue,
         Meta(description="Whether outcomes come before the exposure more often in either arm."),
     ]
+    balance_e: Annotated[
+        EValue,
+        Meta(
+            description="Whether users of both arms were known before the canary as often; from"
+            " 100 on the arms differ in who came, and no history is read."
+        ),
+    ] = None
     control_values: Annotated[
         float | None,
         Meta(
@@ -194,6 +205,18 @@ class EvidenceGuardrail(Document, frozen=True, kw_only=True):
     lift: float | None
 
 
+class Stand(Document, frozen=True, kw_only=True):
+    """The stand of a candidate beside the changes that its project judged in 30 days."""
+
+    e_value: Annotated[float, Meta(description="The evidence on the better side, line included.")]
+    needed: Annotated[
+        float | None, Meta(description="10·judged/max(kept, 1); null before any was judged.")
+    ]
+    record: Annotated[KeepRecord | None, Meta(description="The row that the look read.")]
+    holds: Annotated[bool, Meta(description="Whether it stands at this look.")]
+    until: Annotated[Moment, Meta(description="Then its wait ends, without an answer.")]
+
+
 class Candidate(Document, frozen=True, kw_only=True):
     """A target that is better already, and waits for its guardrails."""
 
@@ -208,6 +231,7 @@ class Candidate(Document, frozen=True, kw_only=True):
     waits_for: Annotated[
         tuple[str, ...], Meta(description="Guardrails that are not shown unharmed.")
     ]
+    stand: Annotated[Stand | None, Meta(description="Where a keep has to stand.")] = None
 
 
 class Surplus(Document, frozen=True, kw_only=True):
@@ -275,14 +299,20 @@ def shown_threshold(thresholds: Sequence[Threshold]) -> Threshold:
     )
 
 
-State = Literal["better", "worse", "unfair", "not_known", "breached", "unharmed"]
+State = Literal["better", "worse", "unfair", "not_known", "breached", "unharmed", "fewer_so_far"]
 
 
 class MetricRow(Document, frozen=True, kw_only=True):
     """The results of both arms by a metric."""
 
     metric: Annotated[str, Meta(description="Its name.")]
-    role: Annotated[Literal["target", "guardrail"], Meta(description="The target comes first.")]
+    role: Annotated[
+        Literal["target", "so_far", "guardrail"],
+        Meta(
+            description="The target comes first; `so_far` is the target after a quarter of its"
+            " window, where that is long."
+        ),
+    ]
     control: Annotated[float | None, Meta(description="The rate, or the mean; null of `arrival`.")]
     treatment: Annotated[float | None, Meta(description="Treatment's.")]
     difference: Annotated[
@@ -293,11 +323,7 @@ class MetricRow(Document, frozen=True, kw_only=True):
         ),
     ]
     interval: Annotated[
-        Interval | None,
-        Meta(
-            description="Where the true difference lies, however often you look. Of a guardrail by"
-            " its own test, of harm alone."
-        ),
+        Interval | None, Meta(description="Where the true difference lies, however often you look.")
     ]
     state: Annotated[
         State,
@@ -313,3 +339,10 @@ class MetricRow(Document, frozen=True, kw_only=True):
             " threshold with the most evidence."
         ),
     ] = ()
+    picked: Annotated[
+        bool,
+        Meta(
+            description="Whether the thresholds are of an event of each unit that was picked by"
+            " chance, by which it is breached rather than by its first."
+        ),
+    ] = False

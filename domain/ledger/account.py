@@ -11,9 +11,13 @@ from msgspec import Meta
 
 from domain.document import Document, Moment
 from domain.ledger.entry import Entry, LedgerKeep, Standing
-from domain.ledger.standing import FALSE_DISCOVERY_RATE, standing
+from domain.ledger.standing import standing
+from domain.policy import FALSE_DISCOVERY_RATE, RECORD_DAYS
 
-DAYS = 28
+DAYS = RECORD_DAYS
+# Chance alone keeps a change without an effect with at most so much of its level, whatever its
+# information is: the rest is rolled back, or was never reached (docs/statistics.md).
+FALSE_KEEPS = 0.3
 # A ledger lists its newest keeps; its sums count all of them.
 MOST_KEEPS = 200
 
@@ -43,7 +47,7 @@ class LedgerCounts(Document, frozen=True, kw_only=True):
     expected_false: Annotated[
         float,
         Meta(
-            description="At most so many keeps are false on average: half of each judged"
+            description="At most about so many of these keeps are false: 0.3 of each judged"
             " experiment's level, summed; never more than there are keeps."
         ),
     ]
@@ -119,7 +123,7 @@ def ledger_of(
     """Returns the ledger.
 
     Args:
-        entries: The experiments that had a look in the 28 days before.
+        entries: The experiments that had a look in the 30 days before.
     """
     history = [entry for entry in entries if entry.retrospective]
     entries = [entry for entry in entries if not entry.retrospective]
@@ -173,11 +177,7 @@ def _day(entry: Entry) -> str:
 
 
 def _counts(entries: Sequence[Entry], stands: Mapping[str, Standing]) -> dict[str, Any]:
-    """Returns the members of some entries' counts.
-
-    Chance alone keeps a change without an effect with half the test's level: the other half are
-    rollbacks.
-    """
+    """Returns the members of some entries' counts."""
     keeps = _keeps(entries)
     answered = [entry for entry in entries if entry.answered]
     return {
@@ -188,7 +188,9 @@ def _counts(entries: Sequence[Entry], stands: Mapping[str, Standing]) -> dict[st
         "lost_units": sum(entry.units or 0 for entry in entries),
         "kept": len(keeps),
         "rolled_back": sum(entry.verdict == "rollback" for entry in entries),
-        "expected_false": min(math.fsum(entry.level / 2 for entry in entries), float(len(keeps))),
+        "expected_false": min(
+            math.fsum(FALSE_KEEPS * entry.level for entry in entries), float(len(keeps))
+        ),
         "standing": sum(stands[keep.experiment_id] == "yes" for keep in keeps),
     }
 

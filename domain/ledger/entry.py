@@ -28,6 +28,8 @@ class ListedChange(Document, frozen=True, kw_only=True):
         float | None,
         Meta(description="The effect after the decision; null before the follow-up is final."),
     ]
+    harm: Annotated[float | None, Meta(description="As its effect says: the chance of harm.")]
+    no_effect: Annotated[float | None, Meta(description="The chance that it does nothing.")]
 
 
 class LedgerKeep(ListedChange, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from msgspec import Meta, structs
 from domain.document import Document, Interval, Moment
 from domain.evidence.effect import Basis, Effect, FollowUpState
 from domain.planning.boundary import Boundary
-from domain.planning.design import Design
+from domain.planning.design import LEAST, Design
 from domain.planning.requirement import deciding_sessions
 from domain.registration import PORTFOLIO
 from domain.words import Verdict
@@ -145,7 +145,7 @@ def needed_share(
     """
     lift = claimed if claimed > 0 else _LIFT
     known = PortfolioShare(share=DEFAULT_SHARE, lift=lift, days=None)
-    if per_day is None or rate is None or not 0 < rate < 1 or per_day <= 0:
+    if per_day is None or rate is None or not LEAST <= rate <= 1 - LEAST or per_day <= 0:
         return known
     design = Design(sessions_per_day=per_day, rate=rate, share=0.5)
     boundary = Boundary(alpha=Boundary.alpha / attempt**2)

@@ -8,9 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from domain.ledger.entry import Entry, Standing
-
-# Largest average share of false keeps among those that stand.
-FALSE_DISCOVERY_RATE = 0.1
+from domain.policy import FALSE_DISCOVERY_RATE
 
 
 def standing(entries: Sequence[Entry]) -> Mapping[str, Standing]:

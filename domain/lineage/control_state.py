@@ -29,11 +29,7 @@ class BaseMove(Document, frozen=True, kw_only=True):
         Moment | None, Meta(description="When it was deployed, where that is recorded.")
     ]
     continues: Annotated[
-        bool,
-        Meta(
-            description="Whether the rebased commit counts on in this experiment, or is registered"
-            " anew: where users have a part of its change already."
-        ),
+        bool, Meta(description="Whether the rebased commit counts on here; else register it anew.")
     ]
 
 

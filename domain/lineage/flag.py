@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from domain.absence import is_nothing
+from domain.absence import NOT_SERVED
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?")
+# Whose value is the build, in OpenFeature's clients and their telemetry.
+COMMIT_FLAG = "commit"
 _OPPOSITE = {"true": "false", "false": "true"}
 
 
@@ -23,9 +25,26 @@ def number_of(value: str) -> int | float | None:
     return json.loads(value) if _NUMBER.fullmatch(value) else None
 
 
+def spellings(value: str) -> tuple[str, str]:
+    """Returns a value as it is spelled and as other clients do: JavaScript prints 10.0 as 10."""
+    number = number_of(value)
+    if number is None or number % 1:
+        return value, value
+    return value, value.removesuffix(".0") if isinstance(number, float) else f"{value}.0"
+
+
+def signed_value(value: object) -> str:
+    """Returns a flag's value as tokens hold it, however a client prints it on the way."""
+    text = flag_value(value)
+    number = number_of(text)
+    if number is None:
+        return text
+    return str(number if number % 1 else int(number))
+
+
 def says_nothing(value: str) -> bool:
     """Tells whether providers report a value of units that are not in the experiment."""
-    return value == "false" or is_nothing(value)
+    return value.lower() in NOT_SERVED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +54,6 @@ class Flag:
     Of true and false the other is control. Else, where no control is named, it is the only
     other value that events carry (docs/statistics.md, 'Control of a flag'). An event that does not
     carry the flag says nothing: its unit may not have been in the experiment.
-
-    Attributes:
-        control: The value that it is compared with; None where the values that come must tell.
     """
 
     name: str
@@ -54,6 +70,12 @@ class Flag:
     def change(self) -> str:
         """The flag's value as a change; no commit id holds an equals sign."""
         return flag_change(self.name, self.treatment)
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Its members that a registration names: without `control` any control is meant."""
+        members = {"name": self.name, "treatment": self.treatment, "control": self.control}
+        return {name: value for name, value in members.items() if value is not None}
 
 
 def flag_change(name: str, value: str) -> str:

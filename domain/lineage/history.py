@@ -1,7 +1,7 @@
 """Lineage: which changes a commit carries, as known at a time (docs/statistics.md, 'Counts')."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -91,6 +91,18 @@ class History:
     def stands_on(self, commit: str, base: str) -> bool:
         """Tells whether a commit was built on another, perhaps over others in between."""
         return base in self.chain(commit, self.base)
+
+    def with_base(self, commit: str, base: str, *, assumed: bool) -> "History":
+        """Returns this history where a recorded commit that lacked a base has it by now."""
+        fact, at = self._facts.get(commit), self._known_at
+        if fact is None:
+            return self
+        given = (
+            replace(fact, assumed_base=base, assumed_at=at)
+            if assumed
+            else replace(fact, base=base, base_recorded_at=at)
+        )
+        return History([*self._facts.values(), given], known_at=at, bound_at=self._bound_at)
 
     def completed(self, facts: Iterable[CommitFact]) -> "History":
         """Returns this history with the facts of commits that it does not know."""

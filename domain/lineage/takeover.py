@@ -50,7 +50,13 @@ def takeovers(
         elif step.allocation == 1 or (step.allocation is None and is_declared):
             # The lineage of a step is read as it was known when the step was recorded.
             known = [each for each in steps if each.recorded_at <= step.recorded_at]
-            fate, beside = _fate(step, known, treatment, frozenset(change), patches)
+            fate, beside = _fate(
+                step, known, treatment, frozenset(change), patches, control=control
+            )
+            if fate is EndedBecause.SUPERSEDED:
+                # Users who had the change have a build without it now.
+                had = last is not None and last.because is EndedBecause.PROMOTED
+                fate = EndedBecause.WITHDRAWN if had else None
             is_news = last is None or (fate is not None and last.because is not fate)
             if is_news and (fate is not None or step.commit != control):
                 takeover = Takeover(
@@ -77,8 +83,13 @@ def _fate(
     treatment: str,
     change: frozenset[str],
     patches: set[str | None],
+    *,
+    control: str | None,
 ) -> tuple[EndedBecause | None, set[str]]:
-    """Returns whether a step brings the change or takes it back, and its further changes."""
+    """Returns whether a step brings the change or takes it back, and its further changes.
+
+    It superseded the change where it is known to stand on control without it.
+    """
     by_commit: dict[str, ReleaseStep] = {}
     for each in known:
         by_commit.setdefault(each.commit, each)
@@ -94,8 +105,11 @@ def _fate(
         carried |= change if is_same else {*(link.changes or (link.commit,))}
         if all(_names(carried, name) for name in change):
             gone = any(_names(taken_back, name) for name in (*change, link.commit))
-            beside = {name for name in carried if not _names({*change, step.commit}, name)}
+            known_by = {*change, step.commit} | taken_back
+            beside = {name for name in carried if not _names(known_by, name)}
             return (EndedBecause.WITHDRAWN, set()) if gone else (EndedBecause.PROMOTED, beside)
+        if control in {link.commit, link.base}:
+            return EndedBecause.SUPERSEDED, set()
         link = None if link.base is None else by_commit.get(link.base)
     return None, set()
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from domain.measure import precision_of
+from domain.planning.design import LEAST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,7 +12,7 @@ class Boundary:
     """The test of a new experiment, in plain numbers and without arrays.
 
     Attributes:
-        alpha: The level of the test, in (0, 1).
+        alpha: The level of the test.
         typical_lifts: The relative lifts that the project names, a component of the test each.
 
     Raises:
@@ -22,15 +23,11 @@ class Boundary:
     typical_lifts: tuple[float, ...] = (0.2, 0.5)
 
     def __post_init__(self) -> None:
-        """Refuse a boundary that no project can set."""
         lifts = self.typical_lifts
+        fit = 1 <= len(lifts) <= 4 and all(0.01 <= lift <= 2 for lift in lifts)
         rules = (
-            ("alpha", 0 < self.alpha < 1, "lies between 0 and 1, both excluded"),
-            (
-                "typical_lifts",
-                1 <= len(lifts) <= 4 and all(0.01 <= lift <= 2 for lift in lifts),
-                "holds 1 to 4 lifts between 0.01 and 2",
-            ),
+            ("alpha", LEAST <= self.alpha < 1, f"lies between {LEAST:g} and 1, without 1"),
+            ("typical_lifts", fit, "holds 1 to 4 lifts between 0.01 and 2"),
         )
         for name, holds, rule in rules:
             if not holds:
@@ -46,6 +43,10 @@ class Boundary:
             0.5 * math.log(rho / (rho + variance)) + 0.5 * max(0.0, score) ** 2 / (rho + variance)
             for rho in map(precision_of, self.typical_lifts)
         ]
-        most = max(components)
-        mean = sum(math.exp(each - most) for each in components) / len(components)
-        return most + math.log(mean) + math.log(self.alpha)
+        return log_sum(components) - math.log(len(components)) + math.log(self.alpha)
+
+
+def log_sum(logs: list[float]) -> float:
+    """Logarithm of the sum of numbers whose logarithms these are."""
+    most = max(logs)
+    return most + math.log(sum(math.exp(each - most) for each in logs))

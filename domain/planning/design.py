@@ -1,7 +1,9 @@
 """A design: a canary before it begins."""
 
-import math
 from dataclasses import dataclass
+
+# Far beyond any canary; outside, a power of what is asked for is no number any more.
+LEAST, MOST = 1e-9, 1e12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,17 +27,11 @@ class Design:
     sample_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse a design that no canary can have."""
-        rules = (
-            ("sessions_per_day", 0 < self.sessions_per_day < math.inf, "is positive and finite"),
-            ("rate", 0 < self.rate < 1, "lies between 0 and 1, both excluded"),
-            ("share", 0 < self.share < 1, "lies between 0 and 1, both excluded"),
-            ("changes", self.changes >= 1, "is at least 1"),
-            ("sample_rate", 0 < self.sample_rate <= 1, "lies above 0 and is at most 1"),
-        )
-        for name, holds, rule in rules:
-            if not holds:
-                raise ValueError(f"{name} is {getattr(self, name)}; it {rule}")
+        ranges = {"sessions_per_day": (LEAST, MOST), "sample_rate": (LEAST, 1), "changes": (1, 99)}
+        ranges |= dict.fromkeys(("rate", "share"), (LEAST, 1 - LEAST))
+        for name, (least, most) in ranges.items():
+            if not least <= (value := getattr(self, name)) <= most:
+                raise ValueError(f"{name} is {value}; it lies between {least:.9g} and {most:.9g}")
 
     @property
     def measured_per_day(self) -> float:

@@ -1,20 +1,14 @@
 """A plan: the sessions and days that a design takes for each of some lifts, and other designs."""
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
-from msgspec.structs import asdict
 
 from domain.document import Document
 from domain.planning.boundary import Boundary
-from domain.planning.design import Design
-from domain.planning.requirement import (
-    HORIZON_DAYS,
-    deciding_sessions,
-    excluding_sessions,
-    smallest_lift_by_horizon,
-)
+from domain.planning.design import LEAST, Design
+from domain.planning.requirement import deciding_sessions, excluding_sessions
 
 LIFTS = (0.05, 0.10, 0.15, 0.20, 0.30, 0.50)
 SHARES = (0.10, 0.25, 0.50)
@@ -32,33 +26,6 @@ class Prospect(Document, frozen=True, kw_only=True):
     days_to_exclude_harm: Annotated[
         float, Meta(description="Until a loss of that size is excluded where there is none.")
     ]
-
-
-def planned(design: Design, boundary: Boundary) -> dict[str, Any]:
-    """The plan of a design as a document."""
-    return {
-        "sessions_per_day": design.sessions_per_day,
-        "rate": design.rate,
-        "share": design.share,
-        "sample_rate": design.sample_rate,
-        "alpha": boundary.alpha,
-        "typical_lifts": list(boundary.typical_lifts),
-        "power": 0.8,
-        "horizon_days": HORIZON_DAYS,
-        "smallest_lift_by_horizon": smallest_lift_by_horizon(design, boundary),
-        "lifts": [asdict(prospect) for prospect in prospects(design, boundary)],
-        "instead": [
-            {
-                "change": name,
-                "rate": other.rate,
-                "share": other.share,
-                "changes": other.changes,
-                "sample_rate": other.sample_rate,
-                "lifts": [asdict(prospect) for prospect in prospects(other, boundary)],
-            }
-            for name, other in alternatives(design)
-        ],
-    }
 
 
 def prospects(design: Design, boundary: Boundary) -> list[Prospect]:
@@ -83,11 +50,7 @@ def _prospect(design: Design, lift: float, boundary: Boundary) -> Prospect:
 def alternatives(design: Design) -> list[tuple[str, Design]]:
     """Another design, with the words that propose it."""
     p = design.rate
-    whole = (
-        []
-        if design.sample_rate == 1
-        else [("all sessions measured", replace(design, sample_rate=1.0))]
-    )
+    whole = [("all sessions measured", replace(design, sample_rate=1.0))]
     shares = [
         (f"a share of {100 * share:g} %", replace(design, share=share))
         for share in SHARES
@@ -99,6 +62,6 @@ def alternatives(design: Design) -> list[tuple[str, Design]]:
     earlier = [
         (f"an earlier step at {100 * times * p:.3g} %", replace(design, rate=times * p))
         for times in EARLIER_RATES
-        if times * p < 1
+        if times * p <= 1 - LEAST
     ]
-    return [*whole, *shares, *bundles, *earlier]
+    return [*(whole if design.sample_rate < 1 else ()), *shares, *bundles, *earlier]

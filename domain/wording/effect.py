@@ -31,6 +31,17 @@ def _at(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
+def learned_line(effect: Effect | None) -> str | None:
+    """Returns the estimate by the prior that the project's changes taught; None without any."""
+    if effect is None or effect.learned is None or effect.credible is None:
+        return None
+    low, high = (rough_percent(100 * end) for end in effect.credible)
+    return (
+        f"{rough_percent(100 * effect.learned)}, 95 % between {low} and {high}, by the project's"
+        f" changes up to {effect.prior_of}"
+    )
+
+
 def near_end(interval: Interval | None) -> float | None:
     """Returns the least difference that an interval leaves; None where it leaves none at all."""
     if interval is None:

@@ -43,11 +43,7 @@ ABSTENTIONS: Mapping[AbstainReason, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """A headline's text, and a tone that faces mark by colour or shape.
-
-    Attributes:
-        tone: The kind of headline; the text alone says as much.
-    """
+    """A headline's text, and a tone that faces mark by colour or shape."""
 
     tone: Tone
     text: str

@@ -20,8 +20,8 @@ CURES = {
     ' measure whether there was an event (`kind = "conversion"`), and register the change again.',
     Cause.NOT_VOUCHED: "Outcomes with the public key do not count under `signed_assignments`: send"
     " them with the write key, or with the router's token, and register the change again.",
-    UNKNOWN_USER: "Users are the units, and what names no user counts for nobody: send user_ref"
-    " with each event of a session, also with its first page view.",
+    UNKNOWN_USER: "A session that names no unit counts for nobody: send user_ref, or the property"
+    " that the project counts by, with each event, also with the first page view.",
     Cause.EMPTY: "Empty outcomes count as none: fill these cells of the file, or leave the rows of"
     " both arms out with `where`, and import it anew.",
 }
@@ -32,11 +32,8 @@ UNIT_OF_SESSIONS = (
 )
 
 
-def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str | None:
+def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric, unit: str) -> str | None:
     """Returns how many outcomes of the target's units, and sessions of nobody, do not count.
-
-    Args:
-        outcomes: The member `left_out` of an evidence document.
 
     Returns:
         None where each of them has a value that counts.
@@ -50,7 +47,7 @@ def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str 
         Cause.NO_VALUE: ("event", "without a value"),
         Cause.NOT_VOUCHED: ("outcome", "that nobody vouches for"),
         Cause.EMPTY: ("outcome", "empty in the history"),
-        UNKNOWN_USER: ("session", "that name a build and no user"),
+        UNKNOWN_USER: ("session", f"that name a build and no {unit}"),
     }
     parts = [
         f"{_amount(row.treatment, noun)} of treatment and"

@@ -89,7 +89,6 @@ def thinned(drawn: Sequence[Estimate], limit: int, *, fired: float | None = None
 
     Args:
         drawn: The estimates in order.
-        limit: How many at most.
     """
     if len(drawn) <= limit:
         return list(drawn)

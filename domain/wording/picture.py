@@ -66,11 +66,7 @@ class Picture:
 
 
 def picture_of(evidence: Evidence, contract: Contract) -> Picture | None:
-    """Returns the picture of an experiment.
-
-    Returns:
-        None before the first look.
-    """
+    """Returns the picture of an experiment; None before the first look."""
     looks = looks_of(evidence)
     if not looks:
         return None

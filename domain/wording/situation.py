@@ -19,13 +19,14 @@ from domain.measure import too_small, typical_lift
 from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
 from domain.wording.base_move import base_move_advice, base_move_sentence, promotion_clause
 from domain.wording.headline import headline_of
+from domain.wording.left_out import CURES, UNIT_OF_SESSIONS, UNKNOWN_USER
 from domain.wording.metrics import metric_rows, never_received
 from domain.wording.registration import (
     awaited_sentence,
     nothing_to_compare_advice,
     nothing_to_compare_sentence,
 )
-from domain.wording.surplus import PAUSED, awaited_line, router_sentence
+from domain.wording.surplus import PAUSED, awaited_line, awaited_stand, router_sentence
 from domain.words import AbstainReason, Action, EndedBecause, State, Verdict
 
 _ENDED = {
@@ -44,6 +45,8 @@ _ENDED = {
     EndedBecause.CLOSED: "It was closed by hand. Register the change again to go on measuring.",
     EndedBecause.CANNOT_START: "Its target has too short a history for its threshold. Name another"
     " metric or a number in `over`, or register again once the history is there.",
+    EndedBecause.DOES_NOT_STAND: "It was better, but not beyond what chance makes of so many"
+    " changes. Decide on the code, or register it again with more traffic.",
     EndedBecause.PLACE_ENDED: "Its place ended: the loss that it was to exclude is excluded, or its"
     " time was over. The place says which, and whether to promote the change.",
 }
@@ -215,6 +218,15 @@ def leads(current: Situation) -> bool:
     return current.state in _GONE or breached or current.silent_since is not None
 
 
+def is_taken_back(
+    current: Situation, evidence: AnyEvidence | None, acted: ReleaseStep | None
+) -> bool:
+    """Tells whether the change was withdrawn from all users, so that no face asks for it."""
+    ended = None if evidence is None else evidence.ended_because
+    withdrawn = acted is not None and acted.word == "withdrawn"
+    return withdrawn or EndedBecause.WITHDRAWN is ended or current.state is State.WITHDRAWN
+
+
 def _due(evidence: Evidence, now: datetime) -> datetime | None:
     """Returns when an answer is expected; None where that is unknown, or has passed."""
     at = evidence.sessions.projected_decision_at
@@ -278,7 +290,7 @@ def _open(
 def _breached(
     current: Situation, contract: Contract, evidence: Evidence | None, back: str, *, trusted: bool
 ) -> Situation:
-    """Returns a situation with the breach, which is its most urgent fact where there is one."""
+    """Returns a situation with the breach, which is its most urgent fact, if there is any."""
     action = breach_action(contract, evidence)
     if action is None or action is Action.FIX:
         return current
@@ -364,23 +376,24 @@ def _progress(
     if evidence is not None and evidence.sessions.accumulated:
         return _compared(evidence, now, back)
     units = arrivals.units if arrivals else 0
-    steps: Sequence[str] = _WHILE_ARRIVING
+    action, steps = Action.WAIT, _WHILE_ARRIVING
+    unit = "unit" if evidence is None else evidence.policy.unit
     if units := units or (0 if evidence is None else evidence.counts.open):
-        unit = "unit" if evidence is None else evidence.policy.unit
         has = "has" if units == 1 else "have"
         sentence = f"{counted(units, unit)} {has} come, and none is complete yet"
         if evidence is not None:
             minutes = math.ceil(evidence.policy.window_seconds / 60)
             sentence += f": each has {minutes:,} min for its outcome"
         sentence += "."
+    elif arrivals is not None and arrivals.without_user:
+        action, steps = Action.FIX, (CURES[UNKNOWN_USER], UNIT_OF_SESSIONS)
+        sentence = f"{arrivals.without_user:,} sessions name a build but no {unit}: none counts."
     elif arrivals is not None and arrivals.events:
         sentence = "Events are coming in. Units are counted when a block of 5 minutes has closed."
     else:
         steps = ("Send traffic to both builds, and events that name the commit that served them.",)
         steps, sentence = (*steps, _FIRST_LOOK), "Nothing was measured yet."
-    return Situation(
-        state=State.ARRIVING, action=Action.WAIT, advice=tuple(steps), sentence=sentence
-    )
+    return Situation(state=State.ARRIVING, action=action, advice=tuple(steps), sentence=sentence)
 
 
 def _compared(evidence: Evidence, now: datetime, back: str) -> Situation:
@@ -399,7 +412,7 @@ def _compared(evidence: Evidence, now: datetime, back: str) -> Situation:
         )
     shown = [f"it is sure that {name} did not get worse" for name in candidate.waits_for]
     again = [] if candidate.holds else ["the difference is beyond chance again"]
-    awaits = listed([*shown, *again, *filter(None, [line])])
+    awaits = listed([*shown, *again, *filter(None, [line, awaited_stand(candidate)])])
     awaits = awaits or "it is sure that its guardrails did not get worse"
     silent = never_received(evidence.never_received, candidate)
     probe = [f"{silent} {_PROBE}"] if silent else []
@@ -426,7 +439,7 @@ def _needed(evidence: Evidence, until: datetime | None) -> str | None:
 def _waiting(
     evidence: Evidence, candidate: Candidate, until: datetime | None, silent: str | None
 ) -> str | None:
-    """Returns the guardrails that a keep waits for, and how long."""
+    """Returns the conditions that a keep waits for, and how long."""
     said: list[str | None] = []
     if candidate.waits_for:
         required, unit = evidence.sessions.required, evidence.policy.unit
@@ -439,6 +452,9 @@ def _waiting(
         )
     if (line := awaited_line(evidence.surplus)) is not None:
         said.append(f"Waiting until {line}.")
+    if candidate.stand is not None and (stands := awaited_stand(candidate)) is not None:
+        now, ends = candidate.stand.e_value, _time(candidate.stand.until)
+        said.append(f"Waiting, at most until {ends}, until {stands}. It is {now:,.3g} now.")
     return " ".join(filter(None, [*said, silent])) or None
 
 

@@ -1,8 +1,8 @@
-"""The surplus in words: the line that a keep waits for beside its guardrails."""
+"""The surplus line and the stand in words: a keep waits for both beside its guardrails."""
 
 import math
 
-from domain.evidence.results import Surplus
+from domain.evidence.results import Candidate, Surplus
 
 SUSPICION = "Worse, unless units are lost"
 PAUSED = (
@@ -18,6 +18,19 @@ def awaited_line(surplus: Surplus | None) -> str | None:
     if surplus is None or surplus.holds:
         return None
     return "the gain is more than empty visits to one arm could explain"
+
+
+def awaited_stand(candidate: Candidate) -> str | None:
+    """Returns the evidence that a keep waits for; None where it waits for none."""
+    stand = candidate.stand
+    if stand is None or stand.holds:
+        return None
+    if stand.record is None or stand.needed is None:
+        return "it can be held against what the project judges in a day"
+    judged, kept = stand.record.judged, stand.record.kept
+    changes = f"{judged:,} {'change' if judged == 1 else 'changes'} judged in 30 days"
+    among = f", {kept:,} of them kept so" if kept else ""
+    return f"its evidence is {stand.needed:,.0f} and stands beside {changes}{among}"
 
 
 def router_sentence(surplus: Surplus | None) -> str | None:

@@ -4,13 +4,10 @@ from domain.evidence.counts import Vouched
 
 
 def vouched_sentence(vouched: Vouched | None) -> str | None:
-    """Returns how many outcomes came with the write key or signed.
+    """Returns how many outcomes came with the write key or signed; None without outcomes.
 
     Args:
         vouched: Those of the outcomes; None where nothing was read.
-
-    Returns:
-        None where there are no outcomes.
     """
     if vouched is None or not vouched.of:
         return None

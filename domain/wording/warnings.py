@@ -3,6 +3,7 @@
 from domain.evidence.document import Evidence
 from domain.lineage.flag import is_segment
 from domain.wording.left_out import CURES, UNKNOWN_USER, left_out_values
+from domain.wording.metrics import metric_rows
 
 WARNINGS = {
     "retrospective": "It was registered after its outcomes, or on imported or replayed events, so"
@@ -47,6 +48,8 @@ WARNINGS = {
     " `deploy-reward rebuild`.",
     "fading": "The effect changed between the first and the second half of the experiment. A gain"
     " may wear off, or grow: look again some weeks after the decision.",
+    "fewer_so_far": "{} What is missing may be late or lost: that is known when the whole window of"
+    " the metric has passed. Give the change no larger share before.",
     "uneven_segments": "Some segments of your users are split unequally between the arms: {}. They"
     " are compared each by itself, so the answer holds; but find out why the router does that.",
     "unverified": "The outcomes that your servers sent or signed do not show the gain on their own:"
@@ -54,6 +57,9 @@ WARNINGS = {
     "sessions_cut": "Sessions end early in treatment, and visitors begin another: that alone may"
     " explain the lower rate. Look for what ends them (a lost cookie, a storage key with a new"
     " name, a new tab), or set unit to user, so that a visitor counts once.",
+    "who_came": "The arms differ in who came: more users of an arm were known before the canary."
+    " Either the build brings other users, or it sends some under a new user_ref. Test and effect"
+    " do without the users' history.",
     "turnover_unseen": "Fewer than a fifth of the sessions name a user, so nobody can tell whether"
     " visitors of an arm start more sessions than those of the other. Send user_ref where you"
     " know it.",
@@ -62,10 +68,21 @@ WARNINGS = {
 }
 
 
+def _fewer_so_far(evidence: Evidence) -> str:
+    row = next((row for row in metric_rows(evidence) if row.state == "fewer so far"), None)
+    if row is None:
+        return ""
+    name = evidence.policy.target.name
+    return (
+        f"{row.part.capitalize()} treatment has {row.treatment} of {name}, control {row.control}."
+    )
+
+
 def warning_sentences(evidence: Evidence) -> list[str]:
     """Returns the warnings of an evidence document, each in a sentence."""
     splits = [split.by for split in evidence.splits or () if is_segment(split.by)]
     named = {
+        "fewer_so_far": _fewer_so_far(evidence),
         "uneven_segments": ", ".join(splits),
         "unwatched": " ".join(evidence.policy.unwatched),
         "values_left_out": left_out_values(evidence),

@@ -26,7 +26,7 @@ from orchestration.dagster.keys import (
     table_metadata,
 )
 from orchestration.dagster.partitions import asked_to_close, patience
-from orchestration.dagster.resources import Engine, Store
+from orchestration.dagster.resources import Answers, Engine, Store
 
 if TYPE_CHECKING:
     from domain.policy import FrozenSource
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # This tag of a run names the experiments whose answers it changed.
 TURNED_TAG = f"{PREFIX}/turned"
 _MOST_TAGGED = 10
+_MOST_FROZEN = 12
 # A run that was requested before its block closed starts at most a minute early.
 _LONGEST_WAIT = 60.0
 
@@ -75,7 +76,9 @@ def _step(
     group="units",
     kinds={"python", "postgres"},
 )
-def experiments(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+def experiments(
+    context: dg.AssetExecutionContext, store: Store, engine: dg.ResourceParam[Engine]
+) -> dg.MaterializeResult[Any]:
     """Each registered change with its start and its frozen policy: the experiments.
 
     A registration binds its deploy, settings and earlier attempts at once; unit, caps, thresholds,
@@ -85,7 +88,6 @@ def experiments(context: dg.AssetExecutionContext, store: Store) -> dg.Materiali
     - **Backfill**: none. Whenever a run freezes, it reads the log as of the registration.
     - **Served** at `GET /v1/reward/{experiment_id}/registration`, and with the evidence.
     """
-    from orchestration.dagster.report import MOST_SHOWN
     from orchestration.dagster.table import markdown
     from orchestration.outbound.links import experiment_link
     from orchestration.pipeline.steps import BEFORE_LOOKS, freeze_bound, note_seen
@@ -96,10 +98,12 @@ def experiments(context: dg.AssetExecutionContext, store: Store) -> dg.Materiali
     with store.step("experiments") as connection:
         as_of = note_seen(connection)
     given = patience(context.run.tags)
-    counts = freeze_bound(store.reading, as_of=as_of, patience=given, seconds=BEFORE_LOOKS)
+    counts = freeze_bound(
+        store.reading, engine.days, as_of=as_of, patience=given, seconds=BEFORE_LOOKS
+    )
     context.log.info("experiments: %s frozen, %s wait", counts.frozen, counts.waiting)
     with store.reading() as connection:
-        newest = frozen_lately(connection, limit=MOST_SHOWN)
+        newest = frozen_lately(connection, limit=_MOST_FROZEN)
     return dg.MaterializeResult(
         metadata={
             "frozen_now": counts.frozen,
@@ -134,7 +138,7 @@ def _source(source: "FrozenSource") -> str:
     kinds={"python", "postgres"},
 )
 def exposures(
-    context: dg.AssetExecutionContext, store: Store, engine: Engine
+    context: dg.AssetExecutionContext, store: Store, engine: dg.ResourceParam[Engine]
 ) -> dg.MaterializeResult[Any]:
     """Who saw what: each unit's first qualifying event, its arm and its stratum.
 
@@ -149,7 +153,7 @@ def exposures(
 
     begun = time.monotonic()
     with store.step("exposures") as connection:
-        exposed = expose(connection, settings=engine.settings, patience=patience(context.run.tags))
+        exposed = expose(connection, engine.days, patience=patience(context.run.tags))
         units = open_units(connection)
     context.log.info("exposures: %s added, read to %s", exposed.added, exposed.as_of)
     lag = (exposed.as_of - (units.read_to or exposed.as_of)).total_seconds()
@@ -176,7 +180,9 @@ def _since(begun: float) -> float:
     group="answers",
     kinds={"python", "postgres"},
 )
-def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+def evidence(
+    context: dg.AssetExecutionContext, store: Store, answers: dg.ResourceParam[Answers]
+) -> dg.MaterializeResult[Any]:
     """What can be said: the always-valid test of every open experiment, look by look.
 
     Computed from closed cells alone and staged: no reader sees it before `verdicts` publishes it.
@@ -189,10 +195,8 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
       the interval of treatment minus control, the straight line no difference; VIF is the price of
       the strata, and above 10 the change is aliased with another.
     """
-    from orchestration.dagster.report import MOST_SHOWN, report
     from orchestration.pipeline.batch import FAST
     from orchestration.pipeline.steps import stage, stage_due
-    from storage.views.published import nearest_to_an_answer
 
     begun = time.monotonic()
     given = patience(context.run.tags)
@@ -203,10 +207,10 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     context.log.info("evidence: %s experiments computed in %s s", len(drafted), seconds)
     # This is read after the step, outside its lock: experiments without a new look are shown too.
     with store.reading() as connection:
-        nearest = nearest_to_an_answer(connection, limit=MOST_SHOWN)
+        nearest = answers.nearest(connection)
     return dg.MaterializeResult(
         metadata={
-            **dict(report(nearest)),
+            **nearest,
             "computed_now": len(drafted),
             "decided_now": sum(verdict.contract.decided for verdict in drafted),
             "seconds": seconds,
@@ -216,7 +220,12 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
 
 
 @_step(VERDICTS, deps=[EVIDENCE], group="answers", kinds={"postgres"})
-def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+def verdicts(
+    context: dg.AssetExecutionContext,
+    store: Store,
+    engine: dg.ResourceParam[Engine],
+    answers: dg.ResourceParam[Answers],
+) -> dg.MaterializeResult[Any]:
     """The answers that are served: keep, roll back, iterate, or cannot say yet.
 
     Published with their evidence in a single transaction, so that a reader gets a whole old or a
@@ -230,33 +239,32 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     - **Below**, by the change's title, are those that were decided last, then how many there are.
       The run's tag names those that it changed.
     """
-    from orchestration.dagster.report import MOST_SHOWN, report
-    from orchestration.pipeline.steps import advance_places, freeze_bound, note_seen, publish
-    from storage.views.published import count_answers, decided_lately
+    from orchestration.pipeline.steps import freeze_bound, note_seen, publish
+    from storage.views.counts import count_answers
 
     begun, given = time.monotonic(), patience(context.run.tags)
     with store.step("verdicts") as connection:
         published = publish(connection, patience=given)
-        answers = count_answers(connection)
-        decided_last = decided_lately(connection, limit=MOST_SHOWN)
+        counts = count_answers(connection)
+        decided_last = answers.decided(connection)
         as_of = note_seen(connection)
-    advance_places(store.reading)
+    answers.advance_places(store.reading)
     # What takes long to be frozen goes on after the looks.
-    freeze_bound(store.reading, as_of=as_of, patience=given)
-    context.log.info("verdicts: %s published, %s decided in all", len(published), answers.decided)
+    freeze_bound(store.reading, engine.days, as_of=as_of, patience=given)
+    context.log.info("verdicts: %s published, %s decided in all", len(published), counts.decided)
     changed = sorted(verdict.experiment_id for verdict in published if verdict.changed)
     _tag(context, changed)
     return dg.MaterializeResult(
         metadata={
-            **dict(report(decided_last)),
+            **decided_last,
             "changed": len(changed),
             "published_now": len(published),
-            "open": answers.open,
-            "decided": answers.decided,
-            "keep": answers.keep,
-            "rollback": answers.rollback,
-            "iterate": answers.iterate,
-            "no_answer": answers.no_answer,
+            "open": counts.open,
+            "decided": counts.decided,
+            "keep": counts.keep,
+            "rollback": counts.rollback,
+            "iterate": counts.iterate,
+            "no_answer": counts.no_answer,
             "seconds": _since(begun),
             "open_experiments": dg.MetadataValue.asset(EVIDENCE),
         }

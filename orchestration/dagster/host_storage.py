@@ -21,9 +21,6 @@ def refuse_storage(environment: Mapping[str, str] = os.environ) -> None:
     Dagster announces each event by a statement that psycopg 3 does not take, and `postgresql://`
     means that driver from SQLAlchemy 2.1 on. The failure cannot be written either: our runs would
     stand at STARTING, and the host's queue behind them.
-
-    Raises:
-        HostStorageError: It is such an instance.
     """
     path = Path(environment.get("DAGSTER_HOME", os.devnull)) / "dagster.yaml"
     config: Any = (load_yaml_from_path(str(path)) if path.is_file() else None) or {}

@@ -13,7 +13,14 @@ from orchestration.dagster.checks import (
     running_p_never_rose,
     source_lag_is_under_the_grace,
 )
-from orchestration.dagster.keys import LEDGER, POOL_TAG, PREFIX, SEALED_LOG, SESSION_CELLS
+from orchestration.dagster.keys import (
+    LEDGER,
+    OWN_SPLITS,
+    POOL_TAG,
+    PREFIX,
+    SEALED_LOG,
+    SESSION_CELLS,
+)
 from orchestration.dagster.sealed_log import SEALED, SealingRun, sealed_log
 from orchestration.dagster.sources import log
 
@@ -52,8 +59,8 @@ fast = dg.define_asset_job(
 day = dg.define_asset_job(
     f"{PREFIX}_day",
     description="A day whose last metric has closed is computed anew from the log; the same"
-    " pipeline for all that is new, every check, the regression and the ledger. Once a day.",
-    selection=dg.AssetSelection.assets(log, sealed_log, *STEPS, LEDGER)
+    " pipeline for all that is new, every check, the regression, ledger and splits. Once a day.",
+    selection=dg.AssetSelection.assets(log, sealed_log, *STEPS, LEDGER, OWN_SPLITS)
     | dg.AssetSelection.checks(*FACTS, REBUILT, SEALED),
     tags=run_tags("day", minutes=30, priority=-10),
     executor_def=dg.in_process_executor,

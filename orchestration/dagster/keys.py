@@ -9,7 +9,7 @@ PREFIX = "deploy_reward"
 SEALED_FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=timedelta(hours=3), warn_window=timedelta(minutes=90)
 )
-# An open experiment has a run an hour, and a day that settled one; without either there is no run.
+# An open experiment has a run an hour, and so has a day that it settled; else there is no run.
 FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=timedelta(hours=50), warn_window=timedelta(hours=26)
 )
@@ -42,6 +42,7 @@ SESSION_CELLS = asset_key("session_cells")
 EVIDENCE = asset_key("evidence")
 VERDICTS = asset_key("verdicts")
 LEDGER = asset_key("ledger")
+OWN_SPLITS = asset_key("own_splits")
 
 # These tables are not named as their asset is.
 _TABLES = {STATIC_GRAPHS: "graphs", SEALED_LOG: "sealed_hours", SESSION_CELLS: "cells"}

@@ -1,10 +1,12 @@
-"""The resources: the store, and the engine that computes whole days."""
+"""The resources: the store, and what the definitions hand to the assets beside it."""
 
 import os
 import time
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any, Protocol
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy import Engine as Pool
 
-    from storage.lake.day_engines import DayEngineSettings
+    from orchestration.pipeline.steps import WholeDays
+    from storage.pipeline.moments import Days
     from storage.postgres.run_lock import RunLock
 
 # The retries take a minute in all, longer than a managed PostgreSQL takes to fail over.
@@ -30,11 +33,7 @@ class StoreNotFoundError(RuntimeError):
 
 
 def store_url() -> str:
-    """Returns the address of the store that the environment names, or that runs here.
-
-    Raises:
-        StoreNotFoundError: There is neither.
-    """
+    """Returns the address of the store that the environment names, or that runs here."""
     if named := os.environ.get("SERVICE_DATABASE_URL"):
         return named
     data_dir = default_data_dir()
@@ -66,11 +65,7 @@ class Store(dg.ConfigurableResource[Any]):
     _lock: "RunLock | None" = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Opens the pool of connections that a run's steps share, and holds the lock of the run.
-
-        Raises:
-            storage.migrate.StoreVersionError: The store is of another version.
-        """
+        """Opens the pool of connections that a run's steps share, and holds the lock of the run."""
         from sqlalchemy.exc import OperationalError
 
         from storage.postgres.engine import open_engine
@@ -106,11 +101,7 @@ class Store(dg.ConfigurableResource[Any]):
 
     @property
     def engine(self) -> "Pool":
-        """The pool of connections.
-
-        Raises:
-            StoreNotFoundError: Asked outside of a run or a tick.
-        """
+        """The pool of connections; there is none outside of a run or a tick."""
         if self._engine is None:
             raise StoreNotFoundError("the store is open only while a run or a tick lasts")
         return self._engine
@@ -118,7 +109,7 @@ class Store(dg.ConfigurableResource[Any]):
     @contextmanager
     def reading(self) -> "Generator[Connection]":
         """Yields a connection in a transaction that writes no derived table."""
-        with _tried_again_when_lost(), self.engine.begin() as connection:
+        with tried_again_when_lost(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
@@ -130,11 +121,11 @@ class Store(dg.ConfigurableResource[Any]):
         """
         from orchestration.pipeline.failed_tick import failures_counted
         from storage.schema.clock import claim_derived_tables
-        from storage.upkeep.gauges import note_step
+        from storage.upkeep.ticks import note_step
 
         begun = time.monotonic()
         with (
-            _tried_again_when_lost(),
+            tried_again_when_lost(),
             failures_counted(self.engine, stage),
             self.engine.begin() as connection,
         ):
@@ -142,51 +133,54 @@ class Store(dg.ConfigurableResource[Any]):
             yield connection
             note_step(connection, stage=stage, seconds=time.monotonic() - begun)
 
-    @contextmanager
-    def separate_reading(self, *, swaps: bool = False) -> "Generator[Connection]":
-        """Yields a connection on which the derived tables are empty and its own."""
-        from storage.upkeep.reading import separate_reading
 
-        with _tried_again_when_lost(), separate_reading(self.engine, swaps=swaps) as connection:
-            yield connection
+@dataclass(frozen=True, kw_only=True)
+class DayResult:
+    """A day that was computed anew from the log, and how it compared with the served rows.
+
+    Attributes:
+        is_cured: Whether the served rows are those of the log now, and their verdicts those served.
+        unequal: The experiments whose rows, or whose decided verdicts, are not.
+    """
+
+    differing_hours: int
+    is_cured: bool
+    unequal: frozenset[str]
 
 
-class Engine(dg.ConfigurableResource[Any]):
-    """The engine of whole days: DuckDB in the run's own process, or Spark on a cluster."""
-
-    name: str | None = Field(default=None, description="By default SERVICE_ENGINE, else duckdb.")
-    spark_remote: str | None = Field(
-        default=None,
-        description="By default SERVICE_SPARK_REMOTE. Use an `EnvVar` where it holds a token.",
-    )
-    memory_mib: int | None = Field(
-        default=None, description="By default SERVICE_ENGINE_MEMORY_MIB, else 1024."
-    )
-    threads: int | None = Field(
-        default=None, description="By default SERVICE_ENGINE_THREADS, else 1."
-    )
+class Engine(Protocol):
+    """Computes whole days for the assets, and checks them."""
 
     @property
-    def settings(self) -> "DayEngineSettings":
-        """The settings.
+    def days(self) -> "WholeDays":
+        """The reader of whole days for the steps."""
+        ...
 
-        Raises:
-            storage.pipeline.engines.engine.EngineError: An engine cannot be used.
-        """
-        from storage.lake.day_engines import ENGINE, MEMORY, REMOTE, THREADS, day_engine_settings
+    def check(
+        self, context: dg.AssetExecutionContext, store: Store, days: "Days", *, swap: bool
+    ) -> Mapping[date, DayResult]:
+        """Computes days anew from the log, and reports the differences of each."""
+        ...
 
-        chosen = {
-            ENGINE: self.name,
-            REMOTE: self.spark_remote,
-            MEMORY: self.memory_mib,
-            THREADS: self.threads,
-        }
-        named = {name: str(value) for name, value in chosen.items() if value is not None}
-        return day_engine_settings({**os.environ, **named})
+
+class Answers(Protocol):
+    """Shows the answers of a run, and frees the places of those that are answered."""
+
+    def nearest(self, connection: "Connection") -> Mapping[str, dg.MetadataValue]:
+        """Shows the open experiments nearest to an answer, by the change's title."""
+        ...
+
+    def decided(self, connection: "Connection") -> Mapping[str, dg.MetadataValue]:
+        """Shows the experiments that were decided last, by the change's title."""
+        ...
+
+    def advance_places(self, begin: "Callable[[], AbstractContextManager[Connection]]") -> None:
+        """Ends the places that were answered, and gives them to the changes that wait."""
+        ...
 
 
 @contextmanager
-def _tried_again_when_lost() -> Generator[None]:
+def tried_again_when_lost() -> Generator[None]:
     """Asks Dagster to try the op again that lost its connection; in a tick, the next heals."""
     from storage.upkeep.passing_error import is_passing
 

@@ -104,11 +104,7 @@ def _is_starting(instance: dg.DagsterInstance, *, closes_at: datetime | None) ->
 
 
 def fast_schedule(cron: str) -> dg.ScheduleDefinition:
-    """Returns the fast schedule.
-
-    Raises:
-        CronError: That is no cron expression.
-    """
+    """Returns the fast schedule."""
     try:
         return dg.schedule(
             name=f"{PREFIX}_fast",

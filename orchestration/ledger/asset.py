@@ -1,4 +1,4 @@
-"""The ledger as an asset: the sums over each project's verdicts of 28 days."""
+"""The ledger as an asset, and the nightly splits of each project's own traffic."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from orchestration.dagster.keys import LEDGER, OWNERS, PREFIX, TAGS, VERDICTS
+from orchestration.dagster.keys import (
+    EXPOSURES,
+    LEDGER,
+    OWN_SPLITS,
+    OWNERS,
+    PREFIX,
+    TAGS,
+    VERDICTS,
+    table_metadata,
+)
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
 
@@ -31,12 +40,12 @@ with warnings.catch_warnings():
         freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(days=32)),
     )
     def ledger(store: Store) -> dg.MaterializeResult[Any]:
-        """The sums over each project's verdicts of 28 days, and how many keeps stand.
+        """The sums over each project's verdicts of 30 days, and how many keeps stand.
 
         Stored nowhere, and part of no verdict; but the prior that a project's changes teach of its
         next is kept, a row a day.
 
-        - **Final**: never. Experiments leave it when their last look is 28 days old.
+        - **Final**: never. Experiments leave it when their last look is 30 days old.
         - **Backfill**: none. Each run of the day counts anew.
         - **Served** at `GET /v1/reward/ledger` and on the dashboard, with the sums of keeps.
         """
@@ -65,6 +74,45 @@ with warnings.catch_warnings():
                 "standing": sum(ledger.standing for ledger in ledgers),
                 "expected_false": round(sum(ledger.expected_false for ledger in ledgers), 3),
                 "projects": markdown(_projects(accounts), beyond=len(projects[MOST_ROWS:])),
+            }
+        )
+
+    @dg.asset(
+        key=OWN_SPLITS,
+        deps=[EXPOSURES],
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name=f"{PREFIX}_answers",
+        owners=OWNERS,
+        tags=TAGS,
+        kinds={"python", "postgres"},
+        metadata=table_metadata(OWN_SPLITS),
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(days=32)),
+    )
+    def own_splits(store: Store) -> dg.MaterializeResult[Any]:
+        """Each project's control of the last week, split by lot where there is no effect.
+
+        - **Final**: at once, a row a night; the salt of its draw is new each night.
+        - **Backfill**: none.
+        - **Served** in the checklist. No verdict reads it.
+        """
+        from orchestration.ledger.own_splits import own_splits as computed
+        from storage.ledger.own_splits import control_weeks, keep_splits
+
+        as_of = datetime.now(UTC)
+        with store.reading() as connection:
+            weeks = control_weeks(connection, as_of=as_of)
+            nights = [(week.project_id, computed(week, night=as_of.date())) for week in weeks]
+            for project_id, splits in nights:
+                keep_splits(connection, project_id, splits)
+        rows = [
+            {"experiment": splits.experiment_id, "splits": sentence}
+            for _, splits in nights
+            for sentence in splits.sentences
+        ]
+        return dg.MaterializeResult(
+            metadata={
+                "wrong": sum(len(splits.wrong) for _, splits in nights),
+                "splits": markdown(rows[:MOST_ROWS], beyond=len(rows[MOST_ROWS:])),
             }
         )
 

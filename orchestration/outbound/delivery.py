@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine
 
 from orchestration.outbound.payload import body_of
 from orchestration.outbound.receiver import Unanswered, open_tls, post
-from storage.tenants.secret import WebhookSecrets
+from storage.tenants.attestations import WebhookSecrets
 from storage.tenants.webhook import Webhook
 from storage.verdicts.deliveries import (
     Attempt,

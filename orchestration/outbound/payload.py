@@ -12,6 +12,7 @@ _HEADLINES = {
     "decided": "Decided",
     "closed": "Closed without a verdict",
     "breached": "Guardrail breached",
+    "suspected": "A harm is suspected",
     "set_up_fault": "Fault of the set-up",
     "base_moved": "Rebase the change",
     "placed": "A place for a change",

@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
+import socket
 import ssl
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 
 import httpx2
 
-from storage.tenants.receiver_address import Address, RefusedAddressError, judged, resolve
+from storage.tenants.receiver_address import Address, RefusedAddressError, range_of, require_host
 
 TIMEOUT_SECONDS = 10.0
 # So much of an answer is read and dropped, for the receiver to see it taken.
@@ -74,12 +76,7 @@ def open_tls() -> ssl.SSLContext:
 async def _exchange(
     url: str, body: bytes, *, headers: Mapping[str, str], private: bool, tls: ssl.SSLContext | None
 ) -> Receipt:
-    """Posts to the first address that answers of those that were judged; none is looked up again.
-
-    Raises:
-        RefusedAddressError: The host leads where the receiver may not be.
-        httpx2.ConnectError: It has no address, or none that takes a connection.
-    """
+    """Posts to the first judged address that answers; none is looked up again."""
     target = httpx2.URL(url)
     addresses = await asyncio.to_thread(resolve, target.host)
     failure = httpx2.ConnectError("no address")
@@ -162,3 +159,26 @@ def _silence() -> Generator[None]:
         yield
     finally:
         _silent.reset(token)
+
+
+def judged(host: str, addresses: Sequence[str], *, private: bool) -> list[Address]:
+    """Returns the addresses of a host, once each of them was judged."""
+    require_host(host, private=private)
+    parsed = [ip_address(address.partition("%")[0]) for address in addresses]
+    for address in parsed:
+        refused = range_of(address, private=private)
+        if refused is not None:
+            raise RefusedAddressError(f"its name leads to {refused}, where the receiver may not be")
+    return parsed
+
+
+def resolve(host: str) -> list[str]:
+    """Returns a host's addresses as the machine's resolver gives them, none where it is unknown.
+
+    It waits for the network: no event loop may call it.
+    """
+    try:
+        answers = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))

@@ -19,11 +19,11 @@ from storage.experiments.freezing import frozen_again
 from storage.lake.day_engines import DayEngineSettings, day_engine_settings, past_files
 from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import SealedLog, open_log
-from storage.pipeline.comparison import Reach, compare
+from storage.pipeline.comparison import ComparedLife, DifferingHour, compare
 from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.experiments import PipelineExperiment, bound_experiment
 from storage.pipeline.moments import block_of, microseconds, moment_of
-from storage.pipeline.recompute import evidence_rows, recompute
+from storage.pipeline.recompute import copy_aside, evidence_rows, recomputed
 from storage.pipeline.steps import BLOCK
 from storage.schema.past_log import PastFiles
 from storage.upkeep.raw_events import ServedVerdict, days_gone, read_served, touched_days
@@ -38,8 +38,6 @@ class Audit:
 
     Attributes:
         as_of: The look of the served verdict; None before the first.
-        differences: Differences from the raw events, in words; of each kind of row the first
-            thousand.
     """
 
     experiment_id: str
@@ -47,13 +45,12 @@ class Audit:
     events: int = 0
     gone: Sequence[str] = ()
     touched: Sequence[str] = ()
-    count: int = 0
     differences: Sequence[str] = ()
 
     @property
     def equal(self) -> bool:
         """Whether everything was compared, and no fact differs."""
-        return not self.gone and not self.count
+        return not self.gone and not self.differences
 
 
 def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Audit:
@@ -78,10 +75,13 @@ def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Au
             if gone:
                 compared = Audit(experiment_id=experiment_id, as_of=served.as_of, gone=gone)
             else:
-                reaches = _reaches(experiment, served, followed)
-                events = _recompute(log, experiment, reaches, until=until)
-                compared = _compared(
-                    separate, served, followed, reaches, experiment_id, events=events
+                life = _life(experiment, served, followed)
+                events, hours = _recompute(log, experiment, life, until=until)
+                compared = _compared(separate, served, followed, experiment_id)
+                compared = replace(
+                    compared,
+                    events=events,
+                    differences=[*compared.differences, *(hour.sentence for hour in hours)],
                 )
             with past_files(separate, log=log, always=True) as files:
                 return _with_policy(separate, compared, files)
@@ -91,9 +91,7 @@ def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
     """An experiment that no deploy came for rests on no event."""
     answer = document_text(waiting_contract(experiment_id, decided=served.decided))
     differences = _different_texts("contract", _compact(served.contract), answer)
-    return Audit(
-        experiment_id=experiment_id, as_of=None, count=len(differences), differences=differences
-    )
+    return Audit(experiment_id=experiment_id, as_of=None, differences=differences)
 
 
 def _read_until(
@@ -122,21 +120,20 @@ _FIRST_MIB = (64, 192)
 
 
 def _recompute(
-    log: SealedLog, experiment: PipelineExperiment, reaches: Sequence[Reach], *, until: int
-) -> int:
-    """Recomputes within little memory, or else within the limit of the settings."""
+    log: SealedLog, experiment: PipelineExperiment, life: ComparedLife | None, *, until: int
+) -> tuple[int, Sequence[DifferingHour]]:
+    """Recomputes, within little memory first; returns the number of events, and differing hours."""
 
-    def within(settings: DayEngineSettings) -> int:
-        return recompute(
-            log,
-            log.connection,
-            [experiment],
-            as_of=moment_of(until),
-            settings=settings,
-            wanted=evidence_rows,
-            reaches=reaches,
-            counted=True,
-        )
+    def within(settings: DayEngineSettings) -> tuple[int, Sequence[DifferingHour]]:
+        with recomputed(
+            log, [experiment], as_of=until, settings=settings, wanted=evidence_rows
+        ) as lives:
+            if not lives.read:
+                return 0, ()
+            copy_aside(lives, log.connection)
+            hours = () if life is None else compare(lives.engine, log.connection, [life])
+            ((events,),) = lives.engine.rows(_EVENTS_READ)
+            return events, hours
 
     settings = day_engine_settings()
     for memory_mib in _FIRST_MIB if settings.spark_remote is None else ():
@@ -147,44 +144,34 @@ def _recompute(
     return within(settings)
 
 
-def _reaches(
+# The log's rows are of all environments of a project.
+_EVENTS_READ = """
+SELECT count(*) FROM log_rows AS e
+JOIN (SELECT DISTINCT project_id, environment FROM scope) AS s
+  ON s.project_id = e.project_id AND s.environment = e.environment
+"""
+
+
+def _life(
     experiment: PipelineExperiment, served: ServedVerdict, followed: ServedFollowUp | None
-) -> Sequence[Reach]:
+) -> ComparedLife | None:
     """Returns how far its rows are compared: not at all where nothing was published yet."""
     if served.as_of is None:
-        return ()
+        return None
     look = microseconds(served.as_of)
     if followed is not None and followed.read_to is not None:
         look = max(look, microseconds(followed.read_to) + experiment.grace)
-    to_block = look - experiment.grace
-    return [Reach(experiment=experiment, to_block=to_block, read_to=to_block)]
+    return ComparedLife(experiment=experiment, to_block=look - experiment.grace)
 
 
 def _compared(
-    separate: Connection,
-    served: ServedVerdict,
-    followed: ServedFollowUp | None,
-    reaches: Sequence[Reach],
-    experiment_id: str,
-    *,
-    events: int,
+    separate: Connection, served: ServedVerdict, followed: ServedFollowUp | None, experiment_id: str
 ) -> Audit:
     """Compares the recomputed documents with those served."""
     (drafted,) = draft_bound(separate, only=[experiment_id])
     differences = _different_answers(served, drafted.draft)
     differences += _different_follow_ups(separate, followed)
-    count = len(differences)
-    if reaches:
-        rows = compare(separate, reaches)
-        differences += [row.sentence for row in rows.rows]
-        count += sum(counted.total for counted in rows.counts)
-    return Audit(
-        experiment_id=experiment_id,
-        as_of=served.as_of,
-        events=events,
-        count=count,
-        differences=differences,
-    )
+    return Audit(experiment_id=experiment_id, as_of=served.as_of, differences=differences)
 
 
 def _with_policy(connection: Connection, compared: Audit, files: PastFiles) -> Audit:
@@ -214,12 +201,7 @@ def _with_policy(connection: Connection, compared: Audit, files: PastFiles) -> A
                 differences.append(
                     f"{answer.question} (events of {days}): kept {both[0]}, read {both[1]}"
                 )
-    return replace(
-        compared,
-        touched=touched,
-        count=compared.count + len(differences),
-        differences=[*compared.differences, *differences],
-    )
+    return replace(compared, touched=touched, differences=[*compared.differences, *differences])
 
 
 # --- Comparison --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ ResultT = TypeVar("ResultT")
 Work = Callable[[Sequence[str]], ResultT]
 # Into so many parts a batch is cut that an experiment of it breaks.
 _PARTS = 8
-# Where more than this many break at once, the rest waits for the next tick.
+# If more experiments than this break at once, the rest waits for the next tick.
 MOST_SET_ASIDE = 20
 _LOG = logging.getLogger(__name__)
 
@@ -51,13 +51,10 @@ def compute(
     ids: Sequence[str],
     patience: Patience,
 ) -> list[ResultT]:
-    """Does a stage's work for each experiment whose data lets it.
+    """Does a stage's work for experiments whose data lets it; a result for each part of the batch.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-
-    Returns:
-        The work's result for each part of the batch.
     """
     done, broken = work_apart(connection, ids, work, patience=patience)
     for experiment_id, error in broken.items():
@@ -93,11 +90,7 @@ def work_apart(
     patience: Patience,
     limit: int = MOST_SET_ASIDE,
 ) -> tuple[list[ResultT], dict[str, Exception]]:
-    """Does work for all experiments but those whose data breaks it.
-
-    Returns:
-        The work's result for each part of the batch, and the errors of experiments that break it.
-    """
+    """Returns work's result for each part of the batch, and the errors of what breaks it by id."""
     done: list[ResultT] = []
     broken: dict[str, Exception] = {}
     waiting = [list(ids)] if ids else []
@@ -121,11 +114,10 @@ def work_apart(
 def _tried(
     connection: Connection, ids: Sequence[str], work: Work[ResultT], *, seconds: float | None
 ) -> ResultT | Exception:
-    """Does work in a savepoint; returns the error of the data that ended it, if one did.
+    """Does work in a savepoint; returns the error of the data that ended it, if any.
 
-    Raises:
-        Exception: An error that says nothing of the data: a lost connection, or the end of a time
-            that was given to the whole transaction.
+    Errors that say nothing of the data pass: a lost connection, or the end of a time that was given
+    to the whole transaction.
     """
     try:
         with connection.begin_nested(), _limited(connection, seconds):

@@ -12,6 +12,7 @@ from domain.contract import Contract, is_fair
 from domain.document import document_text, moment
 from domain.evidence.counts import Arms, LeftOut
 from domain.evidence.document import Evidence as EvidenceDocument
+from domain.evidence.document import value_range
 from domain.evidence.policy import EvidencePolicy
 from domain.evidence.results import EvidenceSplit, MetricRow, State
 from domain.lineage.control_state import ControlState
@@ -19,7 +20,6 @@ from domain.lineage.flag import is_segment
 from domain.measure import measure_of_policy
 from domain.wording.headline import headline_of
 from domain.wording.left_out import left_out_sentence
-from domain.wording.value import value_range
 from domain.words import Verdict
 from orchestration.pipeline.members.aliasing import TIME, aliased_with
 from orchestration.pipeline.members.effect import dollars_of, effect_at_look, is_retrospective
@@ -62,7 +62,7 @@ def evidence_document(
         evidence,
         measure,
         policy,
-        left_out=left_out_sentence(left_out, policy.target),
+        left_out=left_out_sentence(left_out, policy.target, policy.unit),
         alone=alone,
         silent=counts.never_received,
         ending=state.ending,

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from storage.upkeep.gauges import note_failed_tick
+from storage.upkeep.ticks import note_failed_tick
 
 
 class NotNow(Exception):  # noqa: N818 - nothing is wrong: the work is for another tick or a run
@@ -21,7 +21,7 @@ def failures_counted(engine: Engine, stage: str) -> Generator[None]:
     except NotNow:
         raise
     except Exception:
-        # Where the store itself is away, only the time since the last good tick or run tells.
+        # Without the store, only the time since the last good tick or run shows the failure.
         with suppress(SQLAlchemyError), engine.begin() as connection:
             note_failed_tick(connection, stage=stage)
         raise

@@ -90,7 +90,7 @@ def _stop(reading: ExperimentReading, plan: PlannedFollowUp) -> int | None:
 
 
 def differing_follow_ups(separate: Connection, *, only: Sequence[str] | None = None) -> list[str]:
-    """Returns the experiments whose ended follow-up differs from what a reading gives."""
+    """Returns the experiments whose ended follow-up differs from that of a reading."""
     served = {ended.experiment_id: ended for ended in read_follow_ups(separate, only, ended=True)}
     drafts = draft_follow_ups(separate, [ended.planned for ended in served.values()])
     return [

@@ -8,6 +8,7 @@ from sqlalchemy.exc import OperationalError
 
 from orchestration.pipeline.day_check import swap_whole_lives
 from orchestration.pipeline.steps import close_cells, expose, publish, stage
+from orchestration.pipeline.whole_days import LakeDays
 from storage.lake.lake import Lake, store_lake
 from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.upkeep.check_results import note_rebuilt
@@ -36,7 +37,7 @@ def rebuild_all(
     """Computes all that is derived from raw events, and serves it, in a single transaction.
 
     Ticks, readers and gates keep using the served tables meanwhile; only rows that differ are
-    written. A tick at the end adds what came meanwhile. Open verdicts are published as in any
+    written. A tick at the end adds later events. Open verdicts are published as in any
     tick; decided ones are compared, and never rewritten.
 
     Args:
@@ -56,8 +57,10 @@ def rebuild_all(
             unequal = {*rebuilt.left_out, *(each.experiment_id for each in unlike)}
             note_rebuilt(connection, unequal=unequal)
             add_lost_verdicts(connection)
-            for step in (expose, close_cells, stage, publish):
-                step(connection)
+            for step in (expose, close_cells):
+                step(connection, LakeDays())
+            stage(connection)
+            publish(connection)
             aside = {each.experiment_id: each.sentence for each in read_set_aside(connection)}
         return Rebuilt(differences=rebuilt.differences, left_out={**rebuilt.left_out, **aside})
 

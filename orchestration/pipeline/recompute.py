@@ -53,13 +53,10 @@ def evaluate_as_of(
     lake: Lake | None = None,
     leave_out: Callable[[str, Exception], None] = lambda _id, _error: None,
 ) -> list[Drafted]:
-    """Computes evidence from the log at once, by the engine of the settings, and stages it.
+    """Computes evidence from the log at once, stages it, and returns the drafts of the undecided.
 
     Args:
         separate: A separate reading of the store: its derived tables are empty and its own.
-
-    Returns:
-        The drafts of all experiments that the reading does not hold for decided.
     """
     settings = day_engine_settings()
     with open_log(separate, lake or store_lake(separate.engine)) as log:
@@ -83,11 +80,7 @@ def evaluate_as_of(
 def stage_drafts(
     separate: Connection, ids: Sequence[str], *, as_of: datetime
 ) -> tuple[list[Drafted], dict[str, Exception]]:
-    """Stages evidence from the cells of a separate reading.
-
-    Returns:
-        The drafts, and the errors of experiments whose data allows none.
-    """
+    """Stages evidence of a separate reading; returns drafts, and the errors where there is none."""
 
     def bound(only: Sequence[str]) -> list[Drafted]:
         return draft_bound(separate, only=only)

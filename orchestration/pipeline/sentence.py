@@ -15,7 +15,7 @@ from domain.wording.headline import NO_ANSWER, VERDICTS
 from domain.wording.left_out import CURES, UNKNOWN_USER, unclear_sentence
 from domain.wording.metrics import never_received
 from domain.wording.registration import nothing_to_compare_sentence
-from domain.wording.surplus import SUSPICION, awaited_line
+from domain.wording.surplus import SUSPICION, awaited_line, awaited_stand
 from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.decision.evidence import DAY_UNEQUAL, Evidence
 from stats.gates.readings import CONTRAST, GATES
@@ -29,6 +29,7 @@ _ENDED = {
     EndedBecause.NOTHING_TO_COMPARE: "no build without it was ever served, so nothing could be"
     " compared",
     EndedBecause.CLOSED: "it was closed by hand",
+    EndedBecause.DOES_NOT_STAND: "it did not stand beside the project's other changes in time",
     EndedBecause.PLACE_ENDED: "its place ended before",
 }
 _UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
@@ -183,12 +184,13 @@ def _waiting(evidence: Evidence, measure: Measure) -> Statement | None:
 
 
 def _held_back(evidence: Evidence, silent: Sequence[str]) -> str | None:
-    """Returns the guardrails and the line that a keep waited for in vain; None without any."""
+    """Returns the conditions that a keep waited for in vain; None without any."""
     candidate = evidence.candidate
     if candidate is None:
         return None
     line, guardrails = awaited_line(evidence.surplus), listed(candidate.waits_for)
-    waited = [f"for {guardrails}" if guardrails else None, f"until {line}" if line else None]
+    untils = [*filter(None, [line, awaited_stand(candidate)])]
+    waited = [f"for {guardrails}" if guardrails else None, *(f"until {each}" for each in untils)]
     if not any(waited):
         return None
     since = f"It was beyond chance at {candidate.at:%d %b %H:%M} UTC, and waited"
@@ -198,7 +200,12 @@ def _held_back(evidence: Evidence, silent: Sequence[str]) -> str | None:
 
 def _progress(evidence: Evidence, policy: EvidencePolicy) -> str:
     units = evidence.sessions.accumulated
-    return f"{units:,} {policy.unit}s counted" if units else "nothing was measured yet"
+    if units:
+        return f"{units:,} {policy.unit}s counted"
+    is_early = any(
+        row.role == "so_far" and row.control is not None for row in evidence.guardrail_rows
+    )
+    return "no window has passed yet" if is_early else "nothing was measured yet"
 
 
 _LEAST_NARROWER = 0.005
@@ -210,6 +217,11 @@ def adjustment_sentence(adjustment: Adjustment, unit: str) -> str:
         f"{100 * share:.0f} %"
         for share in (adjustment.with_history, adjustment.explained, adjustment.narrower)
     )
+    if not adjustment.is_read:
+        return (
+            f"{users} of {unit}s have a history. The arms differ in who came, so test and effect"
+            " do without it."
+        )
     # Slopes of early blocks may fit later blocks badly: then the interval is a little wider.
     if adjustment.narrower < _LEAST_NARROWER:
         return f"{users} of {unit}s have a history, which does not narrow the interval so far."

@@ -5,27 +5,25 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domain.lineage.flag import is_segment
 from domain.lineage.takeover import Takeover, takeovers
-from domain.metric import HISTORY, WITH_HISTORY
+from domain.metric import HISTORY, SO_FAR, WITH_HISTORY, FrozenMetric, picked_cells
 from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch, UnknownBuilds
 from stats.counts.closed_cells import Adjusted, ClosedCells, Pairs, Values
-from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
-from stats.counts.returning_users import NamedUsers, ReturningUsers
+from stats.counts.pooled_flag import PooledFlag
 from stats.counts.traits import ABSENT, Traits
+from stats.counts.unit_counts import UnitCounts
 from stats.looks.series import Companion, Guardrail, Series
 from storage.verdicts.evidence import ExperimentReading
 from storage.verdicts.gates import Allocation
 from storage.verdicts.packed_cells import Columns
-
-_Columns = TypeVar("_Columns", ReturningUsers, NamedUsers, DrawnUnits, PooledFlag)
 
 
 def seconds(moment: datetime) -> int:
@@ -35,12 +33,13 @@ def seconds(moment: datetime) -> int:
 
 def series_of(reading: ExperimentReading) -> Series:
     """Returns the series of an experiment."""
-    policy, units = reading.policy, reading.gates.units
+    policy, units = reading.policy, _arrays(reading.gates.units)
     grace = policy.grace_seconds
     cells = {
         metric.name: _closed_cells(reading.cells_by_metric[metric.name], kind=metric.kind)
         for metric in (*policy.guardrails, *policy.companions)
     }
+    so_far = [companion for companion in policy.companions if companion.role == SO_FAR]
     share_declared = any(span.share for span in reading.allocations)
     return Series(
         # Windows and graces decide when a block closes; `stats` knows a single grace.
@@ -53,16 +52,18 @@ def series_of(reading: ExperimentReading) -> Series:
         target=_target(reading),
         guardrails=tuple(
             Guardrail(
-                name=guardrail.name,
-                better=guardrail.better,
-                window_seconds=guardrail.seconds_open(grace=grace),
-                margin=guardrail.margin,
-                over=guardrail.over,
-                quantile=guardrail.quantile,
-                of=guardrail.of,
-                cells=cells[guardrail.name],
+                name=metric.name,
+                better=metric.better,
+                window_seconds=metric.seconds_open(grace=grace),
+                margin=metric.margin,
+                over=metric.over,
+                quantile=metric.quantile,
+                of=metric.of,
+                watch_only=metric in so_far,
+                cells=cells[metric.name],
+                picked=_picked(reading, metric),
             )
-            for guardrail in policy.guardrails
+            for metric in (*policy.guardrails, *so_far)
         ),
         allocation=_epochs(reading.allocations) if share_declared else None,
         stratum_shares={
@@ -73,23 +74,16 @@ def series_of(reading: ExperimentReading) -> Series:
         arrivals=_arrivals(reading) if share_declared else None,
         crossings=_crossings(reading),
         late=_late_units(reading),
-        returning=_columns(ReturningUsers, units)
-        if any(units["again_treatment"]) or any(units["again_control"])
-        else None,
-        # Nothing is held against a draw but what is drawn.
-        draws=_columns(DrawnUnits, units)
-        if any(units["as_drawn"]) or any(units["off_draw"])
-        else None,
-        named=_columns(NamedUsers, units) if any(units["unnamed"]) else None,
+        units=UnitCounts(block=units.pop("block"), columns=units),
         pooled=tuple(
-            _columns(PooledFlag, counts, name=name) for name, counts in reading.gates.pooled
+            PooledFlag(name=name, **_arrays(counts)) for name, counts in reading.gates.pooled
         ),
         companions={
             companion.role: Companion(
                 window_seconds=companion.seconds_open(grace=grace), cells=cells[companion.name]
             )
             for companion in policy.companions
-            if companion.role != WITH_HISTORY
+            if companion.role not in {WITH_HISTORY, SO_FAR}
         },
         traits=_traits(reading),
         endings=tuple(
@@ -97,6 +91,7 @@ def series_of(reading: ExperimentReading) -> Series:
             for known, takeover in _takeovers(reading)
         ),
         day_unequal=reading.day_unequal,
+        records=tuple(reading.records),
     )
 
 
@@ -181,8 +176,32 @@ def _target(reading: ExperimentReading) -> ClosedCells:
     for arm in "10":
         squares = _numbers(history[f"yy{arm}"])
         sums |= {f"d{arm}": _numbers(history[f"y{arm}"]), f"dd{arm}": squares}
+        sums[f"h{arm}"] = _numbers(history[f"x{arm}"]).astype(np.float64)
         sums[f"yd{arm}"] = (_numbers(both[f"yy{arm}"]) - sums[f"yy{arm}"] - squares) / 2
     return replace(_closed_cells(target, kind="mean"), values=Adjusted(**sums))
+
+
+# The columns of the cells of picks that count those of either arm beyond each threshold.
+_BEYOND = (("x1", "x0"), ("y1", "y0"), ("yy1", "yy0"), ("d1", "d0"))
+
+
+def _picked(reading: ExperimentReading, guardrail: FrozenMetric) -> tuple[ClosedCells, ...]:
+    """Returns the cells of a guardrail's picks beyond its threshold, by position."""
+    if not guardrail.picked:
+        return ()
+    family = [each for each in reading.policy.guardrails if each.family == guardrail.family]
+    columns = _BEYOND[family.index(guardrail)]
+    every = (reading.cells_by_metric[name] for name in picked_cells(guardrail.family))
+    return tuple(
+        replace(
+            _closed_cells(cells, kind="conversion"),
+            **{
+                name: _numbers(cells[column]).astype(np.int64)
+                for name, column in zip(("x1", "x0"), columns, strict=True)
+            },
+        )
+        for cells in every
+    )
 
 
 def _closed_cells(cells: Columns, *, kind: str) -> ClosedCells:
@@ -207,10 +226,8 @@ def _epochs(spans: Sequence[Allocation]) -> tuple[Epoch, ...]:
     )
 
 
-def _columns(columns: type[_Columns], counts: Columns, **given: str) -> _Columns:
-    """Returns columns as the engine has them."""
-    names = [each.name for each in fields(columns) if each.name not in given]
-    return columns(**given, **{name: _numbers(counts[name]) for name in names})  # pyright: ignore[reportArgumentType] - by their names
+def _arrays(counts: Columns) -> dict[str, NDArray[Any]]:
+    return {name: _numbers(column) for name, column in counts.items()}
 
 
 def _crossings(reading: ExperimentReading) -> Findings:

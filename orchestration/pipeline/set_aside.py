@@ -24,7 +24,7 @@ def draft_set_aside(connection: Connection) -> list[Drafted]:
     """Returns drafts of the experiments that are set aside, as far as they say anything new.
 
     An open experiment serves its contract on, and a warning in its evidence. If closed by hand it
-    is decided, whether or not it can be computed; the breaches that were found before stay.
+    is decided, whether or not it can be computed; the breaches before stay.
     """
     served = served_of_set_aside(connection)
     forget_next_looks(connection, [verdict.experiment_id for verdict in served])

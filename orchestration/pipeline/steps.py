@@ -1,12 +1,12 @@
 """The pipeline's steps from the log to a verdict."""
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from sqlalchemy import Connection
 
@@ -15,30 +15,26 @@ from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
 from storage.experiments.freezing import Turn, take_turn
-from storage.lake.day_engines import DayEngineSettings, day_engine_settings, past_files
 from storage.log.seen_commits import note_seen_commits
-from storage.pipeline.catching_up import catch_up
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.places.queue import advance, projects_with_places
-from storage.schema.clock import closed_instant, store_time
-from storage.upkeep.passing_error import is_passing
+from storage.schema.clock import closed_instant
+from storage.schema.past_log import PastFiles
 from storage.verdicts.announcements import announce_seen_base_moves
+from storage.verdicts.keep_records import note_keep_records
 from storage.verdicts.next_look import experiments_due, note_next_looks, put_off_looks
 from storage.verdicts.progress import note_published, note_staged
 from storage.verdicts.publication import Published, publish_verdicts, stage_evidence
 from storage.verdicts.set_aside import (
     drop_decided,
-    error_line,
     experiments_to_compute,
     experiments_to_freeze,
     experiments_to_publish,
 )
 
-# How long a run goes on with the places of a project, and with its policies, in seconds.
-_PLACES_SECONDS = _FREEZE_SECONDS = 20.0
+# How long a run goes on with the policies of a project, in seconds.
+_FREEZE_SECONDS = 20.0
 # How long it freezes before it looks at what is frozen, and afterwards.
 BEFORE_LOOKS, AFTER_LOOKS = 10.0, 50.0
-_LOG = logging.getLogger(__name__)
 
 
 def note_seen(connection: Connection) -> datetime:
@@ -47,8 +43,7 @@ def note_seen(connection: Connection) -> datetime:
     Args:
         connection: In a transaction that is the only writer of derived tables.
 
-    Returns:
-        How far it read the log.
+    Returns how far it read the log.
     """
     as_of = closed_instant(connection)
     environments = note_seen_commits(connection, as_of=as_of)
@@ -57,6 +52,18 @@ def note_seen(connection: Connection) -> datetime:
 
 
 Begin = Callable[[], AbstractContextManager[Connection]]
+
+
+class WholeDays(Protocol):
+    """Reads whole days and sealed files; the definitions hand it to the steps."""
+
+    def catch_up(self, connection: Connection, *, as_of: datetime, only: Sequence[str]) -> int:
+        """Computes the experiments that are far behind; returns how many exposures are new."""
+        ...
+
+    def past_files(self, connection: Connection) -> AbstractContextManager[PastFiles]:
+        """Opens the past log in its files."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +75,12 @@ class Frozen:
 
 
 def freeze_bound(
-    begin: Begin, *, as_of: datetime, patience: Patience = RUN, seconds: float = AFTER_LOOKS
+    begin: Begin,
+    days: WholeDays,
+    *,
+    as_of: datetime,
+    patience: Patience = RUN,
+    seconds: float = AFTER_LOOKS,
 ) -> Frozen:
     """Freezes the policies of the experiments that were bound up to a time, in turns.
 
@@ -78,7 +90,7 @@ def freeze_bound(
     Args:
         begin: Begins a transaction, which no other writer of derived tables waits for.
         as_of: A time up to which the log is final, and the builds that users had are noted.
-        seconds: How long turns begin; a turn is taken in any case.
+        seconds: How long turns begin, of which the last ends soon after; one is taken in any case.
     """
     ends_at = time.monotonic() + seconds
     with begin() as connection:
@@ -90,7 +102,8 @@ def freeze_bound(
         if left[row.project_id] <= 0:
             continue
         begun = time.monotonic()
-        turns = _turn(begin, row.experiment_id, patience=patience)
+        seconds = min(left[row.project_id], ends_at - begun)
+        turns = _turn(begin, days, row.experiment_id, patience=patience, left=seconds)
         frozen += sum(turn.is_done for turn in turns)
         if any(not turn.is_done and not turn.is_unanswered for turn in turns):
             waiting.append(row)
@@ -98,12 +111,14 @@ def freeze_bound(
     return Frozen(frozen=frozen, waiting=len(rows) - frozen)
 
 
-def _turn(begin: Begin, experiment_id: str, *, patience: Patience) -> list[Turn]:
+def _turn(
+    begin: Begin, days: WholeDays, experiment_id: str, *, patience: Patience, left: float
+) -> list[Turn]:
     """Takes a turn of an experiment; none where it is set aside."""
-    with begin() as connection, past_files(connection) as files:
+    with begin() as connection, days.past_files(connection) as files:
 
         def work(ids: Sequence[str]) -> Turn:
-            return take_turn(connection, *ids, files=files)
+            return take_turn(connection, *ids, files=files, left=left)
 
         return compute_alone(connection, "experiments", experiment_id, work, patience=patience)
 
@@ -116,22 +131,17 @@ class Exposed:
     added: int
 
 
-def expose(
-    connection: Connection, *, settings: DayEngineSettings | None = None, patience: Patience = RUN
-) -> Exposed:
+def expose(connection: Connection, days: WholeDays, *, patience: Patience = RUN) -> Exposed:
     """Takes the step of exposures: those of the blocks that have closed.
 
     As each step, in a transaction that is the only writer of derived tables. Whole steps of
     several runs may follow each other in any order: each reads its input from the store. An
     experiment whose data breaks a step is set aside; the others go on.
-
-    Args:
-        settings: Which engine reads whole days; None for that of the environment.
     """
-    as_of, settings = closed_instant(connection), settings or day_engine_settings()
+    as_of = closed_instant(connection)
 
     def added(ids: Sequence[str]) -> int:
-        caught_up = catch_up(connection, as_of=as_of, only=ids, settings=settings)
+        caught_up = days.catch_up(connection, as_of=as_of, only=ids)
         return caught_up + extend_exposures(connection, as_of=as_of, only=ids)
 
     ids = experiments_to_compute(connection, "exposures")
@@ -140,15 +150,13 @@ def expose(
     )
 
 
-def close_cells(
-    connection: Connection, *, settings: DayEngineSettings | None = None, patience: Patience = RUN
-) -> int:
+def close_cells(connection: Connection, days: WholeDays, *, patience: Patience = RUN) -> int:
     """Takes the step of cells: those whose outcomes have closed; returns how many came."""
-    as_of, settings = closed_instant(connection), settings or day_engine_settings()
+    as_of = closed_instant(connection)
 
     def added(ids: Sequence[str]) -> int:
         # Where the first step was taken none is behind, but for those that this step broke on.
-        catch_up(connection, as_of=as_of, only=ids, settings=settings)
+        days.catch_up(connection, as_of=as_of, only=ids)
         return extend_cells(connection, only=ids)
 
     ids = experiments_to_compute(connection, "cells")
@@ -197,6 +205,7 @@ def _staged(
         return drafted
 
     until = closed_instant(connection) if as_of is None else as_of
+    note_keep_records(connection)
     ids = experiments_to_compute(connection, "evidence")
     parts = compute(connection, "evidence", work, ids=ids, patience=patience)
     others = [*draft_waited_out(connection, as_of=until), *draft_set_aside(connection)]
@@ -224,28 +233,3 @@ def publish(connection: Connection, *, patience: Patience = RUN) -> list[Publish
     drop_decided(connection)
     note_published(connection)
     return published
-
-
-def advance_places(begin: Begin) -> None:
-    """Ends the places that verdicts answered, and gives them to the changes that wait.
-
-    Each registration has a transaction of its own. A project gets its share of a run's time, and
-    goes on in the next; an error of its data stops it alone.
-
-    Args:
-        begin: Begins a transaction, which no other writer of derived tables waits for.
-    """
-    with begin() as connection:
-        projects, at = projects_with_places(connection), store_time(connection)
-    for project_id in projects:
-        ends_at = time.monotonic() + _PLACES_SECONDS
-        is_more = True
-        while is_more and time.monotonic() < ends_at:
-            try:
-                with begin() as connection:
-                    is_more = advance(connection, project_id, at=at)
-            except Exception as error:
-                if is_passing(error):
-                    raise
-                is_more = False
-                _LOG.warning("places of project %s wait: %s", project_id, error_line(error))

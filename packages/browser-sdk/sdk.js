@@ -1,4 +1,4 @@
-// Tells the service what a page's visitor was served, and does. How to use it: docs/browser.md.
+// Tells the service what a page's visitor was served, and does. How to use it: docs/sending.md.
 (() => {
   const NAME = "deployReward";
   const PASSING = [408, 429, 502, 503, 504];

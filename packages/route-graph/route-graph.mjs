@@ -5,7 +5,7 @@
 //     node route-graph.mjs [APP] [--root REPOSITORY] [--base-path /PATH] [--framework NAME] > graph.json
 //
 // APP is the folder of package.json and of the framework's configuration (default: here). What is
-// found, and what is not: docs/route-graphs.md. Nothing of the app is run.
+// found, and what is not: docs/ci.md. Nothing of the app is run.
 import { existsSync, readFileSync, readdirSync, realpathSync, statSync } from "node:fs";
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "node:path";
 import { parseArgs } from "node:util";

@@ -4,7 +4,7 @@
     python route_graph.py [APP] [--root REPOSITORY] [--base-path /PATH] [--settings MODULE]
 
 It is written to the standard output. APP is the folder from which the app's modules are imported
-(default: here). docs/route-graphs.md says which routes and files it
+(default: here). docs/ci.md says which routes and files it
 finds. Nothing of the app is run.
 """
 
@@ -594,9 +594,7 @@ class Django:
         elif isinstance(target, ast.Tuple):
             yield from self._of_included(module, target, path, around)
         elif isinstance(target, ast.Attribute) and target.attr == "urls":
-            # The pages of somebody else's site, such as the admin's.
-            rest = _joined(path, "{rest:path}")
-            yield Route(path=rest, kind="page", file=module.file, alone=around)
+            yield _elsewhere(module, path, around)
         elif target is not None:
             yield self._of_view(module, target, path, around)
 
@@ -608,14 +606,15 @@ class Django:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             file = self._modules.named(node.value)
             if file is None:
-                rest = _joined(path, "{rest:path}")
-                yield Route(path=rest, kind="page", file=module.file, alone=around)
+                yield _elsewhere(module, path, around)
             else:
                 yield from self._of_file(file, path, around)
         elif (symbol := self._modules.symbol(module, node)) and not symbol.name:
             yield from self._of_file(symbol.file, path, around)
         else:
-            yield from self._of_list(module, node, path, around)
+            # What a call returns, as the applications of django-oscar, is somebody else's.
+            routes = list(self._of_list(module, node, path, around))
+            yield from routes or [_elsewhere(module, path, around)]
 
     def _of_view(
         self, module: Module, target: ast.expr, path: str, around: frozenset[Path]
@@ -662,6 +661,11 @@ class Django:
         kind = self._modules.of(file).classes.get(symbol.name) if symbol else None
         for path in ("", "/{pk}", *(_actions(kind) if kind else ())):
             yield Route(path=base + path, kind="api", file=file, alone=around)
+
+
+def _elsewhere(module: Module, path: str, around: frozenset[Path]) -> Route:
+    """Returns a route for all pages of somebody else's site, such as the admin's, and its first."""
+    return Route(path=_joined(path, ":rest*"), kind="page", file=module.file, alone=around)
 
 
 def _actions(kind: ast.ClassDef) -> Iterator[str]:

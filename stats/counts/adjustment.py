@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints
-from stats.counts.closed_cells import Pairs, Values
+from stats.counts.cell import Floats, Ints, terms
+from stats.counts.closed_cells import Adjusted, Pairs, Values
 from stats.counts.mean import ROUNDING, mean_terms
 
 # No slope is known before so many users.
@@ -14,11 +14,10 @@ def slopes(closes: Ints, begin: Ints, n: Ints, sums: Pairs) -> Floats:
     """Computes the slope θ that each cell is adjusted by (Deng, Xu, Kohavi & Walker 2013).
 
     θ = ΣSxy/ΣSxx within the cells that had closed when the cell's block began, so that it has seen
-    no unit of the block, and the adjusted score is a martingale as the plain one is.
+    no unit of the block, and the adjusted score is a martingale, as is the plain score.
 
     Args:
         closes: When each cell closes, ascending.
-        begin: When its block begins.
         n: Its units of both arms.
         sums: Of an adjusted mean: y is the value, d the history.
     """
@@ -50,3 +49,16 @@ def adjusted_terms(n1: Ints, n0: Ints, sums: Pairs, slope: Floats) -> Floats:
     terms = mean_terms(n1, n0, Values(**own))
     terms[5] = np.where((n1 > 0) & (n0 > 0), sums.y0 * n1 / np.maximum(n1 + n0, 1), 0.0)
     return terms
+
+
+def history_terms(n1: Ints, n0: Ints, sums: Adjusted, slope: Floats) -> Floats:
+    """Computes the terms of who has a history, and of the mean without it.
+
+    Returns:
+        An array (17, cells): s, w and v₀ of 'has a history', the compared users with it;
+        w·θ·d̄, by how much s rises where treatment loses all; and those of `mean_terms`.
+    """
+    known = terms(n1, sums.h1, n0, sums.h0)[:3]
+    lost = known[1] * slope * (sums.d1 + sums.d0) / np.maximum(n1 + n0, 1)
+    compared = np.where((n1 > 0) & (n0 > 0), sums.h1 + sums.h0, 0.0)
+    return np.vstack((known, compared, lost, mean_terms(n1, n0, sums)))

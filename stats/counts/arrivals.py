@@ -18,10 +18,9 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """A time of constant declaration.
+    """A time of constant declaration, epoch seconds.
 
     Attributes:
-        start: When it began, epoch seconds.
         end: When the next epoch began; None for the last.
         share: The declared share of the treatment commit; None where none is declared.
     """
@@ -64,7 +63,6 @@ class UnknownBuilds(Columns):
         units: The units by the block of that event.
         named: The units of a known build whose first event has this name.
         treatment: By how much treatment's arrivals change where such an event is an arrival.
-        others: By how much those of others do.
     """
 
     units: Ints
@@ -79,8 +77,6 @@ class Arrivals(BlockColumns):
 
     Attributes:
         block: Start of the block of a unit's first exposure; strictly ascending.
-        treatment: Units first served by the treatment commit.
-        others: All other units.
         nameless: What events that name no build would add; None where there is none.
     """
 
@@ -99,7 +95,6 @@ class Arrivals(BlockColumns):
         """Treatment's arrivals and those of others in some blocks; entry i is of the first i.
 
         Args:
-            inside: Which blocks are counted.
             counting: As `counting_names` returns it.
         """
         treatment, others = summed(np.where(inside, np.stack((self.treatment, self.others)), 0).T).T
@@ -110,7 +105,7 @@ class Arrivals(BlockColumns):
         return treatment.astype(np.float64), others.astype(np.float64)
 
     def counting_names(self, allocation: Sequence[Epoch], *, block_seconds: int) -> Flags:
-        """Of which names events without a build are arrivals, an array (blocks + 1, names).
+        """Returns which event names count as arrivals without a build: array (blocks + 1, names).
 
         Entry i is of the first i blocks. They are at an unnamed build where, of the units whose
         first event has the name, at least 1 in 20 name a build, or half of the smallest share that

@@ -11,6 +11,7 @@ from stats.counts.columns import Columns
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Counts = Ints | Floats
 
 TERMS = 8
 # Smallest level, in a unit's standard deviations, that a relative effect is divided by.
@@ -19,14 +20,7 @@ LEAST_LEVEL = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCounts:
-    """Counts of both arms; arrays of the same length.
-
-    Attributes:
-        n1: Units of treatment.
-        x1: Conversions of treatment: its units with the event.
-        n0: Units of control.
-        x0: Conversions of control.
-    """
+    """Units n of treatment (1) and control (0), x with the event; arrays of equal length."""
 
     n1: Ints
     x1: Ints
@@ -60,14 +54,7 @@ class Totals(Columns):
 
     @classmethod
     def of(cls, n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Self:
-        """The totals of all the given cells, as arrays of length 1.
-
-        Args:
-            n1: Units of treatment, an entry a cell.
-            x1: Conversions of treatment.
-            n0: Units of control.
-            x0: Conversions of control.
-        """
+        """The totals of all the given cells, an entry a cell, as arrays of length 1."""
         return cls.from_rows(np.cumsum(terms(n1, x1, n0, x0), axis=1)[:, -1:])
 
     @classmethod
@@ -80,6 +67,10 @@ class Totals(Columns):
         """The totals of the given rows; of a row −1, those before any cell."""
         columns = (self.S, self.W, self.V0, self.Q, self.P, self.C, self.M, self.T)
         return self.from_rows(np.stack([np.append(column, 0.0)[rows] for column in columns]))
+
+    def plus(self, other: Self) -> Self:
+        """The totals of the cells of both."""
+        return type(self)(**{name: own + vars(other)[name] for name, own in vars(self).items()})
 
     @property
     def lift(self) -> Floats:
@@ -106,14 +97,11 @@ class Totals(Columns):
         return lift * self.P + self.Q
 
 
-def terms(n1: Ints | Floats, x1: Ints, n0: Ints | Floats, x0: Ints) -> Floats:
-    """Computes the terms that each cell adds to the totals, in their order.
+def terms(n1: Counts, x1: Counts, n0: Counts, x0: Counts) -> Floats:
+    """Computes the terms that each cell adds to the totals, in their order: an array (8, cells).
 
     A cell with a single arm adds nothing: every term has a factor of the absent arm.
     s, w: Mantel & Haenszel, JNCI 22 (1959). v₀: the hypergeometric variance. Q, P: Sato (1989).
-
-    Returns:
-        An array (8, cells).
     """
     t, c = n1.astype(np.float64), n0.astype(np.float64)
     a, b = x1.astype(np.float64), x0.astype(np.float64)

@@ -1,7 +1,7 @@
 """Closed cells: a metric's stored counts and sums, by block and stratum."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -13,15 +13,9 @@ from stats.counts.columns import Columns
 
 @dataclass(frozen=True, kw_only=True)
 class Values(Columns):
-    """Sums of a continuous metric's values in each cell, already capped.
+    """Sums y and sums of squares yy of a continuous metric's capped values, of each arm in a cell.
 
     A unit without the event counts as zero.
-
-    Attributes:
-        y1: Sum over the units of treatment.
-        yy1: Sum of squares over the units of treatment.
-        y0: Sum over the units of control.
-        yy0: Sum of squares over the units of control.
     """
 
     kind = "mean"
@@ -53,9 +47,12 @@ class Pairs(Values):
 
 @dataclass(frozen=True, kw_only=True)
 class Adjusted(Pairs):
-    """Sums of a mean's values y, and of d, the history of the same users."""
+    """Sums of a mean's values y and of their users' histories d; h counts users with a history."""
 
     kind = "adjusted"
+
+    h1: Floats
+    h0: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +97,7 @@ class ClosedCells(ArmCounts, Columns):
         return self[begin:end]
 
     def regrouped(self, stratum: Ints) -> Self:
-        """The same units in coarser strata.
-
-        Args:
-            stratum: The new code of each old code; units of a negative code are left out.
-        """
+        """The same units, regrouped by a code for each old code; negative codes leave units out."""
         if stratum.tolist() == [0]:
             return self
         code = stratum[self.stratum]
@@ -124,6 +117,18 @@ class ClosedCells(ArmCounts, Columns):
             x0=np.add.reduceat(self.x0[order], begins),
             values=None if values is None else values.summed(order, begins),
         )
+
+    def with_conversions_of(self, parts: Iterable[Self]) -> Self:
+        """The same units with the conversions of others, whose cells are among these."""
+        x1, x0, size = np.zeros_like(self.x1), np.zeros_like(self.x0), self.stratum.max(initial=0)
+        places = self.block * (size + 1) + self.stratum
+        order = np.argsort(places, kind="stable")
+        for part in parts:
+            own = part.block * (size + 1) + part.stratum
+            rows = order[np.searchsorted(places, own, sorter=order)]
+            x1[rows] += part.x1
+            x0[rows] += part.x0
+        return replace(self, x1=x1, x0=x0)
 
     @property
     def levels(self) -> Mapping[str, Floats | Ints]:

@@ -15,8 +15,6 @@ class Findings(BlockColumns):
     """Units of which something was learned after their exposure; an entry a unit.
 
     Attributes:
-        block: Start of the block of the unit's exposure.
-        stratum: Code of its stratum.
         at: When it was received.
     """
 
@@ -27,11 +25,7 @@ class Findings(BlockColumns):
 
 @dataclass(frozen=True, kw_only=True)
 class LateUnits(Findings):
-    """Units whose outcome would have counted but came too late.
-
-    Attributes:
-        arm: 1 for treatment, 0 for control.
-    """
+    """Units whose outcome came too late to count; `arm` is 1 for treatment, 0 for control."""
 
     arm: Ints
 
@@ -41,8 +35,6 @@ def counted_from(row: Ints, received_at: Ints, *, closings: Ints) -> Ints:
 
     Args:
         row: The number of the closing of the unit's cell; that of none where it has not closed.
-        received_at: When the service received it.
-        closings: When cells closed.
 
     Returns:
         Epoch seconds; `NEVER` where the cell has not closed.

@@ -8,9 +8,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stats.counts.adjustment import adjusted_terms, slopes
+from stats.counts.adjustment import adjusted_terms, history_terms, slopes
 from stats.counts.cell import ArmCounts, Floats, Ints, Totals, terms
-from stats.counts.closed_cells import ClosedCells, Pairs, Values
+from stats.counts.closed_cells import Adjusted, ClosedCells, Pairs, Values
 from stats.counts.columns import Columns
 from stats.counts.mean import mean_terms, mean_totals
 from stats.counts.ratio import ratio_terms, ratio_totals
@@ -46,8 +46,6 @@ class AnalysisCells(ArmCounts, Columns):
     Attributes:
         row: The closing of the analysis block, numbered through all streams; those of several
             strata that end together share a closing.
-        stream: The number of the stream.
-        stratum: Code of the stratum.
         begin: When its first block with units begins.
         y1: As in `ClosedCells.levels`, and so the others.
         values: Of continuous metrics, 0 in the cells of others; None where all are conversions.
@@ -88,7 +86,6 @@ class TimelineSums(ArmCounts):
 
     Attributes:
         weight: Σ w of all cells; W of the totals is 0 before a continuous metric can be tested.
-        totals: The sums that the test reads.
         events: The same sums of whether a unit had the event; the test's own for a conversion.
     """
 
@@ -106,8 +103,6 @@ class ComparedCounts(ArmCounts, Columns):
     Attributes:
         y1: The numerator of treatment's level: its conversions, or sum of values.
         d1: The denominator: its units, or of a ratio the sum of its other count.
-        y0: Likewise of control.
-        d0: Likewise of control.
     """
 
     y1: Floats
@@ -143,8 +138,8 @@ class Timeline(TimelineSums):
         at: When analysis blocks closed, epoch seconds.
         end: Exposure time that is covered: the end of those analysis blocks.
         factor: Multiplier of the policy's mixture precisions; 1 for conversions.
+        histories: Sums of `history_terms`, 0 where none is read; None where no mean is adjusted.
         first: The first closing of each stream, and the number of closings at the end.
-        cells: The cells that the sums are made of.
     """
 
     at: Ints
@@ -152,6 +147,7 @@ class Timeline(TimelineSums):
     factor: Floats
     first: Ints
     cells: AnalysisCells
+    histories: Floats | None = None
 
     def rows(self, stream: int) -> slice:
         """The closings of a stream."""
@@ -187,7 +183,7 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
     n1, x1, n0, x0 = _counts_up_to(cells, first)[:4].astype(np.int64)
     rows = _summed(cells, first, terms(cells.n1, cells.x1, cells.n0, cells.x0))
     weight, events = rows[1], Totals.from_rows(rows)
-    factor, values = np.ones_like(weight), cells.values
+    factor, values, known = np.ones_like(weight), cells.values, None
     kind = np.repeat([stream.cells.kind for stream in streams], closings)
     end = np.concatenate([stream.ends for stream in streams])
     at = end + np.repeat(
@@ -195,9 +191,10 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
     )
     if values is not None:
         of_mean = mean_terms(cells.n1, cells.n0, values)
-        if isinstance(values, Pairs) and "adjusted" in kind:
+        if isinstance(values, Adjusted):
             slope = _slopes(cells, values, at, kind)
             of_mean = adjusted_terms(cells.n1, cells.n0, values, slope)
+            known = _summed(cells, first, history_terms(cells.n1, cells.n0, values, slope))
         own, scale = mean_totals(_summed(cells, first, of_mean))
         is_mean = (kind == "mean") | (kind == "adjusted")
         rows, factor = np.where(is_mean, own, rows), np.where(is_mean, scale, factor)
@@ -219,6 +216,7 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
         factor=factor,
         first=first,
         cells=cells,
+        histories=known,
     )
 
 
@@ -277,7 +275,7 @@ def _joined_values(
     kinds = {type(values) for values in every if values is not None}
     if not kinds:
         return None
-    joined = Pairs if any(issubclass(kind, Pairs) for kind in kinds) else Values
+    joined = next(kind for kind in (Adjusted, Pairs, Values) if kind in kinds or kind is Values)
     sums = {
         name: np.concatenate(
             [

@@ -17,7 +17,6 @@ class Traits:
 
     Attributes:
         lineage: The code of the build's lineage, an entry a stratum.
-        names: The flags.
         values: Array (flags, strata), codes of the flags' values, ascending with their text;
             `ABSENT` where the units carry none.
         segments: The names of those that are properties of units rather than flags: an effect may
@@ -71,7 +70,7 @@ def combined(codes: Ints, classes: Ints) -> Ints:
     """The code of each pair of a code and a class; pairs ascend by code, then by class.
 
     Args:
-        codes: Not negative, but for what has no code: that has none combined either.
+        codes: Negative where there is no code: then there is none combined either.
         classes: As `Traits.classes` has them.
     """
     keys = codes * (OTHER + 2) + classes + 1

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import islice
 
 import numpy as np
@@ -23,6 +23,7 @@ from domain.evidence.results import (
     MetricRow,
     YesNo,
 )
+from domain.evidence.results import Stand as ServedStand
 from domain.evidence.results import Surplus as ServedSurplus
 from domain.evidence.results import Totals as ServedTotals
 from domain.metric import HISTORY
@@ -36,6 +37,7 @@ from stats.decision.fading import fading_log_e
 from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
 from stats.decision.ruling import CANDIDATE_UNITS, CANDIDATE_WAIT, Ruling, decide
 from stats.decision.served_looks import served_intervals, served_looks, served_rows
+from stats.decision.stand import Stand, stand_of
 from stats.decision.surplus import Surplus, surpluses
 from stats.decision.tipping_point import tipping_point
 from stats.decision.vouched import vouched_outcomes
@@ -67,10 +69,12 @@ EXPERIMENTS_AT_ONCE, CELLS_AT_ONCE = 128, 100_000
 GUARDRAILS_UNPROVEN = "guardrails_unproven"
 ALLOCATION_UNDECLARED = "allocation_undeclared"
 FADING = "fading"
+FEWER_SO_FAR = "fewer_so_far"
 TWIN_UNKNOWN = "twin_unknown"
 UNVERIFIED = "unverified"
 DAY_UNEQUAL = "day_unequal"
 SESSIONS_CUT, TURNOVER_UNSEEN = "sessions_cut", "turnover_unseen"
+WHO_CAME = "who_came"
 # Ends that the tested party can bring about.
 CHOSEN_ENDS = (
     EndedBecause.CLOSED,
@@ -79,6 +83,7 @@ CHOSEN_ENDS = (
     EndedBecause.SUPERSEDED,
 )
 NO_UNITS = Arm(units=0, conversions=0, rate=None, late=0)
+NO_ARMS = Arms(control=NO_UNITS, treatment=NO_UNITS)
 NO_TOTALS = ServedTotals(
     S=0.0, W=0.0, V=0.0, lift=None, e_value=1.0, p_value=1.0, p_running_min=1.0, ci=None
 )
@@ -92,7 +97,7 @@ class Evidence:
     """All numbers behind a verdict, as of a look.
 
     Attributes:
-        as_of: The look: the deciding one, else the last; None before any.
+        as_of: The deciding look, else the last; None before any.
         arms: Counts of both arms; late units are not counted here.
         totals: The sums of the test: V is V₀ of a conversion, V_y of a continuous metric; W of a
             continuous metric is 0 before it can be tested. Where W = 0 there is no lift and no ci;
@@ -120,21 +125,21 @@ class Evidence:
             nothing was compared.
     """
 
-    as_of: int | None
-    arms: Arms
-    totals: ServedTotals
-    log_e: float
-    vif: float | None
+    as_of: int | None = None
+    arms: Arms = NO_ARMS
+    totals: ServedTotals = NO_TOTALS
+    log_e: float = 0.0
+    vif: float | None = None
     looks: tuple[EvidenceLook, ...]
-    sessions: Sessions
-    known: Known
-    eligible_per_day: float | None
-    units_in_cells: int
+    sessions: Sessions = NO_OUTLOOK.sessions
+    known: Known = NOTHING_KNOWN
+    eligible_per_day: float | None = None
+    units_in_cells: int = 0
     closed_until: int
-    gates: EvidenceGates
+    gates: EvidenceGates = NO_GATES
     guardrails: tuple[EvidenceGuardrail, ...]
     guardrail_rows: tuple[MetricRow, ...]
-    candidate: Candidate | None
+    candidate: Candidate | None = None
     warnings: tuple[str, ...]
     decision: Decision
     left_out: tuple[LeftOutReading, ...] = ()
@@ -198,6 +203,12 @@ def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
             gates=gates,
             rails=rails,
             surplus=own_surplus,
+            stand=stand_of(
+                own.series,
+                batch.trace[batch.rows(i)],
+                batch.mixture[batch.rows(i)].rho,
+                own_surplus,
+            ),
         )
         for i, (own, gates, rails, own_surplus) in enumerate(read)
     ]
@@ -231,6 +242,7 @@ class _View:
     gates: GateReadings
     rails: tuple[Watch, ...]
     surplus: Surplus
+    stand: Stand | None
 
     @property
     def series(self) -> Series:
@@ -240,8 +252,16 @@ class _View:
     @cached_property
     def watches(self) -> tuple[Watch, ...]:
         """The guardrails, `arrival` last."""
-        arrival = self.gates.arrival
-        return self.rails if arrival is None else (*self.rails, arrival)
+        rails, arrival = (rail for rail in self.rails if not rail.watch_only), self.gates.arrival
+        return tuple(rails) if arrival is None else (*rails, arrival)
+
+    def _so_far(self, at: int) -> Iterator[Watch]:
+        """Yields the early reading, until the whole window of the same units has passed."""
+        for rail in self.rails:
+            if rail.watch_only and rail.guardrail is not None:
+                rest = self.series.policy.window_seconds - rail.guardrail.window_seconds
+                if rail.breached_at is None or at < rail.breached_at + rest:
+                    yield rail
 
     @cached_property
     def ruling(self) -> Ruling:
@@ -257,12 +277,13 @@ class _View:
             closed_because=series.closed_because,
             day_unequal=series.day_unequal,
             surplus=self.surplus,
+            stand=self.stand,
         )
 
     @cached_property
     def tested(self) -> Trace:
         """The trace with the line in its E."""
-        return replace(self.trace, log_e=self.surplus.beside(self.trace.log_e))
+        return replace(self.trace, log_e=self.surplus.guarded(self.trace.log_e))
 
     @cached_property
     def now(self) -> Trace:
@@ -271,13 +292,12 @@ class _View:
 
     @property
     def guardrails(self) -> tuple[tuple[Watch, int], ...]:
-        """The guardrails, each with the time that it is read at."""
+        """The guardrails, each with the time that it is read at; before them the early reading."""
         look, watches = self.ruling.look, self.watches
-        if look < 0:
-            return tuple((watch, self.series.start) for watch in watches)
-        if self.gates.arrival is not None and not self.gates.is_declared(look):
+        if self.gates.arrival is not None and look >= 0 and not self.gates.is_declared(look):
             watches = watches[:-1]  # it comes last, and no share was declared yet
-        return tuple((watch, int(self.trace.at[look])) for watch in watches)
+        at = self.series.start if look < 0 else int(self.trace.at[look])
+        return tuple((watch, at) for watch in (*self._so_far(at), *watches))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +314,12 @@ class _Readings:
     @property
     def tests(self) -> tuple[EvidenceGuardrail, ...]:
         """The guardrails' tests of harm."""
-        return tuple(test for test, _ in self.guardrails)
+        return tuple(test for test, row in self.guardrails if row.role == "guardrail")
+
+    @property
+    def rows(self) -> tuple[MetricRow, ...]:
+        """The row of each metric but the target."""
+        return tuple(row for _, row in self.guardrails)
 
 
 def _guardrail_readings(views: Sequence[_View]) -> list[tuple[GuardrailReading, ...]]:
@@ -324,7 +349,10 @@ def _outlooks(views: Sequence[_View], batch: Batch) -> list[Outlook]:
         views[i].strata.stage_at(int(at)).population.series
         for i, at in zip(started, batch.trace.at[rows], strict=True)
     ]
-    own = outlooks(series, batch.trace[rows], batch.mixture[rows])
+    lines = [views[i].surplus[views[i].ruling.look : views[i].ruling.look + 1] for i in started]
+    if not started:
+        return outlooks_by_view
+    own = outlooks(series, batch.trace[rows], batch.mixture[rows], reduce(Surplus.then, lines))
     for i, outlook in zip(started, own, strict=True):
         outlooks_by_view[i] = outlook.once_decided() if views[i].ruling.decided else outlook
     return outlooks_by_view
@@ -412,7 +440,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         closed_until=int(now.end[0]),
         gates=gates,
         guardrails=read.tests,
-        guardrail_rows=tuple(row for _, row in read.guardrails),
+        guardrail_rows=read.rows,
         candidate=candidate,
         surplus=_surplus(view),
         warnings=_warnings(view, read),
@@ -447,6 +475,7 @@ def _adjustment(view: _View) -> Adjustment | None:
         with_history=int((known.x1 + known.x0).sum()) / users,
         explained=1 - left,
         narrower=1 - math.sqrt(left),
+        is_read=now.history is not None and bool(now.history.is_asked[0]),
     )
 
 
@@ -513,6 +542,23 @@ def _candidate(
             for guardrail in guardrails
             if guardrail.metric in awaited and guardrail.non_inferior_at is None
         ),
+        stand=_stand(view, look),
+    )
+
+
+def _stand(view: _View, candidate: int) -> ServedStand | None:
+    """The stand of a candidate at the ruling's look."""
+    look, stand, series = view.ruling.look, view.stand, view.series
+    if stand is None:
+        return None
+    read = int(stand.record[look])
+    record = None if read < 0 else stand.records[read]
+    return ServedStand(
+        e_value=float(e_value(stand.log_e[look : look + 1])[0]),
+        needed=record.needed if record is not None and record.judged else None,
+        record=record,
+        holds=bool(stand.holds[look]),
+        until=moment(int(view.trace.at[candidate]) + series.policy.patience_seconds),
     )
 
 
@@ -590,6 +636,8 @@ def _warnings(view: _View, read: _Readings) -> tuple[str, ...]:
         SESSIONS_CUT: ruling.verdict is Verdict.ROLLBACK
         and view.gates.cuts_sessions(ruling.look)
         and bool(view.now.totals.S[0] < 0),
+        WHO_CAME: look >= 0 and view.gates.differ_in_who_came(look),
+        FEWER_SO_FAR: not ruling.decided and any(row.state == FEWER_SO_FAR for row in read.rows),
         TURNOVER_UNSEEN: ruling.look >= 0 and is_unseen(series, int(view.now.at[0])),
     }
     return tuple(word for word, holds in warnings.items() if holds)
@@ -598,21 +646,10 @@ def _warnings(view: _View, read: _Readings) -> tuple[str, ...]:
 def _evidence_before_looks(view: _View, read: _Readings) -> Evidence:
     series, ruling = view.series, view.ruling
     return Evidence(
-        as_of=None,
-        arms=Arms(control=NO_UNITS, treatment=NO_UNITS),
-        totals=NO_TOTALS,
-        log_e=0.0,
-        vif=None,
         looks=read.looks,
-        sessions=NO_OUTLOOK.sessions,
-        known=NOTHING_KNOWN,
-        eligible_per_day=None,
-        units_in_cells=0,
         closed_until=series.begin,
-        gates=NO_GATES,
         guardrails=read.tests,
-        guardrail_rows=tuple(row for _, row in read.guardrails),
-        candidate=None,
+        guardrail_rows=read.rows,
         warnings=_warnings(view, read),
         decision=Decision.of(ruling, at=series.closed_at if ruling.decided else None),
     )

@@ -14,7 +14,8 @@ def fading_log_e(cells: AnalysisCells, *, mixture: Mixture) -> float:
     """The logarithm of the evidence that the relative effect differs between two halves.
 
     The first half are the analysis blocks that closed before half of the information W had come.
-    The test is that of an interaction between strata.
+    The test is that of an interaction between strata: NaN before both halves can be compared, and
+    of a continuous metric.
 
     Args:
         cells: The cells of a target that had closed by a look, in order of their rows.

@@ -134,7 +134,7 @@ def _of_all_units(series: Series, due: int) -> FollowUp:
     if not fair.size:
         return FollowUp()
     (surplus,) = surpluses(batch)
-    log_e = float(surplus.beside(trace.log_e)[fair[-1]])
+    log_e = float(surplus.guarded(trace.log_e)[fair[-1]])
     in_time = fair[trace.at[fair] <= due]
     is_rate = series.target.values is None
     effect = None

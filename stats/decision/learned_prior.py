@@ -13,11 +13,7 @@ _STEPS = 300
 def learned_prior(
     likelihoods: Sequence[tuple[float, float]], prior: Sequence[tuple[float, float]]
 ) -> Sequence[tuple[float, float]]:
-    """Returns a prior of the same scales, weighted by expectation and maximization.
-
-    Args:
-        likelihoods: Estimates with their standard errors.
-    """
+    """Returns the prior, weighted by expectation and maximization on (estimate, standard error)."""
     deviation, first = np.array(prior).T
     observed, error = np.array(likelihoods).reshape(-1, 2, 1).transpose(1, 0, 2)
     spread = deviation**2 + error**2

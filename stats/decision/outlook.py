@@ -13,10 +13,12 @@ from domain.evidence.counts import Sessions
 from domain.metric import DAY
 from domain.words import Cadence
 from stats.counts.cell import Floats, Ints, number_or_none
+from stats.decision.surplus import Surplus
 from stats.looks.series import Series
 from stats.looks.trace import Flags, Trace
 from stats.sequential.mixture import Mixture
 from stats.sequential.requirement import (
+    SurplusLine,
     rate_variance,
     required_sessions,
     smallest_lift,
@@ -57,11 +59,14 @@ NO_OUTLOOK = Outlook(
 )
 
 
-def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[Outlook]:
+def outlooks(
+    series: Sequence[Series], looks: Trace, mixture: Mixture, surplus: Surplus
+) -> list[Outlook]:
     """The outlook of each experiment at a look.
 
     Args:
         looks: A look of each, in the same order.
+        surplus: At these looks: answers wait for its line, and requirements count that.
     """
     ends: list[int] = looks.end.tolist()
     per_day = np.array([units_per_day(*pair, DAY) for pair in zip(series, ends, strict=True)])
@@ -70,7 +75,7 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
     remaining = (horizon - looks.end) / DAY
     accumulated = looks.compared.units
     progress = _Progress.of(series, looks, per_day)
-    needs = _needs(series, looks, progress.by_the_end(remaining), mixture)
+    needs = _needs(series, looks, progress.by_the_end(remaining), mixture, _doubt(surplus))
     required, fast = progress.sessions(needs.day), progress.sessions(needs.fast)
     days = progress.days_until(needs.day)
     within = (days > 0) & (days <= remaining)
@@ -115,7 +120,7 @@ class _Progress:
     costs are in it. Before any, sessions count as they come.
 
     Attributes:
-        a_day: What the last 24 hours, or the time since the start, brought a day.
+        a_day: Sessions a day of the last 24 hours, or since the start.
         a_session: The same for each session that came then; NaN where none is known.
     """
 
@@ -144,7 +149,7 @@ class _Progress:
         )
 
     def sessions(self, needed: Floats) -> Floats:
-        """The sessions at which so much is reached, at what each brought of late."""
+        """The sessions at which so much is reached, if each brings as much as of late."""
         missing = needed - self.so_far
         to_come = _ratio(missing, self.a_session, where=self.a_session > 0)
         reached = self.accumulated * _ratio(needed, self.so_far, where=self.so_far > 0)
@@ -169,7 +174,18 @@ class _Needs:
     smallest_lift: Floats
 
 
-def _needs(series: Sequence[Series], looks: Trace, expected: Floats, mixture: Mixture) -> _Needs:
+def _doubt(surplus: Surplus) -> SurplusLine:
+    """I and B of the line by weight, as the units so far have them; 0 where none is asked."""
+    line, asked = surplus.line, surplus.is_asked & (surplus.line.totals.W > 0)
+    return SurplusLine(
+        information=np.where(asked, _ratio(line.information, line.totals.W, where=asked), 0.0),
+        spread=np.where(asked, _ratio(line.spread, line.totals.W, where=asked), 0.0),
+    )
+
+
+def _needs(
+    series: Sequence[Series], looks: Trace, expected: Floats, mixture: Mixture, doubt: SurplusLine
+) -> _Needs:
     units = looks.compared
     known = (units.n0 >= MIN_CONTROL_UNITS) & (units.n1 > 0)
     means = np.array(
@@ -184,16 +200,16 @@ def _needs(series: Sequence[Series], looks: Trace, expected: Floats, mixture: Mi
         lift = 1.0 / np.sqrt(precisions)
         of_unit = np.where(means, variance, rate_variance(rate, share, lift))
         level = np.where(means, mean, rate)
-        return required_sessions(level, share, lift, mixture, variance=of_unit)
+        return required_sessions(level, share, lift, mixture, doubt=doubt, variance=of_unit)
 
     smallest = np.where(
         means,
         _ratio(
-            smallest_lift_of_mean(variance, share, expected, mixture),
+            smallest_lift_of_mean(variance, share, expected, mixture, doubt),
             np.abs(mean),
             where=np.abs(mean) > 0,
         ),
-        _ratio(smallest_lift(rate, share, expected, mixture), rate, where=rate > 0),
+        _ratio(smallest_lift(rate, share, expected, mixture, doubt), rate, where=rate > 0),
     )
     return _Needs(
         day=needed([experiment.policy.rho_day for experiment in series]),

@@ -10,6 +10,7 @@ from domain.metric import DAY
 from domain.policy import Numbers
 from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.counts.cell import Ints
+from stats.decision.stand import Stand
 from stats.decision.surplus import Surplus
 from stats.gates.readings import GateReadings
 from stats.guardrails.guardrail import Watch
@@ -61,7 +62,8 @@ class _Rules:
 
     Attributes:
         interacting: The regime is not causal.
-        candidate: The look at which the test first held on the better side; None where it did not.
+        unstood: A candidate does not stand, though it has to.
+        impatient: It has waited long enough.
     """
 
     looks: Trace
@@ -77,8 +79,14 @@ class _Rules:
     proven: Flags
     suspected: Flags
     answered: Flags
+    unstood: Flags
+    impatient: Flags
 
     def ended(self, look: int) -> EndedBecause:
+        if self.impatient[look]:
+            return EndedBecause.DOES_NOT_STAND
+        if not self.ends[look]:
+            return EndedBecause.FUTILITY
         if self.horizon[look]:
             return EndedBecause.HORIZON
         looks = self.looks
@@ -99,6 +107,7 @@ def decide(
     closed_because: EndedBecause = EndedBecause.CLOSED,
     day_unequal: bool = False,
     surplus: Surplus | None = None,
+    stand: Stand | None = None,
 ) -> Ruling:
     """The ruling of the first look that decides, else of the last look.
 
@@ -113,7 +122,8 @@ def decide(
     4. E(0) ≥ 1/α → `rollback` on the worse side, decided. The first look on the better side at
        which the test alone holds makes a candidate; from then on, at a look at which E(0) ≥ 1/α
        holds too, `iterate` if a guardrail is breached, `keep` if harm to each is excluded, or
-       waited for in vain; both decided. Until then `abstain / power`, open;
+       waited for in vain, and it stands where it has to; both decided. Until then
+       `abstain / power`, open; decided where patience ends and it does not stand;
     5. futility → `abstain / power`, decided;
     6. else `abstain / power`, open.
 
@@ -122,19 +132,28 @@ def decide(
             time.
         day_unequal: Whether a day is known to differ from the log: then rules 4 and 5 wait.
         surplus: The units beyond declared shares, whose line E has too; None for the test alone.
+        stand: None where a keep need not stand.
     """
-    rules = _rules(looks, gates, watches, policy, horizon_end=horizon_end, surplus=surplus)
+    rules = _rules(
+        looks, gates, watches, policy, horizon_end=horizon_end, surplus=surplus, stand=stand
+    )
     futile = looks.futile & ~rules.gated & ~_from(rules.candidate, len(looks))
-    decisive = np.flatnonzero(rules.ends | ((rules.answered | futile) & (not day_unequal)))
+    rows, margin = np.flatnonzero(futile), policy.futility_margin or 0.0
+    for line in (looks.history, surplus):
+        if line is not None and rows.size:
+            bound = margin * np.abs(looks.totals.control_rate[rows])
+            futile[rows] &= line[rows].excludes(bound, policy.log_threshold)
+    open_rules = rules.answered | futile | rules.impatient
+    decisive = np.flatnonzero(rules.ends | (open_rules & (not day_unequal)))
     known = _seen_before(looks, closed_at)
     if not decisive.size or decisive[0] >= known:
+        if closed_because is EndedBecause.PLACE_ENDED and known and rules.unstood[known - 1]:
+            closed_because = EndedBecause.DOES_NOT_STAND
         return _abstention(rules, known - 1, None if closed_at is None else closed_because)
     look = int(decisive[0])
     if rules.answered[look] and not day_unequal:
         return _answer(rules, look)
-    return _abstention(
-        rules, look, rules.ended(look) if rules.ends[look] else EndedBecause.FUTILITY
-    )
+    return _abstention(rules, look, rules.ended(look))
 
 
 def _rules(
@@ -145,6 +164,7 @@ def _rules(
     *,
     horizon_end: int,
     surplus: Surplus | None,
+    stand: Stand | None,
 ) -> _Rules:
     reached = looks.log_e >= policy.log_threshold
     worse = _is_worse(looks, policy)
@@ -160,8 +180,15 @@ def _rules(
     breached = _any_since(looks.at, [watch.breached_at for watch in watches])
     proven = _all_since(looks.at, [watch.non_inferior_at for watch in watches if watch.awaited])
     ready = proven | _waited(looks, candidate)
-    log_e = looks.log_e if surplus is None else surplus.beside(looks.log_e)
+    log_e = looks.log_e if surplus is None else surplus.guarded(looks.log_e)
     certain = crossed & (log_e >= policy.log_threshold)
+    answered = certain & (worse | breached | ready) & (waiting | ~ends)
+    unstood = impatient = np.zeros(len(looks), dtype=np.bool_)
+    if stand is not None and candidate is not None:
+        unstood = _from(candidate, len(looks)) & ~stand.holds
+        answered &= worse | breached | ~unstood
+        over = looks.at >= looks.at[candidate] + policy.patience_seconds
+        impatient = unstood & over & ~answered & ~gated
     return _Rules(
         looks=looks,
         gates=gates,
@@ -175,7 +202,9 @@ def _rules(
         breached=breached,
         proven=proven,
         suspected=crossed & worse & ~certain,
-        answered=certain & (worse | breached | ready) & (waiting | ~ends),
+        answered=answered,
+        unstood=unstood,
+        impatient=impatient,
     )
 
 

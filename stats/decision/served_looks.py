@@ -65,20 +65,18 @@ def served_rows(trace: Trace, ruling: Ruling, policy: Numbers) -> Ints:
 def served_intervals(
     batch: Batch, rows: Sequence[Ints], surpluses: Sequence[Surplus]
 ) -> list[Floats]:
-    """The interval at the looks to serve; NaN where W = 0.
+    """The intervals at the looks to serve, an array (looks, 2) each; NaN where W = 0.
 
     It is cut to [−1, 1] where the target is a conversion.
-
-    Returns:
-        For each experiment an array (looks to serve, 2).
     """
     own_first = batch.first[:-1].tolist()
     number = np.concatenate([own + first for own, first in zip(rows, own_first, strict=True)])
     intervals = np.full((number.size, 2), np.nan)
     informed = batch.trace.totals.W[number] > 0
     chosen, surplus = number[informed], reduce(Surplus.then, surpluses)
+    trace = batch.trace[chosen]
     intervals[informed] = surplus[chosen].intervals(
-        batch.trace.totals[chosen], batch.mixture[chosen]
+        trace.totals, batch.mixture[chosen], trace.history
     )
     rates = np.repeat(batch.rates, [own.size for own in rows])
     intervals[rates] = np.clip(intervals[rates], -1.0, 1.0)

@@ -14,52 +14,50 @@ import numpy as np
 from stats.counts.arrivals import counted_blocks
 from stats.counts.cell import Floats, Ints, Totals
 from stats.counts.closed_cells import ClosedCells
-from stats.counts.columns import Columns
 from stats.counts.timeline import timeline
 from stats.gates.sample_ratio import ALARM, log_two_sided
+from stats.looks.lost_history import unadjusted
 from stats.looks.series import Companion, Series
 from stats.looks.trace import Batch, StageLooks, in_turn
-from stats.sequential.line import Line
+from stats.sequential.line import Line, LineGuard
 from stats.sequential.mixture import Mixture, confidence_sequence
 
-Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 # Below this part of the information a declared share says too little.
 ENOUGH = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surplus(Columns):
+class Surplus(LineGuard):
     """Treatment's units beyond its declared share, and the test beside them, an entry a look.
 
+    The line is that of the cells whose share is declared, and asked where these have enough of the
+    information; it says nothing on the opposite of the measured difference.
+
     Attributes:
-        log_e: Of the line; 0 where it says nothing, or the opposite of the measured difference.
-        line: Its sums, over the cells whose share is declared.
-        is_asked: Whether shares are declared for enough of the information.
         declared: Treatment's declared share, on average over the units that are read.
         served: Its share of them.
     """
 
-    log_e: Floats
-    line: Line
-    is_asked: Flags
     declared: Floats
     served: Floats
     units: Floats
 
-    def beside(self, log_e: Floats) -> Floats:
-        """The logarithm of E: the smaller of the test's e-process and the line's, where asked."""
-        return np.where(self.is_asked, np.minimum(log_e, self.log_e), log_e)
-
-    def intervals(self, totals: Totals, mixture: Mixture) -> Floats:
+    def intervals(
+        self, totals: Totals, mixture: Mixture, history: LineGuard | None = None
+    ) -> Floats:
         """The interval of the lift at each look (looks, 2), which holds 0 exactly while E < 1/α.
 
         Args:
             totals: Of all cells; W > 0 everywhere.
+            history: The line on lost histories at these looks, where a mean is adjusted.
         """
-        ends, asked = confidence_sequence(totals, mixture), np.flatnonzero(self.is_asked)
-        holds = self.beside(mixture.log_e(totals.S, totals.V0)) >= mixture.log_threshold
-        own, limit = self.line[asked], mixture.log_threshold[asked]
-        ends[asked] = own.hull(ends[asked], limit, holds=holds[asked])
+        lines = (self,) if history is None else (history, self)
+        ends, log_e = confidence_sequence(totals, mixture), mixture.log_e(totals.S, totals.V0)
+        for line in lines:
+            log_e = line.guarded(log_e)
+        for line in lines:
+            holds = log_e >= mixture.log_threshold
+            ends = line.hull(ends, mixture.log_threshold, holds=holds)
         return ends
 
 
@@ -115,7 +113,11 @@ def _surplus(
     window, until = looks.series.policy.window_seconds, looks.trace.end
     closings = timeline([looks.stream(Companion(window_seconds=window, cells=cells))])
     row = closings.row_at(0, looks.trace.at)
-    totals = closings.totals.gathered(row)
+    totals, factor = closings.totals.gathered(row), np.append(closings.factor, 1.0)[row]
+    if closings.histories is not None and (history := looks.trace.history) is not None:
+        known = np.pad(closings.histories, ((0, 0), (0, 1)))[:, row]
+        differ = (looks.trace.totals.W > 0) & ~history.is_asked
+        totals, factor = unadjusted(differ, known, totals, factor)
     t, n = cells.n1.astype(np.float64), (cells.n1 + cells.n0).astype(np.float64)
     units = np.stack((t - share * n, n * share * (1 - share), n, share * n, t))
     both = closings.cells
@@ -139,7 +141,7 @@ def _surplus(
     rho = np.full((until.size, components), np.nan)
     rho[:, : len(looks.series.policy.rho)] = looks.series.policy.rho
     own = Line(
-        rho=rho * np.append(closings.factor, 1.0)[row][:, None],
+        rho=rho * factor[:, None],
         totals=totals,
         surplus=surplus,
         information=information,

@@ -15,11 +15,8 @@ from stats.sequential.mixture import Mixture, e_value, precisions
 def vouched_outcomes(read: Sequence[tuple[Stratification, Trace]]) -> list[Vouched | None]:
     """The vouched outcomes of each experiment at a look; None where that is not read.
 
-    The test is the target's, in the same cells of the same units.
-
-    Args:
-        read: The experiments, each with its trace at the look alone; many at once cost little
-            more than a single experiment.
+    The test is the target's, in the same cells of the same units. Traces are of the look alone;
+    many experiments at once cost little more than a single experiment.
     """
     streams = {
         number: stream

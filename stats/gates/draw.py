@@ -10,10 +10,10 @@ from domain.cause import Cause
 from domain.draw import FEW_OFF, ONE_OFF_IN
 from domain.evidence.results import EvidenceDraw
 from stats.counts.cell import Floats, Ints, terms
-from stats.counts.drawn_units import PooledFlag
+from stats.counts.pooled_flag import PooledFlag
 from stats.gates.gate import Gate, Reading, Units, evidence_reading, no_reading
-from stats.gates.sample_ratio import ALARM, closed_blocks, log_one_sided
-from stats.looks.series import Series
+from stats.gates.sample_ratio import ALARM, log_one_sided
+from stats.looks.series import DRAWN, Series
 from stats.looks.trace import StageLooks
 from stats.sequential.mixture import Mixture
 
@@ -56,13 +56,13 @@ class Draw(Gate):
 
     def reading(self, looks: StageLooks) -> Reading:
         """The evidence of units off the draw, at all looks of a stage."""
-        if looks.series.draws is None and not looks.series.pooled:
+        if looks.series.counted(*DRAWN) is None and not looks.series.pooled:
             return no_reading(looks)
         return _reading(looks.series, looks.trace.at)
 
     def is_asked(self, series: Series) -> bool:
-        """Whether its arms are said to be drawn so; what is beside it may be off the draw later."""
-        return series.draws is not None
+        """Whether its arms are said to be drawn so; flags beside it may be off the draw later."""
+        return series.counted(*DRAWN) is not None
 
     def detail(self, reading: Reading, look: int, units: Units) -> str | None:
         """How many units have the arm that is drawn for them."""
@@ -90,17 +90,11 @@ class Draw(Gate):
 
 
 def _reading(series: Series, at: Ints) -> DrawReading:
-    policy, draws = series.policy, series.draws
+    policy = series.policy
     as_drawn = off_draw = np.zeros(at.size)
     own = np.full(at.size, np.nan)
-    if draws is not None:
-        closed = closed_blocks(
-            draws, at=at, block_seconds=policy.block_seconds, grace_seconds=policy.grace_seconds
-        )
-        as_drawn, off_draw = (
-            np.concatenate(([0.0], np.cumsum(column)))[closed]
-            for column in (draws.as_drawn, draws.off_draw)
-        )
+    if (units := series.counted(*DRAWN)) is not None:
+        as_drawn, off_draw = units.sums(*DRAWN, at=at, policy=policy)
         own = log_one_sided(as_drawn, off_draw, 1.0 - TOLERATED)
     beside: dict[str, Floats] = {}
     for flag in series.pooled:

@@ -28,11 +28,7 @@ Units = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Columns):
-    """A gate's reading of an experiment, an entry a look.
-
-    Attributes:
-        statistic: The number that it judges by; NaN where it has no data.
-    """
+    """A gate's reading of an experiment, an entry a look; `statistic` is NaN without data."""
 
     statistic: Floats
     alarm: Flags
@@ -64,7 +60,7 @@ class Gate(ABC):
         return no_reading(looks)
 
     def spares(self, reading: Reading, policy: Numbers) -> Flags:
-        """At which looks a harm of the test is real, whatever the alarm says."""
+        """At which looks a harm of the test is real, in spite of the alarm."""
         del policy
         return np.zeros_like(reading.alarm)
 

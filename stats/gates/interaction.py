@@ -217,8 +217,7 @@ def _of_all(tables: Sequence[_Table], looks: Ints) -> InteractionReading:
 def _marginal_tables(population: Population) -> list[_Table]:
     """The tables of lineages, and of the values of each flag; never of segments.
 
-    Returns:
-        Nothing where no flag is known, or the target is continuous.
+    There are none where no flag is known, or the target is continuous.
     """
     series, dependent, pooled = population.series, population.dependence, population.blocks
     if dependent is None or not dependent.classes.shape[0] or series.target.values is not None:

@@ -12,6 +12,7 @@ import numpy as np
 from domain.evidence.results import EvidenceDraw, EvidenceGates, ShareShortfall
 from stats.counts.cell import Ints, number_or_none
 from stats.gates.companions.after_window import AfterWindow
+from stats.gates.companions.balance import Balance
 from stats.gates.companions.before_exposure import BeforeExposure
 from stats.gates.companions.channels import Channels
 from stats.gates.companions.left_out import (
@@ -39,7 +40,7 @@ from stats.looks.series import Series
 from stats.looks.trace import Batch, in_turn
 
 CONTRAST, SAMPLE_RATIO, UNIT, TURNOVER = Contrast(), SampleRatio(), Unit(), Turnover()
-DRAW = Draw()
+DRAW, BALANCE = Draw(), Balance()
 GATES: tuple[Gate, ...] = (
     CONTRAST,
     SAMPLE_RATIO,
@@ -56,26 +57,15 @@ GATES: tuple[Gate, ...] = (
     TURNOVER,
     Channels(),
     BeforeExposure(),
+    BALANCE,
     ControlNamed(),
     UserNamed(),
 )
 
 
 NO_GATES = EvidenceGates(
-    vif=None,
+    **{gate.member: None for gate in GATES if not isinstance(gate, LeftOut)},  # pyright: ignore[reportArgumentType] - by their names
     aliased_with=(),
-    sample_ratio_e=None,
-    draw_e=None,
-    crossover_share=None,
-    lateness_e=None,
-    interaction_e=None,
-    after_window_e=None,
-    visitors_kept=None,
-    turnover_e=None,
-    channels_e=None,
-    before_exposure_e=None,
-    control_values=None,
-    unnamed_share=None,
     left_out_e={},
     interacting_because=(),
     held_throughout=(),
@@ -93,7 +83,7 @@ class GateReadings:
 
     @cached_property
     def holds(self) -> dict[Gate, Flags]:
-        """Of each gate, at which looks it holds; from its first alarm on, where it is sticky."""
+        """Returns the looks that each gate holds; a sticky gate holds from its first alarm on."""
         return {
             gate: np.logical_or.accumulate(reading.alarm) if gate.is_sticky else reading.alarm
             for gate, reading in self.by_gate.items()
@@ -142,6 +132,10 @@ class GateReadings:
     def cuts_sessions(self, look: int) -> bool:
         """Whether more of treatment's sessions than of control's end early, as of a look."""
         return TURNOVER.cuts_sessions(self.by_gate[TURNOVER], look)
+
+    def differ_in_who_came(self, look: int) -> bool:
+        """Whether more users of an arm were known before the canary, as of a look."""
+        return BALANCE.differs(self.by_gate[BALANCE], look)
 
     def left_out(self, look: int) -> tuple[LeftOutReading, ...]:
         """The outcomes that the target leaves out as of a look, by reason."""

@@ -104,11 +104,7 @@ def _reading(series: Series, at: Ints) -> SampleRatioReading:
 
 @dataclass(frozen=True, kw_only=True)
 class CountedEpoch:
-    """The units that count for an epoch; entry i counts the first i blocks of arrivals.
-
-    Attributes:
-        share: The declared share of treatment, inside (0, 1).
-    """
+    """The units that count for an epoch; entry i counts the first i blocks. 0 < share < 1."""
 
     share: float
     treatment: Floats
@@ -149,7 +145,6 @@ def sample_ratio(
 
 
 def _declared(allocation: Sequence[Epoch]) -> list[int]:
-    """When a share was declared."""
     return [epoch.start for epoch in allocation if epoch.share is not None]
 
 

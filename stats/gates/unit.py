@@ -7,7 +7,6 @@ import numpy as np
 from domain.cause import FEWEST_RETURNING, KEPT_HALF_WAY, MANY_RETURNING, Cause
 from stats.counts.cell import Floats
 from stats.gates.gate import Gate, Reading, Units, no_reading
-from stats.gates.sample_ratio import closed_blocks
 from stats.looks.series import Series
 from stats.looks.trace import StageLooks
 
@@ -15,6 +14,8 @@ from stats.looks.trace import StageLooks
 # lottery reaches it there at some look in less than 0.002 of runs.
 LEAST_RETURNING = 3
 SOME_RETURNING = 100
+# Users with a second session, by the arm of their first; `kept_` have it in the same arm.
+_AGAIN = ("again_treatment", "again_control")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,25 +55,20 @@ class Unit(Gate):
 
     def reading(self, looks: StageLooks) -> Reading:
         """How many came back to the smaller arm, at all looks of a stage."""
-        returns, policy, at = looks.series.returning, looks.series.policy, looks.trace.at
-        if returns is None:
+        policy, at = looks.series.policy, looks.trace.at
+        if (units := looks.series.counted(*_AGAIN)) is None:
             return no_reading(looks)
-        closed = closed_blocks(
-            returns, at=at, block_seconds=policy.block_seconds, grace_seconds=policy.grace_seconds
-        )
         users, kept, expected = np.zeros((3, at.size))
         epoch = np.searchsorted(
-            np.array(looks.series.cuts, dtype=np.int64), returns.block, side="right"
+            np.array(looks.series.cuts, dtype=np.int64), units.block, side="right"
         )
-        for number in np.unique(epoch[returns.again_treatment + returns.again_control > 0]):
-            inside = epoch == number
-            n1, n0, again1, kept1, again0, kept0 = (
-                np.concatenate(([0.0], np.cumsum(np.where(inside, column, 0))))[closed]
-                for column in (
-                    *(returns.treatment, returns.control),
-                    *(returns.again_treatment, returns.kept_treatment),
-                    *(returns.again_control, returns.kept_control),
-                )
+        returned = sum(units.columns[name] for name in _AGAIN)
+        for number in np.unique(epoch[returned > 0]):
+            n1, n0, again1, again0, kept1, kept0 = units.sums(
+                *("treatment", "control", *_AGAIN, "kept_treatment", "kept_control"),
+                at=at,
+                policy=policy,
+                inside=epoch == number,
             )
             smaller, total = np.minimum(n1, n0), np.maximum(n1 + n0, 1)
             again = np.where(n1 <= n0, again1, again0)
@@ -94,7 +90,7 @@ class Unit(Gate):
 
     def is_asked(self, series: Series) -> bool:
         """Whether any user has come back."""
-        return series.returning is not None
+        return series.counted(*_AGAIN) is not None
 
     def text(self, value: float) -> str:
         """The share of the way from a lottery."""

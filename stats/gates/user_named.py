@@ -5,7 +5,6 @@ import numpy as np
 from domain.cause import Cause
 from domain.wording.left_out import CURES, UNIT_OF_SESSIONS, UNKNOWN_USER
 from stats.gates.gate import Gate, Reading, no_reading
-from stats.gates.sample_ratio import closed_blocks
 from stats.looks.series import Series
 from stats.looks.trace import StageLooks
 
@@ -28,15 +27,12 @@ class UserNamed(Gate):
 
     def reading(self, looks: StageLooks) -> Reading:
         """Those sessions' share of them and the users, at all looks of a stage."""
-        users, policy, at = looks.series.named, looks.series.policy, looks.trace.at
-        if users is None:
+        policy, at = looks.series.policy, looks.trace.at
+        if (units := looks.series.counted("unnamed")) is None:
             return no_reading(looks)
-        closed = closed_blocks(
-            users, at=at, block_seconds=policy.block_seconds, grace_seconds=policy.grace_seconds
-        )
-        counts = np.stack((users.unnamed, users.unnamed + users.treatment + users.control))
-        unnamed, sessions = np.pad(np.cumsum(counts, axis=1), ((0, 0), (1, 0)))[:, closed]
-        share = np.divide(unnamed, sessions, out=np.full(at.size, np.nan), where=unnamed > 0)
+        unnamed, *users = units.sums("unnamed", "treatment", "control", at=at, policy=policy)
+        known = unnamed > 0
+        share = np.divide(unnamed, unnamed + sum(users), out=np.full(at.size, np.nan), where=known)
         return Reading(statistic=share, alarm=share > MOST_UNNAMED)
 
     def text(self, value: float) -> str:

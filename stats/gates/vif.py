@@ -63,9 +63,6 @@ def variance_inflation(
 
     Args:
         look: The look with which each cell closes, numbered through all experiments; ascending.
-
-    Returns:
-        An array with an entry a look.
     """
     order = np.lexsort((look, stratum, experiment))
     begins = _begins_of_groups(experiment[order], stratum[order])
@@ -82,7 +79,7 @@ def variance_inflation(
 
 
 def _begins_of_groups(experiment: Ints, stratum: Ints) -> Ints:
-    """Where the cells of each stratum begin, of cells ordered by experiment and stratum."""
+    """Returns the first cell of each stratum; cells are ordered by experiment and stratum."""
     changes = (np.diff(experiment) != 0) | (np.diff(stratum) != 0)
     return np.flatnonzero(np.concatenate((np.ones(min(1, stratum.size), dtype=bool), changes)))
 

@@ -45,10 +45,8 @@ def intervals(read: Sequence[LevelsAt]) -> list[tuple[float, float] | None]:
     """Returns the differences that neither side's test excludes, of each closing.
 
     It excludes 0 on the harmful side where the guardrail's evidence of harm reaches its
-    threshold, and lies within the margin where harm beyond it is excluded.
-
-    Returns:
-        None where nothing was compared, or no difference is excluded.
+    threshold, and lies within the margin where harm beyond it is excluded. It is None where
+    nothing was compared, or no difference is excluded.
     """
     every: list[tuple[float, float] | None] = [None] * len(read)
     compared = [

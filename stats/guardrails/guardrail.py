@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import groupby, islice, pairwise
+from typing import Self
 
 import numpy as np
 from msgspec import structs
@@ -18,12 +19,14 @@ from stats.guardrails.quantile import quantile_levels
 from stats.looks.series import Guardrail
 from stats.looks.trace import Batch, StageLooks, in_turn
 from stats.sequential.harm import log_harm
-from stats.sequential.mixture import e_value, precisions
+from stats.sequential.mixture import e_value, log_component, log_mean, precisions
 
 DEFAULT_RELATIVE_MARGIN = 0.2
 # Floors of a rate's margin: half a point, but no more than the rate itself, nor less than a
 # thousandth: half a point alone let errors triple from 0.1 % in most runs.
 LARGEST_FLOOR, SMALLEST_FLOOR = 0.005, 0.001
+# The evidence that the arms differ in requests per unit by which picks are no longer read.
+REQUESTS_DIFFER = 100
 # A guardrail as of a look: its test of harm, and its levels in both arms.
 GuardrailReading = tuple[EvidenceGuardrail, MetricRow]
 
@@ -40,6 +43,11 @@ class Watch(Columns):
         levels: Levels of both arms at each closing; None of `arrival`, which counts no outcomes,
             and of several thresholds.
         guardrail: As it was registered; None of `arrival`.
+        parts: Of a guardrail with thresholds, each of them.
+        picked: The same test of an event of each unit that is picked by chance; None where none is.
+        by_position: That test within the position of the event among the unit's.
+        log_differ: Logarithm of the evidence that the arms differ in how many units' picks are
+            beyond their first events, and so in requests per unit.
     """
 
     metric: str
@@ -52,6 +60,14 @@ class Watch(Columns):
     levels: ArmLevels | None = None
     guardrail: Guardrail | None = None
     parts: tuple["Watch", ...] = ()
+    picked: "Watch | None" = None
+    by_position: "Harm | None" = None
+    log_differ: Floats | None = None
+
+    @property
+    def watch_only(self) -> bool:
+        """Whether it decides nothing."""
+        return self.guardrail is not None and self.guardrail.watch_only
 
     @cached_property
     def breached_at(self) -> int | None:
@@ -66,15 +82,33 @@ class Watch(Columns):
 
 def readings(read: Sequence[tuple[Watch, int]]) -> list[GuardrailReading]:
     """Reads guardrails of any experiments, each as of a moment of its own."""
-    each = iter(_readings([(own, at) for watch, at in read for own in (watch, *watch.parts)]))
-    return [_with_thresholds(watch, *islice(each, 1 + len(watch.parts))) for watch, _ in read]
+    shown = [(watch, _shown_parts(watch, at)) for watch, at in read]
+    each = iter(
+        _readings(
+            [
+                (own, at)
+                for (watch, parts), (_, at) in zip(shown, read, strict=True)
+                for own in (watch, *parts)
+            ]
+        )
+    )
+    return [_with_thresholds(watch, parts, *islice(each, 1 + len(parts))) for watch, parts in shown]
+
+
+def _shown_parts(watch: Watch, at: int) -> tuple[Watch, ...]:
+    """The thresholds of a guardrail: of its picked events where it is breached by these."""
+    picked = tuple(part.picked for part in watch.parts if part.picked is not None)
+    if not picked or watch.breached_at is None or watch.breached_at > at:
+        return watch.parts
+    closing = int(np.searchsorted(watch.at, at, side="right")) - 1
+    return watch.parts if _mean(watch.parts)[closing] >= watch.log_e[closing] else picked
 
 
 def _with_thresholds(
-    watch: Watch, whole: GuardrailReading, *parts: GuardrailReading
+    watch: Watch, shown_parts: tuple[Watch, ...], whole: GuardrailReading, *parts: GuardrailReading
 ) -> GuardrailReading:
     """Returns the reading of a guardrail, with those of each of its thresholds."""
-    rails = [own.guardrail for own in watch.parts or (watch,)]
+    rails = [own.guardrail for own in shown_parts or (watch,)]
     over = [
         (rail.over, rail.quantile) for rail in rails if rail is not None and rail.over is not None
     ]
@@ -101,6 +135,7 @@ def _with_thresholds(
         metric=joined.metric,
         state=joined.state,
         thresholds=thresholds,
+        picked=shown_parts is not watch.parts,
     )
     return structs.replace(test, lift=shown.difference), row
 
@@ -132,6 +167,7 @@ def _reading(
     breached_at, non_inferior_at = _until(watch.breached_at, at), _until(watch.non_inferior_at, at)
     lift = number_or_none(watch.lift[closing]) if closed else None
     unharmed = "not_known" if non_inferior_at is None else "unharmed"
+    harmed = "fewer_so_far" if watch.watch_only else "breached"
     test = EvidenceGuardrail(
         metric=watch.metric,
         e_value=float(e_value(watch.log_e[closing : closing + 1])[0]) if closed else 1.0,
@@ -142,12 +178,12 @@ def _reading(
     )
     row = MetricRow(
         metric=watch.metric,
-        role="guardrail",
+        role="so_far" if watch.watch_only else "guardrail",
         control=None if levels is None else number_or_none(levels.levels.control[closing]),
         treatment=None if levels is None else number_or_none(levels.levels.treatment[closing]),
         difference=lift,
         interval=interval,
-        state=unharmed if breached_at is None else "breached",
+        state=unharmed if breached_at is None else harmed,
     )
     return test, row
 
@@ -168,6 +204,33 @@ class Closings:
     rho: Floats
     first: Ints
 
+    def of(self, streams: Sequence[int]) -> Self:
+        """The closings of some of the streams."""
+        bounds = [self.first[stream : stream + 2] for stream in streams]
+        rows = np.concatenate([np.arange(*own) for own in bounds])
+        return type(self)(
+            at=self.at[rows],
+            totals=self.totals[rows],
+            control=self.control[rows],
+            treatment=self.treatment[rows],
+            rho=self.rho[rows],
+            first=np.cumsum([0, *(stop - begin for begin, stop in bounds)]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harm(Columns):
+    """A test of harm at each closing; see `Watch`."""
+
+    log_e: Floats
+    log_excluded: Floats
+    lift: Floats
+    variance: Floats
+
+
+# The streams of a guardrail that picks events, after its own; see `Guardrail.streams`.
+_PICKED, _BEYOND_FIRST, _BY_POSITION = 1, 2, 3
+
 
 def watches(
     guardrails: Sequence[Guardrail], closings: Closings, thresholds: Sequence[float]
@@ -175,8 +238,41 @@ def watches(
     """The watches over guardrails; many at once cost little more than a single watch.
 
     Args:
+        closings: Of each of the streams of each guardrail.
         thresholds: Of each k/α_g, with k guardrails registered by its experiment (Bonferroni).
     """
+    begins = np.cumsum([0, *(len(each.streams) for each in guardrails)])[:-1].tolist()
+    own = _watches(guardrails, closings.of(begins), thresholds)
+    picking = [number for number, each in enumerate(guardrails) if each.picked]
+    if not picking:
+        return own
+    rails = [guardrails[number] for number in picking]
+
+    def streams(offset: int) -> Closings:
+        return closings.of([begins[number] + offset for number in picking])
+
+    picked = _watches(rails, streams(_PICKED), [thresholds[number] for number in picking])
+    places = [streams(_BY_POSITION + place) for place in range(len(rails[0].picked))]
+    together = replace(places[0], totals=reduce(Totals.plus, [each.totals for each in places]))
+    harm, log_differ = _harm(rails, together), _log_differ(streams(_BEYOND_FIRST))
+    for number, watch, rows in zip(picking, picked, _rows(together), strict=True):
+        own[number] = replace(
+            own[number], picked=watch, by_position=harm[rows], log_differ=log_differ[rows]
+        )
+    return own
+
+
+def _log_differ(closings: Closings) -> Floats:
+    """Logarithm of the evidence that the arms' rates differ, in either direction."""
+    score, variance = closings.totals.S, closings.totals.V0
+    return log_mean(closings.rho, lambda rho: log_component(score, variance, rho))
+
+
+def _rows(closings: Closings) -> list[slice]:
+    return [slice(*bounds) for bounds in pairwise(closings.first.tolist())]
+
+
+def _harm(guardrails: Sequence[Guardrail], closings: Closings) -> Harm:
     totals, sizes = closings.totals, np.diff(closings.first)
     harm = np.where(
         np.repeat([guardrail.better == "lower" for guardrail in guardrails], sizes),
@@ -191,15 +287,22 @@ def watches(
     excluded = log_harm(room, variance, closings.rho)
     log_excluded = np.where(awaited & (totals.W > 0), excluded, -np.inf)
     log_e = log_harm(harm, variance, closings.rho)
+    return Harm(log_e=log_e, log_excluded=log_excluded, lift=lift, variance=variance)
+
+
+def _watches(
+    guardrails: Sequence[Guardrail], closings: Closings, thresholds: Sequence[float]
+) -> list[Watch]:
+    """The watches over guardrails by a single stream of each."""
+    harm = _harm(guardrails, closings)
     levels = ArmLevels(
         control=closings.control,
         treatment=closings.treatment,
-        lift=lift,
-        weight=totals.W,
-        variance=variance,
+        lift=harm.lift,
+        weight=closings.totals.W,
+        variance=harm.variance,
         rho=closings.rho,
     )
-    rows = [slice(*bounds) for bounds in pairwise(closings.first.tolist())]
     return [
         Watch(
             metric=guardrail.of or guardrail.name,
@@ -207,12 +310,12 @@ def watches(
             threshold=threshold,
             awaited=guardrail.margin is not None,
             at=closings.at[own],
-            log_e=log_e[own],
-            lift=lift[own],
-            log_excluded=log_excluded[own],
+            log_e=harm.log_e[own],
+            lift=harm.lift[own],
+            log_excluded=harm.log_excluded[own],
             levels=levels[own],
         )
-        for guardrail, threshold, own in zip(guardrails, thresholds, rows, strict=True)
+        for guardrail, threshold, own in zip(guardrails, thresholds, _rows(closings), strict=True)
     ]
 
 
@@ -223,7 +326,9 @@ def guardrail_watches(batch: Batch) -> list[tuple[Watch, ...]]:
     if not guardrails:
         return [()] * len(batch.stages)
     each = iter(watches(guardrails, _closings(stages), _thresholds(stages)))
-    read = [[tuple(islice(each, len(looks.guardrails))) for looks in own] for own in batch.stages]
+    read = [
+        [tuple(islice(each, len(looks.series.guardrails))) for looks in own] for own in batch.stages
+    ]
     return [
         together(
             in_turn(same, [watch.at for watch in same], own) for same in zip(*rails, strict=True)
@@ -237,20 +342,44 @@ def together(watches: Iterable[Watch]) -> tuple[Watch, ...]:
 
     It is breached by the mean of their evidence, which is evidence itself (Vovk & Wang, Annals of
     Statistics 49, 2021), and unharmed where each of them is: by their mean a doubled p99 was.
+    Where events are picked too, harm has to show in the picks and within their positions: where a
+    change makes more requests of a slower kind, the picks alone are slower at the same speed.
+    Where it makes more or fewer requests per unit, other users reach a position: from then on the
+    first values stand alone. A bet that ends is worth nothing, so that the mean stays evidence.
     """
     return tuple(_joined(list(own)) for _, own in groupby(watches, lambda watch: watch.metric))
 
 
 def _joined(watches: list[Watch]) -> Watch:
-    if len(watches) == 1:
+    picked = [watch.picked for watch in watches if watch.picked is not None]
+    if len(watches) == 1 and not picked:
         return watches[0]
+    log_e, excluded = _mean(watches), [watch.log_excluded for watch in watches]
+    if picked:
+        places = [watch.by_position for watch in watches if watch.by_position is not None]
+        differ = np.maximum.reduce(
+            [own.log_differ for own in watches if own.log_differ is not None]
+        )
+        same = np.maximum.accumulate(differ) < math.log(REQUESTS_DIFFER)
+        both = np.where(same, np.minimum(_mean(picked), _mean(places)), -np.inf)
+        log_e = np.logaddexp(log_e, both) - math.log(2)
+        excluded += [place.log_excluded for place in places]
     return replace(
         watches[0],
-        log_e=np.logaddexp.reduce([watch.log_e for watch in watches]) - math.log(len(watches)),
-        log_excluded=np.minimum.reduce([watch.log_excluded for watch in watches]),
+        log_e=log_e,
+        log_excluded=np.minimum.reduce(excluded),
         levels=None,
         parts=tuple(watches),
+        picked=None,
+        by_position=None,
+        log_differ=None,
     )
+
+
+def _mean(tests: Sequence[Watch] | Sequence[Harm]) -> Floats:
+    """The logarithm of the mean of their evidence."""
+    mean: Floats = np.logaddexp.reduce([test.log_e for test in tests]) - math.log(len(tests))
+    return mean
 
 
 def _closings(stages: Sequence[StageLooks]) -> Closings:
@@ -271,12 +400,17 @@ def _closings(stages: Sequence[StageLooks]) -> Closings:
 
 
 def _thresholds(stages: Sequence[StageLooks]) -> list[float]:
-    """The evidence of each guardrail at which it is breached: k/α_g, with k registered."""
+    """The evidence of each guardrail at which it is breached: k/α_g, with k registered.
+
+    A guardrail that is only watched has the target's level.
+    """
     return [
-        len({rail.of or rail.name for rail in looks.series.guardrails})
+        1 / looks.series.policy.level
+        if own.watch_only
+        else len({rail.of or rail.name for rail in looks.series.guardrails if not rail.watch_only})
         / looks.series.policy.guardrail_alpha
         for looks in stages
-        for _ in looks.guardrails
+        for own in looks.series.guardrails
     ]
 
 

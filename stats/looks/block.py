@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from domain.metric import DAY, HOUR
 from stats.counts.cell import Ints
 from stats.counts.finding import NEVER
-from stats.looks.series import Series
+from stats.looks.series import DRAWN, Series
 
 UNDECLARED_SPAN = 6 * HOUR
 STRATA_AT_ONCE = 256  # bounds the memory; results don't depend on it
@@ -44,11 +44,7 @@ class AnalysisBlocks:
     ends_by: int
 
     def end_of(self, stratum: Ints, block: Ints) -> Ints:
-        """The end of the analysis block that holds each block of a stratum.
-
-        Returns:
-            An array of the same length; `NEVER` where that analysis block is open.
-        """
+        """The end of each block's analysis block in its stratum; `NEVER` where that is open."""
         if not self.end.size:
             return np.full(block.shape, NEVER)
         before, last, keys = self._keys
@@ -103,11 +99,7 @@ def analysis_blocks(series: Series) -> AnalysisBlocks:
 
 @dataclass(frozen=True, kw_only=True)
 class _Units:
-    """The units of the known blocks, which are counted from the first block.
-
-    Attributes:
-        codes: The strata, ascending.
-    """
+    """The units of the known blocks, counted from the first; `codes` are the strata, ascending."""
 
     blocks: int
     codes: Ints
@@ -146,11 +138,7 @@ class _Units:
 
 @dataclass(frozen=True, kw_only=True)
 class _Rule:
-    """When an analysis block ends that begins at a block, or at the end of the known ones.
-
-    Attributes:
-        declared: Whether treatment's share is declared in (0, 1) there.
-    """
+    """When an analysis block ends that begins at a block, or at the end of the known ones."""
 
     declared: NDArray[np.bool_]
     enough: Ints
@@ -167,7 +155,7 @@ class _Rule:
             -(-seconds // policy.block_seconds) for seconds in (HOUR, UNDECLARED_SPAN, DAY)
         )
         drifting = np.minimum(begin + span, np.maximum(begin + hour, crowd))
-        # Where too few came to end it after an hour, only more of them, or the span, do.
+        # An hour with too few units does not end it; more units or the longest span do.
         crowded = crowd <= units.blocks
         drifting = np.where(crowded, drifting, begin + span)
         latest = np.where(declared, begin + day, drifting)
@@ -182,7 +170,7 @@ class _Rule:
 def _declared(series: Series, begin: Ints) -> NDArray[np.bool_]:
     """Whether treatment's share is declared in (0, 1) at each block; a change is a cut."""
     epochs = series.allocation or ()
-    if series.draws is not None and not epochs:
+    if series.counted(*DRAWN) and not epochs:
         # A flag that is drawn has the share of the draw at all times, and each unit is held to it.
         return np.ones(begin.size, dtype=np.bool_)
     since = [(epoch.start - series.begin) // series.policy.block_seconds for epoch in epochs]
@@ -203,11 +191,7 @@ def _forced(series: Series) -> Ints:
 
 @dataclass(frozen=True, kw_only=True)
 class _Chain:
-    """The analysis blocks of a stratum, in turn.
-
-    Attributes:
-        open_from: Where the last block begins, which has not ended.
-    """
+    """The analysis blocks of a stratum, in turn; the open block begins at `open_from`."""
 
     ends: Ints
     open_from: int
@@ -215,7 +199,6 @@ class _Chain:
 
 
 def _chains(units: _Units, rule: _Rule) -> Iterator[_Chain]:
-    """The analysis blocks of each stratum."""
     width = units.blocks + 1
     for first in range(0, units.codes.size, STRATA_AT_ONCE):
         before = units.before(first, first + STRATA_AT_ONCE)
@@ -236,7 +219,7 @@ def _chains(units: _Units, rule: _Rule) -> Iterator[_Chain]:
 
 
 def _chain(end: list[int], blocks: int) -> tuple[list[int], int]:
-    """Where analysis blocks end in turn, and where the open block begins."""
+    """Returns the ends of the analysis blocks, and the start of the open block."""
     ends: list[int] = []
     begin = 0
     while (stop := end[begin]) <= blocks:

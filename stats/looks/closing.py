@@ -57,7 +57,7 @@ def arms_left(end: Ints, n1: Ints, n0: Ints, look: int, policy: Numbers) -> Ende
     """Why there is no contrast, by the arms that units still come to."""
     if not n0[look]:
         return EndedBecause.NOTHING_TO_COMPARE
-    # Where strata are split anew, what is covered falls back a little.
+    # A new split of the strata may move the end back a little: take its maximum so far.
     covered = np.maximum.accumulate(end)
     before = int(np.searchsorted(covered, end[look] - policy.contrast_seconds, side="right"))
     treated, controlled = (_between(n, before, look + 1) > 0 for n in (n1, n0))
@@ -72,7 +72,6 @@ class _History:
 
     Attributes:
         units: Array (2, closings), units of control and of treatment so far.
-        weight: Σ w so far.
     """
 
     series: Series

@@ -8,17 +8,21 @@ from typing import Literal, Self
 import numpy as np
 from msgspec import structs
 
-from domain.policy import Numbers
+from domain.policy import KeepRecord, Numbers
 from domain.words import EndedBecause
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.cell import Ints
 from stats.counts.closed_cells import ClosedCells
-from stats.counts.drawn_units import DrawnUnits, PooledFlag
 from stats.counts.finding import Findings, LateUnits
-from stats.counts.returning_users import NamedUsers, ReturningUsers
+from stats.counts.pooled_flag import PooledFlag
 from stats.counts.traits import Traits
+from stats.counts.unit_counts import UnitCounts
 
 Margin = float | Literal["default"] | None
+
+
+# Units of the arms of a flag that is drawn, by whether they have the arm that is drawn for them.
+DRAWN = ("as_drawn", "off_draw")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +57,10 @@ class Guardrail(Companion):
             20 % of control's rate r and min(0.5 point, max(r, 0.1 point)), and 20 % of control's
             mean where the metric is continuous; None where a candidate doesn't wait for this
             guardrail.
-        over: What a unit's first value has to exceed; None where events count.
+        over: The bound that a unit's first value has to exceed; None where events count.
+        watch_only: Whether it decides nothing: the target after a part of its window.
+        picked: The same of an event of each unit that is picked by chance, by its position among
+            the unit's events; empty where the first value alone is read.
 
     Raises:
         ValueError: A member is outside its range; the message states the value and the rule.
@@ -65,6 +72,8 @@ class Guardrail(Companion):
     over: float | None = None
     quantile: str | None = None
     of: str | None = None
+    watch_only: bool = False
+    picked: tuple[ClosedCells, ...] = ()
 
     def __post_init__(self) -> None:
         if self.better not in {"higher", "lower"}:
@@ -73,6 +82,26 @@ class Guardrail(Companion):
             raise ValueError(f"window_seconds is {self.window_seconds}, but it is not negative")
         if isinstance(self.margin, float | int) and not 0 < self.margin < math.inf:
             raise ValueError(f"margin is {self.margin!r}, but it is positive and finite")
+
+    @property
+    def streams(self) -> tuple[ClosedCells, ...]:
+        """Its cells; where events are picked, those of the picks too.
+
+        These are of all picks, of units with a pick beyond the first position, and by position.
+        """
+        if not self.picked:
+            return (self.cells,)
+        beyond = [replace(cells, x1=cells.n1, x0=cells.n0) for cells in self.picked[1:]]
+        return (
+            self.cells,
+            *(self.cells.with_conversions_of(parts) for parts in (self.picked, beyond)),
+            *self.picked,
+        )
+
+    def regrouped(self, stratum: Ints) -> Self:
+        """The same units in coarser strata; see `ClosedCells.regrouped`."""
+        picked = tuple(cells.regrouped(stratum) for cells in self.picked)
+        return replace(super().regrouped(stratum), picked=picked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +121,13 @@ class Series:
         arrivals: Units of the eligible routes by who served them first; None likewise.
         crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
-        returning: Users who come back, where sessions are the units; None where none has.
-        draws: Units held against the published draw; None where it gives no arms.
-        named: Users beside sessions that name none; None where each names a user, or none has to.
+        units: What gates ask of its units, by block.
         traits: The traits that the strata differ by; None where strata are never pooled.
         endings: The ends of the canary by its deploys, each since it was known; None where the
             treatment has a share again.
         day_unequal: Whether a day of the cells is known to differ from the log: the test decides
             nothing then.
+        records: Of the project's keeps, by day, in order; empty where no keep has to stand.
 
     Raises:
         ValueError: The arrays contradict each other; the message states the rule.
@@ -119,18 +147,18 @@ class Series:
     arrivals: Arrivals | None = None
     crossings: Findings | None = None
     late: LateUnits | None = None
-    returning: ReturningUsers | None = None
-    draws: DrawnUnits | None = None
-    named: NamedUsers | None = None
+    units: UnitCounts | None = None
     pooled: tuple[PooledFlag, ...] = ()
     companions: Mapping[str, Companion] = field(default_factory=dict[str, Companion])
     traits: Traits | None = None
     closed_because: EndedBecause = EndedBecause.CLOSED
     endings: tuple[tuple[int, EndedBecause | None], ...] = ()
     day_unequal: bool = False
+    records: tuple[KeepRecord, ...] = ()
 
     def __post_init__(self) -> None:
-        for cells in (self.target, *(guardrail.cells for guardrail in self.guardrails)):
+        watched = (cells for rail in self.guardrails for cells in (rail.cells, *rail.picked))
+        for cells in (self.target, *watched):
             self._check_blocks(cells.block)
         names = [guardrail.name for guardrail in self.guardrails]
         if len(set(names)) < len(names):
@@ -139,6 +167,11 @@ class Series:
             raise ValueError(
                 "a declared allocation is compared with arrivals: pass both or neither"
             )
+
+    def counted(self, *names: str) -> UnitCounts | None:
+        """The counts of its units; None where none is in one of these columns."""
+        columns = {} if self.units is None else self.units.columns
+        return self.units if any(columns[each].any() for each in names if each in columns) else None
 
     def between(self, begin: int, end: int) -> Self:
         """The same target over a span of exposure alone, as an experiment that ends with it.
@@ -162,20 +195,14 @@ class Series:
             arrivals=None if self.arrivals is None else self.arrivals.between(begin, end),
             crossings=None if self.crossings is None else self.crossings.between(begin, end),
             late=None if self.late is None else self.late.between(begin, end),
-            returning=None if self.returning is None else self.returning.between(begin, end),
-            draws=None if self.draws is None else self.draws.between(begin, end),
-            named=None if self.named is None else self.named.between(begin, end),
+            units=None if self.units is None else self.units.between(begin, end),
             companions={
                 role: companion.between(begin, end) for role, companion in self.companions.items()
             },
         )
 
     def regrouped(self, stratum: Ints) -> Self:
-        """The same experiment in coarser strata.
-
-        Args:
-            stratum: The new code of each old code; units of a negative code are left out.
-        """
+        """The experiment, regrouped by a code for each old code; negative codes leave units out."""
         # The code of a stratum that no unit is in.
         codes = np.append(stratum, -1)
         unknown = int(stratum.max(initial=-1)) + 1

@@ -107,11 +107,7 @@ class Stratification:
         )
 
     def excluded_units(self, look: int) -> tuple[int, int]:
-        """The units of closed blocks that are not compared: of late lineages, of other values.
-
-        Returns:
-            Those of control, and of treatment.
-        """
+        """Control's and treatment's units in closed blocks of late lineages, or of other values."""
         lineage = self.stage_at(look).population.lineage
         if not lineage.size:
             return 0, 0

@@ -21,8 +21,10 @@ from stats.counts.timeline import (
 )
 from stats.looks.block import AnalysisBlocks
 from stats.looks.closing import contrast_gone
+from stats.looks.lost_history import line_on_lost_histories
 from stats.looks.series import Companion, Series
 from stats.looks.stratification import Stage, Stratification
+from stats.sequential.line import LineGuard
 from stats.sequential.mixture import Mixture, log_component, precisions, variance_at
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -36,10 +38,9 @@ class Trace(TimelineSums, Columns):
 
     Attributes:
         at: When the look is taken, epoch seconds.
-        log_day: Logarithm of the day component of E(0).
-        log_fast: Logarithm of the fast component of E(0).
-        log_e: Logarithm of E(0).
+        log_e: Logarithm of E(0); `log_day` and `log_fast` are those of its components.
         weight_before: Σ w a day of exposure earlier, in the same strata.
+        history: The line on lost histories, which E has; None where no mean is adjusted.
     """
 
     at: Ints
@@ -52,6 +53,7 @@ class Trace(TimelineSums, Columns):
     contrast_gone: Flags
     weight_before: Floats
     units_before: Ints
+    history: LineGuard | None = None
 
     def __len__(self) -> int:
         return self.at.size
@@ -96,11 +98,7 @@ class StageLooks:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The looks of several experiments in a single trace.
-
-    Attributes:
-        mixture: The precisions and thresholds, an entry a look.
-    """
+    """The looks of several experiments in a single trace; an entry of the mixture is a look's."""
 
     trace: Trace
     first: Ints
@@ -154,11 +152,17 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
     looks, first = _looks(line, owners, len(series))
     rows = [line.row_at(i, looks[i]) for i in range(len(series))]
     row = np.concatenate(rows)
-    mixture = _mixture(series, np.diff(first), _gathered(line.factor, row, 1.0))
+    factor = _gathered(line.factor, row, 1.0)
     begin = np.repeat(
         np.array([experiment.begin for experiment in series], dtype=np.int64), np.diff(first)
     )
-    totals = line.totals.gathered(row)
+    totals, history = line.totals.gathered(row), None
+    if line.histories is not None:
+        known = np.pad(line.histories, ((0, 0), (0, 1)))[:, row]
+        of_counts = _mixture(series, np.diff(first), np.ones(row.size))
+        history, totals, factor = line_on_lost_histories(known, totals, factor, of_counts)
+    mixture = _mixture(series, np.diff(first), factor)
+    log_e = mixture.log_e(totals.S, totals.V0)
     trace = Trace(
         at=np.concatenate(looks),
         end=np.where(row < 0, begin, _gathered(line.end, row, 0)),
@@ -170,7 +174,8 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
         events=line.events.gathered(row),
         log_day=log_component(totals.S, totals.V0, mixture.rho[:, 0]),
         log_fast=log_component(totals.S, totals.V0, mixture.rho[:, 1]),
-        log_e=mixture.log_e(totals.S, totals.V0),
+        log_e=log_e if history is None else history.guarded(log_e),
+        history=history,
         futile=_futile(series, totals, mixture, np.diff(first)),
         contrast_gone=_gathered(
             np.concatenate(
@@ -248,14 +253,20 @@ def _streams(
     streams = [_target_stream(*pair) for pair in zip(series, blocks, strict=True)]
     owners = list(range(len(series)))
     for number, (experiment, own) in enumerate(zip(series, blocks, strict=True)):
-        streams += [_stream(experiment, own, guardrail) for guardrail in experiment.guardrails]
-        owners += [number] * len(experiment.guardrails)
+        watched = [
+            Companion(window_seconds=guardrail.window_seconds, cells=cells)
+            for guardrail in experiment.guardrails
+            for cells in guardrail.streams
+        ]
+        streams += [_stream(experiment, own, metric) for metric in watched]
+        owners += [number] * len(watched)
     return streams, np.array(owners, dtype=np.int64)
 
 
 def _guardrails(series: Sequence[Series]) -> list[range]:
     """The numbers of the streams of each experiment's guardrails."""
-    stops = np.cumsum([len(series), *(len(each.guardrails) for each in series)]).tolist()
+    streams = (sum(len(rail.streams) for rail in each.guardrails) for each in series)
+    stops = np.cumsum([len(series), *streams]).tolist()
     return [range(*bounds) for bounds in pairwise(stops)]
 
 

@@ -20,7 +20,6 @@ def widened(inside: Floats, outside: Floats, rows: Rows, excess: Excess) -> tupl
     """Brackets of the boundary: outside is moved outward, by doubled steps, until it is outside.
 
     Args:
-        inside: Points of the sets.
         outside: First guesses beyond the boundary.
         rows: Which elements may be moved (a mask, or their numbers).
         excess: Negative exactly within the set of an element; takes points and their elements.
@@ -52,8 +51,6 @@ def last_inside(inside: Floats, outside: Floats, tolerance: Floats, excess: Exce
     interpolation where it is safe, else bisection.
 
     Args:
-        inside: Points of the sets.
-        outside: Points beyond the boundary.
         tolerance: How near to the boundary the result lies.
         excess: Negative exactly within the set of an element.
     """
@@ -83,7 +80,7 @@ def last_inside(inside: Floats, outside: Floats, tolerance: Floats, excess: Exce
 
 
 def _fraction(x: tuple[Floats, Floats, Floats], f: tuple[Floats, Floats, Floats]) -> Floats:
-    """Where between x₁ and x₂ to look next: interpolated through three points if that is safe."""
+    """Returns the next point between x₁ and x₂: interpolated through three if that is safe."""
     (x1, x2, x3), (f1, f2, f3) = x, f
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         xi = (x1 - x2) / (x3 - x2)

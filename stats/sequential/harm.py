@@ -1,4 +1,4 @@
-"""Evidence of harm: the mixture on a single side."""
+"""The mixture on a single side: evidence of harm, and of a gain."""
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -15,12 +15,12 @@ def log_harm(score: Floats, variance: Floats, rho: Floats) -> Floats:
 
     Args:
         score: S, signed so that harm is positive.
-        variance: V.
         rho: Precisions (looks, components).
     """
-    return log_mean(rho, lambda component: _log_half(score, variance, component))
+    return log_mean(rho, lambda component: log_half(score, variance, component))
 
 
-def _log_half(score: Floats, variance: Floats, rho: Floats) -> Floats:
+def log_half(score: Floats, variance: Floats, rho: Floats) -> Floats:
+    """The logarithm of a component."""
     side: Floats = log_ndtr(score / np.sqrt(rho + variance))
     return LOG_2 + log_component(score, variance, rho) + side

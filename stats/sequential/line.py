@@ -1,6 +1,6 @@
 """The line: the mixture beside units of a single arm, by how many nobody declared."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +12,11 @@ from stats.sequential.mixture import TOLERANCE, log_component, log_mean, varianc
 
 # How far the arms' units may be from what is declared, standard deviations with their weights.
 SURPLUSES = ((0.0025, 0.1), (0.01, 0.3), (0.05, 0.4), (0.2, 0.2))
-_HEAVIEST = 0.05
+HEAVIEST = 0.05
 # How often surplus units convert as others do, in the effect.
-_USUAL = 0.25
+USUAL = 0.25
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+Component = Callable[[Floats, Floats, Floats], Floats]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +37,16 @@ class Line(Columns):
     moved: Floats
     spread: Floats
 
-    def log_e(self) -> Floats:
+    def log_e(self, component: Component = log_component) -> Floats:
         """The logarithm of E_line; 0 where S* of the heaviest weight is not of the sign of S."""
         S, V = self.totals.S, self.totals.V0
         known = (V > 0) & (self.information > 0)
-        agrees = (S - self._doubt(_HEAVIEST) * self.moved) * S > 0
-        return np.where(known & agrees, self.log_ratio(S, V), 0.0)
+        agrees = (S - self.doubt(HEAVIEST) * self.moved) * S > 0
+        return np.where(known & agrees, self.log_ratio(S, V, component), 0.0)
 
-    def log_ratio(self, score: Floats, variance: Floats) -> Floats:
+    def log_ratio(
+        self, score: Floats, variance: Floats, component: Component = log_component
+    ) -> Floats:
         """Logarithm of the likelihood ratio under a common prior of the surplus on both sides.
 
         With κ = 1/(1 + τ²I): S* = S − (1 − κ)A, V* = V + (1 − κ)B, the mixture on S*V/V* with
@@ -56,9 +59,7 @@ class Line(Columns):
             weights.append(log_weight + _log_normal(own, of_own))
             ratios.append(
                 weights[-1]
-                + log_mean(
-                    self.rho, lambda each, x=own * share, v=V * share: log_component(x, v, each)
-                )
+                + log_mean(self.rho, lambda each, x=own * share, v=V * share: component(x, v, each))
             )
         return np.logaddexp.reduce(ratios) - np.logaddexp.reduce(weights)
 
@@ -97,15 +98,17 @@ class Line(Columns):
             axis=1,
         )
 
-    def estimated(self, score: Floats, variance: Floats) -> tuple[Floats, Floats]:
-        """Mean and variance of S where surplus units do nothing, or more rarely do as usual."""
+    def estimated(
+        self, score: Floats, variance: Floats, *, usual: float = USUAL
+    ) -> tuple[Floats, Floats]:
+        """Mean and variance of S where surplus units do nothing, or, so often, do as usual."""
         doubts, log_weights = (np.array(column) for column in zip(*self.priors(), strict=True))
-        empty = (1 - _USUAL) * np.exp(log_weights - np.logaddexp.reduce(log_weights))
+        empty = (1 - usual) * np.exp(log_weights - np.logaddexp.reduce(log_weights))
         mean = score - np.sum(empty * doubts * self.moved, axis=0)
         apart = (score - doubts * self.moved - mean) ** 2 + doubts * self.spread
-        return mean, variance + np.sum(empty * apart, axis=0) + _USUAL * (score - mean) ** 2
+        return mean, variance + np.sum(empty * apart, axis=0) + usual * (score - mean) ** 2
 
-    def _doubt(self, deviation: float) -> Floats:
+    def doubt(self, deviation: float) -> Floats:
         """1 − κ, how much of what units may have moved is taken off."""
         return 1 - 1 / (1 + deviation**2 * self.information)
 
@@ -114,7 +117,51 @@ class Line(Columns):
         units = np.where(self.information > 0, self.information, 1.0)
         for deviation, weight in SURPLUSES:
             spread = units * (1 + deviation**2 * units)
-            yield self._doubt(deviation), np.log(weight) + _log_normal(self.surplus, spread)
+            yield self.doubt(deviation), np.log(weight) + _log_normal(self.surplus, spread)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineGuard(Columns):
+    """The line beside a test that it guards, an entry a look.
+
+    Attributes:
+        log_e: Of the line; 0 where it says nothing.
+        is_asked: Whether an answer needs it.
+    """
+
+    log_e: Floats
+    line: Line
+    is_asked: Flags
+
+    def guarded(self, log_e: Floats) -> Floats:
+        """The logarithm of E: the smaller of the test's e-process and the line's, where asked."""
+        return np.where(self.is_asked, np.minimum(log_e, self.log_e), log_e)
+
+    def hull(self, ends: Floats, log_threshold: Floats, *, holds: Flags) -> Floats:
+        """The hull of given intervals and the line's set, where it is asked; see `Line.hull`."""
+        compared = self.line.totals.W > 0
+        # Where it has no test yet it excludes nothing.
+        wider, blind = ends.copy(), self.is_asked & ~compared
+        wider[blind] = np.stack((ends.min(axis=1, initial=0), ends.max(axis=1, initial=0)), 1)[
+            blind
+        ]
+        asked = np.flatnonzero(self.is_asked & compared)
+        own, limit = self.line[asked], log_threshold[asked]
+        wider[asked] = own.hull(ends[asked], limit, holds=holds[asked])
+        return wider
+
+    def excludes(self, bound: Floats, log_threshold: float) -> Flags:
+        """Whether the line's set lies between ± a bound at each look; true where none is asked."""
+        asked, inside = np.flatnonzero(self.is_asked), np.ones(bound.size, dtype=np.bool_)
+        own, limit = self.line[asked], bound[asked]
+        sums, excluded = own.totals, own.totals.W > 0
+        for doubt, _ in own.priors():
+            excluded &= np.abs(sums.S - doubt * own.moved) < limit * sums.W
+        for end in (limit, -limit):
+            variance = variance_at(sums, sums.lift, end)
+            excluded &= own.log_ratio(sums.S - end * sums.W, variance) >= log_threshold
+        inside[asked] = excluded
+        return inside
 
 
 def _log_normal(value: Floats, variance: Floats) -> Floats:

@@ -96,7 +96,6 @@ def variance_at(totals: Totals, lift: Floats, delta: Floats) -> Floats:
 
     Args:
         lift: S/W of these totals.
-        delta: The lift in question.
     """
     share = np.divide(delta, lift, out=np.zeros_like(delta), where=lift != 0)
     towards = np.minimum(1.0, np.maximum(0.0, share)) * (totals.sato_variance(lift) - totals.V0)

@@ -1,13 +1,33 @@
 """Requirements: the sessions that a lift needs, and the lift that some sessions can close."""
 
+from dataclasses import dataclass
+from typing import Self
+
 import numpy as np
 
-from stats.counts.cell import Floats
-from stats.counts.columns import Rows
+from stats.counts.cell import Floats, Totals
+from stats.counts.columns import Columns, Rows
 from stats.sequential.boundary import last_inside, widened
+from stats.sequential.line import HEAVIEST, Line
 from stats.sequential.mixture import TOLERANCE, Mixture
 
 Z_POWER = 0.8416  # the normal quantile of 80 % power
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurplusLine(Columns):
+    """The information in counts of units, and the variance by chance of S, by weight; 0 unasked.
+
+    At W = 1 they are I and B of the line that an answer waits for.
+    """
+
+    information: Floats
+    spread: Floats
+
+    @classmethod
+    def none(cls, looks: int) -> Self:
+        """No line, so many times over."""
+        return cls(information=np.zeros(looks), spread=np.zeros(looks))
 
 
 def required_sessions(
@@ -16,6 +36,7 @@ def required_sessions(
     relative_lift: Floats,
     mixture: Mixture,
     *,
+    doubt: SurplusLine | None = None,
     variance: Floats | None = None,
 ) -> Floats:
     """Sessions, of both arms, that detect a lift with 80 % power.
@@ -29,6 +50,7 @@ def required_sessions(
         share: Treatment's share π of the units; NaN where unknown.
         relative_lift: |δ|/p, or |δ|/|μ|.
         mixture: Of the same length; of a mean its precisions ρ/c², as its test runs on S.
+        doubt: Of the line that an answer waits for, of the same length.
         variance: σ² of a unit's value; NaN where unknown. By default that of a rate.
 
     Returns:
@@ -40,7 +62,10 @@ def required_sessions(
     rows = np.flatnonzero((np.abs(level) > 0) & (variance > 0) & (share > 0) & (share < 1))
     pi = share[rows]
     lift = relative_lift[rows] * np.abs(level[rows])
-    needed[rows] = _weight(lift, variance[rows], mixture[rows]) / (pi * (1.0 - pi))
+    weight = _weight(
+        lift, variance[rows], mixture[rows], (doubt or SurplusLine.none(share.size))[rows]
+    )
+    needed[rows] = weight / (pi * (1.0 - pi))
     return needed
 
 
@@ -53,7 +78,13 @@ def rate_variance(rate: Floats, share: Floats, relative_lift: Floats) -> Floats:
     return _unit_variance(rate, np.where(rate + lift > 1, -lift, lift), share)
 
 
-def smallest_lift(rate: Floats, share: Floats, sessions: Floats, mixture: Mixture) -> Floats:
+def smallest_lift(
+    rate: Floats,
+    share: Floats,
+    sessions: Floats,
+    mixture: Mixture,
+    doubt: SurplusLine | None = None,
+) -> Floats:
     """The smallest rise that a number of sessions detects with 80 % power.
 
     Args:
@@ -67,12 +98,17 @@ def smallest_lift(rate: Floats, share: Floats, sessions: Floats, mixture: Mixtur
     """
     smallest = np.full(rate.shape, np.nan)
     rows = np.flatnonzero((rate > 0) & (rate < 1) & (share > 0) & (share < 1) & (sessions > 0))
-    p, pi, mix = rate[rows], share[rows], mixture[rows]
+    p, pi, mix, own = (
+        rate[rows],
+        share[rows],
+        mixture[rows],
+        (doubt or SurplusLine.none(share.size))[rows],
+    )
     weight = sessions[rows] * pi * (1.0 - pi)
 
     def excess(lift: Floats, part: Rows) -> Floats:
         total = weight[part] * _unit_variance(p[part], lift, pi[part])
-        return mix[part].excess(_surplus(lift * weight[part], total), total)
+        return _excess(mix[part], own[part], lift * weight[part], total, weight[part])
 
     reachable = excess(1.0 - p, slice(None)) >= 0
     inside = np.zeros(rows.size)
@@ -83,14 +119,17 @@ def smallest_lift(rate: Floats, share: Floats, sessions: Floats, mixture: Mixtur
 
 
 def smallest_lift_of_mean(
-    variance: Floats, share: Floats, sessions: Floats, mixture: Mixture
+    variance: Floats,
+    share: Floats,
+    sessions: Floats,
+    mixture: Mixture,
+    doubt: SurplusLine | None = None,
 ) -> Floats:
     """The smallest rise of a mean that a number of sessions detects with 80 % power.
 
     Args:
         variance: σ² of a unit's value; NaN where unknown.
         share: Treatment's share π of the units; NaN where unknown.
-        sessions: Sessions of both arms.
         mixture: As the test runs on S, its precisions ρ/c² of this mean; of the same length.
 
     Returns:
@@ -98,12 +137,12 @@ def smallest_lift_of_mean(
     """
     smallest = np.full(variance.shape, np.nan)
     rows = np.flatnonzero((variance > 0) & (share > 0) & (share < 1) & (sessions > 0))
-    pi, mix = share[rows], mixture[rows]
+    pi, mix, own = share[rows], mixture[rows], (doubt or SurplusLine.none(share.size))[rows]
     weight = sessions[rows] * pi * (1.0 - pi)
     total = weight * variance[rows]
 
     def excess(lift: Floats, part: Rows) -> Floats:
-        return mix[part].excess(_surplus(lift * weight[part], total[part]), total[part])
+        return _excess(mix[part], own[part], lift * weight[part], total[part], weight[part])
 
     start = Z_POWER * np.sqrt(total) / weight
     inside, outside = widened(start, 2.0 * start, slice(None), excess)
@@ -111,12 +150,13 @@ def smallest_lift_of_mean(
     return smallest
 
 
-def _weight(lift: Floats, variance: Floats, mixture: Mixture) -> Floats:
+def _weight(lift: Floats, variance: Floats, mixture: Mixture, doubt: SurplusLine) -> Floats:
     """The weight W that detects the lift, where a unit of it has this variance."""
     slope = lift / variance
 
     def excess(total: Floats, part: Rows) -> Floats:
-        return mixture[part].excess(_surplus(slope[part] * total, total), total)
+        weight = total / variance[part]
+        return _excess(mixture[part], doubt[part], slope[part] * total, total, weight)
 
     start = (Z_POWER / slope) ** 2
     inside, outside = widened(start, 2.0 * start, slice(None), excess)
@@ -128,6 +168,20 @@ def _unit_variance(rate: Floats, lift: Floats, share: Floats) -> Floats:
     return mean * (1.0 - mean)
 
 
-def _surplus(drift: Floats, total: Floats) -> Floats:
-    """The score that is reached or passed with 80 % power; 0 where it would be negative."""
-    return np.maximum(0.0, drift - Z_POWER * np.sqrt(total))
+def _excess(
+    mixture: Mixture, doubt: SurplusLine, drift: Floats, total: Floats, weight: Floats
+) -> Floats:
+    """Logarithm of α·E at the score that is reached with 80 % power, the units as declared."""
+    information, spread = doubt.information * weight, doubt.spread * weight
+    line = Line(
+        rho=mixture.rho,
+        totals=Totals.from_rows(np.zeros((8, total.size))),
+        surplus=np.zeros_like(total),
+        information=information,
+        moved=np.zeros_like(total),
+        spread=spread,
+    )
+    deviation = np.sqrt(total + line.doubt(HEAVIEST) ** 2 * spread)
+    return line.log_ratio(np.maximum(0.0, drift - Z_POWER * deviation), total) - (
+        mixture.log_threshold
+    )

@@ -1,15 +1,18 @@
-"""Attempts: the earlier experiments that count as tries of the same change."""
+"""Attempts: the experiments of a change that come before another: its tries, and the open one."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from domain.cause import Cause
-from storage.schema.policy_columns import HAS_FLAG
+from domain.registration import Registration
+from storage.schema.policy_columns import HAS_FLAG, IS_PORTFOLIO, OWN_COMMIT
+from storage.tenants.settings import Settings
 
 WITHIN = timedelta(days=28)
 # A policy names the newest of the attempts before it.
@@ -49,78 +52,124 @@ def provenance_of(commit: Mapping[str, Any], *, default_branch: str) -> Provenan
     )
 
 
-_EARLIER = text(f"""
--- The commit of a flag's deploy is not the change under test.
-SELECT x.experiment_id, count(*) OVER () AS attempts
-FROM experiments AS x
-JOIN verdicts AS v USING (experiment_id)
-WHERE x.project_id = :project_id AND x.environment = :environment
-  AND x.bound_at >= :since AND x.bound_at <= :bound_at
-  -- What ended before anything was compared, closed just now say, or was held at every look for the
-  -- set-up's sake, was nobody's try.
-  AND NOT coalesce(
-      jsonb_exists_any(
-          CAST(v.evidence #> '{{gates,held_throughout}}' AS jsonb),
-          ARRAY['{Cause.UNIT}', '{Cause.CONTROL_UNNAMED}', '{Cause.USER_UNNAMED}']
-      ), false
-  )
-  AND NOT (
-      (v.decided OR x.closed_at IS NOT NULL)
-      AND coalesce(CAST(v.evidence #>> '{{totals,W}}' AS double precision), 0) = 0
-  )
-  AND (
-    x.change && CAST(:change AS text[])
-    OR NOT ({HAS_FLAG}) AND x.deploy_id = ANY (ARRAY(
-        SELECT d.deploy_id FROM deploys AS d
-        WHERE :has_provenance AND d.project_id = :project_id AND d.environment = :environment AND (
-            d.commit ->> 'patch_id' = :patch_id
-            OR substring(d.commit ->> 'pull_request' FROM '\\d+(?=/?$)') = :pull_request
-            OR d.commit ->> 'branch' = :branch AND (
-                SELECT count(DISTINCT c.commit_sha) <= {MOST_COMMITS}
-                FROM deploys AS c
-                WHERE c.project_id = :project_id AND c.environment = :environment
-                  AND c.recorded_at >= :since AND c.recorded_at <= :bound_at
-                  AND c.commit ->> 'branch' = :branch
-            )
+_OWN = "x.experiment_id, x.environment, x.target_metric, x.bound_at, x.closed_at"
+# Each way to an experiment has an index of its own, and is read once: each attempt costs a look.
+_OF_PROVENANCE = f"""
+    UNION
+    -- The commit of a flag's deploy is not the change under test.
+    SELECT {_OWN} FROM deploys AS d
+    JOIN experiments AS x ON x.project_id = d.project_id AND x.deploy_id = d.deploy_id
+      AND {OWN_COMMIT} = d.commit_sha
+    WHERE d.project_id = :project_id AND d.environment = :environment AND (
+        d.commit ->> 'patch_id' = :patch_id
+        OR substring(d.commit ->> 'pull_request' FROM '\\d+(?=/?$)') = :pull_request
+        OR d.commit ->> 'branch' = :branch AND (
+            SELECT count(DISTINCT c.commit_sha) <= {MOST_COMMITS}
+            FROM deploys AS c
+            WHERE c.project_id = :project_id AND c.environment = :environment
+              AND c.recorded_at >= :since AND c.recorded_at <= :bound_at
+              AND c.commit ->> 'branch' = :branch
         )
-    ))
-  )
-ORDER BY x.bound_at DESC, x.experiment_id DESC LIMIT {NAMED}
+    )
+"""
+_SAME = f"""
+SELECT x.* FROM (
+    SELECT * FROM experiments AS x
+    WHERE x.change = CAST(:change AS text[]) AND CASE WHEN CAST(:flag AS jsonb) IS NULL
+        THEN NOT ({HAS_FLAG}) ELSE x.request @> CAST(:flag AS jsonb) END
+    UNION ALL
+    SELECT * FROM experiments AS x
+    WHERE {OWN_COMMIT} = :commit AND {IS_PORTFOLIO} = :is_portfolio
+) AS x
+JOIN verdicts AS v USING (experiment_id)
+WHERE x.project_id = :project_id AND x.environment = :environment AND x.target_metric = :metric
+  AND x.bound_at IS NOT NULL AND x.closed_at IS NULL AND NOT v.decided
+-- This very commit's goes before that of a commit that the change was rebased from.
+ORDER BY (x.treatment_commit = :commit) DESC, x.bound_at
+LIMIT 1
+"""
+_PAST, _PAST_OF_PROVENANCE = (
+    text(f"""
+WITH own AS MATERIALIZED (
+    SELECT {_OWN}, x.change = CAST(:change AS text[]) AND x.cannot_start IS NULL AS is_whole
+    FROM experiments AS x
+    WHERE x.change && CAST(:change AS text[]) AND x.project_id = :project_id
+), earlier AS MATERIALIZED (
+    SELECT x.experiment_id, x.bound_at
+    FROM (SELECT {_OWN} FROM own AS x {provenance}) AS x
+    JOIN verdicts AS v USING (experiment_id)
+    WHERE x.environment = :environment AND x.bound_at >= :since AND x.bound_at <= :bound_at
+      -- An experiment is no attempt where it ended before a comparison, or where a fault of the
+      -- set-up held every look.
+      AND NOT coalesce(
+          jsonb_exists_any(
+              CAST(v.evidence #> '{{gates,held_throughout}}' AS jsonb),
+              ARRAY['{Cause.UNIT}', '{Cause.CONTROL_UNNAMED}', '{Cause.USER_UNNAMED}']
+          ), false
+      )
+      AND NOT (
+          (v.decided OR x.closed_at IS NOT NULL)
+          AND coalesce(CAST(v.evidence #>> '{{totals,W}}' AS double precision), 0) = 0
+      )
+), same AS (
+    -- The control of a commit was frozen at its first binding: later deploys make no other
+    -- experiment of it.
+    {_SAME}
+)
+SELECT (SELECT count(*) FROM earlier) AS attempts, ARRAY(
+    SELECT experiment_id FROM (SELECT * FROM earlier ORDER BY bound_at DESC, experiment_id DESC
+        LIMIT {NAMED}) AS newest ORDER BY bound_at, experiment_id
+) AS newest, (
+    SELECT max(newest_at) FROM histories
+    WHERE project_id = :project_id AND environment = :environment
+) AS history_until, EXISTS (
+    -- One that has ended: an open experiment is met again instead.
+    SELECT FROM own WHERE is_whole AND target_metric = :metric
+) AS is_repeated, same.*
+FROM (VALUES (1)) AS asked LEFT JOIN same ON true
 """)
+    for provenance in ("", _OF_PROVENANCE)
+)
 
 
-def earlier_attempts(
+def read_past(
     connection: Connection,
-    project_id: int,
+    deploy: Row[Any],
+    request: Registration,
+    settings: Settings,
     *,
-    environment: str,
+    metric: str,
     change: Sequence[str],
-    provenance: Provenance | None,
     bound_at: datetime,
-) -> tuple[int, list[str]]:
-    """Returns how many experiments an experiment tries again that binds now, and the newest.
+) -> Row[Any]:
+    """Returns the open experiment of the same change or commit, if any, in a row with its tries.
 
-    They are those of the environment that were bound in the 28 days before, whatever their target,
-    whose change has a part of this change, or whose commit comes from the same patch, pull request
-    or branch; but none that ended before anything was compared, and none of which the gate `unit`,
-    `control_unnamed` or `user_unnamed` held every look (docs/statistics.md, 'Attempts').
-    Of the newest the oldest comes first.
+    These are `attempts`: how many experiments an experiment tries again that binds now. Beside them
+    `newest`, the last of them in their order; `is_repeated`, whether any was on its metric; and
+    `history_until`, up to when history came. Attempts are the experiments of the environment that
+    were bound in the 28 days before, whatever their target, whose change has a part of this change,
+    or whose commit comes from the same patch, pull request or branch; but none that ended before
+    anything was compared, and none of which the gate `unit`, `control_unnamed` or `user_unnamed`
+    held every look (docs/statistics.md, 'Attempts').
 
     Args:
         connection: In the transaction of the binding.
-        provenance: Of its deploy's commit; None for a flag.
     """
-    known = provenance or _UNKNOWN
-    rows = connection.execute(
-        _EARLIER,
+    flag, known = request.treatment_flag, _UNKNOWN
+    if flag is None:
+        known = provenance_of(deploy.commit, default_branch=settings.default_branch)
+    return connection.execute(
+        _PAST if known == _UNKNOWN else _PAST_OF_PROVENANCE,
         {
-            "project_id": project_id,
-            "environment": environment,
+            "project_id": deploy.project_id,
+            "environment": deploy.environment,
             "since": bound_at - WITHIN,
             "bound_at": bound_at,
             "change": list(change),
+            "metric": metric,
+            "commit": deploy.commit_sha if flag is None else None,
+            "flag": None if flag is None else json.dumps({"treatment_flag": flag.named}),
+            "is_portfolio": request.is_portfolio,
             **asdict(known),
-            "has_provenance": known != _UNKNOWN,
         },
-    ).all()
-    return (rows[0].attempts if rows else 0), [row.experiment_id for row in reversed(rows)]
+    ).one()

@@ -3,23 +3,23 @@
 It reads no event: so a request that binds is answered in milliseconds, and holds nobody up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row, or_, select, text, update
 
-from domain.lineage.flag import Flag
 from domain.lineage.serving import Serving
 from domain.metric import Metric
 from domain.registration import Registration
-from storage.experiments.attempts import earlier_attempts, provenance_of
-from storage.experiments.commit_ids import commit_meant, remember_commit_ids
-from storage.experiments.histories import read_history, remember_base
+from storage.experiments.attempts import read_past
+from storage.experiments.commit_ids import commit_meant, remember_new_id
+from storage.experiments.histories import remember_base
 from storage.experiments.readings import HISTORY_DAYS
-from storage.experiments.serving import AHEAD, read_serving
+from storage.experiments.serving import AHEAD, later_build, read_serving
 from storage.postgres.refusal import Conflict
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import Settings, frozen_settings, parse_settings, stored_settings
@@ -30,27 +30,39 @@ class Scope:
     """The scope of an experiment: its deploy, its control and the change between them.
 
     Attributes:
-        serving: The builds of its environment as known at the binding; None for a flag.
+        began_at: When its declaration began; the deploy of a flag, which is on later.
+        past: The experiments of the change before it (`read_past`).
+        serving: The builds of its environment as known then; None for a flag.
+        later_build: The build that users have instead, where nobody named a control and the
+            treatment is a hold-back.
+        base: The base that its treatment gets by it; `is_assumed` where nobody named a control.
+        is_new: Whether nobody named its control before.
     """
 
     deploy: Row[Any]
+    request: Registration
+    settings: Settings
+    metric: str
     control_commit: str | None
     change: list[str]
-    bound_at: datetime
+    known_at: datetime
+    began_at: datetime
+    past: Row[Any]
     serving: Serving | None = None
-    flag: Flag | None = None
+    later_build: str | None = None
+    base: str | None = None
+    is_assumed: bool = False
+    is_new: bool = False
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """The settings, deploys and experiments that a binding knew, which change afterwards.
 
     Attributes:
-        began_at: When its declaration began; the deploy of a flag, which is on later.
         is_handed_out: Whether OFREP gives the arms of its flag: control alone until the freeze.
         earlier_attempts: The newest of the experiments that it tries again.
         held_back_since: Of a portfolio, since when a share of the hold-back is declared.
         history_until: Up to when events of its environment came by import or replay.
-        is_repeated: Whether there was an experiment on its change and metric before.
         served_before: Whether a build with the change was served in the days of its history.
     """
 
@@ -69,9 +81,11 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 def bind_waiting(
     connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime
-) -> None:
-    """Binds the experiments that wait for such a deploy, in the order of their registrations."""
+) -> dict[str, str | None]:
+    """Binds the waiting experiments in the order of registration; returns each with its control."""
+    bound: dict[str, str | None] = {}
     stored = stored_settings(connection, project_id)
+    settings = parse_settings(stored)
     waiting = connection.execute(
         select(experiments)
         .join_from(experiments, verdicts)
@@ -89,187 +103,151 @@ def bind_waiting(
         .order_by(experiments.c.registered_at, experiments.c.experiment_id)
     ).all()
     for experiment in waiting:
-        request = Registration.of_stored(experiment.request)
+        request, metric = Registration.of_stored(experiment.request), experiment.target_metric
+        asked = (deploy, request, settings)
         try:
-            scope = scope_of(connection, project_id, deploy, request, bound_at=bound_at)
-            # A deploy that carries nothing new is not the awaited deploy.
-            if scope.change:
-                metric = experiment.target_metric
-                bound = bound_columns(connection, project_id, request, stored, scope, metric=metric)
-                connection.execute(
-                    update(experiments)
-                    .where(
-                        experiments.c.project_id == project_id,
-                        experiments.c.experiment_id == experiment.experiment_id,
-                    )
-                    .values(bound)
-                )
+            scope = scope_of(connection, *asked, metric=metric, known_at=bound_at)
         except Conflict:
             # Its control's id begins several commits by now: it waits, and the deploy is recorded.
             continue
+        remember_control(connection, project_id, scope, recorded_at=bound_at)
+        # A deploy that carries nothing new is not the awaited deploy.
+        if scope.change:
+            columns = bound_columns(connection, scope, chose_guardrails="guardrails" in stored)
+            connection.execute(
+                update(experiments)
+                .where(
+                    experiments.c.project_id == project_id,
+                    experiments.c.experiment_id == experiment.experiment_id,
+                )
+                .values(bound_at=bound_at, **columns)
+            )
+            bound[experiment.experiment_id] = scope.control_commit
+    return bound
 
 
 def scope_of(
     connection: Connection,
-    project_id: int,
     deploy: Row[Any],
     request: Registration,
+    settings: Settings,
     *,
-    bound_at: datetime,
+    metric: str,
+    known_at: datetime,
 ) -> Scope:
     """Returns the scope of an experiment on this deploy, as known at the binding.
 
     A control that is named gives the treatment the base that it may lack; so does, until a post
-    names a base, the build of users beside it.
+    names a base, the build of users beside it. `remember_control` stores it.
 
     Raises:
-        Conflict: Its id begins several commits.
+        Conflict: The id of its control begins several commits.
     """
-    control_commit, flag = request.control_commit, request.treatment_flag
-    if flag is not None:
-        # A single build, two behaviours: what differs is the flag alone.
-        return Scope(
-            deploy=deploy,
+    asked = partial(Scope, deploy=deploy, request=request, settings=settings, metric=metric)
+    read = partial(read_past, connection, deploy, request, settings, metric=metric)
+    if request.treatment_flag is not None:
+        # A single build, two behaviours: they differ by the flag alone.
+        change = [request.treatment_flag.change]
+        return asked(
             control_commit=deploy.commit_sha,
-            change=[flag.change],
-            bound_at=bound_at,
-            flag=flag,
+            change=change,
+            known_at=known_at,
+            began_at=deploy.deployed_at,
+            past=read(change=change, bound_at=known_at),
         )
-    environment, treatment = deploy.environment, deploy.commit_sha
-    until = max(bound_at + AHEAD, deploy.deployed_at)
-    serving = read_serving(connection, project_id, environment, at=bound_at, until=until)
-    known, history = serving.history.named_base, serving.history
+    treatment, began_at = deploy.commit_sha, deploy.deployed_at
+    control_commit = request.control_commit
+    place, step = (deploy.project_id, deploy.environment), (treatment, began_at, deploy.recorded_at)
+    serving = read_serving(connection, *place, at=known_at, until=max(known_at + AHEAD, began_at))
+    history, compared, is_new = serving.history, serving, False
+    if deploy.allocation is not None and 0 < deploy.allocation < 1:
+        began_at = serving.declared_since(*step)
     if control_commit is None:
         known = history.base
-        control = _last_served(connection, project_id, deploy, serving, at=bound_at).control_of(
-            treatment
-        )
+        if not serving.is_last_step(*step):
+            # Of a canary that was promoted or withdrawn before it was registered, as in history
+            # that is replayed, the builds of when its step began.
+            compared = read_serving(connection, *place, at=known_at, until=deploy.deployed_at)
+        control = compared.control_of(treatment)
     else:
-        control = commit_meant(connection, project_id, control_commit)
-        if control is None:
-            named = [control_commit]
-            ids = remember_commit_ids(connection, project_id, named, recorded_at=bound_at)
-            control = ids[control_commit]
-    if control is not None and known(treatment) is None:
-        remember_base(
-            connection,
-            project_id,
-            environment,
-            treatment,
-            base=control,
-            assumed=control_commit is None,
-            recorded_at=bound_at,
-        )
-        history = read_history(connection, project_id, environment, known_at=bound_at)
+        known, meant = history.named_base, commit_meant(connection, place[0], control_commit)
+        control, is_new = meant or control_commit, meant is None
+    base, is_assumed = control if known(treatment) is None else None, control_commit is None
+    if base is not None:
+        history = history.with_base(treatment, base, assumed=is_assumed)
         serving = serving.under(history)
-    carried = history.lineage(treatment)
     lacking = frozenset[str]() if control is None else history.lineage(control)
-    return Scope(
-        deploy=deploy,
+    change = sorted(history.lineage(treatment) - lacking)
+    later = None
+    if control_commit is None:
+        at = deploy.deployed_at
+        later = later_build(connection, *place, treatment, deployed_at=at, serving=serving)
+    return asked(
         control_commit=control,
-        change=sorted(carried - lacking),
-        bound_at=bound_at,
+        change=change,
+        known_at=known_at,
+        began_at=began_at,
+        past=read(change=change, bound_at=known_at),
         serving=serving,
+        later_build=later,
+        base=base,
+        is_assumed=is_assumed,
+        is_new=is_new,
     )
 
 
-def _last_served(
-    connection: Connection, project_id: int, deploy: Row[Any], serving: Serving, *, at: datetime
-) -> Serving:
-    """Returns the builds that a treatment is compared with: of now, while its step is its last.
-
-    Of a canary that was promoted or withdrawn before it was registered, as in history that is
-    replayed, those of when the step began.
-    """
-    if serving.is_last_step(deploy.commit_sha, deploy.deployed_at, deploy.recorded_at):
-        return serving
-    return read_serving(
-        connection,
-        project_id,
-        deploy.environment,
-        at=at,
-        until=deploy.deployed_at,
-        history=serving.history,
-    )
+def remember_control(
+    connection: Connection, project_id: int, scope: Scope, *, recorded_at: datetime
+) -> None:
+    """Stores the id of a control, and a base, which a binding makes known of commits."""
+    control, deploy = scope.control_commit, scope.deploy
+    if control is None or scope.serving is None:
+        return
+    if scope.is_new:
+        remember_new_id(connection, project_id, control, recorded_at=recorded_at)
+    if scope.base is not None:
+        place = (project_id, deploy.environment, deploy.commit_sha)
+        assumed, base = scope.is_assumed, scope.base
+        remember_base(connection, *place, base=base, assumed=assumed, recorded_at=recorded_at)
 
 
 def bound_columns(
-    connection: Connection,
-    project_id: int,
-    request: Registration,
-    stored: Mapping[str, Any],
-    scope: Scope,
-    *,
-    metric: str,
+    connection: Connection, scope: Scope, *, chose_guardrails: bool
 ) -> dict[str, Any]:
-    """Returns the columns of a bound experiment; the pipeline freezes its policy, as of now.
-
-    Args:
-        stored: The project's choices of settings.
-    """
-    deploy, bound_at, serving = scope.deploy, scope.bound_at, scope.serving
-    # Those alone that a policy freezes: others hold addresses and secrets.
-    read = frozen_settings("whole", "named", "shown")
-    settings = parse_settings({name: stored[name] for name in read & stored.keys()})
-    attempts, newest = earlier_attempts(
-        connection,
-        project_id,
-        environment=deploy.environment,
-        change=scope.change,
-        provenance=None
-        if serving is None
-        else provenance_of(deploy.commit, default_branch=settings.default_branch),
-        bound_at=bound_at,
-    )
-    place = {"project_id": project_id, "environment": deploy.environment}
-    same = {"change": scope.change, "metric": metric}
-    past = connection.execute(_PAST, {**place, **same}).one()
-    began_at = deploy.deployed_at
-    if serving is not None and deploy.allocation is not None and 0 < deploy.allocation < 1:
-        began_at = serving.declared_since(deploy.commit_sha, began_at, deploy.recorded_at)
+    """Returns the columns of a bound experiment, but for the time of its binding."""
+    deploy, request, settings, serving = scope.deploy, scope.request, scope.settings, scope.serving
+    past, flag = scope.past, request.treatment_flag
     binding = Binding(
         settings=settings,
-        chose_guardrails="guardrails" in stored,
+        chose_guardrails=chose_guardrails,
         unseen_guardrails=request.unseen_guardrails,
-        began_at=began_at,
-        is_handed_out=stored.get("ofrep", _HANDED_OUT) != "off"
-        and scope.flag is not None
-        and scope.flag.control is not None,
-        attempt=1 + attempts,
-        earlier_attempts=newest,
+        began_at=scope.began_at,
+        is_handed_out=settings.ofrep != "off" and flag is not None and flag.control is not None,
+        attempt=1 + past.attempts,
+        earlier_attempts=past.newest,
         held_back_since=serving.held_back_since(scope.control_commit or "")
         if serving is not None and request.is_portfolio
         else None,
         history_until=past.history_until,
         is_repeated=past.is_repeated,
-        served_before=settings.metrics.get(metric, Metric()).kind == "mean"
-        and _was_served(connection, scope, place, before=min(began_at, bound_at)),
+        served_before=settings.metrics.get(scope.metric, Metric()).kind == "mean"
+        and _was_served(connection, scope),
     )
+    stored = msgspec.to_builtins(binding)
+    # Others hold addresses and secrets.
+    stored["settings"] = {name: stored["settings"][name] for name in _FROZEN}
     return {
         "environment": deploy.environment,
         "treatment_commit": deploy.commit_sha,
         "control_commit": scope.control_commit,
         "change": scope.change,
         "deploy_id": deploy.deploy_id,
-        "bound_at": bound_at,
         "attempt": binding.attempt,
-        "binding": msgspec.to_builtins(binding),
+        "binding": stored,
     }
 
 
-_HANDED_OUT = Settings().ofrep
-# Up to when history came, and whether an experiment on the change and metric has ended before: an
-# open experiment is met again instead.
-_PAST = text("""
-SELECT (
-    SELECT max(newest_at) FROM histories
-    WHERE project_id = :project_id AND environment = :environment
-) AS history_until, EXISTS (
-    SELECT FROM experiments
-    WHERE project_id = :project_id AND change = CAST(:change AS text[]) AND target_metric = :metric
-      AND cannot_start IS NULL
-) AS is_repeated
-""")
+_FROZEN = frozen_settings("whole", "named", "shown")
 
 
 _DEPLOYED_BEFORE = text("""
@@ -279,14 +257,14 @@ WHERE project_id = :project_id AND environment = :environment AND withdrawn_at I
 """)
 
 
-def _was_served(
-    connection: Connection, scope: Scope, place: dict[str, Any], *, before: datetime
-) -> bool:
+def _was_served(connection: Connection, scope: Scope) -> bool:
     """Tells whether a build with the change was served in the days before; of a flag nobody can."""
     if scope.serving is None:
         return True
-    bounds = {**place, "since": before - HISTORY_DAYS, "before": before}
+    before = min(scope.began_at, scope.known_at)
+    place = {"project_id": scope.deploy.project_id, "environment": scope.deploy.environment}
+    days = {**place, "since": before - HISTORY_DAYS, "before": before}
     return any(
         not scope.serving.history.lineage(commit).isdisjoint(scope.change)
-        for commit in connection.execute(_DEPLOYED_BEFORE, bounds).scalars()
+        for commit in connection.execute(_DEPLOYED_BEFORE, days).scalars()
     )

@@ -1,7 +1,6 @@
 """The ids of commits: which commit of a project somebody means who writes some of its id."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection, func, insert, select, text, update
@@ -25,11 +24,7 @@ WHERE project_id = ANY(:projects) AND left(id, {SHORTEST}) = ANY(:beginnings)
 def read_commit_ids(
     connection: Connection, projects: Iterable[int], *, like: Collection[str] | None = None
 ) -> dict[int, CommitIds]:
-    """Returns the commits of each project by their ids.
-
-    Args:
-        like: Ids that are to be understood; None for any.
-    """
+    """Returns each project's commits by id, as far as the ids `like` need them; None for all."""
     wanted = sorted(set(projects))
     if not wanted:
         return {}
@@ -59,78 +54,29 @@ def commit_meant(connection: Connection, project_id: int, written: str) -> str |
 def commits_of(
     connection: Connection, project_id: int, written: Collection[str]
 ) -> dict[str, str | None]:
-    """Returns the commit that each of some ids means; None where it is unknown.
+    """Returns the commit that each of some ids means; None where it is unknown."""
+    ids = read_commit_ids(connection, [project_id], like=written)[project_id]
+    return {each: the_commit(each, ids.meant(each, known_at=EVER)) for each in written}
+
+
+def the_commit(written: str, meant: Sequence[CommitId]) -> str | None:
+    """Returns the commit that an id means among those that it may mean; None where it is unknown.
 
     Raises:
-        Conflict: An id begins several.
+        Conflict: It begins several.
     """
-    ids = read_commit_ids(connection, [project_id], like=written)[project_id]
-    return {each: _the_one(each, ids.meant(each, known_at=EVER)) for each in written}
-
-
-def _the_one(written: str, meant: Sequence[CommitId]) -> str | None:
     if len(meant) > 1:
         raise Conflict("ambiguous_commit", ambiguous(written, (known.id for known in meant)))
     return meant[0].commit if meant else None
 
 
 def commit_named(connection: Connection, project_id: int, written: str) -> str:
-    """Returns the known commit that an id means, else as an open experiment writes it.
-
-    Raises:
-        Conflict: It begins several.
-    """
+    """Returns the known commit that an id means, else as an open experiment writes it."""
     if (commit := commit_meant(connection, project_id, written)) is not None:
         return commit
     awaited = set(_awaited(connection, project_id).values())
     ids = CommitIds(CommitId(commit=each, id=each, recorded_at=_LONG_AGO) for each in awaited)
-    return _the_one(written, ids.meant(written, known_at=EVER)) or written
-
-
-@dataclass(frozen=True, kw_only=True)
-class EventCommits:
-    """Some ids that events name, each as (project, environment, id)."""
-
-    known: Collection[tuple[int, str, str]]
-    ambiguous: Collection[tuple[int, str, str]]
-
-
-def event_commits(connection: Connection, named: Collection[tuple[int, str, str]]) -> EventCommits:
-    """Returns which of some ids, each as (project, environment, id), are known or ambiguous."""
-    ids = read_commit_ids(
-        connection,
-        (project_id for project_id, _, _ in named),
-        like=[written for _, _, written in named],
-    )
-    meanings = {place: ids[place[0]].meant(place[2], known_at=EVER) for place in named}
-    meant = {place: commits[0].commit for place, commits in meanings.items() if len(commits) == 1}
-    rows = connection.execute(
-        _KNOWN,
-        {
-            "projects": [project_id for project_id, _, _ in meant],
-            "environments": [environment for _, environment, _ in meant],
-            "written": [written for _, _, written in meant],
-            "commits": list(meant.values()),
-        },
-    )
-    return EventCommits(
-        known={(row.project_id, row.environment, row.written) for row in rows},
-        ambiguous={place for place, commits in meanings.items() if len(commits) > 1},
-    )
-
-
-_KNOWN = text("""
-SELECT project_id, environment, written
-FROM unnest(
-    CAST(:projects AS int[]), CAST(:environments AS text[]), CAST(:written AS text[]),
-    CAST(:commits AS text[])
-) AS asked (project_id, environment, written, commit_sha)
-WHERE EXISTS (
-    SELECT FROM commits AS c
-    WHERE c.project_id = asked.project_id AND c.environment = asked.environment
-      AND asked.commit_sha IN (c.commit_sha, c.base, c.assumed_base)
-)
-""")
+    return the_commit(written, ids.meant(written, known_at=EVER)) or written
 
 
 def whole_id(connection: Connection, project_id: int, commit: str) -> str:
@@ -149,9 +95,6 @@ def remember_commit_ids(
 
     Events and registrations make no more known of a commit: anybody may send an event, and a slip
     in a registration would part a commit from its true id.
-
-    Raises:
-        Conflict: An id begins several commits.
     """
     asked = list(dict.fromkeys(written))
     ids = read_commit_ids(connection, [project_id], like=asked)[project_id]
@@ -159,17 +102,34 @@ def remember_commit_ids(
     fresh: list[CommitId] = []
     for each in asked:
         meant = ids.meant(each, known_at=EVER)
-        commits[each] = _the_one(each, meant) or each
+        commits[each] = the_commit(each, meant) or each
         if not meant or len(meant[0].id) < len(each):
             fresh.append(CommitId(commit=commits[each], id=each, recorded_at=recorded_at))
             ids.add(fresh[-1])
-    if fresh:
-        rows = [
-            {"project_id": project_id, "commit_sha": known.commit, "id": known.id}
-            for known in fresh
-        ]
-        connection.execute(insert(commit_ids).values(recorded_at=recorded_at), rows)
+    _remember(connection, project_id, fresh)
     return commits
+
+
+def remember_new_id(
+    connection: Connection, project_id: int, written: str, *, recorded_at: datetime
+) -> None:
+    """Makes a commit known by an id that means none so far, without reading any."""
+    fresh = CommitId(commit=written, id=written, recorded_at=recorded_at)
+    _remember(connection, project_id, [fresh])
+
+
+def _remember(connection: Connection, project_id: int, fresh: Sequence[CommitId]) -> None:
+    rows = [
+        {
+            "project_id": project_id,
+            "commit_sha": known.commit,
+            "id": known.id,
+            "recorded_at": known.recorded_at,
+        }
+        for known in fresh
+    ]
+    if rows:
+        connection.execute(insert(commit_ids), rows)
 
 
 def recognize_awaited(connection: Connection, project_id: int, commit: str) -> None:

@@ -1,13 +1,13 @@
 """Deploys: which commit was put before users when, on what base, for what share of units."""
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, and_, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.experiments.binding import bind_waiting
@@ -25,12 +25,12 @@ from storage.experiments.graphs import (
     routes_reaching,
     store_graph,
 )
-from storage.experiments.histories import read_history, remember_commit
+from storage.experiments.histories import remember_commit
 from storage.experiments.serving import AHEAD, read_serving, standing_commit
 from storage.postgres.refusal import Conflict, Invalid, Missing
-from storage.schema.clock import receipt_time
+from storage.schema.clock import RECEIVED
 from storage.schema.tables import deploys
-from storage.tenants.projects import lock_project
+from storage.tenants.settings import lock_project
 
 # GitHub's compare answer names at most so many files.
 _FILES_CAP = 300
@@ -82,6 +82,27 @@ class DeployRequest:
         )
 
 
+@dataclass(kw_only=True)
+class Receipt:
+    """What a transaction records of an environment before it takes its time of receipt.
+
+    Attributes:
+        at: The time that stands for it until then.
+    """
+
+    at: datetime
+    commits: set[str] = field(default_factory=set[str])
+    ids: set[str] = field(default_factory=set[str])
+    deploys: list[str] = field(default_factory=list[str])
+    experiments: list[str] = field(default_factory=list[str])
+
+    def receive(self, connection: Connection, project_id: int, environment: str) -> datetime:
+        """Gives all of it the time of its receipt, the last step of the transaction."""
+        keys: dict[str, Any] = {name: [*getattr(self, name)] for name in _KEYS}
+        place = {"project_id": project_id, "environment": environment, "recorded_at": self.at}
+        return connection.execute(_RECEIVE, {**place, **keys}).scalar_one()
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordedDeploy:
     """A deploy's record; `replayed` when the same deploy had been posted before."""
@@ -91,9 +112,17 @@ class RecordedDeploy:
 
 
 def record_deploy(
-    connection: Connection, project_id: int, request: DeployRequest
+    connection: Connection,
+    project_id: int,
+    request: DeployRequest,
+    *,
+    announce: Callable[[], object] = lambda: None,
+    receipt: Receipt | None = None,
 ) -> RecordedDeploy:
     """Records a deploy, its commit's lineage and graph, and binds experiments that wait for it.
+
+    Args:
+        receipt: Of a transaction that records more, and receives all of it at its end.
 
     Raises:
         Conflict: The same deploy, or the same idempotency key, was posted with another body; or an
@@ -101,7 +130,7 @@ def record_deploy(
         Invalid: `deployed_at` lies in the future.
     """
     # A single post at a time in a project: each sees the deploys and experiments before it.
-    lock_project(connection, project_id)
+    project = lock_project(connection, project_id)
     if (earlier := _posted_before(connection, project_id, request)) is not None:
         return RecordedDeploy(record=deploy_record(earlier), replayed=True)
     previous = graph_id = current_graph_id(connection, project_id)
@@ -113,7 +142,9 @@ def record_deploy(
         request,
         graph_id=graph_id,
         previous=previous,
-        recorded_at=receipt_time(connection),
+        announce=announce,
+        receipt=receipt or Receipt(at=project.at),
+        is_last=receipt is None,
     )
 
 
@@ -124,9 +155,15 @@ def _record(
     *,
     graph_id: str | None,
     previous: str | None,
-    recorded_at: datetime,
+    announce: Callable[[], object],
+    receipt: Receipt,
+    is_last: bool,
 ) -> RecordedDeploy:
-    """Records a deploy that was not posted before."""
+    """Records a deploy that was not posted before, as of a time; last comes that of its receipt.
+
+    Nobody sees it before its commit: the pipeline of all projects waits for the last step alone.
+    """
+    recorded_at = receipt.at
     deployed_at = request.deployed_at or recorded_at
     if deployed_at > recorded_at + AHEAD:
         raise Invalid(
@@ -189,8 +226,39 @@ def _record(
         )
         .returning(deploys)
     ).one()
-    bind_waiting(connection, project_id, row, bound_at=recorded_at)
-    return RecordedDeploy(record=deploy_record(row), replayed=False)
+    bound = bind_waiting(connection, project_id, row, bound_at=recorded_at)
+    announce()
+    receipt.deploys.append(row.deploy_id)
+    receipt.commits.add(row.commit_sha)
+    receipt.ids.update(filter(None, (*written, *bound.values())))
+    receipt.experiments += bound
+    record = deploy_record(row)
+    if is_last:
+        record["recorded_at"] = receipt.receive(connection, project_id, row.environment)
+    return RecordedDeploy(record=record, replayed=False)
+
+
+_KEYS = ("commits", "ids", "deploys", "experiments")
+_TIMES = ("recorded_at", "base_recorded_at", "assumed_at")
+_TIMES_SET = ", ".join(f"{at} = CASE {at} WHEN :recorded_at THEN at ELSE {at} END" for at in _TIMES)
+# Of all that this transaction recorded; a commit or an id may be known longer.
+_RECEIVE = text(f"""
+WITH received AS MATERIALIZED (SELECT at FROM {RECEIVED}), deploy AS (
+    UPDATE deploys SET recorded_at = at FROM received WHERE deploy_id = ANY(:deploys)
+), fact AS (
+    UPDATE commits SET {_TIMES_SET} FROM received
+    WHERE project_id = :project_id AND environment = :environment
+      AND commit_sha = ANY(:commits) AND :recorded_at IN ({", ".join(_TIMES)})
+), id AS (
+    UPDATE commit_ids SET recorded_at = at FROM received
+    WHERE project_id = :project_id AND id = ANY(:ids) AND recorded_at = :recorded_at
+), experiment AS (
+    UPDATE experiments SET bound_at = at, registered_at = CASE registered_at
+        WHEN :recorded_at THEN at ELSE registered_at END
+    FROM received WHERE experiment_id = ANY(:experiments)
+)
+SELECT at FROM received
+""")
 
 
 def _posted_before(
@@ -257,14 +325,12 @@ def _base(
     """Returns the base of a deploy, and whether it was assumed rather than named."""
     if named is not None:
         return (None if named == sha else named), False
-    history = read_history(connection, project_id, environment, known_at=recorded_at)
+    serving = read_serving(connection, project_id, environment, at=recorded_at, until=deployed_at)
+    history = serving.history
     # A commit deployed before keeps its lineage: a ramp step or a rollback is no new history.
     if history.is_recorded(sha):
         base = history.base(sha)
         return base, base is not None and history.named_base(sha) is None
-    serving = read_serving(
-        connection, project_id, environment, at=recorded_at, until=deployed_at, history=history
-    )
     standing = serving.standing(besides=sha)
     return (None, False) if standing is None else (standing.commit, True)
 
@@ -320,7 +386,6 @@ def deploy_record(row: Row[Any]) -> dict[str, Any]:
     return {name: getattr(row, name) for name in _RECORDED}
 
 
-# The members of a deploy's record, in their order.
 _RECORDED = (
     *("deploy_id", "environment", "commit", "base_commit", "deployed_at", "recorded_at"),
     *("graph_id", "diff", "allocation", "base_assumed"),
@@ -359,22 +424,6 @@ def last_deploy(
     return deploy_record(row), graph
 
 
-def read_deploy(connection: Connection, project_id: int, deploy_id: str) -> dict[str, Any]:
-    """Returns a deploy of a project as the API shows it.
-
-    Raises:
-        Missing: The project has no such deploy.
-    """
-    row = connection.execute(
-        select(deploys).where(
-            deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id, NOT_WITHDRAWN
-        )
-    ).one_or_none()
-    if row is None:
-        raise Missing("unknown_deploy", "there is no such deploy")
-    return deploy_record(row)
-
-
 # Other environments in which the commit of a waiting experiment x is deployed.
 ELSEWHERE = """
 ARRAY(
@@ -385,50 +434,3 @@ ARRAY(
     ORDER BY d.environment
 )
 """
-
-
-def list_deploys(
-    connection: Connection,
-    project_id: int,
-    *,
-    environment: str | None,
-    limit: int,
-    before: str | None = None,
-) -> list[dict[str, Any]]:
-    """Returns a project's deploys, the newest first.
-
-    Args:
-        environment: Of this environment; None for all.
-        limit: How many at most.
-
-    Raises:
-        Missing: The project has no deploy `before`.
-    """
-    d = deploys.c
-    conditions = [d.project_id == project_id, NOT_WITHDRAWN]
-    if environment is not None:
-        conditions.append(d.environment == environment)
-    if before is not None:
-        conditions.append(listed_after(connection, project_id, before))
-    rows = connection.execute(
-        select(deploys).where(*conditions).order_by(*NEWEST_FIRST).limit(limit)
-    )
-    return [deploy_record(row) for row in rows]
-
-
-_PLACE = (deploys.c.deployed_at, deploys.c.recorded_at, deploys.c.deploy_id)
-NEWEST_FIRST = tuple(column.desc() for column in _PLACE)
-
-
-def listed_after(connection: Connection, project_id: int, deploy_id: str) -> ColumnElement[bool]:
-    """Returns the condition that a deploy stands after another deploy in a list, the newest first.
-
-    Raises:
-        Missing: The project has no such other deploy.
-    """
-    place = connection.execute(
-        select(*_PLACE).where(deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id)
-    ).one_or_none()
-    if place is None:
-        raise Missing("unknown_deploy", "there is no such deploy")
-    return tuple_(*_PLACE) < tuple(place)

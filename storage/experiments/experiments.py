@@ -2,32 +2,38 @@
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, and_, func, select, text, update
-from sqlalchemy.dialects.postgresql import insert
+from msgspec import structs
+from sqlalchemy import ColumnElement, Connection, Row, and_, select, text, update
 
 from domain.contract import waiting_contract
+from domain.lineage.commit_id import SHORTEST, CommitId, CommitIds
 from domain.lineage.flag import Flag
-from domain.metric import SLOW, Metric, metric_definition
+from domain.metric import SLOW
 from domain.policy import Policy
 from domain.registration import PORTFOLIO, Registration
-from storage.experiments.binding import Scope, bound_columns, scope_of
-from storage.experiments.commit_ids import commit_meant, commit_named, commits_meant, whole_id
-from storage.experiments.hold_backs import later_build, nothing_to_judge
-from storage.experiments.policy import SINGLE, watched_guardrails
-from storage.postgres.refusal import Conflict, Invalid, Locked, Missing
-from storage.schema.clock import receipt_time, store_time
-from storage.schema.policy_columns import HAS_FLAG, IS_PORTFOLIO
+from storage.experiments.binding import bound_columns, remember_control, scope_of
+from storage.experiments.commit_ids import EVER, commit_named, commits_meant, the_commit, whole_id
+from storage.experiments.deploys import Receipt
+from storage.experiments.policy import watched_guardrails
+from storage.experiments.rules import (
+    chosen_members,
+    require_control,
+    require_target,
+    require_unlocked,
+)
+from storage.experiments.serving import nothing_to_judge
+from storage.postgres.refusal import Conflict, Invalid, Missing
+from storage.schema.clock import RECEIVED
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.audit_trail import PROGRAM, Actor, record_action
 from storage.tenants.default_metric import settled_metric
-from storage.tenants.projects import lock_project
-from storage.tenants.settings import Lockable, Settings, parse_settings, stored_settings
+from storage.tenants.settings import Settings, lock_project, parse_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,86 +45,65 @@ class Registered:
     bound_at: datetime | None = None
 
 
-def register(connection: Connection, project_id: int, request: Registration) -> Registered:
+def register(
+    connection: Connection,
+    project_id: int,
+    request: Registration,
+    *,
+    receipt: Receipt | None = None,
+) -> Registered:
     """Registers a change as an experiment, or returns its open experiment of the same metric.
+
+    Args:
+        receipt: Of a transaction that records more, and receives all of it at its end.
 
     Raises:
         Invalid: The deploy is unknown, contradicts the treatment, or carries no change.
         Conflict: The open experiment has other routes, guardrails or control; or the id of a commit
             begins several; or the target has several thresholds.
     """
-    stored = lock_project(connection, project_id)
+    project = lock_project(connection, project_id)
     if request.treatment_flag is not None and request.treatment_commit is not None:
         raise Invalid(
             "two_treatments",
             "a change is named by a commit or by a flag, not by both",
             pointer="/treatment_flag",
         )
-    settings = parse_settings(stored)
-    require_unlocked(settings, _chosen(settings, request))
+    settings = parse_settings(project.settings)
+    require_unlocked(settings, chosen_members(settings, request))
     require_control(settings, request.treatment_flag, of="/treatment_flag")
     metric = request.target_metric or settled_metric(connection, project_id, settings)
-    _require_target(settings, metric, request.value_per_conversion)
+    require_target(settings, metric, request.value_per_conversion)
     deploy = _deploy(connection, project_id, request)
     if deploy is None:
         return _register_waiting(connection, project_id, request, settings=settings, metric=metric)
-    scope = scope_of(connection, project_id, deploy, request, bound_at=receipt_time(connection))
-    known = _open_experiment(
-        connection, project_id, scope, metric=metric, is_portfolio=request.is_portfolio
-    )
-    if known is not None:
+    if request.target_metric is None:
+        # It may have been settled just now.
+        settings = structs.replace(settings, default_metric=metric)
+    known_at = project.at if receipt is None else receipt.at
+    scope = scope_of(connection, deploy, request, settings, metric=metric, known_at=known_at)
+    if (known := scope.past).experiment_id is not None:
         _require_same(known, request, settings=settings, control_commit=scope.control_commit)
         return _registered_again(connection, known, request)
-    if request.control_commit is None and request.treatment_flag is None:
-        _require_no_hold_back(connection, project_id, scope)
+    if scope.later_build is not None:
+        raise Invalid(
+            "no_change",
+            f"{nothing_to_judge(deploy.commit_sha, scope.later_build)}: name the canary's commit",
+            pointer="/treatment_commit",
+        )
     if not scope.change:
         raise Invalid(
             "no_change",
             "the treatment carries no change that the control lacks: nothing can be measured",
             pointer="/control_commit" if request.control_commit else "/treatment_commit",
         )
-    if request.target_metric is None and metric != settings.default_metric:
-        # It may have been settled just now.
-        stored = stored_settings(connection, project_id)
-    bound = bound_columns(connection, project_id, request, stored, scope, metric=metric)
-    asked = {"registered_at": scope.bound_at, "target_metric": metric}
-    return _insert(connection, project_id, request, **asked, **bound)
-
-
-def register_anew(
-    connection: Connection, project_id: int, experiment_id: str, *, actor: str
-) -> Registered:
-    """Registers the change of an experiment again, as it was registered: the next attempt at it.
-
-    Raises:
-        Missing: The project has no such experiment.
-        Conflict: The experiment is open: it goes on.
-        Invalid: Its change is no change any more.
-    """
-    row = connection.execute(
-        select(experiments, verdicts.c.decided)
-        .join_from(experiments, verdicts)
-        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
-    ).one_or_none()
-    if row is None:
-        raise Missing("unknown_experiment", "there is no such experiment")
-    if not row.decided:
-        raise Conflict("experiment_open", "the experiment is open: it goes on, so close it first")
-    before = Registration.of_stored(row.request)
-    return register(
-        connection,
-        project_id,
-        replace(
-            before,
-            # A flag is tested in the build that most users have by now.
-            treatment_commit=None
-            if before.treatment_flag is not None
-            else whole_id(connection, project_id, row.treatment_commit),
-            target_metric=row.target_metric,
-            actor=actor,
-            environment=row.environment,
-        ),
+    bound = bound_columns(connection, scope, chose_guardrails="guardrails" in project.settings)
+    registered = _insert(
+        connection, project_id, request, receipt=receipt, target_metric=metric, **bound
     )
+    if registered.bound_at is not None:
+        remember_control(connection, project_id, scope, recorded_at=registered.bound_at)
+    return registered
 
 
 def _deploy(connection: Connection, project_id: int, request: Registration) -> Row[Any] | None:
@@ -141,8 +126,11 @@ def _deploy(connection: Connection, project_id: int, request: Registration) -> R
         return row
     if request.treatment_commit is None:
         return connection.execute(_NEWEST_DEPLOY, place).one_or_none()
-    commit = commit_meant(connection, project_id, request.treatment_commit)
-    return connection.execute(_LAST_STEP, {**place, "commit": commit}).one_or_none()
+    written = request.treatment_commit
+    rows = connection.execute(_LAST_STEPS, {**place, "written": written}).all()
+    known = [CommitId(commit=row.known, id=row.id, recorded_at=row.known_at) for row in rows]
+    commit = the_commit(written, CommitIds(known).meant(written, known_at=EVER))
+    return next((row for row in rows if row.known == commit and row.deploy_id is not None), None)
 
 
 # A statement of this text costs a request a third of what it costs built of its parts.
@@ -151,15 +139,21 @@ _NAMED_DEPLOY = text(f"{_DEPLOYS} AND deploy_id = :deploy_id")
 _NEWEST_DEPLOY = text(f"""
 {_DEPLOYS} AND environment = :environment ORDER BY deployed_at DESC, recorded_at DESC LIMIT 1
 """)
-# The last step of its ramp, whether or not it was withdrawn or promoted since; of a commit that
-# never was a canary the first deploy. Exposure begins with the first step of that ramp.
-_LAST_STEP = text(f"""
-{_DEPLOYS} AND environment = :environment AND commit_sha = :commit
-ORDER BY coalesce(allocation > 0 AND allocation < 1, false) DESC,
-    CASE WHEN allocation > 0 AND allocation < 1 THEN deployed_at END DESC,
-    CASE WHEN allocation > 0 AND allocation < 1 THEN recorded_at END DESC,
-    deployed_at, recorded_at
-LIMIT 1
+# Of each commit that an id may mean the last step of its ramp, whether or not it was withdrawn or
+# promoted since; of a commit that never was a canary the first deploy. Exposure begins with the
+# first step of that ramp.
+_LAST_STEPS = text(f"""
+SELECT d.*, ids.commit_sha AS known, ids.id, ids.recorded_at AS known_at
+FROM commit_ids AS ids LEFT JOIN LATERAL (
+    {_DEPLOYS} AND environment = :environment AND commit_sha = ids.commit_sha
+    ORDER BY coalesce(allocation > 0 AND allocation < 1, false) DESC,
+        CASE WHEN allocation > 0 AND allocation < 1 THEN deployed_at END DESC,
+        CASE WHEN allocation > 0 AND allocation < 1 THEN recorded_at END DESC,
+        deployed_at, recorded_at
+    LIMIT 1
+) AS d ON true
+WHERE ids.project_id = :project_id
+  AND left(ids.id, {SHORTEST}) = left(CAST(:written AS text), {SHORTEST})
 """)
 
 
@@ -202,75 +196,8 @@ def _register_waiting(
         request,
         target_metric=metric,
         environment=request.environment,
-        registered_at=store_time(connection),
         treatment_commit=request.treatment_commit,
     )
-
-
-def _require_no_hold_back(connection: Connection, project_id: int, scope: Scope) -> None:
-    """Refuses a build that a share of the units keeps, though users have all its changes."""
-    deploy, commit = scope.deploy, scope.deploy.commit_sha
-    build = later_build(
-        connection,
-        project_id,
-        deploy.environment,
-        commit,
-        deployed_at=deploy.deployed_at,
-        serving=scope.serving,
-    )
-    if build is not None:
-        raise Invalid(
-            "no_change",
-            f"{nothing_to_judge(commit, build)}: name the canary's commit",
-            pointer="/treatment_commit",
-        )
-
-
-def _chosen(settings: Settings, request: Registration) -> Mapping[Lockable, bool]:
-    """Returns whether a registration chooses each of the members that a project may lock."""
-    metric = request.target_metric
-    return {
-        "target_metric": metric is not None and metric != settings.default_metric,
-        # A registration that names some adds them; the empty list asks for none at all.
-        "guardrails": request.guardrails is not None
-        and not request.guardrails
-        and bool(settings.guardrails),
-        "routes": request.routes is not None,
-        "control_commit": request.control_commit is not None,
-        "value": request.value_per_conversion is not None,
-    }
-
-
-def require_unlocked(settings: Settings, chosen: Mapping[Lockable, bool]) -> None:
-    """Refuses a request that chooses a member which the project's settings lock.
-
-    Raises:
-        Locked: It does.
-    """
-    for member in settings.locked:
-        if chosen.get(member):
-            raise Locked(
-                "locked",
-                f"the project's setting `locked` keeps {member} for the project: leave it out, or"
-                " change the setting",
-            )
-
-
-def require_control(settings: Settings, flag: Flag | None, *, of: str) -> None:
-    """Refuses a flag without a value for control where the service hands out both, or checks them.
-
-    Raises:
-        Invalid: The registration has to name it.
-    """
-    if flag is None or flag.control is not None:
-        return
-    if settings.ofrep != "off" or settings.verified_draws:
-        raise Invalid(
-            "control_unnamed",
-            "name the value that control has: the project's settings `ofrep` and `verified_draws`"
-            " hand out a flag's values, or check them, so both must be known",
-            pointer=f"{of}/control",
-        )
 
 
 def _is_flag(flag: Flag | None) -> ColumnElement[bool]:
@@ -281,33 +208,7 @@ def _is_flag(flag: Flag | None) -> ColumnElement[bool]:
     request = experiments.c.request
     if flag is None:
         return request["treatment_flag"].is_(None)
-    return request.contains({"treatment_flag": _named_flag(flag)})
-
-
-def _require_target(settings: Settings, name: str, value: float | None) -> None:
-    """Refuses several thresholds, a value of what has none, or a loss by what is better.
-
-    The events of a ratio are over others, not a unit's.
-    """
-    if len(settings.metrics.get(name, Metric()).thresholds) > 1:
-        raise Conflict("no_threshold", f"{name}: {SINGLE}")
-    if value is None:
-        return
-    definition = metric_definition(name, settings.metrics)
-    pointer = "/target_metric/value_per_conversion"
-    if definition.kind == "ratio":
-        raise Invalid(
-            "ratio_has_no_value",
-            "a ratio counts events over other events, so none of them has a value: leave it out",
-            pointer=pointer,
-        )
-    if value < 0 and definition.better == "higher":
-        raise Invalid(
-            "negative_value",
-            f"of {name} more is better, so that no event of it costs: name what one brings, from 0"
-            " on; a metric of which less is better may have a value below 0",
-            pointer=pointer,
-        )
+    return request.contains({"treatment_flag": flag.named})
 
 
 def _require_same(
@@ -365,51 +266,12 @@ def _registered_again(connection: Connection, known: Row[Any], request: Registra
     return Registered(experiment_id=known.experiment_id, created=False)
 
 
-def _open_experiment(
-    connection: Connection, project_id: int, scope: Scope, *, metric: str, is_portfolio: bool
-) -> Row[Any] | None:
-    """Returns the open experiment of the same change, or of the same commit.
-
-    The control of a commit was frozen at its first binding: later deploys make no other experiment
-    of it.
-    """
-    flag, commit = scope.flag, scope.deploy.commit_sha
-    asked = {
-        "project_id": project_id,
-        "environment": scope.deploy.environment,
-        "metric": metric,
-        "change": scope.change,
-        "flag": None if flag is None else json.dumps({"treatment_flag": _named_flag(flag)}),
-        "commit": commit if flag is None else None,
-        "is_portfolio": is_portfolio,
-    }
-    return connection.execute(_SAME, asked).one_or_none()
-
-
-def _named_flag(flag: Flag) -> dict[str, str]:
-    """Returns the members of a flag that a registration names: without `control` any has it."""
-    members = {"name": flag.name, "treatment": flag.treatment, "control": flag.control}
-    return {name: value for name, value in members.items() if value is not None}
-
-
-_SAME = text(f"""
-SELECT x.* FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
-WHERE x.project_id = :project_id AND x.environment = :environment AND x.target_metric = :metric
-  AND x.bound_at IS NOT NULL AND x.closed_at IS NULL AND NOT v.decided
-  AND (x.change = CAST(:change AS text[]) AND CASE WHEN CAST(:flag AS jsonb) IS NULL
-          THEN NOT ({HAS_FLAG}) ELSE x.request @> CAST(:flag AS jsonb) END
-      OR x.treatment_commit = :commit AND x.control_commit IS DISTINCT FROM x.treatment_commit
-      AND {IS_PORTFOLIO} = :is_portfolio)
--- This very commit's goes before that of a commit that the change was rebased from.
-ORDER BY (x.treatment_commit = :commit) DESC, x.bound_at
-LIMIT 1
-""")
-
-
 def _insert(
     connection: Connection,
     project_id: int,
     request: Registration,
+    *,
+    receipt: Receipt | None = None,
     **columns: Any,  # noqa: ANN401 - of the table
 ) -> Registered:
     experiment_id = f"exp_{secrets.token_hex(10)}"
@@ -422,44 +284,43 @@ def _insert(
         "binding": json.dumps(columns["binding"]) if "binding" in columns else None,
         "contract": json.dumps(msgspec.to_builtins(waiting_contract(experiment_id))),
     }
-    connection.execute(_INSERT, inserted)
-    return Registered(experiment_id=experiment_id, created=True, bound_at=columns.get("bound_at"))
+    if receipt is None:
+        bound_at = connection.execute(_INSERT, inserted).scalar_one()
+    else:
+        bound_at = connection.execute(
+            _INSERT_UNRECEIVED, {**inserted, "at": receipt.at}
+        ).scalar_one()
+        receipt.experiments.append(experiment_id)
+        receipt.commits.add(columns["treatment_commit"])
+        receipt.ids.add(columns["control_commit"])
+    return Registered(experiment_id=experiment_id, created=True, bound_at=bound_at)
 
 
-_BOUND = ("treatment_commit", "control_commit", "change", "deploy_id", "bound_at", "attempt")
-_INSERT = text("""
+_BOUND = ("treatment_commit", "control_commit", "change", "deploy_id", "attempt")
+_INSERT, _INSERT_UNRECEIVED = (
+    text(f"""
 WITH registered AS (
     INSERT INTO experiments (experiment_id, project_id, registered_at, request, target_metric,
         environment, treatment_commit, control_commit, change, deploy_id, bound_at, attempt,
         binding)
-    VALUES (:experiment_id, :project_id, :registered_at, CAST(:request AS jsonb), :target_metric,
-        :environment, :treatment_commit, :control_commit, :change, :deploy_id, :bound_at,
-        coalesce(:attempt, 1), CAST(:binding AS jsonb))
-    RETURNING experiment_id, project_id
+    SELECT :experiment_id, :project_id, at, CAST(:request AS jsonb), :target_metric,
+        :environment, :treatment_commit, :control_commit, CAST(:change AS text[]), :deploy_id,
+        CASE WHEN CAST(:deploy_id AS text) IS NOT NULL THEN at END,
+        coalesce(CAST(:attempt AS int), 1),
+        CAST(:binding AS jsonb)
+    FROM {received}
+    RETURNING experiment_id, project_id, bound_at
+), published AS (
+    INSERT INTO verdicts
+        (experiment_id, project_id, contract, verdict, abstain_reason, decided, published_at)
+    SELECT experiment_id, project_id, CAST(:contract AS json), 'abstain', 'power', false,
+        clock_timestamp()
+    FROM registered
 )
-INSERT INTO verdicts
-    (experiment_id, project_id, contract, verdict, abstain_reason, decided, published_at)
-SELECT experiment_id, project_id, CAST(:contract AS json), 'abstain', 'power', false,
-    clock_timestamp()
-FROM registered
+SELECT bound_at FROM registered
 """)
-
-
-def publish_waiting(connection: Connection, experiment_id: str, project_id: int) -> None:
-    """Gives an experiment the verdict that it has before its first look."""
-    connection.execute(
-        insert(verdicts)
-        .values(
-            experiment_id=experiment_id,
-            project_id=project_id,
-            contract=msgspec.to_builtins(waiting_contract(experiment_id)),
-            verdict="abstain",
-            abstain_reason="power",
-            decided=False,
-            published_at=func.clock_timestamp(),
-        )
-        .on_conflict_do_nothing()
-    )
+    for received in (RECEIVED, "(SELECT CAST(:at AS timestamptz) AS at) AS received")
+)
 
 
 def close(
@@ -479,27 +340,11 @@ def close(
         raise Missing("unknown_experiment", "there is no such experiment")
     if row.closed_at is not None:
         return
-    connection.execute(
-        update(experiments)
-        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
-        .values(closed_at=receipt_time(connection))
-    )
     record_action(connection, project_id, "experiment_closed", by=by, subject=experiment_id)
+    connection.execute(_CLOSE, {"project_id": project_id, "experiment_id": experiment_id})
 
 
-def keep_note(
-    connection: Connection, project_id: int, experiment_id: str, note: str | None
-) -> None:
-    """Keeps the team's note on an experiment; None removes it. No verdict reads it.
-
-    Raises:
-        Missing: The project has no such experiment.
-    """
-    kept = connection.execute(
-        update(experiments)
-        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
-        .values(note=note)
-        .returning(experiments.c.experiment_id)
-    ).one_or_none()
-    if kept is None:
-        raise Missing("unknown_experiment", "there is no such experiment")
+_CLOSE = text(f"""
+UPDATE experiments SET closed_at = at FROM {RECEIVED}
+WHERE project_id = :project_id AND experiment_id = :experiment_id
+""")

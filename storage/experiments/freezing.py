@@ -7,34 +7,31 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, func, select, text, update
+from sqlalchemy import Connection, Row, func, select, text, update
 
 from domain.document import document_text
 from domain.policy import FrozenAnswer, Policy
 from domain.registration import Registration
 from storage.experiments.binding import Binding
 from storage.experiments.graphs import graph_patterns
-from storage.experiments.policy import Answers, Assignment, freeze, questions, start_of
-from storage.experiments.readings import PastEvents, Reading
-from storage.schema.past_log import PastFiles, PastLog
+from storage.experiments.policy import Answers, Assignment, Start, freeze, next_question, start_of
+from storage.schema.clock import store_time
+from storage.schema.past_log import PATIENCE, PastFiles, PastLog
 from storage.schema.tables import deploys, experiments
 
-# How long a turn goes on, in seconds: what it has read is kept for the next.
-_TURN = 1.0
+# How long a turn goes on, in seconds: what it has read is kept for the next. A reading may go on
+# for as long as a run has left for it, and so much longer.
+_TURN, _OVERTIME = 1.0, 2.0
 # How often a reading is tried that is not answered in time: then its member has its default.
 _TRIES = 2
 
 
 class PastAnswers(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers to the questions of a policy that is not frozen yet.
-
-    Attributes:
-        tries: How often the log did not answer a question in time.
-    """
+    """The answers to a policy's questions so far; `tries` counts those that came too late."""
 
     answers: tuple[FrozenAnswer, ...] = ()
     tries: dict[str, int] = {}
@@ -54,30 +51,38 @@ def take_turn(
     *,
     files: PastFiles | None = None,
     seconds: float = _TURN,
-    patience: float | None = None,
+    patience: float = PATIENCE,
+    left: float = math.inf,
 ) -> Turn:
     """Goes on with the freeze of a bound experiment, by a question at least.
+
+    A reading that was cut off for want of the run's time before half of its own counts as no try.
 
     Args:
         connection: In a transaction.
         files: Of days that PostgreSQL does not have whole; None to read it alone.
-        patience: How long a reading may take, in seconds; None for as long as ever.
+        patience: How long a reading may take, in seconds.
+        left: How many seconds the run has left.
     """
-    assignment, kept = _assigned(connection, experiment_id)
+    assignment, kept, past = _assigned(connection, experiment_id, files)
     answers = {each.question: each for each in kept.answers}
-    ends_at = time.monotonic() + seconds
-    while (reading := _next(assignment, answers)) is not None:
-        answer = _read(connection, assignment, reading, files, patience)
-        tries = kept.tries.get(reading.question, 0) + 1
+    begun = time.monotonic()
+    while (reading := next_question(assignment, answers)) is not None:
+        limit = min(patience, max(_OVERTIME, begun + left - time.monotonic()))
+        answer = reading.answer(replace(past, seconds=limit))
+        tries = kept.tries.get(reading.question, 0) + (2 * limit >= patience)
         if answer is None and tries < _TRIES:
             tried = {**kept.tries, reading.question: tries}
             _keep(connection, experiment_id, answers, tried)
             return Turn(is_done=False, is_unanswered=True)
         answers[reading.question] = reading.unanswered if answer is None else answer
-        if time.monotonic() >= ends_at:
+        if time.monotonic() >= begun + seconds:
             _keep(connection, experiment_id, answers, kept.tries)
             return Turn(is_done=False)
-    _store(connection, assignment, answers)
+    # OFREP served control to all while the past was read: these units belong to no arm.
+    assignment = replace(assignment, frozen_at=store_time(connection))
+    policy = freeze(assignment, answers)
+    _store(connection, assignment.row, policy, start_of(assignment, answers))
     return Turn(is_done=True)
 
 
@@ -87,24 +92,6 @@ def freeze_whole(
     """Freezes the policy that a bound experiment's verdict reads, or why it cannot start."""
     while not take_turn(connection, experiment_id, files=files, seconds=math.inf).is_done:
         pass
-
-
-def _next(assignment: Assignment, answers: Answers) -> Reading[Any] | None:
-    asked = questions(assignment, answers)
-    return next((each for each in asked if each.question not in answers), None)
-
-
-def _read(
-    connection: Connection,
-    assignment: Assignment,
-    reading: Reading[Any],
-    files: PastFiles | None,
-    patience: float | None = None,
-) -> FrozenAnswer | None:
-    row, limit = assignment.row, {} if patience is None else {"seconds": patience}
-    past = PastLog(connection, until=assignment.until, files=files, **limit)
-    events = PastEvents(past=past, project_id=row.project_id, environment=row.environment)
-    return reading.answer(events)
 
 
 def _keep(
@@ -118,8 +105,7 @@ def _keep(
     )
 
 
-def _store(connection: Connection, assignment: Assignment, answers: Answers) -> None:
-    policy, start = freeze(assignment, answers), start_of(assignment, answers)
+def _store(connection: Connection, row: Row[Any], policy: Policy | str, start: Start) -> None:
     frozen: dict[str, Any] = {"cannot_start": policy}
     if not isinstance(policy, str):
         frozen = {
@@ -132,7 +118,7 @@ def _store(connection: Connection, assignment: Assignment, answers: Answers) -> 
     connection.execute(
         update(experiments)
         # Two runs freeze alike: the first stays.
-        .where(own.experiment_id == assignment.row.experiment_id, own.frozen_at.is_(None))
+        .where(own.experiment_id == row.experiment_id, own.frozen_at.is_(None))
         .values(**frozen, answers=None, answered_at=func.clock_timestamp())
     )
 
@@ -140,18 +126,19 @@ def _store(connection: Connection, assignment: Assignment, answers: Answers) -> 
 def frozen_again(
     connection: Connection, experiment_id: str, *, files: PastFiles | None = None
 ) -> tuple[dict[str, Any], dict[str, Any], Sequence[FrozenAnswer]]:
-    """Returns a policy as it is stored and by its kept answers, and the log's answers as of now.
+    """Returns a policy as stored, completed, and by its kept answers, and the log's answers now.
 
     Nothing is stored.
     """
-    assignment, _ = _assigned(connection, experiment_id)
+    assignment, _, past = _assigned(connection, experiment_id, files)
     stored = assignment.row.policy
     kept = {each.question: each for each in Policy.of(stored).frozen_from}
     answers: dict[str, FrozenAnswer] = {}
-    while (reading := _next(assignment, answers)) is not None:
-        answer = _read(connection, assignment, reading, files)
-        answers[reading.question] = answer or reading.unanswered
-    return stored, json.loads(document_text(freeze(assignment, kept))), [*answers.values()]
+    while (reading := next_question(assignment, answers)) is not None:
+        answers[reading.question] = reading.answer(past) or reading.unanswered
+    both = (Policy.completed(stored), freeze(assignment, kept))
+    whole, again = (json.loads(document_text(each)) for each in both)
+    return whole, again, [*answers.values()]
 
 
 # The settings that were changed since a time, as they were before.
@@ -165,25 +152,35 @@ ORDER BY a.entry_id
 """)
 
 
+# A day's prior may be kept after midnight: a frozen policy keeps the prior that it had.
 _LEARNED = text("""
 SELECT day::text AS day, weights FROM learned_priors
 WHERE project_id = :project_id AND day < (CAST(:bound_at AS timestamptz) AT TIME ZONE 'UTC')::date
+  AND (NOT :is_frozen OR day::text = :learned_on)
 ORDER BY day DESC LIMIT 1
 """)
 
 
-def _assigned(connection: Connection, experiment_id: str) -> tuple[Assignment, PastAnswers]:
+def _assigned(
+    connection: Connection, experiment_id: str, files: PastFiles | None
+) -> tuple[Assignment, PastAnswers, PastLog]:
     query = select(experiments, func.clock_timestamp().label("now"))
     row = connection.execute(query.where(experiments.c.experiment_id == experiment_id)).one()
     deploy = connection.execute(select(deploys).where(deploys.c.deploy_id == row.deploy_id)).one()
     request = Registration.of_stored(row.request)
+    # The deploy brought the last of a portfolio's changes: its routes are that change's.
+    is_all = request.routes is not None or request.is_portfolio or not deploy.affected_routes
     binding = msgspec.convert(row.binding, Binding)
     since = {"since": binding.began_at, "until": row.bound_at}
     changes = connection.execute(_CHANGES, {"project_id": row.project_id, **since}).all()
-    bound = {"project_id": row.project_id, "bound_at": row.bound_at}
-    learned = connection.execute(_LEARNED, bound).one_or_none()
-    # The deploy brought the last of a portfolio's changes: its routes are that change's.
-    is_all = request.routes is not None or request.is_portfolio or not deploy.affected_routes
+    policy = None if row.policy is None else Policy.of(row.policy)
+    asked = {
+        "project_id": row.project_id,
+        "bound_at": row.bound_at,
+        "is_frozen": policy is not None,
+        "learned_on": policy and policy.learned_on,
+    }
+    learned = connection.execute(_LEARNED, asked).one_or_none()
     patterns = (
         None
         if is_all or deploy.graph_id is None
@@ -199,4 +196,11 @@ def _assigned(connection: Connection, experiment_id: str) -> tuple[Assignment, P
         learned=learned,
         frozen_at=row.frozen_at or row.now,
     )
-    return assignment, msgspec.convert(row.answers or {}, PastAnswers)
+    past = PastLog(
+        connection=connection,
+        project_id=row.project_id,
+        environment=row.environment,
+        until=row.bound_at,
+        files=files,
+    )
+    return assignment, msgspec.convert(row.answers or {}, PastAnswers), past

@@ -38,11 +38,7 @@ class Graph:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """Returns a document's graph.
-
-        Args:
-            document: Checked by the caller: `routes` is a list.
-        """
+        """Returns the graph of a document whose `routes` the caller has seen to be a list."""
         versions = [document[name] for name in _VERSIONS if name in document]
         return cls(
             text=msgspec.json.encode(document).decode(),
@@ -154,11 +150,7 @@ def store_graph(connection: Connection, project_id: int, graph: Graph) -> Stored
 
 
 def graph_text(connection: Connection, project_id: int, graph_id: str) -> str:
-    """Returns a graph of a project as JSON text: no reader here needs it parsed.
-
-    Raises:
-        Missing: The project has no such graph.
-    """
+    """Returns a graph of a project as JSON text: no reader here needs it parsed."""
     head = connection.execute(
         select(cast(graphs.c.document, Text)).where(
             graphs.c.project_id == project_id, graphs.c.graph_id == graph_id

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, text, update
 from sqlalchemy.dialects.postgresql import insert
 
-from domain.lineage.history import CommitFact, History
+from domain.lineage.history import CommitFact
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CHECKS_DRAWS, FLAG_NAME, HAS_FLAG
 from storage.schema.tables import commits
@@ -22,7 +22,7 @@ def read_facts(
     wanted = sorted(set(environments))
     for row in connection.execute(_FACTS, _places(wanted)):
         facts[row.project_id, row.environment].append(
-            value_of(CommitFact, row, commit=row.commit_sha, changes=frozenset(row.changes))
+            value_of(CommitFact, row, changes=frozenset(row.changes))
         )
     return facts
 
@@ -30,9 +30,13 @@ def read_facts(
 _AMONG = """IN (
     SELECT * FROM unnest(CAST(:projects AS bigint[]), CAST(:names AS text[]))
 )"""
-_FACTS = text(f"""
-SELECT * FROM commits WHERE (project_id, environment) {_AMONG} ORDER BY recorded_at, commit_sha
-""")
+_ANY_FACTS = """
+SELECT project_id, environment, commit_sha AS commit, changes, recorded_at, base, base_recorded_at,
+    assumed_base, assumed_at
+FROM commits WHERE {} ORDER BY recorded_at, commit_sha
+"""
+FACTS = _ANY_FACTS.format("project_id = :project_id AND environment = :environment")
+_FACTS = text(_ANY_FACTS.format(f"(project_id, environment) {_AMONG}"))
 
 
 def _places(wanted: Sequence[tuple[int, str]]) -> dict[str, Any]:
@@ -61,14 +65,6 @@ def read_flags(
     for row in connection.execute(_FLAGS, _places(wanted)):
         flags[row.project_id, row.environment][row.name] = row.since
     return flags
-
-
-def read_history(
-    connection: Connection, project_id: int, environment: str, *, known_at: datetime
-) -> History:
-    """Returns an environment's history as known at a time."""
-    facts = read_facts(connection, [(project_id, environment)])
-    return History(facts[project_id, environment], known_at=known_at)
 
 
 def joint_with(experiment: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 from sqlalchemy import Row
 
-from domain.checklist.setup import ReturningVisitors
+from domain.lineage.returning import ReturningVisitors
 from domain.measure import precision_of
 from domain.metric import (
     DAY,
@@ -45,7 +45,7 @@ from storage.experiments.readings import (
     read_returning,
     sends_requests,
 )
-from storage.tenants.settings import Settings, Unit, ValueRoute, frozen_settings
+from storage.tenants.settings import Settings, ValueRoute, frozen_settings
 
 # docs/statistics.md, 'Threshold metrics': such shares of the units exceeded a threshold that is
 # watched.
@@ -53,6 +53,11 @@ FEWEST_EXCEED, MOST_EXCEED = 0.002, 0.6
 # How many units an analysis block waits for, and how long (docs/statistics.md, 'Counts').
 _DECLARED = (BLOCK_MIN_UNITS, timedelta(hours=24))
 _UNDECLARED = (UNDECLARED_MIN_UNITS, timedelta(hours=6))
+
+# Members of a policy that are set by a setting of the same name, without a line of their own.
+_AS_SET = {*Policy.__struct_fields__} & {*Settings.__struct_fields__} - {
+    *("futility_margin", "guardrails", "segments", "unit")
+}
 
 Answers = Mapping[str, FrozenAnswer]
 
@@ -91,6 +96,12 @@ class Assignment:
     def guardrails(self) -> Sequence[str]:
         """The guardrails that its registration asked for, or its project's."""
         return watched_guardrails(self.binding.settings, self.request.guardrails)
+
+
+def next_question(assignment: Assignment, answers: Answers) -> Reading[Any] | None:
+    """Returns the first reading that a policy needs and that is not answered; None once all are."""
+    asked = questions(assignment, answers)
+    return next((each for each in asked if each.question not in answers), None)
 
 
 def questions(assignment: Assignment, answers: Answers) -> list[Reading[Any]]:
@@ -157,11 +168,20 @@ def freeze(assignment: Assignment, answers: Answers) -> Policy | str:
     if definition is None or further:
         return unwatched[-1] if unwatched else f"{target}: {SINGLE}"
     binding, request = assignment.binding, assignment.request
-    watched = [each for name in others for each in defined(name)]
+    # A unit's first value alone is the target's: more events are no further outcome.
+    watched = [
+        structs.replace(each, picked=each.over is not None)
+        for name in others
+        for each in defined(name)
+    ]
     routes, because = _routes(assignment, answers)
     past = _past(assignment, definition, unit, start)
     sums = None if past is None else past.value(answers)
     before = _before(assignment, start)
+    value = request.value_per_conversion
+    if value is None:
+        value = _shared_value(settings.value_routes, metric=target, routes=routes)
+    learned = _learned(assignment)
     companions = companions_of(
         definition,
         unit=unit,
@@ -187,12 +207,8 @@ def freeze(assignment: Assignment, answers: Answers) -> Policy | str:
         graph_id=assignment.deploy.graph_id,
         flag=flag,
         unit=unit,
-        sample_rate=settings.sample_rate,
         drawn=flag is not None and flag.control is not None and settings.verified_draws,
-        trusted_identity=settings.trusted_identity,
-        signed_assignments=settings.signed_assignments,
-        on_suspicion=settings.on_suspicion,
-        alpha=settings.alpha,
+        patience_seconds=settings.patience_hours * HOUR,
         attempt=binding.attempt,
         earlier_attempts=tuple(binding.earlier_attempts),
         rho_day=smallest,
@@ -200,7 +216,6 @@ def freeze(assignment: Assignment, answers: Answers) -> Policy | str:
         rho_between=tuple(between),
         better=definition.better,
         window_seconds=definition.window_seconds,
-        grace_seconds=settings.grace_seconds,
         warmup_seconds=max(0, settings.warmup_minutes * MINUTE - late),
         segments=tuple(sorted(set(settings.segments))),
         horizon_seconds=settings.horizon_days * DAY,
@@ -208,14 +223,11 @@ def freeze(assignment: Assignment, answers: Answers) -> Policy | str:
         contrast_seconds=settings.contrast_hours * HOUR,
         futility_margin=None if settings.futility_margin == "none" else settings.futility_margin,
         # The worth of a further event of each unit says nothing of a ratio.
-        value_per_conversion=None
-        if definition.per
-        else _shared_value(settings.value_routes, metric=target, routes=routes)
-        if request.value_per_conversion is None
-        else request.value_per_conversion,
+        value_per_conversion=None if definition.per else value,
         portfolio=request.is_portfolio,
         retrospective=start.is_history,
-        **_learned(assignment),
+        **{name: getattr(settings, name) for name in _AS_SET},
+        **learned,
     )
 
 
@@ -277,7 +289,7 @@ def _capped(
 
 
 def _first_values(
-    assignment: Assignment, settings: Settings, metric: FrozenMetric, unit: Unit, start: "Start"
+    assignment: Assignment, settings: Settings, metric: FrozenMetric, unit: str, start: "Start"
 ) -> Reading[Quantiles | None] | None:
     asked = settings.metrics.get(metric.name, Metric()).thresholds
     shares = [each for each in asked if isinstance(each, str)]
@@ -285,7 +297,7 @@ def _first_values(
         return None
     before = _before(assignment, start)
     read = partial(
-        first_values, metric=metric, quantiles=shares, by_user=unit == "user", before=before
+        first_values, metric=metric, quantiles=shares, by_user=unit != "session", before=before
     )
     return Reading(
         question=f"thresholds of {metric.name}", read=read, default=None, kind=Quantiles | None
@@ -293,14 +305,14 @@ def _first_values(
 
 
 def _past(
-    assignment: Assignment, metric: FrozenMetric, unit: Unit, start: "Start"
+    assignment: Assignment, metric: FrozenMetric, unit: str, start: "Start"
 ) -> Reading[HistorySums | None] | None:
     """Returns the reading of the history that predicts a metric of users.
 
     None where a build with the change was served then.
     """
     binding = assignment.binding
-    is_adjusted = unit == "user" and metric.kind == "mean" and not start.is_history
+    is_adjusted = unit != "session" and metric.kind == "mean" and not start.is_history
     is_whole = start.starts_at - start.late_by == start.began_at
     if not is_adjusted or binding.served_before or metric.cap is None or not is_whole:
         return None
@@ -337,7 +349,8 @@ def _with_slow(
         sources=[settings.span_event],
         over=["p50", "p90", "p95", "p99"],
         better="lower",
-        window_seconds=300,
+        # What comes after the window is not seen.
+        window_seconds=30 * MINUTE,
     )
     metrics = {**settings.metrics, SLOW: slow}
     return structs.replace(settings, metrics=metrics), [*assignment.guardrails, SLOW]
@@ -421,7 +434,7 @@ def _returning(assignment: Assignment, start: "Start") -> Reading[ReturningVisit
     )
 
 
-def _unit(assignment: Assignment, answers: Answers, start: "Start") -> Unit:
+def _unit(assignment: Assignment, answers: Answers, start: "Start") -> str:
     """Returns the unit that an experiment counts: the project's, or by `auto` the router's."""
     unit, reading = assignment.binding.settings.unit, _returning(assignment, start)
     returning = None if reading is None else reading.value(answers).unit

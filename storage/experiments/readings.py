@@ -1,4 +1,4 @@
-"""Readings of the past log: unit, caps, thresholds, history and routes that a policy freezes.
+"""Readings of the past log: start, unit, caps, thresholds, history and routes of a policy.
 
 Anybody can send events with the public key. So each member is read from vouched events, which came
 with the write key or signed by the router, wherever these are enough; else from all events, of a
@@ -8,7 +8,7 @@ and sums are exact, so that every engine reads the same.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -17,9 +17,9 @@ import msgspec
 from sqlalchemy import Row, TextClause, text
 
 from domain.cause import MANY_RETURNING
-from domain.checklist.setup import ReturningVisitors
 from domain.currency import RATE_SCALE
-from domain.lineage.flag import Flag
+from domain.lineage.flag import Flag, spellings
+from domain.lineage.returning import ReturningVisitors
 from domain.metric import FrozenMetric, quantile_share
 from domain.millionths import LARGEST_AMOUNT, MILLION, cap_in_millionths
 from domain.policy import FrozenAnswer, FrozenSource, Member
@@ -61,21 +61,17 @@ def _as_kept(value: object) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Generic[ReadT]):
-    """A question to the past log, whose answer the policy keeps.
-
-    Attributes:
-        read: Reads the answer.
-        default: The answer where the log gives none in time.
-        kind: The type of the answer.
-    """
+    """A question to the past log; the policy keeps its answer, or `default` if none is in time."""
 
     question: str
     read: Callable[["PastEvents"], ReadT]
     default: ReadT
     kind: object
 
-    def answer(self, events: "PastEvents") -> FrozenAnswer | None:
+    def answer(self, past: PastLog) -> FrozenAnswer | None:
         """Returns the answer of the log; None where it gives none in time."""
+        # Each has its own time.
+        events = PastEvents(past=replace(past))
         try:
             return events.answer(self.question, self.read(events))
         except UnansweredError:
@@ -94,17 +90,15 @@ class Reading(Generic[ReadT]):
 
 @dataclass(frozen=True, kw_only=True)
 class PastEvents:
-    """The events of an environment that an answer of a policy is read from."""
+    """The events of an environment that a single answer of a policy is read from."""
 
     past: PastLog
-    project_id: int
-    environment: str
     _days: list[datetime] = field(default_factory=list[datetime])
     _noted: list[FrozenSource] = field(default_factory=list[FrozenSource])
 
     @property
     def _place(self) -> dict[str, object]:
-        return {"project_id": self.project_id, "environment": self.environment}
+        return {"project_id": self.past.project_id, "environment": self.past.environment}
 
     def rows(self, reading: str, **parameters: Any) -> Sequence[Row[Any]]:  # noqa: ANN401 - of SQL
         """Returns the rows of a reading of this environment, received within some days."""
@@ -546,7 +540,8 @@ WITH sessions AS (
 ), builds AS (
     SELECT epoch, build, count(*) AS came, sum(count(*)) OVER (PARTITION BY epoch) AS all_came,
         row_number() OVER (PARTITION BY epoch ORDER BY count(*) DESC, build) AS place
-    FROM drawn GROUP BY epoch, build
+    -- A stranger's sessions of any build would make another the second.
+    FROM drawn WHERE vouched OR NOT :trusted_only GROUP BY epoch, build
 )
 SELECT (SELECT count(*) FROM sessions) AS sessions,
     (SELECT count(pseudonym) FROM sessions) AS named,
@@ -622,9 +617,11 @@ def read_returning(events: PastEvents, settings: Settings) -> ReturningVisitors:
 # --- The start: the first event of a flag, and the first look that somebody could have had -------
 
 _FIRST_FLAGGED = f"""
-SELECT min(occurred) AS occurred FROM {EVENTS} AS e
-WHERE occurred >= :since AND {compared_value(FLAG)} = :treatment
-  AND (trusted OR signed OR NOT :signed_only)
+SELECT min(occurred) AS occurred, count(*) FILTER (WHERE trusted OR signed) AS vouched,
+    count(*) FILTER (WHERE NOT (trusted OR signed)) AS unvouched
+FROM {EVENTS} AS e
+WHERE occurred >= :since AND {compared_value(FLAG)} IN (:treatment, :spelled)
+  AND (trusted OR signed OR NOT :vouched_only)
 """
 
 
@@ -632,9 +629,19 @@ def first_flagged(
     events: PastEvents, flag: Flag, *, since: datetime, signed_only: bool
 ) -> datetime | None:
     """Returns when a flag was first on; None where it never was."""
-    asked = {"flag": flag.name, "treatment": flag.treatment, "signed_only": signed_only}
-    occurred = events.rows(_FIRST_FLAGGED, since=since, **asked)[0].occurred
-    return None if occurred is None else EPOCH + occurred * MICROSECOND
+    treatment, spelled = spellings(flag.treatment)
+    asked = {"flag": flag.name, "treatment": treatment, "spelled": spelled}
+    first = first_enough(
+        (
+            events.rows(_FIRST_FLAGGED, since=since, vouched_only=each, **asked)[0]
+            for each in ((True,) if signed_only else (True, False))
+        ),
+        lambda row: row.vouched > 0,
+    )
+    if first.occurred is None:
+        return None
+    events.note("start", first, since, events.past.until, metric=None)
+    return EPOCH + first.occurred * MICROSECOND
 
 
 # What closes later is not asked: so whenever it is read, it is the same.

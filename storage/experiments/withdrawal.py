@@ -8,15 +8,15 @@ included, goes on as if it had never come.
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, text, update
+from sqlalchemy import Connection, Row, select, text
 
 from domain.figures import first_names
 from storage.experiments.deploys import deploy_record
 from storage.postgres.refusal import Conflict, Missing
-from storage.schema.clock import receipt_time
+from storage.schema.clock import RECEIVED
 from storage.schema.tables import deploys
 from storage.tenants.audit_trail import PROGRAM, Actor, record_action
-from storage.tenants.projects import lock_project
+from storage.tenants.settings import lock_project
 
 _NAMED = 3
 
@@ -41,20 +41,21 @@ def withdraw_deploy(
     if deploy.withdrawn_at is not None:
         return deploy_record(deploy), deploy.withdrawn_at
     _refuse_if_in_use(connection, deploy)
-    # Events are read before the log's lock is held, for which the pipeline of all projects waits.
-    # What comes meanwhile is in a block that has not closed.
+    # Events that arrive meanwhile are in a block that has not closed.
     for forget in (_FORGET_COMMIT, _FORGET_IDS):
         connection.execute(forget, _members(deploy, "environment", "commit_sha", "deploy_id"))
-    withdrawn_at = receipt_time(connection)
-    connection.execute(
-        update(deploys).where(deploys.c.deploy_id == deploy_id).values(withdrawn_at=withdrawn_at)
-    )
     if deploy.graph_before != deploy.graph_id:
         connection.execute(
             _RESTORE_GRAPH, _members(deploy, "graph_id", "graph_before", "recorded_at")
         )
     record_action(connection, project_id, "deploy_withdrawn", by=by, subject=deploy_id)
+    withdrawn_at = connection.execute(_WITHDRAW, {"deploy_id": deploy_id}).scalar_one()
     return deploy_record(deploy), withdrawn_at
+
+
+_WITHDRAW = text(f"""
+UPDATE deploys SET withdrawn_at = at FROM {RECEIVED} WHERE deploy_id = :deploy_id RETURNING at
+""")
 
 
 def _members(deploy: Row[Any], *names: str) -> dict[str, object]:

@@ -16,7 +16,8 @@ from storage.lake.sealed_hours import (
     listed_files,
     note_verified,
 )
-from storage.lake.verification import WrongFileError, verified
+from storage.lake.verification import verified
+from storage.log.file_errors import WrongFileError
 from storage.log.parts import HOUR
 from storage.postgres.rows import value_of
 
@@ -98,11 +99,7 @@ class Compared:
 
 
 def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Compared:
-    """Compares files that were not compared yet with the events in PostgreSQL.
-
-    Args:
-        connection: In a transaction of its own.
-    """
+    """Compares files not yet compared with PostgreSQL's events, in a transaction of its own."""
     import duckdb  # noqa: PLC0415 - it takes long to load, as said above
 
     connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))

@@ -8,6 +8,7 @@ import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,8 +19,8 @@ from storage.lake.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
 from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import Extent, SealedLog, read_apart
 from storage.lake.sealed_hours import moved_to
-from storage.lake.spark_engine import PORT, REMOTE, open_spark
-from storage.pipeline.engines.engine import DayEngine, EngineError
+from storage.pipeline.engines.day_engine import DayEngine
+from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.log_relations import attach_log
 from storage.pipeline.moments import microseconds
 from storage.schema.encoding import MICROSECOND, SKEW
@@ -27,6 +28,7 @@ from storage.schema.past_log import PastFiles, UnansweredError, written
 
 ENGINE = "SERVICE_ENGINE"
 MEMORY, THREADS = "SERVICE_ENGINE_MEMORY_MIB", "SERVICE_ENGINE_THREADS"
+REMOTE, PORT = "SERVICE_SPARK_REMOTE", 15002
 DUCKDB, SPARK = "duckdb", "spark"
 
 
@@ -102,16 +104,15 @@ def _is_remote(text: str) -> bool:
 
 @contextmanager
 def open_day_engine(settings: DayEngineSettings, *, lake: Lake) -> Generator[DayEngine]:
-    """Yields the engine of the settings, with nothing in it.
-
-    Raises:
-        EngineError: Spark is asked for, and cannot be used.
-    """
+    """Yields the engine of the settings, with nothing in it."""
     if settings.spark_remote is None:
         with open_duckdb(settings.limits, seconds=settings.seconds) as engine:
             yield engine
     else:
-        with open_spark(settings.spark_remote, lake=lake, seconds=settings.seconds) as engine:
+        # An engine beside this process is a plugin of the core: pyproject.toml names it.
+        (plugin,) = entry_points(group="deploy_reward.engines", name=SPARK)
+        opened = plugin.load()(settings.spark_remote, lake=lake, seconds=settings.seconds)
+        with opened as engine:
             yield engine
 
 

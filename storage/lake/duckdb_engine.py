@@ -1,5 +1,6 @@
 """DuckDB as an engine of the text: in this process, within a bound of memory, over whole days."""
 
+import re
 import shutil
 import tempfile
 import threading
@@ -38,12 +39,14 @@ class DuckDBLimits:
         folder: Where that folder is made; None for the system's own.
         readings_a_mib: How many events, each counted for every experiment that reads it, are
             computed at once for each MiB, at the cost of some spilling.
+        few_rows: Up to how many events a log is copied into memory.
     """
 
     memory_mib: int = 1024
     threads: int = 1
     folder: Path | None = None
     readings_a_mib: int = 30_000
+    few_rows: int = 200_000
 
     def parts(self, readings: int) -> int:
         """Returns in how many parts so many readings are computed."""
@@ -100,9 +103,6 @@ class DuckDBEngine:
     A day that is computed part by part is in files: its events are distributed to files of each
     part, and the rows of a part that are read later are written to a file. So neither memory nor
     what DuckDB spills grows with the day.
-
-    Args:
-        seconds: How long a step may take; None for as long as it needs.
     """
 
     dialect = Dialect(
@@ -128,6 +128,9 @@ class DuckDBEngine:
         self._seconds = seconds
         self._parts = 1
         self._part: int | None = None
+        self._constants: Mapping[str, str] = {}
+        self._in_order = False
+        self._few = False
         # By relation, the statement that was distributed, and the files of each part.
         self._distributed: dict[str, str] = {}
         self._written: dict[str, dict[int, list[Path]]] = {}
@@ -136,6 +139,8 @@ class DuckDBEngine:
         """Makes a small input of rows."""
         # As lists: of Arrow's arrays made from a sequence pyarrow loads pandas, for half a second.
         values = list(zip(*rows, strict=True)) or [()] * len(columns)
+        if name == "scope":
+            self._constants = _constants(columns, values)
         lists = ", ".join(
             f"unnest(CAST(? AS {_TYPES[kind]}[])) AS {column}" for column, kind in columns.items()
         )
@@ -148,21 +153,35 @@ class DuckDBEngine:
         self.database.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
 
     def run(self, step: Step) -> None:
-        """Materializes a step.
-
-        Raises:
-            duckdb.InterruptException: It took longer than a step may.
-        """
+        """Materializes a step."""
         sql = self._in_words(step.sql)
         # DuckDB expects no row of a left join to an empty relation and would hash the other side:
         # the statement's own order of joins is kept.
-        kept = "build_side_probe_side,join_order" if step.small_right else ""
-        self.database.execute(f"SET disabled_optimizers = '{kept}'")
+        if step.small_right is not self._in_order:
+            kept = "build_side_probe_side,join_order" if step.small_right else ""
+            self.database.execute(f"SET disabled_optimizers = '{kept}'")
+            self._in_order = step.small_right
         with self._limited(self._seconds):
-            if self._part is None or step.temporary:
-                self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
-            else:
+            if self._part is not None and not step.temporary:
                 self.define(step.name, self._write(step.name, sql, self._part))
+            elif step.words and not self._few:
+                self._store_numbered(step, sql)
+            else:
+                self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
+
+    def _store_numbered(self, step: Step, sql: str) -> None:
+        """Stores a step's words by number, and defines the step with them as texts again."""
+        for column, words in step.words.items():
+            self.database.execute(
+                f"CREATE TYPE {column}_word AS ENUM (SELECT DISTINCT word FROM"
+                f" (SELECT '' UNION ALL {words}) AS words (word) WHERE word IS NOT NULL)"
+            )
+        stored = ", ".join(f"CAST({each} AS {each}_word) AS {each}" for each in step.words)
+        read = ", ".join(f"CAST({each} AS VARCHAR) AS {each}" for each in step.words)
+        self.database.execute(
+            f"CREATE TABLE {step.name}_numbered AS SELECT * REPLACE ({stored}) FROM ({sql})"
+        )
+        self.define(step.name, f"SELECT * REPLACE ({read}) FROM {step.name}_numbered")
 
     @contextmanager
     def _limited(self, seconds: float | None) -> Generator[None]:
@@ -184,6 +203,14 @@ class DuckDBEngine:
         self.database.unregister("copied_batches")
         self.define(name, written)
 
+    def keep_few(self, name: str, counted: str) -> None:
+        """Copies a relation into memory if it has few rows: some twenty statements read it."""
+        ((rows,),) = self.rows(f"SELECT count(*) FROM {counted}")
+        self._few = rows <= self._limits.few_rows
+        if self._few:
+            self.database.execute(f"CREATE OR REPLACE TABLE few_{name} AS FROM {name}")
+            self.define(name, f"FROM few_{name}")
+
     def split(self, readings: Iterable[int]) -> None:
         """Chooses in how many parts units are computed."""
         for bound in readings:
@@ -199,9 +226,9 @@ class DuckDBEngine:
         self._distributed[name] = sql
         distributed: list[str] = []
         for number, key in enumerate(keys):
-            # Once into a part that several of its units are in.
+            # Once into a part that several of its units are in. NULL has a hash, and is no unit.
             others = "".join(
-                f" AND {self._part_of(key)} <> {self._part_of(earlier)}"
+                f" AND ({earlier} IS NULL OR {self._part_of(key)} <> {self._part_of(earlier)})"
                 for earlier in keys[:number]
             )
             distributed.append(
@@ -251,7 +278,8 @@ class DuckDBEngine:
 
     def _in_words(self, sql: str) -> str:
         in_part = "true" if self._part is None else f"{self._part_of('unit')} = {self._part}"
-        return self.dialect.written(sql, in_part=in_part)
+        constant = _SCOPE.sub(lambda match: self._constants.get(match[1], match[0]), sql)
+        return self.dialect.written(constant, in_part=in_part)
 
     def drop(self, steps: Iterable[Step]) -> None:
         """Drops the rows of those steps that are temporary."""
@@ -278,11 +306,7 @@ class DuckDBEngine:
     def answer(
         self, sql: str, parameters: Mapping[str, object], *, seconds: float
     ) -> Sequence[Any]:
-        """Returns the rows of a statement with parameters, with the names of its columns.
-
-        Raises:
-            duckdb.InterruptException: It took longer than so many seconds.
-        """
+        """Returns the rows of a statement with parameters, with the names of its columns."""
         with self._limited(seconds):
             result = self.database.execute(sql, dict(parameters))
             row = _Names("Row", [column[0] for column in result.description])
@@ -295,6 +319,26 @@ class DuckDBEngine:
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its number."""
         return number
+
+
+# The columns of `scope` that statements compute with.
+_SCOPE = re.compile(
+    r"\b[sb]\.(by_user|trusted_only|signed_only|vouched_only|by_route|drawn|flag|flag_treatment"
+    r"|flag_control|sample_bound|starts_at|grace|seen_from|from_block|to_block|received_from"
+    r"|received_to|horizon|warm_at)\b"
+)
+
+
+def _constants(columns: Columns, values: Sequence[Sequence[Any]]) -> dict[str, str]:
+    """Returns the columns of the same value in each row, as literals, which DuckDB folds."""
+    constants: dict[str, str] = {}
+    for (column, kind), listed in zip(columns.items(), values, strict=True):
+        distinct = set(listed)
+        value = distinct.pop() if len(distinct) == 1 else ""
+        if value is None or isinstance(value, int):
+            literal = "NULL" if value is None else str(value)
+            constants[column] = f"CAST({literal} AS {_TYPES[kind]})"
+    return constants
 
 
 def _read(paths: Sequence[Path]) -> str:

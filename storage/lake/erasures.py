@@ -18,7 +18,8 @@ from storage.lake.sealed_hours import (
     read_erasures,
 )
 from storage.lake.sealing import sealing_alone, store_file
-from storage.lake.verification import WrongFileError, verified
+from storage.lake.verification import verified
+from storage.log.file_errors import WrongFileError
 from storage.pipeline.log_relations import not_erased_after, register_erasures
 
 _NOTE = text("""
@@ -104,10 +105,7 @@ def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
     is to be deleted then: a run that dies leaves at most a file that is not listed, and a file that
     is not as it is listed stops no other file. While its events are in PostgreSQL such a file is
     written anew from there; else its people stay in its bytes until the right file is back, and
-    their erasures stay.
-
-    Returns:
-        The result; None where hours are being sealed: the next run does it.
+    their erasures stay. Returns None where hours are being sealed: the next run does it.
     """
     with sealing_alone(engine, lake) as connection:
         if connection is None:
@@ -134,16 +132,11 @@ def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
 def _rewrite(
     connection: Connection, lake: Lake, file: SealedFile, engine: DuckDBEngine, newest: int
 ) -> bool:
-    """Writes a file anew where it holds any event of who was erased, and returns whether it did.
-
-    Raises:
-        WrongFileError: It is not as it is listed.
-    """
+    """Writes a file anew where it holds any event of who was erased, and returns whether it did."""
     with verified(lake, file) as path:
         columns = ", ".join(f"e.{name}" for name in COLUMNS.names)
-        source = (
-            f"{engine.parquet([str(path)])} AS e WHERE true{not_erased_after(file.last_erasure)}"
-        )
+        kept_rows = not_erased_after(engine, file.last_erasure)
+        source = f"{engine.parquet([str(path)])} AS e WHERE true{kept_rows}"
         ((rows,),) = engine.rows(f"SELECT count(*) FROM {source}")
         is_written = rows < file.rows
         kept = (batch.cast(COLUMNS) for batch in engine.batches(f"SELECT {columns} FROM {source}"))

@@ -17,8 +17,7 @@ from storage.lake.verification import wrong_files
 from storage.pipeline.steps import IDENTITY
 from storage.postgres.engine import SCHEMA
 from storage.postgres.lock_waits import BRIEFLY, is_locked, unless_locked
-from storage.schema.clock import receipt_time
-from storage.schema.encoding import on_our_clock
+from storage.schema.encoding import PERSON
 from storage.schema.partitions import claim_past_days, partition_name, present_days
 from storage.schema.policy_columns import SEEN_FROM
 
@@ -78,9 +77,7 @@ def movable_days(connection: Connection, *, as_of: datetime, hot_days: int) -> d
 
     Those that ended, and were last written, more than the hot days ago, of which each hour is in a
     file that was compared with PostgreSQL's events, and that no open experiment has still to read.
-
-    Returns:
-        Of each whether nobody asks any more when its sessions named their users.
+    Returns of each whether nobody asks any more when its sessions named their users.
     """
     today, named_days = as_of.astimezone(UTC).date(), hot_days + NAMED_DAYS
     bound = {
@@ -94,11 +91,7 @@ def movable_days(connection: Connection, *, as_of: datetime, hot_days: int) -> d
 
 @dataclass(frozen=True, kw_only=True)
 class MovedDay:
-    """A day that was moved.
-
-    Attributes:
-        freed: How many bytes smaller it is there.
-    """
+    """A day that was moved; `freed` is by how many bytes it is smaller there."""
 
     day: date
     kept: int
@@ -113,8 +106,8 @@ class DayMove:
     held: list[date]
 
 
-# Rows of old days that are still read singly: a session's user, the values behind a cap, every
-# name that was used, and when a flag's value was first seen.
+# Rows of old days that are still read singly: a session's user, and every name that was used. What
+# a policy reads of such days is read from the files.
 _KEEP = """
 CREATE TABLE {kept} (LIKE runtime_events INCLUDING ALL);
 INSERT INTO {kept}
@@ -126,13 +119,7 @@ WITH names AS (
         (project_id, environment, event), (project_id, environment, commit_sha),
         (project_id, environment, route)
     )
-), flagged AS (
-    SELECT project_id, environment, flags, trusted, signed, min({at}) AS at
-    FROM {day} AS e WHERE flags IS NOT NULL
-    GROUP BY project_id, environment, flags, trusted, signed, date_trunc('hour', {at})
 ), needed AS (
-    SELECT ctid AS place FROM {day} WHERE value <> 0
-    UNION
     {named}
     UNION
     SELECT max(e.ctid) FROM {day} AS e JOIN names AS n USING (project_id, environment, received_at)
@@ -146,10 +133,6 @@ WITH names AS (
     SELECT max(e.ctid) FROM {day} AS e JOIN names AS n USING (project_id, environment, received_at)
     WHERE n.grouped = 6 AND n.route = e.route
     GROUP BY project_id, environment, e.route
-    UNION
-    SELECT max(e.ctid) FROM {day} AS e
-    JOIN flagged AS f USING (project_id, environment, flags, trusted, signed) WHERE f.at = {at}
-    GROUP BY project_id, environment, flags, trusted, signed, f.at
 )
 SELECT e.* FROM {day} AS e JOIN needed AS n ON n.place = e.ctid
 ORDER BY e.received_at;
@@ -157,11 +140,11 @@ ALTER TABLE {kept} ADD CONSTRAINT of_its_day
     CHECK (received_at >= '{begin}' AND received_at < '{end}');
 """
 
-_ALL_NAMED = "SELECT ctid FROM {day} WHERE pseudonym IS NOT NULL"
+_ALL_NAMED = "SELECT ctid AS place FROM {day} WHERE pseudonym IS NOT NULL"
 # A forgotten person is known by the sessions that named them.
-_TIES = """
-    SELECT min(ctid) FROM {day} WHERE pseudonym IS NOT NULL
-    GROUP BY project_id, environment, session_id, pseudonym, trusted
+_TIES = f"""
+    SELECT min(ctid) AS place FROM {{day}} WHERE pseudonym IS NOT NULL
+    GROUP BY project_id, environment, session_id, pseudonym, trusted, properties ->> '{PERSON}'
 """
 
 # With the constraint a partition is attached without being read again.
@@ -189,11 +172,7 @@ def move_old_days(
     limit: int = 31,
     attempts: int = 20,
 ) -> DayMove:
-    """Moves the days that may leave PostgreSQL, each in a transaction of its own.
-
-    Args:
-        attempts: How often a day that is in use is tried, four times a second.
-    """
+    """Moves days that may leave PostgreSQL, each in a transaction, tried four times a second."""
     with engine.begin() as connection:
         wanted = movable_days(connection, as_of=as_of, hot_days=hot_days)
     moved: list[MovedDay] = []
@@ -256,7 +235,6 @@ class _Move:
         begin = datetime(self.day.year, self.day.month, self.day.day, tzinfo=UTC)
         words = {
             "day": name,
-            "at": on_our_clock("e"),
             "kept": f"{name}_kept",
             "begin": begin.isoformat(),
             "end": (begin + timedelta(days=1)).isoformat(),
@@ -274,8 +252,6 @@ class _Move:
     def _replace(self, connection: Connection, words: dict[str, str]) -> bool:
         """Puts the kept rows in the day's place, unless it may stay since its rows were copied."""
         with connection.begin_nested():
-            # Under the lock of the log: an experiment is bound before this or after it.
-            receipt_time(connection)
             connection.execute(text("LOCK TABLE runtime_events IN ACCESS EXCLUSIVE MODE"))
             if self.day not in self._movable(connection):
                 connection.execute(text(f"DROP TABLE {words['kept']}"))

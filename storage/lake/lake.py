@@ -17,9 +17,9 @@ from typing import Any
 
 from sqlalchemy import Engine, text
 
+from storage.log.file_errors import VARIABLE, LakeError, WrongLakeError
 from storage.postgres.data_dir import ACCEPT, default_data_dir, loss_word
 
-VARIABLE = "SERVICE_LAKE"
 # Suffix of files that are being written, which no list names.
 _UNFINISHED = ".unfinished"
 # The file that names the store which the others belong to, and its last claim.
@@ -27,14 +27,6 @@ MARK = "store.txt"
 # Folder in which an engine keeps files while it computes.
 _SCRATCH = "scratch"
 _LOG = logging.getLogger(__name__)
-
-
-class LakeError(RuntimeError):
-    """The lake cannot be opened, read or written; the message says what to do."""
-
-
-class WrongLakeError(LakeError):
-    """The lake is another store's, another state's of the store, or has lost its files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,11 +207,6 @@ class BucketLake(Lake):
     """A lake in an object store, by fsspec: an object appears whole or not at all."""
 
     def __init__(self, address: str) -> None:
-        """Opens the object store.
-
-        Raises:
-            LakeError: fsspec, or its driver for this address, is not installed.
-        """
         try:
             fsspec: Any = import_module("fsspec")
             self.filesystem, root = fsspec.core.url_to_fs(address)
@@ -318,9 +305,6 @@ def open_lake(address: str | None = None, *, data_dir: Path | None = None) -> La
     Args:
         address: A folder, or an address that fsspec knows, as `s3://bucket/lake`.
         data_dir: The service's data directory; by default that of the settings.
-
-    Raises:
-        LakeError: It is an address that cannot be opened here.
     """
     named = address or os.environ.get(VARIABLE, "").strip()
     if not named:
@@ -365,11 +349,7 @@ def store_lake(engine: Engine, *, data_dir: Path | None = None, is_read_alone: b
 
 
 def claim_lake(engine: Engine, lake: Lake) -> None:
-    """Notes in a lake that this state of the store is about to write it.
-
-    Raises:
-        WrongLakeError: It is not this store's.
-    """
+    """Notes in a lake that this state of the store is about to write it."""
     refuse_wrong_lake(engine, lake)
     # The store is never behind its own lake, wherever this ends.
     with engine.begin() as connection:

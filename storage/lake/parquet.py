@@ -97,11 +97,7 @@ class SnapshotReader:
 
     @contextmanager
     def cursor(self, snapshot: str) -> Generator["adbc.Cursor"]:
-        """Yields a cursor that reads only; several may be open at once.
-
-        Args:
-            snapshot: Of `export_snapshot`, whose transaction has not ended.
-        """
+        """Yields a cursor that only reads, of a live `export_snapshot`; several may be open."""
         opened = self._idle.pop() if self._idle else _first(self._engine).adbc_clone()
         try:
             with closing(opened.cursor()) as cursor:
@@ -153,7 +149,6 @@ def read_events(
     """Yields the events of the log that hold a condition.
 
     Args:
-        cursor: Of `SnapshotReader`.
         condition: SQL on the columns of `runtime_events`; names that a user gave are literals.
         columns: `COLUMNS`, or `EVENT_COLUMNS`.
     """

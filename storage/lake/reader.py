@@ -30,7 +30,8 @@ from storage.lake.sealed_hours import (
     sealed_files,
     unsealed_ranges,
 )
-from storage.lake.verification import WrongFileError, wrong_files
+from storage.lake.verification import wrong_files
+from storage.log.file_errors import WrongFileError
 from storage.log.parts import HOUR
 from storage.pipeline.engines.engine import Batch, Batches
 from storage.pipeline.moments import moment_of
@@ -97,11 +98,7 @@ class LogRows:
 
 @dataclass(frozen=True, kw_only=True)
 class SealedLog:
-    """The log as a transaction sees it, opened by `open_log`.
-
-    Attributes:
-        snapshot: The transaction's, exported.
-    """
+    """The log as a transaction sees it, opened by `open_log`."""
 
     connection: Connection
     lake: Lake
@@ -157,7 +154,7 @@ class SealedLog:
             or (file.is_moved and not (file.keeps_named and file.hour + HOUR <= received_from))
         }
         if lost:
-            raise WrongFileError(self.lake, lost)
+            raise WrongFileError(self.lake.uri, lost)
 
     def _rest(self, stack: ExitStack, extent: Extent, ranges: Sequence[UnsealedRange]) -> Batches:
         if not ranges:

@@ -35,25 +35,17 @@ DELETE FROM replayed_hours WHERE CAST(hour AT TIME ZONE 'UTC' AS date) = :day
 
 
 def unlist_day(connection: Connection, day: date) -> int:
-    """Takes a day, in UTC, off the list; its files are deleted later.
+    """Takes a UTC day off the list, to delete its files later; returns how many events they held.
 
     Args:
         connection: In a transaction that keeps others from writing into past days.
-
-    Returns:
-        How many events its files held.
     """
     connection.execute(_FORGET_PARTS, {"day": day})
     return connection.execute(_UNLIST_DAY, {"day": day}).scalar_one()
 
 
 def delete_unlisted(engine: Engine, lake: Lake) -> int | None:
-    """Deletes the files that are listed no longer.
-
-    Returns:
-        How many; None where somebody reads files, who may have their names: the next run tries
-        again.
-    """
+    """Deletes unlisted files; returns how many, None while a reader may have their names."""
     try:
         with engine.begin() as connection:
             claim_files(connection)

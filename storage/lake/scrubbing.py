@@ -34,9 +34,6 @@ def scrub(
         connection: In a transaction of its own.
         limit: How many files are read of those that nothing is known against, and that hold events
             which PostgreSQL holds no longer.
-
-    Returns:
-        The files that are not as they are listed.
     """
     keep_files(connection)
     listed: list[SealedFile] = []

@@ -26,7 +26,6 @@ class SealedFile(Written):
 
     Attributes:
         hour: When its hour of receipt begins.
-        part: Which part of that hour it is.
         last_erasure: The newest erasure that was carried out before its rows were read.
         is_moved: Whether PostgreSQL does not hold its events any more.
     """
@@ -136,11 +135,7 @@ def sealed_files(
 def listed_files(
     connection: Connection, condition: str, *, limit: int | None = None, **bound: object
 ) -> list[SealedFile]:
-    """Returns the listed files that meet a condition, in order.
-
-    Args:
-        condition: SQL on the columns of `sealed_hours`, called `s`.
-    """
+    """Returns the listed files, in order, that meet SQL on the columns of `sealed_hours AS s`."""
     query = text(f"""
 SELECT {FILE} FROM sealed_hours AS s WHERE file IS NOT NULL AND ({condition})
 ORDER BY hour, part LIMIT :limit

@@ -66,10 +66,7 @@ class Sealer:
         """Closes the hours that have ended, and seals closed ones, the oldest first.
 
         Nothing is lost wherever this ends: closed hours that are not listed are written anew by the
-        next run, and a file that is not listed is swept.
-
-        Returns:
-            The result; None where another run seals.
+        next run, and a file that is not listed is swept. Returns None where another run seals.
 
         Raises:
             LakeError, OSError: The lake cannot be written; hours sealed before stay.
@@ -114,14 +111,7 @@ class Sealer:
 
 
 def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> Written | None:
-    """Stores a file, reads it back, and returns its entry in the list.
-
-    Returns:
-        None where there is no event.
-
-    Raises:
-        SealingError: The file read back differs from the written file.
-    """
+    """Stores a file, reads it back, and returns its entry in the list; None where no event is."""
     with lake.writing(name) as path:
         rows = write(path)
         if not rows:

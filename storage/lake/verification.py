@@ -1,33 +1,13 @@
 """Verification: files of the lake are read only where size, SHA-256 and rows are as listed."""
 
 import threading
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from storage.lake.lake import VARIABLE, FileStamp, Lake, LakeError, file_sha256
+from storage.lake.lake import FileStamp, Lake, file_sha256
 from storage.lake.sealed_hours import SealedFile
-
-MISSING = "is missing"
-
-
-class WrongFileError(LakeError):
-    """Files are not as they are listed."""
-
-    def __init__(self, lake: Lake, faults: Mapping[str, str]) -> None:
-        """Names the first file, and says how many more there are."""
-        (name, fault), *others = faults.items()
-        more = f" ({len(others):,} more are wrong)" if others else ""
-        advice = "put the right file back"
-        self.faults = dict(faults)
-        self.sentence = f"the file {name} of the lake {fault}{more}: {advice}"
-        if fault == MISSING:
-            advice += (
-                f", or set {VARIABLE} to the folder or bucket that the service's Dagster processes"
-                " have"
-            )
-        super().__init__(f"{lake.uri(name)} {fault}{more}: {advice}")
-
+from storage.log.file_errors import MISSING, WrongFileError
 
 # By address: the stamp of the bytes that were read, and the listing that they agree with.
 _VERIFIED: dict[str, tuple[FileStamp, bytes, int]] = {}
@@ -55,22 +35,18 @@ def lost_files(lake: Lake, files: Iterable[SealedFile]) -> dict[str, str]:
 
 @contextmanager
 def verified(lake: Lake, file: SealedFile) -> Generator[Path]:
-    """Yields a path on this machine to a file, whose bytes are the listed bytes.
-
-    Raises:
-        WrongFileError: They are not, or cannot be read.
-    """
+    """Yields a path on this machine to a file, whose bytes are the listed bytes."""
     with ExitStack() as stack:
         try:
             path = stack.enter_context(lake.reading(file.name))
             fault = _fault_of_bytes(path, file)
         except FileNotFoundError:
-            raise WrongFileError(lake, {file.name: MISSING}) from None
+            raise WrongFileError(lake.uri, {file.name: MISSING}) from None
         except OSError as error:
             fault = f"cannot be read ({type(error).__name__})"
-            raise WrongFileError(lake, {file.name: fault}) from error
+            raise WrongFileError(lake.uri, {file.name: fault}) from error
         if fault is not None:
-            raise WrongFileError(lake, {file.name: fault})
+            raise WrongFileError(lake.uri, {file.name: fault})
         yield path
 
 

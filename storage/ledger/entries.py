@@ -9,7 +9,8 @@ from domain.ledger.account import DAYS, Ledger, ledger_of
 from domain.ledger.entry import Entry
 from storage.experiments.deploys import TITLE
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import ALPHA, ATTEMPT, IS_HISTORY, IS_PORTFOLIO
+from storage.schema.policy_columns import ALPHA, ATTEMPT, IS_PORTFOLIO
+from storage.verdicts.keep_records import IS_RETROSPECTIVE
 
 # Who made a change: as the registration names it, else as the commit does.
 ACTOR = """
@@ -20,13 +21,13 @@ SELECT x.experiment_id, x.target_metric AS metric, v.verdict, v.as_of AS at, x.t
     {TITLE} AS title,
     {ACTOR} AS actor,
     coalesce({ALPHA} / power({ATTEMPT}, 2), 0.05) AS level,
-    {IS_HISTORY} OR v.as_of <= x.registered_at AS retrospective,
+    {IS_RETROSPECTIVE} AS retrospective,
     coalesce(p.asked_at, x.registered_at) AS asked_at, v.decided, p.outcome,
     coalesce(cardinality(x.change), 0) AS changes,
     CASE WHEN v.verdict IN ('rollback', 'iterate')
         THEN (v.evidence #>> '{{arms,treatment,units}}')::bigint END AS units,
     f.state AS followed, kept.log_e, kept.claimed, kept.at_decision, kept.after_decision,
-    kept.measured_error
+    kept.measured_error, kept.harm, kept.no_effect
 FROM verdicts AS v
 JOIN experiments AS x USING (experiment_id)
 LEFT JOIN deploys AS d USING (deploy_id)
@@ -41,11 +42,13 @@ LEFT JOIN LATERAL (
         ) AS log_e,
         e.lift / nullif(abs(e.control), 0) AS claimed,
         (e.evidence #>> '{{effect,relative}}')::float AS at_decision,
-        e.fresh AS after_decision,
+        e.fresh AS after_decision, (e.effect ->> 'harm')::float AS harm,
+        (e.effect ->> 'no_effect')::float AS no_effect,
         abs(e.fresh * (f.effect #>> '{{after_decision,standard_error}}')::float
             / nullif((f.effect #>> '{{after_decision,estimate}}')::float, 0)) AS measured_error
     FROM (
-        SELECT v.evidence, (v.contract ->> 'lift')::float AS lift,
+        SELECT v.evidence, coalesce(f.effect, v.evidence -> 'effect') AS effect,
+            (v.contract ->> 'lift')::float AS lift,
             coalesce(v.evidence #>> '{{arms,control,mean}}', v.evidence #>> '{{arms,control,rate}}'
             )::float AS control,
             CASE WHEN f.state = 'final'

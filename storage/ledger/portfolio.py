@@ -15,11 +15,12 @@ from domain.ledger.portfolio import (
     relative_effect,
     with_counted,
 )
+from domain.lineage.history import History
 from domain.registration import PRODUCTION
 from domain.words import Verdict
 from storage.experiments.commit_ids import commit_meant
 from storage.experiments.deploys import TITLE
-from storage.experiments.histories import read_history
+from storage.experiments.histories import read_facts
 from storage.experiments.serving import standing_commit
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
@@ -108,7 +109,8 @@ def read_portfolio(
         Conflict: Its id begins several commits.
     """
     place = {"project_id": project_id, "environment": environment}
-    history = read_history(connection, project_id, environment, known_at=as_of)
+    facts = read_facts(connection, [(project_id, environment)])
+    history = History(facts[project_id, environment], known_at=as_of)
     if hold_back is not None:
         known = commit_meant(connection, project_id, hold_back)
         if known is None or known not in history.commits:

@@ -5,7 +5,7 @@ from dataclasses import asdict, fields
 
 from sqlalchemy import Connection, text
 
-from domain.checklist.setup import Admissions
+from domain.checklist.admissions import Admissions
 from storage.postgres.rows import value_of
 
 # The checklist asks for a quarter of an hour; a little more, so that a line turns back by itself.

@@ -23,7 +23,7 @@ from storage.postgres.rows import value_of
 from storage.schema.clock import LOG_LOCK, receipt_time
 from storage.schema.partitions import MOST_NEW_DAYS, create_days, write_past_days
 from storage.schema.policy_columns import HISTORY_FROM
-from storage.tenants.projects import lock_project
+from storage.tenants.settings import lock_project
 
 MemberT = TypeVar("MemberT")
 
@@ -201,7 +201,6 @@ class EventWriter:
     """Appends events to the log: a single COPY and commit for all requests that wait."""
 
     def __init__(self, url: str) -> None:
-        """Makes a writer that is not running yet."""
         self._url = url
         self._batcher: Batcher[str, datetime] = Batcher(
             url, self._commit, connections=2, large=_LARGE_ROUND
@@ -278,9 +277,9 @@ def append_history(
     write_past_days(connection, days, most_new=most_new_days)
     part = next_part(connection, days)
     lock_project(connection, events[0].project_id, shared=True)
-    receipt_time(connection)
     moments = [(event.environment, event.occurred_at) for event in events]
     require_open_history(connection, events[0].project_id, moments)
+    receipt_time(connection)
     copy_history(connection, [event_lines(events, history=True).text.encode()], part=part)
     note_part(connection, part, hours)
     note_history(connection, events[0].project_id, moments)
@@ -300,18 +299,18 @@ WITH named AS (
 )
 INSERT INTO seen_names AS s (project_id, event, first_at, newest_at, vouched, claimed_at)
 SELECT n.project_id, n.event, t.newest_at, t.newest_at, :vouched,
-    CASE WHEN :claimed THEN t.newest_at END
+    CASE WHEN NOT :vouched THEN t.newest_at END
 FROM named AS n
 CROSS JOIN (
     SELECT CASE WHEN :live THEN clock_timestamp() ELSE '-infinity' END AS newest_at
 ) AS t
 WHERE CASE
-    WHEN n.newest_at IS NULL THEN :vouched OR n.place + (
+    WHEN n.newest_at IS NULL THEN :vouched OR :is_read OR n.place + (
         SELECT count(*) FROM seen_names AS o WHERE o.project_id = n.project_id AND NOT o.vouched
     ) <= {MOST_INVENTED}
     -- To an hour: a name that comes all the time costs a look at the index.
     ELSE n.newest_at < t.newest_at - interval '1 hour' OR n.vouched < :vouched
-        OR :claimed AND coalesce(n.claimed_at < t.newest_at - interval '1 hour', true)
+        OR NOT :vouched AND coalesce(n.claimed_at < t.newest_at - interval '1 hour', true)
 END
 -- In one order, so that no two processes wait for one another.
 ORDER BY n.project_id, n.event
@@ -328,20 +327,20 @@ def note_names(
     *,
     live: bool = True,
     vouched: bool = True,
-    claimed: bool = False,
+    is_read: bool = False,
 ) -> None:
     """Notes the names of events by project, and to an hour when each came last.
 
     Args:
-        vouched: Whether a write key sent them, or a metric reads them; of others a project has
+        vouched: Whether a write key sent them, and not the public key.
+        is_read: Whether a metric reads them. Of others that nobody vouches for a project has
             `MOST_INVENTED` at most.
-        claimed: Whether the events came with the public key.
     """
     pairs = [(project_id, name) for project_id, of in names.items() for name in of]
     if pairs:
         ids, events = zip(*pairs, strict=True)
         bound = {"ids": list(ids), "names": list(events), "live": live}
-        bound |= {"vouched": vouched, "claimed": claimed}
+        bound |= {"vouched": vouched, "is_read": is_read}
         connection.execute(_NOTE_NAMES, bound)
 
 

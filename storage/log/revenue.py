@@ -14,7 +14,9 @@ from storage.experiments.graphs import document_digest
 from storage.log.events import note_history, note_names, require_open_history
 from storage.postgres.refusal import Conflict
 from storage.schema.clock import receipt_time
+from storage.schema.encoding import PERSON
 from storage.schema.tables import revenue_events
+from storage.tenants.settings import lock_project
 
 # Those that the attribution reads.
 _ATTRIBUTES = ("session_id", "environment")
@@ -53,14 +55,15 @@ class RevenueEvent:
     def attribute(self, name: str) -> str | None:
         """Returns a text attribute that the attribution reads, if it says something."""
         value = (self.attributes or {}).get(name)
-        return value if isinstance(value, str) and not is_nothing(value) else None
+        return value.strip() if isinstance(value, str) and not is_nothing(value) else None
 
     @property
     def unknown(self) -> list[str]:
-        """The members that hold words for nothing, and are stored as if they were left out."""
-        texts = [(name, (self.attributes or {}).get(name)) for name in _ATTRIBUTES]
-        unknown = [name for name, text in texts if isinstance(text, str) and is_nothing(text)]
-        return [*unknown, "user_ref"] if self.pseudonym is None else unknown
+        """The members that hold words for nothing, or no text, and are read as if left out."""
+        named = [name for name in _ATTRIBUTES if (self.attributes or {}).get(name) is not None]
+        unknown = [name for name in named if self.attribute(name) is None]
+        person = (self.attributes or {}).get(PERSON)
+        return [*unknown, "user_ref"] if self.pseudonym is person is None else unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +91,15 @@ def record_revenue(
         Conflict: A key was used before with another payload; the detail names each. Or, of
             history, an event falls into the past of a bound experiment.
     """
+    moments = [
+        (event.attribute("environment") or PRODUCTION, event.occurred_at) for event in events
+    ]
+    if history:
+        # None of its experiments is bound meanwhile.
+        lock_project(connection, project_id, shared=True)
+        require_open_history(connection, project_id, moments)
     received_at = receipt_time(connection)
     if history:
-        moments = [
-            (event.attribute("environment") or PRODUCTION, event.occurred_at) for event in events
-        ]
-        require_open_history(connection, project_id, moments)
         note_history(connection, project_id, moments)
     first: dict[str, RevenueEvent] = {}
     for event in events:
@@ -136,11 +142,7 @@ def record_revenue(
 def _require_same_payloads(
     connection: Connection, project_id: int, events: Sequence[RevenueEvent]
 ) -> list[str]:
-    """Returns the keys whose stored event has another time, each once.
-
-    Raises:
-        Conflict: The stored event of a key is another.
-    """
+    """Returns the keys whose stored event has another time, each once."""
     columns = revenue_events.c
     rows = connection.execute(
         select(columns.idempotency_key, columns.digest, columns.occurred_at).where(

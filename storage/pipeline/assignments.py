@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from domain.lineage.arm import ContextAssignment, assign
 from domain.lineage.commit_id import CommitIds
 from domain.lineage.flag import (
     Flag,
@@ -14,6 +13,7 @@ from domain.lineage.flag import (
     flag_value,
     says_nothing,
     segment_name,
+    spellings,
     stratum_name,
 )
 from domain.lineage.history import CommitFact, History
@@ -25,6 +25,25 @@ NO_FLAGS: FlagValues = {}
 AMBIGUOUS = "ambiguous"
 # Only this many flags under test, the newest, distinguish strata.
 MOST_FLAGS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextAssignment:
+    """The assignment of a context under a change: its arm, and the stratum to compare it in."""
+
+    arm: str
+    stratum: frozenset[str]
+
+
+def assign(change: frozenset[str], context: frozenset[str]) -> ContextAssignment:
+    """Returns the arm and stratum of a context under a change."""
+    if change <= context:
+        arm = "treatment"
+    elif change & context:
+        arm = "partial"
+    else:
+        arm = "control"
+    return ContextAssignment(arm=arm, stratum=context - change)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +284,7 @@ class KnownHistory:
     ) -> ContextAssignment:
         """Returns the arm of a context, and its build's other changes."""
         flag = question.flag
-        treated = flag is not None and values.get(flag.name) == flag.treatment
+        treated = flag is not None and values.get(flag.name) in spellings(flag.treatment)
         key = question.change, lineage, treated
         if key not in self._assigned:
             own = frozenset({flag.change}) if flag is not None and treated else frozenset[str]()
@@ -282,8 +301,10 @@ class KnownHistory:
 
 def _arm_by_flag(flag: Flag | None, values: FlagValues) -> str | None:
     """Returns the arm of an event whose values of the flag are in neither arm; else None."""
-    value = None if flag is None else values.get(flag.name)
-    if flag is None or (value is not None and value in (flag.treatment, flag.control)):
+    if flag is None:
+        return None
+    value = values.get(flag.name)
+    if value in (*spellings(flag.treatment), *spellings(flag.control or flag.treatment)):
         return None
     if value is None or says_nothing(value):
         return "unassigned"

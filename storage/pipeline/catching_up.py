@@ -34,11 +34,7 @@ LONGEST_INCREMENT = 3 * 3600 * SECOND
 
 @dataclass(frozen=True, kw_only=True)
 class _Backlog:
-    """An experiment that is far behind, and how many of its rows are stored.
-
-    Attributes:
-        unread: Its blocks that exposures or outcomes were not read of.
-    """
+    """An experiment that is far behind, its unread blocks, and how many of its rows are stored."""
 
     unread: ReadExperiment
     stored_to: int
@@ -55,13 +51,11 @@ def catch_up(
 ) -> int:
     """Computes the experiments anew that are far behind, and adds the rows that were missing.
 
-    Their cells are there at once, and are noted as closed by the step that follows.
+    Their cells are there at once, and are noted as closed by the step that follows. Returns how
+    many exposures are new.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-
-    Returns:
-        The number of new exposures.
 
     Raises:
         UnreadablePolicyError: A policy is of another version, or broken.

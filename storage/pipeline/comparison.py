@@ -1,404 +1,422 @@
-"""The comparison: recomputed rows of experiments, in tables aside, with the served ones.
+"""The comparison: experiments recomputed from the log, with their served rows.
 
-Whoever compares says how far: an audit, a day and a swap of all tables read different parts of an
-experiment's life, by the same conditions.
+Both sides sum digests of their rows by table and hour, so that no row leaves its engine where all
+are equal. What differs is named by its hour; an experiment that differs is swapped in whole.
 """
 
-from collections.abc import Collection, Sequence
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Table, text
+from sqlalchemy import Column, Connection, LargeBinary, Table, text
 
 from storage.pipeline.cursors import read_cursors
+from storage.pipeline.derived import (
+    AMOUNTS,
+    BLOCK_NAMES,
+    BLOCK_UNITS,
+    CONVERSIONS,
+    EXPOSURES,
+    SIGHTINGS,
+    STRATA,
+    Derived,
+)
+from storage.pipeline.engines.copying import copy_into_store, copy_rows
+from storage.pipeline.engines.day_engine import DayEngine
+from storage.pipeline.engines.engine import Columns
+from storage.pipeline.engines.postgres_engine import POSTGRESQL
 from storage.pipeline.experiments import PipelineExperiment
-from storage.pipeline.moments import Days, block_of
+from storage.pipeline.moments import EARLIEST, Days, block_of, moment_of
+from storage.pipeline.steps import Dialect
+from storage.pipeline.sums import CELLS, COMPUTED_CELLS, stored_cell
 from storage.postgres.engine import SCHEMA
 from storage.postgres.samples import sample_grown
 from storage.schema.clock import claim_derived_tables
-from storage.schema.tables import in_words, metadata
+from storage.schema.tables import cells
 
-# The report names so many rows of each table, and counts all of them.
-MOST = 1000
-
-
-# --- How far --------------------------------------------------------------------------------------
+_HOUR = 3_600_000_000
+_TIMELESS = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
-    """How far an experiment's rows are compared.
+class ComparedLife:
+    """How far an experiment's rows are compared, in microseconds since the epoch.
 
     Attributes:
-        from_block: The first block; None where the experiment begins.
+        since: Rows of earlier moments are left out.
+        to_block: The block after the last whose rows are compared.
     """
 
     experiment: PipelineExperiment
     to_block: int
-    read_to: int
-    from_block: int | None = None
+    since: int = EARLIEST
 
-    def closed_to(self, open_for: int) -> int:
-        """Returns the block after the last whose cells are compared."""
-        return min(self.to_block, self.read_to - open_for)
+    @property
+    def received_to(self) -> int:
+        """The last time of receipt that these blocks are read to."""
+        return self.to_block + self.experiment.grace
 
-
-# The epoch stands for the beginning of an experiment.
-_BEFORE_ALL = 0
-
-_CREATE_REACHES = text("""
-CREATE TEMP TABLE reaches ON COMMIT DROP AS
-SELECT * FROM unnest(
-    CAST(:experiments AS text[]), CAST(:over AS boolean[]),
-    CAST(:from_block AS bigint[]), CAST(:to_block AS bigint[]),
-    CAST(:known_after AS bigint[]), CAST(:known_to AS bigint[]),
-    CAST(:received_to AS bigint[])
-) AS b (experiment_id, is_over, from_block, to_block, known_after, known_to, received_to)
-""")
-_CREATE_CLOSED = text("""
-CREATE TEMP TABLE closed_metrics ON COMMIT DROP AS
-SELECT * FROM unnest(
-    CAST(:experiments AS text[]), CAST(:metrics AS text[]), CAST(:closed_to AS bigint[])
-) AS m (experiment_id, metric, closed_to)
-""")
+    def is_of(self, days: Days) -> bool:
+        """Whether the experiment has read some of these days."""
+        return self.experiment.starts_at < days.to_block and self.to_block > days.from_block
 
 
-def create_reaches(
-    connection: Connection, reaches: Sequence[Reach], *, over: Collection[str] = ()
-) -> None:
-    """Creates `reaches` and `closed_metrics`, which last until the transaction ends.
-
-    Args:
-        over: The experiments of whose units those rows alone are stored that evidence is read from.
-    """
-    ids = [reach.experiment.experiment_id for reach in reaches]
-    firsts = [_BEFORE_ALL if each.from_block is None else each.from_block for each in reaches]
-    graces = [each.experiment.grace for each in reaches]
-    known_after = [first and first + grace for first, grace in zip(firsts, graces, strict=True)]
-    connection.execute(
-        _CREATE_REACHES,
-        {
-            "experiments": ids,
-            "over": [experiment_id in over for experiment_id in ids],
-            "from_block": firsts,
-            "to_block": [each.to_block for each in reaches],
-            "known_after": known_after,
-            "known_to": [each.to_block + each.experiment.grace for each in reaches],
-            "received_to": [each.read_to + each.experiment.grace for each in reaches],
-        },
-    )
-    metrics = [(each, metric) for each in reaches for metric in each.experiment.metrics]
-    connection.execute(
-        _CREATE_CLOSED,
-        {
-            "experiments": [each.experiment.experiment_id for each, _ in metrics],
-            "metrics": [metric.name for _, metric in metrics],
-            "closed_to": [each.closed_to(metric.open_for) for each, metric in metrics],
-        },
-    )
-
-
-_IN_BLOCKS = "r.block >= b.from_block AND r.block < b.to_block"
-_OF_UNIT = "p.experiment_id = r.experiment_id AND p.unit = r.unit"
-_EXPOSED = f"""
-r.received_at <= b.received_to AND NOT EXISTS (
-    SELECT FROM {{schema}}.exposures AS p WHERE {_OF_UNIT} AND p.block >= b.to_block
-) AND (b.from_block = {_BEFORE_ALL} OR EXISTS (
-    SELECT FROM {{schema}}.exposures AS p WHERE {_OF_UNIT} AND p.block >= b.from_block
-))
-"""
-# By table the condition that a row `r` is within the reach `b` of its experiment, for the tables of
-# either schema. Conditions read the tables before theirs. An outcome of a person who was forgotten
-# is dated to the closing of its cell, which may be later than all that was read: it is left out on
-# both sides.
-WITHIN: dict[str, str] = {
-    "sightings": "r.sighted_at > b.known_after AND r.sighted_at <= b.known_to",
-    "exposures": f"""
-{_IN_BLOCKS} AND (NOT b.is_over OR (r.experiment_id, r.unit) IN (
-    SELECT s.experiment_id, s.unit
-    FROM {{schema}}.sightings AS s
-    JOIN reaches AS o ON o.experiment_id = s.experiment_id AND s.sighted_at <= o.known_to
-    WHERE o.is_over
-))
-""",
-    # Exposures within the reach have it, where a row of each unit is stored.
-    "strata": f"""
-NOT b.is_over AND EXISTS (
-    SELECT FROM {{schema}}.exposures AS p
-    WHERE p.experiment_id = r.experiment_id AND p.stratum = r.stratum
-      AND {_IN_BLOCKS.replace("r.", "p.")}
-)
-""",
-    "block_units": _IN_BLOCKS,
-    "block_names": _IN_BLOCKS,
-    "conversions": f"""
-CASE WHEN b.is_over THEN r.late = 1 AND r.received_at <= b.received_to AND {_IN_BLOCKS}
-     ELSE {_EXPOSED} END
-""",
-    "amounts": f"NOT b.is_over AND {_EXPOSED}",
-    "cells": """
-r.block >= b.from_block AND EXISTS (
-    SELECT FROM closed_metrics AS m
-    WHERE m.experiment_id = r.experiment_id AND m.metric = r.metric AND r.block < m.closed_to
-)
-""",
-}
-# Names of rows for people.
-_ROWS = {
-    "exposures": "exposure",
-    "strata": "stratum",
-    "block_units": "units of a block",
-    "block_names": "units of a block by event",
-    "sightings": "sighting",
-    "conversions": "conversion",
-    "amounts": "amount",
-    "cells": "cell",
-}
-
-
-def reaches_on_days(
+def lives_on_days(
     connection: Connection,
     experiments: Sequence[PipelineExperiment],
-    days: Days,
+    days: Days | None,
     *,
-    decided: Collection[str],
-) -> list[Reach]:
-    """Returns how far experiments are compared for some days: as far as they were read.
+    decided: Collection[str] = (),
+) -> list[ComparedLife]:
+    """Returns how far experiments are compared: as far as they were read.
 
     Args:
-        decided: Those of them that were decided on the days: they are compared from their first
-            block on.
+        days: The days whose rows are compared; None for all that was read.
+        decided: Those that were decided on the days: their rows are compared from the first on.
     """
     ids = [experiment.experiment_id for experiment in experiments]
     cursors = read_cursors(connection, ids, schema=f"{SCHEMA}.")
-    reaches: list[Reach] = []
+    lives: list[ComparedLife] = []
     for experiment in experiments:
-        own = experiment.experiment_id
-        first = block_of(experiment.starts_at)
-        exposed_to = cursors.get((own, "exposures"), first)
-        if not (experiment.starts_at < days.to_block and exposed_to > days.from_block):
+        own, first = experiment.experiment_id, block_of(experiment.starts_at)
+        to_block = min(cursors.get((own, stage), first) for stage in ("exposures", "conversions"))
+        life = ComparedLife(experiment=experiment, to_block=to_block)
+        if days is None:
+            lives.append(life)
+        elif life.is_of(days):
+            is_whole = own in decided or experiment.starts_at >= days.from_block
+            since = EARLIEST if is_whole else days.from_block
+            lives.append(ComparedLife(experiment=experiment, to_block=to_block, since=since))
+    return lives
+
+
+# --- Which rows are compared ----------------------------------------------------------------------
+
+_COMPARED = {
+    "number": "int",
+    "experiment_id": "text",
+    "is_over": "int",
+    "since": "bigint",
+    "to_block": "bigint",
+    "received_to": "bigint",
+}
+# The block after the last whose cells have closed.
+_CLOSED = {"number": "int", "metric": "text", "closed_to": "bigint"}
+# A unit that is exposed later has none of its outcomes among these blocks' rows.
+_EXPOSED_BEFORE = """
+r.received_at <= x.received_to AND NOT EXISTS (
+    SELECT 1 FROM {exposures} AS p WHERE {own} AND p.unit = r.unit AND p.block >= x.to_block
+)
+"""
+_IN_BLOCKS = "r.block < x.to_block"
+# By table the condition that a row `r` of either side is compared for the experiment `x`. Where
+# `is_over` is 1, only the rows that evidence reads are stored. An outcome of a person who was
+# forgotten is dated to the closing of its cell: later than all that was read, it is left out.
+_WITHIN: dict[Derived, str] = {
+    EXPOSURES: f"""
+{_IN_BLOCKS} AND (x.is_over = 0 OR (x.number, r.unit) IN (
+    SELECT c.number, p.unit FROM {{sightings}} AS p JOIN compared AS c ON {{same}}
+    WHERE p.sighted_at <= c.received_to
+))
+""",
+    # A stratum without exposures is compared: nobody else knows of it.
+    STRATA: """
+x.is_over = 0 AND NOT EXISTS (
+    SELECT 1 FROM (
+        SELECT c.number, p.stratum, min(p.block) AS first_block
+        FROM {exposures} AS p JOIN compared AS c ON {same} GROUP BY c.number, p.stratum
+    ) AS f
+    WHERE f.number = x.number AND f.stratum = r.stratum AND f.first_block >= x.to_block
+)
+""",
+    SIGHTINGS: "r.sighted_at <= x.received_to",
+    BLOCK_UNITS: _IN_BLOCKS,
+    BLOCK_NAMES: _IN_BLOCKS,
+    # A late outcome names the block of its exposure.
+    CONVERSIONS: f"""
+(x.is_over = 0 OR r.late = 1) AND coalesce(r.block, 0) < x.to_block AND {_EXPOSED_BEFORE}
+""",
+    AMOUNTS: f"x.is_over = 0 AND {_EXPOSED_BEFORE}",
+}
+# The same of cells, which engines hold otherwise than the store.
+_CLOSED_CELLS = """
+EXISTS (
+    SELECT 1 FROM closed_metrics AS m
+    WHERE m.number = x.number AND m.metric = r.metric AND r.block < m.closed_to
+)
+"""
+_SERVED_CELLS = f"""
+{SCHEMA}.cells AS r JOIN compared AS x ON x.experiment_id = r.experiment_id WHERE {_CLOSED_CELLS}
+"""
+_COMPUTED_CELLS = f"""
+new_cells AS r JOIN compared AS x ON x.number = r.number WHERE {_CLOSED_CELLS}
+"""
+
+
+def _served(table: Derived) -> str:
+    """Returns what follows SELECT for the served rows `r` of the compared experiments `x`."""
+    within = _WITHIN[table].format(
+        exposures=f"{SCHEMA}.exposures",
+        sightings=f"{SCHEMA}.sightings",
+        own="p.experiment_id = x.experiment_id",
+        same="c.experiment_id = p.experiment_id",
+    )
+    return (
+        f"{SCHEMA}.{table.name} AS r JOIN compared AS x ON x.experiment_id = r.experiment_id"
+        f" WHERE {within}"
+    )
+
+
+def _computed(table: Derived) -> str:
+    """Returns the same of the engine's rows."""
+    within = _WITHIN[table].format(
+        exposures=EXPOSURES.step,
+        sightings=SIGHTINGS.step,
+        own="p.number = x.number",
+        same="c.number = p.number",
+    )
+    return f"{table.step} AS r JOIN compared AS x ON x.number = r.number WHERE {within}"
+
+
+# --- What differs ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferingHour:
+    """An hour of a table whose rows differ, of an experiment.
+
+    Attributes:
+        hour: Its begin, in microseconds since the epoch; None of a table whose rows have no time.
+    """
+
+    table: str
+    experiment_id: str
+    hour: int | None
+    served: int
+    computed: int
+
+    def is_of(self, days: Days) -> bool:
+        """Whether it is an hour of these days."""
+        return self.hour is None or days.from_block <= self.hour < days.to_block
+
+    @property
+    def sentence(self) -> str:
+        """The table, the hour and the rows of both sides, in words."""
+        hour = "" if self.hour is None else f" of {moment_of(self.hour):%Y-%m-%d %H:00}"
+        computed = "as many" if self.served == self.computed else f"{self.computed:,}"
+        others = ", but others" if self.served == self.computed else ""
+        return f"{self.table}{hour}: {self.served:,} rows served, raw {computed}{others}"
+
+
+def compare(
+    engine: DayEngine, connection: Connection, lives: Sequence[ComparedLife]
+) -> list[DifferingHour]:
+    """Compares the rows that an engine has computed with those served, table after table.
+
+    Creates `compared` in the engine and, until the transaction ends, in the store.
+    """
+    ids = [life.experiment.experiment_id for life in lives]
+    over = set(connection.execute(_OVER, {"ids": ids}).scalars())
+    rows = [
+        (
+            life.experiment.number,
+            life.experiment.experiment_id,
+            int(life.experiment.experiment_id in over),
+            life.since,
+            life.to_block,
+            life.received_to,
+        )
+        for life in lives
+    ]
+    closed = [
+        (life.experiment.number, metric.name, life.to_block - metric.open_for)
+        for life in lives
+        for metric in life.experiment.metrics
+    ]
+    _register(engine, connection, "compared", _COMPARED, rows)
+    _register(engine, connection, "closed_metrics", _CLOSED, closed)
+    names = {life.experiment.number: life.experiment.experiment_id for life in lives}
+    differing: list[DifferingHour] = []
+    for table in _WITHIN:
+        if table is STRATA:
             continue
-        is_whole = own in decided or experiment.starts_at >= days.from_block
-        to_block = min(days.to_block, exposed_to)
-        longest_open = max(metric.open_for for metric in experiment.metrics)
-        reaches.append(
-            Reach(
-                experiment=experiment,
-                from_block=None if is_whole else days.from_block,
-                to_block=to_block,
-                # No cell of these blocks closes later.
-                read_to=min(cursors.get((own, "conversions"), first), to_block + longest_open),
-            )
-        )
-    return reaches
-
-
-# --- Rows that differ -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class DifferingRow:
-    """A row that both sides hold otherwise.
-
-    Attributes:
-        served: The other columns as they are served; None where there is no such row.
-    """
-
-    table: str
-    experiment_id: str
-    key: tuple[Any, ...]
-    served: tuple[Any, ...] | None
-    computed: tuple[Any, ...] | None
-
-    @property
-    def sentence(self) -> str:
-        """The row and both of its sides, in words."""
-        sides = f"served {_words(self.served)}, raw {_words(self.computed)}"
-        return f"{_ROWS[self.table]} {_words(self.key)}: {sides}"
-
-
-def _words(value: object) -> str:
-    match value:
-        case None:
-            return "none"
-        case tuple():
-            return " ".join("-" if part is None else _words(part) for part in value)
-        case bytes():
-            return value.hex()[:12]
-        case datetime():
-            return value.isoformat()
-        case _:
-            return str(value)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DifferingCount:
-    """How many rows of a table, of an experiment, differ.
-
-    Attributes:
-        missing: How many computed rows are not served.
-        surplus: How many served rows are not computed.
-    """
-
-    table: str
-    experiment_id: str
-    missing: int
-    surplus: int
-    changed: int
-
-    @property
-    def total(self) -> int:
-        """How many rows differ."""
-        return self.missing + self.surplus + self.changed
-
-    @property
-    def sentence(self) -> str:
-        """The counts in words."""
-        return (
-            f"{self.experiment_id} {self.table}: {self.missing} missing, {self.surplus} surplus,"
-            f" {self.changed} changed"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Differences:
-    """The rows that differ: how many, and of each table the first by their keys."""
-
-    counts: Sequence[DifferingCount]
-    rows: Sequence[DifferingRow]
-
-
-_COUNTS = text("""
-SELECT experiment_id, count(*) FILTER (WHERE missing) AS missing,
-    count(*) FILTER (WHERE surplus) AS surplus,
-    count(*) FILTER (WHERE NOT missing AND NOT surplus) AS changed
-FROM differing GROUP BY experiment_id ORDER BY experiment_id
-""")
-
-
-def compare(connection: Connection, reaches: Sequence[Reach], *, swap: bool = False) -> Differences:
-    """Compares rows aside with the served ones, table after table.
-
-    Of exposures, conversions and amounts, those of `differing_units` alone.
-    """
-    ids = [reach.experiment.experiment_id for reach in reaches]
-    over = over_when_first_read(connection, ids)
-    create_reaches(connection, reaches, over=over)
-    counts: list[DifferingCount] = []
-    rows: list[DifferingRow] = []
-    for name in WITHIN:
-        table = metadata.tables[name]
-        connection.execute(text(_differing(table, any_over=bool(over))))
-        differing = connection.execute(_COUNTS).mappings().all()
-        counts += [DifferingCount(table=name, **row) for row in differing]
-        if differing:
-            rows += _first_rows(connection, table)
-        if differing and swap:
-            claim_derived_tables(connection)
-            for statement in _swaps(table):
-                swapped = connection.execute(text(statement)).rowcount
-                sample_grown(connection, f"{SCHEMA}.{name}", swapped)
-        connection.execute(text("DROP TABLE differing"))
-    connection.execute(text("DROP TABLE reaches, closed_metrics"))
-    return Differences(counts=counts, rows=rows)
-
-
-_OVER = text(f"""
-SELECT experiment_id FROM {SCHEMA}.whole_lives WHERE experiment_id = ANY(:ids)
-""")
-
-
-def over_when_first_read(connection: Connection, ids: Sequence[str]) -> set[str]:
-    """Returns those experiments of whose units the rows alone are served that evidence reads."""
-    return set(connection.execute(_OVER, {"ids": list(ids)}).scalars())
-
-
-def _columns(table: Table) -> tuple[list[str], list[str]]:
-    """Returns the columns of a table's key, the experiment's id first, and the others."""
-    keys = [column.name for column in table.primary_key]
-    # Any commit may stand for a stratum: which does is as the first run chose.
-    chosen = {"commit_sha"} if table.name == "strata" else set[str]()
-    return keys, [column.name for column in table.columns if column.name not in {*keys, *chosen}]
-
-
-# The engine that computed the rows has already compared all other units.
-_DIFFERS = "(r.experiment_id, r.unit) IN (SELECT experiment_id, unit FROM differing_units)"
-
-
-def _differing(table: Table, *, any_over: bool) -> str:
-    """Returns the statement that creates `differing`: rows of one side, or unlike the other's."""
-    keys, values = _columns(table)
-    within = {schema: WITHIN[table.name].format(schema=schema) for schema in (SCHEMA, "pg_temp")}
-    if table.name in ("exposures", "conversions", "amounts"):
-        # An alternative would keep PostgreSQL from looking up the few units that differ.
-        differs = f"(b.is_over OR {_DIFFERS})" if any_over else _DIFFERS
-        within = {schema: f"{differs} AND {condition}" for schema, condition in within.items()}
-    elif table.name == "strata":
-        # Strata of equal units are named by the served exposures alone.
-        within = dict.fromkeys(within, f"({' OR '.join(within.values())})")
-    served, computed = (
-        f"SELECT r.* FROM {schema}.{table.name} AS r JOIN reaches AS b USING (experiment_id)"
-        f" WHERE {condition}"
-        for schema, condition in within.items()
+        served = connection.execute(text(_sums(table, _served(table), POSTGRESQL, stored=True)))
+        computed = engine.rows(_sums(table, _computed(table), engine.dialect))
+        differing += _differing(table.name, names, served, computed)
+    served = _strata(connection.execute(text(f"{_STRATUM} {_served(STRATA)}")))
+    computed = _strata(engine.rows(f"{_STRATUM} {_computed(STRATA)}"))
+    differing += _differing(STRATA.name, names, served, computed)
+    columns = ", ".join(f"r.{name}" for name in CELLS[1:])
+    served = connection.execute(
+        text(f"SELECT x.number, {columns} FROM {_SERVED_CELLS} AND r.block >= x.since")
     )
-    both = [f"coalesce(s.{key}, c.{key}) AS {key}" for key in keys]
-    both += [f"s.{name} AS served_{name}, c.{name} AS computed_{name}" for name in values]
-    unlike = " OR ".join(f"s.{name} IS DISTINCT FROM c.{name}" for name in values)
-    return f"""
-CREATE TEMP TABLE differing ON COMMIT DROP AS
-SELECT {", ".join(both)}, s.experiment_id IS NULL AS missing, c.experiment_id IS NULL AS surplus
-FROM ({served}) AS s FULL JOIN ({computed}) AS c
-  ON {" AND ".join(f"s.{key} = c.{key}" for key in keys)}
-WHERE s.experiment_id IS NULL OR c.experiment_id IS NULL OR {unlike}
-"""
-
-
-def _swaps(table: Table) -> Sequence[str]:
-    """Returns the statements that serve rows of `differing` as they are aside."""
-    keys = [column.name for column in table.primary_key]
-    of_key = " AND ".join(f"r.{key} = d.{key}" for key in keys)
-    columns, of_row = (
-        ", ".join(f"{alias}{column.name}" for column in table.columns) for alias in ("", "r.")
+    computed = engine.rows(
+        f"SELECT x.number, {COMPUTED_CELLS} FROM {_COMPUTED_CELLS} AND r.block >= x.since"
     )
-    others = ", ".join(
-        f"{column.name} = excluded.{column.name}"
-        for column in table.columns
-        if not column.primary_key
-    )
-    surplus = f"""
-DELETE FROM {SCHEMA}.{table.name} AS r USING differing AS d WHERE d.surplus AND {of_key}
-"""
-    # A unit stored with a block of another day is missing on its own day.
-    missing = f"""
-INSERT INTO {SCHEMA}.{table.name} ({columns})
-SELECT {of_row} FROM pg_temp.{table.name} AS r JOIN differing AS d ON {of_key}
-WHERE NOT d.surplus ON CONFLICT ({", ".join(keys)}) DO UPDATE SET {others}
-"""
-    return surplus, missing
+    sides = _cells(served), _cells(map(stored_cell, computed))
+    return [*differing, *_differing(cells.name, names, *sides)]
 
 
-def _first_rows(connection: Connection, table: Table) -> list[DifferingRow]:
-    keys, values = _columns(table)
-    read = [f"{in_words(table.c[key], key)} AS {key}" for key in keys]
-    read += [
-        f"{in_words(table.c[name], f'{side}_{name}')} AS {side}_{name}"
-        for name in values
-        for side in ("served", "computed")
-    ]
-    rows = connection.execute(
-        text(
-            f"SELECT missing, surplus, {', '.join(read)} FROM differing"
-            f" ORDER BY {', '.join(f'differing.{key}' for key in keys)} LIMIT {MOST}"
-        )
-    ).mappings()
+def _register(
+    engine: DayEngine,
+    connection: Connection,
+    name: str,
+    columns: Columns,
+    rows: Sequence[tuple[Any, ...]],
+) -> None:
+    """Makes a small input of the engine and, until the transaction ends, of the store."""
+    engine.register(name, columns, rows)
+    declared = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+    connection.execute(text(f"DROP TABLE IF EXISTS pg_temp.{name}"))
+    connection.execute(text(f"CREATE TEMP TABLE {name} ({declared}) ON COMMIT DROP"))
+    copy_rows(connection, name, rows)
+    connection.execute(text(f"ANALYZE {name}"))
+
+
+_OVER = text(f"SELECT experiment_id FROM {SCHEMA}.whole_lives WHERE experiment_id = ANY(:ids)")
+# The number of an experiment, an hour, how many rows it has, and their digest.
+_Sum: TypeAlias = Sequence[Any]
+
+
+def _differing(
+    table: str, names: Mapping[int, str], served: Iterable[_Sum], computed: Iterable[_Sum]
+) -> list[DifferingHour]:
+    """Returns the hours whose sums are not the same on both sides."""
+    sides = [{(row[0], row[1]): tuple(row[2:]) for row in side} for side in (served, computed)]
     return [
-        DifferingRow(
-            table=table.name,
-            experiment_id=row["experiment_id"],
-            key=tuple(row[key] for key in keys[1:]),
-            served=None if row["missing"] else tuple(row[f"served_{name}"] for name in values),
-            computed=None if row["surplus"] else tuple(row[f"computed_{name}"] for name in values),
+        DifferingHour(
+            table=table,
+            experiment_id=names[number],
+            hour=None if hour == _TIMELESS else hour,
+            served=int(left[0]),
+            computed=int(right[0]),
         )
-        for row in rows
+        for number, hour in sorted({*sides[0], *sides[1]})
+        if (left := sides[0].get((number, hour), (0, 0)))
+        != (right := sides[1].get((number, hour), (0, 0)))
     ]
+
+
+# Columns of few values. Rows are counted by them, so that each value becomes a text once.
+_FEW = frozenset(
+    ("block", "arm", "as_drawn", "late", "metric", "stratum", "commit_sha", "kind", "event")
+)
+
+
+def _sums(table: Derived, rows: str, dialect: Dialect, *, stored: bool = False) -> str:
+    """Returns SQL for number, hour, count and digest of rows by hour; hex bytes unless `stored`."""
+    few = [each for each in table.columns if each.name in _FEW]
+    many = [each for each in table.columns if each.name not in _FEW]
+    moment = f"r.{table.moment}"
+    hour, since = f"{moment} - {moment} % {_HOUR}", f" AND {moment} >= x.since"
+    read = ", ".join(
+        f"encode(r.{each.name}, 'hex') AS {each.name}"
+        if stored and isinstance(each.type, LargeBinary)
+        else f"r.{each.name}"
+        for each in table.columns
+    )
+
+    def words(names: Iterable[Column[object]]) -> str:
+        return ", ' ', ".join(
+            f"CASE WHEN {each.name} IS NULL THEN '-' ELSE concat({each.name}, '') END"
+            if each.nullable
+            else each.name
+            for each in names
+        )
+
+    groups = "".join(f", {each.name}" for each in few)
+    of_group = dialect.row_digest.format(words=f"concat({words(few)}, ' ', units, ' ', digests)")
+    of_row = dialect.row_digest.format(words=f"concat({words(many)})") if many else "0"
+    return f"""
+SELECT number, hour, sum(units), sum({of_group})
+FROM (
+    SELECT number, hour{groups}, count(*) AS units, sum({of_row}) AS digests
+    FROM (SELECT x.number, {hour} AS hour, {read} FROM {rows}{since}) AS r
+    GROUP BY number, hour{groups}
+) AS counted
+GROUP BY number, hour
+"""
+
+
+# Any commit may stand for a stratum: which does is as the first run chose.
+_STRATUM = "SELECT x.number, r.stratum, r.lineage, r.flags FROM"
+
+
+def _strata(rows: Iterable[Sequence[Any]]) -> Iterator[_Sum]:
+    """Yields the strata of each experiment, which are few, in the place of their digest."""
+    strata = defaultdict[int, set[tuple[Any, ...]]](set)
+    for number, *names, flags in rows:
+        # Engines hold JSON as a text, spelled as each likes.
+        values = json.loads(flags) if isinstance(flags, str) else flags
+        strata[number].add((*names, json.dumps(values, sort_keys=True)))
+    for number, of_experiment in strata.items():
+        yield number, _TIMELESS, len(of_experiment), of_experiment
+
+
+def _cells(rows: Iterable[Sequence[Any]]) -> Iterator[_Sum]:
+    """Yields the cells of each hour, which are few, in the place of their digest."""
+    hours = defaultdict[tuple[int, int], set[tuple[Any, ...]]](set)
+    for number, metric, block, *counts in rows:
+        hours[number, block - block % _HOUR].add((metric, block, *counts))
+    for (number, hour), of_hour in hours.items():
+        yield number, hour, len(of_hour), of_hour
+
+
+# --- The swap -------------------------------------------------------------------------------------
+
+
+def swap_in(engine: DayEngine, connection: Connection, ids: Collection[str]) -> None:
+    """Serves the rows of compared experiments as the engine has computed them, where they differ.
+
+    Args:
+        connection: In a separate reading, whose own tables are filled with the computed rows.
+    """
+    claim_derived_tables(connection)
+    engine.register("swapped", {"experiment_id": "text"}, [(each,) for each in ids])
+    swapped = "x.experiment_id IN (SELECT experiment_id FROM swapped)"
+    for table in _WITHIN:
+        source = f"{_computed(table)} AND {swapped}"
+        copied = copy_into_store(engine, connection, f"pg_temp.{table.name}", table.table, source)
+        sample_grown(connection, f"pg_temp.{table.name}", copied)
+        _swap(connection, table.table, _served(table), ids)
+    rows = engine.rows(
+        f"SELECT x.experiment_id, {COMPUTED_CELLS} FROM {_COMPUTED_CELLS} AND {swapped}"
+    )
+    copy_rows(connection, f"pg_temp.cells ({', '.join(CELLS)})", map(stored_cell, rows))
+    _swap(connection, cells, _SERVED_CELLS, ids)
+
+
+def _swap(connection: Connection, table: Table, served: str, ids: Collection[str]) -> None:
+    """Deletes the served rows that are not computed, and stores those that are not served so."""
+    keys = [column.name for column in table.primary_key]
+    names = ", ".join(column.name for column in table.columns)
+    # Which commit stands for a stratum stays as the first run chose.
+    kept = {*keys, "commit_sha"} if table.name == STRATA.name else {*keys}
+    others = [column.name for column in table.columns if column.name not in kept]
+    changes = (
+        f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in others)}"
+        f" WHERE ({', '.join(f't.{name}' for name in others)})"
+        f" IS DISTINCT FROM ({', '.join(f'excluded.{name}' for name in others)})"
+    )
+
+    def same(left: str, right: str) -> str:
+        return " AND ".join(f"{left}.{key} = {right}.{key}" for key in keys)
+
+    connection.execute(
+        text(
+            f"DELETE FROM {SCHEMA}.{table.name} AS t USING (SELECT r.* FROM {served}) AS s"
+            f" WHERE {same('t', 's')} AND t.experiment_id = ANY(:ids)"
+            f" AND NOT EXISTS (SELECT FROM pg_temp.{table.name} AS c WHERE {same('c', 't')})"
+        ),
+        {"ids": list(ids)},
+    )
+    stored = connection.execute(
+        text(
+            f"INSERT INTO {SCHEMA}.{table.name} AS t ({names})"
+            f" SELECT {names} FROM pg_temp.{table.name}"
+            f" ON CONFLICT ({', '.join(keys)}) DO {changes}"
+        )
+    )
+    sample_grown(connection, f"{SCHEMA}.{table.name}", stored.rowcount)

@@ -1,14 +1,17 @@
 """Experiments as the pipeline reads them: the frozen policy in the units of its text."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Row, text
 
 from domain.cause import Cause
 from domain.draw import bound_of
-from domain.metric import Companion, FrozenMetric
+from domain.metric import PICKED, POSITIONS, Companion, FrozenMetric, picked_cells
 from domain.millionths import MILLION, cap_in_millionths
 from domain.policy import Policy
 from storage.pipeline.assignments import Question
@@ -41,15 +44,20 @@ class Metric:
         history_from: Since when its events were received, where they are a user's history and the
             first reading looks for them; else None.
         property_1: The first property that an event must have to count; None where there is none.
-        property_2: The second.
         asked: The values that count of these properties, as `asked_values` writes them.
+        threshold_2: Of picks, the second of the thresholds that they are held against.
+        position: Of picks, at which position among its unit's events the event stands at least.
+        picked_as: The name under which picks of its events are kept; None where none are.
+        salt: By which they are picked. Who knows it can choose ids that never are.
     """
 
     COLUMNS: ClassVar = {
         **dict.fromkeys(("attribution_window", "attribution_before", "open_for"), "bigint"),
         **dict.fromkeys(("cap", "threshold", "history_from", "history_to"), "bigint"),
+        **dict.fromkeys(("threshold_2", "threshold_3", "threshold_4", "position"), "bigint"),
         **dict.fromkeys(("kind", "vouched_only", "by_page", "left_out", "turnover"), "int"),
         **dict.fromkeys(("amounts_of", "also_of", "currency", *PROPERTIES, "asked"), "text"),
+        **dict.fromkeys(("picked_as", "salt"), "text"),
     }
 
     name: str
@@ -75,6 +83,12 @@ class Metric:
     property_2: str | None = None
     property_3: str | None = None
     asked: str
+    threshold_2: int | None = None
+    threshold_3: int | None = None
+    threshold_4: int | None = None
+    position: int | None = None
+    picked_as: str | None = None
+    salt: str | None = field(default=None, repr=False)
 
     def counted(self, event: str) -> tuple[int | None, int | None]:
         """Returns the columns `adds` and `otherwise` of `sources` for an event."""
@@ -123,9 +137,13 @@ class PipelineExperiment(Question):
         return self.project_id, self.environment
 
 
-_EXPERIMENTS = text(f"""
+_READ = f"""
 SELECT x.experiment_id, x.project_id, x.environment, x.change, x.treatment_commit, x.bound_at,
-    x.starts_at, {SEEN_FROM} AS seen_from, x.policy
+    x.starts_at, {SEEN_FROM} AS seen_from, x.policy,
+    (SELECT pick_secret FROM installation) AS pick_secret
+"""
+_EXPERIMENTS = text(f"""
+{_READ}
 FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
 WHERE x.frozen_at IS NOT NULL AND (NOT coalesce(v.decided, false) OR f.state = 'running')
@@ -150,8 +168,7 @@ def open_experiments(
 
 
 _BOUND = text(f"""
-SELECT x.experiment_id, x.project_id, x.environment, x.change, x.treatment_commit, x.bound_at,
-    x.starts_at, {SEEN_FROM} AS seen_from, x.policy
+{_READ}
 FROM experiments AS x WHERE x.experiment_id = :id AND x.frozen_at IS NOT NULL
 """)
 
@@ -167,11 +184,7 @@ def bound_experiment(connection: Connection, experiment_id: str) -> PipelineExpe
 
 
 def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
-    """Returns the experiment of a row of `experiments`.
-
-    Raises:
-        UnreadablePolicyError: Its policy is broken.
-    """
+    """Returns the experiment of a row of `experiments`."""
     policy, starts_at = Policy.of(row.policy), microseconds(row.starts_at)
     return value_of(
         PipelineExperiment,
@@ -183,7 +196,7 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
         graph_id=policy.graph_id,
         routes=policy.routes,
         flag=policy.flag,
-        by_user=policy.unit == "user",
+        by_user=policy.unit != "session",
         trusted_only=policy.trusted_identity,
         signed_only=policy.signed_assignments,
         vouched_only=policy.target.vouched_only,
@@ -195,8 +208,33 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
         segments=policy.segments,
         sample_bound=bound_of(policy.sample_rate),
         drawn=policy.drawn,
-        metrics=[_metric(each, grace=policy.grace_seconds) for each in policy.metrics],
+        metrics=list(_metrics(policy, row.experiment_id, row.pick_secret)),
     )
+
+
+def _metrics(policy: Policy, experiment_id: str, secret: str) -> Iterator[Metric]:
+    """Yields the metrics of a policy, and those that are counted of picked events."""
+    salt = hmac.digest(secret.encode(), experiment_id.encode(), hashlib.sha256).hex()
+    for family, each in groupby(policy.metrics, lambda metric: metric.family):
+        own = list(each)
+        first, *others = (_metric(metric, grace=policy.grace_seconds) for metric in own)
+        if not own[0].picked:
+            yield from (first, *others)
+            continue
+        kept_as = f"{family}{PICKED}"
+        yield replace(first, picked_as=kept_as, salt=salt)
+        yield from others
+        over = [metric.threshold for metric in (first, *others)]
+        further = dict(zip(("threshold_2", "threshold_3", "threshold_4"), over[1:], strict=False))
+        for name, position in zip(picked_cells(family), POSITIONS, strict=True):
+            yield replace(
+                first,
+                name=name,
+                amounts_of=kept_as,
+                kind=KINDS.index("picked"),
+                position=position,
+                **further,
+            )
 
 
 def _metric(frozen: FrozenMetric, *, grace: int) -> Metric:
@@ -209,13 +247,15 @@ def _metric(frozen: FrozenMetric, *, grace: int) -> Metric:
         name=frozen.name,
         sources=frozen.sources,
         attribution_window=frozen.window_seconds * SECOND,
-        attribution_before=(0 if companion is None else companion.before_seconds) * SECOND,
+        # Below 0 where its events begin to count some time after the exposure.
+        attribution_before=((companion.before_seconds if companion else 0) - frozen.after_seconds)
+        * SECOND,
         open_for=frozen.seconds_open(grace=grace) * SECOND,
         kind=KINDS.index(frozen.kind),
         per=frozen.per or (),
         cap=None if frozen.cap is None else cap_in_millionths(frozen.cap),
         threshold=None if frozen.over is None else cap_in_millionths(frozen.over),
-        amounts_of=frozen.of or frozen.name,
+        amounts_of=frozen.family,
         currency=frozen.currency,
         vouched_only=2 if frozen.trusted_only else int(role == "vouched" or frozen.vouched_only),
         by_page=int(role == Cause.CHANNELS),

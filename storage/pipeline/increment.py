@@ -45,17 +45,14 @@ from storage.pipeline.steps import (
     COUNTED,
     EXPOSED_COUNTS,
     EXPOSURE_STEPS,
-    FIRSTS,
-    HISTORY,
     IDENTITY,
     NAMED_USERS,
     NAMELESS_SESSIONS,
-    NEW_AMOUNTS,
     NEW_CELLS,
-    NEW_CONVERSIONS,
+    NEW_EXPOSURES,
     NO_SESSION_USERS,
     OUTCOME_SESSIONS,
-    OUTCOMES,
+    OUTCOME_STEPS,
     PAID,
     RETURNED,
     SESSION_USERS,
@@ -124,7 +121,8 @@ _BURIED_SIGHTINGS = _buried(
 _IDENTITY = f"interval '{IDENTITY // 1_000_000} seconds'"
 _IDENTITY_ROWS = f"""
 SELECT e.project_id, e.environment, e.session_id, {_OCCURRED} AS occurred, {_RECEIVED} AS received,
-    e.pseudonym, encode(e.pseudonym, 'hex') AS user_unit, e.trusted, e.signed
+    {_RECEIVED} AS last_received, e.pseudonym, encode(e.pseudonym, 'hex') AS user_unit, e.trusted,
+    e.signed
 FROM runtime_events AS e
 WHERE e.pseudonym IS NOT NULL
   AND e.received_at > timestamptz '{{begins}}' - {_IDENTITY}
@@ -154,14 +152,7 @@ CROSS JOIN LATERAL (
 def unread_exposures(
     connection: Connection, *, as_of: datetime, only: Sequence[str] | None = None
 ) -> list[ReadExperiment]:
-    """Returns the open experiments whose exposures are to be read, each with its unread blocks.
-
-    Args:
-        only: The experiments to read for; None for all.
-
-    Raises:
-        UnreadablePolicyError: A policy is of another version, or broken.
-    """
+    """Returns the open experiments whose exposures are to be read, each with its unread blocks."""
     experiments = open_experiments(connection, only=only)
     cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
     read_to = {
@@ -177,14 +168,11 @@ def extend_exposures(
     only: Sequence[str] | None = None,
     at_once: int = AT_ONCE,
 ) -> int:
-    """Adds the exposures of the blocks that have closed since the last step.
+    """Adds the exposures of the blocks that have closed since the last step; returns how many.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
         only: The experiments to read for; None for all.
-
-    Returns:
-        The number of new exposures.
 
     Raises:
         UnreadablePolicyError: A policy is of another version, or broken.
@@ -228,6 +216,7 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
         if step is NAMED_USERS:
             _find_identities(engine, "candidates", session="unit", by_user=0, **span)
         if step is RETURNED:
+            engine.view("new_exposures", NEW_EXPOSURES)
             engine.view("user_exposures", USER_EXPOSURES)
         engine.run(step)
     added = engine.add(
@@ -326,7 +315,10 @@ _CLOSING_EXPOSURES = f"""
 """
 
 _RECEIVED_NOW = """
-p.metric IN (SELECT m.metric FROM metrics AS m WHERE m.number = s.number)
+p.metric IN (
+    SELECT m.metric FROM metrics AS m WHERE m.number = s.number
+    UNION ALL SELECT m.picked_as FROM metrics AS m WHERE m.number = s.number
+)
  AND p.received_at > s.from_block AND p.received_at <= s.to_block + s.grace
 """
 
@@ -353,14 +345,11 @@ ON CONFLICT DO NOTHING
 def extend_cells(
     connection: Connection, *, only: Sequence[str] | None = None, at_once: int = AT_ONCE
 ) -> int:
-    """Adds the cells whose outcomes have closed, as far as the exposures were read.
+    """Adds the cells whose outcomes have closed, as far as exposures were read; returns how many.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
         only: The experiments to add to; None for all.
-
-    Returns:
-        The number of new cells.
 
     Raises:
         UnreadablePolicyError: A policy is of another version, or broken.
@@ -377,10 +366,6 @@ def unread_outcomes(connection: Connection, *, only: Sequence[str] | None) -> li
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        only: The experiments to read for; None for all.
-
-    Raises:
-        UnreadablePolicyError: A policy is of another version, or broken.
     """
     experiments = open_experiments(connection, only=only)
     cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
@@ -420,7 +405,7 @@ def _unread_outcomes(
 
 def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int) -> int:
     first = [
-        part.from_block - max(metric.attribution_before for metric in part.experiment.metrics)
+        part.from_block - max(0, *(metric.attribution_before for metric in part.experiment.metrics))
         for part in read
     ]
     begins = min(part.history_from or at for part, at in zip(read, first, strict=True))
@@ -450,10 +435,10 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
         ("user_sessions", _USER_SESSIONS),
     ):
         engine.view(name, sql)
-    for step in (PAID, OUTCOMES, TURNOVER):
+    for step in (PAID, TURNOVER):
         engine.run(step)
     engine.view("turned_over", "SELECT * FROM turnover")
-    for step in (FIRSTS, HISTORY, NEW_CONVERSIONS, NEW_AMOUNTS):
+    for step in OUTCOME_STEPS:
         engine.run(step)
     added = engine.add({table.name: table.insert for table in (CONVERSIONS, AMOUNTS)})
     for table, rows in added.items():

@@ -2,15 +2,15 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
 from domain.currency import RATE_SCALE
-from domain.lineage.flag import segment_name
+from domain.lineage.flag import segment_name, spellings
 from domain.route import RouteTable, canonical_route
 from storage.experiments.commit_ids import read_commit_ids
 from storage.experiments.graphs import graph_patterns
@@ -65,7 +65,7 @@ _SCOPE = {
     **dict.fromkeys(("signed_only",), "int"),
     **dict.fromkeys(("vouched_only", "by_route", "flagged", "drawn"), "int"),
     **dict.fromkeys(("environment", "flag", "flag_treatment", "flag_control"), "text"),
-    **dict.fromkeys(("treatment_commit", "sample_bound"), "text"),
+    **dict.fromkeys(("treatment_too", "control_too", "treatment_commit", "sample_bound"), "text"),
     **dict.fromkeys(("starts_at", "bound_at", "grace", "target_window", "horizon"), "bigint"),
     **dict.fromkeys(("warm_at", "seen_from", "from_block", "to_block"), "bigint"),
     **dict.fromkeys(("received_from", "received_to"), "bigint"),
@@ -76,6 +76,8 @@ _OUTCOME_SCOPE = (
     *("number", "experiment", "project_id", "environment", "by_user", "trusted_only"),
     *("vouched_only", "starts_at", "seen_from", "grace", "from_block", "to_block"),
 )
+# And these say whose exposures an experiment shares, by its number and by its key.
+_SHARED = ("leader", "exposures_of")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,34 +108,6 @@ def read_environments(
         },
         flags={key: frozenset(flags.get(key, {})) for key in wanted},
     )
-
-
-# Exposures do not depend on these members of an experiment: on `bound_at` by its assignments alone.
-_OF_ONE_EXPERIMENT = ("number", "bound_at", "target_window", "target_open_for")
-
-
-def find_leaders(
-    read: Iterable[ReadExperiment], assignments: Mapping[int, Hashable], *, buried: Container[int]
-) -> dict[int, int]:
-    """Returns, by number, the first experiment whose exposures are the same.
-
-    Experiments of one canary most often differ in their metrics alone.
-
-    Args:
-        assignments: Of each experiment, what `register_assignments` returned.
-        buried: The experiments that have tombstones, each of which has exposures of its own.
-    """
-    leaders: dict[int, int] = {}
-    readings: dict[Hashable, int] = {}
-    for part in read:
-        number = part.experiment.number
-        alike = replace(
-            part.experiment, **dict.fromkeys(_OF_ONE_EXPERIMENT, 0), metrics=(), experiment_id=""
-        )
-        own = number if number in buried else None
-        key = replace(part, experiment=alike), assignments[number], own
-        leaders[number] = readings.setdefault(key, number)
-    return leaders
 
 
 def register_scope(
@@ -175,6 +149,8 @@ def _drawn_flag(experiment: PipelineExperiment) -> dict[str, str | None]:
         "flag": flag and flag.name,
         "flag_treatment": flag and flag.treatment,
         "flag_control": flag and flag.control,
+        "treatment_too": flag and spellings(flag.treatment)[1],
+        "control_too": flag and spellings(flag.control or flag.treatment)[1],
     }
 
 
@@ -243,23 +219,30 @@ _ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)} | {
 Contexts = Mapping[tuple[EnvironmentKey, int], FlagValues]
 
 
+_EVENT_NAMES = {"event": "text", "name": "bigint"}
+
+
+def register_event_names(engine: Engine) -> None:
+    """Registers `event_names`: the names of the log's events, numbered in their order."""
+    names = sorted(event for (event,) in engine.rows("SELECT DISTINCT event FROM log"))
+    engine.register("event_names", _EVENT_NAMES, ((name, at) for at, name in enumerate(names)))
+
+
 def register_assignments(
     engine: Engine,
     connection: Connection,
     read: Sequence[ReadExperiment],
     environments: Environments,
 ) -> dict[int, Hashable]:
-    """Registers `contexts`, `assignments` and `stratum_flags`, and defines `log` with contexts.
+    """Registers names, contexts, assignments and flags of strata, and defines `log` with contexts.
 
     The cost of assignments grows with the commits and sets of flags that events name, times the
-    experiments; never with the events.
-
-    Returns:
-        The assignments of each experiment, by its number.
+    experiments; never with the events. Returns the assignments by experiment.
     """
     contexts = _register_contexts(
         engine, environments, segments_of(read), drawn=any(part.experiment.drawn for part in read)
     )
+    register_event_names(engine)
     named = _named_commits(engine)
     flags = _buried_stratum_flags(connection, [part.experiment for part in read])
     rows: dict[int, Sequence[tuple[Any, ...]]] = {}
@@ -614,13 +597,20 @@ class ReadOutcomes:
         return min((moment for moment in since if moment is not None), default=None)
 
 
-def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
+def register_metrics(
+    engine: Engine, read: Sequence[ReadOutcomes], *, leaders: Mapping[int, int] | None = None
+) -> None:
     """Registers `scope`, `metrics`, `rates` and `sources` for the steps from outcomes to cells."""
-    engine.register(
-        "scope",
-        {name: _SCOPE[name] for name in _OUTCOME_SCOPE},
-        (_scope_row(engine, part, _OUTCOME_SCOPE) for part in read),
-    )
+    leaders, columns = leaders or {}, (*_OUTCOME_SCOPE, *_SHARED)
+    keys = {
+        each.number: engine.experiment_key(each.number, each.experiment_id)
+        for each in (part.experiment for part in read)
+    }
+    rows: list[tuple[Any, ...]] = []
+    for part in read:
+        leader = leaders.get(part.experiment.number, part.experiment.number)
+        rows.append(_scope_row(engine, part, columns, leader=leader, exposures_of=keys[leader]))
+    engine.register("scope", {name: _SCOPE.get(name, "experiment") for name in columns}, rows)
     metrics = [(part, metric) for part in read for metric in part.experiment.metrics]
     engine.register(
         "metrics",

@@ -5,7 +5,8 @@ from itertools import groupby
 
 from storage.lake.reader import Extent, LogFile, LogRows
 from storage.lake.sealed_hours import Erasure
-from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.engines.day_engine import DayEngine
+from storage.schema.encoding import PERSON
 
 _UNITS = {"unit": "text"}
 _ERASED = {"erasure_id": "bigint", "project_id": "int", "key": "text"}
@@ -23,17 +24,32 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
     engine.copy("log_rest", rows.rest)
     engine.copy("revenue_events", rows.revenue)
     wanted = _wanted(rows.extent)
+    ages = _ages(rows.extent)
     columns = ", ".join(f"e.{name}" for name in rows.extent.columns.names)
-    parts = [f"SELECT {columns} FROM log_rest AS e WHERE {wanted}"]
+    parts = [f"SELECT {columns} FROM log_rest AS e WHERE {age} AND {wanted}" for age in ages]
     stored = ["SELECT 1 AS event FROM log_rest"]
     newest = max((erasure.erasure_id for erasure in rows.erasures), default=0)
     for last, uris in _by_last_erasure(rows.files, newest):
-        erased = not_erased_after(last) if last < newest else ""
+        erased = not_erased_after(engine, last) if last < newest else ""
         files = engine.parquet(uris)
-        parts.append(f"SELECT {columns} FROM {files} AS e WHERE {wanted}{erased}")
+        parts += [
+            f"SELECT {columns} FROM {files} AS e WHERE {age} AND {wanted}{erased}" for age in ages
+        ]
         stored.append(f"SELECT 1 FROM {files}")
     engine.define("events", " UNION ALL ".join(parts))
     engine.define("stored_events", " UNION ALL ".join(stored))
+    engine.keep_few("events", "stored_events")
+
+
+def _ages(extent: Extent) -> tuple[str, str]:
+    """Returns the conditions of all recent events, and of those from before that name a user.
+
+    Apart, since recent events are mostly read without the users that they name.
+    """
+    return (
+        f"e.received >= {extent.received_from}",
+        f"e.received < {extent.received_from} AND e.pseudonym IS NOT NULL",
+    )
 
 
 def _wanted(extent: Extent) -> str:
@@ -46,7 +62,6 @@ def _wanted(extent: Extent) -> str:
     projects = ", ".join(str(number) for number in sorted({key for key, _ in extent.environments}))
     return (
         f"e.received BETWEEN {extent.named_from} AND {extent.received_to}"
-        f" AND (e.received >= {extent.received_from} OR e.pseudonym IS NOT NULL)"
         f" AND e.project_id IN ({projects}){units}"
     )
 
@@ -68,15 +83,16 @@ def register_erasures(engine: DayEngine, erasures: Iterable[Erasure]) -> None:
     engine.register("log_erased_users", _ERASED, users)
 
 
-def not_erased_after(last: int) -> str:
+def not_erased_after(engine: DayEngine, last: int) -> str:
     """Returns the condition that an event `e` is of nobody who was erased after an erasure."""
     return "".join(
         f" AND NOT EXISTS (SELECT 1 FROM log_erased_{kind} AS x WHERE x.erasure_id > {last}"
-        f" AND x.project_id = e.project_id AND x.key = e.{column})"
+        f" AND x.project_id = e.project_id AND x.key = {column})"
         for kind, column in (
-            ("sessions", "session_id"),
-            ("claims", "session_id AND NOT e.trusted"),
-            ("users", "pseudonym"),
+            ("sessions", "e.session_id"),
+            ("claims", "e.session_id AND NOT e.trusted"),
+            ("users", "e.pseudonym"),
+            ("users", engine.dialect.property_text(f"'{PERSON}'", "e")),
         )
     )
 

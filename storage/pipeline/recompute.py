@@ -1,7 +1,7 @@
 """The recomputation: whole lives of experiments from the log, and where their rows go.
 
-Their rows are copied into tables aside, to be printed, compared or swapped in, or are added to the
-rows that are stored. Some experiments ask for all of their rows, others for a few.
+Their rows are copied into tables aside, to be read there, or are added to the rows that are stored.
+Some experiments ask for all of their rows, others for a few.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -16,12 +16,10 @@ from domain.policy import UnreadablePolicyError
 from storage.lake.day_engines import DayEngineSettings, open_day_engine
 from storage.lake.lake import Lake
 from storage.lake.reader import SealedLog, read_apart
-from storage.pipeline.comparison import Reach
 from storage.pipeline.cursors import outcome_cursors
 from storage.pipeline.derived import COPIED_TABLES, UNIT_TABLES, Derived
-from storage.pipeline.differing_units import find_differing_units
 from storage.pipeline.engines.copying import copy_into_store, copy_rows
-from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.engines.day_engine import DayEngine
 from storage.pipeline.experiments import PipelineExperiment, ReadExperiment, bound_experiment
 from storage.pipeline.moments import EARLIEST, microseconds, moment_of
 from storage.pipeline.sums import CELLS, COMPUTED_CELLS, stored_cell
@@ -33,11 +31,7 @@ from storage.schema.tables import metadata
 
 @dataclass(frozen=True, kw_only=True)
 class RowSelection:
-    """The rows of an experiment that are copied.
-
-    Attributes:
-        since: Rows of an earlier moment are left out, in microseconds since the epoch.
-    """
+    """The copied rows of an experiment, from `since` on, in microseconds since the epoch."""
 
     since: int = EARLIEST
     evidence_only: bool = False
@@ -103,17 +97,8 @@ def recompute(
     as_of: datetime,
     settings: DayEngineSettings,
     wanted: SelectedRows,
-    reaches: Sequence[Reach] = (),
-    counted: bool = False,
-) -> int:
+) -> None:
     """Computes whole lives, and copies their rows into the derived tables aside, with the cursors.
-
-    Args:
-        reaches: How far rows are compared with the served ones afterwards, if they are: then rows
-            of units that differ are copied as well.
-
-    Returns:
-        How many events of the log were read, where they are counted.
 
     Raises:
         TooManyAssignmentsError: An experiment has more assignments than can be numbered.
@@ -122,36 +107,17 @@ def recompute(
     with recomputed(
         log, experiments, as_of=microseconds(as_of), settings=settings, wanted=wanted
     ) as lives:
-        if not lives.read:
-            return 0
-        if reaches:
-            find_differing_units(lives.engine, log.read, connection, reaches)
-        copy_aside(lives, connection, differing=bool(reaches))
-        ((events,),) = lives.engine.rows(_EVENTS_READ) if counted else [(0,)]
-    return events
+        copy_aside(lives, connection)
 
 
-def copy_aside(lives: WholeLives, connection: Connection, *, differing: bool = False) -> None:
-    """Copies the wanted rows of whole lives, with the cursors."""
+def copy_aside(lives: WholeLives, connection: Connection) -> None:
+    """Copies the wanted rows of whole lives, with the cursors; none where nothing was read."""
+    if not lives.read:
+        return
     for table in COPIED_TABLES:
-        _copy(
-            lives.engine,
-            connection,
-            table,
-            wanted=_DIFFERS if differing and table in UNIT_TABLES else "1 = 0",
-        )
+        _copy(lives.engine, connection, table)
     _copy_cells(lives.engine, connection)
     copy_rows(connection, "cursors (stage, experiment_id, at)", cursors_of(lives.read))
-
-
-# DuckDB would first hash all rows for an EXISTS among alternatives.
-_DIFFERS = "(r.number, r.unit) IN (SELECT number, unit FROM differing_units)"
-# The log's rows are of all environments of a project.
-_EVENTS_READ = """
-SELECT count(*) FROM log_rows AS e
-JOIN (SELECT DISTINCT project_id, environment FROM scope) AS s
-  ON s.project_id = e.project_id AND s.environment = e.environment
-"""
 
 
 def _copy(
@@ -161,13 +127,12 @@ def _copy(
     *,
     prefix: str = "",
     condition: str = "1 = 1",
-    wanted: str = "1 = 0",
 ) -> int:
     """Copies the wanted rows `r` of a table, and returns their number."""
     since = "1 = 1" if table.moment is None else f"r.{table.moment} >= x.since"
     source = (
         f"{table.step} AS r JOIN experiment_ids AS x ON x.number = r.number"
-        f" WHERE {since} AND (x.evidence_only = 0 OR {table.evidence} OR {wanted}) AND {condition}"
+        f" WHERE {since} AND (x.evidence_only = 0 OR {table.evidence}) AND {condition}"
     )
     copied = copy_into_store(engine, connection, f"{prefix}{table.name}", table.table, source)
     sample_grown(connection, f"{prefix}{table.name}", copied)
@@ -196,11 +161,7 @@ _COMPUTED = "computed_"
 
 
 def add_to_stored(connection: Connection, lives: WholeLives) -> None:
-    """Adds the wanted rows of whole lives to those that are stored.
-
-    Args:
-        connection: In a transaction that is the only writer of derived tables.
-    """
+    """As the derived tables' only writer, adds the wanted rows of whole lives to those stored."""
     for table in COPIED_TABLES:
         _add(connection, lives, table)
     with _laid_beside(connection, "cells", keep="ON CONFLICT DO NOTHING"):

@@ -20,9 +20,9 @@ its own. `buried_*` are tombstones: rows that no event stands behind any more.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from domain.absence import WORDS
+from domain.absence import NOT_SERVED
 from domain.cause import LEFT_OUT_OF_MEANS, Cause
 from domain.currency import RATE_SCALE
 from domain.draw import DIGITS, FLAG_SHARE, bound_of
@@ -39,6 +39,7 @@ from storage.schema.encoding import (
     TREATMENT,
     arms,
     compared_value,
+    listed,
 )
 
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
@@ -52,9 +53,13 @@ LOOK_BACK = IDENTITY + AHEAD
 # microseconds are 407 days: the longest horizon, and a window after it.
 SPOTS = 262_144
 # The kinds of metrics, by the column `kind`.
-KINDS = ("conversion", "mean", "ratio")
+KINDS = ("conversion", "mean", "ratio", "picked")
 # A unit's amount is squared in two halves; of a ratio these are its two counts.
 HALF = 2_147_483_648
+
+# A pick is by so many digits of its hash. From the last place on all events have that place.
+PICK_DIGITS = 16
+LAST_PLACE = 5
 
 # Stand around a text whose SHA-256 in hexadecimal is meant: engines call it otherwise.
 HEX_FROM, HEX_TO = "<digest of ", " in hexadecimal>"
@@ -107,12 +112,14 @@ class Step:
             an engine's statistics.
         temporary: Whether only steps of the same units read it, so that an engine may drop its rows
             once these have run.
+        words: Columns of few texts, each with a statement of them: an engine may store numbers.
     """
 
     name: str
     sql: str
     small_right: bool = False
     temporary: bool = False
+    words: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 # --- What the steps share ------------------------------------------------------------------------
@@ -139,13 +146,13 @@ _READ = """CASE WHEN e.received >= s.received_from AND e.received <= s.received_
 
 # Stands for the value of the flag `s.flag` of the event `e`, as `flag_value` has it.
 FLAG_VALUE = "<value of the flag>"
-_NOTHING = ", ".join(f"'{word}'" for word in sorted({"", "false", *map(str.lower, WORDS)}))
+_NOTHING = ", ".join(f"'{word}'" for word in sorted(NOT_SERVED))
 
 # Values of a drawn flag on an event, as its experiment tells them apart.
 ABSENT_VALUE, TREATMENT_VALUE, CONTROL_VALUE, FURTHER_VALUE = range(4)
 _OWN_VALUE = f"""CASE WHEN s.flag IS NULL OR {FLAG_VALUE} IS NULL THEN {ABSENT_VALUE}
-         WHEN {FLAG_VALUE} = s.flag_treatment THEN {TREATMENT_VALUE}
-         WHEN {FLAG_VALUE} = s.flag_control THEN {CONTROL_VALUE}
+         WHEN {FLAG_VALUE} IN (s.flag_treatment, s.treatment_too) THEN {TREATMENT_VALUE}
+         WHEN {FLAG_VALUE} IN (s.flag_control, s.control_too) THEN {CONTROL_VALUE}
          WHEN lower({FLAG_VALUE}) IN ({_NOTHING}) THEN {ABSENT_VALUE}
          ELSE {FURTHER_VALUE} END"""
 
@@ -227,12 +234,15 @@ WHERE moved <> 0 OR earlier <> 0
 )
 
 
-def session_times(rows: str) -> str:
+def session_times(rows: str, *, moved: bool = True) -> str:
     """Returns SQL for rows of the log with the time of each by the clock of its session.
 
     Args:
         rows: A statement of events, the time that each is dated by in `stamped`.
+        moved: Whether `clocks` has rows. To look none up, engines would still read the sessions.
     """
+    if not moved:
+        return f"SELECT e.*, e.stamped AS occurred FROM ({rows}) AS e"
     return f"""
 SELECT e.*, CASE WHEN c.moved IS NULL THEN e.stamped
     ELSE greatest(e.stamped + c.moved, c.opens) END AS occurred
@@ -263,11 +273,7 @@ SEGMENT_LENGTH = 64
 
 
 def segment_text(value: str) -> str:
-    """Returns SQL for a property's part of `segments`.
-
-    Args:
-        value: SQL for the property as text.
-    """
+    """Returns SQL for a property's part of `segments`, from SQL for the property as text."""
     return (
         f"concat(CASE WHEN {value} IS NULL OR {value} LIKE '{{%' OR {value} LIKE '[%' THEN ''"
         f" ELSE left(replace({value}, chr({SEGMENT_END}), ' '), {SEGMENT_LENGTH}) END,"
@@ -416,8 +422,8 @@ NO_SESSION_USERS = "SELECT 0 AS number, '' AS session_id, 0 AS block, '' AS user
 
 # --- From the log to exposures -------------------------------------------------------------------
 
-# By its kind, the column of a sighting; crossovers have a step of their own.
-_KINDS = [(kind, f"{name}_at") for kind, name in SIGHTING_KINDS.items() if name != "crossover"]
+# The kinds of sightings that an event tells of by itself.
+_SEEN_KINDS = listed(kind for kind, name in SIGHTING_KINDS.items() if name != "crossover")
 
 _UNKNOWN_BUILD, _UNKNOWN_USER = SIGHTINGS["unknown_build"], SIGHTINGS["unknown_user"]
 # An event without a commit, or with git's null id, which is of zeros alone, names no build.
@@ -432,28 +438,36 @@ _IS_ANONYMOUS = f"""e.occurred >= s.starts_at AND (s.by_route = 0 OR r.exposing 
 # reason it is no crossover; and of a flag that is drawn for users it says nothing.
 _LENT = 11
 
-# A single reading of the events finds, of each unit, the first event of each kind, as the time at
+# An event of this kind exposes its unit; of kind 0 it tells at most which arm served it.
+_EXPOSING = 6
+# A time and the number of an event's name, as a number of which the least is the first.
+_NAMES = f"CAST({2**40} AS DECIMAL(38, 0))"
+_ARM_BITS = f"CASE arm WHEN {TREATMENT} THEN 2 WHEN {CONTROL} THEN 1 ELSE 0 END"
+_SAW_TREATMENT, _SAW_CONTROL = "arms >= 2", "arms % 2 = 1"
+
+
+def _name_of(named: str, time: str) -> str:
+    """Returns SQL for the number of an event's name; a remainder would take ten times as long."""
+    return f"CAST({named} - CAST({time} AS DECIMAL(38, 0)) * {_NAMES} AS BIGINT)"
+
+
+# A single reading of the events finds, of each unit and kind, the first event, as the time at
 # which it was known · 4 + the arm that served it. Leaders alone have rows here, and in the steps up
-# to `NEW_EXPOSURES`.
+# to `SHARED_EXPOSURES`.
 SEEN = Step(
     name="seen",
     temporary=True,
     sql=f"""
-SELECT number, unit,
-    min(CASE WHEN kind = 6 THEN (occurred - starts_at) * {SPOTS} + spot END) AS first_exposure,
-    min(CASE WHEN kind = {_LENT} THEN (occurred - starts_at) * {SPOTS} + spot END) AS first_lent,
-    {", ".join(f"min(CASE WHEN kind = {kind} THEN known_at END) AS {at}" for kind, at in _KINDS)},
-    min(CASE WHEN kind = 6 THEN {_timed("occurred", "event")} END COLLATE "C") AS exposed_by,
-    min(CASE WHEN kind = {_LENT} THEN {_timed("occurred", "event")} END COLLATE "C") AS lent_by,
-    min(CASE WHEN kind = {_UNKNOWN_BUILD} THEN {_timed("known_at", "event")} END COLLATE "C")
-        AS arrived_by,
-    max(CASE WHEN arm = {TREATMENT} THEN 1 ELSE 0 END) AS saw_treatment,
-    max(CASE WHEN arm = {CONTROL} THEN 1 ELSE 0 END) AS saw_control
+SELECT number, unit, kind, min((occurred - starts_at) * {SPOTS} + spot) AS first_at,
+    min(known_at) AS known_at, bit_or({_ARM_BITS}) AS arms,
+    min(CASE WHEN kind IN ({_EXPOSING}, {_LENT}, {_UNKNOWN_BUILD}) THEN
+        CAST(CASE WHEN kind = {_UNKNOWN_BUILD} THEN known_at ELSE occurred END AS DECIMAL(38, 0))
+            * {_NAMES} + name END) AS named
 FROM (
-    SELECT number, unit, event, occurred, starts_at, spot, arm, known_at, kind
+    SELECT number, unit, name, occurred, starts_at, spot, arm, known_at, kind
     FROM (
         SELECT s.number, coalesce({_UNIT}, n.user_unit, e.session_id) AS unit, s.project_id,
-            s.sample_bound, e.event, e.occurred, s.starts_at, a.spot,
+            s.sample_bound AS sample_bound, v.name, e.occurred, s.starts_at AS starts_at, a.spot,
             CASE WHEN {_UNIT} IS NOT NULL THEN a.arm END AS arm,
             CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END * 4
                 + {_SERVING_ARM} AS known_at,
@@ -471,11 +485,12 @@ FROM (
                 WHEN a.number IS NULL THEN 5
                 WHEN a.arm = {AMBIGUOUS_ARM} THEN 8
                 WHEN {_UNIT} IS NULL THEN {_LENT}
-                ELSE 6
+                ELSE {_EXPOSING}
             END AS kind
         FROM scope AS s
         JOIN log AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
             AND CASE WHEN s.leader = s.number THEN 1 ELSE 0 END <> 0
+        JOIN event_names AS v ON v.event = e.event
         LEFT JOIN routes AS r ON r.number = s.number AND r.route = e.route
         LEFT JOIN assignments AS a ON {_ASSIGNED}
         {_session_user("e")}
@@ -483,51 +498,63 @@ FROM (
     WHERE unit <> '' AND {IN_PART} AND {IN_SAMPLE}
     {COMPUTED_ONCE}
 ) AS classified
-GROUP BY number, unit
+GROUP BY number, unit, kind
 """,
 )
 
 
-def _moment_of(packed: str) -> str:
-    return f"(b.starts_at + CAST(({packed} - {packed} % {SPOTS}) / {SPOTS} AS BIGINT))"
+def _moment_of(packed: str, scope: str = "b") -> str:
+    return f"({scope}.starts_at + CAST(({packed} - {packed} % {SPOTS}) / {SPOTS} AS BIGINT))"
 
 
-_LENT_AT, _OWN_AT = _moment_of("u.first_lent"), _moment_of("u.first_exposure")
-_IS_LENT = f"""(u.first_exposure IS NULL
-    OR {_LENT_AT} - {_LENT_AT} % {BLOCK} < {_OWN_AT} - {_OWN_AT} % {BLOCK})"""
+_LENT_AT, _OWN_AT = _moment_of("o.first_lent"), _moment_of("x.first_at")
+_IS_LENT = f"""(x.first_at IS NULL
+        OR {_LENT_AT} - {_LENT_AT} % {BLOCK} < {_OWN_AT} - {_OWN_AT} % {BLOCK})"""
 
-# The first exposure of each unit that has none yet. Units that have an exposure are left out last:
-# of what is left PostgreSQL's planner knows nothing.
+# The first exposure of each unit that has none yet, its texts by number. Most units have events of
+# a single kind. Units that have an exposure are left out last: of what is left PostgreSQL's planner
+# knows nothing.
 CANDIDATES = Step(
     name="candidates",
     temporary=True,
     small_right=True,
     sql=f"""
 SELECT c.number, c.unit, c.exposed_at, c.exposed_at - c.exposed_at % {BLOCK} AS block,
-    CASE WHEN c.in_flight_at IS NOT NULL OR f.unit IS NOT NULL OR g.unit IS NOT NULL THEN 3
+    CASE WHEN c.in_flight = 1 OR f.unit IS NOT NULL OR g.unit IS NOT NULL THEN 3
          WHEN c.exposed_at - c.exposed_at % {BLOCK} + {BLOCK} > c.horizon THEN 6
          WHEN c.exposed_at < c.warm_at THEN 9
          ELSE 0 END + a.arm AS arm,
-    a.stratum, a.resolved AS commit_sha, c.saw_treatment, c.saw_control,
+    c.spot, c.arms,
     CASE WHEN c.salt IS NULL OR a.arm > 1 THEN NULL
          WHEN a.arm = CASE WHEN {_position("c.salt", "c.unit")} < '{bound_of(FLAG_SHARE)}'
                            THEN {TREATMENT} ELSE {CONTROL} END THEN 1
          ELSE 0 END AS as_drawn,
-    {_words("c.exposed_by")} AS event
+    c.name
 FROM (
-    SELECT u.number, u.exposed_by, b.experiment, b.horizon, b.warm_at,
-        CASE WHEN b.drawn = 1 THEN concat(b.flag, '=', b.flag_treatment) END AS salt,
-        u.unit, u.in_flight_at, u.saw_treatment, u.saw_control, u.first_exposure % {SPOTS} AS spot,
-        {_moment_of("u.first_exposure")} AS exposed_at
+    SELECT u.number, {_name_of("u.named", _moment_of("u.first_at", "u"))} AS name, u.experiment,
+        u.horizon, u.warm_at, u.salt, u.unit, u.in_flight, u.arms, u.first_at % {SPOTS} AS spot,
+        {_moment_of("u.first_at", "u")} AS exposed_at
     FROM (
-        SELECT u.number, u.unit, u.in_flight_at, u.saw_treatment, u.saw_control,
-            CASE WHEN {_IS_LENT} THEN u.first_lent ELSE u.first_exposure END AS first_exposure,
-            CASE WHEN {_IS_LENT} THEN u.lent_by ELSE u.exposed_by END AS exposed_by
-        FROM seen AS u
-        JOIN scope AS b ON b.number = u.number
+        SELECT b.number, b.experiment, b.horizon AS horizon, b.warm_at AS warm_at,
+            b.starts_at AS starts_at,
+            CASE WHEN b.drawn = 1 THEN concat(b.flag, '=', b.flag_treatment) END AS salt,
+            coalesce(x.unit, o.unit) AS unit, coalesce(o.in_flight, 0) AS in_flight,
+            coalesce(x.arms, 0) | coalesce(o.arms, 0) AS arms,
+            CASE WHEN {_IS_LENT} THEN o.first_lent ELSE x.first_at END AS first_at,
+            CASE WHEN {_IS_LENT} THEN o.lent_by ELSE x.named END AS named
+        FROM (SELECT * FROM seen WHERE kind = {_EXPOSING}) AS x
+        FULL JOIN (
+            SELECT number, unit, bit_or(arms) AS arms,
+                max(CASE WHEN kind = 1 THEN 1 ELSE 0 END) AS in_flight,
+                min(CASE WHEN kind = {_LENT} THEN first_at END) AS first_lent,
+                min(CASE WHEN kind = {_LENT} THEN named END) AS lent_by
+            FROM seen
+            WHERE kind <> {_EXPOSING}
+            GROUP BY number, unit
+        ) AS o ON o.number = x.number AND o.unit = x.unit
+        JOIN scope AS b ON b.number = coalesce(x.number, o.number)
     ) AS u
-    JOIN scope AS b ON b.number = u.number
-    WHERE u.first_exposure IS NOT NULL
+    WHERE u.first_at IS NOT NULL
     {COMPUTED_ONCE}
 ) AS c
 JOIN assignments AS a ON a.number = c.number AND a.spot = c.spot
@@ -558,7 +585,7 @@ JOIN scope AS s ON s.number = c.number AND s.project_id = e.project_id
     AND s.environment = e.environment
 WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted)
   AND (s.vouched_only = 0 OR e.trusted OR e.signed)
-  AND e.received > c.block + {BLOCK} + s.grace - {IDENTITY}
+  AND e.last_received > c.block + {BLOCK} + s.grace - {IDENTITY}
   AND e.received <= c.block + {BLOCK} + s.grace
 GROUP BY c.number, c.unit, e.pseudonym
 """,
@@ -579,39 +606,61 @@ WHERE place = 1
 """,
 )
 
-NEW_EXPOSURES = Step(
-    name="new_exposures",
+# By leader: of experiments that share them exposures are stored once, and counted once.
+SHARED_EXPOSURES = Step(
+    name="shared_exposures",
+    words={
+        column: f"SELECT {words} UNION ALL SELECT {column} FROM buried_exposures"
+        for column, words in (
+            ("stratum", "stratum FROM assignments"),
+            ("commit_sha", "resolved FROM assignments"),
+            ("event", "event FROM event_names"),
+        )
+    },
     sql="""
-SELECT s.number, c.unit, c.exposed_at, c.block, c.arm, c.stratum, c.commit_sha, n.pseudonym,
-    c.saw_treatment, c.saw_control, c.as_drawn, c.event
+SELECT c.number, c.unit, c.exposed_at, c.block, c.arm, a.stratum, a.resolved AS commit_sha,
+    n.pseudonym, c.arms, c.as_drawn, v.event
 FROM candidates AS c
-JOIN scope AS s ON s.leader = c.number
+JOIN assignments AS a ON a.number = c.number AND a.spot = c.spot
+JOIN event_names AS v ON v.name = c.name
 LEFT JOIN named AS n ON n.number = c.number AND n.unit = c.unit
 UNION ALL
 SELECT b.number, b.unit, b.exposed_at, b.block, b.arm, b.stratum, b.commit_sha, b.pseudonym,
-    coalesce(u.saw_treatment, 0), coalesce(u.saw_control, 0), b.as_drawn, b.event
+    coalesce(u.arms, 0), b.as_drawn, b.event
 FROM buried_exposures AS b
 JOIN scope AS s ON s.number = b.number
-LEFT JOIN seen AS u ON u.number = s.leader AND u.unit = b.unit
+LEFT JOIN (
+    SELECT number, unit, bit_or(arms) AS arms FROM seen
+    WHERE (number, unit) IN (SELECT number, unit FROM buried_exposures)
+    GROUP BY number, unit
+) AS u ON u.number = b.number AND u.unit = b.unit
 WHERE NOT EXISTS (
     SELECT 1 FROM known_exposures AS k WHERE k.experiment = s.experiment AND k.unit = b.unit
 )
 """,
 )
 
+NEW_EXPOSURES = """
+SELECT s.number, x.unit, x.exposed_at, x.block, x.arm, x.stratum, x.commit_sha, x.pseudonym,
+    x.as_drawn, x.event
+FROM shared_exposures AS x
+JOIN scope AS s ON s.leader = x.number
+"""
+
 # Any commit may stand for a stratum: its lineage less the change is the stratum's set, beside the
 # values of other flags.
 NEW_STRATA = Step(
     name="new_strata",
     sql="""
-SELECT x.number, x.stratum, x.commit_sha, f.lineage, f.flags
+SELECT s.number, x.stratum, x.commit_sha, f.lineage, f.flags
 FROM (
     SELECT number, stratum, min(commit_sha COLLATE "C") AS commit_sha
-    FROM new_exposures
+    FROM shared_exposures
     WHERE stratum IS NOT NULL
     GROUP BY number, stratum
 ) AS x
-LEFT JOIN stratum_flags AS f ON f.number = x.number AND f.stratum = x.stratum
+JOIN scope AS s ON s.leader = x.number
+LEFT JOIN stratum_flags AS f ON f.number = s.number AND f.stratum = x.stratum
 """,
 )
 
@@ -620,13 +669,14 @@ MOVED = Step(
     name="moved",
     temporary=True,
     sql=f"""
-SELECT x.number, x.unit, x.exposed_at, x.block, x.arm, x.stratum
-FROM new_exposures AS x
-WHERE (x.arm = {TREATMENT} AND x.saw_control = 1) OR (x.arm = {CONTROL} AND x.saw_treatment = 1)
-UNION ALL
+SELECT s.number, x.unit, x.exposed_at, x.block, x.arm, x.stratum
+FROM shared_exposures AS x
+JOIN scope AS s ON s.leader = x.number
+WHERE (x.arm = {TREATMENT} AND x.{_SAW_CONTROL}) OR (x.arm = {CONTROL} AND x.{_SAW_TREATMENT})
+UNION
 SELECT u.number, u.unit, k.exposed_at, k.block, k.arm, k.stratum
 FROM (
-    SELECT s.number, s.experiment, u.unit, u.saw_treatment, u.saw_control
+    SELECT s.number, s.experiment, u.unit, u.arms
     FROM seen AS u
     JOIN scope AS s ON s.leader = u.number
     -- Candidates have no exposure that is known.
@@ -634,7 +684,7 @@ FROM (
     {COMPUTED_ONCE}
 ) AS u
 JOIN known_exposures AS k ON k.experiment = u.experiment AND k.unit = u.unit
-WHERE (k.arm = {TREATMENT} AND u.saw_control = 1) OR (k.arm = {CONTROL} AND u.saw_treatment = 1)
+WHERE (k.arm = {TREATMENT} AND u.{_SAW_CONTROL}) OR (k.arm = {CONTROL} AND u.{_SAW_TREATMENT})
 """,
 )
 
@@ -675,14 +725,6 @@ GROUP BY x.number, x.unit
 """,
 )
 
-_SIGHTED = "".join(
-    f"""SELECT s.number, {kind} AS kind, u.unit, u.{at} AS sighted, CAST(NULL AS BIGINT) AS block,
-        NULL AS stratum, {_words("u.arrived_by") if kind == _UNKNOWN_BUILD else "NULL"} AS event
-    FROM seen AS u JOIN scope AS s ON s.leader = u.number WHERE u.{at} IS NOT NULL UNION ALL
-    """
-    for kind, at in _KINDS
-)
-
 _FIRST_EVENT = f"CASE WHEN event IS NOT NULL THEN {_timed('sighted', 'event')} END"
 
 # A crossover is kept with the block, arm and stratum of its unit's exposure.
@@ -694,7 +736,14 @@ SELECT number, kind, unit, CAST((min(sighted) - min(sighted) % 4) / 4 AS BIGINT)
     min(stratum COLLATE "C") AS stratum,
     {_words(f'min({_FIRST_EVENT} COLLATE "C")')} AS event
 FROM (
-    {_SIGHTED}SELECT number, {SIGHTINGS["crossover"]}, unit, sighted_at * 4 + arm, block, stratum,
+    SELECT s.number, u.kind, u.unit, u.known_at AS sighted, CAST(NULL AS BIGINT) AS block,
+        NULL AS stratum, v.event
+    FROM seen AS u
+    JOIN scope AS s ON s.leader = u.number
+    LEFT JOIN event_names AS v
+        ON v.name = CASE WHEN u.kind = {_UNKNOWN_BUILD} THEN {_name_of("u.named", "u.known_at")} END
+    WHERE u.kind IN {_SEEN_KINDS}
+    UNION ALL SELECT number, {SIGHTINGS["crossover"]}, unit, sighted_at * 4 + arm, block, stratum,
         NULL
     FROM crossovers
     UNION ALL SELECT number, kind, unit, sighted_at * 4 + coalesce(arm, 2), block, stratum, event
@@ -704,9 +753,9 @@ GROUP BY number, kind, unit
 """,
 )
 
-# The new exposures that name a user. Those of a user are of many units.
+# The new exposures that name a user, by leader. Those of a user are of many units.
 USER_EXPOSURES = """
-SELECT number, pseudonym, unit, exposed_at, block, arm FROM new_exposures
+SELECT number, pseudonym, unit, exposed_at, block, arm FROM shared_exposures
 WHERE pseudonym IS NOT NULL AND arm <= 1
 """
 
@@ -717,7 +766,7 @@ WHERE pseudonym IS NOT NULL AND arm <= 1
 RETURNED = Step(
     name="returned_users",
     sql=f"""
-SELECT u.number, u.block, u.arm, u.kept
+SELECT s.number, u.block, u.arm, u.kept
 FROM (
     SELECT number, min(block) AS first_block, max(block) AS block,
         min(CASE WHEN place = 1 THEN lowest END) AS arm,
@@ -743,7 +792,7 @@ FROM (
     HAVING count(*) = 2
        AND min(CASE WHEN place = 1 THEN lowest END) = max(CASE WHEN place = 1 THEN highest END)
 ) AS u
-JOIN scope AS s ON s.number = u.number
+JOIN scope AS s ON s.leader = u.number
 WHERE u.block >= s.from_block AND NOT EXISTS (
     SELECT 1 FROM deploy_times AS d
     WHERE d.project_id = s.project_id AND d.environment = s.environment
@@ -778,10 +827,15 @@ NEW_BLOCK_UNITS = Step(
     sql=f"""
 SELECT number, block, {", ".join(f"sum({name}) AS {name}" for name in (*_UNITS, *_AGAIN))}
 FROM (
-    SELECT x.number, x.block, {", ".join(f"0 AS {name}" for name in _AGAIN)},
-        {", ".join(f"sum({each}) AS {name}" for name, each in _UNITS.items())}
-    FROM new_exposures AS x JOIN scope AS s ON s.number = x.number
-    GROUP BY x.number, x.block
+    SELECT s.number, x.block, {", ".join(f"0 AS {name}" for name in _AGAIN)},
+        {", ".join(f"x.{name}" for name in _UNITS)}
+    FROM (
+        SELECT x.number, x.block,
+            {", ".join(f"sum({each}) AS {name}" for name, each in _UNITS.items())}
+        FROM shared_exposures AS x JOIN scope AS s ON s.number = x.number
+        GROUP BY x.number, x.block
+    ) AS x
+    JOIN scope AS s ON s.leader = x.number
     UNION ALL
     SELECT number, block, {", ".join(_AGAIN.values())}, {", ".join("0" for _ in _UNITS)}
     FROM returned_users
@@ -793,10 +847,14 @@ GROUP BY number, block
 NEW_BLOCK_NAMES = Step(
     name="new_block_names",
     sql=f"""
-SELECT number, block, event, count(*) AS units
-FROM new_exposures
-WHERE arm NOT IN {arms(*LEFT_OUT[:2])}
-GROUP BY number, block, event
+SELECT s.number, x.block, x.event, x.units
+FROM (
+    SELECT number, block, event, count(*) AS units
+    FROM shared_exposures
+    WHERE arm NOT IN {arms(*LEFT_OUT[:2])}
+    GROUP BY number, block, event
+) AS x
+JOIN scope AS s ON s.leader = x.number
 """,
 )
 
@@ -879,9 +937,10 @@ def _read_outcome(event: str) -> str:
     before the start are no outcome of either arm. Of a block that has not ended no time is final.
     """
     return f"""CASE WHEN CASE WHEN m.history_to IS NULL
-                  THEN {event}.received > s.from_block - m.attribution_before - {AHEAD}
+                  THEN {event}.received > s.from_block - {AHEAD}
+                      - CASE WHEN m.attribution_before > 0 THEN m.attribution_before ELSE 0 END
                   AND {event}.received <= s.to_block + s.grace AND {event}.occurred < s.to_block
-                  AND (m.attribution_before = 0 OR {event}.occurred >= s.starts_at)
+                  AND (m.attribution_before <= 0 OR {event}.occurred >= s.starts_at)
                   ELSE {_READ_HISTORY.format(event=event)} END
               AND (o.otherwise IS NOT NULL OR {has_asked_values(event)})
           THEN 1 ELSE 0 END <> 0"""
@@ -896,7 +955,7 @@ _LENDER = "CASE WHEN m.history_to IS NULL THEN n.user_unit END"
 PAID = Step(
     name="paid",
     sql=f"""
-SELECT number, experiment, metric, occurred, received, idempotency_key,
+SELECT number, experiment, exposures_of, metric, occurred, received, idempotency_key,
     CASE WHEN product IS NULL THEN value
          ELSE CAST((product - product % {RATE_SCALE * MILLION}) / {RATE_SCALE * MILLION} AS BIGINT)
              * {MILLION}
@@ -906,13 +965,13 @@ SELECT number, experiment, metric, occurred, received, idempotency_key,
     session_id, pseudonym, by_user, unit, attribution_window, attribution_before, closes_after,
     kind, cap, history_to
 FROM (
-    SELECT s.number, s.experiment, m.metric, r.occurred, r.received, r.idempotency_key,
-        {_counted("r")} AS value,
+    SELECT s.number, s.experiment, s.exposures_of, m.metric, r.occurred, r.received,
+        r.idempotency_key, {_counted("r")} AS value,
         CASE WHEN o.adds IS NULL THEN
             CAST(greatest(least(r.value, x.largest), -x.largest) AS DECIMAL(38, 0))
                 * CAST(x.factor AS DECIMAL(38, 0))
         END AS product,
-        r.session_id, r.pseudonym, s.by_user,
+        r.session_id, r.pseudonym, s.by_user AS by_user,
         CASE WHEN s.by_user = 0 THEN r.session_id ELSE coalesce(r.user_unit, {_LENDER}) END AS unit,
         m.attribution_window, m.attribution_before, m.open_for + s.grace AS closes_after, m.kind,
         m.cap, m.history_to
@@ -935,17 +994,16 @@ FROM (
 """,
 )
 
-# The users that revenue without a session names.
+# The users that revenue without a session names, by leader.
 OUTCOME_USERS = """
-SELECT number, pseudonym FROM paid
-WHERE session_id IS NULL AND by_user = 0 AND pseudonym IS NOT NULL
-GROUP BY number, pseudonym
+SELECT DISTINCT s.leader, p.pseudonym FROM paid AS p JOIN scope AS s ON s.number = p.number
+WHERE p.session_id IS NULL AND p.by_user = 0 AND p.pseudonym IS NOT NULL
 """
 
 # The runtime events that an experiment's metric reads, with the unit that they are of.
 _EVENTS = f"""
-SELECT s.number, s.experiment, m.metric, m.attribution_window, m.attribution_before,
-    coalesce({_UNIT}, {_LENDER}) AS unit, e.occurred, e.received,
+SELECT s.number, s.experiment, s.exposures_of, m.metric, m.attribution_window,
+    m.attribution_before, coalesce({_UNIT}, {_LENDER}) AS unit, e.occurred, e.received,
     {EVENT_KEY} AS event_key,
     {_counted("e")} AS value,
     m.open_for + s.grace AS closes_after, m.kind, m.cap, m.threshold
@@ -996,14 +1054,14 @@ FROM (
     FROM ({_EVENTS}
       AND m.history_to IS NULL
     ) AS t
-    JOIN exposed_units AS p ON p.experiment = t.experiment AND p.unit = t.unit
+    JOIN exposed_units AS p ON p.experiment = t.exposures_of AND p.unit = t.unit
         AND t.occurred >= p.exposed_at - t.attribution_before
         AND t.occurred <= p.exposed_at + t.attribution_window
     UNION ALL
     SELECT r.number, r.experiment, r.metric, p.unit, r.occurred, r.received, r.idempotency_key,
         r.value, p.block, p.arm, p.stratum, r.closes_after, r.kind, r.cap, CAST(NULL AS BIGINT)
     FROM paid AS r
-    JOIN exposed_units AS p ON p.experiment = r.experiment AND p.unit = r.unit
+    JOIN exposed_units AS p ON p.experiment = r.exposures_of AND p.unit = r.unit
         AND r.occurred >= p.exposed_at - r.attribution_before
         AND r.occurred <= p.exposed_at + r.attribution_window
     WHERE r.history_to IS NULL
@@ -1018,8 +1076,9 @@ FROM (
                 ORDER BY p.exposed_at, p.unit COLLATE "C"
             ) AS place
         FROM paid AS r
-        JOIN exposed_users AS p ON p.experiment = r.experiment AND p.pseudonym = r.pseudonym
+        JOIN exposed_users AS p ON p.experiment = r.exposures_of AND p.pseudonym = r.pseudonym
             AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + r.attribution_window
+            AND r.occurred >= p.exposed_at - r.attribution_before
         WHERE r.session_id IS NULL AND r.by_user = 0 AND p.arm <= 1
     ) AS earliest
     WHERE place = 1 AND {IN_PART}
@@ -1035,7 +1094,7 @@ WHERE arm <= 1
 TURNOVER = Step(
     name="turnover",
     sql=f"""
-SELECT t.number, m.metric, t.unit,
+SELECT s.number, m.metric, t.unit,
     t.next_at - t.next_at % {BLOCK} + {BLOCK} + s.grace AS received_at
 FROM (
     -- Later, not at the same moment: a session that was erased has another name, and so another
@@ -1049,8 +1108,8 @@ FROM (
         RANGE BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
     )
 ) AS t
-JOIN scope AS s ON s.number = t.number
-JOIN metrics AS m ON m.number = t.number AND m.turnover = 1
+JOIN scope AS s ON s.leader = t.number
+JOIN metrics AS m ON m.number = s.number AND m.turnover = 1
 WHERE t.next_at - t.next_at % {BLOCK} >= s.from_block
   AND t.next_at <= t.exposed_at + m.attribution_window
 """,
@@ -1082,6 +1141,62 @@ WHERE (earliest IS NULL OR occurred < earliest) AND NOT EXISTS (
     WHERE k.experiment = f.experiment AND k.metric = f.metric AND k.unit = f.unit
       AND k.event_key <= concat(f.occurred, '') AND k.received_at <= f.received
 )
+""",
+)
+
+# Beside a unit's first value, that of the event with the smallest hash, among those that had come
+# by the close: known when its cells close. Events stand in the order in which readings find them,
+# and within a reading in that of their times, so that a place, once given, is final. Kept are the
+# first four and each that had the smallest hash so far: later events need no others to know theirs.
+# Another delivery of an event is no further event.
+_READ_AT = f"""greatest(o.occurred - o.occurred % {BLOCK} + {BLOCK},
+        o.received - s.grace + {BLOCK - 1} - (o.received - s.grace + {BLOCK - 1}) % {BLOCK})"""
+_IN_PLACE = 'PARTITION BY number, metric, unit ORDER BY new, read_at, occurred, hash COLLATE "C"'
+HASHED = Step(
+    name="hashed",
+    temporary=True,
+    sql=f"""
+SELECT s.number, s.experiment, m.picked_as AS metric, o.unit, o.occurred, o.received, o.value,
+    {_READ_AT} AS read_at,
+    left({HEX_FROM}concat(m.salt, ':', o.event_key){HEX_TO}, {PICK_DIGITS}) AS hash
+FROM outcomes AS o
+JOIN scope AS s ON s.number = o.number
+JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric AND m.picked_as IS NOT NULL
+WHERE o.received <= o.closes_at AND {_READ_AT} > s.from_block
+""",
+)
+PICKS = Step(
+    name="picks",
+    temporary=True,
+    sql=f"""
+SELECT number, metric, unit, received AS received_at,
+    concat(hash, ' ', CASE WHEN place > {LAST_PLACE} THEN {LAST_PLACE} ELSE place END) AS event_key,
+    value
+FROM (
+    SELECT number, metric, unit, received, value, hash, new,
+        row_number() OVER ({_IN_PLACE}) AS place,
+        min(hash COLLATE "C") OVER (
+            {_IN_PLACE} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS smallest
+    FROM (
+        SELECT number, metric, unit, read_at, occurred, received, value, hash, new,
+            row_number() OVER (
+                PARTITION BY number, metric, unit, hash
+                ORDER BY new, read_at, received, occurred, value
+            ) AS delivery
+        FROM (
+            SELECT number, metric, unit, read_at, occurred, received, value, hash, 1 AS new
+            FROM hashed
+            UNION ALL
+            SELECT u.number, u.metric, u.unit, 0, 0, 0, 0, left(k.event_key, {PICK_DIGITS}), 0
+            FROM (SELECT DISTINCT number, experiment, metric, unit FROM hashed) AS u
+            JOIN earlier_amounts AS k ON k.experiment = u.experiment AND k.metric = u.metric
+                AND k.unit = u.unit
+        ) AS met
+    ) AS delivered
+    WHERE delivery = 1
+) AS placed
+WHERE new = 1 AND (place < {LAST_PLACE} OR hash COLLATE "C" < smallest)
 """,
 )
 
@@ -1132,6 +1247,8 @@ FROM (
         UNION ALL
         SELECT number, metric, unit, event_key, received_at, value FROM firsts
         UNION ALL
+        SELECT number, metric, unit, event_key, received_at, value FROM picks
+        UNION ALL
         SELECT number, metric, unit, event_key, received_at, value FROM buried_amounts
     ) AS delivered
 ) AS deliveries
@@ -1145,12 +1262,25 @@ _SUMS = ", ".join(
     for each in ("amount", "high * high", "high * low", "low * low")
 )
 
+_KNOWN_AMOUNTS = """(
+    SELECT s.number, s.exposures_of, s.grace AS grace, k.metric, k.unit, k.event_key, k.received_at,
+        k.value
+    FROM known_amounts AS k JOIN scope AS s ON s.experiment = k.experiment
+)"""
+
+# Of picks how many exceed each further threshold, in the places of those sums.
+THRESHOLDS = ("threshold", "threshold_2", "threshold_3", "threshold_4")
+_EXCEEDING = ", ".join(
+    each
+    for arm in ("arm", "(1 - arm)")
+    for each in (*(f"sum({arm} * over_{number})" for number in (2, 3, 4)), "0")
+)
+
 # All units are counted, and beside them those few of whom anything came. Whether a user began
 # another session is asked of sessions that name a user. Sums are of whole numbers, so that their
 # order never matters. A unit's amount a is kept as a = high · HALF + low, and its square by the
 # sums of high², high · low and low², which no engine overflows; `cell_sums` puts them together.
-# Of the units that close DuckDB expects a few thousandths, and would hash all of them to look up
-# the few outcomes.
+# DuckDB expects that few units close, and would hash all of them to look up the few outcomes.
 COUNTED = Step(
     name="counted",
     small_right=True,
@@ -1167,17 +1297,19 @@ FROM (
     WHERE arm <= 1
     GROUP BY experiment, block, stratum
 ) AS p
-JOIN scope AS s ON s.experiment = p.experiment
+JOIN scope AS s ON s.exposures_of = p.experiment
 JOIN metrics AS m ON m.number = s.number
-WHERE p.block >= m.closed_from AND p.block < m.closed_to
+WHERE p.block >= m.closed_from AND p.block < m.closed_to AND m.position IS NULL
   AND (m.turnover = 0 OR p.named1 + p.named0 > 0)
 UNION ALL
 SELECT m.number, m.metric, p.block, p.stratum, 0, sum(p.arm), 0, sum(1 - p.arm), 0,
     0, 0, 0, 0, 0, 0, 0, 0
 FROM closing_exposures AS p
-JOIN known_conversions AS k ON k.experiment = p.experiment AND k.unit = p.unit
-JOIN scope AS s ON s.experiment = p.experiment
-JOIN metrics AS m ON m.number = s.number AND m.metric = k.metric
+JOIN (
+    SELECT s.number, s.exposures_of, k.metric, k.unit, k.late
+    FROM known_conversions AS k JOIN scope AS s ON s.experiment = k.experiment
+) AS k ON k.exposures_of = p.experiment AND k.unit = p.unit
+JOIN metrics AS m ON m.number = k.number AND m.metric = k.metric
 WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to AND k.late = 0
   AND (m.turnover = 0 OR p.pseudonym IS NOT NULL)
 GROUP BY m.number, m.metric, p.block, p.stratum
@@ -1187,14 +1319,42 @@ FROM (
     SELECT m.number, m.metric, p.block, p.stratum, p.arm, m.threshold, k.value,
         row_number() OVER (PARTITION BY m.number, m.metric, p.unit ORDER BY k.event_key) AS place
     FROM closing_exposures AS p
-    JOIN known_amounts AS k ON k.experiment = p.experiment AND k.unit = p.unit
-    JOIN scope AS s ON s.experiment = p.experiment
-    JOIN metrics AS m ON m.number = s.number AND m.amounts_of = k.metric
+    JOIN {_KNOWN_AMOUNTS} AS k ON k.exposures_of = p.experiment AND k.unit = p.unit
+    JOIN metrics AS m ON m.number = k.number AND m.amounts_of = k.metric
     WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
-      AND m.threshold IS NOT NULL AND k.received_at <= p.block + {BLOCK} + m.open_for + s.grace
+      AND m.threshold IS NOT NULL AND m.position IS NULL
+      AND k.received_at <= p.block + {BLOCK} + m.open_for + k.grace
 ) AS firsts_in_time
 WHERE place = 1 AND value > threshold
 GROUP BY number, metric, block, stratum
+UNION ALL
+SELECT number, concat(metric, ' ', position), block, stratum,
+    sum(arm), sum(arm * over_1), sum(1 - arm), sum((1 - arm) * over_1), {KINDS.index("picked")},
+    {_EXCEEDING}
+FROM (
+    SELECT number, metric, block, stratum, arm,
+        CASE WHEN right(event_key, 1) = '4' THEN '3' ELSE right(event_key, 1) END AS position,
+        {
+        ", ".join(
+            f"CASE WHEN value > {each} THEN 1 ELSE 0 END AS over_{number}"
+            for number, each in enumerate(THRESHOLDS, 1)
+        )
+    }
+    FROM (
+        SELECT m.number, k.metric, p.block, p.stratum, p.arm, k.event_key, k.value,
+            {", ".join(f"m.{each}" for each in THRESHOLDS)},
+            row_number() OVER (
+                PARTITION BY m.number, k.metric, p.unit ORDER BY k.event_key COLLATE "C"
+            ) AS smallest
+        FROM closing_exposures AS p
+        JOIN {_KNOWN_AMOUNTS} AS k ON k.exposures_of = p.experiment AND k.unit = p.unit
+        JOIN metrics AS m ON m.number = k.number AND m.amounts_of = k.metric AND m.position = 1
+        WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
+          AND k.received_at <= p.block + {BLOCK} + m.open_for + k.grace
+    ) AS hashes
+    WHERE smallest = 1
+) AS picked
+GROUP BY number, metric, position, block, stratum
 UNION ALL
 SELECT number, metric, block, stratum, 0, sum(has_history * arm), 0, sum(has_history * (1 - arm)),
     0,
@@ -1208,15 +1368,15 @@ FROM (
             max(CASE WHEN m.history_to IS NULL THEN 0 ELSE 1 END) AS has_history,
             sum(CAST(k.value AS DECIMAL(38, 0))) AS amount
         FROM closing_exposures AS p
-        JOIN known_amounts AS k ON k.experiment = p.experiment AND k.unit = p.unit
-        JOIN scope AS s ON s.experiment = p.experiment
+        JOIN {_KNOWN_AMOUNTS} AS k ON k.exposures_of = p.experiment AND k.unit = p.unit
         JOIN (
-            SELECT m.*, m.amounts_of AS named FROM metrics AS m WHERE m.kind > 0
+            SELECT m.*, m.amounts_of AS named FROM metrics AS m
+            WHERE m.kind > 0 AND m.position IS NULL
             UNION ALL
             SELECT m.*, m.also_of FROM metrics AS m WHERE m.also_of IS NOT NULL
-        ) AS m ON m.number = s.number AND m.named = k.metric
+        ) AS m ON m.number = k.number AND m.named = k.metric
         WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
-          AND k.received_at <= p.block + {BLOCK} + m.open_for + s.grace
+          AND k.received_at <= p.block + {BLOCK} + m.open_for + k.grace
         GROUP BY m.number, m.metric, p.block, p.stratum, p.arm, p.unit
     ) AS earned
 ) AS halved
@@ -1243,10 +1403,12 @@ EXPOSURE_STEPS = (
     CANDIDATES,
     NAMED_USERS,
     NAMED,
-    NEW_EXPOSURES,
+    SHARED_EXPOSURES,
     MOVED,
     CROSSOVERS,
     NEW_SIGHTINGS,
 )
+# Likewise, from outcomes.
+OUTCOME_STEPS = (OUTCOMES, FIRSTS, HASHED, PICKS, HISTORY, NEW_CONVERSIONS, NEW_AMOUNTS)
 # These count the exposures of all units.
 EXPOSED_COUNTS = (NEW_STRATA, NEW_BLOCK_UNITS, NEW_BLOCK_NAMES)

@@ -28,7 +28,7 @@ class ArmSums(NamedTuple):
 
     @property
     def counts(self) -> tuple[float, ...]:
-        """Of a ratio Σy, Σy², Σd, Σd² and Σyd: an amount is y·HALF + d."""
+        """Returns a ratio's Σy, Σy², Σd, Σd² and Σyd: an amount is y·HALF + d."""
         y, d = divmod(self.total, HALF)
         return tuple(map(float, (y, self.high_squares, d, self.low_squares, self.products)))
 
@@ -42,7 +42,10 @@ def stored_cell(row: Sequence[Any]) -> tuple[Any, ...]:
     sums: tuple[float | None, ...] = ()
     if counts[4]:
         treatment, control = (ArmSums(*map(int, counts[at : at + 4])) for at in (5, 9))
-        if KINDS[counts[4]] == "mean":
+        if KINDS[counts[4]] == "picked":
+            (*two, four), (*two_of_control, four_of_control) = treatment[:3], control[:3]
+            sums = tuple(map(float, (*two, *two_of_control, four, 0, 0, four_of_control, 0, 0)))
+        elif KINDS[counts[4]] == "mean":
             sums = (treatment.y, treatment.yy, control.y, control.yy)
         else:
             of_treatment, of_control = treatment.counts, control.counts

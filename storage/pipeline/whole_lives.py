@@ -1,6 +1,6 @@
 """Whole lives: the text over all that experiments ever read of the log."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, RowMapping, text
@@ -8,7 +8,7 @@ from sqlalchemy import Connection, RowMapping, text
 from domain.millionths import LARGEST_AMOUNT
 from storage.lake.reader import Extent, SealedLog
 from storage.pipeline.derived import AMOUNTS, CONVERSIONS, EXPOSURES, SIGHTINGS, Derived
-from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.engines.day_engine import DayEngine
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
@@ -18,7 +18,6 @@ from storage.pipeline.experiments import (
 )
 from storage.pipeline.inputs import (
     ReadOutcomes,
-    find_leaders,
     read_environments,
     register_assignments,
     register_deploy_times,
@@ -35,17 +34,16 @@ from storage.pipeline.steps import (
     COUNTED,
     EXPOSED_COUNTS,
     EXPOSURE_STEPS,
-    FIRSTS,
-    HISTORY,
     IDENTITY,
+    NAMED,
+    NAMED_USERS,
     NAMELESS_SESSIONS,
-    NEW_AMOUNTS,
     NEW_CELLS,
-    NEW_CONVERSIONS,
+    NEW_EXPOSURES,
     NO_SESSION_USERS,
     OUTCOME_SESSIONS,
+    OUTCOME_STEPS,
     OUTCOME_USERS,
-    OUTCOMES,
     PAID,
     RETURNED,
     SESSION_USERS,
@@ -67,16 +65,14 @@ _IS_READ: Mapping[Derived, Callable[[ReadExperiment, RowMapping], bool]] = {
     CONVERSIONS: lambda part, row: row["received_at"] <= part.received_to,
     AMOUNTS: lambda part, row: row["received_at"] <= part.received_to,
 }
+# Exposures do not depend on these members of an experiment: on `bound_at` by its assignments alone.
+_OF_ONE_EXPERIMENT = ("number", "bound_at", "target_window", "target_open_for")
 
 
 def _register_buried(
     engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
 ) -> set[int]:
-    """Registers the tombstones that are read.
-
-    Returns:
-        The numbers of the experiments that have some.
-    """
+    """Registers the tombstones that are read; returns the numbers of experiments that have some."""
     by_id = {part.experiment.experiment_id: part for part in read}
     buried: set[int] = set()
     for table, is_read in _IS_READ.items():
@@ -112,9 +108,9 @@ WHERE 1 = 0
     "known_in_flight": "SELECT 0 AS experiment, '' AS unit WHERE 1 = 0",
 }
 
-_NEW_EXPOSURES = "SELECT number AS experiment, * FROM new_exposures"
+_EXPOSURES = "SELECT number AS experiment, * FROM shared_exposures"
 _DERIVED = {
-    "closing_exposures": _NEW_EXPOSURES,
+    "closing_exposures": _EXPOSURES,
     "known_conversions": "SELECT number AS experiment, * FROM new_conversions",
     "known_amounts": "SELECT number AS experiment, * FROM new_amounts",
 }
@@ -123,12 +119,41 @@ SELECT u.*, CASE WHEN b.unit IS NULL THEN 0 ELSE 1 END AS buried
 FROM user_exposures AS u
 LEFT JOIN tombstone_exposures AS b ON b.number = u.number AND b.unit = u.unit
 """
+# Whom a session names, in a row if all of its events name the same user alike. Whether some were
+# received within a span is then told by the first and the last, which are closer than that.
+SESSION_NAMES = Step(
+    name="session_names",
+    temporary=True,
+    sql=f"""
+SELECT n.*, CASE WHEN pseudonym = other AND trusted = any_trusted AND signed = any_signed
+    AND last_received - received < {IDENTITY} THEN 1 ELSE 0 END AS alike
+FROM (
+    SELECT project_id, environment, session_id, min(occurred) AS occurred,
+        min(received) AS received, max(received) AS last_received, min(pseudonym) AS pseudonym,
+        max(pseudonym) AS other, min(trusted) AS trusted, max(trusted) AS any_trusted,
+        min(signed) AS signed, max(signed) AS any_signed
+    FROM user_events
+    GROUP BY project_id, environment, session_id
+) AS n
+""",
+)
+_NAMES = """
+SELECT project_id, environment, session_id, occurred, received, last_received, pseudonym, trusted,
+    signed
+FROM session_names WHERE alike = 1
+UNION ALL
+SELECT e.project_id, e.environment, e.session_id, e.occurred, e.received, e.last_received,
+    e.pseudonym, e.trusted, e.signed
+FROM user_events AS e
+JOIN session_names AS n ON n.session_id = e.session_id AND n.project_id = e.project_id
+    AND n.environment = e.environment AND n.alike = 0
+"""
 _EXPOSED_USERS = Step(
     name="exposed_users",
     sql=f"""
 SELECT x.number AS experiment, x.*
-FROM new_exposures AS x
-JOIN ({OUTCOME_USERS}) AS u ON u.number = x.number AND u.pseudonym = x.pseudonym
+FROM shared_exposures AS x
+JOIN ({OUTCOME_USERS}) AS u ON u.leader = x.number AND u.pseudonym = x.pseudonym
 """,
 )
 
@@ -155,18 +180,15 @@ def compute_whole_lives(
         as_of: A time up to which the log is final, in microseconds since the epoch.
         units: The sessions, and the users by their pseudonyms in hex, whose part of the log is
             read; None for all. Rows are whole of those units alone whose events are all theirs.
-
-    Raises:
-        TooManyAssignmentsError: An experiment has more assignments than can be numbered.
     """
     read = blocks_to_expose(experiments, read_to={}, as_of=as_of)
     if not read:
         return WholeLives(engine=engine, read=())
     extent = replace(_extent_of(read), units=units)
-    _attach_extent(engine, log, extent, segments=segments_of(read))
+    _attach_extent(engine, log, extent, read)
     engine.split(_bounds_of_readings(engine, [part.experiment for part in read]))
-    _expose(engine, log.connection, read)
-    _close(engine, read)
+    leaders = _expose(engine, log.connection, read)
+    _close(engine, read, leaders)
     return WholeLives(engine=engine, read=read)
 
 
@@ -192,12 +214,14 @@ _UNIT_EVENTS = "unit_events"
 # And this relation those of all units.
 _TIMED_EVENTS = "timed_events"
 _STAMPED = {"occurred": "e.occurred AS stamped"}
+_NOTHING = "CAST(NULL AS STRING)"
 
 
 def _attach_extent(
-    engine: DayEngine, log: SealedLog, extent: Extent, *, segments: Sequence[str]
+    engine: DayEngine, log: SealedLog, extent: Extent, read: Sequence[ReadExperiment]
 ) -> None:
-    """Defines the log's relations, with the properties of events that experiments read."""
+    """Defines the log's relations, with what experiments read of events alone."""
+    by_user = any(part.experiment.by_user for part in read)
     with log.rows(extent) as rows:
         attach_log(engine, rows)
     engine.define(
@@ -208,22 +232,26 @@ def _attach_extent(
     # All units are read at once: a part may hold some of a session's events alone.
     engine.run(CLOCKS)
     stamped = ", ".join(_STAMPED.get(name, f"e.{name}") for name in extent.columns.names)
-    engine.define(_TIMED_EVENTS, session_times(f"SELECT {stamped} FROM events AS e"))
+    moved = any(engine.rows(f"SELECT 1 FROM {CLOCKS.name} LIMIT 1"))
+    timed = session_times(f"SELECT {stamped} FROM events AS e", moved=moved)
+    engine.define(_TIMED_EVENTS, timed)
     engine.define(_UNIT_EVENTS, f"SELECT * FROM {_TIMED_EVENTS}")
-    unread = "" if extent.with_properties else ", CAST(NULL AS STRING) AS properties"
+    unread = "" if extent.with_properties else f", {_NOTHING} AS properties"
+    unit = "e.pseudonym" if by_user else _NOTHING
     rows = (
-        f"SELECT e.*, e.pseudonym AS user_unit{unread}{segments_column(engine, segments)}"
+        f"SELECT e.*, {unit} AS user_unit{unread}{segments_column(engine, segments_of(read))}"
         f" FROM {_UNIT_EVENTS} AS e"
     )
     # A history is of events that name a user, and these are read from long before.
     engine.define("rows_and_history", rows)
     engine.define("log_rows", f"{rows} WHERE e.received >= {extent.received_from}")
     engine.define(
-        "identities",
+        "user_events",
         "SELECT e.project_id, e.environment, e.session_id, e.stamped AS occurred, e.received,"
-        " e.pseudonym, e.pseudonym AS user_unit, e.trusted, e.signed"
+        " e.received AS last_received, e.pseudonym, e.pseudonym AS user_unit, e.trusted, e.signed"
         f" FROM {_UNIT_EVENTS} AS e WHERE e.pseudonym IS NOT NULL",
     )
+    engine.define("identities", "SELECT * FROM user_events")
     engine.define(
         "revenue",
         "SELECT r.*, r.attributes AS properties, r.pseudonym AS user_unit,"
@@ -281,7 +309,9 @@ def distribute_events(
     engine.distribute(_UNIT_EVENTS, _EVENTS_OF_USERS, ("session_id", "pseudonym", "session_user"))
 
 
-def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
+def _expose(
+    engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
+) -> Mapping[int, int]:
     experiments = [part.experiment for part in read]
     environments = read_environments(
         connection, {experiment.environment_key for experiment in experiments}
@@ -297,18 +327,24 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
     for name, sql in _NOTHING_KNOWN.items():
         engine.define(name, sql)
     for _ in engine.each_part():
+        engine.run(SESSION_NAMES)
+        engine.define("identities", _NAMES)
         for step in EXPOSURE_STEPS:
             engine.run(step)
-        engine.drop(EXPOSURE_STEPS)
+            if step is NAMED:
+                engine.drop((SESSION_NAMES, NAMED_USERS))
+        engine.drop(step for step in EXPOSURE_STEPS if step is not NAMED_USERS)
+    engine.define("new_exposures", NEW_EXPOSURES)
     engine.distribute("user_exposures", USER_EXPOSURES, ("pseudonym",))
     for _ in engine.each_part():
         engine.run(RETURNED)
     for step in EXPOSED_COUNTS:
         engine.run(step)
+    return leaders
 
 
-def _close(engine: DayEngine, read: Sequence[ReadExperiment]) -> None:
-    register_metrics(engine, [_outcomes(part) for part in read])
+def _close(engine: DayEngine, read: Sequence[ReadExperiment], leaders: Mapping[int, int]) -> None:
+    register_metrics(engine, [_outcomes(part) for part in read], leaders=leaders)
     rows = "rows_and_history" if _reads_history(read) else "log_rows"
     engine.define(
         "outcome_events",
@@ -321,14 +357,14 @@ def _close(engine: DayEngine, read: Sequence[ReadExperiment]) -> None:
         engine.run(TURNOVER)
     engine.distribute("turned_over", "SELECT * FROM turnover", ("unit",))
     for _ in engine.each_part():
-        engine.define("exposed_units", _NEW_EXPOSURES)
+        engine.define("exposed_units", _EXPOSURES)
         engine.define("earlier_amounts", "SELECT number AS experiment, * FROM buried_amounts")
-        for step in (OUTCOMES, FIRSTS, HISTORY, NEW_CONVERSIONS, NEW_AMOUNTS):
+        for step in OUTCOME_STEPS:
             engine.run(step)
         for name, sql in _DERIVED.items():
             engine.define(name, sql)
         engine.run(COUNTED)
-        engine.drop([OUTCOMES, FIRSTS, HISTORY])
+        engine.drop(OUTCOME_STEPS)
     engine.run(NEW_CELLS)
 
 
@@ -340,3 +376,27 @@ def _outcomes(read: ReadExperiment) -> ReadOutcomes:
         to_block=read.to_block,
         closed_from={metric.name: first for metric in read.experiment.metrics},
     )
+
+
+def find_leaders(
+    read: Iterable[ReadExperiment], assignments: Mapping[int, Hashable], *, buried: Container[int]
+) -> dict[int, int]:
+    """Returns, by number, the first experiment whose exposures are the same.
+
+    Experiments of the same canary most often differ in their metrics alone.
+
+    Args:
+        assignments: Of each experiment, what `register_assignments` returned.
+        buried: The experiments that have tombstones, each of which has exposures of its own.
+    """
+    leaders: dict[int, int] = {}
+    readings: dict[Hashable, int] = {}
+    for part in read:
+        number = part.experiment.number
+        alike = replace(
+            part.experiment, **dict.fromkeys(_OF_ONE_EXPERIMENT, 0), metrics=(), experiment_id=""
+        )
+        own = number if number in buried else None
+        key = replace(part, experiment=alike), assignments[number], own
+        leaders[number] = readings.setdefault(key, number)
+    return leaders

@@ -68,11 +68,7 @@ class Batcher(Generic[RequestT, AnswerT]):
                 await exchange.close()
 
     def submit(self, request: RequestT, *, size: int = 0) -> "asyncio.Future[AnswerT]":
-        """Returns the future answer to a request.
-
-        Raises:
-            StoreUnavailable: The batcher has ended.
-        """
+        """Returns the future answer to a request."""
         if self._closing:
             raise StoreUnavailable("the service is stopping")
         answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()

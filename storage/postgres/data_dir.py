@@ -44,11 +44,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class ClusterAddress:
-    """Where the server of a data directory is reached.
-
-    Attributes:
-        folder: The cluster's own folder.
-    """
+    """Where the server of a data directory is reached."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.expanduser().resolve()

@@ -19,9 +19,6 @@ def weak_settings(url: str) -> Sequence[str]:
 
     Roles and databases can have settings of their own, so the question is put by a session like
     those that write.
-
-    Raises:
-        psycopg.OperationalError: The store cannot be reached.
     """
     with psycopg.connect(
         connection_string(url), options=session_options(), connect_timeout=5

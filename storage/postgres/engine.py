@@ -46,11 +46,7 @@ def connection_string(url: str) -> str:
 
 
 def open_engine(url: str, *, pool_size: int = 5) -> Engine:
-    """Opens a pool of blocking connections.
-
-    Args:
-        url: Any PostgreSQL URL; the driver is always psycopg 3.
-    """
+    """Opens a pool of blocking connections, by psycopg 3 whatever driver the URL names."""
     engine = create_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
         pool_size=pool_size,

@@ -47,7 +47,7 @@ class Exchange:
         self._names: dict[bytes, bytes] = {}
 
     async def _opened(self) -> PGconn:
-        """Returns the connection, a new one where there is none or the server has ended it."""
+        """Returns the connection, opened anew where there is none or the server has ended it."""
         if self._connection is not None and self._lost is None:
             return self._pgconn
         # It broke between requests: none need fail to find out.
@@ -78,11 +78,7 @@ class Exchange:
             await connection.close()
 
     async def prepared(self, query: bytes, parameters: Sequence[bytes]) -> PGresult:
-        """Returns the rows of a query, which is prepared at its first use.
-
-        Raises:
-            psycopg.Error: The store refuses it, or cannot be reached.
-        """
+        """Returns the rows of a query, which is prepared at its first use."""
         pgconn = await self._opened()
         name = self._names.get(query)
         if name is None:
@@ -99,9 +95,6 @@ class Exchange:
         """Sends a statement and a COPY as a single transaction; returns the statement's rows.
 
         `copied` or `abandoned` ends the transaction.
-
-        Raises:
-            psycopg.Error: The store refuses them, or cannot be reached.
         """
         pgconn = await self._opened()
         pgconn.send_query(statements)
@@ -175,11 +168,7 @@ class Exchange:
         return self._pgconn.get_result()
 
     async def _last(self, result: PGresult | None) -> PGresult:
-        """Returns a result behind which there is no other.
-
-        Raises:
-            psycopg.Error: It is an error, or the connection broke before it came.
-        """
+        """Returns a result behind which there is no other."""
         while (later := await self._result()) is not None:
             result = later
         if result is None or result.status == ExecStatus.FATAL_ERROR:

@@ -19,11 +19,7 @@ def is_locked(error: OperationalError) -> bool:
 
 
 def unless_locked(work: Callable[[], ResultT], *, attempts: int) -> ResultT:
-    """Returns what work returns, tried four times a second while somebody holds its lock.
-
-    Raises:
-        OperationalError: Somebody holds it at the last attempt, or there is another error.
-    """
+    """Returns what work returns, tried four times a second while somebody holds its lock."""
     while True:
         attempts -= 1
         try:

@@ -22,9 +22,6 @@ def value_of(value_type: type[ValueT], row: Row[*tuple[Any, ...]], **others: obj
     Args:
         row: A row with a column for each member that is not among the others. No column is called
             `count` or `index`, which are methods of a row.
-
-    Raises:
-        AttributeError: The row has no column of a member's name.
     """
     read = {name: getattr(row, name) for name in _members(value_type) if name not in others}
     if issubclass(value_type, msgspec.Struct):

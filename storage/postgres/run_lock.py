@@ -32,7 +32,6 @@ class RunLock(threading.Thread):
     """Holds the lock of a run in a session of its own, again where that is lost."""
 
     def __init__(self, engine: Engine, run_id: str) -> None:
-        """Holds nothing before its start."""
         super().__init__(name="run lock", daemon=True)
         self._engine, self._run_id = engine, run_id
         self._held, self._released = threading.Event(), threading.Event()

@@ -13,11 +13,7 @@ from storage.schema.tables import commits, experiments, verdicts
 
 @dataclass(frozen=True, kw_only=True)
 class CommitExperiment:
-    """An experiment whose treatment is the commit, or the change that the commit brings.
-
-    Attributes:
-        evidence: The evidence document behind it; None before any look.
-    """
+    """An experiment on the commit, or the change it brings; `evidence` is None before any look."""
 
     experiment_id: str
     metric: str

@@ -27,11 +27,7 @@ ORDER BY x.request -> 'treatment_flag' ->> 'name', x.registered_at, x.experiment
 
 @dataclass(frozen=True, kw_only=True)
 class FlagExperiment:
-    """A flag that an open experiment compares two values of.
-
-    Attributes:
-        unit: `session` or `user`; None until its policy is frozen.
-    """
+    """A flag under comparison; `unit` is `session` or `user`, None until its policy is frozen."""
 
     experiment_id: str
     flag: Flag

@@ -5,7 +5,7 @@ from sqlalchemy import Connection, select
 from domain.figures import first_names
 from domain.lineage.commit_id import ambiguous
 from storage.experiments.commit_ids import commits_meant
-from storage.experiments.hold_backs import later_build, nothing_to_judge
+from storage.experiments.serving import later_build, nothing_to_judge
 from storage.releases.canary import declared_canaries
 from storage.releases.release_gate import Judgment, hold
 from storage.schema.tables import deploys

@@ -95,16 +95,14 @@ def judgment(
 
     A verdict against the commit fails every policy, on whatever metric it stands, and so does a
     breach: it may be why the arms came apart. Nothing else does: to abstain is neither to stop a
-    rollout nor to undo it. Of a metric the newest verdict holds; a registration after it, which
-    has none yet, takes nothing back.
+    rollout nor to undo it. Of a metric the newest verdict holds; a registration after it, which has
+    none yet, takes nothing back. None where nothing is against the commit and no experiment is on
+    the metric.
 
     Args:
         experiments: All of the commit in the environment, the newest first.
         metric: The target that the rollout asks for: whether it may go on is said by the newest
             experiment on it.
-
-    Returns:
-        None where nothing is against the commit and no experiment is on the metric.
     """
     answering = next(
         (experiment for experiment in experiments if experiment.metric == metric), None

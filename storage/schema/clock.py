@@ -16,15 +16,18 @@ DERIVED_LOCK = 7_246_002
 REBUILD_LOCK = 7_246_012
 
 
-# The clock is read once the lock is held.
-_RECEIPT = text("""
-SELECT clock_timestamp() FROM (SELECT pg_advisory_xact_lock_shared(:key) OFFSET 0) AS locked
-""")
+# The time of receipt, `at`. The pipeline of all projects waits for the lock: a transaction takes it
+# last, and appends alone follow. The clock is read once the lock is held.
+RECEIVED = f"""(
+    SELECT clock_timestamp() AS at
+    FROM (SELECT pg_advisory_xact_lock_shared({LOG_LOCK}) OFFSET 0) AS locked
+) AS received"""
+_RECEIPT = text(f"SELECT at FROM {RECEIVED}")
 
 
 def receipt_time(connection: Connection) -> datetime:
     """Returns the time of receipt of what this transaction writes to the log."""
-    return connection.execute(_RECEIPT, {"key": LOG_LOCK}).scalar_one()
+    return connection.execute(_RECEIPT).scalar_one()
 
 
 def store_time(connection: Connection) -> datetime:
@@ -73,11 +76,7 @@ def claim_derived_tables(connection: Connection) -> None:
 
 
 def try_claim_derived_tables(connection: Connection) -> bool:
-    """Makes this transaction the only writer of derived tables, unless another is it now.
-
-    Returns:
-        Whether it is; at once, in either case.
-    """
+    """Makes this transaction the derived tables' only writer; returns at once whether it is."""
     claimed = text("SELECT pg_try_advisory_xact_lock(:key)")
     return connection.execute(claimed, {"key": DERIVED_LOCK}).scalar_one()
 

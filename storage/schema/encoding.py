@@ -30,6 +30,9 @@ SIGHTINGS = {name: number for number, name in SIGHTING_KINDS.items()}
 BLOCK = 300_000_000
 # A sender's clock that differs by less is taken to be right.
 SKEW = 5_000_000
+# The stored property that holds the pseudonym of an event's user, null of none, where a unit by
+# name has the user's place.
+PERSON = "deploy-reward-user_ref"
 
 
 def epoch_microseconds(time: str) -> str:

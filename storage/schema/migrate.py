@@ -8,7 +8,7 @@ from storage.postgres.engine import SCHEMA, open_engine
 
 # A change of the tables takes the next number. Versions are numbers of four digits, so that text
 # compares like them. Until a first release no store of an earlier version is upgraded.
-VERSION = "0073"
+VERSION = "0080"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _MIGRATION_LOCK = 7_246_003

@@ -26,26 +26,6 @@ def partition_name(day: date) -> str:
     return f"runtime_events_{day:%Y%m%d}"
 
 
-_NEWEST = text("""
--- Days to come have partitions too, without a page.
-SELECT c.relname AS name,
-    pg_relation_size(c.oid) / current_setting('block_size')::int AS pages
-FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
-WHERE i.inhparent = to_regclass(:log) AND pg_relation_size(c.oid) > 0
-ORDER BY c.relname DESC
-LIMIT :limit
-""")
-
-
-def newest_partitions(connection: Connection, *, limit: int) -> dict[str, int]:
-    """Returns how many pages the last days hold that have any events, by partition, newest first.
-
-    Events are appended: the last pages of the newest day hold the newest ones.
-    """
-    bound = {"log": f"{SCHEMA}.runtime_events", "limit": limit}
-    return {row.name: int(row.pages) for row in connection.execute(_NEWEST, bound)}
-
-
 _FIRST = text(f"""
 SELECT least((
     SELECT min(to_date(right(c.relname, 8), 'YYYYMMDD'))
@@ -88,11 +68,7 @@ def create_days(connection: Connection, days: Iterable[date]) -> None:
 def create_past_days(
     connection: Connection, days: Iterable[date], *, most_new: int = MOST_NEW_DAYS
 ) -> None:
-    """Creates the partitions that history needs, within the limits of the log.
-
-    Raises:
-        Conflict: More are missing, or the log would have more days than it can bear.
-    """
+    """Creates the partitions that history needs, within the limits of the log."""
     present, wanted = existing_days(connection), set(days)
     new = len({partition_name(day) for day in wanted} - present)
     if new > most_new:

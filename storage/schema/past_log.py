@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -16,11 +17,10 @@ import psycopg
 from sqlalchemy import Connection, Row, TextClause, text
 from sqlalchemy.exc import OperationalError
 
-from storage.schema.clock import store_time
 from storage.schema.encoding import EPOCH, MICROSECOND, epoch_microseconds, moment, on_our_clock
 
 # How long a statement may take, and all statements of a reading together, in seconds.
-_PATIENCE, _PATIENCE_FOR_ALL = 10.0, 20.0
+_STATEMENT, PATIENCE = 10.0, 20.0
 _LIMIT = text("SELECT set_config('statement_timeout', :milliseconds, true)")
 
 # Stand for relations of the events of an environment, received from a time until another.
@@ -82,43 +82,34 @@ class PastFiles(Protocol):
         ...
 
 
+@dataclass(kw_only=True)
 class PastLog:
-    """The log before a time; no reading of it holds a lock that a writer waits for."""
+    """The log of an environment before a time; no reading holds a lock that a writer waits for.
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        until: datetime | None = None,
-        seconds: float = _PATIENCE_FOR_ALL,
-        files: PastFiles | None = None,
-    ) -> None:
-        """Begins to read up to a time.
+    Attributes:
+        files: Of days that PostgreSQL does not have whole; None to read it alone.
+        seconds: How long it may be read yet.
+    """
 
-        Args:
-            until: None for now.
-            files: Of days that PostgreSQL does not have whole; None to read it alone.
-        """
-        self.until = until or store_time(connection)
-        self._connection = connection
-        self._seconds = seconds
-        self._files = files
+    connection: Connection
+    project_id: int
+    environment: str
+    until: datetime
+    files: PastFiles | None = None
+    seconds: float = PATIENCE
 
     def rows(self, reading: str, parameters: Mapping[str, object]) -> Sequence[Any]:
         """Returns the rows of a reading, with their names.
 
         Args:
             parameters: Among them `since` and `before`, within which it reads; times and spans.
-
-        Raises:
-            UnansweredError: They could not be read in time.
         """
         exact: dict[str, object] = {
             name: _in_microseconds(value) for name, value in parameters.items()
         }
-        if self._files is not None:
+        if self.files is not None:
             with self._limited() as seconds:
-                rows = self._files.rows(reading, exact, seconds=seconds)
+                rows = self.files.rows(reading, exact, seconds=seconds)
             if rows is not None:
                 return rows
         value = "({column} ->> '{name}')"
@@ -126,19 +117,15 @@ class PastLog:
         return self.stored(text(sql), exact)
 
     def stored(self, statement: TextClause, parameters: Mapping[str, object]) -> Sequence[Row[Any]]:
-        """Returns the rows of a statement of PostgreSQL.
-
-        Raises:
-            UnansweredError: They could not be read in time.
-        """
+        """Returns the rows of a statement of PostgreSQL."""
         with self._limited() as seconds:
             try:
                 # The outer savepoint is released: from within an open one no snapshot can be
                 # exported.
-                with self._connection.begin_nested(), self._connection.begin_nested() as reading:
+                with self.connection.begin_nested(), self.connection.begin_nested() as reading:
                     limit = {"milliseconds": str(int(1000 * seconds) or 1)}
-                    self._connection.execute(_LIMIT, limit)
-                    rows = self._connection.execute(statement, dict(parameters)).all()
+                    self.connection.execute(_LIMIT, limit)
+                    rows = self.connection.execute(statement, dict(parameters)).all()
                     # The limit goes with it.
                     reading.rollback()
             except OperationalError as error:
@@ -150,13 +137,13 @@ class PastLog:
     @contextmanager
     def _limited(self) -> Generator[float]:
         """Yields how many seconds a reading may take, and counts those that it takes."""
-        if self._seconds <= 0:
+        if self.seconds <= 0:
             raise UnansweredError
         begun = time.monotonic()
         try:
-            yield min(_PATIENCE, self._seconds)
+            yield min(_STATEMENT, self.seconds)
         finally:
-            self._seconds -= time.monotonic() - begun
+            self.seconds -= time.monotonic() - begun
 
 
 def _in_microseconds(value: object) -> object:

@@ -15,17 +15,12 @@ _Holder = type[msgspec.Struct]
 
 
 def _json(member: str, holder: _Holder = Policy, *, at: str = "x.policy") -> str:
-    """Returns SQL for a member of a policy, or of another holder.
-
-    Raises:
-        AttributeError: The holder has no such member.
-    """
+    """Returns SQL for a member of a policy, or of another holder."""
     getattr(holder, member)
     return f"{at} -> '{member}'"
 
 
 def _text(member: str, holder: _Holder = Policy, *, at: str = "x.policy") -> str:
-    """Returns SQL for a member as text."""
     getattr(holder, member)
     return f"{at} ->> '{member}'"
 
@@ -46,10 +41,14 @@ def _span(member: str, holder: _Holder = Policy, *, at: str = "x.policy") -> str
 
 
 def _holds(member: str) -> str:
-    """Returns SQL for whether a member is true."""
     return f"coalesce({_json(member)} = 'true'::jsonb, false)"
 
 
+# The commit that it compares, or is to; NULL of a flag, which has the same build in both arms. The
+# index on it knows how few experiments a commit has, however many flags are on its build.
+OWN_COMMIT = """
+CASE WHEN x.control_commit IS DISTINCT FROM x.treatment_commit THEN x.treatment_commit END
+"""
 TARGET, _GUARDRAILS, _COMPANIONS = map(_json, ("target", "guardrails", "companions"))
 
 
@@ -98,7 +97,7 @@ BLOCK_MIN_UNITS = f"({_text('block_min_units')})::bigint"  # strict
 UNDECLARED_MIN_UNITS = f"({_text('undeclared_min_units')})::bigint"  # strict
 GRAPH_ID = _text("graph_id")
 ROUTES = _json("routes")
-BY_USER = f"coalesce({_text('unit')} = 'user', false)"
+BY_USER = f"coalesce({_text('unit')} <> 'session', false)"
 _TRUSTED = _json("trusted_identity")
 TRUSTED_IDENTITY = f"CASE WHEN jsonb_typeof({_TRUSTED}) = 'boolean' THEN ({_TRUSTED})::boolean END"
 IS_DRAWN = _holds("drawn")
@@ -112,6 +111,7 @@ CHECKS_DRAWS = """(
 # The build that users have is its treatment, and stays the base of whatever comes.
 IS_PORTFOLIO = '(x.request @> \'{"metadata": {"portfolio": true}}\')'
 IS_HISTORY = _holds("retrospective")
+KEEP_WHEN = _text("keep_when")
 
 
 def _metrics(definitions: str) -> str:

@@ -363,8 +363,21 @@ experiments = _table(
         postgresql_where=text("frozen_at IS NULL AND cannot_start IS NULL"),
     ),
     Index(None, "project_id", "registered_at"),
-    # A registration asks for the experiments of its change, commit and deploy.
-    Index("experiments_by_change", "change", postgresql_using="gin"),
+    # A registration asks for the experiments of its change, commit and deploy. A list of pending
+    # entries would be read as a whole by each.
+    Index(
+        "experiments_by_change",
+        "change",
+        postgresql_using="gin",
+        postgresql_with={"fastupdate": "off"},
+    ),
+    Index(
+        "experiments_of_commit",
+        "project_id",
+        text(
+            "(CASE WHEN control_commit IS DISTINCT FROM treatment_commit THEN treatment_commit END)"
+        ),
+    ),
     Index(None, "project_id", "treatment_commit"),
     Index(None, "deploy_id"),
 )
@@ -443,9 +456,9 @@ sightings = _table(
     Column("kind", SmallInteger, nullable=False, info={"words": sighting_name}),
     Column("unit", Text, nullable=False),
     _microseconds("sighted_at"),
-    # Of a crossover; of others from the start on, the arm that served the earliest event.
+    # A crossover's exposure; for other kinds, since the start, the arm of the earliest event.
     *_exposure_of_unit(),
-    # Of an event that names no build, its name.
+    # The event's name, where it names no build.
     Column("event", Text),
     PrimaryKeyConstraint("experiment_id", "kind", "unit"),
     CheckConstraint(f"kind IN {listed(SIGHTING_KINDS)}", name="kind"),
@@ -494,7 +507,7 @@ conversions = _table(
     _microseconds("received_at"),
     # 1 of an outcome that is late, else 0.
     Column("late", SmallInteger, nullable=False),
-    # Of an outcome that is late.
+    # The exposure of a late outcome; else null.
     *_exposure_of_unit(),
     PrimaryKeyConstraint("experiment_id", "metric", "unit"),
     Index(None, "experiment_id", "metric", postgresql_where=text("late = 1")),
@@ -502,7 +515,9 @@ conversions = _table(
 
 # What an exposed unit brought of a mean or ratio, event by event; the key makes another delivery
 # of the same event the same row. Of a metric with a threshold the events that were its first, as
-# far as was received by then; the key is when they occurred.
+# far as was received by then; the key is when they occurred. Beside them, under a name of their
+# own, a unit's first four events and those of the smallest hash so far; the key is the hash, and
+# the event's position.
 amounts = _table(
     "amounts",
     _experiment_of_unit(),
@@ -618,7 +633,7 @@ follow_ups = _table(
     Column("state", Text, nullable=False),
     # By all units of the experiment, and beside it that of the later ones alone; null at first.
     Column("effect", JSON),
-    # Of the whole experiment's e-value, what came before the verdict included.
+    # Logarithm of the whole experiment's e-value, units before the verdict included.
     Column("log_e", Double),
     # The look; null before the first.
     _moment("as_of", nullable=True),
@@ -633,6 +648,23 @@ learned_priors = _table(
     Column("project_id", Integer, ForeignKey("projects.project_id"), primary_key=True),
     Column("day", Date, primary_key=True),
     Column("weights", JSONB, nullable=False),
+)
+
+# What a night's random splits of a project's own control showed; no verdict reads it.
+own_splits = _table(
+    "own_splits",
+    Column("project_id", Integer, ForeignKey("projects.project_id"), primary_key=True),
+    Column("night", Date, primary_key=True),
+    Column("document", JSONB, nullable=False),
+)
+
+# What a project had judged and kept in the 30 days before a day: the looks of that day read it.
+keep_records = _table(
+    "keep_records",
+    Column("project_id", Integer, ForeignKey("projects.project_id"), primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("judged", Integer, nullable=False),
+    Column("kept", Integer, nullable=False),
 )
 
 # Experiments whose own data breaks a stage of the pipeline: every other experiment goes on.
@@ -702,8 +734,8 @@ check_results = _table(
 # --- Whether projects are wired right: no verdict depends on it -----------------------------------
 
 # The names of runtime and revenue events that came: since when, and to an hour when last, and
-# whether a write key sent the name or a metric reads it; and to an hour when an event of the name
-# came last with the public key. What came as history was there from the beginning.
+# whether a write key sent the name; and to an hour when an event of the name came last with the
+# public key. What came as history was there from the beginning.
 seen_names = _table(
     "seen_names",
     _project(),
@@ -739,7 +771,7 @@ admissions = _table(
     Column("rejected", BigInteger, nullable=False),
     # Refused too, and not among those: no session is named.
     Column("without_unit", BigInteger, nullable=False),
-    # Of a rejection the code and the member, in words of ours.
+    # Code and member of a rejection; no value that was sent.
     Column("reason", Text),
     # Values for nothing, sent to any address, and the member that the last of them stood in.
     Column("nothing", BigInteger, nullable=False, server_default=text("0")),
@@ -754,12 +786,19 @@ admissions = _table(
 )
 
 # The outside of the store that belongs to it; a single row. Of the secret a check value, which
-# tells nothing of it; the identity and the time of the last claim stand in the lake too.
+# tells nothing of it; the identity and the time of the last claim stand in the lake too. By its own
+# secret, which is nowhere else, events are picked: whoever knows it can choose ids that never are.
 installation = _table(
     "installation",
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
     Column("secret_check", LargeBinary),
     Column("identity", Text, nullable=False, server_default=text("gen_random_uuid()")),
+    Column(
+        "pick_secret",
+        Text,
+        nullable=False,
+        server_default=text("concat(gen_random_uuid(), gen_random_uuid())"),
+    ),
     # In microseconds since the epoch.
     Column("lake_claimed_at", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("place = 1", name="one"),
@@ -783,7 +822,7 @@ announcements = _table(
     _project(),
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id")),
     Column("kind", Text, nullable=False),
-    # Of a breach the guardrail, of a place its id; else empty or the base.
+    # A breach's guardrail, a place's id, the new base; else empty.
     Column("subject", Text, nullable=False),
     _moment("announced_at"),
     # As it was served then, to the byte.
@@ -794,8 +833,8 @@ announcements = _table(
     Column("commit_sha", Text),
     UniqueConstraint("experiment_id", "kind", "subject"),
     CheckConstraint(
-        "kind IN ('decided', 'closed', 'breached', 'set_up_fault', 'base_moved', 'placed',"
-        " 'promote', 'withdraw', 'test')",
+        "kind IN ('decided', 'closed', 'breached', 'suspected', 'set_up_fault', 'base_moved',"
+        " 'placed', 'promote', 'withdraw', 'test')",
         name="kind",
     ),
     # Only a trial of a webhook, and a place without a deploy, are about no experiment.
@@ -938,7 +977,7 @@ erasures = _table(
     Column("session_id", Text),
     Column("pseudonym", LargeBinary),
     _moment("erased_at"),
-    # Of a session what came with the public key alone: it may be another's.
+    # True if only the public key's events of the session were erased: it may be another's.
     Column("public_only", Boolean, nullable=False, server_default=text("false")),
     CheckConstraint("num_nonnulls(session_id, pseudonym) = 1", name="one"),
     Index(None, "project_id"),
@@ -1000,7 +1039,7 @@ forgettings = _table(
     Column("runtime_events", BigInteger, nullable=False),
     Column("revenue_events", BigInteger, nullable=False),
     Column("exposures", BigInteger, nullable=False),
-    CheckConstraint("kind IN ('user_ref', 'session')", name="kind"),
+    CheckConstraint("kind IN ('user_ref', 'session', 'unit')", name="kind"),
     Index(None, "project_id"),
 )
 

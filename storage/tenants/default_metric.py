@@ -12,8 +12,10 @@ _IN_ORDER = (
     *("subscription_renewed", "expansion"),
 )
 _MEMBER = "default_metric"
-_CAME = text("SELECT event FROM seen_names WHERE project_id = :project_id AND event = ANY(:names)")
-# Anybody who has a public key can send a name to `/v1/events`; revenue takes the write key.
+# Anybody who has a public key can send a name to `/v1/events`.
+_CAME = text("""
+SELECT event FROM seen_names WHERE project_id = :project_id AND event = ANY(:names) AND vouched
+""")
 _PAID = text("""
 SELECT EXISTS (SELECT FROM revenue_events WHERE project_id = :project_id AND event = :event)
 """)
@@ -22,8 +24,8 @@ SELECT EXISTS (SELECT FROM revenue_events WHERE project_id = :project_id AND eve
 def default_metric(connection: Connection, project_id: int, settings: Settings) -> str:
     """Returns the target of a registration that names none.
 
-    That is the project's choice; without one `activation`, unless it never came while others of the
-    eight names came as revenue events: then the first of these.
+    That is the project's choice; without it `activation`, unless it never came with the write key
+    while others of the eight names came as revenue events: then the first of these.
     """
     chosen = settings.default_metric
     if _MEMBER in stored_settings(connection, project_id):

@@ -1,17 +1,28 @@
-"""Projects: a project is a deployable, with keys and settings of its own."""
+"""Projects and their keys: made, listed and revoked; a project is a deployable."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.postgres.refusal import Conflict, Missing
 from storage.postgres.rows import value_of
-from storage.schema.tables import projects
-from storage.tenants.audit_trail import PROGRAM, Actor, record_action
-from storage.tenants.keys import FIRST_KINDS, KeyKind, create_key
+from storage.schema.tables import keys, projects
+from storage.tenants.audit_trail import PROGRAM, Actor, Change, record_action
+from storage.tenants.keys import KeyKind, is_well_formed, key_digest, new_key
+
+LONGEST_LABEL = 64
+_SHOWN = (
+    keys.c.display,
+    keys.c.kind,
+    keys.c.created_at,
+    keys.c.revoked_at,
+    keys.c.last_used_at,
+    keys.c.label,
+)
+# A new project gets a key of each; a key that only reads is made for whoever asks for it.
+FIRST_KINDS = (KeyKind.WRITE, KeyKind.PUBLIC, KeyKind.PROJECT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,27 +79,6 @@ def list_projects(connection: Connection) -> list[Project]:
     return [value_of(Project, row) for row in rows]
 
 
-def lock_project(
-    connection: Connection, project_id: int, *, shared: bool = False
-) -> dict[str, Any]:
-    """Lets a single transaction at a time record deploys and register experiments of a project.
-
-    Args:
-        shared: Whether others that ask for that go on too: none of them binds an experiment.
-
-    Returns:
-        The project's choices of settings, without defaults.
-    """
-    return connection.execute(_LOCK[shared], {"id": project_id}).scalar_one()
-
-
-# Not its key: revenue events refer to it.
-_LOCK = {
-    shared: text(f"SELECT settings FROM projects WHERE project_id = :id FOR {strength}")
-    for shared, strength in ((False, "NO KEY UPDATE"), (True, "SHARE"))
-}
-
-
 def find_project(connection: Connection, name: str) -> Project:
     """Returns the project of that name, or of that number.
 
@@ -106,3 +96,115 @@ def find_project(connection: Connection, name: str) -> Project:
             " --data-dir or SERVICE_DATABASE_URL names another store"
         )
     raise Missing("unknown_project", detail)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyRecord:
+    """The stored part of a key: enough to recognise it, not enough to use it.
+
+    Attributes:
+        display: Its first characters.
+        last_used_at: When its use was last noted; later uses than `USE_NOTED_EVERY` and a minute
+            after that would have been noted too. None where it was never used.
+        label: Who or what holds it, in the owner's words; None for none.
+    """
+
+    display: str
+    kind: KeyKind
+    created_at: datetime
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+    label: str | None
+
+
+def create_key(
+    connection: Connection,
+    project_id: int,
+    kind: KeyKind,
+    *,
+    label: str | None = None,
+    by: Actor = PROGRAM,
+) -> str:
+    """Creates a key and returns it this once; its label has at most `LONGEST_LABEL` characters."""
+    key = new_key(kind)
+    connection.execute(
+        keys.insert().values(
+            digest=key_digest(key),
+            project_id=project_id,
+            kind=kind.value,
+            display=key[:8],
+            created_at=func.clock_timestamp(),
+            label=label or None,
+        )
+    )
+    record_action(
+        connection,
+        project_id,
+        "key_created",
+        by=by,
+        subject=key[:8],
+        changes=_first_values(kind=kind.value, label=label or None),
+    )
+    return key
+
+
+def _first_values(**members: str | None) -> list[Change]:
+    return [
+        Change(member=name, before=None, after=value)
+        for name, value in members.items()
+        if value is not None
+    ]
+
+
+def list_keys(connection: Connection, project_id: int) -> list[KeyRecord]:
+    """Returns a project's keys, the oldest first, revoked ones included."""
+    rows = connection.execute(
+        select(*_SHOWN)
+        .where(keys.c.project_id == project_id)
+        .order_by(keys.c.created_at, keys.c.display)
+    )
+    return [_record(row) for row in rows]
+
+
+def revoke_key(
+    connection: Connection, project_id: int, key: str, *, by: Actor = PROGRAM
+) -> KeyRecord:
+    """Ends a key, named whole or by a beginning that only a single live key has.
+
+    Raises:
+        Missing: No live key of the project, or several, are meant.
+    """
+    live = (keys.c.project_id == project_id, keys.c.revoked_at.is_(None))
+    if is_well_formed(key):
+        meant = keys.c.digest == key_digest(key)
+    else:
+        meant = keys.c.display.startswith(key, autoescape=True)
+    digests = connection.execute(select(keys.c.digest).where(*live, meant)).scalars().all()
+    if len(digests) != 1:
+        matches = "no live key" if not digests else f"{len(digests)} live keys"
+        raise Missing(
+            "unknown_key",
+            f"{matches} of this project begins so: `deploy-reward keys list` shows all",
+        )
+    row = connection.execute(
+        update(keys)
+        .where(keys.c.digest == digests[0])
+        .values(revoked_at=func.clock_timestamp())
+        .returning(*_SHOWN)
+    ).one()
+    revoked = _record(row)
+    record_action(
+        connection,
+        project_id,
+        "key_revoked",
+        by=by,
+        subject=revoked.display,
+        changes=_first_values(kind=revoked.kind.value, label=revoked.label),
+    )
+    return revoked
+
+
+def _record(
+    row: Row[str, str, datetime, datetime | None, datetime | None, str | None],
+) -> KeyRecord:
+    return value_of(KeyRecord, row, kind=KeyKind(row.kind))

@@ -7,7 +7,6 @@ there is no second resolution.
 
 import os
 import re
-import socket
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -136,30 +135,3 @@ def require_host(host: str, *, private: bool) -> None:
     refused = range_of(address, private=True)
     if refused is not None:
         raise RefusedAddressError(f"it is in {refused}, where no receiver may be")
-
-
-def judged(host: str, addresses: Sequence[str], *, private: bool) -> list[Address]:
-    """Returns the addresses of a host, once each of them was judged.
-
-    Raises:
-        RefusedAddressError: An address is where the receiver may not be.
-    """
-    require_host(host, private=private)
-    parsed = [ip_address(address.partition("%")[0]) for address in addresses]
-    for address in parsed:
-        refused = range_of(address, private=private)
-        if refused is not None:
-            raise RefusedAddressError(f"its name leads to {refused}, where the receiver may not be")
-    return parsed
-
-
-def resolve(host: str) -> list[str]:
-    """Returns a host's addresses as the machine's resolver gives them, none where it is unknown.
-
-    It waits for the network: no event loop may call it.
-    """
-    try:
-        answers = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return []
-    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))

@@ -20,7 +20,6 @@ def salt_of(project_id: int) -> str:
     return f"sample:{project_id}"
 
 
-# SQL for the bound of an experiment's policy.
 BOUND_OF_POLICY = f"""
 CASE WHEN {SAMPLE_RATE} < 1 THEN
     lpad(to_hex(round({SAMPLE_RATE} * {POSITIONS})::bigint), {DIGITS}, '0')
@@ -89,7 +88,7 @@ def read_sample(connection: Connection, project_id: int, settings: Settings) -> 
     if settings.sample_rate >= 1:
         return None
     # Where the unit follows the router, a sample takes sessions, and experiments count sessions.
-    unit = "session" if settings.unit == "auto" else settings.unit
+    unit = "session" if settings.unit in ("auto", "session") else "user"
     rates: dict[str, float] = {unit: settings.sample_rate}
     for row in connection.execute(_OPEN_RATES, {"project_id": project_id}):
         rates[row.unit] = max(float(row.rate), rates.get(row.unit, 0.0))

@@ -1,24 +1,19 @@
 """The service's secret, and each project's keys derived from it: pseudonyms and signatures."""
 
-import base64
 import hashlib
 import hmac
 import os
-import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from sqlalchemy import Connection, text
 
-from storage.postgres.data_dir import ACCEPT, loss_word, sync_folder
+from domain.absence import unit_name
+from storage.schema.encoding import PERSON
 
 LEAST_BYTES = 32
-
-_CHECK = text("SELECT secret_check FROM installation")
-_BIND = text("UPDATE installation SET secret_check = :own WHERE secret_check IS NULL")
-_ACCEPT = text("UPDATE installation SET secret_check = :own")
 
 
 class SecretError(ValueError):
@@ -46,78 +41,7 @@ def written_secret(data_dir: Path | None) -> bytes | None:
     return secret
 
 
-def store_secret(connection: Connection, data_dir: Path | None, *, make: bool = True) -> bytes:
-    """Returns the secret of a store, whose pseudonyms and signatures derive from it.
-
-    The database never holds it: a stolen dump names no person. For a new store it is made in the
-    data directory, readable by its owner alone.
-
-    Args:
-        connection: To the store, in a transaction that is committed.
-
-    Raises:
-        SecretError: There is none, or it is not this store's.
-    """
-    secret = written_secret(data_dir)
-    if secret is None:
-        where = "SERVICE_SECRET is not set" + (
-            "" if data_dir is None else f", and {data_dir} holds no secret"
-        )
-        if connection.execute(_CHECK).scalar_one_or_none() is not None:
-            raise SecretError(f"{where}, but the store was made with one: {_CURE}")
-        if data_dir is None or not make:
-            raise SecretError(f"{where}: no user reference can be turned into a pseudonym")
-        secret = _made_secret(data_dir)
-    bind_secret(connection, secret, make=make)
-    return secret
-
-
-_CURE = "restore it from its backup (what a loss means: docs/operations/keeping.md)"
-
-
-def bind_secret(connection: Connection, secret: bytes, *, make: bool = True) -> None:
-    """Binds a secret to a store that has none yet.
-
-    Raises:
-        SecretError: The store was made with another.
-    """
-    # It tells nothing of the secret, nor of what is derived from it for other uses.
-    own = hmac.digest(_derived(secret, "deploy-reward/installation"), b"secret", hashlib.sha256)
-    if make:
-        connection.execute(_BIND, {"own": own})
-    bound = connection.execute(_CHECK).scalar_one_or_none()
-    if bound is None or hmac.compare_digest(bound, own):
-        return
-    if word := loss_word(own.hex()):
-        raise SecretError(
-            f"this is not the secret that the store was made with: {_CURE}; if that is lost for"
-            f" good, {ACCEPT}={word} takes this secret in its place"
-        )
-    connection.execute(_ACCEPT, {"own": own})
-
-
-def _made_secret(data_dir: Path) -> bytes:
-    """Returns a new secret, kept in the data directory; another process's, if it was first."""
-    data_dir.mkdir(parents=True, exist_ok=True)
-    path = data_dir / "secret"
-    draft = path.with_name(f".secret.{secrets.token_hex(4)}")
-    draft.touch(mode=0o600, exist_ok=False)
-    with draft.open("w") as file:
-        file.write(secrets.token_urlsafe(48))
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        # A link fails where another process was first; its secret stands.
-        os.link(draft, path)
-    except FileExistsError:
-        pass
-    finally:
-        draft.unlink()
-    sync_folder(data_dir)
-    return written_secret(data_dir) or b""
-
-
-def _derived(secret: bytes, label: str) -> bytes:
+def derived_key(secret: bytes, label: str) -> bytes:
     """Returns 32 bytes that tell nothing of the secret, nor of what another label gives."""
     # RFC 5869; the label keeps each use apart from every other use of the same secret.
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=label.encode()).derive(secret)
@@ -128,15 +52,30 @@ class Pseudonyms:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._project_secrets: dict[int, bytes] = {}
+        self._project_secrets: dict[str, bytes] = {}
 
-    def of(self, project_id: int, user_ref: str) -> bytes:
-        """Returns the 32 bytes that stand for `user_ref` in `project_id`, and in no other."""
-        project_secret = self._project_secrets.get(project_id)
+    def of(self, project_id: int, value: str, *, unit: str | None = None) -> bytes:
+        """Returns the 32 bytes that stand for a user, or a unit by name, in no other project."""
+        kind = "user_ref" if unit is None else f"unit/{unit}"
+        label = f"deploy-reward/{kind}/{project_id}"
+        project_secret = self._project_secrets.get(label)
         if project_secret is None:
-            project_secret = _derived(self._secret, f"deploy-reward/user_ref/{project_id}")
-            self._project_secrets[project_id] = project_secret
-        return hmac.digest(project_secret, user_ref.encode(), hashlib.sha256)
+            project_secret = derived_key(self._secret, label)
+            self._project_secrets[label] = project_secret
+        return hmac.digest(project_secret, value.encode(), hashlib.sha256)
+
+    def of_unit(
+        self, project_id: int, unit: str, members: Mapping[str, Any], *, user: bytes | None
+    ) -> tuple[bytes | None, dict[str, Any]]:
+        """Returns the pseudonym of an event's unit by name, and its members with that of the user.
+
+        Raises:
+            ValueError: The member `unit` can name none; the message is the rule.
+        """
+        name = unit_name(members.get(unit))
+        kept = {key: value for key, value in members.items() if key != unit}
+        kept[PERSON] = None if user is None else user.hex()
+        return None if name is None else self.of(project_id, name, unit=unit), kept
 
 
 # --- Signed assignments --------------------------------------------------------------------------
@@ -162,11 +101,7 @@ def assignment_message(
 
 
 def assignment_token(key: str, message: bytes) -> str:
-    """Returns the token of an assignment: HMAC-SHA-256 in hexadecimal.
-
-    Args:
-        key: The assignment key as it is shown; its characters are the key.
-    """
+    """Returns an assignment's token: HMAC-SHA-256 in hex, keyed by the shown key's characters."""
     return hmac.digest(key.encode(), message, hashlib.sha256).hex()
 
 
@@ -182,17 +117,13 @@ class Assignments:
         key = self._keys.get((project_id, epoch))
         if key is None:
             label = f"deploy-reward/assignment/{project_id}/{epoch}"
-            key = self._keys[project_id, epoch] = f"ak_{_derived(self._secret, label).hex()}"
+            key = self._keys[project_id, epoch] = f"ak_{derived_key(self._secret, label).hex()}"
         return key
 
     def is_signed(
         self, project_id: int, token: str, message: bytes, *, epochs: Iterable[int]
     ) -> bool:
-        """Returns whether a project's key in force made this token of this assignment.
-
-        Args:
-            token: As it came, of any characters.
-        """
+        """Tells whether a project's key in force made this token, any text, of this message."""
         token_bytes = token.encode(errors="replace")
         return any(
             hmac.compare_digest(token_bytes, assignment_token(key, message).encode())
@@ -201,29 +132,3 @@ class Assignments:
 
 
 # --- Signed webhooks -----------------------------------------------------------------------------
-
-
-class WebhookSecrets:
-    """The keys with which each project's receivers verify webhooks (Standard Webhooks 1.0.0)."""
-
-    _PREFIX = "whsec_"
-
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
-
-    def of(self, project_id: int) -> str:
-        """Returns a project's secret as it is shown, and as verifiers of the standard take it."""
-        derived = _derived(self._secret, f"deploy-reward/webhook/{project_id}")
-        return self._PREFIX + base64.b64encode(derived).decode()
-
-    def signature(self, project_id: int, *, webhook_id: str, timestamp: int, body: bytes) -> str:
-        """Returns the value of `webhook-signature`.
-
-        Args:
-            webhook_id: The value of `webhook-id`; holds no full stop.
-            timestamp: The value of `webhook-timestamp`: the attempt's time in epoch seconds.
-            body: The exact bytes that are sent.
-        """
-        key = base64.b64decode(self.of(project_id).removeprefix(self._PREFIX))
-        content = b".".join((webhook_id.encode(), str(timestamp).encode(), body))
-        return "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()

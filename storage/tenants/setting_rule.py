@@ -33,7 +33,6 @@ def broken_rule(
     """Returns the rule that a member breaks, with its value where that is short, and its pointer.
 
     Args:
-        shape: The shape that the settings should have.
         path: The place of the fault in them, as msgspec names it, without `$`.
     """
     kind, value, steps = _at(_schema(shape), chosen, path)
@@ -73,7 +72,7 @@ def _at(kind: inspect.Type, value: Any, path: str) -> tuple[inspect.Type, Any, l
     """Returns the type and the value of a place, and the names of the steps to it."""
     steps: list[str] = []
     for name, index in _STEP.findall(path):
-        # Of alternatives a single form holds others.
+        # A single alternative holds other types.
         (kind,) = (each for each in alternatives(kind) if isinstance(each, _HOLDERS))
         if isinstance(kind, inspect.StructType):
             kind = next(field.type for field in kind.fields if field.encode_name == name)

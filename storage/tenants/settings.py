@@ -1,34 +1,26 @@
 """A project's settings: its choices, the defaults for the rest, and their rules."""
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
-from ipaddress import ip_network
 from typing import Annotated, Any, Literal
-from unicodedata import normalize
 
 import msgspec
 from msgspec import Meta, inspect
-from sqlalchemy import Connection, Select, select, update
+from sqlalchemy import Connection, select, text, update
 
 from domain.document import form_field
-from domain.metric import Metric, Property, composed_name
-from domain.policy import Suspicion
+from domain.metric import Metric, Property
+from domain.policy import KeepWhen, Suspicion
 from storage.postgres.refusal import Invalid, Missing
 from storage.schema.tables import projects
-from storage.tenants.audit_trail import PROGRAM, Actor, changes_between, record_action
-from storage.tenants.receiver_address import (
-    RefusedAddressError,
-    private_receivers_allowed,
-    require_host,
-)
 from storage.tenants.setting_rule import broken_rule
-from storage.tenants.webhook import MOST_WEBHOOKS, Webhook, masked
+from storage.tenants.webhook import MOST_WEBHOOKS, Webhook
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
 Share = Annotated[float, Meta(gt=0, lt=1)]
-Unit = Literal["session", "user"]
 # Relative: smaller ones take more traffic than anybody has, larger ones show in minutes.
 Lift = Annotated[float, Meta(ge=0.01, le=2)]
 Header = Annotated[
@@ -44,11 +36,23 @@ Group = Annotated[
 ]
 # A router keeps no visitor by a trace: his requests would be units that are not independent. Nor
 # by a pod, of which a build has some: each would be in a single arm, and a unit once.
+_NO_UNIT = (
+    r"^(?!.*([Tt]race|[Ss]pan|[Rr]equest)[._-]?[Ii]d$)(?!(k8s|host|container|process|service)\.)"
+)
+Unit = Annotated[
+    str,
+    Meta(
+        pattern=rf"{_NO_UNIT}(?!(session_id|user_ref)$)[A-Za-z0-9_.-]{{1,64}}$",
+        extra={
+            "rule": "auto, session, user, or the name of a property, of 1 to 64 letters, digits,"
+            " _, - and ., but of no trace, span, request, pod, host or container"
+        },
+    ),
+]
 SpanUnit = Annotated[
     str,
     Meta(
-        pattern=r"^(?!.*([Tt]race|[Ss]pan|[Rr]equest)[._-]?[Ii]d$)"
-        r"(?!(k8s|host|container|process|service)\.)[^\s\x00]{1,128}$",
+        pattern=rf"{_NO_UNIT}[^\s\x00]{{1,128}}$",
         extra={
             "rule": "the name of an attribute, and of no trace, span or request, of which a visitor"
             " makes many that are not independent, nor of a pod, host or container, which serve a"
@@ -64,6 +68,14 @@ Rate = Annotated[int, Meta(ge=1)]
 Lockable = Literal[
     "target_metric", "guardrails", "routes", "control_commit", "value", "accept_harm", "patience"
 ]
+# Not its key: revenue events refer to it. The clock is read once the lock is held.
+_LOCK = {
+    shared: text(f"""
+SELECT settings, clock_timestamp() AS at
+FROM (SELECT settings FROM projects WHERE project_id = :id FOR {strength} OFFSET 0) AS locked
+""")
+    for shared, strength in ((False, "NO KEY UPDATE"), (True, "SHARE"))
+}
 
 
 class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,11 +151,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = "main"
     unit: Annotated[
-        Literal["auto", "session", "user"],
+        Unit,
         form_field(
             "Unit",
-            "What the router keeps in an arm. Automatic: chosen by the sessions received.",
-            choices={"auto": "Automatic", "session": "Session", "user": "User"},
+            "What the router keeps in an arm: session, user, or a property of your events, such as"
+            " account or run; auto: session or user, by the sessions received.",
             frozen="whole",
         ),
     ] = "auto"
@@ -190,6 +202,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             frozen="whole",
         ),
     ] = 0.05
+    keep_when: Annotated[
+        KeepWhen,
+        form_field(
+            "Keep when",
+            "Whether a keep has its own evidence alone, or stands beside all that was judged in 30"
+            " days, so that at most a tenth of the keeps is false.",
+            choices={"alone": "It holds alone", "stands": "It stands beside the others"},
+            frozen="whole",
+        ),
+    ] = "alone"
+    patience_hours: Annotated[
+        int,
+        Meta(ge=24, le=672),
+        form_field(
+            "Patience",
+            "Hours that a change which is better waits until it stands; then it ends unanswered.",
+            frozen="whole",
+        ),
+    ] = 168
     # Each is a component of the test.
     typical_lifts: Annotated[
         list[Lift],
@@ -378,12 +409,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = []
 
+    @property
+    def unit_property(self) -> str | None:
+        """The property of events that names the unit; None where sessions or users are units."""
+        return None if self.unit in ("auto", "session", "user") else self.unit
+
     def __post_init__(self) -> None:
         """Holds the rules between members: a token vouches for a session; webhooks differ."""
-        if self.signed_assignments and self.unit == "user":
+        if self.signed_assignments and self.unit not in ("auto", "session"):
             raise ValueError(
-                "signed_assignments vouches for sessions: with unit `user`, trusted_identity"
-                " keeps forged units out"
+                f"signed_assignments vouches for sessions: with unit `{self.unit}`,"
+                " trusted_identity keeps forged units out"
             )
         if len({webhook.target for webhook in self.webhooks}) < len(self.webhooks):
             raise ValueError("two webhooks have the same address and format")
@@ -400,8 +436,6 @@ def frozen_settings(*marks: str) -> frozenset[str]:
 
 
 _MEMBER = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$")
-# As browsers send it: no path, and names beyond ASCII as punycode.
-_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[\w.:\[\]-]+/?", re.ASCII | re.IGNORECASE)
 
 
 def parse_settings(chosen: Mapping[str, object]) -> Settings:
@@ -429,101 +463,15 @@ def read_settings(connection: Connection, project_id: int) -> Settings:
     return parse_settings(stored_settings(connection, project_id))
 
 
-def chosen_settings(chosen: Mapping[str, object]) -> Settings:
-    """Returns the settings of a project that chooses these members now.
-
-    Stored addresses and values may break rules of a later release; newly chosen ones may not.
-
-    Raises:
-        Invalid: A member is unknown or breaks its rule; the pointer names it.
-    """
-    settings = parse_settings(chosen)
-    _require_names(settings)
-    for number, origin in enumerate(settings.allowed_origins):
-        if not _ORIGIN.fullmatch(origin):
-            detail = f"{origin!r} is no origin: write https://HOST[:PORT], without a path"
-            raise Invalid("invalid_setting", detail, pointer=f"/allowed_origins/{number}")
-    for number, network in enumerate(settings.trusted_proxies):
-        if not _is_network(network):
-            detail = f"{network!r} is no network: write 10.0.0.0/8, or an address"
-            raise Invalid("invalid_setting", detail, pointer=f"/trusted_proxies/{number}")
-    for number, value in enumerate(settings.value_routes):
-        if not value.counts:
-            detail = f"{value.currency!r} is refused: give the value in dollars ({DOLLARS})"
-            raise Invalid("invalid_setting", detail, pointer=f"/value_routes/{number}/currency")
-    _require_hosts(settings.webhooks)
-    return settings
-
-
-def _require_hosts(webhooks: Sequence[Webhook]) -> None:
-    for number, webhook in enumerate(webhooks):
-        try:
-            require_host(webhook.host, private=private_receivers_allowed())
-        except RefusedAddressError as refused:
-            detail = f"{webhook.host}: {refused}"
-            raise Invalid("invalid_setting", detail, pointer=f"/webhooks/{number}/url") from None
-
-
-# Members that name metrics and events.
-_NAMING = ("default_metric", "guardrails", "metrics", "value_routes")
-
-
-def _composed(value: object) -> object:
-    if isinstance(value, str):
-        return normalize("NFC", value)
-    if isinstance(value, list):
-        return [_composed(item) for item in value]
-    if isinstance(value, dict):
-        return {_composed(key): _composed(item) for key, item in value.items()}
-    return value
-
-
-def _require_names(settings: Settings) -> None:
-    """Refuses names that no event can have.
-
-    Raises:
-        Invalid: A member breaks the rule; the pointer names it.
-    """
-    named = [("/default_metric", settings.default_metric)]
-    named += [(f"/guardrails/{place}", name) for place, name in enumerate(settings.guardrails)]
-    for metric, definition in settings.metrics.items():
-        named.append(("/metrics/*", metric))
-        named += [
-            (f"/metrics/*/sources/{place}", name)
-            for place, name in enumerate(definition.sources or ())
-        ]
-    for pointer, name in named:
-        try:
-            composed_name(name)
-        except ValueError as broken:
-            raise Invalid("invalid_setting", f"a name {broken}", pointer=pointer) from None
-
-
-def _is_network(text: str) -> bool:
-    try:
-        ip_network(text, strict=False)
-    except ValueError:
-        return False
-    return True
-
-
-def stored_settings(connection: Connection, project_id: int) -> dict[str, Any]:
-    """Returns a project's choices, without defaults."""
-    return _stored(connection, select(projects.c.settings), project_id)
-
-
-def _stored(
-    connection: Connection, query: Select[dict[str, Any]], project_id: int
+def stored_settings(
+    connection: Connection, project_id: int, *, lock: bool = False
 ) -> dict[str, Any]:
-    stored = connection.execute(query.where(projects.c.project_id == project_id))
+    """Returns a project's choices, without defaults; locked until the transaction ends if asked."""
+    query = select(projects.c.settings).where(projects.c.project_id == project_id)
+    stored = connection.execute(query.with_for_update() if lock else query)
     if (settings := stored.scalar_one_or_none()) is None:
         raise Missing("unknown_project", f"there is no project {project_id}")
     return settings
-
-
-def lock_settings(connection: Connection, project_id: int) -> dict[str, Any]:
-    """Returns a project's choices, locked until the transaction ends."""
-    return _stored(connection, select(projects.c.settings).with_for_update(), project_id)
 
 
 def store_settings(connection: Connection, project_id: int, chosen: Mapping[str, object]) -> None:
@@ -533,61 +481,19 @@ def store_settings(connection: Connection, project_id: int, chosen: Mapping[str,
     )
 
 
-def apply_settings(
-    connection: Connection, project_id: int, chosen: Mapping[str, object], *, by: Actor = PROGRAM
-) -> Settings:
-    """Replaces the named members of a project's settings; the others stay as they are.
+@dataclass(frozen=True, kw_only=True)
+class LockedProject:
+    """A project that is locked: its choices of settings, without defaults, and since when."""
 
-    Raises:
-        Invalid: A member is unknown or breaks its rule; nothing is stored.
+    settings: dict[str, Any]
+    at: datetime
+
+
+def lock_project(connection: Connection, project_id: int, *, shared: bool = False) -> LockedProject:
+    """Lets a single transaction at a time record deploys and register experiments of a project.
+
+    Args:
+        shared: Whether others that ask for that go on too: none of them binds an experiment.
     """
-    stored = lock_settings(connection, project_id)
-    merged = {**stored, **chosen}
-    # Names as events are stored.
-    merged |= {member: _composed(chosen[member]) for member in _NAMING if member in chosen}
-    settings = parse_settings(merged)
-    chosen_settings(chosen)
-    store_settings(connection, project_id, merged)
-    if changes := changes_between(_audited(stored), _audited(merged)):
-        record_action(connection, project_id, "settings_changed", by=by, changes=changes)
-    return settings
-
-
-def _audited(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns stored choices with the defaults for the rest, and without secrets.
-
-    Not parsed: choices that an earlier release took may break a rule of this release.
-    """
-    defaults: dict[str, Any] = msgspec.to_builtins(Settings())
-    document = {**defaults, **stored}
-    return {
-        **document,
-        "rate_limits": {**defaults["rate_limits"], **document["rate_limits"]},
-        "webhooks": [masked(webhook) for webhook in document["webhooks"]],
-    }
-
-
-def metric_renamed(stored: Mapping[str, Any], old: str, new: str) -> dict[str, object]:
-    """Returns the members that name a metric, beside its own, once it has a new name."""
-    settings = parse_settings(stored)
-    added: dict[str, object] = {}
-    if settings.default_metric == old:
-        added["default_metric"] = new
-    if old in settings.guardrails:
-        names = [new if name == old else name for name in settings.guardrails]
-        added["guardrails"] = list(dict.fromkeys(names))
-    if any(value.metric == old for value in settings.value_routes):
-        added["value_routes"] = [
-            {**row, "metric": new} if row["metric"] == old else row
-            for row in stored["value_routes"]
-        ]
-    return added
-
-
-def settings_document(settings: Settings) -> dict[str, object]:
-    """Returns settings as plain JSON values, for showing; of a webhook's address the host alone."""
-    document: dict[str, object] = json.loads(msgspec.json.encode(settings))
-    document["webhooks"] = [
-        {**msgspec.to_builtins(webhook), "url": webhook.shown} for webhook in settings.webhooks
-    ]
-    return document
+    row = connection.execute(_LOCK[shared], {"id": project_id}).one()
+    return LockedProject(settings=row.settings, at=row.at)

@@ -20,7 +20,7 @@ from storage.tenants.settings import Settings, parse_settings
 # Long enough to be opened by who asked for it, too short to be read in a chat's history.
 LINK_LIFETIME = timedelta(minutes=15)
 _GROUPS = ("owner_groups", "reader_groups")
-# Of the digest of a sign-in, in the audit trail.
+# Digits of a sign-in's digest that the audit trail shows.
 _SHOWN_DIGITS = 8
 _LINK_FORM = re.compile(r"in_[0-9A-Za-z_-]{43}", re.ASCII)
 _TOKEN_FORM = re.compile(r"[0-9A-Za-z_-]{43}", re.ASCII)
@@ -74,11 +74,7 @@ def create_link(connection: Connection, project_id: int, role: Role, *, by: Acto
 
 
 def sign_in_by_link(connection: Connection, code: str) -> str | None:
-    """Signs in by a link, which is used up, and returns the token that tells the browser again.
-
-    Returns:
-        None where there is no such link, or it was used, or its time is over.
-    """
+    """Signs in by a link and uses it up; returns the browser's token, None for no link in force."""
     # A single statement: of two browsers with the same link a single browser comes in.
     row = connection.execute(
         delete(sign_in_links)
@@ -96,10 +92,7 @@ def sign_in_by_link(connection: Connection, code: str) -> str | None:
 def sign_in_by_key(connection: Connection, key: str) -> str | None:
     """Signs in by a project or read key, and returns the token that tells the browser again.
 
-    The sign-in is to read, and ends with the key.
-
-    Returns:
-        None where no such key of that text is live.
+    The sign-in is to read, and ends with the key. None where no such key of that text is live.
     """
     project_id = connection.execute(
         select(keys.c.project_id).where(

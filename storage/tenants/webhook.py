@@ -10,7 +10,7 @@ import msgspec
 from domain.document import form_field
 from storage.tenants.receiver_address import is_private_host, private_receivers_allowed
 
-Verdicts = Literal["decided", "closed", "breached", "set_up_fault", "base_moved"]
+Verdicts = Literal["decided", "closed", "breached", "suspected", "set_up_fault", "base_moved"]
 Event = Literal[Verdicts, "placed", "promote", "withdraw"]
 Format = Literal["raw", "slack", "github"]
 EVENTS: tuple[Event, ...] = get_args(Event)
@@ -18,6 +18,7 @@ _MEANINGS = {
     "decided": "decided: a verdict stands",
     "closed": "closed: it ended without a verdict",
     "breached": "breached: a guardrail got worse, before any verdict",
+    "suspected": "suspected: it is worse, unless units are lost",
     "set_up_fault": "set up fault: the arms cannot be compared",
     "base_moved": "base moved: users got another build than a canary stands on",
     "placed": "placed: a change got its flag or its share",
@@ -127,11 +128,7 @@ def _target(url: str, form: str) -> str:
 
 
 def _require_address(url: str) -> re.Match[str]:
-    """Returns the parts of an address that may be posted to.
-
-    Raises:
-        ValueError: It may not.
-    """
+    """Returns the parts of an address that may be posted to."""
     if MASK in url:
         raise ValueError("the address is masked, as `settings show` prints it: give it whole")
     parts = _URL.fullmatch(url)

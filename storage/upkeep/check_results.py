@@ -25,11 +25,7 @@ def note_self_check(
     unequal: Collection[str] = (),
     swapped: Collection[str] = (),
 ) -> None:
-    """Keeps whether a day, computed anew from the log, equals the served rows; the last counts.
-
-    Args:
-        equal: None where that is unknown.
-    """
+    """Keeps whether a day computed anew equals the served rows; None: unknown. The last counts."""
     before = set(connection.execute(_NAMED, {"day": day}).scalar_one_or_none() or ())
     connection.execute(_CHECKED, {"day": day, "equal": equal, "experiments": sorted(unequal)})
     cured = {*before, *swapped} - {*unequal}

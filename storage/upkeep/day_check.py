@@ -1,6 +1,5 @@
 """Day check: which experiments it computes anew, and their verdicts against those served."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -30,20 +29,6 @@ def experiments_of_days(connection: Connection, days: Days) -> dict[str, date | 
     """Returns the experiments that have read some of these days, and when each was decided."""
     blocks = {"from_block": moment_of(days.from_block), "to_block": moment_of(days.to_block)}
     return {row.experiment_id: row.decided for row in connection.execute(_READ_DAYS, blocks)}
-
-
-_SPAN = text(f"""
-SELECT (min(x.starts_at) AT TIME ZONE 'UTC')::date AS first,
-    (max(c.at - interval '5 minutes') AT TIME ZONE 'UTC')::date AS last
-FROM {SCHEMA}.experiments AS x
-JOIN {SCHEMA}.cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
-WHERE x.experiment_id = ANY(:ids)
-""")
-
-
-def days_of_experiments(connection: Connection, experiments: Sequence[str]) -> Days:
-    """Returns the days whose rows the verdicts and effects of experiments follow from."""
-    return value_of(Days, connection.execute(_SPAN, {"ids": list(experiments)}).one())
 
 
 def read_served_tables(separate: Connection) -> None:

@@ -3,6 +3,9 @@
 A person is everything that the write key ties together: sessions that name the same user, users
 whom the same session names. Anybody can send a tie with the public key: such a tie leads to the
 public key's own events of that session, and to nobody else.
+
+Of a unit by name, such as an account, go its events and the sessions that name it alone; nothing
+ties it to another.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -11,24 +14,27 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from domain.metric import BEFORE_CANARY
+from domain.metric import BEFORE_CANARY, PICKED
 from storage.lake.day_engines import day_engine_settings, open_day_engine
 from storage.lake.erasures import note_erasure
-from storage.lake.lake import Lake, LakeError, store_lake
+from storage.lake.lake import Lake, store_lake
 from storage.lake.reader import Extent, read_apart
 from storage.lake.sealed_hours import moved_to
+from storage.log.file_errors import LakeError
 from storage.pipeline.derived import AMOUNTS, UNIT_TABLES
 from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
 from storage.pipeline.log_relations import attach_log
 from storage.pipeline.moments import microseconds
 from storage.pipeline.recompute import store_rows_of_units
+from storage.pipeline.steps import LAST_PLACE, PICK_DIGITS
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
 from storage.schema.clock import await_rebuild, claim_derived_tables, closed_instant
-from storage.schema.encoding import BLOCK, TREATMENT, epoch_microseconds
+from storage.schema.encoding import BLOCK, PERSON, TREATMENT, epoch_microseconds
 from storage.schema.partitions import share_past_days
 from storage.schema.policy_columns import COMPANIONS, GRACE, TARGET_AND_GUARDRAILS, TRUSTED_IDENTITY
 from storage.tenants.audit_trail import PROGRAM, Actor, Change, record_action
+from storage.tenants.settings import read_settings
 from storage.upkeep.passing_error import is_passing
 from storage.verdicts.set_aside import retry_soon
 
@@ -84,12 +90,14 @@ def forget_person(
     by: Actor = PROGRAM,
     lake: Lake | None = None,
     limit: int | None = None,
+    is_unit: bool = False,
 ) -> Forgotten:
     """Forgets a person.
 
     Args:
         connection: In a transaction of its own.
         person: The pseudonym of a user reference of the person's, or the identifier of a session.
+        is_unit: Whether it is the pseudonym of a unit by name.
         limit: How many user references may go; by default however many are tied together.
 
     Raises:
@@ -103,7 +111,8 @@ def forget_person(
     await_rebuild(connection)
     claim_derived_tables(connection)
     if isinstance(person, bytes):
-        kind, tied = "user_ref", _person(connection, project_id, users={person}, sessions=set())
+        kind = "unit" if is_unit else "user_ref"
+        tied = _person(connection, project_id, users={person}, sessions=set(), is_unit=is_unit)
     else:
         kind, tied = "session", _person(connection, project_id, users=set(), sessions={person})
     if person in tied.places:
@@ -118,16 +127,33 @@ def forget_person(
 
 # --- Who it is -----------------------------------------------------------------------------------
 
+# The user of an event whose pseudonym is that of a unit by name.
+_PERSON = f"decode(substring({{}} ->> '{PERSON}' FROM '^(?:[0-9a-f][0-9a-f])+$'), 'hex')"
+_OF_EVENT, _OF_PAYMENT = _PERSON.format("properties"), _PERSON.format("attributes")
+
+
+def _tied(members: str, person: str) -> str:
+    """Returns SQL for whom an event ties to its session: a user, or where asked its unit."""
+    return (
+        f"CASE WHEN :is_unit = coalesce({members}::jsonb ? '{PERSON}', false)"
+        f" THEN pseudonym WHEN NOT :is_unit THEN {person} END"
+    )
+
+
 # Derived tables outlive the events: an old session may be known from its exposure alone.
 _TIES = f"""
-    SELECT session_id, pseudonym, trusted AS vouched, received_at AS at
-    FROM runtime_events
-    WHERE project_id = :project_id AND pseudonym IS NOT NULL AND {{of_event}}
-    UNION ALL
-    SELECT session_id, pseudonym, true, received_at
-    FROM revenue_events
-    WHERE project_id = :project_id AND session_id IS NOT NULL AND pseudonym IS NOT NULL
-      AND {{of_event}}
+    SELECT session_id, pseudonym, vouched, at
+    FROM (
+        SELECT session_id, {_tied("properties", _OF_EVENT)} AS pseudonym, trusted AS vouched,
+            received_at AS at
+        FROM runtime_events
+        WHERE project_id = :project_id
+          AND (pseudonym IS NOT NULL OR :is_named AND properties ? '{PERSON}')
+        UNION ALL
+        SELECT session_id, {_tied("attributes", _OF_PAYMENT)}, true, received_at
+        FROM revenue_events WHERE project_id = :project_id AND session_id IS NOT NULL
+    ) AS sent
+    WHERE pseudonym IS NOT NULL AND {{of_event}}
     UNION ALL
     SELECT p.unit, p.pseudonym, coalesce({TRUSTED_IDENTITY}, false), 'infinity'
     FROM exposures AS p JOIN experiments AS x USING (experiment_id)
@@ -135,6 +161,11 @@ _TIES = f"""
       AND NOT EXISTS (
           SELECT FROM tombstone_exposures AS t
           WHERE t.experiment_id = p.experiment_id AND t.unit = p.unit
+      )
+      AND NOT EXISTS (
+          SELECT FROM runtime_events AS e
+          WHERE e.project_id = :project_id AND e.session_id = p.unit AND NOT :is_unit
+            AND e.pseudonym = p.pseudonym AND e.properties ? '{PERSON}'
       )
 """
 _SESSIONS_OF_USERS = text(
@@ -158,14 +189,16 @@ class _NamedUsers:
 
     Attributes:
         claimed: By events with the public key alone, the first received first.
+        most: How many a session of somebody's own names.
     """
 
+    most: int
     vouched: list[bytes] = field(default_factory=list[bytes])
     claimed: list[bytes] = field(default_factory=list[bytes])
 
     @property
     def is_place(self) -> bool:
-        return len(self.vouched) > MOST_USERS
+        return len(self.vouched) > self.most
 
     def are_of(self, users: Set[bytes]) -> bool:
         """Whether the session is these users' own."""
@@ -204,13 +237,20 @@ def _hex(users: Iterable[bytes]) -> set[str]:
 
 
 def _person(
-    connection: Connection, project_id: int, *, users: set[bytes], sessions: set[str]
+    connection: Connection,
+    project_id: int,
+    *,
+    users: set[bytes],
+    sessions: set[str],
+    is_unit: bool = False,
 ) -> _Person:
+    is_named = read_settings(connection, project_id).unit_property is not None
+    bound = {"project_id": project_id, "is_unit": is_unit, "is_named": is_named}
     met: dict[str, _NamedUsers] = {}
     added = users
     while True:
-        names = sessions | _sessions_of(connection, project_id, added)
-        met |= _ties_of(connection, project_id, names - met.keys())
+        names = sessions | _sessions_of(connection, bound, added)
+        met |= _ties_of(connection, bound, names - met.keys())
         own = {name for name, ties in met.items() if name in sessions or ties.are_of(users)}
         own = {name for name in own if not met[name].is_place}
         added = {user for name in own for user in met[name].vouched} - users
@@ -226,37 +266,48 @@ def _person(
         claimed=claimed,
         places=met.keys() - own - claimed,
         others=others,
-        neighbours=_hex(strangers) | _sessions_of(connection, project_id, strangers),
+        neighbours=_hex(strangers) | _sessions_of(connection, bound, strangers),
     )
 
 
-def _sessions_of(connection: Connection, project_id: int, users: Set[bytes]) -> set[str]:
+def _sessions_of(
+    connection: Connection, bound: Mapping[str, object], users: Set[bytes]
+) -> set[str]:
     if not users:
         return set()
-    bound = {"project_id": project_id, "users": list(users)}
-    return set(connection.execute(_SESSIONS_OF_USERS, bound).scalars())
+    rows = connection.execute(_SESSIONS_OF_USERS, {**bound, "users": list(users)})
+    return set(rows.scalars())
 
 
 def _ties_of(
-    connection: Connection, project_id: int, sessions: Set[str]
+    connection: Connection, bound: Mapping[str, object], sessions: Set[str]
 ) -> Mapping[str, _NamedUsers]:
-    ties = {session: _NamedUsers() for session in sessions}
+    most = 1 if bound["is_unit"] else MOST_USERS
+    ties = {session: _NamedUsers(most=most) for session in sessions}
     if not sessions:
         return ties
-    bound = {"project_id": project_id, "sessions": list(sessions)}
-    for row in connection.execute(_USERS_OF_SESSIONS, bound):
+    for row in connection.execute(_USERS_OF_SESSIONS, {**bound, "sessions": list(sessions)}):
         of_session = ties[row.session_id]
         (of_session.vouched if row.vouched else of_session.claimed).append(row.pseudonym)
     return ties
 
 
-_CLOSURE = text("""
-SELECT
-    (SELECT count(*) FROM runtime_events WHERE project_id = :project_id
-        AND (session_id = ANY(:sessions) OR pseudonym = ANY(:users)
-            OR session_id = ANY(:claimed) AND NOT trusted)) AS runtime,
-    (SELECT count(*) FROM revenue_events WHERE project_id = :project_id
-        AND (session_id = ANY(:sessions) OR pseudonym = ANY(:users))) AS revenue
+_THEIRS = f"(pseudonym = ANY(:users) OR {_OF_EVENT} = ANY(:users))"
+_GOING = f"""project_id = :project_id AND (session_id = ANY(:sessions) OR {_THEIRS}
+    OR session_id = ANY(:claimed) AND NOT trusted)"""
+_GOING_PAYMENTS = f"""project_id = :project_id AND (session_id = ANY(:sessions)
+    OR pseudonym = ANY(:users) OR {_OF_PAYMENT} = ANY(:users))"""
+_CLOSURE = text(f"""
+SELECT (SELECT count(*) FROM runtime_events WHERE {_GOING}) AS runtime,
+    (SELECT count(*) FROM revenue_events WHERE {_GOING_PAYMENTS}) AS revenue
+""")
+# Units by name, of which these are a part.
+_NAMED_UNITS = text(f"""
+SELECT encode(pseudonym, 'hex') FROM runtime_events
+WHERE {_GOING} AND pseudonym <> ALL(:users) AND properties ? '{PERSON}'
+UNION
+SELECT encode(pseudonym, 'hex') FROM revenue_events
+WHERE {_GOING_PAYMENTS} AND pseudonym <> ALL(:users) AND attributes::jsonb ? '{PERSON}'
 """)
 
 
@@ -329,7 +380,7 @@ def _by_write_key_in_lake(
 
 _ERASED = text("CREATE TEMP TABLE erased (source text, key text) ON COMMIT DROP")
 
-_KEEP_NAMES = text("""
+_KEEP_NAMES = text(f"""
 WITH gone AS (
     DELETE FROM forgotten_names
     WHERE project_id = :project_id AND session_id = ANY(:gone)
@@ -337,25 +388,22 @@ WITH gone AS (
 INSERT INTO forgotten_names
 SELECT DISTINCT project_id, environment, session_id, received_at, trusted, signed
 FROM runtime_events
-WHERE project_id = :project_id AND pseudonym = ANY(:users) AND session_id <> ALL(:gone)
+WHERE project_id = :project_id AND {_THEIRS} AND session_id <> ALL(:gone)
 """)
 
 _ERASE_EVENTS = text(f"""
 WITH gone AS (
     DELETE FROM runtime_events AS e
-    WHERE e.project_id = :project_id
-      AND (e.session_id = ANY(:sessions) OR e.pseudonym = ANY(:users)
-          OR e.session_id = ANY(:claimed) AND NOT e.trusted)
+    WHERE {_GOING}
     RETURNING e.tableoid::regclass::text AS source, {STORED_EVENT_KEY} AS key
 )
 INSERT INTO erased SELECT source, key FROM gone
 """)
 
-_ERASE_REVENUE = text("""
+_ERASE_REVENUE = text(f"""
 WITH gone AS (
     DELETE FROM revenue_events AS r
-    WHERE r.project_id = :project_id
-      AND (r.session_id = ANY(:sessions) OR r.pseudonym = ANY(:users))
+    WHERE {_GOING_PAYMENTS}
     RETURNING 'revenue_events' AS source, r.idempotency_key AS key
 )
 INSERT INTO erased SELECT source, key FROM gone
@@ -421,10 +469,13 @@ JOIN experiments AS x ON x.experiment_id = o.experiment_id
 CROSS JOIN LATERAL (
     SELECT p.block + {BLOCK} + {epoch_microseconds(f"m.open_for + {GRACE}")} AS at
     FROM ({TARGET_AND_GUARDRAILS} UNION ALL {COMPANIONS}) AS m
-    WHERE m.name = o.metric
+    WHERE o.metric IN (m.name, m.name || '{PICKED}')
     LIMIT 1
 ) AS closed
 """
+
+# The key of a pick: its hash, and its position.
+_PICK = f"^[0-9a-f]{{{PICK_DIGITS}}}( [1-{LAST_PLACE}])$"
 
 # Each unit under a new name in each experiment, and times no finer than the counts ask for: of a
 # user who has further sessions they ask which came first.
@@ -455,10 +506,11 @@ FROM forgotten AS f JOIN conversions AS o USING (experiment_id, unit)
     "amounts": f"""
 -- One that came too late is in no sum.
 SELECT o.experiment_id, o.metric, f.ghost,
-    -- Where a unit's first event counts, keys are in the order of its events.
+    -- Where a unit's first event counts, keys are in the order of its events; where an event is
+    -- picked, in that of their hashes, and with their positions.
     lpad(row_number() OVER (
         PARTITION BY o.experiment_id, o.metric, o.unit ORDER BY o.event_key COLLATE "C"
-    )::text, 9, '0'),
+    )::text, 9, '0') || coalesce(substring(o.event_key FROM '{_PICK}'), ''),
     closed.at, o.value
 FROM forgotten AS f JOIN amounts AS o USING (experiment_id, unit)
 {_CLOSED}
@@ -511,7 +563,8 @@ def _forget(
     lake = lake or store_lake(connection.engine)
     bound = _bound(project_id, person)
     kept = _kept_sessions(connection, project_id, person, lake)
-    shared = person.places | kept | _hex(person.others)
+    named = set(connection.execute(_NAMED_UNITS, bound).scalars())
+    shared = person.places | kept | _hex(person.others) | named
     # What could not be computed with this person's data may be so without.
     retry_soon(connection, project_id)
     # Their part of the counts is known from the events alone, where no row of each unit is stored.
@@ -538,7 +591,7 @@ def _forget(
     connection.execute(_MASKS, bound)
     if person.others:
         _rename(connection, bound)
-    _keep_places(connection)
+    _keep_places(connection, named)
     _bury(connection)
     row = connection.execute(_COUNTED).one()
     for table in ("erased", "forgotten", "shared", "masks"):
@@ -565,7 +618,8 @@ def _forget(
 
 
 _COUNTS = ("runtime_events", "revenue_events", "exposures")
-_ERASED_AMOUNT = "o.event_key IN (SELECT key FROM erased) OR o.event_key ~ '^[0-9]{16}$'"
+_ERASED_AMOUNT = f"""o.event_key IN (SELECT key FROM erased)
+ OR o.event_key ~ '^[0-9]{{16}}$' OR o.event_key ~ '{_PICK}'"""
 
 
 def _derived() -> list[str]:
@@ -585,12 +639,13 @@ def _rename(connection: Connection, bound: Mapping[str, Any]) -> None:
     connection.execute(text("DROP TABLE pg_temp.renamed"))
 
 
-def _keep_places(connection: Connection) -> None:
-    """Keeps the names of places, and what was derived of them, which no event tells any more."""
+def _keep_places(connection: Connection, named: Set[str]) -> None:
+    """Keeps the names of places, and the rows derived of them, which no event tells any more."""
     connection.execute(_MASK_SHARED)
     for rows in UNIT_TABLES:
-        # An amount whose event stays is computed from that; but not that it was a unit's first.
-        gone = f"WHERE {_ERASED_AMOUNT}" if rows is AMOUNTS else ""
+        # An amount whose event stays is computed from that; but not that it was a unit's first, nor
+        # at which position. Nor whose an event is that names no unit, once its session's is gone.
+        gone = f"WHERE s.unit = ANY(:named) OR {_ERASED_AMOUNT}" if rows is AMOUNTS else ""
         values = ", ".join(
             f"{column.name} = excluded.{column.name}"
             for column in rows.columns
@@ -601,7 +656,8 @@ def _keep_places(connection: Connection) -> None:
                 f"INSERT INTO tombstone_{rows.name} SELECT o.* FROM shared AS s"
                 f" JOIN {rows.name} AS o USING (experiment_id, unit) {gone}"
                 f" ON CONFLICT ({rows.key}) DO UPDATE SET {values}"
-            )
+            ),
+            {"named": list(named)},
         )
 
 

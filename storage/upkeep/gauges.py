@@ -6,38 +6,18 @@ import msgspec
 from msgspec import Meta
 from sqlalchemy import Connection, text
 
-from storage.experiments.commit_ids import event_commits
 from storage.log.status import read_sealing
 from storage.postgres.dagster_schema import DAGSTER_SCHEMA
 from storage.postgres.engine import SCHEMA
 from storage.schema.encoding import epoch_microseconds
-from storage.schema.partitions import newest_partitions
 from storage.schema.policy_columns import GRACE, HORIZON, TARGET_OPEN_FOR
+from storage.upkeep.event_commits import event_commits, newest_partitions
+from storage.upkeep.ticks import PIPELINE, TICK_STAGES
 
 # How much of the log's end is looked at: some thousand events, however many there are in all.
 _TAIL_PAGES = 128
 # Whoever invents commit ids must not make the look-up of each of them a cost.
 _MOST_COMMITS = 500
-
-# Where an error can end a tick of the fast schedule, or a step of a run.
-PIPELINE = ("experiments", "exposures", "session_cells", "evidence", "verdicts")
-TICK_STAGES = ("backlog", *PIPELINE)
-
-_STEP_ENDED = text("""
-INSERT INTO pipeline_steps (stage, ended_at, seconds)
-VALUES (:stage, clock_timestamp(), :seconds)
-ON CONFLICT (stage) DO UPDATE SET ended_at = excluded.ended_at, seconds = excluded.seconds
-""")
-
-_PIPELINE_ENDED = text("""
-INSERT INTO ticks (succeeded_at) VALUES (clock_timestamp())
-ON CONFLICT (place) DO UPDATE SET succeeded_at = excluded.succeeded_at
-""")
-
-_FAILED_TICK = text("""
-INSERT INTO failed_ticks AS f (stage, failures, failed_at) VALUES (:stage, 1, clock_timestamp())
-ON CONFLICT (stage) DO UPDATE SET failures = f.failures + 1, failed_at = excluded.failed_at
-""")
 
 _TICKS = text("""
 SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM ticks)
@@ -57,22 +37,6 @@ SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM 
 """)
 
 
-def note_step(connection: Connection, *, stage: str, seconds: float) -> None:
-    """Keeps that a step of the pipeline has ended; the last step ends the pipeline."""
-    connection.execute(_STEP_ENDED, {"stage": stage, "seconds": seconds})
-    if stage == PIPELINE[-1]:
-        connection.execute(_PIPELINE_ENDED)
-
-
-def note_failed_tick(connection: Connection, *, stage: str) -> None:
-    """Counts a tick or a step of a run that an error ended.
-
-    Args:
-        connection: In a transaction of its own.
-    """
-    connection.execute(_FAILED_TICK, {"stage": stage})
-
-
 class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     """How the service fares, by the store's clock; no figure is of a single project.
 
@@ -83,7 +47,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     last_event_age_seconds: Annotated[
         float | None, Meta(description="Since the newest runtime event was received.")
     ]
-    # Of some thousand events of the last hour where deploys are recorded, a named base is known.
+    # Among a thousand events of the last hour where deploys are recorded; named bases are known.
     unknown_commit_ratio: Annotated[
         float | None,
         Meta(description="Share of the newest events that name a commit which was never deployed."),
@@ -177,7 +141,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
-def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gauges:
+def read_gauges(connection: Connection, patience_seconds: float = 2.0) -> Gauges:
     """Returns how the service fares.
 
     Reads the end of the log, a row an open experiment, and the catalog: nothing that grows with
@@ -256,7 +220,7 @@ def _latest_events(connection: Connection) -> tuple[float | None, float | None]:
 
 _STEPS = text("SELECT stage, seconds FROM pipeline_steps")
 
-# Of the last two hours.
+# An experiment is overdue only if it had units in the last two hours.
 _RECENT = epoch_microseconds("o.exposed_to - interval '2 hours'")
 _PROGRESS = text(f"""
 WITH progress AS MATERIALIZED (

@@ -127,9 +127,6 @@ def decided_without_events(separate: Connection, *, as_of: datetime) -> list[Dec
 
     A verdict decided by then equals a computed verdict, since nothing later changes it.
 
-    Returns:
-        The verdicts that stood, as they are served.
-
     Raises:
         EventsGone: Something was open at that time, and its raw events are gone.
     """

@@ -4,8 +4,7 @@ import psycopg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from storage.lake.lake import LakeError, WrongLakeError
-from storage.lake.verification import WrongFileError
+from storage.log.file_errors import LakeError, WrongFileError, WrongLakeError
 from storage.pipeline.engines.engine import EngineError, EngineMemoryError
 from storage.postgres.engine import StoreUnavailable
 

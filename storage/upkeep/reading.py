@@ -92,7 +92,7 @@ def _create_temporary_tables(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _connected(engine: Engine) -> Generator[Connection]:
-    """Yields a connection that prepares no statement, nor uses one that it prepared before.
+    """Yields a connection that prepares no statement, nor uses a statement that it prepared before.
 
     Such a statement goes on reading the tables that it was prepared for, whatever temporary ones
     come before them now.

@@ -1,16 +1,19 @@
-"""A rebuild: what is served beside the rows of the days, where that was lost."""
+"""A rebuild: restores lost cursors, evidence and verdicts, which no day has rows of."""
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, text
+import msgspec
+from sqlalchemy import Connection, func, text
+from sqlalchemy.dialects.postgresql import insert
 
-from storage.experiments.experiments import publish_waiting
+from domain.contract import waiting_contract
 from storage.pipeline.experiments import PipelineExperiment, blocks_to_expose
 from storage.pipeline.recompute import cursors_of
 from storage.postgres.engine import SCHEMA
+from storage.schema.tables import verdicts
 
 _KEEP_ALL = text(f"DELETE FROM {SCHEMA}.whole_lives WHERE experiment_id = ANY(:ids)")
-# Of experiments that were looked at: a tick may read another for the first time meanwhile.
+# Only experiments with a look: a tick may read another for the first time meanwhile.
 _ADD_CURSOR = text(f"""
 INSERT INTO {SCHEMA}.cursors (stage, experiment_id, at)
 SELECT :stage, experiment_id, :at FROM {SCHEMA}.verdicts
@@ -53,3 +56,20 @@ def add_lost_verdicts(connection: Connection) -> None:
     """Gives experiments without a verdict that of before their first look."""
     for row in connection.execute(_WITHOUT_VERDICT).all():
         publish_waiting(connection, row.experiment_id, row.project_id)
+
+
+def publish_waiting(connection: Connection, experiment_id: str, project_id: int) -> None:
+    """Gives an experiment the verdict that it has before its first look."""
+    connection.execute(
+        insert(verdicts)
+        .values(
+            experiment_id=experiment_id,
+            project_id=project_id,
+            contract=msgspec.to_builtins(waiting_contract(experiment_id)),
+            verdict="abstain",
+            abstain_reason="power",
+            decided=False,
+            published_at=func.clock_timestamp(),
+        )
+        .on_conflict_do_nothing()
+    )

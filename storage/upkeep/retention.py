@@ -87,14 +87,9 @@ def drop_day(
 
     Returns:
         What went; None where the day was written, or an experiment needs it, since it was chosen.
-
-    Raises:
-        OperationalError: Somebody holds the log for longer than we wait.
     """
     connection.execute(BRIEFLY)
     claim_past_days(connection)
-    # Under the lock of the log: an experiment is bound before this or after it.
-    dropped_at = receipt_time(connection)
     if day not in old_days(connection, as_of=as_of, retention_days=retention_days):
         return None
     name = partition_name(day)
@@ -106,7 +101,8 @@ def drop_day(
     connection.execute(_FORGET_SEEN, {"day": day})
     connection.execute(_FORGET_NAMES, {"day": day})
     if had:
-        connection.execute(_NOTE_DROPPED, {"day": day, "at": dropped_at})
+        # Last of all: the pipeline of all projects waits for a receipt.
+        connection.execute(_NOTE_DROPPED, {"day": day, "at": receipt_time(connection)})
     return DroppedDay(day=day, events=max(taken.events, in_files) if had else 0, size=taken.size)
 
 
@@ -124,7 +120,6 @@ def drop_old_days(
     """Drops the days that may go, each in a transaction of its own.
 
     Args:
-        retention_days: How old a day and its last write must be.
         attempts: How often a day that is in use is tried, four times a second.
     """
     with engine.begin() as connection:

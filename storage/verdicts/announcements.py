@@ -4,18 +4,15 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec import structs
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.contract import Contract
 from domain.evidence.breach import breach_action
 from domain.evidence.document import evidence_of, looked_at
-from domain.planning.place import Place
-from domain.registration import PRODUCTION
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from domain.words import Action
-from storage.experiments.control_states import control_states
+from storage.experiments.serving import control_states
 from storage.schema.tables import deliveries
 from storage.tenants.settings import read_settings
 from storage.tenants.webhook import Event
@@ -44,11 +41,14 @@ RETURNING announcement_id, project_id, kind, announced_at
 """)
 
 
-def announce(connection: Connection, contracts: Sequence[Contract]) -> int:
+def announce(
+    connection: Connection, contracts: Sequence[Contract], *, suspected: Collection[str] = ()
+) -> int:
     """Announces what these contracts tell that was not announced before.
 
     Args:
         connection: In the transaction that published the contracts.
+        suspected: The experiments of them of which the test alone says that they are worse.
 
     Returns:
         How many announcements that makes; each waits for delivery to the project's webhooks of
@@ -61,13 +61,15 @@ def announce(connection: Connection, contracts: Sequence[Contract]) -> int:
             (contract.experiment_id, kind, subject, sentence if kind == "breached" else None)
             for contract in contracts
             for sentence, action in [breached.get(contract.experiment_id, (None, None))]
-            for kind, subject in _news(contract, asks_for=action)
+            for kind, subject in _news(
+                contract, asks_for=action, suspected=contract.experiment_id in suspected
+            )
         ],
     )
 
 
 def announce_base_moves(
-    connection: Connection, project_id: int, environment: str, *, known_at: datetime
+    connection: Connection, project_id: int, environment: str, *, known_at: datetime | None = None
 ) -> int:
     """Announces the open experiments that lost their control, each once for the build in its place.
 
@@ -128,53 +130,6 @@ def announce_seen_base_moves(
         announce_base_moves(connection, row.project_id, row.environment, known_at=known_at)
 
 
-# Announces a place, or a fact of no experiment.
-_ANNOUNCE_ALONE = text("""
-INSERT INTO announcements (
-    announcement_id, project_id, experiment_id, kind, subject, announced_at, contract, sentence,
-    environment, metric, commit_sha
-) VALUES (
-    'msg_' || replace(gen_random_uuid()::text, '-', ''), :project_id,
-    CAST(:experiment_id AS text), :kind, :subject, clock_timestamp(), coalesce(
-        (SELECT contract FROM verdicts WHERE experiment_id = CAST(:experiment_id AS text)), 'null'
-    ), :sentence, :environment, :metric, :commit
-) RETURNING announcement_id, project_id, kind, announced_at
-""")
-
-
-_PLACE_EVENTS = {"serve": "placed", "promote": "promote", "withdraw": "withdraw"}
-
-
-def announce_place(connection: Connection, project_id: int, place: Place, *, metric: str) -> None:
-    """Announces a step of a place for its owner to take, in the transaction that makes it."""
-    if place.action not in _PLACE_EVENTS:
-        return
-    row = {**structs.asdict(place), "project_id": project_id, "metric": metric}
-    row |= {"kind": _PLACE_EVENTS[place.action], "subject": place.place_id}
-    _deliver(connection, connection.execute(_ANNOUNCE_ALONE, row).all())
-
-
-_TEST = "This delivery only tries the webhook: no experiment has changed."
-
-
-def announce_test(connection: Connection, project_id: int, target: str) -> bool:
-    """Announces nothing to a webhook, to try it; returns whether the project has that webhook."""
-    settings = read_settings(connection, project_id)
-    row = {
-        **dict.fromkeys(("experiment_id", "commit")),
-        "project_id": project_id,
-        "kind": "test",
-        "subject": "",
-        "sentence": _TEST,
-        "environment": PRODUCTION,
-        "metric": settings.default_metric,
-    }
-    if target not in {webhook.target for webhook in settings.webhooks}:
-        return False
-    _deliver(connection, connection.execute(_ANNOUNCE_ALONE, row).all(), only=target)
-    return True
-
-
 def _announce(connection: Connection, news: Sequence[tuple[str, Event, str, str | None]]) -> int:
     if not news:
         return 0
@@ -182,11 +137,11 @@ def _announce(connection: Connection, news: Sequence[tuple[str, Event, str, str 
     announced = connection.execute(
         _ANNOUNCE, {"ids": ids, "kinds": kinds, "subjects": subjects, "sentences": sentences}
     ).all()
-    _deliver(connection, announced)
+    add_deliveries(connection, announced)
     return len(announced)
 
 
-def _deliver(
+def add_deliveries(
     connection: Connection, announced: Sequence[Row[Any]], *, only: str | None = None
 ) -> None:
     """Has the webhooks that ask for them wait for announcements, or a single webhook."""
@@ -234,7 +189,9 @@ def _breached(
     }
 
 
-def _news(contract: Contract, *, asks_for: Action | None) -> Iterator[tuple[Event, str]]:
+def _news(
+    contract: Contract, *, asks_for: Action | None, suspected: bool
+) -> Iterator[tuple[Event, str]]:
     """Yields the announcements that a contract gives, with their subjects, announced before or not.
 
     Args:
@@ -244,6 +201,8 @@ def _news(contract: Contract, *, asks_for: Action | None) -> Iterator[tuple[Even
     if contract.decided:
         yield ("closed" if contract.verdict == "abstain" else "decided"), ""
         return
+    if suspected:
+        yield "suspected", ""
     for guardrail in () if asks_for is Action.FIX else contract.guardrail_breaches:
         yield "breached", guardrail
     if asks_for is Action.FIX or contract.abstain_reason in _FAULTS:

@@ -15,11 +15,7 @@ _AHEAD = "3 minutes"
 
 @dataclass(frozen=True, kw_only=True)
 class DueWork:
-    """Work that a run of the pipeline would find.
-
-    Attributes:
-        closes_at: When it can be computed: the closing of its block. None for now.
-    """
+    """Work that a run of the pipeline would find, once its block closes; None means now."""
 
     reasons: dict[str, int]
     closes_at: datetime | None

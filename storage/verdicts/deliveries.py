@@ -22,11 +22,7 @@ _SPREAD = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """An announcement to a project, as of the moment that it was made.
-
-    Attributes:
-        experiment_id: The experiment; None of a trial of a webhook.
-    """
+    """An announcement to a project, as it was made; the trial of a webhook has no experiment."""
 
     announcement_id: str
     project_id: int
@@ -46,11 +42,7 @@ class Announcement:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A try to deliver an announcement, already noted as made.
-
-    Attributes:
-        webhook: The same as the project's settings hold it now, None where they do no longer.
-    """
+    """A try to deliver, noted as made; `webhook` is None where the settings no longer hold it."""
 
     announcement: Announcement
     target: str
@@ -107,7 +99,6 @@ def claim_attempt(connection: Connection, *, avoided: Collection[str] = ()) -> A
 
     Args:
         connection: In a transaction of its own.
-        avoided: Targets that are not to be tried now.
     """
     row = connection.execute(_DUE, {"limit": MOST_ATTEMPTS, "avoided": list(avoided)}).one_or_none()
     if row is None:
@@ -187,11 +178,7 @@ def note_failed(
     wait: timedelta = timedelta(0),
     final: bool = False,
 ) -> bool:
-    """Keeps why an attempt failed, and tells whether the delivery is given up with it.
-
-    Args:
-        connection: In a transaction of its own.
-    """
+    """Keeps, in a transaction of its own, why an attempt failed; tells whether it was the last."""
     over = final or attempt.number >= MOST_ATTEMPTS
     connection.execute(
         _FAILED,

@@ -12,7 +12,7 @@ from domain.evidence.counts import Counts, LeftOut
 from domain.lineage.flag import flag_change
 from domain.lineage.history import History
 from domain.lineage.serving import ReleaseStep
-from domain.policy import Policy
+from domain.policy import KeepRecord, Policy
 from domain.words import EndedBecause
 from storage.experiments.histories import joint_with, read_facts
 from storage.experiments.serving import POSTED
@@ -38,6 +38,7 @@ from storage.verdicts.gates import (
     block_begin,
     read_gates,
 )
+from storage.verdicts.keep_records import read_keep_records
 from storage.verdicts.packed_cells import NO_CELLS, Columns, Stratum, read_cells, read_strata
 from storage.verdicts.stratum_shares import stratum_shares
 
@@ -81,6 +82,7 @@ class ExperimentReading:
     allocations: Sequence[Allocation]
     stratum_shares: Mapping[str, Sequence[Allocation]]
     gates: GateReading
+    records: Sequence[KeepRecord] = ()
     day_unequal: bool = False
     place_ended: bool = False
 
@@ -97,7 +99,7 @@ SELECT x.*, {joint_with("x")} AS joint_with,
     ) AS day_unequal, EXISTS (
         SELECT FROM places AS p
         WHERE p.experiment_id = x.experiment_id AND p.asked_at <= x.registered_at
-          AND p.ended_at <= x.closed_at AND p.outcome IN ('harmless', 'unanswered')
+          AND p.ended_at <= x.closed_at AND p.outcome IN ('harmless', 'suspected', 'unanswered')
     ) AS place_ended
 FROM (
     SELECT * FROM experiments
@@ -152,6 +154,8 @@ def read_experiments(
     declared = [row for row in active if any(span.share for span in shares[row.experiment_id])]
     gates = read_gates(connection, ids, declared=[row.experiment_id for row in declared])
     within = _within_strata(connection, declared, known, strata, policies)
+    stand = {row.project_id for row in active if policies[row.experiment_id].keep_when == "stands"}
+    records = read_keep_records(connection, stand)
     return [
         value_of(
             ExperimentReading,
@@ -162,8 +166,8 @@ def read_experiments(
             lineages=[stratum.lineage for stratum in strata[row.experiment_id]],
             flags=[stratum.flags for stratum in strata[row.experiment_id]],
             cells_by_metric={
-                metric.name: cells.get((row.experiment_id, metric.name), NO_CELLS)
-                for metric in policies[row.experiment_id].metrics
+                name: cells.get((row.experiment_id, name), NO_CELLS)
+                for name in policies[row.experiment_id].cell_names
             },
             cuts=_cuts(known[row.experiment_id], starts_at=row.starts_at),
             deploys=[
@@ -178,6 +182,7 @@ def read_experiments(
             allocations=shares[row.experiment_id],
             stratum_shares=within.get(row.experiment_id, {}),
             gates=gates[row.experiment_id],
+            records=records.get(row.project_id, ()),
         )
         for row in active
     ]

@@ -98,11 +98,7 @@ WHERE experiment_id = :experiment_id AND state = 'running'
 
 
 def publish_follow_ups(connection: Connection, drafts: Sequence[FollowUpDraft]) -> None:
-    """Publishes follow-ups; an ended follow-up is never rewritten.
-
-    Args:
-        connection: In a transaction that is the only writer of derived tables.
-    """
+    """Publishes follow-ups as derived tables' only writer; never rewrites an ended follow-up."""
     if drafts:
         connection.execute(_PUBLISH, [vars(draft) for draft in drafts])
 

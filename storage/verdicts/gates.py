@@ -79,7 +79,7 @@ class GateReading:
     Attributes:
         arrivals: The columns of `Arrivals`.
         nameless: Each name of events that name no build, with the columns of `UnknownBuilds`.
-        units: Those of `ReturningUsers`, `DrawnUnits` and `NamedUsers`.
+        units: What gates ask of units, by block.
         pooled: Each flag beside it that is off the draw, with the columns of `PooledFlag`.
     """
 
@@ -306,11 +306,7 @@ _POOLED_COUNTS = ("closes", "as_drawn", "off_draw", "joint_closes", "n1", "x1", 
 def read_gates(
     connection: Connection, ids: Sequence[str], *, declared: Sequence[str]
 ) -> dict[str, GateReading]:
-    """Returns the input of each experiment's gates.
-
-    Args:
-        declared: Those whose treatment has a declared allocation: arrivals matter to them alone.
-    """
+    """Returns the input of experiments' gates; arrivals matter to `declared` allocations alone."""
     units = {
         row.experiment_id: sent(row, "at", *_COUNTED)
         for row in connection.execute(_UNITS, {"ids": list(ids)})

@@ -43,11 +43,7 @@ def in_order(cells: Columns) -> Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class Stratum:
-    """A stratum of an experiment, and a commit that stands for it.
-
-    Attributes:
-        lineage: The digest of its lineage alone.
-    """
+    """A stratum of an experiment, its lineage's digest, and a commit that stands for it."""
 
     name: str
     commit: str

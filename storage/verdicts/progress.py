@@ -46,9 +46,5 @@ def note_published(connection: Connection) -> None:
 
 
 def forget_published(connection: Connection, ids: Sequence[str] | None) -> None:
-    """Has verdicts computed at once from rows that were repaired, whatever look is served.
-
-    Args:
-        ids: The experiments; None for all.
-    """
+    """Has `ids`, or by None all, computed at once from repaired rows, whatever look is served."""
     connection.execute(_FORGET_PUBLISHED, {"ids": None if ids is None else list(ids)})

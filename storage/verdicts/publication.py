@@ -14,6 +14,7 @@ from storage.postgres.rows import value_of
 from storage.schema.tables import experiments, verdicts
 from storage.verdicts.announcements import announce
 from storage.verdicts.next_look import NextLook
+from storage.verdicts.situations import SUSPECTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +152,8 @@ _PUBLISH = text(
 -- Verdict and evidence change in one row, hence at once. A row that would say the same is left
 -- alone: its time of publication is when the answer last changed.
 WITH before AS (
-    SELECT experiment_id, contract::text AS contract, {steady} AS steady
+    SELECT experiment_id, contract::text AS contract, {steady} AS steady,
+        {suspected} AS suspected
     FROM verdicts AS v WHERE NOT decided AND experiment_id = ANY(:ids)
 ), published AS (
     INSERT INTO verdicts AS v (
@@ -181,13 +183,15 @@ WITH before AS (
       ))
       AND (v.contract::text, v.evidence::text, v.next_look_at)
           IS DISTINCT FROM (excluded.contract::text, excluded.evidence::text, excluded.next_look_at)
-    RETURNING v.experiment_id, v.project_id, v.contract::text AS contract, {steady} AS steady
+    RETURNING v.experiment_id, v.project_id, v.contract::text AS contract, {steady} AS steady,
+        {suspected} AS suspected
 )
 SELECT p.experiment_id, p.project_id, p.contract, b.contract AS before,
-    p.steady IS DISTINCT FROM b.steady AS shortfall_changed
+    p.steady IS DISTINCT FROM b.steady AS shortfall_changed,
+    coalesce(p.suspected AND NOT coalesce(b.suspected, false), false) AS now_suspected
 FROM published AS p LEFT JOIN before AS b USING (experiment_id)
 ORDER BY p.experiment_id
-""".replace("{steady}", _STEADY)
+""".replace("{steady}", _STEADY).replace("{suspected}", SUSPECTED)
 )
 
 
@@ -197,6 +201,7 @@ class Published:
 
     Attributes:
         shortfall_changed: Whether a breach of `arrival` is explained otherwise than before.
+        now_suspected: Whether the test alone says for the first time that it is worse.
     """
 
     experiment_id: str
@@ -204,6 +209,7 @@ class Published:
     contract: Contract
     before: Contract | None
     shortfall_changed: bool = False
+    now_suspected: bool = False
 
     @property
     def changed(self) -> bool:
@@ -255,7 +261,11 @@ def publish_verdicts(
         )
         for row in rows
     ]
-    announce(connection, [verdict.contract for verdict in published if verdict.changed])
+    announce(
+        connection,
+        [each.contract for each in published if each.changed or each.now_suspected],
+        suspected={each.experiment_id for each in published if each.now_suspected},
+    )
     return published
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from domain.contract import Contract, contract_of
 from domain.evidence.document import AnyEvidence, evidence_of
-from storage.lake.verification import WrongFileError
+from storage.log.file_errors import WrongFileError
 from storage.postgres.engine import SCHEMA
 from storage.postgres.rows import value_of
 
@@ -216,11 +216,7 @@ def retry_soon(connection: Connection, project_id: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedVerdict:
-    """The served verdict and evidence of an experiment that is set aside.
-
-    Attributes:
-        as_of: The look; None before the first.
-    """
+    """The verdict and evidence served of a set-aside experiment; `as_of` is None before a look."""
 
     experiment_id: str
     closed: bool
@@ -256,11 +252,7 @@ def served_of_set_aside(connection: Connection) -> list[ServedVerdict]:
 
 @dataclass(frozen=True, kw_only=True)
 class SetAside:
-    """An experiment that a stage cannot compute.
-
-    Attributes:
-        stage: The first stage that breaks, of `STAGES`.
-    """
+    """An experiment that a stage cannot compute; `stage` is the first of `STAGES` that breaks."""
 
     experiment_id: str
     project_id: int
@@ -289,10 +281,6 @@ ORDER BY s.first_failed_at, s.experiment_id
 
 
 def read_set_aside(connection: Connection, *, project_id: int | None = None) -> Sequence[SetAside]:
-    """Returns the experiments that are set aside, the oldest first.
-
-    Args:
-        project_id: Whose; None for those of all projects.
-    """
+    """Returns a project's set-aside experiments, without a project all, the oldest first."""
     rows = connection.execute(_READ, {"project_id": project_id})
     return [value_of(SetAside, row) for row in rows]

@@ -15,13 +15,17 @@ from domain.lineage.control_state import ControlState
 from domain.lineage.serving import ReleaseStep
 from domain.registration import PRODUCTION, Arrivals, MissingDeploy, Situation
 from domain.wording.situation import as_of_now, situation
-from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
+from storage.experiments.serving import control_states
+from storage.schema.encoding import SIGHTINGS
 from storage.schema.policy_columns import CONTRAST_SECONDS, JUDGED_METRICS
 
 # The evidence without its looks, which no list shows and which are most of it.
 IN_SHORT = """CASE json_typeof(v.evidence) WHEN 'object'
     THEN jsonb_set(v.evidence::jsonb, '{looks}', '[]', false)::text END"""
+# Whether the test alone says worse; to parse a long document takes milliseconds, and no text of a
+# document can hold such quotes.
+SUSPECTED = """(v.evidence::text LIKE '%"suspected"\\:true%')"""
 # Arrivals as JSON; NULL once a unit is complete, or it is decided.
 ARRIVALS = f"""CASE
     WHEN NOT v.decided AND coalesce((v.evidence #>> '{{sessions,accumulated}}')::bigint, 0) = 0
@@ -32,7 +36,10 @@ ARRIVALS = f"""CASE
             SELECT bool_or(a.accepted > 0) FROM admissions AS a
             WHERE x.environment = '{PRODUCTION}' AND a.project_id = x.project_id
               AND a.minute >= date_trunc('minute', x.starts_at)
-        ), false))
+        ), false), 'without_user', (
+            SELECT count(*) FROM sightings AS s
+            WHERE s.experiment_id = x.experiment_id AND s.kind = {SIGHTINGS["unknown_user"]}
+        ))
         FROM block_units AS u WHERE u.experiment_id = x.experiment_id
     )
 END"""

@@ -10,19 +10,22 @@ import msgspec
 from sqlalchemy import Connection, Row, text
 
 from domain.cause import MIN_CROSSINGS
-from domain.checklist.lines import SILENCE, ChecklistLine, lines
-from domain.checklist.setup import OpenExperiment, ProjectSetup, ReturningVisitors, Traffic
+from domain.checklist.line import ChecklistLine
+from domain.checklist.lines import SILENCE, lines
+from domain.checklist.own_splits import OwnSplits
+from domain.checklist.setup import OpenExperiment, ProjectSetup, Traffic
 from domain.evidence.counts import LeftOut
 from domain.lineage.control_state import ControlState
+from domain.lineage.returning import ReturningVisitors
 from domain.metric import FrozenMetric, metric_definition
-from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
 from storage.experiments.readings import PastEvents, read_returning
-from storage.experiments.serving import read_serving
+from storage.experiments.serving import control_states, read_serving
 from storage.log.admissions import read_admissions
 from storage.log.received_events import read_name_counts
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
+from storage.schema.clock import store_time
 from storage.schema.encoding import BLOCK, SIGHTINGS, moment
 from storage.schema.past_log import PastLog, UnansweredError
 from storage.schema.policy_columns import (
@@ -187,7 +190,12 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
     sources = metric_definition(metric, settings.metrics).sources
     revenue = connection.execute(_REVENUE, {**bound, "grace": settings.grace_seconds}).one()
     names = list(dict.fromkeys([*recent.names, *read_names(connection, project_id)]))
-    past = PastEvents(past=PastLog(connection), project_id=project_id, environment=environments[0])
+    past = PastLog(
+        connection=connection,
+        project_id=project_id,
+        environment=environments[0],
+        until=store_time(connection),
+    )
     return value_of(
         ProjectSetup,
         row,
@@ -222,12 +230,23 @@ def read_setup(connection: Connection, project_id: int) -> ProjectSetup:
             for failure in read_set_aside(connection, project_id=project_id)
         ],
         unsealed=sealing_error(connection),
+        splits=_last_splits(connection, project_id),
     )
 
 
-def _returning(past: PastEvents, settings: Settings) -> ReturningVisitors:
+_LAST_SPLITS = text("""
+SELECT document::text FROM own_splits WHERE project_id = :project_id ORDER BY night DESC LIMIT 1
+""")
+
+
+def _last_splits(connection: Connection, project_id: int) -> OwnSplits | None:
+    row = connection.execute(_LAST_SPLITS, {"project_id": project_id}).scalar_one_or_none()
+    return None if row is None else msgspec.json.decode(row, type=OwnSplits)
+
+
+def _returning(past: PastLog, settings: Settings) -> ReturningVisitors:
     with suppress(UnansweredError):
-        return read_returning(past, settings)
+        return read_returning(PastEvents(past=past), settings)
     return ReturningVisitors()
 
 

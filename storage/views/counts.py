@@ -1,4 +1,4 @@
-"""Counts: units and cells of the derived tables."""
+"""Counts: units, cells and verdicts of the derived tables."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -23,11 +23,7 @@ LEFT JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = u.experime
 
 
 def open_units(connection: Connection) -> Row[Any]:
-    """Returns the exposed units of the open experiments.
-
-    Returns:
-        A row of experiments (those with a unit), units, and the least read_to of an experiment.
-    """
+    """Returns how many open `experiments` have a unit, their `units`, and their least `read_to`."""
     return connection.execute(_UNITS).one()
 
 
@@ -41,7 +37,31 @@ GROUP BY asked.day ORDER BY asked.day
 """)
 
 
+_UNEQUAL = text("SELECT day FROM self_checks WHERE equal IS NOT TRUE AND day = ANY(:days)")
+
+
+def unequal_days(connection: Connection, days: Iterable[date]) -> set[date]:
+    """Returns those of some days that were not known to equal the log when last compared."""
+    return set(connection.execute(_UNEQUAL, {"days": list(days)}).scalars())
+
+
 def cells_of_days(connection: Connection, days: Iterable[date]) -> dict[date, int]:
     """Returns how many cells each of some days has, in UTC and in order."""
     rows = connection.execute(_DAYS, {"days": list(days)})
     return {row.day: row.cells for row in rows}
+
+
+_ANSWERS = text("""
+SELECT count(*) FILTER (WHERE NOT decided) AS open,
+    count(*) FILTER (WHERE decided) AS decided,
+    count(*) FILTER (WHERE verdict = 'keep') AS keep,
+    count(*) FILTER (WHERE verdict = 'rollback') AS rollback,
+    count(*) FILTER (WHERE verdict = 'iterate') AS iterate,
+    count(*) FILTER (WHERE decided AND verdict = 'abstain') AS no_answer
+FROM verdicts
+""")
+
+
+def count_answers(connection: Connection) -> Row[Any]:
+    """Returns a row of open, decided, keep, rollback, iterate and no_answer (decided without)."""
+    return connection.execute(_ANSWERS).one()

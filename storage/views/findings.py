@@ -12,12 +12,11 @@ from domain.evidence.document import AnyEvidence, Evidence, evidence_of, looked_
 from domain.evidence.effect import Effect
 from domain.lineage.serving import ReleaseStep
 from domain.registration import ListedExperiment, RegistrationAnswer, Situation
-from storage.experiments.deploys import ELSEWHERE
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CONTRAST_SECONDS
 from storage.verdicts.publication import PublishedVerdict, effect_of
-from storage.verdicts.situations import ACTED, ARRIVALS, IN_SHORT, LAST_UNIT_AT, read_situations
+from storage.verdicts.situations import IN_SHORT, read_situations
 from storage.views.registrations import read_current
 
 
@@ -59,23 +58,6 @@ LEFT JOIN deploys AS d USING (deploy_id)
 WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 """)
 
-# A version that changes with any part of a finding, read without its evidence.
-_VERSION = text(f"""
-SELECT md5(concat_ws(
-    ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, x.note, {ELSEWHERE},
-    {ACTED}, {ARRIVALS}, f.state, f.effect,
-    -- What time alone changes: a date passes, or nothing comes for long.
-    (v.evidence #>> '{{sessions,projected_decision_at}}')::timestamptz < now(),
-    {LAST_UNIT_AT} < now() - interval '12 hours',
-    (SELECT succeeded_at FROM ticks) < now() - interval '10 minutes',
-    (SELECT max(d.recorded_at) FROM deploys AS d
-     WHERE NOT v.decided AND d.project_id = x.project_id AND d.environment = x.environment)
-))
-FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
-LEFT JOIN follow_ups AS f USING (experiment_id)
-WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
-""")
-
 
 def read_finding(connection: Connection, project_id: int, experiment_id: str) -> Finding:
     """Returns an experiment of a project with its served verdict and evidence.
@@ -96,19 +78,6 @@ def read_finding(connection: Connection, project_id: int, experiment_id: str) ->
         acted=current.acted,
         effect=effect_of(row.effect),
     )
-
-
-def finding_version(connection: Connection, project_id: int, experiment_id: str) -> str:
-    """Returns a word that differs whenever the finding does.
-
-    Raises:
-        Missing: The project has no such experiment.
-    """
-    bound = {"experiment_id": experiment_id, "project_id": project_id}
-    version = connection.execute(_VERSION, bound).scalar_one_or_none()
-    if version is None:
-        raise Missing("unknown_experiment", "there is no such experiment")
-    return version
 
 
 class ListedFinding(ListedExperiment, frozen=True, kw_only=True):
@@ -150,11 +119,7 @@ def list_findings(
     words: Sequence[str] = (),
     before: str | None = None,
 ) -> list[ListedFinding]:
-    """Returns a project's experiments, the newest first.
-
-    Args:
-        decided: The decided ones, or the open ones; None for all.
-    """
+    """Returns a project's experiments, the newest first: decided, open, or by None both."""
     condition = """
         (CAST(:decided AS boolean) IS NULL OR v.decided = :decided)
         AND (CAST(:words AS text[]) = '{}' OR NOT EXISTS (

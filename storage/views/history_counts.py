@@ -8,7 +8,7 @@ from sqlalchemy import Connection, select, text
 
 from domain.route import RouteTable
 from storage.experiments.commit_ids import commit_named
-from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.engines.day_engine import DayEngine
 from storage.pipeline.experiments import PipelineExperiment
 from storage.pipeline.moments import block_of
 from storage.pipeline.steps import PROPERTIES, has_asked_values

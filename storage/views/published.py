@@ -1,10 +1,9 @@
-"""Published evidence: counts of verdicts, the latest, and experiments close to a verdict."""
+"""Published evidence: the latest, and experiments close to a verdict."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from sqlalchemy import Connection, Row, TextClause, text
+from sqlalchemy import Connection, TextClause, text
 
 from domain.contract import Contract, contract_of
 from domain.evidence.document import Evidence, evidence_of, looked_at
@@ -99,23 +98,3 @@ def _published(
         for row in connection.execute(query, {"limit": limit, **bound})
         if (evidence := looked_at(evidence_of(row.document))) is not None
     ]
-
-
-_ANSWERS = text("""
-SELECT count(*) FILTER (WHERE NOT decided) AS open,
-    count(*) FILTER (WHERE decided) AS decided,
-    count(*) FILTER (WHERE verdict = 'keep') AS keep,
-    count(*) FILTER (WHERE verdict = 'rollback') AS rollback,
-    count(*) FILTER (WHERE verdict = 'iterate') AS iterate,
-    count(*) FILTER (WHERE decided AND verdict = 'abstain') AS no_answer
-FROM verdicts
-""")
-
-
-def count_answers(connection: Connection) -> Row[Any]:
-    """Returns how many experiments stand where.
-
-    Returns:
-        A row of open, decided, keep, rollback, iterate and no_answer (decided without an answer).
-    """
-    return connection.execute(_ANSWERS).one()

@@ -42,11 +42,7 @@ ORDER BY deployed_at, recorded_at
 
 
 def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) -> Ramp | None:
-    """Returns the ramp of an experiment up to a look.
-
-    Returns:
-        None where an experiment has not begun, or is set aside for its policy.
-    """
+    """Returns an experiment's ramp up to a look; None before it begins, or for a broken policy."""
     bound = {"experiment_id": experiment_id}
     experiment = connection.execute(_POLICY, bound).one_or_none()
     if experiment is None:

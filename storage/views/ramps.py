@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, FromClause, Row, and_, exists, func, not_, select
 
-from storage.experiments.deploys import NEWEST_FIRST, NOT_WITHDRAWN, deploy_record, listed_after
+from storage.experiments.deploys import NOT_WITHDRAWN, deploy_record
 from storage.schema.tables import deploys
+from storage.views.deploys import NEWEST_FIRST, listed_after
 
 _MOST_STEPS = 24
 _SEARCHED = ("sha", "message", "author", "branch", "pull_request")
@@ -71,11 +72,7 @@ def list_ramps(
 def read_ramp_of(
     connection: Connection, project_id: int, deploy: Mapping[str, Any]
 ) -> ListedRamp | None:
-    """Returns the ramp of a deploy: all its steps, earlier and later ones.
-
-    Returns:
-        None of a deploy that was withdrawn as a mistake.
-    """
+    """Returns the whole ramp of a deploy; None of a deploy that was withdrawn as a mistake."""
     d = deploys.c
     own = select(d.commit_sha).where(d.deploy_id == deploy["deploy_id"])
     later = connection.execute(

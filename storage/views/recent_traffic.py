@@ -12,12 +12,11 @@ from sqlalchemy import Connection, text
 from domain.checklist.setup import CrowdedUnit, Seen, Traffic, UnmatchedFilter
 from domain.metric import Metric
 from domain.route import RouteTable
-from storage.experiments.commit_ids import event_commits
 from storage.experiments.graphs import graph_patterns
 from storage.postgres.rows import value_of
 from storage.schema.encoding import on_our_clock
-from storage.schema.partitions import newest_partitions
 from storage.tenants.settings import Settings
+from storage.upkeep.event_commits import event_commits, newest_partitions
 
 WINDOW = "5 minutes"
 # How much of the end of each of the newest two days is read: some 300,000 events of all projects.

@@ -45,8 +45,9 @@ class VerdictFilter:
         status: `open` or `decided`.
         pending: Those that ask for a step that nobody took yet: decided, a guardrail is breached,
             or a harm is suspected on which the project goes back, and the commit is still the
-            declared canary that it was. Since the look nobody posted that it is promoted,
-            withdrawn or not declared. Of a flag, a breach.
+            canary that it was: without a declared share, where it is to be taken back. Since a
+            decision nobody posted that it is promoted, withdrawn or not declared. Of a flag, a
+            breach.
     """
 
     status: str | None = None
@@ -60,16 +61,14 @@ class VerdictFilter:
 _OWN_DEPLOYS = """
     FROM deploys AS d
     WHERE d.project_id = experiments.project_id AND d.environment = experiments.environment
-      AND d.commit_sha = experiments.treatment_commit"""
+      AND d.commit_sha = experiments.treatment_commit AND d.withdrawn_at IS NULL"""
 _ALLOCATION = f"""(SELECT d.allocation {_OWN_DEPLOYS}
     ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1)"""
-_FLAG = "experiments.request -> 'treatment_flag' IS NOT NULL"
-# A flag's change is no commit's: no deploy of a commit acts on it, and it asks for a step until its
-# experiment ends.
-_PENDING = f"""CASE WHEN {_FLAG} THEN NOT verdicts.decided AND experiments.closed_at IS NULL
-    ELSE {_ALLOCATION} > 0 AND {_ALLOCATION} < 1 AND NOT EXISTS (SELECT {_OWN_DEPLOYS}
-      AND (d.allocation IS NULL OR d.allocation IN (0, 1))
-      AND d.deployed_at > coalesce(verdicts.as_of, verdicts.published_at)) END"""
+# A share that is never declared is a canary's until a deploy after a declared share, or of share 0
+# or 1, says otherwise.
+_CANARY = f"""({_ALLOCATION} > 0 AND {_ALLOCATION} < 1
+    OR {_ALLOCATION} IS NULL AND EXISTS (SELECT {_OWN_DEPLOYS})
+      AND NOT EXISTS (SELECT {_OWN_DEPLOYS} AND d.allocation > 0 AND d.allocation < 1))"""
 # A commit came after the canary where its first deploy did, or where it was put before everybody
 # since: a hotfix, a promotion, an older commit deployed again. What is withdrawn came not at all.
 _SUPERSEDED_BY = f"""(
@@ -79,9 +78,9 @@ _SUPERSEDED_BY = f"""(
             bool_or(d.allocation IS NULL OR d.allocation = 1) AS for_everybody,
             (array_agg(d.allocation ORDER BY d.deployed_at DESC, d.recorded_at DESC))[1] AS share
         FROM deploys AS d
-        WHERE {_ALLOCATION} > 0 AND {_ALLOCATION} < 1
+        WHERE {_CANARY}
           AND d.project_id = experiments.project_id AND d.environment = experiments.environment
-          AND d.commit_sha <> experiments.treatment_commit
+          AND d.commit_sha <> experiments.treatment_commit AND d.withdrawn_at IS NULL
           AND d.deployed_at > (SELECT min(d.deployed_at) {_OWN_DEPLOYS})
         GROUP BY d.commit_sha
     ) AS later
@@ -94,6 +93,22 @@ _SUPERSEDED_BY = f"""(
       ))
     ORDER BY later.last_at DESC, later.commit_sha LIMIT 1
 )"""
+_FLAG = "experiments.request -> 'treatment_flag' IS NOT NULL"
+# A canary that got its share again before a decision goes on, and so does what it is to be taken
+# back for. A build without a declared share may be everybody's, or of a history: it is listed to be
+# taken back where it was measured live, and once it is decided, until another commit comes. A
+# flag's change is no commit's: no deploy of a commit acts on it, and it asks for a step until its
+# experiment ends.
+_PENDING = f"""CASE WHEN {_FLAG} THEN NOT verdicts.decided AND experiments.closed_at IS NULL
+    WHEN NOT {_CANARY} OR verdicts.decided AND EXISTS (SELECT {_OWN_DEPLOYS}
+      AND (d.allocation IS NULL OR d.allocation IN (0, 1))
+      AND d.deployed_at > coalesce(verdicts.as_of, verdicts.published_at)) THEN false
+    WHEN {_ALLOCATION} IS NOT NULL THEN true
+    WHEN (verdicts.evidence ->> 'retrospective')::bool THEN false
+    ELSE NOT verdicts.decided OR {_SUPERSEDED_BY} IS NULL AND (
+      verdicts.contract ->> 'verdict' = 'rollback'
+      OR verdicts.contract ->> 'verdict' = 'abstain'
+        AND json_array_length(verdicts.contract -> 'guardrail_breaches') > 0) END"""
 
 
 _BREACHED_AT = literal_column(

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from own_postgres.server import EmbeddedPostgres
 
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
 from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from tests.clients.owner import Owner
 from tests.processes.server_folder import migrated_server, server_folder
 

@@ -54,7 +54,6 @@ def chromium(tmp_path_factory) -> Iterator[str]:
 
 
 def _port(process: subprocess.Popen[bytes], profile: Path) -> str:
-    """Where it listens, once it has written that down."""
     assert process.poll() is None, (profile / "log").read_text()[-4000:]
     port_file = profile / "DevToolsActivePort"
     port, written, _ = port_file.read_text().partition("\n") if port_file.exists() else ("", "", "")
@@ -86,5 +85,4 @@ def new_context(browser) -> Iterator[Callable[..., BrowserContext]]:
 
 @pytest.fixture
 def page(new_context) -> Page:
-    """An empty page of a new visitor."""
     return new_context().new_page()

@@ -98,6 +98,5 @@ document.title = 'Done';
 
 
 def other_site(targets: Sequence[tuple[str, str, dict[str, str]]]) -> Starlette:
-    """An application that serves the page."""
     page = _PAGE.replace("TARGETS", json.dumps(targets))
     return Starlette(routes=[Route("/", lambda _: HTMLResponse(page))])

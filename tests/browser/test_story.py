@@ -47,8 +47,6 @@ PATIENCE_MS = 180_000
 
 @dataclass(kw_only=True)
 class Story:
-    """Everybody who is in it."""
-
     engineer: Engineer
     shop: Shop
     visitors: Visitors
@@ -163,7 +161,7 @@ def records_what_is_out_there(story: Story) -> None:
     engineer.keeps("05-what-next")
 
 
-# As docs/route-graphs.md and docs/ci.md have it.
+# As docs/ci.md has it.
 CANARY = """
 curl -sSfO "$SERVICE_API_URL/route-graph.mjs"
 node route-graph.mjs > graph.json

@@ -47,11 +47,7 @@ GOES_ON = ("almost", "comparing", "arriving", "decided")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What the faces say of an experiment at a moment.
-
-    Attributes:
-        phase: Of its gate, by the policy `keep`.
-    """
+    """What the faces say of an experiment at a moment; `phase` is its gate's by policy `keep`."""
 
     moment: str
     commit: str

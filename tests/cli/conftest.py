@@ -16,8 +16,6 @@ from tests.processes.served import Served
 
 @pytest.fixture
 def command() -> Callable[..., Result]:
-    """Runs the command line on its words."""
-
     def run(*words: Any) -> Result:
         return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 

@@ -16,6 +16,7 @@ import pytest
 from cli.main import COMMANDS
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
+from tests.processes.registry import last_line
 
 pytestmark = pytest.mark.process
 
@@ -32,6 +33,7 @@ HELD = {
     "place",
     "wait",
     "explain",
+    "verify",
     "doctor",
     "close",
     "mcp",
@@ -67,7 +69,7 @@ def client(wheel, tmp_path_factory) -> Path:
         [*pip, *constraints, str(wheel)], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        pytest.skip("the client's four dependencies can't be had: no registry answers")
+        pytest.skip(f"the client's four dependencies can't be had: {last_line(done.stderr)}")
     return folder
 
 

@@ -8,9 +8,9 @@ from importlib import import_module
 import click
 import pytest
 from click.testing import CliRunner
+from own_postgres.server import EmbeddedPostgresError
 
 from cli.main import COMMANDS, PLAIN_FAULTS, UNREACHABLE, main
-from storage.postgres.embedded import EmbeddedPostgresError
 from storage.postgres.refusal import Conflict
 
 
@@ -69,6 +69,12 @@ def test_an_unknown_command_is_named() -> None:
     result = CliRunner().invoke(main, ["upp"])
     assert result.exit_code == 2
     assert "No such command 'upp'. Did you mean 'up'? --help lists all." in result.output
+
+
+def test_help_shows_no_limit_where_an_option_has_none() -> None:
+    result = CliRunner().invoke(main, ["register", "--help"])
+    assert (result.exit_code, "--value" in result.output) == (0, True)
+    assert "None" not in result.output
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`outcomes`: late outcomes from files to a running service."""
 
+import json
 import os
 import re
 import sys
@@ -20,13 +21,15 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from cli.main import main
+from domain.absence import WORDS
 from storage.tenants.keys import KeyKind
 from tests.processes.action import runner_path
 from tests.processes.registry import output_of, python_of
 from tests.processes.served import Served
+from tests.repetition import also_nightly
 from tests.stores.pipeline_run import run_pipeline
 
-PAGE = Path(__file__).parents[2] / "docs" / "outcomes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "import.md"
 RE_BLOCK = re.DOTALL | re.MULTILINE
 TWO_DAYS_AGO = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
 
@@ -70,6 +73,29 @@ def stored(service: Any) -> pd.DataFrame:
         return pd.DataFrame(connection.execute(text(query)).mappings().all())
 
 
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize("word", also_nightly(["undefined"], WORDS[1:]))
+def test_a_word_for_nothing_is_refused_by_its_column_or_counted(
+    command, orders, tmp_path, word
+) -> None:
+    row = orders.head(1).to_dict("records")[0] | {"commit": "4f2a9c1d"}
+    file = tmp_path / "orders.parquet"
+    # Zeros of a length that a commit's id can have are git's for nothing.
+    counted = {"route", "user_ref", "commit"} if set(word) == {"0"} else {"route", "user_ref"}
+    for column in ("event", "session_id", "event_id", "route", "environment", "commit", "user_ref"):
+        pd.DataFrame([{**row, column: word}]).to_parquet(file)
+        done = command("outcomes", file)
+        if (column, word) == ("user_ref", "nil"):
+            # People are called Nil.
+            assert (done.exit_code, "Warning" in done.output) == (0, False), done.output
+        elif column in counted:
+            assert f"Warning: {column} says nothing in 1, stored without it." in done.output
+        else:
+            assert (done.exit_code, f"row 1, {column}," in done.output) == (1, True), done.output
+    pd.DataFrame([{**row, "commit": "0" * 40}]).to_parquet(file)
+    assert json.loads(command("outcomes", file, "--json").stdout)["unknown"] == {"commit": 1}
+
+
 @pytest.mark.parametrize("suffix", [".ndjson", ".csv", ".parquet"])
 def test_every_row_of_an_export_is_stored(shop, command, orders, tmp_path, suffix) -> None:
     done = command("outcomes", written(orders, tmp_path / f"orders{suffix}"))
@@ -99,6 +125,29 @@ def test_ids_that_gaps_made_floating_point_are_the_pages_or_refused(
     assert "row 1, session_id, " in done.output
     assert "export and read the column as whole numbers or as text" in done.output
     assert len(stored(shop)) == len(orders)
+
+
+@pytest.mark.parametrize("suffix", [".ndjson", ".csv", ".parquet"])
+@pytest.mark.parametrize("own", [8_511_040, "o"])
+def test_a_row_without_an_id_beside_others_that_have_one_is_refused(
+    shop, command, orders, tmp_path, suffix, own
+) -> None:
+    ids = [f"{own}{row}" if own == "o" else own + row for row in orders.index]
+    path = tmp_path / f"orders{suffix}"
+    for gap in (None, *(["nan", "NaN", '""'] if suffix == ".csv" else [])):
+        written(
+            orders.assign(event_id=pd.Series(ids).astype(object).where(orders.index != 7)), path
+        )
+        if gap:
+            path.write_text(path.read_text().replace(",,", f",{gap},"))
+        done = command("outcomes", path)
+        assert (done.exit_code, "row 8, event_id, " in done.output) == (1, True), done.output
+    assert stored(shop).empty
+    # An event without an id in any row has no gap.
+    views = orders.head(9).assign(event="page_view", event_id=None)
+    both = pd.concat([orders.assign(event_id=[*map(str, ids)]), views])
+    assert command("outcomes", written(both, path)).exit_code == 0
+    assert len(stored(shop)) == len(orders) + 9
 
 
 def test_standard_input_is_read(shop, orders, tmp_path) -> None:

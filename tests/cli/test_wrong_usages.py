@@ -66,6 +66,31 @@ def test_percent_for_a_share_is_told_how_to_write_it(command, words, advice) -> 
     assert f"A share is a part of 1: {advice}." in message(result)
 
 
+@pytest.mark.parametrize(
+    ("option", "typed"),
+    [
+        *[("sessions-per-day", typed) for typed in ("1e300", "1e-300", "nan", "inf")],
+        *[(share, typed) for share in ("rate", "share", "alpha") for typed in ("1e-300", "nan")],
+        *[("sample-rate", "1e-300"), ("typical-lift", "nan")],
+    ],
+)
+def test_a_number_that_no_canary_has_is_refused_by_its_option(command, option, typed) -> None:
+    sane = {"sessions-per-day": "9", "rate": "0.1", "share": "0.5"}
+    result = command(
+        "plan", *(f"--{name}={text}" for name, text in {**sane, option: typed}.items())
+    )
+    assert result.exit_code == 2
+    assert f"Invalid value for '--{option}'" in message(result)
+
+
+@pytest.mark.parametrize(
+    "words", [["deploy", "abcdef1", "--allocation"], ["register", "--metric=order", "--value"]]
+)
+def test_a_number_that_is_none_is_refused_by_its_option(command, words) -> None:
+    result = command(*words, "nan")
+    assert (result.exit_code, f"'{words[-1]}': nan is no number" in message(result)) == (2, True)
+
+
 @pytest.mark.parametrize("typed", ["-1", "1000", "much"])
 def test_what_is_no_percent_either_is_given_no_other_form(command, typed) -> None:
     result = command("deploy", "abcdef1", f"--allocation={typed}")

@@ -16,11 +16,7 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What became of a load.
-
-    Attributes:
-        lost: Rows acknowledged and not in the store.
-    """
+    """What became of a load; `lost` rows were acknowledged and are not in the store."""
 
     deliveries: int
     rows: int

@@ -10,8 +10,6 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer to a client of the crowd."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -45,7 +43,6 @@ class Crowd:
         self._ask("POST", answer, {"Content-Type": "application/json"})
 
     def answers(self) -> list[Answer]:
-        """Returns the answers to what was asked."""
         return [_answer(connection) for connection in self.connections]
 
     def _ask(

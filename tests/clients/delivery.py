@@ -12,8 +12,6 @@ _BEGAN = "2026-01-31T12:00:00Z"
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of delivery."""
-
     path: str
     key: KeyKind
     size: int

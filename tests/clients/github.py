@@ -65,7 +65,6 @@ class GitHub:
         return commit
 
     def answer(self, method: str, target: str, body: Any) -> tuple[int, Any]:
-        """The status and document of an answer."""
         self.asked.append((method, target, body))
         parts = urlsplit(target)
         if parts.path == "/graphql":
@@ -212,8 +211,6 @@ def _check_fault(body: dict[str, Any], needed: set[str]) -> str | None:
 
 @contextmanager
 def serving_github() -> Generator[GitHub]:
-    """A GitHub behind a port, for as long as the context lasts."""
-
     async def respond(request: Request) -> JSONResponse:
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             return JSONResponse({"message": "Bad credentials"}, 401)

@@ -25,7 +25,6 @@ class GitLab:
     notes: dict[int, list[str]] = field(default_factory=dict)
 
     def answer(self, method: str, path: str, form: dict[str, list[str]]) -> tuple[int, Any]:
-        """The status and document of an answer."""
         project = f"/api/v4/projects/{PROJECT}"
         commit = re.fullmatch(rf"{project}/repository/commits/(\w{{40}})/merge_requests", path)
         if method == "GET" and commit:
@@ -40,8 +39,6 @@ class GitLab:
 
 @contextmanager
 def serving_gitlab() -> Generator[GitLab]:
-    """A GitLab behind a port, for as long as the context lasts."""
-
     async def respond(request: Request) -> JSONResponse:
         if request.headers.get("PRIVATE-TOKEN") != TOKEN:
             return JSONResponse({"message": "401 Unauthorized"}, 401)

@@ -104,8 +104,6 @@ class Client(threading.Thread):
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """Clients of every kind at once."""
-
     clients: Sequence[Client]
 
     @property

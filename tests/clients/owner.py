@@ -4,7 +4,8 @@ import html
 import re
 from typing import Any
 
-from storage.tenants.keys import Role, list_keys
+from storage.tenants.keys import Role
+from storage.tenants.projects import list_keys
 from storage.tenants.settings import read_settings, stored_settings
 from storage.tenants.sign_ins import create_link
 
@@ -19,8 +20,6 @@ SCRIPT = "<script>alert(1)</script>"
 
 
 class Owner:
-    """Somebody who signed in and fills in forms."""
-
     def __init__(self, service: Any, role: Role = Role.OWNER) -> None:
         self.service = service
         self.client = service.client
@@ -75,7 +74,6 @@ def attributes(tag: str) -> dict[str, str]:
 
 
 def filled(page: str, number: int = 0) -> dict[str, Any]:
-    """The fields of a page's form with what stands in them."""
     text = forms(page)[number]
     result: dict[str, Any] = {}
     for tag in re.findall(r"<input[^>]*>", text):

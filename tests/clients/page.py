@@ -11,13 +11,16 @@ def page(name: str) -> str:
     return (DOCS / name).read_text()
 
 
+def example(name: str) -> str:
+    return (DOCS / "examples" / name).read_text()
+
+
 def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
-def names_defined_by(text: str) -> dict[str, Any]:
-    """What the only block of Python of a page defines, by its name."""
-    (source,) = blocks(text, "python")
+def names_of(source: str) -> dict[str, Any]:
+    """What a program in Python defines, by its name."""
     names: dict[str, Any] = {}
     exec(source, names)  # noqa: S102 - our own page
     return names

@@ -17,8 +17,6 @@ Answer = tuple[int, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A request that is sent again and again."""
-
     method: str
     path: str
     body: Any = None
@@ -62,11 +60,7 @@ def questions_of(metrics: Mapping[str, str]) -> list[Question]:
 
 @dataclass(kw_only=True)
 class Pollers:
-    """A connection for each question, and what each may be answered.
-
-    Attributes:
-        opened: Those of the flips that let a rollout go on which was not to.
-    """
+    """A connection for each question; `opened` are the flips that wrongly let a rollout go on."""
 
     questions: Sequence[Question]
     connections: Sequence[http.client.HTTPConnection]
@@ -78,7 +72,6 @@ class Pollers:
     opened: list[str] = field(default_factory=list)
 
     def ask(self) -> list[Answer]:
-        """Sends all questions, then returns their answers."""
         headers = {"X-Service-Project-Key": self.key, "Content-Type": "application/json"}
         for question, connection in zip(self.questions, self.connections, strict=True):
             body = None if question.body is None else json.dumps(question.body)

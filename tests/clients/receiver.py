@@ -14,8 +14,6 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
-    """A request as it came."""
-
     path: str
     headers: dict[str, str]
     body: bytes
@@ -52,7 +50,6 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/hook"
 
     def answer(self, *statuses: int, **headers: str) -> None:
-        """The next answers."""
         result = {name.replace("_", "-"): value for name, value in headers.items()}
         self.answers += [(status, result) for status in statuses]
 
@@ -89,7 +86,6 @@ def _handler(receiver: Callable[[], Receiver]) -> type[BaseHTTPRequestHandler]:
 
 @contextmanager
 def receiving() -> Generator[Receiver]:
-    """A receiver, for as long as the context lasts."""
     result: list[Receiver] = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(lambda: result[0]))
     result.append(Receiver(port=server.server_address[1]))

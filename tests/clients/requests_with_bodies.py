@@ -32,7 +32,6 @@ class RequestWithBody:
         return answer if self.encoding is None else answer | {"Content-Encoding": self.encoding}
 
     def write(self, folder: Path) -> Path:
-        """Writes the body to a file of its own."""
         file = folder / secrets.token_hex(6)
         file.write_bytes(self.body)
         return file

@@ -11,7 +11,7 @@ from storage.postgres.engine import open_engine
 from storage.schema.tables import cells
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from tests.clients.delivery import CONTROL, TREATMENT
 from tests.stores.pipeline_run import run_pipeline
 from tests.world import record_deploy, register_experiment

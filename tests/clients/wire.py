@@ -32,8 +32,6 @@ class Answer:
 
 
 class Wire:
-    """A connection to a server on this machine."""
-
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
         self._file = self._socket.makefile("rb")

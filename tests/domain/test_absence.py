@@ -2,7 +2,7 @@
 
 import pytest
 
-from domain.absence import WORDS, is_nobody, is_nothing, is_null
+from domain.absence import EMPTY, WORDS, is_nobody, is_nothing, is_null
 
 
 @pytest.mark.parametrize("word", [*WORDS, "", "  ", "\t\n"])
@@ -26,7 +26,11 @@ def test_people_have_names_that_look_like_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("commit", "null"),
-    [("0" * 7, True), ("0" * 40, True), ("0" * 64, True), ("0" * 39 + "1", False), ("", False)],
+    [
+        *[("0" * 7, True), ("0" * 40, True), ("0" * 64, True), ("0" * 39 + "1", False)],
+        *[(form, True) for empty in EMPTY for form in (empty, empty[:7], empty[:12].upper())],
+        *[("4b825dc7", False), ("4b825d", False), ("", False)],
+    ],
 )
-def test_gits_null_id_is_zeros_alone_however_many(commit, null) -> None:
+def test_gits_null_id_is_of_zeros_alone_or_of_what_is_empty(commit, null) -> None:
     assert is_null(commit) is null

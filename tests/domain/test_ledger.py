@@ -34,6 +34,8 @@ def entry(
         "at_decision": 0.2 if verdict == "keep" else None,
         "after_decision": None,
         "measured_error": None,
+        "harm": 0.004 if verdict == "keep" else None,
+        "no_effect": 0.3 if verdict == "keep" else None,
     }
     log_e = None if e_value is None else math.log(e_value)
     return Entry(**{**known, "verdict": verdict, "log_e": log_e, **members})
@@ -82,7 +84,7 @@ def test_it_adds_up_by_actor_week_and_metric() -> None:
     ]
     account = ledger_of(entries, as_of=NOW)
     assert (account.judged, account.kept, account.rolled_back, account.standing) == (4, 2, 1, 1)
-    assert account.expected_false == pytest.approx(3 * 0.025 + 0.00625)
+    assert account.expected_false == pytest.approx(0.3 * (3 * 0.05 + 0.0125))
     assert [(line.actor, line.judged) for line in account.actors] == [
         ("bot", 2),
         ("ada", 1),

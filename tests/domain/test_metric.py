@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from domain.metric import FrozenMetric, Metric, metric_definition
+from domain.metric import DAY, SO_FAR, FrozenMetric, Metric, companions_of, metric_definition
 
 
 def frozen(grace: int, **chosen: Any) -> FrozenMetric:
@@ -34,3 +34,25 @@ def test_a_longer_one_exceeds_the_project_s_by_whole_blocks(own, open_for) -> No
     assert definition.seconds_open(grace=120) == open_for
     assert open_for % 300 == 0
     assert open_for + 120 >= 3600 + own
+
+
+@pytest.mark.parametrize(
+    ("chosen", "days"),
+    [
+        ({"window_seconds": 14 * DAY}, 4),
+        ({"window_seconds": 4 * DAY}, 1),
+        ({"window_seconds": 14 * DAY, "kind": "mean"}, 4),
+        # The window passes soon, or fewer outcomes are no loss.
+        ({"window_seconds": 3 * DAY}, None),
+        ({"window_seconds": 14 * DAY, "better": "lower"}, None),
+        ({"window_seconds": 14 * DAY, "kind": "ratio", "per": ["visit"]}, None),
+        ({"window": {"from": "7d", "to": "14d"}}, None),
+    ],
+)
+def test_a_slow_metric_is_read_after_a_quarter_of_its_window(chosen, days) -> None:
+    target = metric_definition("paid", {"paid": Metric(**chosen)})
+    companions = companions_of(
+        target, unit="user", every_event=True, is_history=False, adjusted_by=None
+    )
+    early = [each.window_seconds for each in companions if each.role == SO_FAR]
+    assert early == ([] if days is None else [days * DAY])

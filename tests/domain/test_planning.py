@@ -11,14 +11,16 @@ from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import prospects
 from domain.planning.requirement import (
+    HEAVIEST,
     HORIZON_DAYS,
+    SURPLUSES,
     Z_POWER,
     deciding_sessions,
     excluding_sessions,
     smallest_lift_by_horizon,
 )
 from domain.policy import Numbers
-from stats.sequential import requirement
+from stats.sequential import line, requirement
 from stats.sequential.mixture import Mixture
 
 RATES, SHARES, LIFTS = (0.001, 0.05, 0.6, 0.95), (0.01, 0.2, 0.5, 0.9), (0.01, 0.2, 0.5)
@@ -36,6 +38,7 @@ def test_its_numbers_are_those_of_a_new_policy() -> None:
     assert policy.rho == tuple(map(precision_of, Boundary.typical_lifts))
     assert (policy.alpha, policy.horizon_seconds) == (Boundary.alpha, HORIZON_DAYS * DAY)
     assert requirement.Z_POWER == Z_POWER
+    assert (line.SURPLUSES, line.HEAVIEST) == (SURPLUSES, HEAVIEST)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +55,12 @@ def test_its_numbers_are_those_of_a_new_policy() -> None:
 def test_it_asks_for_what_the_engine_asks_for(rate, share, boundary) -> None:
     design = Design(sessions_per_day=24_000, rate=rate, share=share)
     at, of, limits = np.array([rate]), np.array([share]), mixture(boundary)
+    doubt = requirement.SurplusLine(information=np.ones(1), spread=at**2)
     for lift in LIFTS:
-        (expected,) = requirement.required_sessions(at, of, np.array([lift]), limits)
+        (expected,) = requirement.required_sessions(at, of, np.array([lift]), limits, doubt=doubt)
         assert deciding_sessions(design, lift, boundary) == pytest.approx(expected, rel=1e-9)
     horizon = np.array([24_000.0 * HORIZON_DAYS])
-    (smallest,) = requirement.smallest_lift(at, of, horizon, limits)
+    (smallest,) = requirement.smallest_lift(at, of, horizon, limits, doubt)
     result = smallest_lift_by_horizon(design, boundary)
     if math.isnan(smallest):
         assert result is None

@@ -1,13 +1,15 @@
 """The policy: how it leaves the store, and the level of each attempt."""
 
+import json
 import math
 from typing import Any
 
 import msgspec
 import pytest
 
+from domain.document import document_text
 from domain.metric import metric_definition
-from domain.policy import Numbers, Policy, UnreadablePolicyError
+from domain.policy import LATER, Numbers, Policy, UnreadablePolicyError
 
 FROZEN = Policy(
     **dict.fromkeys(("routes", "graph_id", "flag")),
@@ -30,15 +32,17 @@ def test_a_policy_leaves_the_store_as_it_was_frozen() -> None:
     assert msgspec.to_builtins(Policy.of(STORED)) == STORED
 
 
-def test_what_an_earlier_version_did_not_write_is_as_it_was_then() -> None:
-    unsaid = ("version", "unwatched", "unread", "frozen_from", "vif_limit", "guardrail_alpha")
-    assert Policy.of({each: STORED[each] for each in STORED if each not in unsaid}) == FROZEN
+@pytest.mark.parametrize("member", LATER)
+def test_a_policy_that_was_frozen_before_a_member_came_is_read_with_its_default(member) -> None:
+    earlier = {each: STORED[each] for each in STORED if each != member}
+    assert Policy.of(earlier) == FROZEN
+    assert json.loads(document_text(Policy.completed(earlier))) == json.loads(document_text(FROZEN))
 
 
-@pytest.mark.parametrize("member", sorted({*STORED} - {"version"}))
+@pytest.mark.parametrize("member", sorted({*STORED} - {*LATER}))
 def test_a_policy_without_a_member_is_refused_by_its_name(member) -> None:
     with pytest.raises(UnreadablePolicyError, match=member):
-        Policy.of({each: STORED[each] for each in STORED if each != member} | {"version": 1})
+        Policy.of({each: STORED[each] for each in STORED if each != member})
 
 
 @pytest.mark.parametrize(

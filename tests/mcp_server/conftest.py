@@ -147,8 +147,6 @@ def in_session(service) -> Callable[..., Any]:
 
 @pytest.fixture
 def call(in_session) -> Callable[..., CallToolResult]:
-    """Calls a tool through an in-memory client."""
-
     def called(tool: str, arguments: dict[str, Any] | None = None, **where: Any) -> CallToolResult:
         return in_session(lambda client: client.call_tool(tool, arguments or {}), **where)
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.checklist.lines import ChecklistLine
+from domain.checklist.line import ChecklistLine
 from domain.evidence.document import ClosedExperiment
 from mcp_server.explanation import LONGEST_BYTES, explanation
 from tests.stores.example import example_evidence
@@ -71,6 +71,7 @@ def test_the_effect_is_told_as_numbers_and_never_of_an_unfair_split() -> None:
     effect = {"estimate": 0.01234567891, "standard_error": 0.004, "relative": None, "final": True}
     effect |= {"trainable": True, "reward_at": "2026-10-08T00:00:00Z"}
     effect |= {"likelihood": {"estimate": 0.09, "standard_error": 0.03, "trainable": True}}
+    effect |= {"learned": 0.011, "credible": [-0.01, 0.03]}
     assert explained(effect=effect)["evidence"]["effect"] == effect
     unfair = explained(effect={"estimate": None, "standard_error": None})["evidence"]["effect"]
     assert (unfair["estimate"], unfair["standard_error"]) == (None, None)

@@ -37,7 +37,6 @@ def store(postgres_url, migrated_template) -> Iterator[Store]:
 
 @pytest.fixture
 def keys(store) -> dict[str, dict[KeyKind, str]]:
-    """The keys of two new projects."""
     with store.engine.begin() as connection:
         return {
             name: create_project(connection, f"{name} {secrets.token_hex(6)}").keys

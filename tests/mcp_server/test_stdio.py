@@ -138,7 +138,6 @@ class Session:
 
 @pytest.fixture
 def launched(service) -> Iterator[Callable[[list[str]], Session]]:
-    """Starts the server in front of `service`."""
     sessions: list[Session] = []
 
     def launch(command: list[str]) -> Session:

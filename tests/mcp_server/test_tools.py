@@ -131,6 +131,7 @@ class TestRegistering:
             {},
             {"target_metric": "activation"},
             {"treatment_flag": {"name": "new_cart", "treatment": True}},
+            {"treatment_flag": {"name": "new_cart", "treatment": 1, "control": 0}},
             {
                 "deploy_id": "dep_1",
                 "treatment_commit": "abc1234",
@@ -139,7 +140,13 @@ class TestRegistering:
                 "routes": ["/cart"],
             },
         ],
-        ids=["nothing", "a metric's name", "a flag of one value", "all at once"],
+        ids=[
+            "nothing",
+            "a metric's name",
+            "a flag of one value",
+            "a flag of numbers",
+            "all at once",
+        ],
     )
     def test_what_is_given_is_passed_on_and_nothing_else(self, service, call, given) -> None:
         service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
@@ -303,6 +310,11 @@ def test_what_is_no_answer_of_the_service_is_an_error(service, call, path) -> No
             {"target_metric": 5},
             ["target_metric: must be a string or an object of name (a string), value_per_conver"],
         ),
+        (
+            "register_experiment",
+            {"target_metric": {"name": "order", "value_per_conversion": True}},
+            ["value_per_conversion (a number)"],
+        ),
         ("register_experiment", {"metadata": {"note": "\ud800"}}, ["Correct the arguments"]),
         ("launch", {}, ["Unknown tool: launch", "get_verdict"]),
     ],
@@ -311,6 +323,7 @@ def test_what_is_no_answer_of_the_service_is_an_error(service, call, path) -> No
         "unknown",
         "of another type",
         "a number",
+        "a yes for a number",
         "half a surrogate pair",
         "no such tool",
     ],
@@ -465,6 +478,8 @@ class TestExplaining:
                     "likelihood": None,
                     "final": False,
                     "trainable": False,
+                    "learned": None,
+                    "credible": None,
                     "reward_at": "2026-10-08T00:00:00Z",
                 },
                 "metrics": [

@@ -18,12 +18,7 @@ Edit = Callable[[ast.AST], int]
 
 @dataclass(frozen=True, kw_only=True)
 class Mutant:
-    """A change that breaks a promise, and the tests that must fail under it.
-
-    Attributes:
-        edits: Each must fit in exactly a place.
-        tests: Each must fail by itself.
-    """
+    """A promise broken by edits that each fit in exactly a place; each of the tests must fail."""
 
     breaks: str
     of: str
@@ -31,15 +26,10 @@ class Mutant:
     tests: Sequence[str]
 
     def file(self, tree: Path) -> Path:
-        """Returns the file that the mutant changes."""
         return tree.joinpath(*self._module(tree).split(".")).with_suffix(".py")
 
     def broken(self, tree: Path) -> str:
-        """Returns what the file holds once the promise is broken.
-
-        Raises:
-            LookupError: There is no such part, or an edit fits in no place or in several.
-        """
+        """Returns what the file holds once the promise is broken."""
         source = ast.parse(self.file(tree).read_text())
         part = _part(source, self.of.removeprefix(self._module(tree)).split(".")[1:])
         for number, edit in enumerate(self.edits):
@@ -48,7 +38,6 @@ class Mutant:
         return ast.unparse(ast.fix_missing_locations(source))
 
     def apply(self, tree: Path) -> None:
-        """Breaks the promise in a copy of the source."""
         self.file(tree).write_text(self.broken(tree))
 
     def _module(self, tree: Path) -> str:
@@ -88,7 +77,6 @@ def swap(old: str, new: str) -> Edit:
 
 
 def drop(old: str) -> Edit:
-    """Takes statements out."""
     return swap(old, "")
 
 

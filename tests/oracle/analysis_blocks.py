@@ -71,7 +71,7 @@ def _ends(series: Series, begin: int, end: int, own: int, everybody: int) -> boo
 
 
 def _is_declared(series: Series, begin: int) -> bool:
-    if series.draws is not None and not series.allocation:
+    if series.counted("as_drawn", "off_draw") and not series.allocation:
         return True
     share = None
     for epoch in series.allocation or ():

@@ -17,7 +17,7 @@ from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_facts, read_flags
 from storage.experiments.serving import seen_before
 from storage.pipeline.moments import microseconds
-from storage.verdicts.evidence import ExperimentReading
+from storage.verdicts.evidence import ExperimentReading, read_experiments
 from storage.verdicts.gates import read_gates
 from tests.oracle.attribution import IDENTITY, IN_FLIGHT, Attribution, Attributor
 from tests.oracle.calendar import Calendar
@@ -46,7 +46,20 @@ def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: d
     # Of what others do beside it, the oracle reads what is served of them.
     beside = read_gates(connection, [experiment.experiment_id], declared=[])
     pooled = beside[experiment.experiment_id].pooled
-    reading = reading_of(experiment, answer, calendar=calendar, deploys=deploys, pooled=pooled)
+    # Nor does it work out what deploys declare within a stratum: it reads the product's shares.
+    (served,) = (
+        each
+        for decided in (False, True)
+        for each in read_experiments(connection, only=[experiment.experiment_id], decided=decided)
+    )
+    reading = reading_of(
+        experiment,
+        answer,
+        calendar=calendar,
+        deploys=deploys,
+        pooled=pooled,
+        shares=served.stratum_shares,
+    )
     (result,) = evaluate([series_of(reading)])
     look = (result.as_of or 0) * _SECOND
     contract = evidence_contract(experiment.experiment_id, result)

@@ -20,6 +20,7 @@ from storage.tenants.sample import salt_of
 from tests.oracle.calendar import BLOCK, SECOND, Calendar, block_of
 from tests.oracle.frozen import FrozenExperiment
 from tests.oracle.outcomes import Outcomes, metrics_of
+from tests.oracle.picks import Picks, picks_of
 from tests.oracle.raw_log import RawDeploy, RawEvent, RawRevenue, Sighting
 from tests.oracle.standings import AMBIGUOUS, ARMS, TREATMENT, UNASSIGNED, Standing, Standings
 from tests.oracle.tombstones import Tombstones
@@ -80,6 +81,7 @@ class Attribution:
     returned: dict[int, list[tuple[str, bool]]] = field(default_factory=lambda: defaultdict(list))
     served: dict[str, dict[str, tuple[int, str]]] = field(default_factory=lambda: defaultdict(dict))
     outcomes: Sequence[Outcomes]
+    picks: Sequence[Picks]
 
     @property
     def sightings(self) -> Mapping[str, dict[str, int]]:
@@ -98,8 +100,6 @@ class Attribution:
 
 
 class Attributor:
-    """Works an experiment's attribution out."""
-
     def __init__(
         self,
         experiment: FrozenExperiment,
@@ -114,7 +114,7 @@ class Attributor:
         self._standings = standings
         self._exposes = exposes
         self._deploys = deploys
-        self._by_user: bool = policy["unit"] == "user"
+        self._by_user: bool = policy["unit"] != "session"
         self._experiment = experiment
         self._trusted_only: bool = policy["trusted_identity"]
         self._signed_only: bool = policy["signed_assignments"]
@@ -125,7 +125,10 @@ class Attributor:
         self._lent: Candidates = {}
         self._users: dict[str, list[Sighting]] = defaultdict(list)
         self._buried: set[str] = set()
-        self._facts = Attribution(outcomes=[Outcomes(metric=metric) for metric in self._metrics])
+        self._facts = Attribution(
+            outcomes=[Outcomes(metric=metric) for metric in self._metrics],
+            picks=picks_of(policy, experiment.experiment_id, experiment.pick_secret),
+        )
 
     def attribution(
         self,
@@ -139,6 +142,8 @@ class Attributor:
         self._meet(sightings)
         for event in events:
             self._admit(event)
+        # Before exposure: a unit in flight stays so after its event is erased.
+        self._recall(tombstones)
         self._expose()
         self._unearth(tombstones)
         if self._calendar.has_closed(block_of(self._calendar.start)):
@@ -321,6 +326,18 @@ class Attributor:
         ]
         return min(named)[1] if named else None
 
+    def _recall(self, tombstones: Tombstones) -> None:
+        """Notes what was seen of units before their events were erased."""
+        known = self._facts.sightings
+        for row in tombstones.sightings:
+            at = microseconds(row.at)
+            # A unit of an unknown commit is known by its block.
+            answer = at - self._calendar.closes(0) if row.kind in BY_BLOCK else at
+            _earliest(known[row.kind], row.unit, answer)
+            if row.event is not None:
+                _earliest(self._facts.arrived_by, row.unit, (answer, row.event))
+            _earliest(self._facts.served[row.kind], row.unit, (at, row.arm or "~"))
+
     def _unearth(self, tombstones: Tombstones) -> None:
         """Takes what was known before as it is: the log still holds a part of it."""
         strata = {each.standing.stratum: each.standing for each in self._facts.exposures.values()}
@@ -349,24 +366,22 @@ class Attributor:
                 as_drawn=None if row.as_drawn is None else bool(row.as_drawn),
                 event=row.event,
             )
-        known = self._facts.sightings
-        for row in tombstones.sightings:
-            at = microseconds(row.at)
-            # A unit of an unknown commit is known by its block.
-            answer = at - self._calendar.closes(0) if row.kind in BY_BLOCK else at
-            _earliest(known[row.kind], row.unit, answer)
-            if row.event is not None:
-                _earliest(self._facts.arrived_by, row.unit, (answer, row.event))
-            _earliest(self._facts.served[row.kind], row.unit, (at, row.arm or "~"))
         outcomes = {each.metric.name: each for each in self._facts.outcomes}
         for row in tombstones.conversions:
             _earliest(outcomes[row.metric].received, row.unit, microseconds(row.received_at))
+        self._unearth_amounts(tombstones)
+
+    def _unearth_amounts(self, tombstones: Tombstones) -> None:
         for row in tombstones.amounts:
             for each in self._facts.outcomes:
                 if row.metric in (each.metric.kept_as, each.metric.also_of):
                     first = each.metric.over is not None
                     key: Any = int(row.key) if first else (row.metric, row.key)
                     each.values[row.unit][key] = microseconds(row.received_at), row.value
+            for picks in self._facts.picks:
+                if row.metric == picks.name:
+                    at = microseconds(row.received_at)
+                    picks.bury(row.unit, key=row.key, received=at, value=row.value)
 
     def _remember(self, events: Sequence[RawEvent], revenue: Sequence[RawRevenue]) -> None:
         """Notes what users did before, exposed or not."""
@@ -406,6 +421,25 @@ class Attributor:
                     key = event.occurred_at
                 value = metric.pair(event.event, event.properties) if metric.per else event.value
                 outcomes.note(unit, event.received_at, key, value)
+        for picks in self._facts.picks:
+            metric, value = picks.metric, event.value
+            closes = self._calendar.closes(exposed.block, metric.open_for)
+            if (
+                metric.reads(event)
+                and value is not None
+                and event.received_at <= closes
+                and metric.holds(
+                    event.occurred_at, exposed_at=exposed.at, start=self._calendar.start
+                )
+            ):
+                words = " ".join(map(_text, (event.event, event.stamped_at, value)))
+                picks.note(
+                    unit,
+                    received=event.received_at,
+                    occurred=event.occurred_at,
+                    key=event.event_id or words,
+                    value=value,
+                )
         if 0 < since <= self._metrics[0].window and self._unit(event) is not None:
             self._watch(event, unit, exposed)
 

@@ -26,7 +26,6 @@ class Calendar:
 
     @classmethod
     def of(cls, experiment: FrozenExperiment, *, until: int) -> "Calendar":
-        """The calendar of an experiment."""
         start = microseconds(experiment.starts_at)
         return cls(
             start=start,

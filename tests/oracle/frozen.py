@@ -11,7 +11,9 @@ from storage.experiments.histories import joint_with
 from storage.postgres.rows import value_of
 
 _FROZEN = text(
-    f"SELECT x.*, {joint_with('x')} AS joint_with FROM experiments AS x WHERE x.experiment_id = :id"
+    f"SELECT x.*, {joint_with('x')} AS joint_with,"
+    " (SELECT pick_secret FROM installation) AS pick_secret"
+    " FROM experiments AS x WHERE x.experiment_id = :id"
 )
 
 
@@ -33,8 +35,8 @@ class FrozenExperiment:
     joint_with: Sequence[str]
     deploy_id: str
     policy: Mapping[str, Any]
+    pick_secret: str
 
 
 def read_frozen(connection: Connection, experiment_id: str) -> FrozenExperiment:
-    """Returns a bound experiment."""
     return value_of(FrozenExperiment, connection.execute(_FROZEN, {"id": experiment_id}).one())

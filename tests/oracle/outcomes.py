@@ -24,6 +24,7 @@ class Metric:
     name: str
     sources: frozenset[str]
     window: int
+    after: int
     before: int
     open_for: int
     is_mean: bool
@@ -44,13 +45,13 @@ class Metric:
 
     @classmethod
     def of(cls, definition: Mapping[str, Any], grace: int) -> "Metric":
-        """The metric of a policy's definition."""
         cap, role = definition["cap"], definition.get("role")
         window, own_grace = definition["window_seconds"], definition.get("grace_seconds", grace)
         return cls(
             name=definition["name"],
             sources=frozenset(definition["sources"]),
             window=window * SECOND,
+            after=definition.get("after_seconds", 0) * SECOND,
             before=definition.get("before_seconds", 0) * SECOND,
             open_for=(window + own_grace - grace) * SECOND,
             is_mean=definition["kind"] == "mean",
@@ -82,7 +83,7 @@ class Metric:
             return False
         if since < 0:
             return -self.before <= since and occurred_at >= start
-        return since <= self.window
+        return self.after <= since <= self.window
 
     def counts(self, paid: RawRevenue) -> bool:
         """Tells whether a revenue event is the metric's; of a mean, in its currency."""
@@ -125,7 +126,6 @@ class Metric:
         return PAIR * (name in self.sources and self.asks(properties)) + (name in self.per)
 
     def reads(self, event: RawEvent) -> bool:
-        """Tells whether a runtime event is the metric's."""
         if not self.pair(event.event, event.properties):
             return False
         if self.vouched_only and not (event.trusted or event.signed):

@@ -28,6 +28,7 @@ from tests.oracle.attribution import Attribution
 from tests.oracle.calendar import BLOCK, Calendar, block_of
 from tests.oracle.frozen import FrozenExperiment
 from tests.oracle.outcomes import PAIR, Metric, Outcomes
+from tests.oracle.picks import CLASSES
 from tests.oracle.raw_log import RawDeploy
 from tests.oracle.standings import ARMS, PARTIAL, TREATMENT
 
@@ -42,6 +43,7 @@ def reading_of(
     calendar: Calendar,
     deploys: Sequence[RawDeploy],
     pooled: Sequence[tuple[str, Columns]],
+    shares: Mapping[str, Sequence[Allocation]],
 ) -> ExperimentReading:
     """Returns what the engine reads of an experiment, from what was facts of its units."""
     standings = {each.standing.stratum: each.standing for each in facts.exposures.values()}
@@ -49,7 +51,7 @@ def reading_of(
     counting = _in_force(deploys, calendar)
     spans = _declared_spans(experiment, counting, calendar)
     return ExperimentReading(
-        stratum_shares={},
+        stratum_shares=shares,
         experiment_id=experiment.experiment_id,
         project_id=experiment.project_id,
         environment=experiment.environment,
@@ -72,6 +74,10 @@ def reading_of(
                 cells_of(facts, outcomes, calendar=calendar), strata=strata
             )
             for outcomes in facts.outcomes
+        }
+        | {
+            name: _packed(cells, strata=strata)
+            for name, cells in picked_cells_of(facts, calendar=calendar).items()
         },
         cuts=[moment_of(at) for at in _cuts(counting, calendar)],
         deploys=[
@@ -187,6 +193,43 @@ def cells_of(facts: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> l
         _cell(block, stratum, *arms[block, stratum], metric=outcomes.metric)
         for block, stratum in sorted(arms)
     ]
+
+
+# The counts beyond each further threshold stand where a mean or ratio has sums.
+_FURTHER = ("y", "yy", "d")
+
+
+def picked_cells_of(facts: Attribution, *, calendar: Calendar) -> dict[str, list[CellRow]]:
+    """Returns the closed cells of picked events, by name, block and stratum."""
+    cells: dict[str, list[CellRow]] = {}
+    for picks in facts.picks:
+        arms: dict[tuple[int, int, str], list[list[bool]]] = defaultdict(list)
+        for unit in picks.units:
+            exposed = facts.exposures[unit]
+            if exposed.counts and calendar.has_closed(exposed.block, picks.metric.open_for):
+                place, over = picks.pick(unit)
+                beyond = [*over, *[False] * (4 - len(over))]
+                own = arms[place, exposed.block, exposed.standing.stratum]
+                own.append([exposed.arm == TREATMENT, *beyond])
+        for place in CLASSES:
+            cells[f"{picks.name} {place}"] = [
+                _picked_cell(block, stratum, units)
+                for (own, block, stratum), units in sorted(arms.items())
+                if own == place
+            ]
+    return cells
+
+
+def _picked_cell(block: int, stratum: str, units: Sequence[Sequence[bool]]) -> CellRow:
+    n, x, sums = [0, 0], [0, 0], {f"{name}{arm}": 0.0 for name in _NAMES for arm in (1, 0)}
+    for treated, first, *further in units:
+        n[treated] += 1
+        x[treated] += first
+        for name, beyond in zip(_FURTHER, further, strict=True):
+            sums[f"{name}{int(treated)}"] += beyond
+    return CellRow(
+        block=moment_of(block), stratum=stratum, n1=n[1], x1=x[1], n0=n[0], x0=x[0], sums=sums
+    )
 
 
 def _amount(outcomes: Outcomes, unit: str, *, closes: int) -> int:

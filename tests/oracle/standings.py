@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from domain.lineage.arm import assign
 from domain.lineage.flag import Flag, flag_change, stratum_name
 from domain.lineage.history import CommitFact, History
 from domain.route import RouteTable, canonical_route
+from storage.pipeline.assignments import assign
 from storage.pipeline.moments import microseconds, moment_of
 from tests.oracle.frozen import FrozenExperiment
 from tests.oracle.raw_log import RawDeploy, RawEvent

@@ -79,7 +79,6 @@ class Canary:
             ).scalar_one()
 
     def run(self, job: str, instance: dg.DagsterInstance, day: str, **options: Any) -> Any:
-        """Runs a job on a partition."""
         return definitions.resolve_job_def(job).execute_in_process(
             instance=instance, partition_key=day, **options
         )

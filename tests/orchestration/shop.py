@@ -6,9 +6,10 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import text
 
-from orchestration.dagster.resources import Engine, Store
+from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.webhooks import webhooks
-from storage.tenants.secret import WebhookSecrets
+from orchestration.definitions import resources
+from storage.tenants.attestations import WebhookSecrets
 from tests.stores.publication import publish
 
 OF_THE_TESTS = "a secret of the tests, long enough"
@@ -45,10 +46,9 @@ class Shop:
         publish(connection, experiment_id, NEWS[kind], document)
 
     def tick(self) -> str:
-        """What a tick of the sensor says."""
         resource = Store(database_url=self.service.store.url)
         with dg.build_sensor_context(
-            instance=self.instance, resources={"store": resource, "engine": Engine()}
+            instance=self.instance, resources=resources(resource)
         ) as context:
             said = webhooks.evaluate_tick(context).skip_message
         assert said is not None

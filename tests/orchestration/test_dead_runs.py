@@ -14,7 +14,8 @@ from cli.processes.dagster_home import LOCATION, POSTGRES_VARIABLE
 from orchestration.dagster.assets import exposures
 from orchestration.dagster.jobs import INCREMENT
 from orchestration.dagster.partitions import PARTITION_TAG
-from orchestration.dagster.resources import Engine, Store
+from orchestration.dagster.resources import Store
+from orchestration.definitions import resources
 from storage.postgres.dagster_schema import dagster_url
 from storage.postgres.run_lock import place_of
 from storage.schema.clock import REBUILD_LOCK, claim_derived_tables, claim_rebuild
@@ -87,8 +88,7 @@ def test_a_run_of_a_team_s_own_steps_and_processes_is_never_taken_for_dead(
     """Between two of our steps, each in a process of its own, nobody holds its lock."""
     for processes, runs in ((False, 0), (True, 1)):
         store = Store(database_url=canary.url, runs_are_processes=processes)
-        resources = {"store": store, "engine": Engine()}
-        dg.materialize([exposures], instance=instance, resources=resources)
+        dg.materialize([exposures], instance=instance, resources=resources(store))
         holding = dg.RunsFilter(tags={"deploy_reward/store": place_of(canary.engine)})
         assert len(instance.get_runs(holding)) == runs
 

@@ -24,6 +24,7 @@ GRAPH = {
     "evidence": ("answers", False, {"session_cells", "exposures", "deploys"}),
     "verdicts": ("answers", False, {"evidence"}),
     "ledger": ("answers", False, {"verdicts"}),
+    "own_splits": ("answers", False, {"exposures"}),
 }
 CHECKS = {
     "runtime_events": {"source_lag_is_under_the_grace"},

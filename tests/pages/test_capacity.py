@@ -1,4 +1,4 @@
-"""The loads that docs/capacity.md sends: every event is stored, and each is of another session."""
+"""The loads of docs/operations/scale.md: every event is stored, each of another session."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.cli.conftest import serving
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "capacity.md").read_text()
+PAGE = (ROOT / "docs" / "operations" / "scale.md").read_text()
 
 
 @pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed: apt install wrk")

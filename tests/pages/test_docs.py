@@ -79,15 +79,18 @@ def test_every_member_of_the_contract_is_named_in_order() -> None:
 
 def test_every_command_is_named() -> None:
     commands = set(every_command(main))
-    shown = re.findall(r"^\| [^|]+ \|", page("operations/commands.md"), re.MULTILINE)
+    shown = re.findall(
+        r"^\| [^|]+ \|", page("operations/settings.md").split("## Commands")[1], re.MULTILINE
+    )
     written = named("".join(shown))
     assert written == commands
 
 
 @pytest.mark.requirement("key.public.variable")
 def test_every_variable_that_is_read_is_named_and_no_other() -> None:
-    code = "".join(path.read_text() for room in ROOMS for path in (ROOT / room).rglob("*.py"))
-    section = page("operations/running.md").split("## Variables")[1].split("\n## ")[0]
+    rooms = [*ROOMS, "packages/own-postgres"]
+    code = "".join(path.read_text() for room in rooms for path in (ROOT / room).rglob("*.py"))
+    section = page("operations/README.md").split("## Variables")[1].split("\n## ")[0]
     # A browser's build reads the public key; the service never does.
     assert set(VARIABLE.findall(section)) == {*VARIABLE.findall(code), "NEXT_PUBLIC_SERVICE_KEY"}
 
@@ -114,7 +117,7 @@ def test_experiments_that_are_shown_can_be_read(tmp_path) -> None:
         assert read_experiments(tmp_path / "experiments.toml").experiments
 
 
-@pytest.mark.parametrize("name", ["operations/settings.md", "browser.md"])
+@pytest.mark.parametrize("name", ["operations/settings.md", "sending.md"])
 def test_settings_that_are_shown_can_be_applied(name) -> None:
     (text,) = blocks(page(name), "toml")
     parse_settings(tomllib.loads(text))
@@ -211,7 +214,7 @@ def test_every_page_is_reached_from_the_index_and_the_index_from_the_readme() ->
 WORDS = re.findall(r"^### (.+)$", page("glossary.md"), re.MULTILINE)
 # What a newcomer stumbles over; each page leads to it where it comes first.
 HARD = ("arm", "attempt", "conversion", "exposure", "guardrail", "static graph", "stratum", "unit")
-FIRST_PAGES = ("quick-start.md", "concepts.md", "faq.md")
+FIRST_PAGES = ("quick-start.md", "concepts.md")
 
 
 def test_the_source_quotes_headings_that_the_pages_have() -> None:

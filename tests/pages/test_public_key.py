@@ -1,5 +1,6 @@
 """The page on the public key has a row for every endpoint, command and reading, held by tests."""
 
+import inspect
 import re
 from collections import Counter
 from pathlib import Path
@@ -9,12 +10,21 @@ import pytest
 
 from cli.main import main
 from domain.policy import Member
+from storage.experiments import policy
 from tests.api.routes.test_tenants import APP, routes_of
 from tests.mutants.test_mutants import names_of_tests
 from tests.pages.test_docs import every_command
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "public-key.md").read_text()
+# Members that the request reads from events; the freeze asks the log for all others.
+OF_THE_REQUEST = {"target", "control", "attempt"}
+_QUESTION = re.compile(r'question=(?:f?"([a-z ]+?)(?: of \{|")|(SLOW))')
+
+
+def questions() -> set[str]:
+    """The questions that a freeze may ask the log."""
+    return {(name or slow).lower() for name, slow in _QUESTION.findall(inspect.getsource(policy))}
 
 
 def rows(heading: str) -> list[list[list[str]]]:
@@ -30,12 +40,16 @@ def rows(heading: str) -> list[list[list[str]]]:
         # Who may read a page may ask for its head.
         ("Endpoints", {" ".join(way) for way in routes_of(APP.routes) if way[0] != "HEAD"}),
         ("Commands", set(every_command(main))),
-        ("Readings", set(get_args(Member))),
+        ("Readings", questions() | OF_THE_REQUEST),
     ],
 )
 def test_the_page_has_one_row_for_each_endpoint_command_and_reading(heading, names) -> None:
     written = Counter(name for first, *_ in rows(heading) for name in first)
     assert written == Counter(names)
+
+
+def test_whatever_a_policy_notes_of_the_past_is_a_question() -> None:
+    assert {*get_args(Member)} <= questions()
 
 
 @pytest.mark.parametrize("heading", ["Endpoints", "Commands", "Readings"])

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
 from storage.upkeep.check_results import note_check
-from storage.upkeep.gauges import note_step
+from storage.upkeep.ticks import note_step
 from tests.processes.api_process import eventually
 
 ROOT = Path(__file__).parents[2]

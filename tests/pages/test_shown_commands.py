@@ -18,33 +18,34 @@ BASE, SHA = "a1b2c3d", "e4f5a6b"
 
 # By page, and by the first words of the block.
 RUN_ELSEWHERE = {
-    ("docs/capacity.md", "wrk -t2"): "tests/pages/test_capacity.py",
+    ("docs/operations/scale.md", "wrk -t2"): "tests/pages/test_capacity.py",
     ("docs/checklist.md", "deploy-reward doctor"): "tests/cli/operations/test_doctor.py",
-    ("docs/ci.md", "# BASE and SHA"): "tests/pages/test_ci.py",
-    ("docs/ci.md", "uri()"): "tests/pages/test_ci.py",
+    ("docs/ci.md", "# BASE and SHA"): "examples/tests/test_ci.py",
     ("docs/concepts.md", "deploy-reward plan"): "tests/pages/test_concepts.py",
-    ("docs/many-changes.md", "python -m benchm"): "tests/calibration/test_repository.py",
-    ("docs/many-changes.md", "registration="): "tests/pages/test_many_changes.py",
-    ("docs/route-graphs.md", "curl -sSfO"): "packages/route-graph/tests/test_next.py",
+    ("docs/many-changes.md", "python -m benchm"): "benchmarks/calibration/tests/test_repository.py",
+    ("docs/many-changes.md", "registration="): "examples/tests/test_many_changes.py",
+    ("docs/ci.md", "curl -sSfO"): "packages/route-graph/tests/test_next.py",
     ("docs/operations/keeping.md", "pg_dump"): "tests/reliability/test_restores.py",
-    ("docs/outcomes.md", "SERVICE_PROJECT_KEY"): "tests/cli/test_outcomes.py",
-    ("docs/outcomes.md", "dbt run"): "tests/cli/test_outcomes.py",
+    ("docs/import.md", "SERVICE_PROJECT_KEY"): "tests/cli/test_outcomes.py",
+    ("docs/import.md", "dbt run"): "tests/cli/test_outcomes.py",
     ("docs/quick-start.md", ""): "tests/pages/test_quick_start.py",
-    ("docs/traces.md", "npm install"): "benchmarks/outside/test_frameworks.py",
+    ("docs/opentelemetry.md", "npm install"): "benchmarks/outside/test_frameworks.py",
 }
 NOT_RUN = {
-    ("docs/capacity.md", "k6 run"): "wants k6; tests/pages/test_capacity.py runs its script",
-    ("docs/capacity.md", "oha -z"): "wants oha",
+    (
+        "docs/operations/scale.md",
+        "k6 run",
+    ): "wants k6; tests/pages/test_capacity.py runs its script",
     ("docs/ci.md", "pipx install"): "fetches the client from the reader's own repository",
     ("docs/many-changes.md", "./canary.sh"): "moves the reader's own traffic",
     ("docs/mcp.md", "claude mcp add"): "wants the client, and somebody's account",
     ("docs/mcp.md", "npx @modelcontextprotocol"): "fetches the inspector from a package registry",
-    ("docs/operations/cost.md", "python -m"): "takes minutes, and wants the machine for itself",
+    ("docs/operations/scale.md", "python -m"): "takes minutes, and wants the machine for itself",
     ("docs/operations/dagster.md", "cd /var/lib"): "wants a host's instance; see test_guest.py",
     ("docs/operations/keeping.md", "pip install"): "installs from a package index",
-    ("docs/operations/production.md", "useradd"): "wants root, and systemd",
-    ("docs/operations/production.md", "cd docs/operations/deployment\nkubectl"): "wants a cluster",
-    ("docs/operations/production.md", "docker build"): "wants Docker",
+    ("docs/operations/README.md", "useradd"): "wants root, and systemd",
+    ("docs/operations/README.md", "cd docs/operations/deployment\nkubectl"): "wants a cluster",
+    ("docs/operations/README.md", "docker build"): "wants Docker",
     ("docs/operations/scale.md", "sbin/start"): "wants a cluster; see test_spark_schedules.py",
     ("docs/speed.md", "python -m"): "takes minutes, and wants the machine for itself",
     ("docs/routing.md", "shop="): "asks the reader's own shop",
@@ -103,9 +104,12 @@ def test_a_block_of_commands_can_be_typed(service, tmp_path, monkeypatch, block)
         service.deploy(sha)
     experiment = service.register(treatment_commit=SHA, target_metric="activation")
     published(service, experiment, ABSTAIN, evidence(not_worse_than=-0.1))
-    for name in ("poisoning.md", "webhooks.md"):
-        file = {"poisoning.md": "signed.toml"}.get(name, "webhooks.toml")
-        (tmp_path / file).write_text(blocks(page(name), "toml")[0])
+    for name, file in (
+        ("public-key.md", "signed"),
+        ("rollouts.md", "webhooks"),
+        ("agents-as-subjects.md", "settings"),
+    ):
+        (tmp_path / f"{file}.toml").write_text(blocks(page(name), "toml")[0])
 
     monkeypatch.chdir(tmp_path)
     with serving(service) as url:

@@ -19,16 +19,13 @@ _EXPRESSION = re.compile(r"\$\{\{ *([\w.-]+) *\}\}")
 
 @dataclass(frozen=True, kw_only=True)
 class ActionRun:
-    """How a run of an action ended.
-
-    Attributes:
-        code: The exit code of the step that failed; 0 where none did.
-    """
+    """How a run of an action ended; `code` is that of the step that failed, 0 where none did."""
 
     code: int
     log: str
     outputs: dict[str, str]
     summary: str
+    artifacts: dict[str, str]
 
 
 def run_action(
@@ -40,11 +37,7 @@ def run_action(
     token: str,
     folder: Path,
 ) -> ActionRun:
-    """Runs an action of this repository.
-
-    Args:
-        inputs: What a workflow gives with `with`; what is required must be among them.
-    """
+    """Runs an action of this repository with inputs, all that it requires among them."""
     action = yaml.safe_load((ACTIONS / name / "action.yml").read_text())
     unknown = inputs.keys() - action["inputs"].keys()
     missing = {key for key, of in action["inputs"].items() if of.get("required")} - inputs.keys()
@@ -59,8 +52,18 @@ def run_action(
     }
     files["GITHUB_EVENT_PATH"].write_text(json.dumps(event))
     files["GITHUB_STEP_SUMMARY"].write_text("")
-    log, code = "", 0
+    log, code, artifacts = "", 0, dict[str, str]()
     for step in action["runs"]["steps"]:
+        if "uses" in step:
+            # The only action of others in ours: it keeps a folder, where there is any.
+            assert step["uses"].startswith("actions/upload-artifact@")
+            kept = _filled(step["with"]["path"], values)
+            artifacts = (
+                {each.name: each.read_text() for each in Path(kept).iterdir()} if kept else {}
+            )
+            continue
+        if code:
+            continue
         files["GITHUB_OUTPUT"].write_text("")
         done = subprocess.run(
             [*_SHELL, _filled(step["run"], values)],
@@ -79,8 +82,7 @@ def run_action(
         for line in files["GITHUB_OUTPUT"].read_text().splitlines():
             key, _, value = line.partition("=")
             values[f"steps.{step['id']}.outputs.{key}"] = value
-        if (code := done.returncode) != 0:
-            break
+        code = done.returncode
     return ActionRun(
         code=code,
         log=log,
@@ -88,6 +90,7 @@ def run_action(
             key: _filled(of["value"], values) for key, of in action.get("outputs", {}).items()
         },
         summary=files["GITHUB_STEP_SUMMARY"].read_text(),
+        artifacts=artifacts,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from storage.postgres.child_process import spawn
+from own_postgres.child_process import spawn
 
 # What is waited for comes in a second or two; a bound so long only ends a test that hangs.
 PATIENCE_SECONDS = 60

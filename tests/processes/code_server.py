@@ -16,9 +16,9 @@ import cli.operations.rebuild  # noqa: F401
 from cli.main import main
 from orchestration.dagster.assets import STEPS
 from orchestration.dagster.keys import DUE_TAG
-from orchestration.dagster.resources import Engine, Store
+from orchestration.dagster.resources import Store
 from orchestration.dagster.schedules import each_minute
-from orchestration.definitions import definitions
+from orchestration.definitions import definitions, resources
 from tests.processes.runs import tick
 
 # Resolved before a test forks.
@@ -26,12 +26,8 @@ definitions.get_repository_def()
 
 
 def evaluate(url: str) -> str:
-    """Evaluates a tick of the fast schedule, and executes the run that it asks for, if any.
-
-    Returns:
-        Why it asks for none, or for a run.
-    """
-    store = {"store": Store(database_url=url), "engine": Engine()}
+    """Executes the run that a tick of the fast schedule asks for, if any; returns its reason."""
+    store = resources(Store(database_url=url))
     # Records of its own: a run that was killed is in progress there for as long as it may start.
     with dg.instance_for_test() as instance:
         asked = tick(each_minute, url, instance)
@@ -62,6 +58,6 @@ def backfill(url: str, *, first: str, last: str) -> None:
                 "dagster/asset_partition_range_start": first,
                 "dagster/asset_partition_range_end": last,
             },
-            resources={"store": Store(database_url=url), "engine": Engine()},
+            resources=resources(Store(database_url=url)),
         )
     assert result.success

@@ -60,6 +60,5 @@ class Command:
         return self.process.exitcode == -9
 
     def succeeded(self) -> bool:
-        """Waits for its end."""
         self.process.join()
         return self.process.exitcode == 0

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from own_postgres.child_process import spawn
 
 from cli.processes.children import free_port
-from storage.postgres.child_process import spawn
 from tests.processes.api_process import eventually, port_of_our_own
 
 PAUSE = "mutation { setAutoMaterializePaused(paused: %s) }"
@@ -83,7 +83,6 @@ class OurDagster:
     port: int
 
     def ask(self, query: str, **variables: Any) -> Any:
-        """Returns what the web server answers."""
         body = {"query": query, "variables": variables}
         answer = httpx2.post(f"http://127.0.0.1:{self.port}/graphql", json=body, timeout=60)
         return answer.json()["data"]

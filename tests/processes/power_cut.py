@@ -2,7 +2,7 @@
 
 import signal
 
-from storage.postgres.embedded import EmbeddedPostgres
+from own_postgres.server import EmbeddedPostgres
 
 
 def cut_power(postgres: EmbeddedPostgres, *, turn: int) -> None:

@@ -41,10 +41,15 @@ def python_of(folder: Path, packages: Sequence[str]) -> Path:
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
     options = ["install", "--quiet", "--no-compile"]
-    done = subprocess.run([*pip, *options, *packages], capture_output=True, check=False)
+    done = subprocess.run([*pip, *options, *packages], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip("the registry of Python's packages can't be reached")
+        pytest.skip(f"the packages can't be had: {last_line(done.stderr)}")
     return python
+
+
+def last_line(said: str) -> str:
+    """Returns why a program failed: the last line that it said."""
+    return next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
 
 
 def output_of(program: Sequence[str | Path], *, folder: Path, **environment: str) -> str:

@@ -11,19 +11,17 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.reconstruct import ReconstructableRepository
 from dagster._grpc.types import ExecuteRunArgs
+from own_postgres.child_process import spawn
 
 from orchestration.dagster.jobs import fast
 from orchestration.dagster.partitions import PARTITION_TAG, key_of
-from orchestration.dagster.resources import Engine, Store
+from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.dead_runs import dead_runs
-from orchestration.definitions import definitions
-from storage.postgres.child_process import spawn
+from orchestration.definitions import definitions, resources
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunWorker:
-    """The process of a run."""
-
     process: subprocess.Popen[bytes]
     log: Path
 
@@ -49,7 +47,6 @@ class Runs:
     begun: list[str] = field(default_factory=list[str])
 
     def begin(self) -> RunWorker:
-        """Launches a run of the walk."""
         job = definitions.resolve_job_def(fast.name)
         code = ReconstructableRepository.for_module("orchestration.definitions", "definitions")
         origin = code.get_reconstructable_job(fast.name).get_python_origin()
@@ -92,7 +89,7 @@ def tick(
     with dg.build_schedule_context(
         instance=instance,
         scheduled_execution_time=at or datetime.now(UTC),
-        resources={"store": Store(database_url=url), "engine": Engine()},
+        resources=resources(Store(database_url=url)),
         repository_def=definitions.get_repository_def(),
     ) as context:
         return schedule.evaluate_tick(context)

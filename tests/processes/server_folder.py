@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 
-from storage.postgres.embedded import EmbeddedPostgres
+from own_postgres.server import EmbeddedPostgres
+
 from storage.schema.migrate import upgrade
 
 # A disk in memory. What a killed process wrote is in the kernel's hands on either: only a power

@@ -72,11 +72,7 @@ class Terminal:
 
 @contextmanager
 def terminal(folder: Path, **environment: str) -> Generator[Terminal]:
-    """A terminal whose `deploy-reward` is ours.
-
-    Args:
-        folder: Where it stands, as the process of the tests must: files are named from there.
-    """
+    """A terminal whose `deploy-reward` is ours, in the folder that the tests' process is in too."""
     programs = folder / ".bin"
     programs.mkdir()
     with HTTPServer(("127.0.0.1", 0), _Commands) as server:

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.postgres.child_process import spawn
+from own_postgres.child_process import spawn
+
 from tests.processes.api_process import descendants_of, eventually
 
 # Dagster takes its time on a machine that does much else.

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from own_postgres.server import EmbeddedPostgres
 
-from storage.postgres.embedded import EmbeddedPostgres
 from tests.clients.shop import Shop, open_shop
 from tests.processes.api_process import ApiProcess
 from tests.processes.nginx import nginx_in_front

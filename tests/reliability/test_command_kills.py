@@ -244,11 +244,7 @@ SWAPPED = [
 
 
 def evaluate_undisturbed(stage: Stage, old: Sequence[Answer]) -> float:
-    """Evaluates the whole day, so that it is known what may be answered from then on.
-
-    Returns:
-        How many seconds it took.
-    """
+    """Evaluates the day, so that its answers are known; returns the seconds that it took."""
     begun = time.monotonic()
     command = stage.run("evaluate")
     assert command.succeeded(), command.last_words()

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from tests.processes.api_process import ApiProcess
 from tests.repetition import times
 

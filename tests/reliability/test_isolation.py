@@ -16,6 +16,7 @@ from orchestration.dagster.resources import Store
 from orchestration.pipeline.batch import Patience, compute
 from orchestration.pipeline.day_check import compare_days
 from orchestration.pipeline.steps import expose
+from orchestration.pipeline.whole_days import LakeDays
 from storage.lake.comparison import compare_files
 from storage.lake.hot_days import move_old_days
 from storage.lake.lake import open_lake
@@ -183,7 +184,7 @@ UPDATE experiments SET policy = policy - 'grace_seconds' || '{"version": 2, "gra
 WHERE experiment_id = :id
 """
 EARLIER = """
-UPDATE experiments SET policy = policy - 'version' - 'grace' || '{"grace_seconds": 120}'
+UPDATE experiments SET policy = policy - 'grace' || '{"version": 1, "grace_seconds": 120}'
 WHERE experiment_id = :id
 """
 NO_NUMBER = """
@@ -475,7 +476,7 @@ def test_the_day_is_compared_without_an_experiment_that_is_set_aside(neighbours)
     with separate_reading(neighbours.guilty.store.engine) as separate:
         result = compare_days(separate, DAY, DAY, as_of=closed_instant(separate))
     assert result.equal
-    assert result.experiments == 1
+    assert len(result.lives) == 1
 
 
 @pytest.mark.deep
@@ -487,7 +488,7 @@ def test_an_experiment_that_takes_too_long_is_set_aside_by_a_run(neighbours) -> 
     patience = Patience(together=2.0, alone=2.0, retry_all=True)
     with neighbours.guilty.store.engine.begin() as connection:
         claim_derived_tables(connection)
-        expose(connection, patience=patience)
+        expose(connection, LakeDays(), patience=patience)
     assert neighbours.set_aside() == {neighbours.guilty_experiment: "exposures"}
     neighbours.tick()
     assert decided(neighbours.clean, neighbours.clean_experiment) == "keep"

@@ -35,8 +35,6 @@ def invoice(key: str, amount: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Raced:
-    """A shop, and the port of the API before it."""
-
     shop: Shop
     port: int
 

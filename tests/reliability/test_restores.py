@@ -12,14 +12,15 @@ import dagster as dg
 import httpx2
 import pytest
 from click.testing import CliRunner
+from own_postgres.server import EmbeddedPostgres
 from sqlalchemy import make_url, text
 
 from cli.main import main
 from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
 from orchestration.dagster.assets import STEPS
-from orchestration.dagster.resources import Engine, Store
+from orchestration.dagster.resources import Store
+from orchestration.definitions import resources
 from storage.postgres.data_dir import ROLE
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import connection_string, open_engine
 from storage.schema.tables import DERIVED
 from storage.tenants.keys import KeyKind
@@ -56,7 +57,6 @@ def shop(postgres) -> Iterator[Shop]:
 
 
 def command(*words: str, url: str) -> str:
-    """Runs a command of ours on a store, and returns what it says."""
     result = CliRunner().invoke(main, words, env={"SERVICE_DATABASE_URL": url})
     assert result.exit_code == 0, result.output
     return result.output
@@ -133,7 +133,7 @@ def materialize(url: str, *, home: Path | None = None, after: str | None = None)
             STEPS,
             instance=instance,
             partition_key=datetime.now(UTC).date().isoformat(),
-            resources={"store": Store(database_url=url), "engine": Engine()},
+            resources=resources(Store(database_url=url)),
         )
         assert result.success
     return result.run_id
@@ -175,7 +175,6 @@ def editions_of(shop: Shop) -> list[tuple[str, str]]:
 
 
 def answers(api: ApiProcess, shop: Shop) -> list[tuple[str, str]]:
-    """The answers to readers."""
     headers = {"X-Service-Project-Key": shop.keys[KeyKind.PROJECT]}
     with httpx2.Client(base_url=api.url, headers=headers) as client:
         return [
@@ -185,7 +184,6 @@ def answers(api: ApiProcess, shop: Shop) -> list[tuple[str, str]]:
 
 
 def tell(api: ApiProcess, shop: Shop, *, session: str) -> int:
-    """Sends an event as before, and returns the status of the answer."""
     headers = {"X-Service-Project-Key": shop.keys[KeyKind.PUBLIC]}
     event = {"event": "page_view", "session_id": session, "commit": CONTROL}
     return httpx2.post(f"{api.url}/v1/events", json=event, headers=headers).status_code

@@ -11,11 +11,13 @@ from storage.postgres.engine import connection_string, session_options
 from tests.processes.api_process import eventually
 
 # In the store itself: no code of ours knows of it, and a server that was killed finds it again.
-# A sequence is read as it is now, in whatever transaction.
+# A sequence is read as it is now, in whatever transaction. A held process does not always sleep.
 _PUT_UP = """
 CREATE SEQUENCE barrier;
+CREATE SEQUENCE barrier_arrivals;
 CREATE FUNCTION barrier() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM nextval('barrier_arrivals');
     WHILE (SELECT last_value FROM barrier) = 1 LOOP
         PERFORM pg_sleep(0.01);
     END LOOP;
@@ -24,10 +26,10 @@ END
 $$;
 CREATE TRIGGER barrier {when} INSERT ON {table} FOR EACH STATEMENT EXECUTE FUNCTION barrier();
 """
-_HELD = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+_HELD = "SELECT is_called::int FROM barrier_arrivals"
 _OPEN = "SELECT setval('barrier', 2)"
 # Waits for the transaction that was held.
-_TAKE_DOWN = "DROP FUNCTION barrier CASCADE; DROP SEQUENCE barrier"
+_TAKE_DOWN = "DROP FUNCTION barrier CASCADE; DROP SEQUENCE barrier, barrier_arrivals"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,6 @@ class Barrier:
         self._execute(_PUT_UP.format(when=self.place.when, table=self.place.table))
 
     def holds(self) -> bool:
-        """Whether somebody is held now."""
         return self._execute(_HELD) > 0
 
     def take_down(self) -> None:
@@ -69,7 +70,6 @@ class Barrier:
 
 @contextmanager
 def barrier(url: str, place: Place) -> Generator[Barrier]:
-    """A barrier that stands until the context ends."""
     standing = Barrier(url=url, place=place)
     standing.put_up()
     try:

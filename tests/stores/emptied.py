@@ -2,8 +2,8 @@
 
 from sqlalchemy import Connection, text
 
-from storage.experiments.experiments import publish_waiting
 from storage.schema.tables import DERIVED, experiments
+from storage.upkeep.rebuild import publish_waiting
 
 
 def empty_derived_tables(connection: Connection) -> None:

@@ -78,7 +78,6 @@ def ending(engine: Engine, *, as_of: datetime | None = None) -> Ending:
 
 
 def editions(connection: Connection) -> Editions:
-    """The published documents of each experiment."""
     rows = connection.execute(text(_PUBLISHED)).all()
     return {row[0]: Edition(contract=row[1], evidence=row[2]) for row in rows}
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
+from places.queue import advance_places
 from sqlalchemy import Connection, Engine, text
 
 from domain.policy import Policy
 from orchestration.pipeline.batch import FAST
 from orchestration.pipeline.steps import (
-    advance_places,
     close_cells,
     expose,
     freeze_bound,
@@ -17,12 +17,13 @@ from orchestration.pipeline.steps import (
     publish,
     stage_due,
 )
+from orchestration.pipeline.whole_days import LakeDays
 from storage.experiments.freezing import freeze_whole, frozen_again
 from storage.lake.day_engines import past_files
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables, closed_instant, store_time
 from storage.schema.past_log import PastFiles
-from storage.upkeep.gauges import PIPELINE, note_step
+from storage.upkeep.ticks import PIPELINE, note_step
 from storage.verdicts.set_aside import experiments_to_freeze
 
 Step = Callable[[Connection], object]
@@ -57,6 +58,7 @@ def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
     Args:
         as_of: How far the log is read; None for now, as a run of the fast schedule does.
     """
+    days = LakeDays()
     steps: Sequence[Step] = (
         # Registrations are of now, whenever their events occurred.
         closed_instant,
@@ -66,7 +68,7 @@ def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
         publish,
     )
     if as_of is None:
-        later = (expose, close_cells, stage_due, publish)
+        later = (partial(expose, days=days), partial(close_cells, days=days), stage_due, publish)
         steps = [note_seen, *(partial(step, patience=FAST) for step in later)]
     for stage, step in zip(PIPELINE, steps, strict=True):
         with engine.begin() as connection:
@@ -76,7 +78,7 @@ def run_pipeline(engine: Engine, *, as_of: datetime | None = None) -> None:
         if isinstance(result, datetime):
             with engine.connect() as connection:
                 bound = experiments_to_freeze(connection, as_of=result)
-            freeze_bound(engine.begin, as_of=result, patience=FAST)
+            freeze_bound(engine.begin, days, as_of=result, patience=FAST)
             # By the other engine.
             with engine.connect() as connection, past_files(connection, always=True) as files:
                 for row in bound:

@@ -14,6 +14,23 @@ record() { # COMMIT ENVIRONMENT SHARE
     --allocation "$3" > /dev/null
 }
 
+attestations=${RUNNER_TEMP:-$PWD}/deploy-reward-attestations
+mkdir -p "$attestations"
+printf '%s\n' "$ATTESTATION_KEY" > "$scratch/key.pem"
+refused=0
+
+attest() { # EXPERIMENT: keeps the signed verdict
+  service "$PROJECT_KEY" "/v1/reward/$1/attestation" > "$scratch/attestation.json" &&
+    mv "$scratch/attestation.json" "$attestations/$1.json" ||
+    echo "::warning::no attestation of $1"
+}
+
+attested() { # EXPERIMENT COMMIT ENVIRONMENT METRIC: whether the service signed that it is kept
+  [ "$REQUIRE_ATTESTATION" != true ] || deploy-reward verify "$attestations/$1.json" \
+    --commit "$2" --environment "$3" --metric "$4" ${ATTESTATION_KEY:+--key "$scratch/key.pem"} \
+    ${ATTESTATION_PROJECT:+--project "$ATTESTATION_PROJECT"}
+}
+
 revert() { # COMMIT: asks for a revert of the pull request that brought it, once
   local pull head
   # Of a commit of another repository, say, GitHub knows nothing; it was taken back all the same.
@@ -48,6 +65,7 @@ listed() { # MEMBER=VALUE: the rows of every page
 }
 listed pending=true > "$scratch/pending.tsv"
 listed status=open > "$scratch/open.tsv"
+[ ! -s "$scratch/pending.tsv" ] || echo "attestations=$attestations" >> "$GITHUB_OUTPUT"
 
 while IFS=$'\t' read -r -u 3 experiment commit _ metric _; do
   [ "$commit" = - ] || report "$experiment" "$commit" "$metric"
@@ -55,12 +73,18 @@ done 3< "$scratch/open.tsv"
 
 while IFS=$'\t' read -r -u 3 experiment commit environment metric by_itself newer; do
   report "$experiment" "$commit" "$metric"
+  attest "$experiment"
   phase=$(service "$PROJECT_KEY" /v1/reward/gate --data-urlencode "treatment_commit=$commit" \
     --data-urlencode "environment=$environment" \
     --data-urlencode "target_metric=$metric" | jq -r .phase)
   case "$by_itself $code $phase $newer" in
     "true 0 Successful ")
       [ -n "$PROMOTE" ] || continue
+      attested "$experiment" "$commit" "$environment" "$metric" || {
+        echo "::error::$commit is not promoted: its verdict is not attested"
+        refused=1
+        continue
+      }
       bash -c "$PROMOTE \"\$0\"" "$commit"
       record "$commit" "$environment" 1
       ;;
@@ -74,3 +98,4 @@ while IFS=$'\t' read -r -u 3 experiment commit environment metric by_itself newe
     *) echo "$experiment ended with $code: nothing is done by itself${newer:+, $newer came later}" ;;
   esac
 done 3< "$scratch/pending.tsv"
+exit "$refused"

@@ -41,7 +41,6 @@ class Field:
         default: Its text while the member is not stored.
         nothing: Its text while the member is null.
         secret: Whether the stored value is never shown, and stays if nothing is typed.
-        example: The placeholder of an empty field.
     """
 
     name: str

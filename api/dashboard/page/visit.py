@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from api.runtime.address import public_address
 from api.runtime.state import runtime
-from api.runtime.trusted_proxies import proxied_visitor
+from api.runtime.trusted_proxies import is_trusted, trusted_networks
 from api.wire.problem import Problem
 from storage.tenants.keys import Role
-from storage.tenants.settings import read_settings
+from storage.tenants.settings import Settings, read_settings
 from storage.tenants.sign_ins import LIFETIMES, Visitor, visitor
 
 ResultT = TypeVar("ResultT")
@@ -23,6 +23,7 @@ ResultT = TypeVar("ResultT")
 # Paths of the dashboard, so that a sign-in leads nowhere else.
 _PAGE = re.compile(r"/dashboard(?:/[0-9A-Za-z_-]{1,128}){0,2}", re.ASCII)
 HOME = "/dashboard"
+_LONGEST_NAME = 256
 
 
 class SignInNeededError(Exception):
@@ -91,7 +92,6 @@ async def read_for_visitor(
 
     Raises:
         SignInNeededError: Nobody is signed in here.
-        StoreUnavailable: The store cannot be reached.
     """
     token = token_of(request)
     if token is None:
@@ -116,9 +116,6 @@ def require_own_origin(request: Request) -> None:
 
     Browsers send the relation of the sites where they trust the connection, and the origin of the
     page with every post.
-
-    Raises:
-        Problem: Its origin is another site, or unknown.
     """
     relation = request.headers.get("Sec-Fetch-Site")
     if relation is not None:
@@ -134,3 +131,40 @@ def require_own_origin(request: Request) -> None:
 def public_address_of(request: Request) -> str:
     """Returns the address under which users reach us."""
     return public_address(request, runtime(request).settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxiedVisitor:
+    """A visitor for whom an authenticating proxy vouches, with the role that a project gives."""
+
+    name: str
+    role: Role
+
+
+def proxied_visitor(request: Request, settings: Settings) -> ProxiedVisitor | None:
+    """Returns the visitor whom the proxy before us names, with the role in a project.
+
+    Args:
+        request: Its connection must come from a proxy that the project trusts.
+
+    Returns:
+        None where the project gives no group a role, the connection comes from elsewhere, a header
+        is missing or there twice, or no group of the visitor has a role.
+    """
+    if not (settings.owner_groups or settings.reader_groups) or request.client is None:
+        return None
+    if not is_trusted(request.client.host, trusted_networks(settings)):
+        return None
+    name = _header(request, settings.name_header)
+    groups = {group.strip() for group in _header(request, settings.groups_header).split(",")}
+    if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+        return None
+    if groups & {*settings.owner_groups}:
+        return ProxiedVisitor(name=name, role=Role.OWNER)
+    return ProxiedVisitor(name=name, role=Role.READ) if groups & {*settings.reader_groups} else None
+
+
+def _header(request: Request, name: str) -> str:
+    """Returns the value of a header that is there once: of two, either may be the visitor's own."""
+    values = request.headers.getlist(name)
+    return values[0].strip() if len(values) == 1 else ""

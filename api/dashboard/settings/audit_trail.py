@@ -12,9 +12,10 @@ from api.dashboard.page.markup import page
 from api.dashboard.page.visit import read_for_visitor
 from api.wire.problem import Problem
 from storage.postgres.refusal import Missing
-from storage.tenants.audit_trail import Actor, ActorKind, AuditEntry, Change, read_trail
+from storage.tenants.audit_trail import Actor, ActorKind, Change
 from storage.tenants.keys import Role
 from storage.tenants.sign_ins import Visitor
+from storage.views.audit_trail import AuditEntry, read_trail
 
 _ON_A_PAGE = 50
 # Below 10**18, which the store's identifiers never reach.

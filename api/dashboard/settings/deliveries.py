@@ -9,7 +9,7 @@ from api.dashboard.page.form import Form, FormPage, Reply
 from storage.tenants.settings import read_settings
 from storage.tenants.sign_ins import Visitor
 from storage.tenants.webhook import Webhook
-from storage.verdicts.announcements import announce_test
+from storage.upkeep.place_announcements import announce_test
 from storage.verdicts.deliveries import Delivery, list_deliveries
 
 _GONE = "Nothing was sent: the project has no such webhook any more."

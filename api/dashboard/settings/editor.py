@@ -22,13 +22,8 @@ from api.dashboard.page.form import (
 )
 from api.dashboard.settings.kinds import GENERAL, Kind, Row
 from storage.postgres.refusal import Invalid
-from storage.tenants.settings import (
-    apply_settings,
-    chosen_settings,
-    lock_settings,
-    metric_renamed,
-    stored_settings,
-)
+from storage.tenants.setting_changes import apply_settings, chosen_settings, metric_renamed
+from storage.tenants.settings import stored_settings
 from storage.tenants.sign_ins import Visitor
 from storage.views.recent_traffic import read_names
 
@@ -97,7 +92,7 @@ def _read(connection: Connection, visitor: Visitor) -> _Read:
 
 def _store(kind: Kind, connection: Connection, visitor: Visitor, form: Form) -> Reply | None:
     """Stores or removes an entry; returns the refusal with the fault beside each wrong field."""
-    stored = lock_settings(connection, visitor.project_id)
+    stored = stored_settings(connection, visitor.project_id, lock=True)
     is_removed = form.text("action") == "remove" and kind is not GENERAL
     before = kind.rows(stored)
     rows = (_remove if is_removed else _save)(kind, before, form)

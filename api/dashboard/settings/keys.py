@@ -10,15 +10,9 @@ from starlette.requests import Request
 from api.dashboard.page.form import Form, FormPage, Reply, digest_of
 from api.dashboard.page.visit import public_address_of
 from storage.postgres.refusal import Missing
-from storage.tenants.keys import (
-    LONGEST_LABEL,
-    KeyKind,
-    KeyRecord,
-    create_key,
-    list_keys,
-    revoke_key,
-)
-from storage.tenants.settings import lock_settings
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import LONGEST_LABEL, KeyRecord, create_key, list_keys, revoke_key
+from storage.tenants.settings import stored_settings
 from storage.tenants.sign_ins import Visitor
 
 # Characters of a key that are listed: fewer could mean another key.
@@ -63,7 +57,7 @@ def _change(connection: Connection, visitor: Visitor, form: Form) -> Reply | Non
     if form.text("kind") not in list(KeyKind):
         return _Outcome(status=422, fault="Choose what the key is for.")
     # Two forms that were loaded together, or a form that is sent twice, make a single key.
-    lock_settings(connection, visitor.project_id)
+    stored_settings(connection, visitor.project_id, lock=True)
     if form.text("seen") != _digest(list_keys(connection, visitor.project_id)):
         return _Outcome(status=409, note=_MADE)
     kind, label = KeyKind(form.text("kind")), form.text("label").strip()

@@ -21,10 +21,6 @@ class Kind:
     """A setting that is made of entries.
 
     Attributes:
-        singular: The word for an entry.
-        fields: The fields of an entry.
-        key: Returns the identity of an entry in a form.
-        name: Returns the name of an entry on the page.
         groups: The titles of groups of fields, by the first field of each.
     """
 

@@ -51,6 +51,8 @@ def judged(number: int, lift: float, alpha: float) -> tuple[Entry, Entry]:
         at_decision=None,
         after_decision=None,
         measured_error=None,
+        harm=None,
+        no_effect=None,
         asked_at=datetime.fromtimestamp(0, UTC),
         decided=True,
         changes=1,

@@ -41,12 +41,17 @@ class Reading:
         return cls(count=x.size, slope=float(slope), error=float(error), **_deviations(off))
 
     def row(self, name: str) -> str:
-        """A row of the table in docs/statistics.md."""
+        """A row of a table of plain text."""
         slope = "–" if np.isnan(self.slope) else f"{self.slope:.3f} ± {self.error:.3f}"
         return (
             f"| {name} | {self.count} | {slope}"
             f" | {100 * self.bias:+.2f} % | {100 * self.rmse:.2f} % |"
         )
+
+    def cell(self) -> str:
+        """Slope and root mean square error, as a table of the page shows them."""
+        slope = "–" if np.isnan(self.slope) else f"{self.slope:.3f} ± {self.error:.3f}"
+        return f"{slope}, {100 * self.rmse:.1f} %"
 
 
 def _deviations(off: Floats) -> dict[str, float]:

@@ -27,15 +27,10 @@ from stats.decision.evidence import Evidence
 
 FALSE_ALARMS, FALSE_ANSWERS = 0.01, 0.05
 TEXT = """
-What the test alone takes for an effect, and no other gate sees. Each case stands without its gate,
-with it, and beside a fair case: with the same gate, arms that are alike, and a gain that is still
-to be kept. Without an effect unless an effect is named; 24,000 units a day at 5 % in the end (late
-outcomes: 120,000 at 30 %; warm-up: 240,000).
-Of rollbacks of a build that cuts 2 % of sessions no more can carry `sessions_cut`: of 800 further
-runs of 28 days 124 were rolled back and 110 carried it, 0.89 (0.82–0.94). Of the 103
-rollbacks after the first 24,000 sessions 102 did; of the 21 before, 8. Those are mostly chance: of
-500 runs with nothing cut 7 were rolled back as early, and 10 in all, 0.020, or 16 of 800. So some
-0.87 of the rollbacks have a cut to name, and 0.95, which was asked, is beyond what is there to see.
+Differences that the test alone takes for an effect, with the gate that sees each. Without an effect
+unless an effect is named; 24,000 units a day at 5 % in the end (late outcomes: 120,000 at 30 %;
+warm-up: 240,000). Of the rollbacks of a build that cuts 2 % of sessions 0.89 (0.82–0.94) of 124
+carry `sessions_cut`; 0.95 was asked, but some 0.13 of them are chance, with no cut to name.
 """
 
 Happened = Callable[[Evidence], bool]
@@ -230,9 +225,10 @@ def _forged(counted: Counted) -> None:
     forged = with_forged_units(0.01, lift=0.0, days=7)
     honest = with_forged_units(0.0, lift=0.2, days=7)
     counted("1 % of the units forged for treatment: kept", forged, 300, is_kept, at_least=0.9)
-    name = "the same: kept without the warning `unverified`"
+    name = "1 % of the units forged for treatment: kept without the warning `unverified`"
     counted(name, forged, 300, is_kept_unwarned, at_most=FALSE_ANSWERS)
-    counted("none forged, +20 %: kept without it", honest, 300, is_kept_unwarned, at_least=0.9)
+    name = "none forged, +20 %: kept without the warning"
+    counted(name, honest, 300, is_kept_unwarned, at_least=0.9)
 
 
 def _channels(counted: Counted) -> None:

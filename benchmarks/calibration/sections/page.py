@@ -6,19 +6,22 @@ from collections.abc import Sequence
 from benchmarks.calibration.sections.section import Section
 
 PEERS = "Peers on the same streams"
-_CLAIM = re.compile(r"\| (?P<name>.+?) \| [\d,]+ \| .* \| [≤≥] [\d.]+ \| (?P<judgement>[^|]+) \|")
+_CLAIM = re.compile(
+    r"\| (?P<name>.+?)(?: \(worst of (?P<count>\d+)\))? \| [\d.]+ of [\d,]+ \| [^|]+ \|"
+    r" [≤≥] [\d.]+(?:, (?P<judgement>[^|]+))? \|"
+)
 _COUNTED = "Claims of the engine: "
 
 
 def claims(lines: Sequence[str]) -> str:
     """How many rows make a claim, and which of them are outside it."""
     rows = [match for line in lines if (match := _CLAIM.fullmatch(line)) is not None]
-    outside = [row["name"] for row in rows if "OUTSIDE" in row["judgement"]]
+    outside = [row["name"] for row in rows if row["judgement"] == "**OUTSIDE**"]
     unsure = sum(row["judgement"] == "within error" for row in rows)
-    said = f"Outside are: {'; '.join(outside)}." if outside else "None is outside."
+    result = f"Outside are: {'; '.join(outside)}." if outside else "None is outside."
     return (
-        f"{_COUNTED}{len(rows)}. {said} Within error: {unsure}."
-        " (The peers' are in their own table.)"
+        f"{_COUNTED}{sum(int(row['count'] or 1) for row in rows)}. {result} Within error:"
+        f" {unsure}. (The peers' claims are in their own table.)"
     )
 
 

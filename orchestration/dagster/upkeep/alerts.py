@@ -57,11 +57,7 @@ def _skipped(reason: str, cursor: Cursor) -> dg.SensorResult:
 
 
 def _send(failures: Failures, url: str) -> None:
-    """Posts an alert.
-
-    Raises:
-        AlertNotSentError: It was not taken; of the address the message tells the host alone.
-    """
+    """Posts an alert; of the address an error tells the host alone."""
     from domain.document import document_text
     from orchestration.outbound.receiver import Unanswered, post
     from storage.tenants.webhook import Webhook

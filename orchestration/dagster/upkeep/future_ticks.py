@@ -15,11 +15,7 @@ TOLERANCE_SECONDS = 30.0
 
 
 def put_back_future_ticks(instance: dg.DagsterInstance, *, as_of: datetime) -> list[str]:
-    """Moves ticks of our sensors and schedules that lie in the future to the present.
-
-    Returns:
-        The names of the sensors and schedules that waited.
-    """
+    """Moves future ticks of our sensors and schedules to the present, and returns their names."""
     now = as_of.timestamp()
     latest = now + TOLERANCE_SECONDS
     waited: list[str] = []

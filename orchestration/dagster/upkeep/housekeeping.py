@@ -20,22 +20,14 @@ class RetentionError(ValueError):
 
 
 def retention_days() -> int:
-    """Returns how many days raw events are kept, as the environment says it.
-
-    Raises:
-        RetentionError: It says no whole number, or a number that open experiments can't live with.
-    """
+    """Returns how many days raw events are kept, as the environment says it."""
     from storage.upkeep.retention import DEFAULT_DAYS, LEAST_DAYS
 
     return _days(_VARIABLE, default=DEFAULT_DAYS, least=LEAST_DAYS)
 
 
 def hot_days() -> int:
-    """Returns how many whole days PostgreSQL keeps of raw events, as the environment says it.
-
-    Raises:
-        RetentionError: It says no whole number, or none at all.
-    """
+    """Returns how many whole days PostgreSQL keeps of raw events, as the environment says it."""
     from storage.lake.hot_days import DEFAULT_HOT_DAYS, LEAST_HOT_DAYS
 
     return _days(_HOT_VARIABLE, default=DEFAULT_HOT_DAYS, least=LEAST_HOT_DAYS)
@@ -203,7 +195,7 @@ def tend_lake(context: dg.OpExecutionContext, store: Store) -> None:
     " after 30. The last run of each day stays for half a year, or the day would show as missing.",
 )
 def delete_old_runs(context: dg.OpExecutionContext) -> None:
-    """Nobody else's, whatever their jobs are called."""
+    """Deletes old runs of our jobs in this code location, and no run of another location."""
     origin = context.run.remote_job_origin
     if origin is None:
         context.log.info("this run is of no code location: nothing of the instance is touched")

@@ -18,7 +18,8 @@ def webhooks(store: Store) -> dg.SkipReason:
     """Delivers due announcements; a tick with nothing due is two small queries."""
     from orchestration.outbound.delivery import deliver
     from storage.releases.freeze import current_freeze
-    from storage.tenants.secret import store_secret, written_secret
+    from storage.tenants.secret import written_secret
+    from storage.tenants.store_secret import store_secret
 
     secret = written_secret(default_data_dir())
     with store.reading() as connection:

@@ -12,7 +12,7 @@ from domain.words import EndedBecause, Verdict
 from stats.decision.effect import Effect
 from stats.decision.evidence import CHOSEN_ENDS, Evidence
 from stats.decision.follow_up import FollowUp
-from stats.decision.learned import learned_effect
+from stats.decision.learned import chances, learned_effect
 from storage.verdicts.evidence import ExperimentReading
 from storage.verdicts.follow_ups import PlannedFollowUp
 
@@ -141,11 +141,15 @@ def _document(
     estimate = None if posterior is None else posterior.estimate
     relative = None if posterior is None else posterior.relative
     likelihood, learned, credible, policy = None, None, None, reading.policy
+    harm, no_effect = None, None
     if posterior is not None and not is_retrospective(reading, effect and effect.as_of):
         observed, error = posterior.observed, posterior.observed_error
         likelihood = Likelihood(estimate=observed, standard_error=error, trainable=final)
+        below, no_effect = posterior.chances
         if relative is not None and policy.learned_prior:
             learned, credible = learned_effect(observed, error, policy.learned_prior)
+            below, no_effect = chances(observed, error, policy.learned_prior)
+        harm = below if policy.better == "higher" else max(0.0, 1 - below - no_effect)
     is_precise = likelihood is not None and likelihood.standard_error <= PRECISE
     return served.Effect(
         estimate=estimate,
@@ -162,6 +166,8 @@ def _document(
         stopped=stopped,
         reward_at=due,
         as_of=at if effect is None else moment(effect.as_of),
+        harm=harm,
+        no_effect=no_effect,
         learned=learned,
         credible=credible,
         prior_of=None if learned is None else policy.learned_on,

@@ -23,7 +23,7 @@ from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.sample import Sample, salt_of
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from tests.conftest import Store, fresh_store
 from tests.processes.api_process import eventually
 from tests.processes.served import Served

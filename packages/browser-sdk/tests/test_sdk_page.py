@@ -1,4 +1,4 @@
-"""What docs/browser.md shows of the SDK's file is what the file does."""
+"""What docs/sending.md shows of the SDK's file is what the file does."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from canary_traffic.posting import PASSING
 
 from tests.clients.page import blocks, page
 
-PAGE = page("browser.md")
+PAGE = page("sending.md")
 SOURCE = (Path(__file__).parents[1] / "sdk.js").read_text()
 
 

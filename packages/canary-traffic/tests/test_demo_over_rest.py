@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from rich.console import Console
 from sqlalchemy import text
 
-from storage.tenants.keys import FIRST_KINDS, KeyKind
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import FIRST_KINDS
 from tests.cli.conftest import serving
 
 REPLAY = ["--replay", "--hours", "2", "--baseline", "0.2", "--lift", "0.5"]

@@ -162,6 +162,7 @@ USE_TZ = True
         "site_/settings/local.py": "from .base import *\n\nDEBUG = True",
         "site_/middleware.py": "from shop.clock import now\n\n\ndef timing(get): return get",
         "site_/urls.py": """
+from django.apps import apps
 from django.contrib.auth.decorators import login_required
 from django.urls import include, path, re_path
 from django.views.generic import TemplateView
@@ -176,11 +177,26 @@ urlpatterns = [
     path("account/", login_required(views.Account.as_view())),
     path("api/", include(router.urls)),
     path("auth/", include("rest_framework.urls")),
+    path("books/", include(apps.get_app_config("shop").urls[0])),
 ]
 urlpatterns += [re_path(r"^archive/(?P<year>[0-9]{4})/(?P<rest>.+)$", views.archive)]
 """,
         "shop/__init__.py": "",
         "shop/clock.py": "now = None",
+        "shop/apps.py": """
+from django.apps import AppConfig
+from django.urls import path
+
+
+class Shop(AppConfig):
+    name = "shop"
+
+    @property
+    def urls(self):
+        from .orders.views import receipt
+
+        return [path("", receipt), path("<int:pk>/", receipt)], "books", "books"
+""",
         "shop/urls.py": """
 from django.urls import path
 
@@ -260,7 +276,8 @@ class OrderViewSet(ViewSet):
         ("/api/orders", ""): {"shop/api.py", "shop/viewsets.py"},
         ("/api/orders/{pk}", ""): {"shop/api.py", "shop/viewsets.py"},
         ("/api/orders/{pk}/cancel", ""): {"shop/api.py", "shop/viewsets.py"},
-        ("/auth/{rest:path}", ""): set(),
+        ("/auth/:rest*", ""): set(),
+        ("/books/:rest*", ""): set(),
     },
     everywhere={
         *("site_/settings/local.py", "site_/settings/base.py", "site_/middleware.py"),

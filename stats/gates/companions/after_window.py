@@ -41,9 +41,6 @@ def missed_outcomes(target: ClosedCells, long: ClosedCells) -> ClosedCells:
 
     Returns:
         Cells with n_a = x_a + after_a and x_a = after_a.
-
-    Raises:
-        ValueError: The target has not closed where the long window has.
     """
     row = rows_of(long, target)
     x1, x0 = target.x1[row], target.x0[row]

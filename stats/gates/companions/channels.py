@@ -15,7 +15,7 @@ VOUCHED = "vouched"
 
 
 class Channels(CompanionGate):
-    """Of the outcomes that came with the write key, or signed, a page sent fewer in an arm.
+    """An arm's page sent fewer of the outcomes that servers vouch for.
 
     What that page loses of these it loses of the others too, which nobody else counts. It holds
     nothing back where the vouched outcomes alone show the answer.

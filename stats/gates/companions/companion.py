@@ -55,11 +55,7 @@ class CompanionGate(Gate):
         return companion.cells
 
     def explains(self, score: Floats, target: Floats, policy: Numbers) -> Flags:
-        """At which looks more of these outcomes in an arm explain the target's difference.
-
-        Args:
-            score: Of these outcomes, positive where treatment has more.
-        """
+        """At which looks a score, positive where treatment has more, explains the target's."""
         del policy
         return score * target < 0
 
@@ -115,7 +111,8 @@ class CompanionGate(Gate):
             np.append(column, 0)[row].astype(np.int64)
             for column in (line.compared.y1, line.compared.y0)
         )
-        is_high = log_e >= math.log(self.alarm_at(looks.series.policy))
+        # Without a cause it holds nothing back.
+        is_high = (log_e >= math.log(self.alarm_at(looks.series.policy))) & bool(self.cause)
         return CompanionReading(
             statistic=log_e,
             alarm=is_high & self.explains(totals.S, looks.trace.totals.S, looks.series.policy),
@@ -126,11 +123,7 @@ class CompanionGate(Gate):
 
 
 def rows_of(cells: ClosedCells, target: ClosedCells) -> Ints:
-    """The row of the target's cell for each cell of a companion.
-
-    Raises:
-        ValueError: The target has not closed where the companion has.
-    """
+    """The row of the target's cell, which must have closed, for each cell of a companion."""
     strata = 1 + max(int(target.stratum.max(initial=0)), int(cells.stratum.max(initial=0)))
     known, wanted = target.block * strata + target.stratum, cells.block * strata + cells.stratum
     order = np.argsort(known, kind="stable")

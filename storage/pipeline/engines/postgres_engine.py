@@ -143,11 +143,7 @@ class PostgresEngine:
         return self._execute("", _escaped(sql)).all()
 
     def add(self, statements: Mapping[str, str]) -> Mapping[str, int]:
-        """Adds rows to the store's tables.
-
-        Returns:
-            By table how many rows it added or changed.
-        """
+        """Adds rows to the store's tables; returns by table how many it added or changed."""
         if not self.few:
             return {
                 table: self._execute("", _escaped(sql)).rowcount

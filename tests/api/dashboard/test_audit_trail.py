@@ -11,11 +11,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from storage.releases.freeze import freeze, unfreeze
-from storage.tenants.audit_trail import audit_document, read_trail
 from storage.tenants.keys import KeyKind, Role
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from storage.tenants.sign_ins import end_sign_ins
 from storage.upkeep.forgetting import forget_person
+from storage.views.audit_trail import audit_document, read_trail
 from tests.clients.owner import KEYS, METRICS, Owner
 from tests.world import World
 

@@ -298,7 +298,17 @@ def advanced(page: str) -> list[tuple[bool, list[str]]]:
 
 
 def test_a_new_metric_asks_for_the_usual_fields_and_folds_the_others(owner) -> None:
-    folded = ["grace_seconds", "kind", "per", "cap", "over", "margin", "currency", "where"]
+    folded = [
+        "window",
+        "grace_seconds",
+        "kind",
+        "per",
+        "cap",
+        "over",
+        "margin",
+        "currency",
+        "where",
+    ]
     folded.append("rates")
     assert advanced(owner.page(METRICS)) == [(False, folded)]
     new = owner.form(METRICS)
@@ -339,6 +349,7 @@ def test_a_webhook_s_form_says_what_each_event_means(owner) -> None:
         "decided": "decided: a verdict stands",
         "closed": "closed: it ended without a verdict",
         "breached": "breached: a guardrail got worse, before any verdict",
+        "suspected": "suspected: it is worse, unless units are lost",
         "set_up_fault": "set up fault: the arms cannot be compared",
         "base_moved": "base moved: users got another build than a canary stands on",
         "placed": "placed: a change got its flag or its share",

@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from storage.postgres.engine import open_engine
-from storage.tenants.audit_trail import read_trail
 from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
+from storage.views.audit_trail import read_trail
 from tests.clients.owner import Owner, filled
 from tests.processes.api_process import ApiProcess
 from tests.processes.nginx import nginx_in_front

@@ -6,7 +6,8 @@ import pytest
 
 from storage.postgres.refusal import Invalid
 from storage.schema.tables import projects
-from storage.tenants.keys import KeyKind, Role, list_keys
+from storage.tenants.keys import KeyKind, Role
+from storage.tenants.projects import list_keys
 from tests.clients.owner import (
     GENERAL,
     KEYS,
@@ -75,7 +76,10 @@ WRONG = {
     "guardrails": ("x" * 129, "This must be a text of 1 to 128 characters."),
     "locked": ("alpha", '"routes", "target_metric" or "value", not "alpha".'),
     "default_branch": ("", "This must not be empty."),
-    "unit": ("visitor", 'This must be "auto", "session" or "user", not "visitor".'),
+    "unit": (
+        "a visitor",
+        "This must be auto, session, user, or the name of a property, of 1 to 64 letters, digits,",
+    ),
     "span_unit": ("k8s.pod.uid", "of no trace, span or request, of which a visitor makes many"),
     "segments": ("plan\nno spaces", 'letters, digits, _ and -, not "no spaces".'),
     "alpha": ("1.5", "This must be a number above 0 and below 1, not 1.5."),
@@ -144,7 +148,7 @@ class TestSimpleSettings:
         assert result.keys() == {f"settings-{name.replace('.', '-')}" for name in WRONG}
         for name, (_, words) in WRONG.items():
             assert words in result[f"settings-{name.replace('.', '-')}"]
-        assert {**filled(answer.text), "unit": "visitor"} == typed
+        assert {**filled(answer.text), "unit": "a visitor"} == typed
         assert f"{len(WRONG)} fields are wrong" in alert(answer.text)
         assert owner.stored() == before
 

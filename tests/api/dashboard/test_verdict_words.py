@@ -12,12 +12,11 @@ from api.dashboard.page.figures import first_line, money, signs, web_address
 from api.dashboard.verdict import reason_of, value_of
 from domain.cause import Cause
 from domain.contract import Contract, contract
-from domain.evidence.document import Evidence
+from domain.evidence.document import Evidence, value_range
 from domain.lineage.control_state import ControlState
 from domain.measure import measure_of
 from domain.wording.headline import ABSTENTIONS, headline_of
 from domain.wording.situation import situation
-from domain.wording.value import value_range
 from domain.wording.warnings import WARNINGS
 from domain.words import AbstainReason, EndedBecause
 from domain.words import Verdict as Word
@@ -28,11 +27,13 @@ from stats.decision.evidence import (
     ALLOCATION_UNDECLARED,
     DAY_UNEQUAL,
     FADING,
+    FEWER_SO_FAR,
     GUARDRAILS_UNPROVEN,
     SESSIONS_CUT,
     TURNOVER_UNSEEN,
     TWIN_UNKNOWN,
     UNVERIFIED,
+    WHO_CAME,
 )
 from stats.gates.gate import Reading
 from stats.gates.readings import GATES
@@ -142,7 +143,9 @@ def test_every_warning_is_explained() -> None:
         DAY_UNEQUAL,
         SESSIONS_CUT,
         TURNOVER_UNSEEN,
+        WHO_CAME,
         TWIN_UNKNOWN,
+        FEWER_SO_FAR,
     }
     assert known | others == WARNINGS.keys()
 

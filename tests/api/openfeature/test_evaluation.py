@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -47,6 +48,17 @@ def test_a_unit_gets_the_build_that_the_published_hash_draws(service) -> None:
         assert document["variant"] == ("treatment" if inside else "control")
         assert document["metadata"]["commit"] == document["value"]
         assert (document["key"], document["reason"]) == ("commit", "SPLIT")
+
+
+@pytest.mark.parametrize("environment", [None, "production", " production "])
+def test_an_environment_that_is_null_is_production_and_spaces_around_it_are_none(
+    service, environment
+) -> None:
+    service.deploy(BASE)
+    service.deploy(CANARY, 0.1)
+    for unit in UNITS[:20]:
+        spelled = asked(service, unit, environment=environment).json()
+        assert spelled == asked(service, unit).json()
 
 
 def test_several_canaries_are_disjoint_and_each_has_its_declared_size() -> None:
@@ -124,6 +136,38 @@ def test_before_its_policy_is_frozen_everybody_gets_control_and_counts_from_then
     later = [asked(service, unit, "one-step").json() for unit in UNITS[:40]]
     assert {flag["reason"] for flag in later} == {"SPLIT"}
     assert {flag["value"] for flag in later} == {True, False}
+    events = [
+        {
+            "event": "page_view",
+            "session_id": unit,
+            "commit": BASE,
+            "flags": {"one-step": flag["value"]},
+        }
+        for unit, flag in zip(UNITS, later, strict=False)
+    ]
+    assert service.post("/v1/events", {"events": events}).json()["accepted"] == 40
+    run_pipeline(service.store.engine, as_of=datetime.now(UTC) + timedelta(days=2))
+    evidence = service.evidence(experiment)
+    # Who had control until the freeze is in neither arm, whatever came of it.
+    assert evidence["counts"]["in_flight"] == 20
+    assert evidence["draw"] == {"verified": 20, "mismatched": 0}
+
+
+def test_who_got_control_while_its_policy_was_read_is_before_the_start(service) -> None:
+    service.deploy(BASE)
+    experiment = service.register(treatment_flag=FLAG, target_metric="activation")
+    waiting = text(
+        "SELECT FROM pg_locks WHERE NOT granted AND relation = 'runtime_events'::regclass"
+    )
+    with ThreadPoolExecutor() as pool:
+        with service.store.engine.begin() as connection:
+            connection.execute(text("LOCK runtime_events IN ACCESS EXCLUSIVE MODE"))
+            freezing = pool.submit(service.freeze)
+            eventually(lambda: connection.execute(waiting).all())
+            assert asked(service, UNITS[0], "one-step").json()["reason"] == "DEFAULT"
+            asked_until = datetime.now(UTC)
+        freezing.result()
+    assert datetime.fromisoformat(service.bound(experiment)["starts_at"]) > asked_until
 
 
 def test_a_flag_under_test_is_on_for_half_of_the_units(service, tested) -> None:
@@ -135,7 +179,7 @@ def test_a_flag_under_test_is_on_for_half_of_the_units(service, tested) -> None:
     assert document["variant"] == ("treatment" if document["value"] else "control")
 
 
-@pytest.mark.parametrize("unit", ["session", "user"])
+@pytest.mark.parametrize("unit", ["session", "user", "account"])
 def test_the_arms_that_are_handed_out_are_those_that_the_pipeline_verifies(service, unit) -> None:
     service.settings(unit=unit, verified_draws=True)
     service.deploy(BASE, minutes=0)
@@ -144,18 +188,24 @@ def test_the_arms_that_are_handed_out_are_those_that_the_pipeline_verifies(servi
     events: list[dict[str, Any]] = []
     for number, session in enumerate(UNITS[:80]):
         who = {"session_id": session, "user_ref": f"u-{number % 40}"}
-        answer = asked(service, session, "one-step", user_ref=who["user_ref"])
+        account = {"account": number % 40}
+        answer = asked(service, session, "one-step", user_ref=who["user_ref"], **account)
         flags = {"one-step": answer.json()["value"]}
-        events.append({**who, "event": "page_view", "commit": BASE, "flags": flags})
+        visit = {**who, "event": "page_view", "commit": BASE, "properties": account}
+        events.append({**visit, "flags": flags})
     assert service.post("/v1/events", {"events": events}).json()["accepted"] == len(events)
     run_pipeline(service.store.engine, as_of=datetime.now(UTC) + timedelta(days=2))
     counted = 80 if unit == "session" else 40
     assert service.evidence(experiment)["draw"] == {"verified": counted, "mismatched": 0}
 
 
-@pytest.mark.parametrize("nobody", [{}, {"user_ref": "undefined"}, {"user_ref": ""}])
-def test_where_users_are_drawn_who_names_none_gets_control_and_is_told(service, nobody) -> None:
-    service.settings(unit="user")
+@pytest.mark.parametrize("member", ["user_ref", "account"])
+@pytest.mark.parametrize("nobody", [None, "undefined", ""])
+def test_where_users_are_drawn_who_names_none_gets_control_and_is_told(
+    service, member, nobody
+) -> None:
+    service.settings(unit="user" if member == "user_ref" else member)
+    nobody = {} if nobody is None else {member: nobody}
     service.deploy(BASE)
     service.deploy(CANARY, 0.5, base=BASE)
     service.register(treatment_flag=FLAG, target_metric="activation")
@@ -168,9 +218,9 @@ def test_where_users_are_drawn_who_names_none_gets_control_and_is_told(service, 
         ]
         for flag in flags:
             assert (flag["variant"], flag["reason"]) == ("control", "DEFAULT")
-            assert flag["metadata"]["waits_for"] == "user_ref"
+            assert flag["metadata"]["waits_for"] == member
             assert "assignment" not in flag["metadata"]
-    known = [asked(service, unit, "one-step", user_ref=unit).json() for unit in UNITS[:40]]
+    known = [asked(service, unit, "one-step", **{member: unit}).json() for unit in UNITS[:40]]
     assert {flag["reason"] for flag in known} == {"SPLIT"}
     assert {flag["value"] for flag in known} == {True, False}
 
@@ -227,6 +277,8 @@ def test_a_value_is_handed_out_in_its_type_and_its_event_counts_for_it(
     assert result == set(handed_out)
     for unit, answer in zip(UNITS[:20], answers, strict=True):
         served, assignment = answer.json()["value"], answer.json()["metadata"]["assignment"]
+        # JavaScript prints 10.0 as 10.
+        served = int(served) if served == 10 else served
         event = {"event": "page_view", "session_id": unit, "flags": {"team/price?": served}}
         event |= {"commit": BASE, "assignment": assignment}
         assert service.post("/v1/events", event).status_code == 202

@@ -27,6 +27,8 @@ def attributes(members: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def value_of(value: Any) -> dict[str, Any]:
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [*map(value_of, value)]}}
     kinds = {bool: "boolValue", int: "intValue", float: "doubleValue", str: "stringValue"}
     return {kinds[type(value)]: str(value) if type(value) is int else value}
 

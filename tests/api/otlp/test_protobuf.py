@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from otlp_receiver.decoding import records_of, spans_of
+from otlp_receiver.mapping import as_text
+from otlp_receiver.record import LogRecord, Span
 
-from api.adapters.otlp.decoding import records_of, spans_of
-from api.adapters.otlp.mapping import as_text
-from api.adapters.otlp.record import LogRecord, Span
 from api.wire.problem import Problem
 from tests.api.otlp.exports import encoded
 from tests.repetition import examples

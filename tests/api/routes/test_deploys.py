@@ -328,6 +328,12 @@ class TestADeploy:
         if status == 422:
             assert faults(answer)[0][0].startswith(f"/commit/{member}")
 
+    def test_names_where_a_member_stands_that_was_put_beside_its_place(self, tenant) -> None:
+        body = {"commit": {"sha": "abcdef1"}, "changes": ["abcdef1"], "base_commit": "aaaaaaa1"}
+        said = [fault["detail"] for fault in tenant.post(DEPLOYS, body).json()["errors"]]
+        where = "there is no such member: it stands in"
+        assert said == [f"{where} commit.changes", f"{where} diff.base_commit"]
+
     def test_links_to_the_dashboard_that_users_see(self, tenant) -> None:
         settings = ApiSettings(
             database_url=tenant.store.url, secret=b"s", public_url="https://reward.example/"

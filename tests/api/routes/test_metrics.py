@@ -14,6 +14,7 @@ from api.runtime.gauges import StoreGauges
 from api.runtime.settings import ApiSettings
 from api.runtime.store import Store
 from storage.postgres.engine import open_async_engine
+from storage.upkeep.gauges import read_gauges
 from tests.processes.api_process import ApiProcess
 
 UP = re.compile(rb"^deploy_reward_store_up (\S+)$", re.MULTILINE)
@@ -44,7 +45,9 @@ def test_the_store_is_asked_again_when_its_answer_is_old(
 ) -> None:
     async def polled() -> list[bytes]:
         engine = open_async_engine(service.store.url)
-        gauges = StoreGauges(Store(engine), fresh_seconds=fresh_seconds, patience_seconds=60)
+        gauges = StoreGauges(
+            Store(engine), read_gauges, fresh_seconds=fresh_seconds, patience_seconds=60
+        )
         try:
             before = await gauges.exposition()
             await asyncio.to_thread(service.post, "/v1/events", runtime_event)
@@ -61,8 +64,8 @@ def test_a_store_that_hangs_is_not_waited_for(service) -> None:
     async def polled() -> list[bool]:
         # A connection: that the first reading gives it back is seen from the second.
         engine = open_async_engine(service.store.url, pool_size=1)
-        gauges = StoreGauges(Store(engine), fresh_seconds=0, patience_seconds=0.2)
-        patient = StoreGauges(Store(engine), patience_seconds=60)
+        gauges = StoreGauges(Store(engine), read_gauges, fresh_seconds=0, patience_seconds=0.2)
+        patient = StoreGauges(Store(engine), read_gauges, patience_seconds=60)
         try:
             with service.store.engine.begin() as connection:
                 connection.execute(text("LOCK TABLE verdicts"))

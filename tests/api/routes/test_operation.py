@@ -209,11 +209,16 @@ class TestTheOpenApiDocument:
         # What an operator asks of the process belongs to no project and to no version, and the
         # scripts that a team puts into its pages and builds belong to none either.
         scripts = {"/sdk.js", "/route-graph.mjs", "/route_graph.py"}
-        assert others == {"/healthz", "/readyz", "/metrics"} | scripts
+        # RFC 8615 has a place of its own for keys.
+        key = "/.well-known/deploy-reward-key"
+        assert others == {"/healthz", "/readyz", "/metrics", key} | scripts
 
     @pytest.fixture
     def document(self, tenant) -> dict[str, Any]:
         return tenant.client.get("/openapi.json").json()
+
+    def test_names_the_instance_that_serves_it(self, document) -> None:
+        assert document["servers"] == [{"url": "/"}]
 
     def test_shows_a_body_for_every_operation_that_takes_one(self, document) -> None:
         for path, operations in document["paths"].items():

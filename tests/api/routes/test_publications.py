@@ -15,7 +15,6 @@ OPEN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
 
 @pytest.fixture
 def experiment(service) -> str:
-    """An experiment of which nothing is known yet."""
     for sha in ("a" * 40, "b" * 40):
         service.deploy(sha)
     return service.register()

@@ -2,7 +2,8 @@
 
 import re
 
-from storage.tenants.keys import KeyKind, revoke_key
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import revoke_key
 from tests.api.routes.test_tenants import asked, by, code_of, every_operation
 from tests.clients.owner import OWN
 

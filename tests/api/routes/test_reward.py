@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from domain.contract import Contract
 from domain.metric import MONETARY
-from storage.tenants.audit_trail import read_trail
+from storage.views.audit_trail import read_trail
 from storage.views.recent_traffic import read_names
 from tests.mcp_server.contracts import WAITING
 from tests.processes.api_process import eventually
@@ -35,6 +35,13 @@ def published(
     return tenant.in_store(
         lambda c: publish(c, experiment_id, answer, {}, next_look_at=at, wrong=members)
     )
+
+
+def sent(tenant: Any, name: str, **keys: Any) -> None:
+    """Sends an event of this name, and waits until the name is noted."""
+    event = {"event": name, "session_id": "s"}
+    assert tenant.post("/v1/events", event, **keys).status_code == 202
+    eventually(lambda: name in tenant.in_store(lambda c: read_names(c, tenant.project_id)))
 
 
 class TestRegistering:
@@ -132,12 +139,9 @@ class TestRegistering:
             return [listed["metric"] for listed in tenant.listed()]
 
         deployed(tenant, "aaaaaaa", "bbbbbbb")
-        # Whoever has the public key could choose by this.
-        stranger = {"event": "trial_started", "session_id": "s"}
-        tenant.post("/v1/events", stranger, headers=tenant.public)
-        eventually(
-            lambda: "trial_started" in tenant.in_store(lambda c: read_names(c, tenant.project_id))
-        )
+        # Anybody with the public key can send these.
+        for name in ("trial_started", "activation"):
+            sent(tenant, name, headers=tenant.public)
         paid("subscription_churned")
         tenant.register()
         assert targets() == ["activation"]
@@ -153,6 +157,15 @@ class TestRegistering:
             if entry.action == "default_metric_settled"
         )
         assert (entry.changes[0].before, entry.changes[0].after) == ("activation", "trial_to_paid")
+
+    def test_without_a_metric_it_is_on_activation_where_the_write_key_sent_it(self, tenant) -> None:
+        deployed(tenant, "aaaaaaa", "bbbbbbb")
+        sent(tenant, "activation")
+        event = {"event": "signup_completed", "occurred_at": T.isoformat(), "user_ref": "u"}
+        body = {**event, "idempotency_key": "1"}
+        assert tenant.post("/v1/revenue/events", body).status_code == 200
+        tenant.register()
+        assert [listed["metric"] for listed in tenant.listed()] == ["activation"]
 
     def test_the_same_change_in_another_environment_is_an_experiment_of_its_own(
         self, tenant
@@ -249,6 +262,16 @@ class TestRegistering:
             ({"routes": "/a"}, "/routes", "list_type"),
             (
                 {"treatment_flag": {"name": "f", "treatment": True, "control": True}},
+                "/treatment_flag",
+                "same_value",
+            ),
+            (
+                {"treatment_flag": {"name": "commit ", "treatment": "new"}},
+                "/treatment_flag/name",
+                "reserved_name",
+            ),
+            (
+                {"treatment_flag": {"name": "f", "treatment": 1.0, "control": "1"}},
                 "/treatment_flag",
                 "same_value",
             ),

@@ -451,11 +451,12 @@ def test_names_that_a_public_key_invents_keep_no_other_waiting_and_are_bounded(t
 
     eventually(lambda: {"order_real", "signed_up"} <= names_noted(tenant), seconds=10)
     # All that will ever be noted: a bound in the process, and another in the store.
-    eventually(lambda: len(names_noted(tenant)) == 1002)
+    eventually(lambda: len(names_noted(tenant)) >= 1001)
+    noted = names_noted(tenant)
     more = [f"another server's {number}" for number in range(50)]
     tenant.in_store(lambda c: note_names(c, {tenant.project_id: more}, vouched=False))
-    assert len(names_noted(tenant)) == 1002
+    assert names_noted(tenant) == noted
 
     in_a_month = datetime.now(UTC) + timedelta(days=29)
-    assert tenant.in_store(lambda c: delete_old_names(c, as_of=in_a_month)) >= 1002
+    assert tenant.in_store(lambda c: delete_old_names(c, as_of=in_a_month)) >= 1001
     assert names_noted(tenant) == set()

@@ -14,8 +14,8 @@ from api.app import create_app
 from api.dashboard.pages import router as dashboard
 from api.runtime.settings import ApiSettings
 from storage.schema.tables import keys, metadata
-from storage.tenants.keys import FIRST_KINDS, KeyKind, key_digest, list_keys, new_key, revoke_key
-from storage.tenants.projects import create_project
+from storage.tenants.keys import KeyKind, key_digest, new_key
+from storage.tenants.projects import FIRST_KINDS, create_project, list_keys, revoke_key
 from tests.world import World
 
 pytestmark = pytest.mark.shared_store(ofrep="browser")
@@ -57,6 +57,7 @@ KINDS = {
     "/v1/reward/{experiment_id}/evidence": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/effect": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/registration": {KeyKind.PROJECT},
+    "/v1/reward/{experiment_id}/attestation": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/close": {KeyKind.PROJECT},
 }
 
@@ -105,6 +106,7 @@ OPEN = {
     ("GET", "/sdk.js"),
     ("GET", "/route-graph.mjs"),
     ("GET", "/route_graph.py"),
+    ("GET", "/.well-known/deploy-reward-key"),
     ("GET", "/.well-known/oauth-protected-resource"),
     ("GET", "/.well-known/oauth-protected-resource/mcp"),
     *((method, path) for path in ("/docs", "/docs/oauth2-redirect") for method in ("GET", "HEAD")),

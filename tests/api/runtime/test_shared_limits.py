@@ -26,8 +26,6 @@ EVENT = {"event": "a", "session_id": "s"}
 
 
 class Redis:
-    """A Redis of a test's own."""
-
     def __init__(self, folder: Path, port: int) -> None:
         self.port = port
         self.folder = folder

@@ -46,7 +46,6 @@ def key(safe_project) -> str:
 
 
 def chunked(*fields: str) -> bytes:
-    """A POST of an event in two chunks."""
     head = ["POST /v1/events HTTP/1.1", "Host: here", "Content-Type: application/json", *fields]
     first, rest = EVENT[:16], EVENT[16:]
     chunks = b"10\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (first, len(rest), rest)

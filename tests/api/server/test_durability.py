@@ -25,7 +25,6 @@ def administer(url: str, statement: str) -> None:
 
 @contextmanager
 def off(url: str, name: str) -> Iterator[None]:
-    """The setting off, for as long as the context lasts."""
     if name == "synchronous_commit":
         # A database's own, which no other test uses.
         database = make_url(url).database

@@ -21,7 +21,7 @@ from storage.postgres.engine import connection_string, opened_engine, session_op
 from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from tests.clients.shop import Shop, open_shop
 from tests.clients.wire import Answer, Wire, get, post
 from tests.processes.api_process import ApiProcess, eventually

@@ -5,20 +5,21 @@ The members are those of our own OpenAPI document, and the attributes those that
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from otlp_receiver.mapping import ATTRIBUTES
 from sqlalchemy import text
 
-from api.adapters.otlp.export import attributes
-from api.adapters.otlp.mapping import ATTRIBUTES
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from domain.absence import WORDS, is_nobody, is_null
+from domain.absence import EMPTY, WORDS, is_nobody, is_null
+from tests.api.otlp.exports import KINDS, attributes, receipt, sent
 
 NOTHING = [*WORDS, "", "  ", "\tNULL ", "none"]
 # Of commits alone: elsewhere zeros are an id.
-ZEROS = ["0" * 7, "0" * 40, "0" * 64]
+ZEROS = ["0" * 7, "0" * 40, "0" * 64, "4b825DC", *EMPTY[1::2]]
 _SETTINGS = ApiSettings(database_url="postgresql+psycopg://nobody@/none", secret=b"of the tests")
 DOCUMENT = create_app(_SETTINGS).openapi()
 
@@ -161,6 +162,7 @@ def test_a_word_for_nothing_as_a_parameter_is_refused_by_name(shop, path, name, 
         assert answer.json()["errors"][0]["parameter"] == name
 
 
+@KINDS
 @pytest.mark.parametrize(
     ("signal", "member", "name"),
     [
@@ -171,19 +173,19 @@ def test_a_word_for_nothing_as_a_parameter_is_refused_by_name(shop, path, name, 
     ],
 )
 def test_a_word_for_nothing_as_an_attribute_is_refused_by_name_or_unknown(
-    shop, signal, member, name
+    shop, signal, member, name, protobuf
 ) -> None:
-    path, records = {"Logs": ("logs", "logRecords"), "Spans": ("traces", "spans")}[signal]
+    records = {"Logs": "logRecords", "Spans": "spans"}[signal]
     unread = {"assignment", "route"} | (
         {"event", "event_id", "value"} if signal == "Spans" else set()
     )
     for word in words(member == "commit"):
-        sent = {"event.name": "sent", "session.id": "s-1", name: word}
-        record = {"kind": 2, "attributes": attributes(sent)}
+        named = {"event.name": "sent", "session.id": "s-1", name: word}
+        record = {"attributes": attributes(named)} | ({"kind": 2} if signal == "Spans" else {})
         export = {f"resource{signal}": [{f"scope{signal}": [{records: [record]}]}]}
-        answer = shop.post(f"/v1/{path}", export)
+        answer = sent(shop, export, protobuf=protobuf, **shop.write)
         assert answer.status_code == 200, answer.text
-        message = answer.json().get("partialSuccess", {}).get("errorMessage", "")
+        _, message = receipt(answer)
         known = not is_nobody(word) if member == "user_ref" else member == "value" and is_null(word)
         # Nothing is read of an empty text, of a version that is no commit, and of a route
         # that says nothing, beside which another attribute may have it.
@@ -207,11 +209,110 @@ SELECT made FROM (
     FROM experiments WHERE project_id = :project_id
 ) AS stored (made, build, base)
 WHERE lower(btrim(made)) = ANY(:words) OR build ~ '^0+$' OR base ~ '^0+$'
+    OR EXISTS (
+        SELECT FROM unnest(CAST(:empty AS text[])) AS id WHERE starts_with(id, build) OR id = base
+    )
 """
 
 
 def _require_nothing_made(shop: Any) -> None:
     """Holds that no arm, arrival or base is made of a word, or of zeros."""
-    bound = {"project_id": shop.project_id, "words": ["", *(word.lower() for word in WORDS)]}
+    words = ["", *(word.lower() for word in WORDS)]
+    bound = {"project_id": shop.project_id, "words": words, "empty": list(EMPTY)}
     made = shop.in_store(lambda connection: connection.execute(text(_MADE), bound).scalars().all())
     assert made == []
+
+
+_NO_COMMIT = {"event": "page_view", "session_id": "s-1", "flags": {" cart ": "new", "old": None}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [_NO_COMMIT, {"events": [_NO_COMMIT]}, {**_NO_COMMIT, "mine": 1}, {"events": [_NO_COMMIT, {}]}],
+    ids=["an event", "a batch", "an unknown member", "beside a refused event"],
+)
+def test_a_flag_of_null_was_not_served_and_spaces_around_its_name_are_none(tenant, body) -> None:
+    assert tenant.post("/v1/events", body).json()["accepted"] == 1
+    assert _stored(tenant, "flags") == [{"cart": "new"}]
+
+
+def test_spaces_around_an_environment_are_none_at_each_door(tenant) -> None:
+    spaced = "staging\n"
+    event = {"event": "page_view", "session_id": "s-1", "environment": spaced}
+    paid = {**_PAID, "attributes": {"session_id": " s-1", "environment": spaced}}
+    deploy = {"commit": {"sha": "4f2a9c1d"}, "environment": spaced}
+    record = {"eventName": "page_view", "attributes": attributes({"session.id": "s-2"})}
+    record["attributes"] += attributes({"deployment.environment.name": spaced})
+    export = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+    bodies = {"/v1/events": event, "/v1/revenue/events": paid, "/v1/logs": export}
+    assert all(tenant.post(path, body).is_success for path, body in bodies.items())
+    assert tenant.post("/v1/deploys", deploy).json()["deploy"]["environment"] == "staging"
+    last = tenant.get("/v1/deploys/last", params={"environment": spaced})
+    assert last.json()["deploy"]["environment"] == "staging"
+    assert _stored(tenant, "environment") == ["staging", "staging"]
+    assert _stored(tenant, "environment || session_id", "revenue_events") == ["stagings-1"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "session", "user"),
+    [
+        (False, None, None),
+        (True, None, None),
+        (7.0, "7", "7"),
+        (1.5, None, None),
+        (1.2345678901234567e18, None, None),
+        (1234567890123456789, "1234567890123456789", "1234567890123456789"),
+    ],
+)
+def test_an_attribute_identifies_by_a_text_or_a_whole_number(tenant, sent, session, user) -> None:
+    exports = [{"session.id": sent}, {"session.id": "of the user", "user.id": sent}]
+    for members in exports:
+        record = {"eventName": "page_view", "attributes": attributes(members)}
+        tenant.post("/v1/logs", {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]})
+    known = [] if session is None else [session]
+    assert sorted(_stored(tenant, "session_id")) == [*known, "of the user"]
+    assert len([name for name in _stored(tenant, "pseudonym") if name]) == (user is not None)
+
+
+def test_spans_of_no_trace_are_not_one_span_sent_again(tenant) -> None:
+    members = {"session.id": "s-1", "http.route": "/cart"}
+    span = {"traceId": "0" * 32, "spanId": "0" * 16, "kind": 2, "attributes": attributes(members)}
+    export = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+    for _ in range(2):
+        assert tenant.post("/v1/traces", export).status_code == 200
+    assert _stored(tenant, "event_id") == [None, None]
+
+
+@pytest.mark.parametrize("reason", ["error", "ERROR"])
+def test_a_flag_whose_evaluation_failed_served_no_arm(tenant, reason) -> None:
+    members = {"session.id": "s-1", "feature_flag.key": "cart", "feature_flag.result.value": "new"}
+    members["feature_flag.result.reason"] = reason
+    record = {"eventName": "feature_flag.evaluation", "attributes": attributes(members)}
+    tenant.post("/v1/logs", {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]})
+    assert _stored(tenant, "flags") == []
+
+
+def test_an_event_in_the_future_by_a_wrong_sent_at_is_refused_in_its_name(tenant) -> None:
+    event = {**_EVENT, "occurred_at": datetime.now(UTC).isoformat()}
+    answer = tenant.post("/v1/events", {"sent_at": "2016-01-01T00:00:00Z", "events": [event]})
+    assert answer.status_code == 422
+    assert "sent_at" in answer.json()["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "fault"),
+    [
+        ({"value": 1, "currency": "XXX"}, "/amount/currency"),
+        ({"value": 1, "currency": "xau"}, "/amount/currency"),
+        ({"value": 1, "currency": "XDR"}, "/amount/currency"),
+    ],
+)
+def test_an_amount_is_of_a_currency_with_a_minor_unit(tenant, amount, fault) -> None:
+    answer = tenant.post("/v1/revenue/events", {**_PAID, "amount": amount})
+    assert [each["pointer"] for each in answer.json()["errors"]] == [fault]
+
+
+def _stored(shop: Any, column: str, table: str = "runtime_events") -> list[Any]:
+    select = text(f"SELECT {column} FROM {table} WHERE project_id = :number")
+    bound = {"number": shop.project_id}
+    return shop.in_store(lambda connection: connection.execute(select, bound).scalars().all())

@@ -11,6 +11,7 @@ import pytest
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from places.queue import PlaceRequest, ask
 from rich.console import Console
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -29,11 +30,10 @@ from domain.document import document_text
 from domain.lineage.flag import Flag
 from domain.registration import Registration
 from storage.experiments.experiments import register
-from storage.places.queue import PlaceRequest, ask
 from storage.postgres.engine import open_engine
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.api.routes.test_tenants import KINDS
 from tests.clients.wire import Wire

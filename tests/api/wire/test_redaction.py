@@ -12,7 +12,7 @@ from storage.postgres.engine import connection_string, session_options
 from tests.api.routes.test_tenants import HEADER, KINDS, OPERATIONS
 
 HEADERS = ("User-Agent", "Cookie", "Referer", "X-Forwarded-For", "X-Anything", "Idempotency-Key")
-# What docs/privacy.md and the interface say is stored as sent: the rest is stored nowhere.
+# What docs/operations/keeping.md and the interface say is stored as sent, and nothing else.
 STORED = {
     "/v1/events": {
         *("event", "session_id", "commit", "environment", "event_id", "flags", "properties"),

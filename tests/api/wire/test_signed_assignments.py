@@ -16,8 +16,9 @@ from sqlalchemy import text
 
 from storage.postgres.refusal import Invalid
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
+from tests.clients.page import example
 
-PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
+PAGE = Path(__file__).parents[3] / "docs" / "public-key.md"
 SERVED = {"session_id": "s-1", "commit": "4f2a9c1d", "environment": "production"}
 
 
@@ -224,24 +225,15 @@ def ours(assignment: Mapping[str, Any]) -> str:
     )
 
 
-def shown(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-
-
-def routers(language: str) -> list[str]:
-    return [block for block in shown(language) if "token(" in block]
-
-
 def test_the_example_of_the_page_is_true() -> None:
-    (example,) = re.findall(r"`([0-9a-f]{64})`", PAGE.read_text())
-    assert example == ours({**SIGNED[0], "flags": {"new_cart": True}})
+    (digest,) = re.findall(r"`([0-9a-f]{64})`", PAGE.read_text())
+    assert digest == ours({**SIGNED[0], "flags": {"new_cart": True}})
 
 
 @pytest.mark.parametrize("drawn", SIGNED, ids=["plain", "odd", "flags"])
 def test_a_router_in_python_signs_as_the_page_shows(drawn, tmp_path) -> None:
-    (written,) = routers("python")
     file = tmp_path / "router.py"
-    file.write_text(written)
+    file.write_text(example("token.py"))
     spec = importlib.util.spec_from_file_location("router", file)
     assert spec is not None
     assert spec.loader is not None
@@ -260,8 +252,8 @@ def test_a_router_in_python_signs_as_the_page_shows(drawn, tmp_path) -> None:
     ids=["njs", "worker"],
 )
 def test_a_router_in_javascript_signs_as_the_page_shows(imported, tmp_path) -> None:
-    njs, worker = routers("js")
-    (tmp_path / "router.mjs").write_text(njs if "const { token }" in imported else worker)
+    router = "assignment.js" if "const { token }" in imported else "token.mjs"
+    (tmp_path / "router.mjs").write_text(example(router))
     result = json.dumps([[KEY, *each.values()] for each in SIGNED])
     (tmp_path / "main.mjs").write_text(
         f"{imported}\nconst tokens = [];\n"
@@ -275,10 +267,8 @@ def test_a_router_in_javascript_signs_as_the_page_shows(imported, tmp_path) -> N
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_a_page_hands_on_what_nginx_gave_it_as_the_page_shows(tmp_path) -> None:
-    njs, _ = routers("js")
-    (sender,) = (block for block in shown("js") if "sendBeacon" in block)
-    (tmp_path / "router.mjs").write_text(njs)
-    (tmp_path / "page.mjs").write_text(sender)
+    (tmp_path / "router.mjs").write_text(example("assignment.js"))
+    (tmp_path / "page.mjs").write_text(example("handed-on.mjs"))
     (tmp_path / "main.mjs").write_text(
         f"""
 import router from './router.mjs';

@@ -53,7 +53,7 @@ STATES = {
     "mean": Told(
         "Can’t say yet",
         "780 sessions counted. So far: not worse than −40.5 %, not better than +40.5 %."
-        " About 4,881 sessions are needed to find a 20 % change.",
+        " About 5,579 sessions are needed to find a 20 % change.",
         "Leave the canary running",
         "Ends in any case",
     ),

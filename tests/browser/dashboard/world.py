@@ -43,8 +43,6 @@ GRAPH = {
 
 
 class Served(World):
-    """A project whose pages are looked at."""
-
     def link(self, role: Role = Role.READ) -> str:
         code = self.in_store(lambda connection: create_link(connection, self.project_id, role))
         return f"{str(self.client.base_url).rstrip('/')}/dashboard/sign-in#{code}"

@@ -36,8 +36,6 @@ _WHO = {
 
 @dataclass(frozen=True, kw_only=True)
 class Checkout:
-    """A working copy."""
-
     folder: Path
     base: str
     change: str
@@ -63,7 +61,6 @@ class Checkout:
         }
 
     def look_at(self, commit: str) -> None:
-        """Checks a commit out."""
         _git(self.folder, "checkout", "--quiet", commit)
 
 

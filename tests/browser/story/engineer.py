@@ -18,11 +18,7 @@ _TREE = Path(__file__).parents[3]
 
 @dataclass(frozen=True, kw_only=True)
 class Engineer:
-    """Somebody who knows what the pages and docs tell, and was given the keys.
-
-    Attributes:
-        shots: The folder where what is seen is kept; None: it is not.
-    """
+    """Somebody who knows what pages and docs tell, and has the keys; `shots` None: no pictures."""
 
     checkout: Checkout
     page: Page
@@ -77,14 +73,12 @@ class Engineer:
         return json.loads(self.types(self.page.get_by_label(label).inner_text(), **variables))
 
     def asks(self, path: str) -> Any:
-        """Returns what a program of theirs is answered."""
         headers = {"X-Service-Project-Key": self.keys["project"]}
         answer = httpx2.get(f"{self.service}{path}", headers=headers)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def opens(self, path: str) -> None:
-        """Opens a page of the dashboard."""
         self.page.goto(f"{self.service}/dashboard{path}")
 
     def keeps(self, name: str, *, everywhere: bool = False) -> None:

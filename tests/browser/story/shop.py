@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from tests.browser.story.checkout import NEW, OLD, Checkout
-from tests.clients.page import names_defined_by, page
+from tests.clients.page import example, names_of
 
 _MONTH = 30 * 86_400
 _ORDER = """
@@ -22,7 +22,7 @@ document.querySelector("button").addEventListener("click", () => {
 
 
 def _documented() -> Callable[[str, str, float], bool]:
-    return names_defined_by(page("routing.md").split("## nginx\n")[0])["is_drawn"]
+    return names_of(example("draw.py"))["is_drawn"]
 
 
 @dataclass(kw_only=True)

@@ -23,7 +23,6 @@ class Visitors:
     ordered: Counter[str] = field(default_factory=Counter)
 
     def come(self, count: int) -> None:
-        """So many come in turn."""
         for _ in range(count):
             self._come()
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 from sqlalchemy import text as sql
 
+from cli.changes.explain import needed
 from cli.changes.interval_plot import MOST_ROWS, WIDTH, interval_plot
 from domain.evidence.document import Evidence, evidence_of
 from domain.evidence.effect import Effect
@@ -114,7 +115,6 @@ def _model(postgres_url, migrated_template) -> Iterator[Any]:
 
 @pytest.fixture
 def service(postgres_url, _model) -> Iterator[World]:
-    """The API of a shop with evidence of a canary."""
     name, (project, _) = _model
     with fresh_store(postgres_url, name) as store, serving_store(store) as client:
         yield World(store=store, client=client, project=project)
@@ -122,7 +122,6 @@ def service(postgres_url, _model) -> Iterator[World]:
 
 @pytest.fixture
 def explained(_model) -> str:
-    """The canary's experiment."""
     return _model[1][1]
 
 
@@ -181,3 +180,21 @@ def test_it_shows_the_effect_that_was_measured_since_the_decision(
     explanation = " ".join(command("explain", explained).stdout.split())
     assert "+12.34 points" in explanation
     assert "over its full time" in explanation
+
+
+def test_the_units_that_are_needed_come_with_their_aim() -> None:
+    sessions = {"required": 19_534.2}
+    waiting = {
+        "at": START.isoformat(),
+        "lift": 0.05,
+        "confidence": 0.99,
+        "ci": [0.01, 0.09],
+        "cadence": "day",
+        "holds": True,
+    }
+    searching = example_evidence(sessions=sessions, candidate=None)
+    assert needed(searching) == "about 19,534 sessions to find a 20 % change"
+    almost = example_evidence(sessions=sessions, candidate={**waiting, "waits_for": ["error"]})
+    assert needed(almost) == "about 19,534 sessions to be sure that error did not get worse"
+    assert needed(example_evidence(sessions=sessions, candidate={**waiting, "waits_for": []})) == ""
+    assert needed(example_evidence(sessions={"required": None})) == ""

@@ -15,6 +15,7 @@ from sqlalchemy import text
 
 from cli.main import main
 from domain.absence import ZERO_UUID
+from storage.tenants.secret import Pseudonyms
 from tests.repetition import also_nightly
 
 LINES = [
@@ -124,7 +125,6 @@ def saved(folder: Path, frame: pd.DataFrame, form: str) -> Path:
 
 
 def error_of(result: Result) -> str:
-    """The last line of an import."""
     assert result.exit_code == 1, result.output
     assert isinstance(result.exception, SystemExit), result.exception
     lines = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
@@ -435,6 +435,32 @@ def test_an_import_counts_what_the_verdict_will_count_and_says_why_the_rest_does
     evidence = judged_evidence()
     assert [evidence["arms"][arm]["units"] for arm in ("control", "treatment")] == [1, 2]
     assert evidence["counts"]["in_flight"] == 1
+
+
+@pytest.mark.parametrize(("unit", "member"), [("user", "user_ref"), ("account", "account")])
+def test_rows_without_what_a_project_counts_are_said_to_lack_it(tenant, load, unit, member) -> None:
+    tenant.settings(unit=unit)
+    report = load(units([0, 1, 0, 1]), UNITS, COMMITS + EXPERIMENT, ["--dry-run"]).stdout
+    for arm in ("control", "treatment"):
+        assert f"no unit of {arm}: no first event of a `{member}`, which the setting" in report
+
+
+def test_of_accounts_of_a_file_pseudonyms_alone_are_stored(tenant, load) -> None:
+    tenant.settings(unit="account")
+    query = UNITS.replace("arm FROM", "arm, {'account': 'acme ' || who} AS properties FROM")
+    result = load(units([0, 1] * 2), query, COMMITS + EXPERIMENT, ["--json"])
+    assert result.exit_code == 0, result.output
+    stored = text(
+        "SELECT encode(pseudonym, 'hex'), e::text FROM runtime_events AS e WHERE project_id = :id"
+    )
+    rows = tenant.in_store(
+        lambda connection: connection.execute(stored, {"id": tenant.project_id}).all()
+    )
+    known = Pseudonyms(b"a secret of the tests, long enough")
+    assert {row[0] for row in rows} == {
+        known.of(tenant.project_id, f"acme u{number}", unit="account").hex() for number in range(4)
+    }
+    assert not [row for row in rows if "acme" in row[1]]
 
 
 def test_totals_of_days_are_refused_unless_the_experiments_say_that_they_are_units(

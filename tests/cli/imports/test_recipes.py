@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from cli.main import main
 from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from tests.repetition import also_nightly
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -119,7 +119,6 @@ def data() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture
 def run(store, monkeypatch) -> Callable[..., Any]:
-    """Runs a command on the test's store and returns its JSON."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests, long enough")
     with store.engine.begin() as connection:
@@ -136,7 +135,6 @@ def run(store, monkeypatch) -> Callable[..., Any]:
 
 
 def arms(experiment: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Units and converting units of each arm, as the import counts them."""
     counted = experiment["arms"].items()
     return {arm: (count["units"], count["converting"]) for arm, count in counted}
 

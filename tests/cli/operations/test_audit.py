@@ -94,18 +94,18 @@ def tampering(stored: Any) -> Generator[Connection]:
 TAMPERINGS: dict[str, dict[str, str]] = {
     "a row of each stage is another": {
         "UPDATE cells_in_words SET x1 = x1 + 1"
-        " WHERE metric = 'order' AND block = '{block}'": "cell order 2026",
-        "UPDATE exposures SET arm = 1 WHERE unit = 's12'": "exposure s12: served",
+        " WHERE metric = 'order' AND block = '{block}'": "cells of 2026",
+        "UPDATE exposures SET arm = 1 WHERE unit = 's12'": "exposures of 2026",
         "UPDATE block_units_in_words SET warming = 1 WHERE block = '{block}'": (
-            "units of a block 2026"
+            "block_units of 2026"
         ),
         "INSERT INTO sightings (experiment_id, kind, unit, sighted_at)"
         " SELECT experiment_id, 4, 'stranger', "
         " extract(epoch FROM timestamptz '{block}') * 1000000 FROM experiments": (
-            "sighting late stranger: served 2026"
+            "sightings of 2026"
         ),
-        "DELETE FROM conversions WHERE metric = 'order' AND unit = 's12'": "conversion order s12",
-        "UPDATE amounts SET value = value + 1 WHERE unit = 's12'": "amount basket s12",
+        "DELETE FROM conversions WHERE metric = 'order' AND unit = 's12'": "conversions of 2026",
+        "UPDATE amounts SET value = value + 1 WHERE unit = 's12'": "amounts of 2026",
         "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{{totals,W}}', '1')::json": (
             "evidence.totals.W: served 1, raw "
         ),
@@ -113,19 +113,19 @@ TAMPERINGS: dict[str, dict[str, str]] = {
     },
     "rows are gone, or came later": {
         "DELETE FROM cells_in_words WHERE metric = 'order' AND block = '{block}'": (
-            "cell order 2026"
+            "cells of 2026"
         ),
-        "DELETE FROM exposures WHERE unit = 's12'": "exposure s12: served none, raw 2026",
+        "DELETE FROM exposures WHERE unit = 's12'": "exposures of 2026",
         "UPDATE conversions SET received_at = received_at + 1"
-        " WHERE metric = 'order' AND unit = 's12'": "conversion order s12",
+        " WHERE metric = 'order' AND unit = 's12'": "conversions of 2026",
     },
     "an event is gone, a stratum another": {
-        "DELETE FROM runtime_events WHERE session_id = 's13'": "exposure s13: served 2026",
-        "UPDATE strata SET stratum = 'another'": "stratum ",
+        "DELETE FROM runtime_events WHERE session_id = 's13'": "exposures of 2026",
+        "UPDATE strata SET stratum = 'another'": "strata: ",
     },
     "an event is a microsecond later": {
         "UPDATE runtime_events SET occurred_at = occurred_at + interval '1 microsecond'"
-        " WHERE session_id = 's13'": "exposure s13: served 2026"
+        " WHERE session_id = 's13'": "exposures of 2026"
     },
 }
 
@@ -142,22 +142,6 @@ def test_a_tampered_row_of_each_stage_is_named(command, stored, experiment, tamp
     assert not report["equal"]
     for named in tampered.values():
         assert any(line.startswith(named) for line in report["differences"]), named
-
-
-def test_of_a_thousand_rows_and_more_the_first_are_named_and_all_are_counted(
-    command, stored, experiment
-) -> None:
-    with stored.store.engine.begin() as connection:
-        connection.execute(
-            text(
-                "INSERT INTO sightings (experiment_id, kind, unit, sighted_at)"
-                " SELECT :id, 4, 'stranger' || to_char(n, 'FM0000'), :at"
-                " FROM generate_series(1, 1005) AS n"
-            ),
-            {"id": experiment, "at": microseconds(T)},
-        )
-    report = json.loads(command("audit", experiment, "--json").stdout)
-    assert (len(report["differences"]), report["difference_count"]) == (1000, 1005)
 
 
 def test_an_experiment_closed_by_hand_is_audited_to_its_closing(
@@ -179,11 +163,18 @@ def test_of_many_differences_the_first_are_shown_and_the_others_counted(
     command, stored, experiment
 ) -> None:
     with stored.store.engine.begin() as connection:
-        connection.execute(text("DELETE FROM exposures"))
+        connection.execute(
+            text(
+                "INSERT INTO sightings (experiment_id, kind, unit, sighted_at)"
+                " SELECT :id, 4, 'stranger ' || n, :at + n * 3600000000"
+                " FROM generate_series(1, 35) AS n"
+            ),
+            {"id": experiment, "at": microseconds(T)},
+        )
     result = command("audit", experiment)
     assert result.exit_code == 1
-    assert result.stdout.count("exposure s") == 20
-    assert result.stdout.endswith(" more\n")
+    assert result.stdout.count("sightings of 2026-10-0") == 20
+    assert result.stdout.endswith("\n  and 15 more\n")
 
 
 def test_raw_events_that_are_gone_have_an_exit_code_of_their_own(

@@ -11,7 +11,6 @@ from click.testing import Result
 
 @pytest.fixture
 def run(store, command, monkeypatch) -> Callable[..., Result]:
-    """Runs commands on the test's store."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     return command
 

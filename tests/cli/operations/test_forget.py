@@ -84,6 +84,25 @@ def names_found(shop: Any) -> set[str]:
     return {name for name in names for row in stored_texts(shop) if name in row}
 
 
+def test_an_account_is_forgotten_by_its_name_where_the_project_counts_accounts(
+    shop, command
+) -> None:
+    forget = ("forget", "--unit", "acme", "--project", "shop", "--json")
+    refused = command(*forget)
+    assert refused.exit_code == 2
+    assert "the project's setting unit names no property" in refused.output
+    shop.settings(unit="account")
+    events = [
+        {"event": "page_view", "session_id": f"of-{name}", "properties": {"account": name}}
+        for name in ("acme", "other")
+    ]
+    assert shop.post("/v1/events", {"events": events}).status_code == 202
+    erased = json.loads(command(*forget).stdout)
+    assert (erased["runtime_events"], erased["sessions"]) == (1, 1)
+    rows = [*stored_texts(shop)]
+    assert [any(f"of-{name}" in row for row in rows) for name in ("acme", "other")] == [False, True]
+
+
 def test_a_forgotten_user_is_in_no_table_and_no_answer_changes(shop, command, experiment) -> None:
     with shop.store.engine.connect() as connection:
         connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("ANALYZE"))
@@ -213,4 +232,4 @@ def test_without_the_secret_that_knows_a_user_nothing_is_tried(
 def test_a_person_is_named_in_one_way(command, words) -> None:
     result = command("forget", *words)
     assert result.exit_code == 2
-    assert "either --user-ref or --session" in result.stderr
+    assert "name the person by --user-ref, --session or --unit" in result.stderr

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.tenants.secret import Assignments, WebhookSecrets
+from storage.tenants.attestations import WebhookSecrets
+from storage.tenants.secret import Assignments
 
 pytestmark = pytest.mark.usefixtures("stored")
 

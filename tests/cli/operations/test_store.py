@@ -9,13 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
+from own_postgres.server import EmbeddedPostgres
 
 from cli.main import main
 from cli.operations import store
 from cli.operations.store import store_url
 from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
 from storage.postgres.data_dir import running_url
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import connection_string
 from storage.schema.migrate import upgrade
 from tests.processes.api_process import eventually

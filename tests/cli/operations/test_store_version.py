@@ -55,18 +55,16 @@ OPENING = {
     "dagster": ["--port", "0"],
 }
 # The servers have a test of their own; the others open no store.
-OTHERS = {"up", "api", "migrate", "plan", "simulate", "mcp", "outcomes"}
+OTHERS = {"up", "api", "migrate", "plan", "simulate", "mcp", "outcomes", "metrics", "verify"}
 
 
 def mark(url: str, version: str) -> None:
-    """Has the store say that it is of a version."""
     with psycopg.connect(connection_string(url)) as connection:
         connection.execute("UPDATE deploy_reward.alembic_version SET version_num = %s", [version])
 
 
 @pytest.fixture
 def run(store, command, tmp_path, monkeypatch) -> Callable[..., Result]:
-    """Runs commands on the test's store, in a folder of their own."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     monkeypatch.setenv("SERVICE_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)

@@ -62,8 +62,6 @@ def command_of(pid: int) -> str:
 
 
 class Up:
-    """A `deploy-reward up`, and what it printed."""
-
     started: ClassVar[list[subprocess.Popen[bytes]]] = []
 
     def __init__(self, data_dir: Path, *arguments: str) -> None:

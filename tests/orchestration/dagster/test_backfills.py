@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestration.dagster.assets import STEPS, session_cells
 from orchestration.dagster.keys import SESSION_CELLS
 from orchestration.dagster.partitions import RANGE_TAGS
-from orchestration.dagster.resources import Engine
+from orchestration.definitions import resources
 from tests.processes.api_process import eventually
 from tests.processes.dagster_web import our_dagster
 from tests.repetition import examples
@@ -37,7 +37,7 @@ class Backfill:
         result = dg.materialize(
             STEPS if self.whole else [session_cells],
             instance=instance,
-            resources={"store": canary.resource, "engine": Engine()},
+            resources=resources(canary.resource),
             **(
                 {"partition_key": first}
                 if first == last

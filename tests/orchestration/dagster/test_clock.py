@@ -22,9 +22,9 @@ from dagster._core.scheduler.instigation import (
     TickStatus,
 )
 from dagster._core.workspace.load import location_origin_from_module_name
+from own_postgres.child_process import spawn
 
 from orchestration.dagster.upkeep.future_ticks import put_back_future_ticks
-from storage.postgres.child_process import spawn
 from tests.conftest import Store
 from tests.processes.api_process import eventually
 

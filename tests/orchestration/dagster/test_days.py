@@ -1,6 +1,5 @@
 """A day of session cells: to materialize it makes its rows those of the log, then it is green."""
 
-import re
 from datetime import date, timedelta
 from typing import Any
 
@@ -10,9 +9,10 @@ from click.testing import CliRunner
 
 from cli.main import main
 from orchestration.dagster.cells import REBUILT, session_cells
+from orchestration.dagster.jobs import INCREMENT
 from orchestration.dagster.keys import SESSION_CELLS
 from orchestration.dagster.partitions import RANGE_TAGS
-from orchestration.dagster.resources import Engine
+from orchestration.definitions import resources
 from storage.upkeep.gauges import read_gauges
 from tests.repetition import also_nightly
 from tests.stores.derived import between, derived_of
@@ -35,14 +35,13 @@ def materialize(
         [session_cells],
         selection=dg.AssetSelection.checks(REBUILT) if checks else None,
         instance=instance,
-        resources={"store": canary.resource, "engine": Engine()},
+        resources=resources(canary.resource),
         tags=dict(zip(RANGE_TAGS, ends, strict=True)),
         raise_on_error=False,
     )
 
 
 def check_of(instance: dg.DagsterInstance, day: date) -> Any:
-    """Returns the last result of the check of a day."""
     history = instance.event_log_storage.get_asset_check_execution_history(REBUILT, limit=100)
     records = (record for record in history if record.partition == day.isoformat())
     return next(records).event.dagster_event.asset_check_evaluation_data
@@ -50,7 +49,7 @@ def check_of(instance: dg.DagsterInstance, day: date) -> Any:
 
 def differed(result: Any) -> int:
     (event,) = result.get_asset_materialization_events()
-    return event.materialization.metadata["rows_that_differed"].value
+    return event.materialization.metadata["hours_that_differed"].value
 
 
 def unequal_days(canary: Any) -> int:
@@ -65,7 +64,7 @@ INSERT INTO sightings SELECT experiment_id, 1, unit, exposed_at FROM exposures W
 """
 
 
-# `audit` holds the same comparison row by row.
+# `audit` makes the same comparison.
 _DAMAGES = (
     f"UPDATE cells SET x1 = n1 WHERE {OPEN}",
     OTHER,
@@ -193,20 +192,14 @@ def test_a_day_under_a_decided_verdict_that_the_log_gives_otherwise_is_never_gre
     assert walked.experiments["click"] in verdicts.value
 
 
-def test_a_day_that_fails_for_another_day_says_which_to_backfill_together(
-    walked, instance, capfd
-) -> None:
+def test_a_day_cures_all_days_of_the_experiments_that_differ_on_it(walked, instance) -> None:
     whole = derived_of(walked.engine)
     walked.tamper("UPDATE cells SET x1 = n1 WHERE experiment_id = '{click}'")
 
     # The effect that was measured since reads the days after the decision too.
     decided = date.fromisoformat(walked.evidence("click")["as_of"][:10])
-    assert not materialize(walked, instance, decided).success
+    assert materialize(walked, instance, decided).success
 
-    advice = re.search(r"backfill (\S+) to (\S+) together", capfd.readouterr().err)
-    assert advice is not None
-    together = [date.fromisoformat(day) for day in advice.groups()]
-    assert materialize(walked, instance, *together).success
     assert between(derived_of(walked.engine), whole) == {}
 
 
@@ -219,3 +212,25 @@ def test_a_day_that_cannot_be_computed_is_not_green(walked, instance, monkeypatc
     assert walked.derived() == before
     assert len(check_of(instance, day_of(walked)).metadata["not_computed"].value) == 3
     assert not instance.get_materialized_partitions(SESSION_CELLS)
+
+
+def test_an_increment_reports_the_days_before_it_but_none_that_differs(walked, instance) -> None:
+    walked.tamper(f"DELETE FROM cells WHERE {OPEN}")
+    assert not check_after(walked, instance, day_of(walked)).passed
+    run = day_of(walked, 3)
+
+    result = dg.materialize(
+        [session_cells],
+        selection=dg.AssetSelection.assets(SESSION_CELLS).without_checks(),
+        instance=instance,
+        resources=resources(walked.resource),
+        run_config=INCREMENT,
+        tags=dict.fromkeys(RANGE_TAGS, run.isoformat()),
+    )
+
+    events = [each.materialization for each in result.get_asset_materialization_events()]
+    rows = {each.partition: each.metadata["dagster/partition_row_count"].value for each in events}
+    assert rows[day_of(walked, -1).isoformat()] == 0, "a day without a unit is not missing"
+    assert rows[day_of(walked, 1).isoformat()] > 0
+    assert day_of(walked).isoformat() not in rows
+    assert max(rows) == run.isoformat()

@@ -22,11 +22,13 @@ from orchestration.dagster.schedules import (
 )
 from orchestration.definitions import definitions
 from orchestration.pipeline.steps import close_cells, expose, publish, stage
+from orchestration.pipeline.whole_days import LakeDays
 from storage.experiments.experiments import register
 from storage.schema.clock import claim_derived_tables
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
-from storage.upkeep.gauges import PIPELINE, read_gauges
+from storage.upkeep.gauges import read_gauges
+from storage.upkeep.ticks import PIPELINE
 from storage.verdicts.backlog import DueWork, due_work
 from tests.processes.runs import tick
 from tests.stores.pipeline_run import run_pipeline
@@ -39,7 +41,6 @@ def instance(on_disk) -> dg.DagsterInstance:
 
 
 def run_asked(canary: Any, instance: dg.DagsterInstance, **options: Any) -> Any:
-    """Executes the run that a tick asks for."""
     (request,) = tick(each_minute, canary.url, instance).run_requests
     return canary.run(
         "deploy_reward_fast", instance, request.partition_key, tags=request.tags, **options
@@ -241,10 +242,10 @@ def test_a_block_that_closes_before_the_next_tick_is_asked_for_and_awaited(quiet
 
 
 def test_a_block_that_closes_first_waits_for_none_that_closes_later(quiet, instance) -> None:
+    # The block closes 90 s from now by the grace of `view`, 150 s by the grace of `click`.
+    graces = {"view": 210, "click": 150}
     quiet.tamper(
         "UPDATE verdicts SET decided = false WHERE experiment_id = '{click}'",
-        "UPDATE experiments SET policy = jsonb_set(policy, '{{grace_seconds}}', '\"157\"')"
-        " WHERE experiment_id = '{click}'",
         "DELETE FROM next_looks",
         # As though it had been open all the time.
         "DELETE FROM cursors WHERE experiment_id = '{click}'",
@@ -253,6 +254,14 @@ def test_a_block_that_closes_first_waits_for_none_that_closes_later(quiet, insta
         "DELETE FROM publication_progress WHERE experiment_id = '{click}'",
         "INSERT INTO publication_progress SELECT '{click}', staged_to, published_to"
         " FROM publication_progress WHERE experiment_id = '{view}'",
+        earlier(minutes=5),
+        *(
+            "UPDATE experiments AS x SET policy = jsonb_set(policy, '{{grace_seconds}}', to_jsonb("
+            f"floor(extract(epoch FROM now() - published_to)) - {seconds}))"
+            " FROM publication_progress AS p WHERE p.experiment_id = x.experiment_id"
+            f" AND x.experiment_id = '{{{name}}}'"
+            for name, seconds in graces.items()
+        ),
     )
     # The next five minutes hold a closing of each grace.
     at = datetime.now(UTC) + timedelta(minutes=4)
@@ -260,7 +269,7 @@ def test_a_block_that_closes_first_waits_for_none_that_closes_later(quiet, insta
     closings = [datetime.fromisoformat(request.tags[CLOSES_TAG]) for request in requests]
 
     assert [request.tags[DUE_TAG] for request in requests] == ["look: 1", "look: 1"]
-    assert closings[0] < closings[1]
+    assert (closings[1] - closings[0]).total_seconds() == graces["view"] - graces["click"]
 
     job = definitions.resolve_job_def("deploy_reward_fast")
     instance.create_run_for_job(job, tags=requests[0].tags, status=dg.DagsterRunStatus.STARTED)
@@ -305,8 +314,8 @@ def test_a_run_that_broke_off_in_any_step_is_finished_by_the_next_tick(
 
 def test_what_another_run_read_meanwhile_does_not_count_as_published(canary) -> None:
     with canary.engine.begin() as connection:
-        expose(connection)
-        close_cells(connection)
+        expose(connection, LakeDays())
+        close_cells(connection, LakeDays())
         stage(connection)
     canary.tamper("UPDATE cursors SET at = at + interval '5 minutes' WHERE stage = 'conversions'")
     with canary.engine.begin() as connection:

@@ -12,11 +12,11 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from own_postgres.child_process import spawn
 from sqlalchemy import make_url
 
 from cli.processes.children import free_port
 from orchestration.dagster.host_storage import HostStorageError, refuse_storage
-from storage.postgres.child_process import spawn
 from tests.processes.api_process import descendants_of, eventually
 
 # Theirs: names that ours could be taken for, a resource of the same key, packages called as ours.

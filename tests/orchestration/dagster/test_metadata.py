@@ -105,7 +105,7 @@ def test_a_run_of_the_day_adds_up_verdicts_and_no_page_tells_anything_of_a_user(
     metadata = {name: value.value for name, value in event.materialization.metadata.items()}
     # Three registrations of a change are three attempts.
     counts = ("judged", "kept", "standing", "rolled_back", "expected_false")
-    assert [metadata[name] for name in counts] == [3, 1, 1, 0, 0.034]
+    assert [metadata[name] for name in counts] == [3, 1, 1, 0, 0.02]
     sums = "judged 3; kept 1; stand 1; expected false, at most 0.0; rolled back 0"
     assert sums in metadata["projects"]
 

@@ -1,11 +1,14 @@
-"""Partitions begin with the day of the first event, also where it comes after the start."""
+"""The code server starts again: for the day of the first event, or for its memory."""
 
 from datetime import UTC, datetime, timedelta
 
+import dagster as dg
 import pytest
 
 from cli.processes.dagster_home import POSTGRES_VARIABLE
 from orchestration.dagster.keys import SESSION_CELLS
+from orchestration.dagster.resources import Store
+from orchestration.dagster.upkeep.partitions_start import first_day
 from storage.log.events import RuntimeEvent, append_history
 from storage.postgres.dagster_schema import dagster_url
 from storage.tenants.projects import create_project
@@ -49,3 +52,29 @@ def test_partitions_begin_with_the_first_event_though_it_comes_after_the_start(
 
         first = (today - timedelta(days=3)).isoformat()
         eventually(lambda: days()[:1] == [first], seconds=240)
+
+
+@pytest.mark.parametrize(
+    ("most", "said"),
+    [
+        ("1", "load this code location again: it takes"),
+        ("1000000", "partitions begin with the first event"),
+    ],
+)
+def test_a_code_server_that_grew_beyond_its_memory_is_to_start_again(
+    store, monkeypatch, most, said
+) -> None:
+    monkeypatch.setenv("SERVICE_CODE_SERVER_MIB", most)
+    resources = {"store": Store(database_url=store.url)}
+    with dg.build_sensor_context(resources=resources) as context:
+        assert first_day.evaluate_tick(context).skip_message.startswith(said)
+
+
+def test_a_memory_that_is_no_number_is_refused_by_its_name(store, monkeypatch) -> None:
+    monkeypatch.setenv("SERVICE_CODE_SERVER_MIB", "half a gigabyte")
+    resources = {"store": Store(database_url=store.url)}
+    with (
+        dg.build_sensor_context(resources=resources) as context,
+        pytest.raises(ValueError, match="SERVICE_CODE_SERVER_MIB"),
+    ):
+        first_day.evaluate_tick(context)

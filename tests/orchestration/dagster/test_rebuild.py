@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from domain.registration import Registration
 from orchestration.pipeline.day_check import compare_days
 from orchestration.pipeline.full_rebuild import rebuild_all
 from orchestration.pipeline.steps import close_cells, expose, publish, stage
+from orchestration.pipeline.whole_days import LakeDays
 from storage.experiments.experiments import register
 from storage.schema.clock import DERIVED_LOCK, REBUILD_LOCK, claim_derived_tables
 from storage.upkeep.forgetting import forget_person
@@ -87,7 +89,6 @@ def swapped_and_waiting(engine: Engine) -> Generator[Waiting]:
 
 @pytest.fixture
 def shop(walked) -> Any:
-    """The canary's store after a tick."""
     assert walked.contract("click")["verdict"] == "keep"
     return walked
 
@@ -227,8 +228,10 @@ def test_what_ticks_add_while_a_rebuild_computes_is_neither_lost_nor_doubled(wal
         asked = Registration(treatment_commit=TREATMENT, target_metric="page_view")
         meanwhile = register(holder, canary.project_id, asked).experiment_id
         freeze_registered(holder)
-        for step in (expose, close_cells, stage, publish):
+        for step in (partial(expose, days=LakeDays()), partial(close_cells, days=LakeDays())):
             step(holder)
+        stage(holder)
+        publish(holder)
         holder.commit()
         ticked, before = served(canary.engine), derived_of(canary.engine)
     assert waiting.rebuild.result().exit_code == 0
@@ -260,8 +263,8 @@ def differences(canary: Any) -> list[str]:
         as_of = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
     with separate_reading(canary.engine) as separate:
         comparison = compare_days(separate, first, last, as_of=as_of)
-    assert comparison.experiments > 0
-    return [*(row.sentence for row in comparison.rows), *comparison.verdicts]
+    assert comparison.lives
+    return [*(hour.sentence for hour in comparison.hours), *comparison.verdicts]
 
 
 def test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it(shop) -> None:

@@ -30,7 +30,6 @@ class Watch:
     cursor: str | None = field(default=None)
 
     def tick(self) -> str:
-        """What a tick says."""
         with dg.build_sensor_context(instance=self.instance, cursor=self.cursor) as context:
             tick = alert.evaluate_tick(context)
         self.cursor = tick.cursor or self.cursor
@@ -39,8 +38,6 @@ class Watch:
         return tick.skip_message
 
     def fail(self, name: str, message: str = "it broke", tags: dict[str, str] | None = None) -> str:
-        """Runs a job that fails, and gives back its run."""
-
         @dg.op
         def breaks() -> None:
             raise RuntimeError(message)
@@ -52,7 +49,6 @@ class Watch:
         return failing.execute_in_process(instance=self.instance, raise_on_error=False).run_id
 
     def check(self, fact: dg.AssetChecksDefinition, *, passed: bool, error: bool = True) -> str:
-        """Records the result of a run of ours on a fact."""
         severity = dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN
         key = fact.check_key
 

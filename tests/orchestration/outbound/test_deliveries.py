@@ -198,7 +198,6 @@ def test_while_frozen_everything_waits_and_then_goes(shop, receiver) -> None:
 
 
 def said(*words: str) -> str:
-    """What the command line prints of the shop's webhooks."""
     result = CliRunner().invoke(main, ["webhooks", *words, "--project", "shop"])
     assert result.exit_code == 0, result.output
     return result.output

@@ -9,7 +9,6 @@ _PROGRAM = Path(__file__).parents[3] / "examples" / "agent" / "agent.py"
 
 
 def loaded_agent() -> Any:
-    """Returns the module."""
     spec = importlib.util.spec_from_file_location("agent", _PROGRAM)
     assert spec is not None
     assert spec.loader is not None

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.calibration.reward.product import BASE, KINDS, METRIC, Product
 from benchmarks.repository.private_service import private_service
 from storage.tenants.keys import KeyKind
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from tests.pipeline.agents.example import loaded_agent
 
 pytestmark = pytest.mark.process

@@ -12,14 +12,13 @@ from sqlalchemy import text
 pytestmark = pytest.mark.shared_store
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
+PAGE = Path(__file__).parents[3] / "docs" / "public-key.md"
 A, WORSE, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
 EQUAL = {"order": 0.1}
 AGENT = "agent-7"
 
 
 def canary(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
-    """Posts a change of the agent's as a canary on A."""
     story.deploy(sha, 0.5, minutes=minutes, base=A, commit={"actor": AGENT, **commit})
 
 

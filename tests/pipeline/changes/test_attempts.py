@@ -14,12 +14,10 @@ SHARED = ("main", "master", "develop", "release/2026-11", "trunk")
 
 
 def canary(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
-    """Posts a canary on A."""
     story.deploy(sha, 0.5, minutes=minutes, base=A, commit=commit)
 
 
 def frozen(story: Any, experiment: str) -> Any:
-    """The row of a bound experiment."""
     story.freeze()
     statement = text("SELECT policy, starts_at FROM experiments WHERE experiment_id = :id")
     return story.in_store(lambda c: c.execute(statement, {"id": experiment}).one())

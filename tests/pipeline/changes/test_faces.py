@@ -45,17 +45,16 @@ Faces = Callable[[str], Mapping[str, str]]
 
 
 @pytest.fixture
-def live(story: World) -> World:
+def live(story: World, request) -> World:
     """A world whose sixth hour has just closed."""
     now = datetime.now(UTC).replace(second=0, microsecond=0)
     story.begin = now - timedelta(hours=7, minutes=now.minute % 5)
-    story.canary()
+    story.canary(getattr(request, "param", 0.5))
     return story
 
 
 @pytest.fixture
 def faces(live, monkeypatch) -> Iterator[Faces]:
-    """Returns what each face says of an experiment."""
     key = live.project.keys[KeyKind.PROJECT]
     with serving(live) as url:
         monkeypatch.setenv("SERVICE_API_URL", url)
@@ -102,7 +101,6 @@ def written(page: str) -> str:
 
 
 async def of_an_agent(url: str, key: str, experiment: str) -> Mapping[str, str]:
-    """What the tools of MCP say."""
     api = RewardApi(Address(url=url, key=key))
     async with Client(reward_server(api)) as client:
         each = {"experiment_id": experiment}
@@ -122,12 +120,14 @@ async def of_an_agent(url: str, key: str, experiment: str) -> Mapping[str, str]:
     }
 
 
-def compared(world: World, *, errors: float = 0.0, order: float = 0.2, **members: Any) -> str:
+def compared(
+    world: World, *, errors: float = 0.0, order: float = 0.2, live: bool = True, **members: Any
+) -> str:
     """A canary that was compared for six hours, and its experiment, which is open."""
     for commit, rate, wrong in ((A, 0.2, 0.01), (K, order, errors)):
         rates = {"order": rate, "error": wrong}
         world.crowd(commit, start=0, minutes=6 * HOURS, units=600, rates=rates)
-    world.send(live=True)
+    world.send(live=live)
     experiment = world.register(treatment_commit=K, **members)
     world.as_live()
     world.tick()
@@ -186,6 +186,19 @@ def test_a_canary_that_got_its_share_again_goes_on_and_every_sentence_says_since
     said = faces(experiment)
     silent = {face for face, shown in said.items() if "its share again since" not in shown}
     assert silent <= {*LISTS, ""}
+
+
+def test_a_page_that_is_open_is_told_of_a_deploy_and_that_it_was_a_mistake(live) -> None:
+    client, experiment = Owner(live).client, compared(live)
+
+    def known() -> str:
+        return client.get(f"/dashboard/experiments/{experiment}/live").headers["ETag"]
+
+    before = known()
+    hotfix = live.deploy(HOTFIX, 1, minutes=6 * HOURS + 55, base=A)
+    assert known() != before
+    assert live.withdraw(hotfix).is_success
+    assert known() == before
 
 
 def test_a_closing_is_said_by_each_face_before_the_next_look(live, faces) -> None:
@@ -364,7 +377,48 @@ def test_a_breach_while_the_target_is_open_leads_every_face(live, faces) -> None
 
     live.deploy(K, 0, minutes=6 * HOURS + 55)
     assert live.get("/v1/reward", params=pending).json()["experiments"] == []
-    require(faces(experiment), "withdrawn")
+    said = faces(experiment)
+    require(said, "withdrawn")
+    assert said["gate"].startswith("Already taken back: error is breached. The canary was")
+
+    # With its share again it harms again, which no face may leave out, nor a mistaken hotfix stop.
+    live.deploy(K, 0.5, minutes=6 * HOURS + 56)
+    assert live.withdraw(live.deploy(HOTFIX, 1, minutes=6 * HOURS + 57, base=A)).is_success
+    require(faces(experiment), "error got worse")
+    (row,) = live.get("/v1/reward", params=pending).json()["experiments"]
+    assert (row["action"], row["by_itself"], row["superseded_by"]) == ("roll_back", True, None)
+
+
+@pytest.mark.parametrize("live", [None], indirect=True)
+@pytest.mark.parametrize("order", [0.2, 0.02])
+def test_a_canary_without_a_declared_share_is_listed_to_be_taken_back(live, order) -> None:
+    experiment = compared(live, errors=0.12, order=order, live=False, guardrails=["error"])
+    answer = {0.2: "abstain", 0.02: "rollback"}[order]
+    assert live.contract(experiment)["verdict"] == answer
+    gate = {"treatment_commit": K, "target_metric": "order"}
+    assert live.get("/v1/reward/gate", params=gate).json()["phase"] == "Failed"
+    pending = {"pending": True}
+    (row,) = live.get("/v1/reward", params=pending).json()["experiments"]
+    assert (row["action"], row["by_itself"], row["allocation"]) == ("roll_back", True, None)
+    # A decided verdict is not acted on once another build may have replaced the canary.
+    other = live.deploy(HOTFIX, 1, minutes=6 * HOURS + 55, base=A)
+    rows = live.get("/v1/reward", params=pending).json()["experiments"]
+    assert [row["superseded_by"] for row in rows] == ([HOTFIX] if answer == "abstain" else [])
+    assert live.withdraw(other).is_success
+    assert len(live.get("/v1/reward", params=pending).json()["experiments"]) == 1
+    live.deploy(K, 0, minutes=6 * HOURS + 56)
+    assert live.get("/v1/reward", params=pending).json()["experiments"] == []
+
+
+@pytest.mark.parametrize("live", [None], indirect=True)
+def test_a_history_without_a_declared_share_is_nobody_s_to_take_back(live) -> None:
+    for commit, rate in ((A, 0.2), (K, 0.02)):
+        live.crowd(commit, start=0, minutes=6 * HOURS, units=600, rates={"order": rate})
+    live.send()
+    experiment = live.register(treatment_commit=K)
+    live.tick()
+    assert live.contract(experiment)["verdict"] == "rollback"
+    assert live.get("/v1/reward", params={"pending": True}).json()["experiments"] == []
 
 
 def test_a_breach_of_which_an_event_came_with_the_public_key_is_a_person_s_to_judge(live) -> None:

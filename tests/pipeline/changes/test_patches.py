@@ -92,6 +92,8 @@ STORIES = {
         "deploy k a 1;checkout canary;revert --no-edit k;tag v;deploy v k",
         "withdrawn",
     ),
+    "its base again": ("deploy k a 1;deploy a", "withdrawn"),
+    "a build without it": ("deploy k a 1;deploy o a", "withdrawn"),
     "a revert's revert": (f"{BACK};{W};deploy w v", "promoted"),
     "both at once": (f"{SQUASHED};{V};{W};deploy w m", "promoted"),
     "three at once": (f"{SQUASHED};{V};{W};{X};deploy x m", "withdrawn"),

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from places.capacity import Capacity
 from sqlalchemy import text
 
 from domain.planning.boundary import Boundary
-from domain.planning.place import Capacity
 from orchestration.outbound.delivery import deliver
 from tests.clients.receiver import receiving
 from tests.world import DAY, A, K, World
@@ -115,6 +115,43 @@ def test_a_canary_gets_the_share_that_its_traffic_can_answer_and_goes_on_when_it
     data = receiver.got[-1].document["data"]
     assert (data["subject"], data["sentence"]) == (place["place_id"], "Withdraw #12: rollback.")
     assert data["contract"]["verdict"] == "rollback"
+
+
+@pytest.mark.parametrize("kind", ["raw", "slack"])
+@pytest.mark.parametrize(
+    ("on_suspicion", "ends"),
+    [("pause", ("placed", None, "pause")), ("roll_back", ("ended", "suspected", "withdraw"))],
+)
+def test_a_place_stops_on_a_suspicion_or_goes_back_and_a_webhook_tells_of_it_once(
+    shop, on_suspicion, ends, kind
+) -> None:
+    """6,360 sessions of the canary, 360 of them empty: by the rate alone it is worse."""
+    with receiving() as receiver:
+        webhook = {"url": receiver.url, "format": kind, "events": ["suspected", "withdraw"]}
+        shop.settings(on_suspicion=on_suspicion, webhooks=[webhook])
+        # A loss of all but a tenth is excluded from the start, and makes no promotion.
+        place = asked(shop, {"change": "#12", "commit": K, "accept_harm": 0.9})
+        shop.deploy(K, 0.5, minutes=0, base=A)
+        for commit, units, rate in ((A, 6000, 0.6), (K, 6360, 3600 / 6360)):
+            shop.crowd(commit, start=0, minutes=600, units=units, rates={"order": rate})
+        shop.send()
+        for minutes in (-60, DAY, DAY + 10, DAY + 20):
+            shop.tick(minutes=minutes)
+        (listed_place,) = listed(shop, change="#12")
+        assert tuple(listed_place[name] for name in ("state", "outcome", "action")) == ends
+        word = "Withdraw #12" if ends[1] else "Raise the share of #12 no further"
+        assert listed_place["sentence"] == f"{word}: worse, unless units are lost."
+        deliver(shop.store.engine, secret=b"a secret of the tests, long enough")
+    assert place["action"] == "serve"
+    if kind == "slack":
+        texts = [got.document["text"] for got in receiver.got]
+        messages = [text for text in texts if text.startswith("*A harm is suspected*\n")]
+        assert "Worse, unless units are lost: order is down" in messages[0]
+    else:
+        types = [got.document["type"] for got in receiver.got]
+        messages = [each for each in types if each == "deploy_reward.suspected"]
+    assert len(messages) == 1
+    assert len(receiver.got) == 1 + (on_suspicion == "roll_back")
 
 
 def test_a_place_ends_by_a_bound_on_harm_or_by_patience_and_a_bad_one_stops_nobody(shop) -> None:

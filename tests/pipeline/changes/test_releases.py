@@ -60,7 +60,6 @@ class Release(World):
         """Lets a block pass in which builds are served, and another until it has closed.
 
         Args:
-            shares: Of each build, its share of the sessions.
             key: By which events are sent; the write key where it is None.
             rates: Of each build, the share of its sessions that order.
             replayed_in: The environment into which they come as history; None where they are live.
@@ -112,7 +111,6 @@ class Release(World):
 
 
 def note_served(connection: Connection) -> None:
-    """Notes the builds that sessions were served, as a tick does."""
     claim_derived_tables(connection)
     note_seen(connection)
 

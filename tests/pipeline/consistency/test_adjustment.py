@@ -9,6 +9,7 @@ from domain.evidence.results import Adjustment
 from orchestration.pipeline.audit import audit
 from orchestration.pipeline.sentence import adjustment_sentence
 from storage.upkeep.forgetting import forget_person
+from tests.clients.owner import Owner
 from tests.world import DAY, A, K
 
 USERS, SPENT = 1600, {"kind": "mean", "sources": ["paid"], "window_seconds": 300}
@@ -23,8 +24,18 @@ SELECT DISTINCT unit FROM amounts AS a WHERE metric = 'spent before the canary' 
 _IN_TIME = text("UPDATE experiments SET starts_at = declared_at, declared_at = NULL")
 
 
-def registered(story, *, predicts: bool = True, deployed_before: bool = False) -> str:
-    """An experiment on what users spend: four in five of them spent something weeks before."""
+def registered(
+    story,
+    *,
+    predicts: bool = True,
+    deployed_before: bool = False,
+    gain: float = 0.2,
+    renamed: int = 0,
+) -> str:
+    """An experiment on what users spend: four in five of them spent something weeks before.
+
+    So many in twenty of treatment's come under a new pseudonym.
+    """
     story.settings(unit="user", metrics={"spent": SPENT})
     story.deploy(A, minutes=-40 * DAY)
     if deployed_before:
@@ -33,14 +44,15 @@ def registered(story, *, predicts: bool = True, deployed_before: bool = False) -
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     for user in range(USERS + 20):
         spends, treated = 1.0 + user * 7919 % 100, user % 2
+        is_new = treated and user // 2 % 20 < renamed
         before = spends if predicts else 1.0 + user * 104_729 % 100
         visits = [(-20 * DAY, before), (-2 * DAY, spends + user % 7)] if user % 5 else []
         if user < USERS:
-            visits.append((600 * user / USERS, (spends + user % 11) * (1 + 0.2 * treated)))
+            visits.append((600 * user / USERS, (spends + user % 11) * (1 + gain * treated)))
         for minutes, value in visits:
             visit: dict[str, Any] = {
                 "session_id": f"s{user}.{minutes}",
-                "user_ref": f"user {user}",
+                "user_ref": f"id:{user}" if is_new and minutes >= 0 else f"user {user}",
                 "commit": K if treated and minutes >= 0 else A,
             }
             for event, later, more in (("page_view", 0, {}), ("paid", 1, {"value": value})):
@@ -85,6 +97,29 @@ def test_a_history_that_predicts_narrows_the_interval_and_is_said(story) -> None
 def test_a_history_that_says_nothing_or_may_be_the_change_s_is_not_read(story, reason) -> None:
     experiment = registered(story, **reason)
     assert "adjustment" not in story.evidence(experiment)
+
+
+def test_a_build_that_renames_its_users_is_compared_by_the_plain_mean(story) -> None:
+    """The adjustment credits treatment with what the histories that it lost would predict."""
+    experiment = registered(story, gain=0.0, renamed=8)
+    evidence, contract = story.evidence(experiment), story.contract(experiment)
+    arms = {arm: row["mean"] for arm, row in evidence["arms"].items()}
+    assert contract["verdict"] == "abstain"
+    assert evidence["totals"]["lift"] == pytest.approx(arms["treatment"] - arms["control"], abs=0.5)
+    assert evidence["gates"]["balance_e"] >= 100
+    assert evidence["gates"]["interacting_because"] == []
+    assert abs(evidence["effect"]["relative"]) < 0.03
+    assert evidence["adjustment"]["is_read"] is False
+    assert evidence["adjustment"]["sentence"].endswith("so test and effect do without it.")
+    assert "who_came" in evidence["warnings"]
+    (check,) = (each for each in evidence["gates"]["checks"] if each["state"] == "differs")
+    assert check["detail"].startswith("known before: ")
+    page = Owner(story).page(f"/dashboard/experiments/{experiment}")
+    assert "The arms differ in who came" in page
+    assert "differs; known before: " in page
+    gate = story.get(f"/v1/reward/gate?policy=no-breach&treatment_commit={K}").json()
+    assert gate["phase"] == "Running"
+    assert audit(story.store.engine, experiment).equal
 
 
 @pytest.mark.parametrize("narrower", [0.0, -0.012])

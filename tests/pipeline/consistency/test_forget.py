@@ -21,6 +21,8 @@ from storage.schema.partitions import create_days
 from storage.upkeep.forgetting import Forgotten, TooManyUsers, forget_person
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.set_aside import bound_experiments
+from tests.pipeline.engines.rows import oracle_rows, stored_rows
+from tests.pipeline.engines.test_engines import differences
 from tests.repetition import also_nightly
 from tests.stores.barrier import await_waiting
 from tests.stores.derived import served_of
@@ -79,7 +81,6 @@ class Shop(World):
         ]
 
     def measure(self, target: str, **chosen: Any) -> str:
-        """Registers an experiment under these settings."""
         self.settings(**{"metrics": METRICS, "locked": [], "trusted_identity": False, **chosen})
         guardrails = [name for name in ("error", "spend", "order") if name != target]
         return self.register(treatment_commit=K, target_metric=target, guardrails=guardrails)
@@ -455,6 +456,26 @@ def test_the_revenue_of_whom_a_session_only_claims_stays_and_counts_as_it_did(sh
     shop.in_store(empty_derived_tables)
     shop.tick(minutes=NIGHT)
     assert (shop.served(), shop.counts(3)) == (before, counted)
+
+
+def test_a_user_in_flight_stays_so_after_another_of_the_session_is_forgotten(shop) -> None:
+    shop.seen("his", -10, pseudonym=pseudonym(1))
+    by_public_key(shop, "his", -9, 2)
+    shop.seen("hers", 100, pseudonym=pseudonym(2))
+    shop.open()
+    shop.tick(minutes=60)
+    assert shop.forget(user=1).runtime_events == 2
+    shop.tick(minutes=NIGHT)
+    by_user = shop.ids[1]
+    before, counts = shop.served(), shop.evidence(by_user)["counts"]
+    assert (counts["in_flight"], shop.counts(1)) == (1, (0, 0, 0, 0))
+    assert shop.adds_up()
+    with shop.engine.begin() as connection:
+        stored = stored_rows(connection, by_user)
+        assert differences(stored, oracle_rows(connection, by_user, until=CLOSED)) == {}
+    shop.in_store(empty_derived_tables)
+    shop.tick(minutes=NIGHT)
+    assert shop.served() == before
 
 
 def test_more_users_than_were_agreed_to_are_not_erased(shop) -> None:

@@ -24,7 +24,7 @@ from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.postgres.engine import open_engine
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from storage.upkeep.reading import separate_reading
 from tests.repetition import also_nightly, examples
 from tests.world import T, record_deploy, register_experiment

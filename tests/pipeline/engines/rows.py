@@ -19,7 +19,7 @@ from tests.oracle.answers import attribution_of
 from tests.oracle.attribution import BY_BLOCK, Attribution
 from tests.oracle.calendar import Calendar
 from tests.oracle.frozen import FrozenExperiment, read_frozen
-from tests.oracle.raw_reading import SUMS, cells_of, counted_units, exposed_by_name
+from tests.oracle.raw_reading import SUMS, cells_of, counted_units, exposed_by_name, picked_cells_of
 
 _UNITS = tuple(
     column.name for column in block_units.columns if column.name not in ("experiment_id", "block")
@@ -46,7 +46,6 @@ def _sorted(rows: Any) -> list[tuple[Any, ...]]:
 
 
 def stored_rows(connection: Connection, experiment_id: str) -> Rows:
-    """Returns the derived tables' rows."""
     return {
         name: _sorted(
             connection.execute(
@@ -149,20 +148,36 @@ def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) 
         ),
         "cells": _sorted(
             (
-                outcomes.metric.name,
+                name,
                 *(microseconds(cell.block), cell.stratum, cell.n1, cell.x1, cell.n0, cell.x0),
                 *(cell.sums.get(name) for name in SUMS),
             )
-            for outcomes in attribution.outcomes
-            for cell in cells_of(attribution, outcomes, calendar=calendar)
+            for name, cells in (
+                *(
+                    (outcomes.metric.name, cells_of(attribution, outcomes, calendar=calendar))
+                    for outcomes in attribution.outcomes
+                ),
+                *picked_cells_of(attribution, calendar=calendar).items(),
+            )
+            for cell in cells
         ),
         # Without keys, which are the pipeline's own.
         "amounts": _sorted(
-            (outcomes.metric.name, unit, *value)
-            for outcomes in attribution.outcomes
-            if outcomes.is_kept
-            for unit, values in outcomes.values.items()
-            for value in values.values()
+            [
+                *(
+                    (outcomes.metric.name, unit, *value)
+                    for outcomes in attribution.outcomes
+                    if outcomes.is_kept
+                    for unit, values in outcomes.values.items()
+                    for value in values.values()
+                ),
+                *(
+                    (picks.name, unit, row.received, row.value)
+                    for picks in attribution.picks
+                    for unit in picks.units
+                    for row in picks.kept(unit)
+                ),
+            ]
         ),
     }
 

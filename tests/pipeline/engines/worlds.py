@@ -16,7 +16,7 @@ from storage.experiments.experiments import register
 from storage.log.events import note_history
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from tests.stores.pipeline_run import freeze_registered
 from tests.world import record_deploy
 
@@ -62,6 +62,7 @@ METRICS = {
         "rates": {"EUR": 1.08234567, "JPY": 0.0067, "KWD": 3.25},
     },
     "paid": {"window_seconds": 5400, "grace_seconds": 1500},
+    "return": {"window": {"from": "20m", "to": "1h"}, "sources": ["order", "paid"]},
     "rate": {"window_seconds": 3600, "kind": "ratio", "sources": ["order"], "per": ["page_view"]},
     "dear": {"window_seconds": 3600, "sources": ["basket", "order"], "over": 100_000},
 }
@@ -96,7 +97,7 @@ SLOW = """
 UPDATE experiments SET policy = jsonb_set(policy, '{guardrails}', policy -> 'guardrails' || (
     SELECT jsonb_agg((policy -> 'target') - 'per' || jsonb_build_object(
         'name', name, 'of', 'slow', 'over', over, 'kind', 'conversion', 'cap', null,
-        'sources', jsonb_build_array('basket', 'order'), 'window_seconds', 1800
+        'sources', jsonb_build_array('basket', 'order'), 'window_seconds', 1800, 'picked', true
     ))
     FROM (VALUES ('slow', 1000), ('slow p99', 500000)) AS thresholds (name, over)
 )) WHERE project_id = :project
@@ -148,6 +149,7 @@ def build_world(connection: Connection, seed: int) -> World:
     draw = Random(seed)
     project_id = create_project(connection, secrets.token_hex(8)).project_id
     unit = draw.choice(["session", "session", "user"])
+    unit = "account" if unit == "user" and seed % 2 else unit
     chosen: dict[str, Any] = {
         "unit": unit,
         "metrics": METRICS | ASKING,
@@ -169,7 +171,7 @@ def build_world(connection: Connection, seed: int) -> World:
     experiments = _register(connection, project_id, draw, verified=chosen["verified_draws"])
     freeze_registered(connection)
     connection.execute(text(SLOW), {"project": project_id})
-    if unit == "user":
+    if unit != "session":
         connection.execute(text(EARLIER), {"project": project_id})
         connection.execute(text(EARLIER_REVENUE), {"project": project_id})
         connection.execute(text(ADJUSTED), {"project": project_id, "start": T})

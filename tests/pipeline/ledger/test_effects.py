@@ -1,16 +1,24 @@
 """The effects of an actor's changes through REST: a single document, in which none is left out."""
 
+import asyncio
 import hashlib
 import json
 from typing import Any
 
 import dagster as dg
 import pytest
+from mcp import Client
 from sqlalchemy import text
 
+from api.dashboard.page.figures import signs
+from mcp_server.address import Address
+from mcp_server.reward_api import RewardApi
+from mcp_server.server import reward_server
 from orchestration.dagster.resources import Store
 from orchestration.ledger.asset import ledger
 from orchestration.pipeline.audit import audit
+from tests.cli.conftest import serving
+from tests.clients.owner import Owner
 from tests.world import DAY, A, K
 
 L, M = "ddddddd4", "eeeeeee5"
@@ -62,6 +70,12 @@ def test_the_list_of_an_actor_holds_what_it_stopped_and_what_it_did_not(story) -
     assert [row["experiment_id"] for row in effects(story, "ada")["effects"]] == [other]
     assert effects(story, "nobody")["changes"] == 0
     assert story.get("/v1/reward/effects").json()["changes"] == 3
+
+
+async def explained_to_an_agent(url: str, headers: dict[str, str], experiment: str) -> Any:
+    api = RewardApi(Address(url=url, key=headers["X-Service-Project-Key"]))
+    async with Client(reward_server(api)) as client:
+        return (await client.call_tool("explain", {"experiment_id": experiment})).structured_content
 
 
 def canary_of(story, commit: str, environment: str) -> str:
@@ -121,5 +135,14 @@ def test_three_hundred_changes_teach_the_prior_of_the_next(
         assert effect["relative"] < estimate < likelihood
         low, high = effect["credible"]
         assert low < estimate < high
+        said = f"{100 * estimate:+.0f} %, 95 % between {100 * low:+.0f} % and {100 * high:+.0f} %"
+        page = Owner(story).page(f"/dashboard/experiments/{second}")
+        assert f"Learned estimate: {signs(said)}, by the project" in page
+        with serving(story) as url:
+            explained = asyncio.run(explained_to_an_agent(url, story.reward, second))
+        shown = explained["evidence"]["effect"]
+        assert {name: shown[name] for name in ("learned", "credible")} == {
+            name: effect[name] for name in ("learned", "credible")
+        }
         differences = audit(story.store.engine, second).differences
         assert [each for each in differences if "retrospective" not in each] == []

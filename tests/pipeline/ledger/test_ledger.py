@@ -60,7 +60,8 @@ def test_a_keep_claims_first_and_is_measured_after(story, judged) -> None:
     assert "None was measured afterwards yet." in page
     first = ledger(story)
     assert (first["judged"], first["kept"]) == (2, 1)
-    assert first["expected_false"] == pytest.approx(0.05)
+    assert first["expected_false"] == pytest.approx(0.03)
+    assert "Of your 1 keep at most about 0.03 are false." in page
     assert {line["actor"]: line["kept"] for line in first["actors"]} == {"bot": 1, "grace": 0}
     (keep,), (metric,) = first["keeps"], first["metrics"]
     assert keep["experiment_id"] == judged["bot"]
@@ -68,6 +69,11 @@ def test_a_keep_claims_first_and_is_measured_after(story, judged) -> None:
     assert keep["after_decision"] is None
     assert (metric["measured"], metric["after_decision"]) == (0, 0)
     assert 0 < keep["at_decision"] < keep["claimed"] == metric["claimed"]
+    effect = story.get(f"/v1/reward/{judged['bot']}/effect").json()
+    assert (keep["harm"], keep["no_effect"]) == (effect["harm"], effect["no_effect"])
+    # Sure to the threshold alone it would be a few in a hundred.
+    assert 0 < keep["harm"] < keep["no_effect"] < 0.001
+    assert 'data-head="Does nothing">&lt; 0.1 %</td>' in page
     story.tick(minutes=10 * DAY)
     (later,), (sums,) = (ledger(story)[name] for name in ("keeps", "metrics"))
     effect = story.get(f"/v1/reward/{judged['bot']}/effect").json()

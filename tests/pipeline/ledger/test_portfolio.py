@@ -45,7 +45,6 @@ class Week:
 
 
 def live(story: World) -> Week:
-    """Tells the deploys and the traffic."""
     story.deploy(A, minutes=-DAY)
     begun = {
         commit: story.deploy(
@@ -105,7 +104,6 @@ def measured(postgres_url, lived) -> Iterator[Model]:
 
 @contextmanager
 def opened(store: Store, week: Week) -> Generator[World]:
-    """The story that a store holds."""
     with serving_store(store) as client:
         yield World(
             store=store,
@@ -126,7 +124,6 @@ def story(postgres_url, measured) -> Iterator[World]:
 
 @pytest.fixture
 def run(story) -> Iterator[Callable[..., Result]]:
-    """Runs the command against the running service."""
     with running(story) as run:
         yield run
 

@@ -95,7 +95,6 @@ class Shop(World):
         self.posted("/v1/events", {"events": orders})
 
     def live(self) -> None:
-        """Lives the whole story."""
         self.send_out()
         self.send_past()
         self.register(target_metric="order")

@@ -23,7 +23,6 @@ def canary(story, *, rate: float, share: float = 0.5, units: int = 4000) -> None
 
 
 def at(minutes: float) -> str:
-    """A time of the story, as answers have it."""
     return (T + timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
 
 

@@ -54,6 +54,25 @@ def test_units_without_the_flag_are_in_no_arm(story, control) -> None:
     assert evidence["counts"]["partial"] == 0
 
 
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize(("treatment", "control"), [(10.0, 20), ("10", "20.0"), (-10.0, 0)])
+def test_a_whole_number_is_the_same_value_in_each_client_s_spelling(
+    story, treatment, control, drawn
+) -> None:
+    story.settings(verified_draws=drawn)
+    story.deploy(A, minutes=0)
+    flag = {"name": "price", "treatment": treatment, "control": control}
+    for start, number, units in ((60, treatment, 100), (60.1, control, 150), (60.1, 7, 30)):
+        for spelled in (int(float(number)), f"{float(number)} ", float(number)):
+            served = {"price": spelled}
+            story.crowd(A, start=start, minutes=60, units=units, rates={"order": 0.1}, flags=served)
+    story.send()
+    experiment = story.register(treatment_flag=flag)
+    story.tick(minutes=DAY)
+    arms = story.evidence(experiment)["arms"]
+    assert [arms[arm]["units"] for arm in ("treatment", "control")] == [300, 450]
+
+
 TEST = {"name": "exp", "treatment": "test"}
 # Nobody in the test differs: who is not in it converts less.
 NOT_IN_TEST = {"control": (919, 0.215), "test": (873, 0.196)}

@@ -158,6 +158,8 @@ PATCH, FULL = "a" * 40, "ddddddd4"
         ({"patch_id": PATCH}, 1, "promoted", f"by commit {FULL}, so"),
         ({"changes": [K]}, None, "promoted", f"by commit {FULL}, so"),
         ({"changes": [K, FULL, "c0ffee11"]}, 1, "promoted", "which also brings c0ffee11, so"),
+        # A change and its revert together bring nothing.
+        ({"changes": [K, "c0ffee11"], "reverts": ["c0ffee11"]}, 1, "promoted", f"{FULL}, so"),
         ({"changes": [K, "c0ffee11"], "reverts": [K]}, None, "withdrawn", "was withdrawn"),
         ({"pull_request": 7}, None, "superseded", "another change took over"),
         ({"patch_id": "b" * 40}, 1, "superseded", "another change took over"),

@@ -8,7 +8,9 @@ import pytest
 from sqlalchemy import text
 
 from domain.evidence.document import evidence_from
+from domain.metric import Metric
 from mcp_server.explanation import explanation, fits
+from orchestration.pipeline.audit import audit
 from storage.schema.partitions import create_days
 from tests.repetition import also_nightly
 from tests.world import DAY, A, K, T
@@ -123,3 +125,50 @@ def test_without_a_grace_of_its_own_a_metric_counts_them_as_late(story, twice_to
     arms = story.evidence(late)["arms"]
     assert arms["treatment"]["conversions"] == 0
     assert arms["treatment"]["late"] > 0
+
+
+def test_who_came_back_in_the_window_counts_and_who_came_before_or_after_it_does_not(story) -> None:
+    window = {"from": "1d", "to": "2d"}
+    story.settings(locked=[], metrics={"return": {"sources": ["order"], "window": window}})
+    story.canary()
+    for commit, returns in ((A, 60), (K, 240)):
+        for minute in range(60):
+            # Each orders at once, which is no return; of the others some come a day too late.
+            units = story.units_of(commit, minutes=minute, units=10, converting=10)
+            for place, session in enumerate(units):
+                later = 1.5 if (minute * 10 + place) % 600 < returns else 2.5
+                order = {"session_id": session, "commit": commit, "event": "order"}
+                story.events.append({**order, "occurred_at": story.at(minute + later * DAY)})
+    experiment = story.judged(target_metric="return", guardrails=[], minutes=1.9 * DAY)
+    # The cells close by the window's end.
+    assert story.evidence(experiment)["arms"]["control"]["units"] == 0
+    assert story.answer(experiment, minutes=3 * DAY)[0] == "keep"
+    arms = story.evidence(experiment)["arms"]
+    for arm, returns in (("control", 60), ("treatment", 240)):
+        units = arms[arm]["units"]
+        assert arms[arm]["conversions"] == min(units, returns)
+    assert audit(story.store.engine, experiment).differences == []
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        ({"from": "7d"}, "window needs from and to: lengths of time as 30m, 12h or 7d"),
+        ({"from": "7d", "to": "7 days"}, "window needs from and to"),
+        ({"from": "14d", "to": "7d"}, "window: from before to, whole multiples of 5 minutes"),
+        ({"from": "7d", "to": "29d"}, "at most 28 days"),
+        ({"from": "1m", "to": "7d"}, "whole multiples of 5 minutes"),
+    ],
+)
+def test_a_window_that_cannot_be_is_refused_by_its_rule(window, said) -> None:
+    with pytest.raises(ValueError, match=said):
+        Metric(window=window)
+
+
+def test_a_window_that_starts_later_is_a_conversion_s_and_the_only_window() -> None:
+    window = {"from": "7d", "to": "14d"}
+    with pytest.raises(ValueError, match="name either"):
+        Metric(window=window, window_seconds=3600)
+    for chosen in ({"kind": "mean"}, {"over": 1.0}):
+        with pytest.raises(ValueError, match="needs kind = 'conversion' without over"):
+            Metric(window=window, **chosen)

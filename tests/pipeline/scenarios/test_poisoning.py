@@ -17,7 +17,7 @@ from tests.processes.api_process import eventually
 from tests.repetition import also_nightly
 from tests.world import ON_ORDERS, A, K, World
 
-PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
+PAGE = Path(__file__).parents[3] / "docs" / "public-key.md"
 
 UNITS = 200  # Of each arm, of the real traffic.
 MINUTES = 50
@@ -73,7 +73,6 @@ class Siege(World):
         return [event["user_ref"] for event in paid]
 
     def token(self, session: str, commit: str, flags: Mapping[str, bool] | None = None) -> str:
-        """What the router signs."""
         key = Assignments(b"a secret of the tests, long enough").key(self.project_id, 1)
         message = assignment_message(
             environment="production", session_id=session, commit=commit, flags=flags

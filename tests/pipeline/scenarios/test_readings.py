@@ -53,8 +53,10 @@ def visit(
     ]
 
 
-def customers(shop, *, users: int = USERS, named: bool = True, each: int = 2) -> None:
-    """Sessions that the router keeps on A, and each so many on L."""
+def customers(
+    shop, *, users: int = USERS, named: bool = True, each: int = 2, drawn: bool = False
+) -> None:
+    """Sessions that the router keeps on A, and each so many on L; or that it draws anew."""
     for number in range(users):
         user = {"user_ref": f"u{number}"} if named else {}
         for minutes in (FIRST, SECOND):
@@ -63,7 +65,9 @@ def customers(shop, *, users: int = USERS, named: bool = True, each: int = 2) ->
                 minutes=minutes + number / 22,
                 value=1.0 + number,
                 request=100.0 + number % 100,
-                **{"commit": L if number % each == 1 else A, "route": "/list", **user},
+                commit=L if (number + (drawn and minutes == SECOND)) % each == 1 else A,
+                route="/list",
+                **user,
             )
 
 
@@ -155,6 +159,13 @@ def test_a_stranger_s_users_are_not_the_unit_of_sessions_that_name_none(shop) ->
     assert frozen(shop, registered(shop, unvouched="stranger%"))["unit"] == "session"
 
 
+def test_a_stranger_s_sessions_do_not_make_a_router_that_draws_one_that_keeps(shop) -> None:
+    customers(shop, users=310, each=10, drawn=True)
+    # Beside so many of a third build A is the second: whoever began there is mostly there again.
+    strangers(shop, builds=("fffffff6", "fffffff6"))
+    assert frozen(shop, registered(shop, unvouched="stranger%"))["unit"] == "session"
+
+
 def audited(shop, experiment: str) -> tuple[list[str], list[str]]:
     """The readings of a policy that differ by now, and those that are not compared."""
     result = audit(shop.store.engine, experiment)
@@ -166,6 +177,10 @@ def test_a_policy_is_audited_by_its_kept_answers_and_by_the_log(shop) -> None:
     experiment = registered(shop, unvouched="stranger%")
     shop.tick()
     assert audited(shop, experiment) == ([], [])
+    # Yesterday's prior, of a run that went on over midnight.
+    late = text("INSERT INTO learned_priors VALUES (:id, current_date - 1, '[[0.1, 1.0]]')")
+    shop.in_store(lambda connection: connection.execute(late, {"id": shop.project_id}))
+    assert audited(shop, experiment) == ([], [])
     gone = text("DELETE FROM runtime_events WHERE event = 'paid' AND session_id LIKE 's1_ %'")
     shop.in_store(lambda connection: connection.execute(gone))
     assert audited(shop, experiment) == (["cap of spent", "history of spent"], [])
@@ -176,6 +191,35 @@ def test_a_policy_is_audited_by_its_kept_answers_and_by_the_log(shop) -> None:
     changed = text("""UPDATE experiments SET policy = policy || '{"alpha": 0.06}'""")
     shop.in_store(lambda connection: connection.execute(changed))
     assert "policy.alpha: served 0.06, raw 0.05" in audited(shop, experiment)[0]
+
+
+def test_what_comes_after_the_binding_changes_no_policy_and_no_audit_of_it(shop) -> None:
+    # A flag that OFREP hands out starts at its freeze, and is bound before.
+    shop.settings(ofrep="server")
+    customers(shop)
+    shop.send(live=True)
+    flag = {"name": "cart", "treatment": True, "control": False}
+    experiment = shop.register(treatment_flag=flag, guardrails=["slow_page", "error"])
+
+    def come(name: str) -> None:
+        for number in range(160):
+            visit(shop, f"{name} {number}", minutes=0, value=9e8, request=9e8, commit=L)
+            shop.events[-3]["user_ref"] = f"{name} {number // 2}"
+        now = datetime.now(UTC).isoformat()
+        events = [{**event, "occurred_at": now} for event in shop.events]
+        assert shop.post("/v1/events", {"events": events}).json()["accepted"] == len(events)
+        shop.events = []
+
+    come("bound")
+    members = frozen(shop, experiment)
+    over = {"slow_page": HONEST["over"]["slow_page"]}
+    expected = {**HONEST, "routes": None, "adjusted": False, "over": over}
+    assert {name: members[name] for name in expected} == expected
+    kept = shop.policy(experiment)
+    come("frozen")
+    shop.tick()
+    assert shop.policy(experiment) == kept
+    assert audited(shop, experiment) == ([], [])
 
 
 def erased(shop) -> set[str]:
@@ -253,7 +297,10 @@ ONLINE = {
 
 @pytest.mark.parametrize(
     ("named", "lacking"),
-    [(True, {"unit"}), (False, {"unit", "thresholds of slow", "thresholds of slow_page"})],
+    [
+        (True, {"unit"}),
+        (False, {"unit", "cap of spent", "thresholds of slow", "thresholds of slow_page"}),
+    ],
     ids=["users", "sessions"],
 )
 def test_a_policy_is_the_same_where_its_days_are_in_files_by_now(

@@ -9,6 +9,7 @@ from cli.changes.outcome import Exit, Poll, outcome
 from cli.changes.report import junit, markdown
 from domain.contract import Contract
 from domain.evidence.results import ShareShortfall
+from domain.wording.left_out import CURES
 from mcp_server.explanation import explanation
 from orchestration.outbound.delivery import deliver
 from tests.clients.owner import Owner
@@ -206,7 +207,11 @@ def test_sessions_of_nobody_are_counted_and_accuse_no_build(story) -> None:
         | {"occurred_at": story.at(1000)}
         for number in range(6000)
     ]
-    experiment = story.judged(minutes=4 * DAY)
+    experiment = story.judged(minutes=900)
+    situation = story.bound(experiment)["situation"]
+    assert "6,000 sessions name a build but no user: none counts." in situation["sentence"]
+    assert (situation["action"], situation["advice"][0][:40]) == ("fix", CURES["unknown_user"][:40])
+    story.tick(minutes=4 * DAY)
     contract, evidence = story.contract(experiment), story.evidence(experiment)
     assert (contract["guardrail_breaches"], evidence["gates"]["shortfall"]) == ([], None)
     assert evidence["gates"]["interacting_because"] == ["user_unnamed"]
@@ -254,7 +259,7 @@ def test_sessions_without_a_user_warn_and_above_half_hold_on_every_face(
         Owner(story).page(f"/dashboard/experiments/{experiment}"),
     ):
         assert why in said
-        assert "send user_ref with each event of a session" in said
+        assert "send user_ref, or the property that the project counts by, with each event" in said
     assert "set the project's `unit` to `session`" in situation["advice"][0]
     # Their users are named from then on: it goes on.
     assert story.answer(experiment, minutes=2.5 * DAY)[1] != "interacting"

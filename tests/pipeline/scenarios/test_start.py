@@ -160,6 +160,28 @@ def test_however_late_a_policy_is_frozen_it_is_that_of_the_registration(story) -
     assert (frozen["starts_at"], frozen["fires_at"]) == (frozen["registered_at"], 100)
 
 
+@pytest.mark.parametrize("served", [False, True], ids=["browsers alone", "a server too"])
+def test_a_stranger_s_event_of_a_flag_is_no_start_where_a_server_sends_the_flag(
+    story, served
+) -> None:
+    story.deploy(A, minutes=-DAY)
+    flagged = {"event": "page_view", "commit": A, "flags": {"cart": True}}
+    answer = story.post("/v1/events", {**flagged, "session_id": "x"}, headers=story.public)
+    assert answer.status_code == 202
+    between = datetime.now(UTC)
+    if served:
+        assert story.post("/v1/events", {**flagged, "session_id": "s"}).status_code == 202
+    experiment = story.register(treatment_flag={"name": "cart", "treatment": True})
+    starts_at = datetime.fromisoformat(story.bound(experiment)["starts_at"])
+    assert (starts_at > between) == served
+    (source,) = story.policy(experiment)["read_from"]
+    assert (source["member"], source["vouched"], source["unvouched"]) == (
+        "start",
+        served,
+        not served,
+    )
+
+
 def test_a_policy_that_is_frozen_six_hours_later_is_the_one_of_at_once(story) -> None:
     story.begin = datetime.now(UTC) - timedelta(minutes=30)
     story.canary()

@@ -1,14 +1,23 @@
 """A tail that grows is a guardrail: slower than most requests of the days before."""
 
+import asyncio
+import json
 import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from hashlib import sha256
+from itertools import count
 from statistics import NormalDist
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from domain.wording.metrics import metric_rows
+from storage.tenants.keys import KeyKind
+from tests.cli.conftest import serving
+from tests.clients.owner import Owner
+from tests.pipeline.changes.test_faces import of_an_agent, written
 from tests.repetition import also_nightly
 from tests.world import A, K
 
@@ -24,19 +33,29 @@ def slow_for(
     every: int = 0,
     times: float = 10,
     median: float = 200,
+    later: float | None = None,
+    named: Callable[..., str] | None = None,
 ) -> None:
-    """Sends sessions of two requests; of every so many the first takes so many times as long."""
+    """Sends sessions of two requests; of every so many the first takes so many times as long.
+
+    Args:
+        later: How many times as long as the first the second takes; None where it takes very long.
+        named: Returns the id of an event, by whether it is the first.
+    """
     story.crowd(commit, start=start, minutes=300, units=units, rates={"order": 0.3})
     visits = [event for event in story.events if event["event"] == "page_view"]
     for place, visit in enumerate(visits):
         # Log-normal durations, whose quantiles are reached evenly.
         usual = median * math.exp(NormalDist(0, 0.8).inv_cdf((place * 0.618034 + 0.5) % 1))
         slow = usual * times if every and place % every == 0 else usual
-        later = datetime.fromisoformat(visit["occurred_at"]) + timedelta(seconds=1)
+        after = datetime.fromisoformat(visit["occurred_at"]) + timedelta(seconds=1)
         request = {**visit, "event": REQUEST}
-        story.events.append({**request, "value": slow})
-        # A second request of the unit never counts, however slow it is.
-        story.events.append({**request, "occurred_at": later.isoformat(), "value": 10**6})
+        first = {} if named is None else {"event_id": named(first=True)}
+        story.events.append({**request, **first, "value": slow})
+        # A unit's first value does not count its second request, however slow that is.
+        second = {**request, "occurred_at": after.isoformat()}
+        second |= {} if named is None else {"event_id": named(first=False)}
+        story.events.append({**second, "value": 10**6 if later is None else usual * later})
     story.send()
 
 
@@ -81,6 +100,54 @@ def test_a_tail_that_grows_breaches_and_is_read_as_its_quantile(
     texts = {row.metric: row for row in metric_rows(evidence)}["slow"]
     assert [texts.change, texts.whole_interval] == [change, interval]
     story.require_the_counts_to_add_up()
+
+
+def test_a_build_that_is_slow_from_the_second_request_on_is_found_on_each_face(story) -> None:
+    """No first request is slower: an event of each unit that is picked by chance tells."""
+    story.canary()
+    slow_for(story, A, start=-310, units=1500, later=1)
+    slow_for(story, A, start=0, units=2500, later=1)
+    slow_for(story, K, start=0, units=2500, later=3)
+    experiment = story.register(treatment_commit=K, guardrails=None)
+    story.tick(minutes=400)
+    evidence = story.decoded(experiment)
+    row = next(row for row in evidence.metrics if row.metric == "slow")
+    assert (row.state, row.picked) == ("breached", True)
+    assert story.contract(experiment)["guardrail_breaches"] == ["slow"]
+    texts = {row.metric: row for row in metric_rows(evidence)}["slow"]
+    assert " of any event " in texts.change
+    asked = {"treatment_commit": K, "target_metric": "order", "policy": "no-breach"}
+    gate = story.get("/v1/reward/gate", params=asked).json()
+    assert gate["phase"] == "Failed"
+    page = written(Owner(story).page(f"/dashboard/experiments/{experiment}"))
+    with serving(story) as url:
+        said = asyncio.run(of_an_agent(url, story.project.keys[KeyKind.PROJECT], experiment))
+    faces = [gate["sentence"], page, said["get_verdict"], said["mcp explain"]]
+    assert [each for each in faces if f"slow got worse: {texts.change}." not in each] == []
+    # Whoever knew by what events are picked could choose ids that never are.
+    with story.store.engine.connect() as connection:
+        secret = connection.execute(text("SELECT pick_secret FROM installation")).scalar_one()
+    assert secret not in json.dumps([story.evidence(experiment), faces])
+    story.require_the_counts_to_add_up()
+
+
+def test_a_build_that_chooses_the_ids_of_its_events_does_not_hide(story) -> None:
+    numbers = count()
+
+    def chosen(*, first: bool) -> str:
+        """An id by which the first event has the smaller hash in a draw that is published."""
+        names = (f"e{number}" for number in numbers)
+        return next(
+            name for name in names if first == (sha256(f"picked:{name}".encode()).hexdigest() < "1")
+        )
+
+    story.canary()
+    slow_for(story, A, start=-310, units=1500, later=1)
+    slow_for(story, A, start=0, units=1500, later=1)
+    slow_for(story, K, start=0, units=1500, later=3, named=chosen)
+    experiment = story.register(treatment_commit=K, guardrails=None)
+    story.tick(minutes=400)
+    assert story.contract(experiment)["guardrail_breaches"] == ["slow"]
 
 
 @pytest.mark.nightly

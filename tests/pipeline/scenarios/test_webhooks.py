@@ -1,7 +1,7 @@
 """A webhook gets each decision once, also when everything is computed anew."""
 
 from orchestration.outbound.delivery import deliver
-from storage.tenants.secret import WebhookSecrets
+from storage.tenants.attestations import WebhookSecrets
 from tests.clients.receiver import receiving
 from tests.stores.emptied import empty_derived_tables
 from tests.world import A, K

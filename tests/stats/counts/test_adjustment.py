@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 from statsmodels.regression.linear_model import WLS
 
+from benchmarks.calibration.histories import Renamed
 from benchmarks.calibration.sections.adjustment import Buyers, evaluated
 from benchmarks.calibration.traffic import BLOCK
 from stats.counts.adjustment import slopes
 from stats.decision.evidence import evaluate
 from stats.looks.stratification import stratified
-from stats.looks.trace import target_cells
+from stats.looks.trace import target_cells, traced
 
 OPEN_FOR = 1920
 BUYERS = Buyers(r2=0.4, strata=2, days=1, history=1.0, lift=0.1)
@@ -61,6 +62,24 @@ def test_the_sums_are_those_of_the_specification() -> None:
         V += w / (size - 1) * (xx - xy**2 / size)
     spread = [(yy - y * y / units) / (units - 1) * share for units, y, yy, share in arms]
     assert pytest.approx((S, max(V, sum(spread)))) == (evidence.totals.S, evidence.totals.V)
+
+
+def test_lost_histories_answer_nothing_and_are_not_read_once_they_are_seen() -> None:
+    """An eighth of treatment's users has a new pseudonym: the adjusted mean alone reaches 42."""
+    lost = Renamed(r2=0.4, days=2, history=1.0, renamed=0.12)
+    adjusted, plain = (
+        traced([stratified(replace(lost, adjusted=each).series(np.random.default_rng(8)))])
+        for each in (True, False)
+    )
+    trace, without = adjusted.trace, plain.trace
+    read = trace.history.is_asked
+    alone = adjusted.mixture.log_e(trace.totals.S, trace.totals.V0)
+    assert alone[read].max() > np.log(20)
+    assert trace.log_e.max() < np.log(5)
+    differ = ~read & (trace.totals.W > 0)
+    assert differ.sum() > 300
+    assert trace.totals.S[differ] == pytest.approx(without.totals.S[differ], rel=1e-12)
+    assert trace.log_e[differ] == pytest.approx(without.log_e[differ], rel=1e-12)
 
 
 @pytest.mark.parametrize(("history", "least", "most"), [(0.0, 1.0, 1.0), (1.0, 0.6, 0.8)])

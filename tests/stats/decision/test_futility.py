@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from domain.policy import Numbers
+from stats.counts.arrivals import Epoch
 from stats.decision.evidence import evaluate
 from stats.looks.series import Series
 
@@ -48,3 +49,14 @@ def test_a_gated_look_is_no_ground_for_futility(series) -> None:
         (seen,) = evaluate([series(leaking, as_of=600 + 1920, policy=policy)])
         assert seen.decision.ended_because == ended
         assert (seen.decision.abstain_reason == "non_identifiable") == (ended is None)
+
+
+def test_it_waits_until_no_empty_units_could_hide_a_difference(series) -> None:
+    """At 60 % a thousandth more units of an arm moves the rate by as much as the margin."""
+    rows = [(0, 0, 400_000, 240_000, 400_000, 240_000)]
+    policy = Numbers(futility_margin=0.008)
+    for shares, ended in (({}, True), ({0: (Epoch(start=0, end=None, share=0.5),)}, False)):
+        (seen,) = evaluate([series(rows, as_of=4000, policy=policy, stratum_shares=shares)])
+        assert seen.totals.ci is not None
+        assert (max(map(abs, seen.totals.ci)) < 0.008 * 0.6) == ended
+        assert (seen.decision.ended_because == "futility") == ended

@@ -6,7 +6,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from domain.policy import EFFECT_PRIOR
-from stats.decision.learned import learned_effect
+from stats.decision.learned import chances, learned_effect
 from stats.decision.learned_prior import learned_prior
 
 
@@ -27,6 +27,22 @@ def test_the_effect_is_the_posterior_under_the_prior_that_was_learned(observed, 
     assert [moment / mass for moment in moments] == pytest.approx(
         [estimate, 0.025, 0.975], abs=1e-5
     )
+
+
+@pytest.mark.parametrize(("observed", "error"), [(0.1, 0.03), (-0.04, 0.1), (0.0, 0.05)])
+def test_the_chances_of_harm_and_of_no_effect_are_the_posterior_s(observed, error) -> None:
+    prior = ((0.0, 0.4), (0.02, 0.4), (0.2, 0.2))
+    nothing = 0.4 * norm.pdf(observed, scale=error)
+
+    def density(theta: float) -> float:
+        spread = sum(w * norm.pdf(theta, scale=s) for s, w in prior if s)
+        return float(spread * norm.pdf(observed, loc=theta, scale=error))
+
+    points = {"points": [0.0, observed], "limit": 500}
+    below, above = quad(density, -2, 0, **points)[0], quad(density, 0, 2, **points)[0]
+    mass = nothing + below + above
+    expected = (below / mass, nothing / mass)
+    assert chances(observed, error, prior) == pytest.approx(expected, abs=1e-7)
 
 
 def test_a_fleet_without_effects_teaches_that_there_are_none() -> None:

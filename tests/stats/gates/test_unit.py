@@ -8,7 +8,7 @@ import pytest
 
 from domain.policy import Numbers
 from stats.counts.arrivals import Arrivals, Epoch
-from stats.counts.returning_users import ReturningUsers
+from stats.counts.unit_counts import UnitCounts
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.series import Series
 
@@ -17,32 +17,32 @@ HOUR = 12  # blocks
 CELL = (500, 50, 500, 50)
 
 
-def returning(
-    *hours: tuple[int, int, int, int], units: tuple[int, int] = (500, 500)
-) -> ReturningUsers:
+def returning(*hours: tuple[int, int, int, int], units: tuple[int, int] = (500, 500)) -> UnitCounts:
     """Users by the hour of their second session: of treatment, kept there; of control, likewise."""
     again1, kept1, again0, kept0 = np.array(hours, dtype=np.int64).T
     every = np.ones(len(hours), dtype=np.int64)
-    return ReturningUsers(
+    return UnitCounts(
         block=np.arange(len(hours), dtype=np.int64) * HOUR * 300,
-        treatment=every * units[0],
-        control=every * units[1],
-        again_treatment=again1,
-        kept_treatment=kept1,
-        again_control=again0,
-        kept_control=kept0,
+        columns={
+            "treatment": every * units[0],
+            "control": every * units[1],
+            "again_treatment": again1,
+            "kept_treatment": kept1,
+            "again_control": again0,
+            "kept_control": kept0,
+        },
     )
 
 
 def seen_of(
-    series: Maker, returns: ReturningUsers, cell: tuple[int, int, int, int] = CELL, **read: Any
+    series: Maker, returns: UnitCounts, cell: tuple[int, int, int, int] = CELL, **read: Any
 ) -> Evidence:
     hours = returns.block.size
     rows = [(hour * HOUR, 0, *cell) for hour in range(hours)]
     # No answer of the test ends the looks.
     policy = Numbers(alpha=1e-9)
     (seen,) = evaluate(
-        [series(rows, policy=policy, as_of=hours * 3600 + 1920, returning=returns, **read)]
+        [series(rows, policy=policy, as_of=hours * 3600 + 1920, units=returns, **read)]
     )
     return seen
 
@@ -78,14 +78,13 @@ def test_the_smaller_arm_is_read_since_a_lottery_too_keeps_most_of_the_larger(se
 def test_a_lottery_whose_share_changes_is_none_that_keeps_visitors(series) -> None:
     """A share of 80 % and then of 10 %: over both, most users of treatment come back to it."""
     first, then = returning((800, 640, 200, 40)), returning((10, 1, 90, 81))
-    returns = ReturningUsers(
-        **{
-            name: np.concatenate((getattr(first, name), getattr(then, name)))
-            for name in ("again_treatment", "kept_treatment", "again_control", "kept_control")
-        },
+    returns = UnitCounts(
         block=np.array([0, HOUR * 300]),
-        treatment=np.array([1600, 20]),
-        control=np.array([400, 180]),
+        columns={
+            name: np.concatenate((column, then.columns[name]))
+            for name, column in first.columns.items()
+        }
+        | {"treatment": np.array([1600, 20]), "control": np.array([400, 180])},
     )
     seen = seen_of(series, returns, cuts=(3600,))
     assert seen.gates.interacting_because == ()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,19 @@ def test_several_guardrails_share_their_level(series, guardrail) -> None:
     rails = tuple(guardrail(hourly([UNSURE]), name=name) for name in names)
     seen = seen_of(series, [EVEN], rails, as_of=4000, policy=Numbers(guardrail_alpha=0.06))
     assert [rail.threshold for rail in seen.guardrails] == pytest.approx([50.0] * 3)
+
+
+def test_an_early_reading_takes_none_of_the_guardrails_level_and_breaches_nothing(
+    series, guardrail
+) -> None:
+    early = replace(guardrail(hourly([HARMED]), name="paid so far"), watch_only=True)
+    rails = (guardrail(hourly([UNSURE]), name="error"), early)
+    seen = seen_of(series, [EVEN], rails, as_of=300 + RAIL_DELAY)
+    assert [rail.metric for rail in seen.guardrails] == ["error"]
+    assert seen.guardrails[0].threshold == pytest.approx(20.0)
+    assert [row.state for row in seen.guardrail_rows] == ["fewer_so_far", "not_known"]
+    assert seen.guardrail_breaches == ()
+    assert "fewer_so_far" in seen.warnings
 
 
 def test_a_candidate_waits_for_its_guardrails_and_serves_the_numbers_of_the_look_that_decides(
@@ -284,3 +298,96 @@ def test_a_guardrail_out_of_range_cannot_be_built(member, value, guardrail) -> N
 def test_a_guardrail_stands_once(series, guardrail) -> None:
     with pytest.raises(ValueError, match="once"):
         series([], guardrails=(guardrail([]), guardrail([])))
+
+
+# Units of a first value at the same speed in both arms, and their picks by position, each a cell.
+FIRST = (2000, 200, 2000, 200)
+SLOW_LATER = ((800, 80, 800, 80), (600, 240, 600, 60), (400, 160, 400, 40), (200, 80, 200, 20))
+# At equal speed the latest events are the slowest in both arms, and treatment has more of them.
+MORE_LATER = ((800, 80, 800, 80), (200, 40, 600, 120), (400, 120, 400, 120), (600, 360, 200, 120))
+
+
+def log_harm_of(*cells: tuple[int, int, int, int]) -> float:
+    """The evidence of a sum of cells, by the formulas of docs/statistics.md."""
+    S = W = V0 = P = Q = 0.0
+    for n1, x1, n0, x0 in cells:
+        n, m = n1 + n0, x1 + x0
+        w = n1 * n0 / n
+        S, W = S + (x1 * n0 - x0 * n1) / n, W + w
+        V0 += w * m * (n - m) / (n * (n - 1))
+        P += (n1**2 * x0 - n0**2 * x1 + n1 * n0 * (n0 - n1) / 2) / n**2
+        Q += (x1 * (n0 - x0) + x0 * (n1 - x1)) / (2 * n)
+    arrays = [np.array([S]), np.array([max(V0, S / W * P + Q)]), np.array([[25.0, 4.0]])]
+    return float(log_harm(*arrays)[0])
+
+
+@pytest.mark.parametrize(
+    ("picked", "breached"), [(SLOW_LATER, True), (MORE_LATER, False), ((FIRST,) * 1, False)]
+)
+def test_picked_events_breach_where_they_are_slower_within_their_positions_too(
+    *, picked, breached, series, guardrail
+) -> None:
+    cells = tuple(guardrail(hourly([cell])).cells for cell in picked)
+    rail = replace(guardrail(hourly([FIRST])), over=1000.0, picked=cells)
+    seen = seen_of(series, [EVEN], (rail,), as_of=4000)
+    assert seen.guardrail_breaches == (("error",) if breached else ())
+    whole = (2000, sum(cell[1] for cell in picked), 2000, sum(cell[3] for cell in picked))
+    both = min(log_harm_of(whole), log_harm_of(*picked))
+    expected = (math.exp(log_harm_of(FIRST)) + math.exp(both)) / 2
+    assert seen.guardrails[0].e_value == pytest.approx(expected, rel=1e-9)
+    # By the picks alone more requests of a slower kind would be harm.
+    assert breached or picked[0] == FIRST or log_harm_of(whole) > math.log(100)
+    (row,) = seen.guardrail_rows
+    assert row.picked == breached
+
+
+def log_differ_of(*cells: tuple[int, int, int, int]) -> float:
+    """The evidence that the arms' rates differ, by the formulas of docs/statistics.md."""
+    S = V = 0.0
+    for n1, x1, n0, x0 in cells:
+        n, m = n1 + n0, x1 + x0
+        S, V = S + (x1 * n0 - x0 * n1) / n, V + n1 * n0 * m * (n - m) / (n * n * (n - 1))
+    each = [math.sqrt(rho / (rho + V)) * math.exp(S * S / (2 * (rho + V))) for rho in (25, 4)]
+    return math.log(sum(each) / 2)
+
+
+def slower_everywhere(treatment: int, control: int) -> tuple[tuple[int, int, int, int], ...]:
+    """Picks of 2,000 units an arm at two positions, slower in treatment at the later.
+
+    Args:
+        treatment: Units of treatment whose pick is beyond the first position.
+    """
+    firsts, later = (2000 - treatment, 2000 - control), (treatment, control)
+    return (
+        (firsts[0], firsts[0] // 10, firsts[1], firsts[1] // 10),
+        (later[0], 4 * later[0] // 10, later[1], later[1] // 10),
+    )
+
+
+@pytest.mark.parametrize(
+    ("blocks", "read"),
+    [
+        ([(1000, 1000)], True),
+        ([(1114, 1000)], True),
+        ([(1115, 1000)], False),
+        ([(1000, 1115)], False),
+        # That the arms differ is known from then on; and of a breach before it nothing is undone.
+        ([(1115, 1000), (1000, 1115)], False),
+        ([(1000, 1000), (1300, 1000)], True),
+    ],
+)
+def test_picks_are_read_until_the_arms_differ_in_requests_per_unit(
+    *, blocks, read, series, guardrail
+) -> None:
+    picked = zip(*(slower_everywhere(*later) for later in blocks), strict=True)
+    cells = tuple(guardrail(hourly(own)).cells for own in picked)
+    rail = replace(guardrail(hourly([FIRST] * len(blocks))), over=1000.0, picked=cells)
+    rows = [EVEN] * len(blocks)
+    seen = seen_of(series, rows, (rail,), as_of=len(blocks) * 3600 + 400)
+    assert seen.guardrail_breaches == (("error",) if read else ())
+    (treatment, control), *_ = blocks
+    known = log_differ_of((2000, treatment, 2000, control)) >= math.log(100)
+    assert known != read
+    if known:
+        first = log_harm_of(*[FIRST] * len(blocks))
+        assert seen.guardrails[0].e_value == pytest.approx(math.exp(first) / 2, rel=1e-9)

@@ -11,7 +11,7 @@ from domain.metric import DAY
 from stats.decision.evidence import evaluate
 from stats.looks.series import Series
 from stats.sequential.mixture import Mixture
-from stats.sequential.requirement import required_sessions, smallest_lift
+from stats.sequential.requirement import SurplusLine, required_sessions, smallest_lift
 
 Maker = Callable[..., Series]
 Z = 0.8416
@@ -83,3 +83,18 @@ def test_traffic_is_that_of_the_last_day_and_of_the_last_week(series) -> None:
     (seen,) = evaluate([series(busy + quiet, as_of=2 * DAY + 1920)])
     assert seen.sessions.per_day == 60 * 288
     assert seen.eligible_per_day == 90 * 288
+
+
+@pytest.mark.parametrize(
+    ("rate", "lift", "least", "most"),
+    [(0.05, 0.2, 1.0, 1.1), (0.2, 0.1, 1.1, 1.2), (0.6, 0.05, 1.8, 2.2), (0.9, 0.03, 6, 9)],
+)
+def test_an_answer_that_waits_for_the_surplus_line_needs_more(rate, lift, least, most) -> None:
+    """The medians of simulated keeps are ×1.04, 1.1, 1.9 and 7.6 (docs/statistics.md)."""
+    known = [np.array([value]) for value in (rate, 0.5, lift)]
+    line = SurplusLine(information=np.ones(1), spread=np.array([rate * rate]))
+    alone = required_sessions(*known, mixture())
+    (needed,) = required_sessions(*known, mixture(), doubt=line)
+    assert least < needed / alone[0] < most
+    smallest = smallest_lift(known[0], known[1], np.array([needed]), mixture(), line)
+    assert smallest == pytest.approx(rate * lift, rel=1e-9)

@@ -67,8 +67,6 @@ def micros(moment: datetime) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A store and its lake."""
-
     engine: Engine
     lake: FolderLake
     project_id: int

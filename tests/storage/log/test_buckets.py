@@ -6,8 +6,9 @@ import pytest
 
 from storage.lake.comparison import compare_files
 from storage.lake.erasures import rewrite_files
-from storage.lake.lake import BucketLake, FolderLake, LakeError, open_lake
+from storage.lake.lake import BucketLake, FolderLake, open_lake
 from storage.lake.removal import delete_unlisted
+from storage.log.file_errors import LakeError
 from storage.upkeep.forgetting import forget_person
 from tests.storage.log.conftest import World
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from storage.lake.parquet import COLUMNS
 from storage.postgres.engine import connection_string
 
-PAGE = (Path(__file__).parents[3] / "docs/operations/lake.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/operations/scale.md").read_text()
 
 
 def test_a_teams_own_duckdb_reads_the_listed_files(day) -> None:

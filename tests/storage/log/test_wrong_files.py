@@ -22,7 +22,7 @@ from storage.lake.lake import BucketLake, open_lake
 from storage.lake.reader import read_apart
 from storage.lake.removal import delete_unlisted
 from storage.lake.scrubbing import scrub
-from storage.lake.verification import WrongFileError
+from storage.log.file_errors import WrongFileError
 from storage.pipeline.log_relations import attach_log
 from storage.upkeep.forgetting import Forgotten, forget_person
 from storage.upkeep.gauges import read_gauges

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, event, text
 from domain.lineage.flag import Flag
 from domain.registration import Registration
 from storage.experiments import deploys, experiments
-from storage.experiments.readings import PastEvents, Reading
+from storage.experiments.readings import Reading
 from storage.schema.clock import LOG_LOCK, closed_instant, receipt_time, store_time
 from storage.schema.past_log import PastLog
 from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from storage.verdicts.set_aside import experiments_to_freeze
 from tests.conftest import Store
 from tests.stores.pipeline_run import freeze_registered
@@ -159,15 +159,17 @@ def test_a_reader_of_the_log_waits_for_writers_and_no_writer_for_a_reader(servic
 
 def test_a_reading_that_takes_too_long_is_ended_and_the_transaction_goes_on(store) -> None:
     with store.engine.begin() as connection:
-        past = PastLog(connection, seconds=0.05)
-        events = PastEvents(past=past, project_id=1, environment="production")
+        until = store_time(connection)
+        past = PastLog(
+            connection=connection, project_id=1, environment="production", until=until, seconds=0.05
+        )
         reading = Reading(
             question="routes",
             read=lambda events: events.rows("SELECT pg_sleep(10)"),
             default=[],
             kind=list,
         )
-        assert reading.answer(events) is None
+        assert reading.answer(past) is None
         assert (reading.unanswered.answer, reading.unanswered.is_default) == ([], True)
         # The transaction goes on, and has its own limit again.
         assert connection.execute(text("SHOW statement_timeout")).scalar_one() == "0"

@@ -8,12 +8,13 @@ from sqlalchemy import Connection, text
 
 from domain.registration import Registration
 from orchestration.pipeline.steps import freeze_bound
+from orchestration.pipeline.whole_days import LakeDays
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.experiments.freezing import take_turn
 from storage.schema.clock import store_time
 from storage.tenants.projects import create_project
-from storage.tenants.settings import apply_settings
+from storage.tenants.setting_changes import apply_settings
 from storage.upkeep.gauges import read_gauges
 from tests.world import A, K, World
 
@@ -54,7 +55,7 @@ def test_a_light_project_waits_for_a_single_turn_of_each_heavy_project(store) ->
     turns = 0
     while light not in served:
         # A run without time takes a turn at least.
-        freeze_bound(store.engine.begin, as_of=as_of, seconds=0.0)
+        freeze_bound(store.engine.begin, LakeDays(), as_of=as_of, seconds=0.0)
         turns += 1
         with store.engine.connect() as connection:
             served = {*connection.execute(SERVED).scalars()}

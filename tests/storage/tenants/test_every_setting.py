@@ -80,6 +80,7 @@ VERDICTS: Mapping[str, tuple[Chosen, Chosen]] = {
     "default_metric": ({}, {"default_metric": "refund"}),
     "metrics.sources": ({}, of_order(sources=["refund"])),
     "metrics.window_seconds": ({}, of_order(window_seconds=7200)),
+    "metrics.window": ({}, of_order(window={"from": "5m", "to": "1h"})),
     "metrics.grace_seconds": ({}, of_order(grace_seconds=14_400)),
     "metrics.better": ({}, of_order(better="lower")),
     "metrics.kind": ({}, of_order(kind="mean")),
@@ -294,13 +295,27 @@ def breached(service: World) -> str:
     return experiment
 
 
-def of_on_suspicion(service: World, chosen: str) -> str:
-    """What the policy says is what the faces do: tests/pipeline/gates/test_surplus.py."""
-    service.settings(locked=[], on_suspicion=chosen)
+def of_policy(service: World, member: str, chosen: Chosen) -> Any:
+    service.settings(locked=[], **chosen)
     service.deploy(A, minutes=-DAY)
     service.deploy(K, 0.5, minutes=1, base=A)
     experiment = service.register(treatment_commit=K, **ON_ORDERS)
-    return frozen(service, experiment, "on_suspicion")
+    return frozen(service, experiment, member)
+
+
+def of_on_suspicion(service: World, chosen: str) -> str:
+    """What the policy says is what the faces do: tests/pipeline/gates/test_surplus.py."""
+    return of_policy(service, "on_suspicion", {"on_suspicion": chosen})
+
+
+def of_keep_when(service: World, chosen: str) -> str:
+    """A keep waits by it: tests/pipeline/ledger/test_keep_when.py."""
+    return of_policy(service, "keep_when", {"keep_when": chosen})
+
+
+def of_patience(service: World, chosen: int) -> int:
+    """It ends that wait, there too."""
+    return of_policy(service, "patience_seconds", {"patience_hours": chosen})
 
 
 def of_verified_draws(service: World, chosen: bool) -> str:
@@ -418,6 +433,8 @@ ANSWERS: Mapping[str, tuple[Observe, Any, Any]] = {
     "act_on_unvouched_breaches": (of_act_on_unvouched_breaches, False, True),
     "verified_draws": (of_verified_draws, False, True),
     "on_suspicion": (of_on_suspicion, "pause", "roll_back"),
+    "keep_when": (of_keep_when, "alone", "stands"),
+    "patience_hours": (of_patience, 24, 48),
     "allowed_origins": (of_origins, [], ["https://other.example"]),
     "rate_limits.per_key": (of_event_limits, {}, {"per_key": 1}),
     "rate_limits.per_address": (of_event_limits, {}, {"per_address": 1}),
@@ -455,6 +472,8 @@ OTHERS: Chosen = {
     "verified_draws": True,
     "act_on_unvouched_breaches": True,
     "on_suspicion": "roll_back",
+    "keep_when": "stands",
+    "patience_hours": 24,
     "span_event": "request",
     "span_unit": "visitor.id",
     "flag_places": 1,

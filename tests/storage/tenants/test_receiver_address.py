@@ -4,9 +4,10 @@ from ipaddress import ip_address
 
 import pytest
 
+from orchestration.outbound.receiver import judged
 from storage.postgres.refusal import Invalid
-from storage.tenants.receiver_address import SWITCH, RefusedAddressError, judged, range_of
-from storage.tenants.settings import chosen_settings
+from storage.tenants.receiver_address import SWITCH, RefusedAddressError, range_of
+from storage.tenants.setting_changes import chosen_settings
 
 PUBLIC = ["93.184.216.34", "2606:2800:21f:cb07::1", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"]
 PRIVATE = [

@@ -3,7 +3,7 @@
 import pytest
 
 from storage.postgres.refusal import Invalid
-from storage.tenants.settings import chosen_settings
+from storage.tenants.setting_changes import chosen_settings
 
 
 @pytest.mark.parametrize(

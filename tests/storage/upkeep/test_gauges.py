@@ -13,7 +13,8 @@ from orchestration.dagster.keys import PREFIX
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
 from storage.releases.freeze import freeze
 from storage.schema.partitions import create_days
-from storage.upkeep.gauges import Gauges, note_step, read_gauges
+from storage.upkeep.gauges import Gauges, read_gauges
+from storage.upkeep.ticks import note_step
 
 NOW = datetime.now(UTC)
 

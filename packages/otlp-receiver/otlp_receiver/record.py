@@ -1,0 +1,81 @@
+"""Log records and spans: the members of OTLP's that tell of a runtime event."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from api.wire.problem import Problem
+
+# Attributes with the address of a request: the conventions before 1.21 had other names.
+ADDRESSES = ("url.path", "http.target", "http.url", "url.full")
+Scalar = str | bool | int | float
+
+# An SDK sends 512 at once, a collector 8192, unless they are configured otherwise.
+MOST_RECORDS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRecord:
+    """A log record.
+
+    Attributes:
+        event: Its event name; empty if it has none.
+        nanoseconds: When it occurred, since 1970; 0 if it does not say so.
+    """
+
+    event: str
+    nanoseconds: int
+    attributes: Mapping[str, Scalar]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A span.
+
+    Attributes:
+        identity: The ids of its trace and of itself, in hexadecimal; empty if it has none.
+        process: A number that spans of the same resource share.
+        library: The instrumentation that recorded it; empty if it does not say so.
+        started: When it started, in nanoseconds since 1970; 0 if it does not say so.
+    """
+
+    identity: str
+    parent: str
+    process: int
+    library: str
+    is_server: bool
+    is_nested: bool
+    failed: bool
+    started: int
+    ended: int
+    attributes: Mapping[str, Scalar]
+
+    @property
+    def is_failed_request(self) -> bool:
+        """Whether the server failed: its status is an error, and no answer of 4xx.
+
+        OpenTelemetry leaves a 4xx of a server unset; Django marks those that a view raises.
+        """
+        names = ("http.response.status_code", "http.status_code")
+        codes = (str(self.attributes.get(name)) for name in names)
+        return self.failed and not any(code.startswith("4") for code in codes)
+
+
+def path_of(attributes: Mapping[str, Scalar]) -> str:
+    """Returns the path that a request asked for; empty where it is missing."""
+    address = next((text for name in ADDRESSES if (text := str(attributes.get(name, "")))), "")
+    try:
+        return urlsplit(address).path
+    except ValueError:
+        return ""
+
+
+def unreadable() -> Problem:
+    """Returns the problem of a body that is no export."""
+    return Problem("invalid_otlp", "the body is not the export that OTLP has for this address")
+
+
+def require_few(number: int) -> None:
+    """Refuses an export of too many parts."""
+    if number > MOST_RECORDS:
+        raise Problem("body_too_large", f"an export holds at most {MOST_RECORDS} records")
