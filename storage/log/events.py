@@ -233,6 +233,8 @@ class EventWriter:
             if microseconds is None:  # pragma: no cover - a clock is never NULL
                 raise psycopg.OperationalError("the store did not tell its time")
             received_at = moment_of(microseconds)
+            # Before the lines are written: what they take is no part of a clock's difference.
+            self._clock_offset = received_at - datetime.now(UTC)
             if received_at.date() in self._days:
                 ended = f"\t{received_at.isoformat()}\n"
                 await exchange.copied(lines.replace("\n", ended).encode())
@@ -240,7 +242,6 @@ class EventWriter:
             await exchange.abandoned()
             await asyncio.to_thread(_create_days, self._url, received_at.date())
             self._days = {received_at.date(), received_at.date() + timedelta(days=1)}
-        self._clock_offset = received_at - datetime.now(UTC)
         return [received_at] * len(appends)
 
 
